@@ -1,7 +1,7 @@
 """Write every generated table of the documents anew, from the registries: `python docs/make_tables.py`.
 
-The tables of operators are made of test cases that run (`tests/formats/tflite/tflite_table.py`); those of targets of
-the targets themselves.
+The tables of operators are made of test cases that run (`tests/formats/tflite/tflite_table.py`, and
+`exporting/export_table.py` for `relayout ops --to-tflite`); those of targets of the targets themselves.
 """
 
 from __future__ import annotations
@@ -27,5 +27,7 @@ def targets() -> None:
 
 if __name__ == "__main__":
     targets()
-    script = ROOT / "tests" / "formats" / "tflite" / "tflite_table.py"
-    raise SystemExit(subprocess.run([sys.executable, str(script)], check=False).returncode)
+    tests = ROOT / "tests" / "formats" / "tflite"
+    scripts = (tests / "tflite_table.py", tests / "exporting" / "export_table.py")
+    codes = [subprocess.run([sys.executable, str(script)], check=False).returncode for script in scripts]
+    raise SystemExit(max(codes))

@@ -273,8 +273,8 @@ def test_a_result_is_shown_and_held_beside_its_source(  # type: ignore[no-untype
     assert told.code == 0
     assert {spot["operator"] for spot in json.loads(told.out)["chart"]["spots"]} >= {"Conv", "MaxPool"}
     said = relayout("diff", source, target).out
-    assert "imported literally (the file itself has 3)" in said.splitlines()[1]
-    assert "imported literally" not in said.splitlines()[0]
+    assert "operator by operator (the file itself has 3)" in said.splitlines()[1]
+    assert "operator by operator" not in said.splitlines()[0]
 
 
 def test_the_table_of_operators_that_are_written(relayout) -> None:  # type: ignore[no-untyped-def]

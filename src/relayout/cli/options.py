@@ -95,6 +95,12 @@ output_format = click.option(
     type=click.Choice(["onnx", "tflite"]),
     help="Format of the result, where no suffix says it: with --out-dir, on standard output. [default: onnx]",
 )
+runtime = click.option(
+    "--runtime",
+    metavar="VERSION",
+    help="Of a .tflite result: the oldest TensorFlow Lite that has to run it, such as 2.14. What its kernels lack is"
+    " written by others, or refused.",
+)
 opset = click.option(
     "--opset",
     type=click.IntRange(*OPSETS),
@@ -302,7 +308,8 @@ wishing = together(to, backend, claimed_operators, desired, inline, section="Lay
 aiming = together(backend, claimed_operators, section="Layouts of operators")
 solving = together(per_transpose, exchange, time_limit, what_if, section="The solver")
 views = together(html, model_explorer, section="To look at")
-conversion = together(output_format, io, layouts, input_type, output_type, part, importing, wishing, solving, views)
+interface = together(io, layouts, input_type, output_type)
+conversion = together(output_format, runtime, interface, part, importing, wishing, solving, views)
 """What `convert` does, and `explain` tells of."""
 splitting = together(regions, parts, section="What a target runs")
 writing = together(annotate, plan_file, external_data, overwrite, section="What is written")

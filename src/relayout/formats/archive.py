@@ -5,7 +5,9 @@ Source: PKWARE's APPNOTE, with its 64-bit records.
 
 from __future__ import annotations
 
+import io
 import struct
+import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -67,6 +69,34 @@ def files(data: Source) -> dict[str, bytes]:
             raise ReadError(f"two files are called {entry.name[:80]!r}", where=entry.place)
         contents[entry.name] = content(data, entry)
     return contents
+
+
+def archive(contents: Sequence[tuple[str, bytes]], begin: int) -> bytes:
+    """Return an archive of files as they are, to be put behind so many bytes of another file.
+
+    Args:
+        contents: name and bytes of each.
+        begin: where the archive begins in the file: its directory counts from the file's beginning.
+    """
+    found = _Behind(begin)
+    with zipfile.ZipFile(found, "w", zipfile.ZIP_STORED) as made:
+        for name, data in contents:
+            made.writestr(zipfile.ZipInfo(name), data)  # whose date is always the same
+    return found.getvalue()
+
+
+class _Behind(io.BytesIO):
+    """Bytes that are going to lie behind others, and count their places from the beginning of these."""
+
+    def __init__(self, begin: int) -> None:
+        super().__init__()
+        self.begin = begin
+
+    def tell(self) -> int:
+        return super().tell() + self.begin
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return super().seek(offset - self.begin if whence == io.SEEK_SET else offset, whence) + self.begin
 
 
 def entries(data: Source, most: int) -> Iterator[Entry]:

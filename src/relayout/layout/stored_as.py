@@ -37,6 +37,8 @@ MOST_FACTORS, MOST_WAYS = 12, 64
 """Of a value several of whose factors are dynamic; and ways to part them into dimensions that are looked at."""
 STATED = "relayout.stated"
 """In the `meta` of an output, in memory only: the shape that its file states."""
+BATCH_FIRST = "relayout.batch_first"
+"""In the `meta` of a recurrent node, in memory only: whoever runs it takes both values of its attribute `layout`."""
 CLAIMED = "relayout.claimed"
 """In the `meta` of a value, in memory only: the shape that its file states, where that does not follow from inputs."""
 

@@ -80,6 +80,16 @@ POWER_OF_TWO_SCALES = of_units(
 SAME_SCALES = of_units("operands and results with one scale and zero point", _all_alike)
 
 
+def _has_no_raw_integers(operator: Operator) -> bool:
+    value = operator.node.inputs[0] if operator.node.inputs else None
+    if value is None or value.dtype is None or value.dtype.name not in ("INT8", "UINT8"):
+        return True
+    return unit_of(operator.node) is not None
+
+
+NO_RAW_INTEGERS = Condition("integers of 8 bits only in quantized units", _has_no_raw_integers)
+
+
 def weights_of(*types: str) -> Condition:
     """Return the condition that constant operands have one of some element types (ONNX's names): `INT8`."""
     return of_units(

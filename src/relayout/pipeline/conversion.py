@@ -49,6 +49,7 @@ from relayout.pipeline.source import holds_tflite, read
 from relayout.pipeline.tflite_result import (
     LITERT,
     refuse_onnx_options,
+    refuse_runtime,
     refuse_unknown_custom_ops,
     remedy_for,
     tflite_model,
@@ -91,6 +92,7 @@ def convert(
     signature: str | None = None,
     state: State = "zero",
     custom_ops: Mapping[str, str] | None = None,
+    runtime: str | None = None,
     parts: bool = False,
     to: str | None = None,
     target: str | Target | None = None,
@@ -130,6 +132,8 @@ def convert(
             each an input and an output.
         custom_ops: custom operator -> its domain. One of a `.tflite` source is carried over as a node of that domain;
             in a `.tflite` result a node of that name and domain, of any domain for `""`, becomes a custom operator.
+        runtime: of a `.tflite` result: the oldest TensorFlow Lite that has to run it, such as `2.14`. What its kernels
+            lack is written by others, or refused.
         parts: of a `.tflite` result: it is not one file but parts (`Result.save_parts`), and operators that cannot be
             written are left to the host.
         to: the layout of all layout-sensitive operators: `NHWC`, `NCHW`, `NCHW16c`; other ranks follow.
@@ -166,6 +170,7 @@ def convert(
     if format == "tflite":
         refuse_onnx_options({"--opset": opset, "--inline": inline, "--regions": regions == "functions"})
         target = LITERT if target is None else target
+    refuse_runtime(runtime, format)
     wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
     if regions == "functions" and wishes.target is None:
         raise LayoutError("--regions functions parts what a target runs from the rest: give a target, too")
@@ -182,7 +187,7 @@ def convert(
         dims=dims or {},
     )
     solver = SolverOptions(per_transpose, exchange=exchange, time_limit=time_limit, what_if=what_if)
-    output = OutputOptions(format, inline, regions, rename or {}, annotate, own_ops, parts)
+    output = OutputOptions(format, inline, regions, rename or {}, annotate, own_ops, parts, runtime or "")
     return _converted(
         source, Request(imports, LayoutRequest(io, layouts or {}, wishes, input_type, output_type), solver), output
     )
@@ -234,8 +239,8 @@ def _converted(source: ModelSource, request: Request, output: OutputOptions) -> 
     if output.rename:
         result = _renamed(result, output.rename)
     if output.format == "onnx":
-        return result
-    result = replace(result, format="tflite", custom_ops=dict(output.custom_ops))
+        return _stamped(result)
+    result = replace(result, format="tflite", custom_ops=dict(output.custom_ops), runtime=output.runtime)
     whole = holds_tflite(source) and not request.imports.is_part
     return result if output.parts else _as_tflite(result, source if whole else None)
 
@@ -371,7 +376,16 @@ def _prepare(model: ir.Model) -> None:
     from relayout.formats.onnx import complete
     from relayout.formats.tflite.exporting.preparing import prepare
 
-    prepare(model, lambda changed: complete(changed, outputs_of))
+    prepare(model, lambda changed: complete(changed, outputs_of), from_tflite=facts_of(model).is_tflite)
+
+
+def _stamped(result: Result) -> Result:
+    """Return a result whose nodes say what they were when it was made, where they say of which builtin they are."""
+    if facts_of(result.model).is_tflite:
+        from relayout.formats.tflite.spelled_out import stamp
+
+        stamp(result.model)
+    return result
 
 
 def _as_tflite(result: Result, source: ModelSource | None) -> Result:
@@ -380,7 +394,7 @@ def _as_tflite(result: Result, source: ModelSource | None) -> Result:
 
     say("exporting")
     began = perf_counter()
-    file = tflite_model(result.model, result.custom_ops, remedy_for(result.target))
+    file = tflite_model(result.model, result.custom_ops, remedy_for(result.target), result.runtime)
     before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
     seconds = {**result.report.seconds, "export": perf_counter() - began}
     return replace(result, file=file, report=replace(tflite_report(result.report, file, before), seconds=seconds))

@@ -34,6 +34,7 @@ OPTIONS = {
     "signature": arguments.TEXT,
     "state": one_of("zero", "io"),
     "custom_ops": arguments.NAMED,
+    "runtime": arguments.TEXT,
     "parts": arguments.FLAG,
     "to": arguments.TEXT,
     "target": Kind("a target's name, or a Target", lambda value: isinstance(value, str | Target)),
@@ -152,6 +153,7 @@ class OutputOptions:
         annotate: whether every value's layout is put into its metadata.
         custom_ops: operators that become CUSTOM ones in a `.tflite` -> their domain; "" for any.
         parts: whether a `.tflite` result is written as parts.
+        runtime: the oldest runtime that has to run a `.tflite` result; empty: any.
     """
 
     format: Format = "onnx"
@@ -161,6 +163,7 @@ class OutputOptions:
     annotate: bool = False
     custom_ops: Mapping[str, str] = field(default_factory=dict)
     parts: bool = False
+    runtime: str = ""
 
 
 @dataclass(frozen=True)

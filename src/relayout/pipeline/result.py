@@ -40,6 +40,7 @@ class Result:
         format: `onnx` or `tflite`, as asked for.
         file: the `.tflite` model, if it is one; see `tflite`.
         custom_ops: operators that become CUSTOM ones in a `.tflite`, by name -> their domain; "" for any.
+        runtime: the oldest runtime that has to run a `.tflite`; "": any.
     """
 
     model: ir.Model
@@ -51,6 +52,7 @@ class Result:
     format: Literal["onnx", "tflite"] = "onnx"
     file: Model | None = field(default=None, repr=False)
     custom_ops: Mapping[str, str] = field(default_factory=dict)
+    runtime: str = ""
 
     @property
     def target_name(self) -> str:
@@ -72,7 +74,7 @@ class Result:
             from relayout.pipeline.tflite_result import tflite_parts
 
             with whole_units(self.model):
-                return [part for part, _ in tflite_parts(self.model, target_of(self), self.custom_ops)]
+                return [part for part, _ in tflite_parts(self.model, target_of(self), self.custom_ops, self.runtime)]
         with whole_units(self.model):
             return parts(self.model, target_of(self))
 
@@ -101,7 +103,7 @@ class Result:
         found: list[tuple[Part, ir.Model | Model]]
         if self.format == "tflite":
             with whole_units(self.model):
-                found = tflite_parts(self.model, target, self.custom_ops)
+                found = tflite_parts(self.model, target, self.custom_ops, self.runtime)
         else:
             with whole_units(self.model):
                 found = [(part, part_model(self.model, part)) for part in parts(self.model, target)]

@@ -40,18 +40,22 @@ def remedy_for(target: Target | None) -> str:
     return f"the layouts are those of --target {name}, and a .tflite needs LiteRT's: leave --target out; {REMEDY}"
 
 
-def tflite_model(model: ir.Model, custom_ops: Mapping[str, str] | None = None, remedy: str = REMEDY) -> Model:
+def tflite_model(
+    model: ir.Model, custom_ops: Mapping[str, str] | None = None, remedy: str = REMEDY, runtime: str = ""
+) -> Model:
     """Export a model whose layouts are chosen.
 
     Args:
         model: the model.
         custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
         remedy: what an error says to do about operators that cannot be written.
+        runtime: the oldest runtime that has to run it, such as `2.14`; "": any.
 
     Raises:
         UnsupportedError: operators that TensorFlow Lite cannot express, all of them with reason and count.
     """
     from relayout.formats.onnx import complete
+    from relayout.formats.tflite.exporting import descriptions
     from relayout.formats.tflite.exporting.exporter import UnwritableGraphError, export
     from relayout.targets.litert.quantized_units import keeps_unsigned, quantized_units
 
@@ -60,19 +64,23 @@ def tflite_model(model: ir.Model, custom_ops: Mapping[str, str] | None = None, r
     units = quantized_units(model, unsigned=unsigned)
     key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE
     try:
-        return export(
+        file = export(
             model,
             units=units,
             unsigned=unsigned,
             signature=key,
             describe=lambda tensors: _metadata(model, tensors),
             custom_ops=custom_ops,
+            runtime=runtime,
         )
     except UnwritableGraphError as error:
         raise UnwritableGraphError(error.found, error.values, remedy) from None
+    return file._replace(files=descriptions.files(model))
 
 
-def tflite_parts(model: ir.Model, target: Target, custom_ops: Mapping[str, str]) -> list[tuple[Part, ir.Model | Model]]:
+def tflite_parts(
+    model: ir.Model, target: Target, custom_ops: Mapping[str, str], runtime: str = ""
+) -> list[tuple[Part, ir.Model | Model]]:
     """Return the parts of a model whose layouts are chosen: a `.tflite` model for each that the target runs.
 
     What an export refuses although the target's table claims it is left to the host, and the graph is parted again.
@@ -86,7 +94,7 @@ def tflite_parts(model: ir.Model, target: Target, custom_ops: Mapping[str, str])
         for part in parts(model, target, host):
             own = part_model(model, part)
             try:
-                found.append((part, tflite_model(own, custom_ops) if part.claimed else own))
+                found.append((part, tflite_model(own, custom_ops, runtime=runtime) if part.claimed else own))
             except UnwritableGraphError as error:
                 more |= _left_to_host(part, error.values)
                 if more <= host:  # not the operators stand in the way
@@ -143,6 +151,21 @@ def refuse_onnx_options(given: Mapping[str, object]) -> None:
         )
 
 
+def refuse_runtime(runtime: str | None, format: str) -> None:  # noqa: A002 - the name that users expect
+    """Refuse a runtime that is written otherwise than `2.14`, and one for an ONNX result.
+
+    Raises:
+        LayoutError: it is so.
+    """
+    if runtime is None:
+        return
+    if format != "tflite":
+        raise LayoutError(f"--runtime {runtime} is for a .tflite result, and this one is ONNX: leave it out")
+    from relayout.formats.tflite.exporting.older import numbers
+
+    numbers(runtime)
+
+
 def refuse_unknown_custom_ops(model: ir.Model, custom_ops: Collection[str]) -> None:
     """Refuse names of custom operators that no node of an ONNX model has.
 
@@ -159,7 +182,8 @@ def refuse_unknown_custom_ops(model: ir.Model, custom_ops: Collection[str]) -> N
 def _metadata(model: ir.Model, tensors: Mapping[str, list[ir.Value]]) -> Mapping[str, bytes]:
     """Return the metadata buffers of a file, of which each tensor is some values of the model."""
     from relayout.formats.tflite.container.metadata import OWN
+    from relayout.formats.tflite.exporting.descriptions import buffers
     from relayout.formats.tflite.provenance import provenance_of
 
     found = provenance_of(model, tensors)
-    return {} if found.is_empty else {OWN: found.dump()}
+    return {**buffers(model), **({} if found.is_empty else {OWN: found.dump()})}

@@ -46,6 +46,8 @@ barrier: its operands keep the source's order. Every rule is held to its law by 
 }
 """What stands above a table."""
 
+DEFINED = "The operators by which the standard defines it."
+"""What an operator becomes that has no export of its own."""
 LONG = ("numpy", "versions", "ONNX", "refused", "before layouts")
 """Columns that are shown only where one table is asked for."""
 
@@ -84,15 +86,22 @@ def tables(part: str | None = None) -> Tables:
 
 
 def _to_tflite() -> list[Row]:
-    """Return the operators that have an export, and those that LiteRT's target writes as others before."""
+    """Return the operators of which a case ran in LiteRT: as what it was written, and what was refused."""
     from relayout.formats.tflite.exporting.registry import entries as exports
     from relayout.targets.litert.table import TARGET
 
+    shown: dict[str, Row] = json.loads((files("relayout.formats.tflite") / "exported.json").read_text("utf-8"))
     lowered = {row.op_type: (row.steps.__doc__ or "").strip().partition("\n")[0] for row in TARGET.expansions}
     written = {f"{domain}:{name}" if domain else name: entry.summary for (domain, name), entry in exports().items()}
     return [
-        {"operator": name, "becomes": written.get(name, ""), "before layouts": lowered.get(name, "")}
-        for name in sorted({*written, *lowered})
+        {
+            "operator": name,
+            "numbers": row["numbers"],
+            "becomes": written.get(name) or lowered.get(name) or DEFINED,
+            "refused": row["refused"],
+            "before layouts": lowered.get(name, ""),
+        }
+        for name, row in shown.items()
     ]
 
 

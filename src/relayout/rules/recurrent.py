@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from relayout.layout.stored_as import BATCH_FIRST
 from relayout.rules.operator import Operator
 from relayout.rules.registry import rule
-from relayout.rules.signature import Fact, Letters, Signature
+from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
+
+PLACES = {
+    ("t", "b", "h"): ("b", "t", "h"),
+    ("t", "b", "i"): ("b", "t", "i"),
+    ("t", "d", "b", "h"): ("b", "t", "d", "h"),
+    ("d", "b", "h"): ("b", "d", "h"),
+}
+"""The axes of an operand with `layout` 0 -> with 1."""
 
 
 @rule("RNN", "GRU", "LSTM", kind="layout-sensitive")
@@ -24,7 +35,36 @@ def recurrent(operator: Operator) -> Fact:
     }
     every: Letters = ("b", "t", "d", "h") if first else ("t", "d", "b", "h")
     outputs = (every, state, state)[: len(operator.outputs)]
-    return Signature(operator.operands(given), outputs, frozenset("tdghrap"), frozenset("bi")).positional()
+    found = Signature(operator.operands(given), outputs, frozenset("tdghrap"), frozenset("bi")).positional()
+    return _in_both(found, "layout", 1) if operator.node.meta.get(BATCH_FIRST) else found
+
+
+@rule("UNIDIRECTIONAL_SEQUENCE_LSTM", kind="layout-sensitive", domain="tflite")
+def builtin(operator: Operator) -> Fact:
+    """`x[t b i] -> y[t b h]`, or `x[b t i] -> y[b t h]`: positions fixed, parameters as they are."""
+    time_major = bool(operator.int("time_major", 0))
+    x, y = (("t", "b", each) if time_major else ("b", "t", each) for each in "ih")
+    found = Signature(operator.operands({0: x}), (y,), frozenset("tih"), frozenset("b")).positional()
+    return _in_both(found, "time_major", 0)
+
+
+def _in_both(found: Signature, name: str, batch_first: int) -> Signature:
+    """Add the variant that has the other value of an attribute.
+
+    Args:
+        found: the signature with the attribute as it is.
+        name: the attribute.
+        batch_first: its value where the batch comes first.
+    """
+    (plain,) = found.variants
+    places = {**PLACES, **{there: here for here, there in PLACES.items()}}
+    inputs = tuple(letters and places.get(letters, letters) for letters in plain.inputs)
+    outputs = tuple(letters and places.get(letters, letters) for letters in plain.outputs)
+
+    def changes(placement: Placement) -> Changes:
+        return Changes({name: batch_first if placement.letters(0)[0] == "b" else 1 - batch_first})
+
+    return replace(found, variants=(plain, Variant(inputs, outputs, "batch first")), changes=changes)
 
 
 @rule("DynamicQuantizeLSTM", kind="layout-sensitive", domain="com.microsoft")

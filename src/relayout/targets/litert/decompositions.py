@@ -7,8 +7,10 @@ stand for exists in one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.lowering.conditions import Condition, attribute
@@ -17,6 +19,8 @@ from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
 
+EXACT = 256
+"""Products of bytes whose sum single precision holds exactly."""
 INSIDE = Condition("inference", lambda operator: not operator.int("training_mode", 0) and not operator.gives(1))
 STATIC_RANK = Condition("a known rank", lambda operator: operator.rank() is not None)
 
@@ -119,7 +123,52 @@ def _mean_variance(operator: Operator, given: Constants) -> Sequence[Step]:
     return tuple(Normalizing(operator.version, 1e-9)(0, axes, unit, np.zeros_like(unit)))
 
 
+def _integer_convolution(operator: Operator, given: Constants) -> Sequence[Step]:
+    """A convolution of real numbers, of so few channels at a time that its sums are exact, in int32."""
+    kernel, shape = operator.shape(1), operator.shape()
+    if kernel is None or shape is None or not all(isinstance(dim, int) for dim in kernel):
+        return ()
+    window = prod(int(dim) for dim in kernel[2:])
+    group, channels = operator.int("group", 1), int(kernel[1])
+    if any(operator.rank(slot) for slot in (2, 3) if operator.has(slot)):
+        return ()  # a zero point for each channel, which ONNX Runtime has no kernel for
+    if window > EXACT or (group > 1 and channels * window > EXACT):
+        return ()
+    return tuple(_integer_steps(operator, given, channels, EXACT // window))
+
+
+def _integer_steps(operator: Operator, given: Constants, channels: int, most: int) -> Iterator[Step]:
+    named = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    found = {name: operator.node.attributes[name].value for name in named if name in operator.node.attributes}
+    attributes = {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in found.items()}
+    for slot, name in ((0, "image"), (1, "kernel")):
+        real = Step("Cast", (slot,), f"{name} real", {"to": int(ir.DataType.FLOAT)})
+        yield real
+        if operator.has(slot + 2):
+            yield Step("Cast", (slot + 2,), f"{name} zero", {"to": int(ir.DataType.FLOAT)})
+            yield Step("Sub", (real.name, f"{name} zero"), f"{name} centred")
+    centred = [
+        f"{name} {'centred' if operator.has(slot + 2) else 'real'}" for slot, name in ((0, "image"), (1, "kernel"))
+    ]
+    if channels <= most:
+        yield Step("Conv", tuple(centred), "sums", attributes)
+        yield Step("Cast", ("sums",), "integers", {"to": int(ir.DataType.INT32)})
+        return
+    total = ""
+    for begin in range(0, channels, most):
+        ends = [np.array([each], np.int64) for each in (begin, min(begin + most, channels), 1)]
+        parts = [f"{name} {begin}" for name in centred]
+        for name, part in zip(centred, parts, strict=True):
+            yield Step("Slice", (name, *ends), part)
+        yield Step("Conv", tuple(parts), f"sums {begin}", attributes)
+        yield Step("Cast", (f"sums {begin}",), f"integers {begin}", {"to": int(ir.DataType.INT32)})
+        if total:
+            yield Step("Add", (total, f"integers {begin}"), f"total {begin}")
+        total = f"total {begin}" if total else f"integers {begin}"
+
+
 DECOMPOSITIONS = (
+    Expansion("ConvInteger", (STATIC_RANK,), _integer_convolution),
     Expansion("BatchNormalization", (INSIDE, STATIC_RANK), _batch_normalization),
     Expansion("InstanceNormalization", (STATIC_RANK,), _instance_normalization),
     Expansion("GroupNormalization", (STATIC_RANK,), _group_normalization),

@@ -45,6 +45,8 @@ _ON_IMAGES = (
     Kernel("Resize Upsample", ("NHWC",), BYTES_TOO, IMAGE),
     Kernel("BatchNormalization", ("NHWC",), BYTES_TOO),
 )
+_BUILTINS = (Kernel("UNIDIRECTIONAL_SEQUENCE_LSTM", domain="tflite"),)
+"""Builtins that ONNX spells out, which a model was read with."""
 _LAST = (Kernel("Softmax LogSoftmax TopK", trailing="axis"),)
 """Operators along an axis that the builtin wants last."""
 ELSEWHERE = frozenset({"Constant", "Identity", "NonMaxSuppression", "NonZero", "Range", "STFT"})
@@ -70,7 +72,7 @@ def _is_plain(name: str) -> bool:
 TARGET = Target(
     "litert",
     "LiteRT (TensorFlow Lite), its builtin operators: NHWC, kernels OHWI, depthwise 1HWC",
-    (*_ON_IMAGES, *_LAST, *_rows()),
+    (*_ON_IMAGES, *_LAST, *_rows(), *_BUILTINS),
     expansions=DECOMPOSITIONS,
     fusions=FOLDED,
     price=price,

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from relayout.formats.tflite.exporting.registry import entries
+from relayout.targets.litert.table import TARGET
 from rules.cases import FAMILIES
 from rules.law import Case
 
@@ -17,10 +18,14 @@ TOLERANCE: dict[str, float] = {
 """Operator -> how much farther from ONNX Runtime its numbers may be than those of others, with the reason beside it."""
 
 
+DEFINED = ("AffineGrid", "Attention", "RotaryEmbedding", "SwiGLU")
+"""Operators that are written as the body by which the standard defines them."""
+
+
 @cache
 def cases() -> tuple[Case, ...]:
-    """Return all cases of operators that the exporter has."""
-    known = entries()
+    """Return all cases of operators that the exporter has, or that are written as others before."""
+    known = {*entries(), *(("", row.op_type) for row in TARGET.expansions), *(("", name) for name in DEFINED)}
     return tuple(case for case in _every() if (case.domain, case.op_type) in known)
 
 

@@ -15,6 +15,8 @@ DOMAIN = "com.microsoft"
 def cases() -> Iterator[Case]:
     yield from attentions()
     yield from rotations()
+    yield from few_bits()
+    yield from grouped()
     yield Case("Inverse", {"x": f(2, 3, 3)}, domain=DOMAIN)
     yield Case("InstanceNormalization", {"x": f(2, 3, 4, 5), "s": f(3), "b": f(3)})
     yield Case("InstanceNormalization", {"x": f(2, 3, 4), "s": f(3), "b": f(3)}, ("s", "b"))
@@ -32,6 +34,28 @@ def attentions() -> Iterator[Case]:
     yield Case("Attention", own, ("w", "b"), heads, domain=DOMAIN)
     yield Case("Attention", {**own, "m": mask}, ("w", "b"), heads, domain=DOMAIN)
     yield Case("Attention", own, ("w", "b"), {**heads, "unidirectional": 1}, domain=DOMAIN)
+
+
+def grouped() -> Iterator[Case]:
+    few = {"q": f(2, 5, 48), "k": f(2, 5, 16), "v": f(2, 5, 16), "pk": None, "pv": None}
+    few |= {"n": np.array([4, 2], np.int32), "t": i(5).astype(np.int32)}
+    options = {"num_heads": 6, "kv_num_heads": 2}
+    yield Case("GroupQueryAttention", few, ("t",), options, 3, domain=DOMAIN)
+    yield Case("GroupQueryAttention", few, ("t",), {**options, "scale": 0.7}, 3, domain=DOMAIN)
+
+
+def few_bits() -> Iterator[Case]:
+    """Three blocks to a row, the last of them cut short."""
+    rows, columns, block = 6, 40, 16
+    for bits in (4, 8):
+        size = {"N": rows, "K": columns, "bits": bits, "block_size": block}
+        packed = ints(rows, 3, block * bits // 8, high=255, dtype=np.uint8)
+        given = {"x": f(2, 5, columns), "w": packed, "s": f(rows, 3)}
+        yield Case("MatMulNBits", given, ("w", "s"), size, domain=DOMAIN)
+        zeros = ints(rows, -(-3 * bits // 8), high=255, dtype=np.uint8)
+        yield Case("MatMulNBits", {**given, "z": zeros}, ("w", "s", "z"), size, domain=DOMAIN)
+    with_bias = {**given, "z": None, "g": None, "b": f(rows)}
+    yield Case("MatMulNBits", {**with_bias, "x": f(5, columns)}, ("w", "s", "b"), size, domain=DOMAIN)
 
 
 def rotations() -> Iterator[Case]:

@@ -13,6 +13,7 @@ from rules.law import Array, Case
 def cases() -> Iterator[Case]:
     yield from grids()
     yield from boxes()
+    yield from unique()
     yield from spectra()
     yield from pools()
     yield from resized()
@@ -23,6 +24,14 @@ def cases() -> Iterator[Case]:
         zeros = {"a": np.array(3, kind), "b": np.array(5, np.uint8)}
         yield Case("MatMulInteger", {**given, **zeros})
         yield Case("MatMulInteger", {**given, **zeros}, ("y", "a", "b"))
+    for kind in (np.int8, np.uint8):
+        given = {"x": ints(2, 70, 7, 6, high=127, dtype=kind), "w": ints(3, 70, 3, 2, high=127, dtype=np.uint8)}
+        zeros = {"a": np.array(3, kind), "b": np.array(5, np.uint8)}
+        options = {"pads": [1, 0, 2, 1], "strides": [2, 1]}
+        yield Case("ConvInteger", {**given, **zeros}, (), options)
+        yield Case("ConvInteger", {**given, **zeros}, ("w", "a", "b"), options)
+    grouped = {"x": ints(1, 6, 5, 4, high=127, dtype=np.uint8), "w": ints(4, 3, 3, 2, high=127, dtype=np.int8)}
+    yield Case("ConvInteger", grouped, ("w",), {"group": 2, "auto_pad": "SAME_UPPER"})
     yield Case("CumProd", {"x": f(3, 5), "a": n(1)}, ("a",), {"exclusive": 1, "reverse": 1}, opset=26)
 
 
@@ -45,6 +54,16 @@ def grids() -> Iterator[Case]:
             yield Case("RoiAlign", {"x": f(2, 3, 8, 6), "r": regions, "n": i(0, 1, 1)}, attributes={**options, **size})
 
 
+def unique() -> Iterator[Case]:
+    """Rows of few different elements, so that some are equal and others begin alike."""
+    for kind in (np.float32, np.int64, np.int8):
+        rows = rng.integers(-1, 2, (9, 3, 2)).astype(kind)
+        for ordered in (0, 1):
+            for axis in (0, 1, -1):
+                given = np.moveaxis(np.concatenate([rows, rows[:2]]), 0, axis)
+                yield Case("Unique", {"x": np.ascontiguousarray(given)}, (), {"axis": axis, "sorted": ordered}, 4)
+
+
 def boxes() -> Iterator[Case]:
     corners = np.sort(rng.random((2, 9, 4)).astype(np.float32), -1)[..., [0, 1, 3, 2]]
     corners[..., 2:] += 0.3
@@ -54,6 +73,9 @@ def boxes() -> Iterator[Case]:
         given = {"b": corners, "s": scores, **limits}
         yield Case("NonMaxSuppression", given, ("m", "t", "l"), {"center_point_box": center})
     yield Case("NonMaxSuppression", {"b": corners, "s": scores, "m": i(2)}, ("m",))
+    equal = np.round(rng.random((1, 2, 40)) * 4).astype(np.float32) / 4
+    apart = np.arange(40, dtype=np.float32)[:, None] + np.array([0, 0, 0.9, 0.9], np.float32)
+    yield Case("NonMaxSuppression", {"b": apart[None], "s": equal, **limits, "m": i(30)}, ("m", "t", "l"))
 
 
 def spectra() -> Iterator[Case]:
@@ -94,6 +116,19 @@ def resized() -> Iterator[Case]:
         for coordinates in ("half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric", "pytorch_half_pixel"):
             options = {"mode": mode, "coordinate_transformation_mode": coordinates}
             yield Case("Resize", {"x": f(1, 2, 6, 8), "r": None, "s": scales}, ("s",), options, opset=19)
+    for mode in ("linear", "nearest", "cubic"):
+        for region in ((0, 0, 0.1, -0.2, 1, 1, 0.8, 1.3), (0, 0, 0, 0, 1, 1, 1, 1), (0, 0, 0.6, 0.3, 1, 1, 0.2, 0.3)):
+            for size in (i(1, 2, 7, 11), i(1, 2, 3, 12), i(1, 2, 1, 4)):
+                options = {
+                    "mode": mode,
+                    "coordinate_transformation_mode": "tf_crop_and_resize",
+                    "extrapolation_value": 2.5,
+                }
+                given = {"x": f(1, 2, 6, 8), "r": np.array(region, np.float32), "s": None, "z": size}
+                yield Case("Resize", given, ("r", "z"), options, opset=19)
+    options = {"axes": [2, 3], "coordinate_transformation_mode": "tf_crop_and_resize", "mode": "linear"}
+    given = {"x": f(1, 2, 6, 8), "r": np.array([0.1, -0.2, 0.8, 1.3], np.float32), "s": None, "z": i(7, 11)}
+    yield Case("Resize", given, ("r", "z"), options, opset=19)
     for rounding in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"):
         for coordinates in ("half_pixel", "align_corners", "asymmetric"):
             options = {"mode": "nearest", "coordinate_transformation_mode": coordinates, "nearest_mode": rounding}

@@ -12,15 +12,18 @@ REFUSED: dict[str, str] = {
     "Inverse-21-2x3x6x4x4-": "inverses of more than three rows",
     "Pad-21-2x3x4x6_8-modeedge": "the amount of padding by edge is computed",
     "Pad-21-2x3x4x6_8-modewrap": "the amount of padding by wrap is computed",
-    "Resize-13-2x6x9x8_8_4-modelinear_coordinate_transformation_modetf_crop_and_resize-constants": "tf_crop_and_resize",
+    "Resize-13-2x6x9x8_8_4-modelinear_coordinate_transformation_modetf_crop_and_resize-constants": (
+        "a region with as many places as the image"
+    ),
     "Resize-18-2x9x8x6_4-modelinear": "an extent that it counts on is known only at run time",
     "Resize-18-2x9x8x6_4-modenearest": "an extent that it counts on is known only at run time",
     "Resize-18-2x9x8x6_4-modecubic": "an extent that it counts on is known only at run time",
     "Resize-18-2x9x8x6_4-modelinear_antialias1": "an extent that it counts on is known only at run time",
-    "Resize-13-2x9x8x6_8_4-modelinear_coordinate_transformation_modetf_crop_and_resize": "scales that are computed",
+    "Resize-13-2x9x8x6_8_4-modelinear_coordinate_transformation_modetf_crop_and_resize": "is computed",
     "Upsample-9-2x9x8x6_4-modelinear": "scales that are computed",
     "RoiAlign-10-2x6x9x8_4x4_4-output_height3_output_width2": "as many samples as a region is large",
     "RoiAlign-16-2x6x9x8_4x4_4-output_height3_output_width2": "as many samples as a region is large",
-    "Unique-21-2x6x4-axis-2_sorted0": "rows that are compared as a whole",
+    "RotaryEmbedding-24-4x3x5x8_11x4_11x4_4x5-interleaved1-constants": "TensorFlow Lite has no such operator",
+    "RotaryEmbedding-24-4x5x24_11x4_11x4_4x5-num_heads3_interleaved1-constants": "TensorFlow Lite has no such operator",
 }
 """Case -> the reason for which it is refused."""

@@ -61,6 +61,12 @@ def agrees(
             assert_close(result, array, f"{name} with {kind} kernels", tolerance)
 
 
+def run_close(content: bytes, feed: Mapping[str, Array], wanted: Sequence[Array]) -> None:
+    """Assert that a `.tflite` computes some arrays, with its usual kernels."""
+    for place, (result, array) in enumerate(zip(run(content, dict(feed)), wanted, strict=True)):
+        assert_close(result, array, f"output {place}")
+
+
 def assert_close(got: Array, wanted: Array, what: str, tolerance: float = 1.0) -> None:
     """Assert that two arrays are equal, floats up to a part of the largest."""
     assert got.dtype == wanted.dtype, f"{what}: {got.dtype} instead of {wanted.dtype}"

@@ -1,65 +1,27 @@
-"""If, Loop and Scan, nested, with values of the graph around them; functions; results of two runs in a row."""
+"""If, Loop and Scan, nested, with values of the graph around them; functions."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
 import pytest
-from export_running import agrees, assert_close
-from node_tests import run
+from export_control import BRANCH, COUNTED, MODELS, NESTED, SCANNED, UNTIL
+from export_running import agrees
 
 import relayout
 from relayout.formats.tflite.container.loading import load
-from rules.law import Array, with_runtime
+from rules.law import Array
 from small import build
 from text_form import floats
-
-BRANCH = """
-y = If (c) <
-    then_branch = t () => (float[2,3] a) { b = Add (x, w)  a = Relu (b) },
-    else_branch = e () => (float[2,3] d) { d = Mul (x, x) }
->
-z = Neg (y)
-"""
-COUNTED = """
-a, s = Loop (m, k, x) <body = b (int64 i, bool again, float[2,3] v) => (bool go, float[2,3] w, float[3] r) {
-    f = Cast<to=1>(i)
-    w = Add (v, f)
-    go = Identity (again)
-    g = ReduceSum<keepdims=0>(w, zero)
-    r = Mul (g, q)
-}>
-"""
-UNTIL = """
-a, s = Loop (, k, x) <body = b (int64 i, bool again, float[2,3] v) => (bool go, float[2,3] w, float[2,3] r) {
-    w = Add (v, v)
-    g = ReduceMax<keepdims=0>(w)
-    go = Less (g, most)
-    r = Identity (v)
-}>
-"""
-NESTED = """
-a = Loop (m, k, x) <body = b (int64 i, bool again, float[2,3] v) => (bool go, float[2,3] w) {
-    go = Identity (again)
-    o = Mod (i, two)
-    odd = Cast<to=9>(o)
-    w = If (odd) <
-        then_branch = t () => (float[2,3] p) { p = Add (v, x) },
-        else_branch = e () => (float[2,3] n) { n = Loop (two, k, v) <body = c (int64 j, bool on, float[2,3] u)
-            => (bool stay, float[2,3] h) { stay = Identity (on)  h = Mul (u, q) }> }
-    >
-}>
-"""
-SCANNED = """
-a, s = Scan (x, y) <num_scan_inputs = 1, body = b (float[3] v, float[3] e) => (float[3] w, float[3] r) {
-    w = Add (v, e)
-    r = Mul (w, q)
-}>
-"""
 
 
 def operators(content: bytes) -> set[str]:
     return {operator.name for graph in load(content).subgraphs for operator in graph.operators}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_of_each_operator_with_bodies_agrees(name: str) -> None:
+    agrees(*MODELS[name]())
 
 
 @pytest.mark.parametrize("chosen", [True, False])
@@ -111,18 +73,6 @@ def test_functions_are_written_out() -> None:
     """
     model = build("float[2,3] x", "y = some.where.twice (x, w)", {"w": (3,)}, functions=function)
     agrees(model, {"x": floats(2, 3)})
-
-
-def test_a_recurrent_network_begins_each_run_anew() -> None:
-    text = "y, h, c = LSTM<hidden_size=4>(x, w, r)"
-    model = build("float[5,2,3] x", text, {"w": (1, 16, 3), "r": (1, 16, 4)})
-    content = relayout.convert(model, format="tflite").tflite
-    feed = {"x": floats(5, 2, 3)}
-    wanted = with_runtime(model, feed)
-    for _ in range(2):
-        for got, array in zip(run(content, feed), wanted, strict=True):
-            assert_close(got, array, "the state")
-    assert not any(tensor.is_variable for graph in load(content).subgraphs for tensor in graph.tensors)
 
 
 def test_a_constant_condition_leaves_its_branch() -> None:

@@ -142,6 +142,15 @@ def test_every_operator_runs_on_integers(quantized: Path) -> None:
             assert tensors[operator.outputs[0]].quantization is not None, operator.name
 
 
+def test_unsigned_bytes_of_any_scale_are_joined_as_they_are(quantized: Path) -> None:
+    file = relayout.convert(quantized, format="tflite").file
+    assert file is not None
+    graph = file.subgraphs[0]
+    (joined,) = (operator for operator in graph.operators if operator.name == "CONCATENATION")
+    scales = {float(meaning.scale[0]) for i in joined.inputs if (meaning := graph.tensors[i].quantization) is not None}
+    assert len(scales) == (2 if graph.tensors[joined.outputs[0]].type.name == "UINT8" else 1)
+
+
 def last_step(path: Path) -> float:
     """The scale of the output: nothing that rounds once more can be closer."""
     model = onnx.load(path)

@@ -20,11 +20,11 @@ def first_difference(model: Model, other: Model, *, bytewise: bool = False) -> s
 
     Args:
         model: one.
-        other: the other. Metadata without a buffer counts for nothing.
+        other: the other. Metadata without a buffer counts for nothing, nor do files behind the model.
         bytewise: whether constants are compared by their bytes; if not, by their lengths.
     """
     one, two = (
-        m._replace(metadata=tuple((name, content) for name, content in m.metadata if content is not None))
+        m._replace(metadata=tuple((name, content) for name, content in m.metadata if content is not None), files=())
         for m in (model, other)
     )
     return difference(one, two, bytewise=bytewise)

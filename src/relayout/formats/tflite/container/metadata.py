@@ -25,6 +25,12 @@ from relayout.formats.tflite.container.model import Model
 METADATA = "TFLITE_METADATA"
 """The metadata buffer that has a schema of its own."""
 
+BUFFERS, FILES, BASE64 = "tflite.metadata.", "tflite.file.", ";base64"
+"""What the keys of buffers and of files behind a model begin with, and end with where they are no text."""
+
+WHOLE = f"{BUFFERS}{METADATA}{BASE64}"
+"""The key of `TFLITE_METADATA` as it is, for whoever writes a `.tflite` again."""
+
 OWN = "relayout"
 """The metadata buffer that relayout writes; see `provenance`."""
 
@@ -81,7 +87,10 @@ def _tolerant(found: Metadata, name: str, reading: Callable[[], None]) -> None:
 
 
 def _described(found: Metadata, model: Model, index: int, buffer: Raw, data: Source) -> None:
-    root = read_root(np.asarray(buffer).data, SCHEMA, "ModelMetadata", IDENTIFIER, _place(buffer, data))
+    content = np.asarray(buffer)
+    root = read_root(content.data, SCHEMA, "ModelMetadata", IDENTIFIER, _place(buffer, data))
+    if index == 0 and len(root.subgraph_metadata) <= 1 and content.size <= MOST_OPAQUE:
+        found.properties[WHOLE] = base64.b64encode(content.tobytes()).decode()
     for name in ("name", "version", "author", "license"):
         if text := getattr(root, name):
             found.properties[f"tflite.{name}"] = text
@@ -123,12 +132,14 @@ def _place(buffer: Raw, data: Source) -> int:
 def _opaque(found: Metadata, name: str, buffer: Raw) -> None:
     if buffer.size > MOST_OPAQUE:
         raise ReadError(f"{buffer.size} bytes that nothing here knows the meaning of")
-    _put(found, f"tflite.metadata.{name}", np.asarray(buffer).tobytes().rstrip(b"\0"))
+    content = np.asarray(buffer).tobytes()
+    text = content.rstrip(b"\0")  # texts are filled up with zeros
+    _put(found, f"{BUFFERS}{name}", content if b"\0" in text else text)
 
 
 def _files(found: Metadata, data: Source) -> None:
     for name, content in files(data).items():
-        _put(found, f"tflite.file.{name}", content)
+        _put(found, f"{FILES}{name}", content)
 
 
 def _put(found: Metadata, key: str, content: bytes) -> None:
@@ -138,7 +149,7 @@ def _put(found: Metadata, key: str, content: bytes) -> None:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        key, text = f"{key};base64", base64.b64encode(content).decode()
+        key, text = f"{key}{BASE64}", base64.b64encode(content).decode()
     found.properties[key] = text
 
 

@@ -161,9 +161,13 @@ class Signature(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A whole file. `metadata` is (name, bytes) of each metadata buffer, None where there is no such buffer."""
+    """A whole file. `metadata` is (name, bytes) of each metadata buffer, None where there is no such buffer.
+
+    `files` is (name, bytes) of each file in the archive behind the model, for the writer; the reader leaves it empty.
+    """
 
     description: str
     subgraphs: tuple[Subgraph, ...]
     signatures: tuple[Signature, ...]
     metadata: tuple[tuple[str, Raw | None], ...] = ()
+    files: tuple[tuple[str, bytes], ...] = ()

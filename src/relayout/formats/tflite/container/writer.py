@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from relayout.errors import ReadError, RelayoutError, WriteError
+from relayout.formats.archive import archive, files
 from relayout.formats.bundle import TFL3
 from relayout.formats.flatbuffer import Table
 from relayout.formats.flatbuffer_writer import LIMIT, Bytes, Field, Flatbuffer, align, stream, table
@@ -26,7 +27,7 @@ from relayout.formats.onnx.atomic import Replacement
 from relayout.formats.onnx.parts import one_line
 from relayout.formats.tflite.container.comparing import first_difference
 from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS
-from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.container.loading import load, opened
 from relayout.formats.tflite.container.model import Blocks, Model, Operator, Signature, Subgraph, Tensor
 from relayout.formats.tflite.container.schema import SCHEMA
 from relayout.graph.facts import Identity
@@ -110,6 +111,8 @@ def _check(model: Model, written: Path) -> None:
     """Read the file back. Weights are compared by length only: to read all of them takes as long as to write them."""
     try:
         difference = first_difference(load(written), model)
+        if not difference and model.files and tuple(files(opened(written)).items()) != model.files:
+            difference = "the files behind the model"
     except ReadError as error:
         raise WriteError(f"the model would not be a sound file: {error}") from error
     if difference:
@@ -131,6 +134,15 @@ def options(kind: str, /, **fields: Any) -> Table:
 
 def file_chunks(model: Model, limit: int = LIMIT) -> Iterator[bytes | memoryview]:
     """Yield the file's bytes in order; arguments and errors as of `write`."""
+    length = 0
+    for chunk in _model_chunks(model, limit):
+        yield chunk
+        length += len(chunk) if isinstance(chunk, bytes) else chunk.nbytes
+    if model.files:
+        yield archive(model.files, length)
+
+
+def _model_chunks(model: Model, limit: int) -> Iterator[bytes | memoryview]:
     plan = _Plan(model)
     whole = plan.flatbuffer()
     if whole.size <= limit:

@@ -70,13 +70,14 @@ class DraftTensor:
 
 @dataclass(eq=False)
 class DraftOperator:
-    """One operator: its builtin's name (or `CUSTOM code`), operands, results and options."""
+    """One operator: its builtin's name (or `CUSTOM code`), operands, results, options, and what it keeps between."""
 
     name: str
     inputs: list[DraftTensor | None]
     outputs: list[DraftTensor]
     options: dict[str, Any] = field(default_factory=dict)
     custom_options: bytes = b""
+    intermediates: tuple[DraftTensor, ...] = ()
 
 
 class Draft:
@@ -150,6 +151,13 @@ class Draft:
             counts[tensor] = counts.get(tensor, 0) + 1
         return counts
 
+    def described(self, operator: DraftOperator) -> tuple[Operator, tuple[Tensor, ...]]:
+        """Return one operator and its tensors as the writer takes them."""
+        alone = Draft()
+        alone.operators.append(operator)
+        graph = alone.finish()
+        return graph.operators[0], graph.tensors
+
     def finish(self, place: str = "subgraphs[0]") -> Subgraph:
         """Return the subgraph as the writer takes it."""
         used = dict.fromkeys(self._all_tensors())
@@ -161,7 +169,7 @@ class Draft:
                 1,
                 tuple(-1 if tensor is None else index[tensor] for tensor in each.inputs),
                 tuple(index[tensor] for tensor in each.outputs),
-                (),
+                tuple(index[tensor] for tensor in each.intermediates),
                 options(kind, **each.options) if (kind := OPTIONS.get(each.name)) else None,
                 np.frombuffer(each.custom_options, np.uint8),
                 f"{place}.operators[{number}]",
@@ -176,6 +184,7 @@ class Draft:
         for operator in self.operators:
             yield from (tensor for tensor in operator.inputs if tensor is not None)
             yield from operator.outputs
+            yield from operator.intermediates
         yield from self.outputs
 
 

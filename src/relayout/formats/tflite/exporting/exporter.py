@@ -20,8 +20,10 @@ from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
 from relayout.formats.tflite.exporting.fusing import fuse
 from relayout.formats.tflite.exporting.kernel_types import widen
 from relayout.formats.tflite.exporting.node import IMAGES, NodeExport, known
+from relayout.formats.tflite.exporting.older import newer_operators, write_for
 from relayout.formats.tflite.exporting.registry import Entry, Unwritable, entries
 from relayout.formats.tflite.exporting.steps import Steps
+from relayout.formats.tflite.exporting.tidying import tidy
 from relayout.formats.tflite.exporting.units import QuantizedUnit, QuantizedUnits
 
 SMALL = 1 << 16
@@ -88,6 +90,7 @@ def export(
     describe: Callable[[Mapping[str, list[ir.Value]]], Mapping[str, bytes]] | None = None,
     names: Mapping[str, str] | None = None,
     custom_ops: Mapping[str, str] | None = None,
+    runtime: str = "",
 ) -> Model:
     """Translate a model operator by operator.
 
@@ -100,14 +103,17 @@ def export(
             is.
         names: input or output -> its name in the signature, where that is another one.
         custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
+        runtime: the oldest runtime that has to run it, such as `2.14`; "": any.
 
     Raises:
         UnwritableGraphError: operators that cannot be written, all of them with reason and count.
     """
-    graph = GraphExport(model, model.graph, units or {}, unsigned=unsigned, custom_ops=custom_ops)
+    graph = GraphExport(model, model.graph, units or {}, unsigned=unsigned, custom_ops=custom_ops, runtime=runtime)
     graph.run()
     if graph.refused:
         raise UnwritableGraphError(graph.refused, graph.unwritten)
+    for draft in graph.program:
+        tidy(draft)
     changed = [tensor for draft in graph.program for tensor in fuse(draft)]
     subgraphs = tuple(draft.finish(f"subgraphs[{place}]") for place, draft in enumerate(graph.program))
     subgraph = subgraphs[0]
@@ -123,7 +129,10 @@ def export(
     kept = {tensor.name for tensor in subgraph.tensors} - {tensor.name for tensor in changed}
     said = {} if describe is None else describe(graph.values_of(kept))
     notes = tuple((name, np.frombuffer(data, np.uint8)) for name, data in said.items())
-    return finished(Model("relayout", subgraphs, (ports,), notes))
+    file = finished(Model("relayout", subgraphs, (ports,), notes))
+    if runtime and (newer := newer_operators(file, runtime)):
+        raise UnwritableGraphError(newer, set())
+    return file
 
 
 class GraphExport:
@@ -136,6 +145,7 @@ class GraphExport:
         program: the graphs of the file, if this one is a body.
         unsigned: whether unsigned integers stay so.
         custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
+        runtime: the oldest runtime that has to run the file; "": any.
     """
 
     def __init__(
@@ -147,8 +157,9 @@ class GraphExport:
         *,
         unsigned: bool = False,
         custom_ops: Mapping[str, str] | None = None,
+        runtime: str = "",
     ) -> None:
-        self.model, self.graph, self.custom_ops = model, graph, custom_ops or {}
+        self.model, self.graph, self.custom_ops, self.runtime = model, graph, custom_ops or {}, runtime
         self.program: list[Draft] = [] if program is None else program
         """All graphs of the file under construction; this one and its bodies are among them."""
         self.units = dict(units)
@@ -209,7 +220,13 @@ class GraphExport:
     def body(self, graph: ir.Graph) -> GraphExport:
         """Return the export of a body: a graph of its own in the file; what it refuses, this one refuses."""
         made = GraphExport(
-            self.model, graph, self.units, self.program, unsigned=self.unsigned, custom_ops=self.custom_ops
+            self.model,
+            graph,
+            self.units,
+            self.program,
+            unsigned=self.unsigned,
+            custom_ops=self.custom_ops,
+            runtime=self.runtime,
         )
         made.unwritten = self.unwritten
         made.refused = self.refused
@@ -282,6 +299,8 @@ class GraphExport:
                 if node not in self.units or not self._on_integers(entry, self.units[node]):
                     entry.export(NodeExport(self, node))
                 widen(self.draft, self.begin)
+                if self.runtime:
+                    write_for(self.draft, self.begin, self.runtime)
         except Unwritable as problem:
             self._refuse(node, problem.reason)
 
@@ -480,7 +499,7 @@ class GraphExport:
         scales = _scales_of(node)
         by_axis = scales is not None and scales[0].size > 1
         unscaled = source.dtype in UNSCALED or (by_axis and (source.const_value is None or source.is_graph_input()))
-        integers = None if unscaled else self.integers_or_none(source, node)
+        integers = None if unscaled else self._integers_or_none(source, node)
         if integers is None:
             return self._scaled(value, source, node)
         name = value.name or "dequantized"
@@ -540,8 +559,7 @@ class GraphExport:
             self._stated[value] = made
         return self._stated[value]
 
-    def integers_or_none(self, source: ir.Value, node: ir.Node) -> DraftTensor | None:
-        """Return the tensor of integers that a DequantizeLinear reads; None where `integers_of` refuses."""
+    def _integers_or_none(self, source: ir.Value, node: ir.Node) -> DraftTensor | None:
         try:
             return self.integers_of(source, node)
         except Unwritable:

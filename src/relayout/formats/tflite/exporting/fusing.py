@@ -2,6 +2,8 @@
 
     CONV_2D, RELU      ->  CONV_2D(fused_activation_function=RELU)
     FULLY_CONNECTED, ADD(constant)  ->  FULLY_CONNECTED with a bias
+    RESHAPE to rows, FULLY_CONNECTED, RESHAPE back  ->  FULLY_CONNECTED(keep_num_dims=True)
+    STRIDED_SLICE(x, [0 3], [2 4]), RESHAPE to [2]  ->  STRIDED_SLICE(shrink_axis_mask=2)
 
 Only a result with a single reader is taken in; a RESHAPE between the two does not matter.
 """
@@ -41,6 +43,10 @@ def fuse(draft: Draft) -> list[DraftTensor]:
             fusion.activation(operator)
         elif operator.name == "ADD":
             fusion.bias(operator)
+        elif operator.name == "RESHAPE":
+            fusion.shrunk(operator)
+        elif operator.name == "FULLY_CONNECTED":
+            fusion.rows(operator)
     if fusion.removed:
         draft.operators = [each for each in draft.operators if each not in fusion.removed]
     for tensor in fusion.changed:
@@ -52,6 +58,10 @@ class _Fusion:
     def __init__(self, draft: Draft) -> None:
         self.producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
         self.readers = draft.readers()
+        self.followers = {
+            tensor: operator for operator in draft.operators for tensor in operator.inputs[:1] if tensor is not None
+        }
+        """Tensor -> the last operator that has it as its first operand."""
         self.removed: set[DraftOperator] = set()
         self.changed: dict[DraftTensor, None] = {}
 
@@ -99,6 +109,50 @@ class _Fusion:
             if "fused_activation_function" in operator.options:
                 producer.options["fused_activation_function"] = operator.options["fused_activation_function"]
             self._remove(operator, tensor, result)
+
+    def shrunk(self, operator: DraftOperator) -> None:
+        """Let a slice drop the axes of which it takes one place."""
+        tensor, (result,) = operator.inputs[0], operator.outputs
+        producer = None if tensor is None else self.producers.get(tensor)
+        if tensor is None or producer is None or producer.name != "STRIDED_SLICE" or self.readers.get(tensor) != 1:
+            return
+        if producer.options.get("shrink_axis_mask") or any(
+            each is None or each.array is None for each in producer.inputs[1:]
+        ):
+            return
+        masked = producer.options.get("begin_mask", 0) | producer.options.get("end_mask", 0)
+        places = [axis for axis, dim in enumerate(tensor.dims) if dim == 1 and not masked >> axis & 1]
+        if result.dims == tuple(dim for axis, dim in enumerate(tensor.dims) if axis not in places):
+            producer.options["shrink_axis_mask"] = sum(1 << axis for axis in places)
+            self._remove(operator, tensor, result)
+
+    def rows(self, operator: DraftOperator) -> None:
+        """Let a product take the rows of a tensor of more axes as they are, between a RESHAPE to them and one back."""
+        flat, (result,) = operator.inputs[0], operator.outputs
+        before = None if flat is None else self.producers.get(flat)
+        source = None if before is None or before.name != "RESHAPE" else before.inputs[0]
+        after = self.followers.get(result)
+        if before is None or source is None or flat is None or after is None:
+            return
+        if after.name != "RESHAPE" or self.readers[result] != 1:
+            return
+        if (
+            self.readers[flat] != 1
+            or not source.is_static
+            or len(source.dims) < 3
+            or source.dims[-1:] != flat.dims[-1:]
+        ):
+            return
+        if source.type != flat.type or after.outputs[0].type != result.type:
+            return
+        operator.inputs = [source, *operator.inputs[1:]]
+        operator.options["keep_num_dims"] = True
+        result.dims = (*source.dims[:-1], result.dims[-1])
+        self.changed[result] = None
+        self.removed.add(before)
+        if after.outputs[0].dims == result.dims:
+            self._remove(after, result, after.outputs[0])
+            self.changed.pop(result)
 
     def _behind_reshapes(self, tensor: DraftTensor) -> DraftOperator | None:
         """Return the operator before a tensor, over Reshapes, if each result on the way has one reader."""

@@ -1,9 +1,10 @@
 """Rewrites of a graph before layouts are chosen for a `.tflite`, until nothing changes any more.
 
+0. What a builtin was spelled out in is that builtin again.
 1. A node of small constants is computed: `.tflite` files hold shapes and indices, not what computes them.
 2. An If whose condition is constant is its branch.
 3. Sequences are the tensors that they hold.
-4. A Scan is a Loop, and a short Loop is its body again and again.
+4. A recurrent operator of open length is a Scan; a Scan is a Loop, and a short Loop is its body again and again.
 5. An operator that has no export becomes the body by which the standard defines it.
 """
 
@@ -22,7 +23,10 @@ from numpy.typing import NDArray
 from relayout.formats.onnx.spelling import spell_out
 from relayout.formats.tflite.exporting.fused_definitions import definition_of
 from relayout.formats.tflite.exporting.loops import unique, write_out
+from relayout.formats.tflite.exporting.open_recurrences import scan_open_recurrences
+from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch_first
 from relayout.formats.tflite.exporting.registry import entries
+from relayout.formats.tflite.exporting.restoring import restore_builtins
 from relayout.formats.tflite.exporting.sequences import inline_sequences
 
 ROUNDS = 12
@@ -76,13 +80,15 @@ BODIES = "relayout.definition"
 """The domain of the standard's definitions while they are spelled out."""
 
 
-def prepare(model: ir.Model, complete: Callable[[ir.Model], None]) -> None:
+def prepare(model: ir.Model, complete: Callable[[ir.Model], None], *, from_tflite: bool = False) -> None:
     """Rewrite a model, in place.
 
     Args:
         model: the model.
         complete: what infers types and shapes of what is new.
+        from_tflite: whether it was just read from a `.tflite`.
     """
+    restore_builtins(model, trusted=from_tflite)
     _replace_empty_inputs(model.graph)
     for _ in range(ROUNDS):
         _rank_reductions(model.graph)
@@ -90,6 +96,7 @@ def prepare(model: ir.Model, complete: Callable[[ir.Model], None]) -> None:
             inline_sequences(model, names := _names(model)),
             fold(model),
             branch(model),
+            scan_open_recurrences(model, names),
             write_out(model, names),
             define(model),
         ]
@@ -97,6 +104,7 @@ def prepare(model: ir.Model, complete: Callable[[ir.Model], None]) -> None:
             break
         complete(model)
     _remove_unread(model.graph)
+    mark_batch_first(model)
 
 
 def _replace_empty_inputs(graph: ir.Graph) -> None:

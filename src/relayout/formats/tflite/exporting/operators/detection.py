@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
@@ -16,7 +16,7 @@ MOST = 512
 
 @exporter("NonMaxSuppression")
 def non_max_suppression(op: NodeExport) -> None:
-    """NON_MAX_SUPPRESSION_V4 for each image and class, and CONCATENATION of what they select."""
+    """TOPK_V2 and NON_MAX_SUPPRESSION_V4 for each image and class, and CONCATENATION of what they select."""
     steps = Steps(op)
     images, count, _ = op.static(0)
     classes = op.static(1)[1]
@@ -30,7 +30,7 @@ def non_max_suppression(op: NodeExport) -> None:
         here = steps.at(boxes, 0, image)
         for number in range(classes):
             row = steps.at(steps.at(scores, 0, image), 0, number)
-            found.append(_selected(steps, [here, row, *limits], image, number))
+            found.append(_selected(steps, here, row, limits, (image, number)))
     dims = (f"?{op.name}", 3)
     joined = found[0] if len(found) == 1 else op.emit("CONCATENATION", found, dims, axis=0)
     steps.give(steps.cast(joined, TensorType.INT64))
@@ -59,14 +59,26 @@ def _beyond(steps: Steps) -> DraftTensor:
     return op.const(np.asarray(np.nextafter(np.float32(threshold.reshape(-1)[0]), np.float32(2))))
 
 
-def _selected(steps: Steps, inputs: list[DraftTensor], image: int, number: int) -> DraftTensor:
-    """Return the rows (image, class, box) of one class of one image."""
-    some = (f"?{steps.op.name}.{image}.{number}",)
+def _selected(
+    steps: Steps, boxes: DraftTensor, scores: DraftTensor, limits: list[DraftTensor], names: tuple[int, int]
+) -> DraftTensor:
+    """Return the rows (image, class, box) of one class of one image.
+
+    Of equal scores LiteRT's kernel takes any first, and ONNX the first box. So boxes are sorted before, which TOPK_V2
+    does as ONNX wants it, and their scores are their ranks from behind: no two are equal.
+    """
+    largest, overlap, threshold = limits
+    (count,), (image, number) = known(scores.dims), names
+    some, op = (f"?{steps.op.name}.{image}.{number}",), steps.op
+    kinds: list[tuple[TensorType, Dims]] = [(scores.type, (count,)), (TensorType.INT32, (count,))]
+    values, order = steps.outputs("TOPK_V2", [scores, steps.ints(np.array(count))], kinds)
+    ranks = op.const(np.arange(count, 0, -1).astype(np.float32))
+    ranks = steps.select(steps.compare("GREATER", values, threshold), ranks, 0.0)
+    inputs = [steps.gather(boxes, order, 0), ranks, largest, overlap, op.const(np.array(0, np.float32))]
     kinds = [(TensorType.INT32, some), (TensorType.INT32, ())]
     places, valid = steps.outputs("NON_MAX_SUPPRESSION_V4", inputs, kinds)
-    op = steps.op
     size = op.emit("RESHAPE", [valid, steps.ints([1])], (1,))
-    kept = op.emit("SLICE", [places, steps.ints([0]), size], some)
+    kept = steps.gather(order, op.emit("SLICE", [places, steps.ints([0]), size], some), 0)
     column = op.emit("RESHAPE", [kept, steps.ints([-1, 1])], (*some, 1))
     front = steps.mul(column, 0)
     parts = [steps.add(front, image), steps.add(front, number), column]

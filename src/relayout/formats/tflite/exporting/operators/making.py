@@ -69,6 +69,12 @@ def matmul_integer(op: NodeExport) -> None:
     steps.give(steps.reshape(total, (*front, *left.dims[-2:-1][first:], *right.dims[-1:][second:])))
 
 
+@exporter("ConvInteger")
+def conv_integer(op: NodeExport) -> None:
+    """CONV_2D in single precision, of so few products at a time that it is exact; written before layouts are chosen."""
+    raise Unwritable("a kernel that is known only at run time, or has a zero point for each channel or too many places")
+
+
 def _centered(steps: Steps, slot: int) -> DraftTensor:
     """Return bytes as real numbers, their zero point subtracted."""
     op = steps.op

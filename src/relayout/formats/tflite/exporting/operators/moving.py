@@ -103,9 +103,10 @@ def concat(op: NodeExport) -> None:
     axis = op.axis()
     if op.quantized:
         goal = op.output(0).quantization
+        scales = op.output(0).type == TensorType.UINT8 and len(tensors) > 1  # whose kernel takes operands of any scale
         tensors = [
             tensor
-            if goal is None or goal.equals(tensor.quantization)
+            if goal is None or goal.equals(tensor.quantization) or scales
             else op.emit("QUANTIZE", [tensor], tensor.dims, quantization=goal)
             for tensor in tensors
         ]

@@ -1,7 +1,7 @@
 """LSTM, GRU and RNN, step by step.
 
-UNIDIRECTIONAL_SEQUENCE_LSTM keeps its states from run to run; these operators begin each run anew. The product with
-the inputs' weights is one for all steps.
+The product with the inputs' weights is one for all steps. An LSTM that LiteRT's fused kernel computes is one operator
+(`sequence_lstm.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.operators.sequence_lstm import has_kernel, write_sequence_lstm
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
@@ -61,8 +62,11 @@ class Direction(NamedTuple):
 
 @exporter("LSTM")
 def lstm(op: NodeExport) -> None:
-    """FULLY_CONNECTED, LOGISTIC and TANH for each step."""
-    _recurrent(op, _lstm_cell)
+    """UNIDIRECTIONAL_SEQUENCE_LSTM; for other cells FULLY_CONNECTED, LOGISTIC and TANH for each step."""
+    if has_kernel(op):
+        write_sequence_lstm(op)
+    else:
+        _recurrent(op, _lstm_cell)
 
 
 @exporter("GRU")
@@ -239,7 +243,8 @@ def _activations(steps: Steps, number: int) -> list[Activation]:
     clip = op.number("clip", 0.0)
     if alphas or betas:
         raise Unwritable("activations with parameters")
-    return [_activation(steps, name, clip) for name in names]
+    limits = [clip, clip, 0.0]  # the last one is given an LSTM's cell as it is
+    return [_activation(steps, name, limit) for name, limit in zip(names, limits, strict=False)]
 
 
 def _activation(steps: Steps, name: str, clip: float) -> Activation:

@@ -19,6 +19,8 @@ ROUNDINGS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
 }
+CROPPED = "tf_crop_and_resize"
+"""The coordinates of a region of the image."""
 BUILTINS = {"linear": "RESIZE_BILINEAR", "nearest": "RESIZE_NEAREST_NEIGHBOR"}
 
 
@@ -29,12 +31,15 @@ def resize(op: NodeExport) -> None:
     rank = op.rank()
     if op.layouts[0] and not op.layouts[0].endswith("c"):
         raise Unwritable("its channels do not come last")
-    changed = _changed(op, operand, dims)
     mode = op.text("mode", "nearest")
     coordinates = op.text(
         "coordinate_transformation_mode", "half_pixel" if op.op_type == "Resize" and op.version > 10 else "asymmetric"
     )
-    if not changed and coordinates != "tf_crop_and_resize":
+    if coordinates == CROPPED:
+        _crop(op, operand, dims, mode)
+        return
+    changed = _changed(op, operand, dims)
+    if not changed:
         op.give(operand)
         return
     over_space = rank == 4 and set(changed) <= {1, 2}
@@ -46,8 +51,47 @@ def resize(op: NodeExport) -> None:
         raise Unwritable("a quantized Resize that LiteRT has no kernel for")
     result = operand
     for axis in changed:
-        result = _along(op, result, axis, dims, mode, coordinates)
+        scale = _scales(op, op.dims(), dims)[axis]
+        extent, count = known((result.dims[axis], dims[axis]))
+        places = _places(extent, count, scale, coordinates)
+        result = _along(op, result, axis, places, scale, mode)
     op.give(result)
+
+
+def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
+    """Resize a region, whose corners are given as parts of the extents; outside of the image lies one number."""
+    if op.quantized:
+        raise Unwritable("a quantized Resize that LiteRT has no kernel for")
+    regions = op.required_constant(1, "the region of a Resize").astype(np.float32).reshape(2, -1)
+    rank, steps = op.rank(), Steps(op)
+    corners = np.array([[0] * rank, [1] * rank], np.float32)
+    for place, axis in enumerate(op.integers("axes", range(rank))):
+        corners[:, _stored_axis(op, axis % rank)] = regions[:, place]
+    result, inside = operand, np.ones((1,) * rank, bool)
+    for axis, (start, end) in enumerate(corners.T):
+        if operand.dims[axis] == dims[axis]:
+            if (start, end) == (0, 1):
+                continue
+            raise Unwritable("a region with as many places as the image: some runtimes take all of the image")
+        extent, count = known((operand.dims[axis], dims[axis]))
+        places = _places_of_region(start, end, extent, count)
+        if not np.array_equal(places, np.arange(extent)):
+            result = _along(op, result, axis, places.astype(np.float64), 1.0, mode)
+        within = (places >= 0) & (places <= extent - 1)
+        inside = inside & within.reshape([-1 if each == axis else 1 for each in range(rank)])
+    if not inside.all():
+        result = steps.select(op.const(inside), result, op.number("extrapolation_value"))
+    op.give(result)
+
+
+def _places_of_region(start: np.float32, end: np.float32, extent: int, count: int) -> NDArray[np.float32]:
+    """Return where along an axis the results of a region lie, in single precision."""
+    most = np.float32(extent - 1)
+    if count == 1:
+        return np.array([np.float32(0.5) * (start + end) * most], np.float32)
+    x = np.arange(count, dtype=np.float32)
+    found: NDArray[np.float32] = start * most + x * (end - start) * most / np.float32(count - 1)
+    return found
 
 
 def _changed(op: NodeExport, operand: DraftTensor, dims: Dims) -> list[int]:
@@ -152,7 +196,7 @@ def _cuts_halves(scales: Sequence[float]) -> bool:
     return all(scale in (1.0, 2.0) for scale in scales)
 
 
-def _places(op: NodeExport, axis: int, extent: int, result: int, scale: float, coordinates: str) -> NDArray[np.float64]:
+def _places(extent: int, result: int, scale: float, coordinates: str) -> NDArray[np.float64]:
     """Return where along an axis each result lies, in elements of the operand."""
     x = np.arange(result, dtype=np.float64)
     scale = float(np.float32(scale))
@@ -171,12 +215,12 @@ def _places(op: NodeExport, axis: int, extent: int, result: int, scale: float, c
     raise Unwritable(f"coordinates of a Resize by {coordinates}")
 
 
-def _along(op: NodeExport, tensor: DraftTensor, axis: int, dims: Dims, mode: str, coordinates: str) -> DraftTensor:
-    """Return a tensor with another extent along one axis."""
-    extent, result = known((tensor.dims[axis], dims[axis]))
-    scale = _scales(op, op.dims(), dims)[axis]
-    places = _places(op, axis, extent, result, scale, coordinates)
-    grown: Dims = (*tensor.dims[:axis], result, *tensor.dims[axis + 1 :])
+def _along(
+    op: NodeExport, tensor: DraftTensor, axis: int, places: NDArray[np.float64], scale: float, mode: str
+) -> DraftTensor:
+    """Return what lies at places along one axis of a tensor."""
+    (extent,) = known(tensor.dims[axis : axis + 1])
+    grown: Dims = (*tensor.dims[:axis], len(places), *tensor.dims[axis + 1 :])
     if mode == "nearest":
         indices = ROUNDINGS[_rounding(op)](places).clip(0, extent - 1).astype(int)
         return op.emit("GATHER", [tensor, op.ints32(indices.tolist())], grown, axis=axis)

@@ -9,6 +9,7 @@ import numpy as np
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.operators.unique_rows import unique_rows
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
@@ -157,7 +158,8 @@ def unique(op: NodeExport) -> None:
     """UNIQUE, after TOPK_V2 where elements are sorted; places and counts by holding each against each."""
     steps, operand = Steps(op), op.input(0)
     if op.node.attributes.get("axis") is not None and op.rank() != 1:
-        raise Unwritable("rows that are compared as a whole")
+        unique_rows(steps, op.axis())
+        return
     (length,) = count = (prod(known(operand.dims)),)
     flat = steps.reshape(operand, count)
     if flat.type not in (TensorType.FLOAT32, TensorType.INT64):

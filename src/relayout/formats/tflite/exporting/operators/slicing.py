@@ -76,6 +76,10 @@ def _known_slice(op: NodeExport, starts: list[int], ends: list[int], axes: list[
             end_mask &= ~(1 << axis)
     if backwards:
         operand = op.emit("REVERSE_V2", [operand, op.ints32(backwards)], operand.dims)
+        whole = zip(begin, end, stride, operand.dims, range(rank), strict=True)
+        if all(b == 0 and s == 1 and (end_mask >> axis & 1 or e == extent) for b, e, s, extent, axis in whole):
+            op.give(operand)
+            return
     inputs = [operand, op.ints32(begin, "begin"), op.ints32(end, "end"), op.ints32(stride, "strides")]
     op.result("STRIDED_SLICE", inputs, begin_mask=begin_mask, end_mask=end_mask)
 

@@ -14,14 +14,16 @@ from relayout.formats.tflite.container.enums import ActivationFunctionType, Tens
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.importing.activation import clip
 from relayout.formats.tflite.importing.builder import Dims, dims
-from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.operators.elementwise import one, two
+from relayout.formats.tflite.importing.operators.marking import mark
 from relayout.formats.tflite.importing.operators.recurrent import (
     FLOAT,
     SWAPPED,
     activated,
     grid,
     hand_over_both,
+    is_forgotten,
     keep,
     named,
     one_step,
@@ -60,6 +62,7 @@ class Operands(NamedTuple):
     auxiliary: tuple[int, ...] = ()
 
 
+KERNELS = Operands().kernels
 FORWARD = Operands(states=(35, 36), norms=(), auxiliary=(40, 43, 41, 42))
 BACKWARD = Operands(
     kernels=(18, 21, 19, 20),
@@ -158,7 +161,9 @@ class Lstm:
         bounded = self.fused == ActivationFunctionType.TANH and first[1] is None
         if self.op.options.cell_clip > 0 and not (bounded and most <= self.limits()[1]):
             return step_by_step()
-        return Unlimited(self.op, *self.matrices(name)).over(x, first)
+        free = Unlimited(self.op, *self.matrices(name))
+        free.kept = all(is_forgotten(self.op, i) for i in self.which.states)
+        return free.over(x, first)
 
     def matrices(self, name: str) -> tuple[Any, ...]:
         """Return what an `Unlimited` is made of beside the operator."""
@@ -319,7 +324,18 @@ def unidirectional(op: Operation, kind: type[Lstm] = Lstm) -> None:
     time_major = op.options.time_major
     x = sequence(op, 0, time_major=time_major)
     cell = kind(op, Operands())
-    cell.result(cell.over(x), perm=None if time_major else SWAPPED)
+    y = cell.over(x)
+    mark(op, _middle(op, y), cell.which.states)
+    cell.result(y, perm=None if time_major else SWAPPED)
+
+
+def _middle(op: Operation, y: ir.Value) -> ir.Node | None:
+    """Return the node that runs all steps, where ONNX's own LSTM says less than the builtin: it has no hybrid one."""
+    node = y.producer()
+    if node is not None and node.op_type == "Squeeze":
+        is_hybrid = op.input(0).type == TensorType.FLOAT32 and op.input(KERNELS[FORGET]).type in BYTES_ONLY
+        node = node.inputs[0].producer() if is_hybrid and node.inputs[0] is not None else None
+    return node if node is not None and node.op_type in ("LSTM", "Scan") else None
 
 
 @operator("BIDIRECTIONAL_SEQUENCE_LSTM", options="BidirectionalSequenceLSTMOptions")

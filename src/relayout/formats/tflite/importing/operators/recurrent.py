@@ -66,16 +66,20 @@ def start(op: Operation, i: int, shape: Dims) -> ir.Value | None:
 
 def keep(op: Operation, i: int, value: ir.Value) -> None:
     """Leave the state after the last step to the next run, or to whoever else uses it in this one."""
-    if not op.has(i) or not _is_kept(op, i):
+    if not op.has(i) or not _is_kept(op, i) or is_forgotten(op, i):
         return
     tensor, program = op.input(i), op.program
-    readers = sum(1 for other in op.tensors.subgraph.operators if tensor.index in other.inputs)
-    if program.choices.state == "zero" and not program.nested and readers < 2:
-        return
     if op.tensors.quantization(tensor) is not None:
         scale, zero_point = op.tensors.parameters(tensor)
         value = op.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype)
     program.variables.store(_key(op, i), op.tensors.names[tensor.index], value)
+
+
+def is_forgotten(op: Operation, i: int) -> bool:
+    """Return whether operand i is memory of this operator alone, and each run here begins with zeros in it."""
+    tensor, program = op.input(i), op.program
+    readers = sum(1 for other in op.tensors.subgraph.operators if tensor.index in other.inputs)
+    return _is_kept(op, i) and program.choices.state == "zero" and not program.nested and readers < 2
 
 
 def zeros(op: Operation, shape: Dims, like: ir.Value, axis: int = 1) -> ir.Value:

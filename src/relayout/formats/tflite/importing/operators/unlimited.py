@@ -10,6 +10,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.slicing import joined, squeeze, unsqueeze
+from relayout.formats.tflite.states import KEPT, STATES
 
 INPUT, OUTPUT, FORGET, CELL = range(4)
 """The gates, in ONNX's order."""
@@ -27,6 +28,7 @@ class Unlimited:
         peepholes: for each gate but CELL `units`; None: there are none.
         activations: of the gates, of the candidate, of the cell.
         reverse: whether the last step is computed first.
+        kept: whether the file keeps the states from run to run.
     """
 
     op: Operation
@@ -36,6 +38,7 @@ class Unlimited:
     peepholes: Sequence[ir.Value | None] | None
     activations: tuple[str, str, str]
     reverse: bool
+    kept: bool = False
     _stacked: list[ir.Value | None] = field(default_factory=list)
 
     def over(self, x: ir.Value, first: Sequence[ir.Value | None]) -> list[ir.Value]:
@@ -60,6 +63,9 @@ class Unlimited:
             hidden_size=units,
             direction="reverse" if self.reverse else "forward",
         )
+        node = y.producer()
+        if self.kept and node is not None:
+            node.metadata_props[STATES] = KEPT
         return y, h, c
 
     def matrices(self) -> list[ir.Value | None]:

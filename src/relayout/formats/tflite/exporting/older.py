@@ -1,0 +1,110 @@
+"""Operators for an older runtime: what its kernels lack is written by other operators, or refused.
+
+    RELU_0_TO_1  ->  RELU, MINIMUM     where the runtime is older than 2.10
+
+The facts are the table of operator versions (`container/versions.py`) and of the runtimes that have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from relayout.errors import LayoutError
+from relayout.formats.tflite.container.model import Model
+from relayout.formats.tflite.container.runtimes import first_runtime, parsed
+from relayout.formats.tflite.container.versions import version
+from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.exporting.registry import Unwritable
+
+PARTS = 3
+"""Numbers of a runtime's version: `2.14` is `2.14.0`."""
+
+
+def numbers(runtime: str) -> tuple[int, ...]:
+    """Return a runtime as three numbers.
+
+    Raises:
+        LayoutError: it is written otherwise.
+    """
+    words = runtime.split(".")
+    if not 1 <= len(words) <= PARTS or not all(word.isascii() and word.isdecimal() and len(word) < 5 for word in words):
+        raise LayoutError(f"{runtime!r} is no version of TensorFlow Lite; write it as 2.14")
+    return (*map(int, words), *[0] * (PARTS - len(words)))
+
+
+def is_older(runtime: str, name: str, number: int) -> str:
+    """Return the first runtime that has an operator in a version, if a runtime is older; else nothing."""
+    first = first_runtime(name, number)
+    return first if first and numbers(runtime) < parsed(first) else ""
+
+
+def write_for(draft: Draft, begin: int, runtime: str) -> None:
+    """Write operators for a runtime, in place.
+
+    Args:
+        draft: the graph.
+        begin: the first operator to look at.
+        runtime: such as `2.14`.
+
+    Raises:
+        Unwritable: the runtime lacks one, and no others compute it.
+    """
+    added = draft.operators[begin:]
+    del draft.operators[begin:]
+    for operator in added:
+        rewrite = REWRITES.get(operator.name) if is_older(runtime, operator.name, 1) else None
+        if rewrite is None or not rewrite(draft, operator):
+            draft.operators.append(operator)
+    for operator in draft.operators[begin:]:
+        number = version(*draft.described(operator))
+        if first := is_older(runtime, operator.name, number):
+            raise Unwritable(f"{operator.name} in version {number} is in runtimes from {first} on")
+
+
+def newer_operators(model: Model, runtime: str) -> dict[str, tuple[int, str]]:
+    """Return operators of a file that a runtime lacks: name and version -> how often, and where first."""
+    found: dict[str, tuple[int, str]] = {}
+    for graph in model.subgraphs:
+        for operator in graph.operators:
+            if first := is_older(runtime, operator.name, operator.version):
+                key = f"{operator.name} in version {operator.version} (in runtimes from {first} on)"
+                count, place = found.get(key, (0, operator.place))
+                found[key] = (count + 1, place)
+    return found
+
+
+def _relu_0_to_1(draft: Draft, operator: DraftOperator) -> bool:
+    (source,), (result,) = operator.inputs, operator.outputs
+    assert source is not None
+    positive = draft.tensor(f"{result.name}/relu", source.type, source.dims)
+    draft.add("RELU", [source], [positive])
+    draft.add("MINIMUM", [positive, draft.constant("one", np.array(1, np.float32))], [result])
+    return True
+
+
+def _gelu(draft: Draft, operator: DraftOperator) -> bool:
+    """Write the approximation, `x / 2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`; erf has no builtin."""
+    (source,), (result,) = operator.inputs, operator.outputs
+    if not operator.options.get("approximate") or source is None:
+        return False
+
+    def step(name: str, *operands: DraftTensor | float, to: DraftTensor | None = None) -> DraftTensor:
+        tensors = [
+            each if isinstance(each, DraftTensor) else draft.constant("number", np.array(each, np.float32))
+            for each in operands
+        ]
+        made = draft.tensor(f"{result.name}/{name.lower()}", result.type, result.dims) if to is None else to
+        draft.add(name, tensors, [made])
+        return made
+
+    cube = step("MUL", step("MUL", source, source), source)
+    inner = step("MUL", step("ADD", source, step("MUL", cube, 0.044715)), float(np.sqrt(2 / np.pi)))
+    outer = step("ADD", step("TANH", inner), 1.0)
+    step("MUL", step("MUL", source, 0.5), outer, to=result)
+    return True
+
+
+REWRITES: Mapping[str, Callable[[Draft, DraftOperator], bool]] = {"GELU": _gelu, "RELU_0_TO_1": _relu_0_to_1}
+"""Builtin -> what writes it by older ones, at the end of the draft; False where they do not compute it."""

@@ -1,0 +1,130 @@
+"""Rows of parameters that several gates or directions share: `direction row …`.
+
+Unsqueeze(Concat(a, b, c, d))  ->  the rows of the second gate are b
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.formats.tflite.container.contents import TensorContent
+from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.steps import Steps
+
+SMALL = 1 << 12
+"""Elements up to which rows are held as an array."""
+
+
+class Rows(NamedTuple):
+    """Some rows of a parameter.
+
+    Args:
+        value: the value that holds them.
+        number: the place on its first axis, where that counts directions; None: it has no such axis.
+        begin: the first row.
+        size: how many rows.
+    """
+
+    value: ir.Value
+    number: int | None
+    begin: int
+    size: int
+
+    @property
+    def constant(self) -> ir.TensorProtocol | None:
+        """The constant that holds the rows; None where they are computed."""
+        return None if self.value.is_graph_input() else self.value.const_value
+
+    def array(self) -> NDArray[Any] | None:
+        """Return rows that are constant."""
+        constant = self.constant
+        return None if constant is None else self._cut(constant)
+
+    def _cut(self, constant: ir.TensorProtocol) -> NDArray[Any]:
+        whole = constant.numpy()
+        part: NDArray[Any] = (whole if self.number is None else whole[self.number])[self.begin : self.begin + self.size]
+        return part
+
+    def is_negated(self, other: Rows) -> bool:
+        """Return whether these are the other rows with the other sign."""
+        producer = self.value.producer()
+        if producer is not None and producer.op_type == "Neg" and not producer.domain:
+            return producer.inputs[0] is other.value and self[1:] == other[1:]
+        mine, theirs = self.array(), other.array()
+        return mine is not None and theirs is not None and bool(np.array_equal(mine, -theirs))
+
+    def tensor(self, steps: Steps, *, negated: bool = False) -> DraftTensor:
+        """Return the rows as a tensor, with the other sign if asked for."""
+        constant, op = self.constant, steps.op
+        shape = self.value.shape
+        assert shape is not None
+        if self.number is None and shape[0] == self.size and not negated:
+            return op.graph.tensor_of(self.value)
+        if constant is None:
+            tensor = op.graph.tensor_of(self.value)
+            tensor = tensor if self.number is None else steps.at(tensor, 0, self.number)
+            tensor = steps.part(tensor, 0, self.begin, self.size)
+            return steps.each("NEG", tensor) if negated else tensor
+        sign = -1 if negated else 1
+        dims = (self.size, *(int(dim) for dim in shape.numpy()[1 if self.number is None else 2 :]))
+        if np.prod(dims) <= SMALL or constant.dtype != ir.DataType.FLOAT:
+            return op.const((sign * self._cut(constant)).astype(np.float32), what="rows")
+        lazy = ir.LazyTensor(
+            lambda: ir.Tensor(np.ascontiguousarray(sign * self._cut(constant))),
+            dtype=constant.dtype,
+            shape=ir.Shape(dims),
+            name=self.value.name,
+        )
+        name = op.graph.draft.unique(f"{self.value.name}/rows")
+        kind = op.graph.type_of(self.value)
+        return DraftTensor(name, kind, dims, TensorContent(lazy))
+
+
+def rows_of(value: ir.Value, number: int, begin: int, size: int) -> Rows:
+    """Return rows of one direction of a parameter, as those of the smallest value that holds them.
+
+    Args:
+        value: `direction row …`.
+        number: the direction.
+        begin: the first row.
+        size: how many rows.
+    """
+    found = Rows(value, number, begin, size)
+    while (smaller := _source(found)) is not None:
+        found = smaller
+    return found
+
+
+def _source(rows: Rows) -> Rows | None:
+    """Return the same rows as those of what a value is put together of; None where it is not."""
+    node = rows.value.producer()
+    if node is None or node.domain or rows.value.shape is None:
+        return None
+    first = node.inputs[0] if node.inputs else None
+    if node.op_type in ("Unsqueeze", "Reshape") and first is not None and first.shape is not None:
+        lacks_directions = rows.number == 0 and list(first.shape) == list(rows.value.shape[1:])
+        return Rows(first, None, rows.begin, rows.size) if lacks_directions else None
+    if node.op_type != "Concat":
+        return None
+    axis = node.attributes.get_int("axis", 0) % len(rows.value.shape)
+    along_rows = axis == (0 if rows.number is None else 1)
+    if not along_rows and (axis or rows.number is None):
+        return None
+    place = rows.begin if along_rows else int(rows.number or 0)
+    length = rows.size if along_rows else 1
+    for value in node.inputs:
+        extent = None if value is None or value.shape is None else value.shape[axis]
+        if value is None or not isinstance(extent, int):
+            return None
+        if place < extent:
+            fits = place + length <= extent
+            moved = (
+                Rows(value, rows.number, place, rows.size) if along_rows else Rows(value, place, rows.begin, rows.size)
+            )
+            return moved if fits else None
+        place -= extent
+    return None

@@ -1,0 +1,69 @@
+"""Builtins that ONNX spells out, as the file that they were read from has them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.spelled_out import DOMAIN, Builtin, Operand
+from relayout.layout.stored_as import BATCH_FIRST
+
+
+@exporter("UNIDIRECTIONAL_SEQUENCE_LSTM", domain=DOMAIN)
+def restored(op: NodeExport) -> None:
+    """UNIDIRECTIONAL_SEQUENCE_LSTM of the `.tflite` that the model was read from, its states kept as there."""
+    builtin = Builtin.parse(op.text("description"))
+    if builtin is None or not op.node.meta.get(BATCH_FIRST):
+        raise Unwritable("it was read from no .tflite")
+    inputs = [None if each is None else _operand(op, slot, each) for slot, each in enumerate(builtin.inputs)]
+    result = op.output(0)
+    result.type = builtin.outputs[0].type
+    result.quantization = _meaning(result.quantization, builtin.outputs[0])
+    made = op.graph.draft.add(builtin.name, inputs, [result])
+    made.options.update(builtin.options, time_major=bool(op.integer("time_major")))
+    made.intermediates = tuple(_tensor(op, each, "between") for each in builtin.intermediates)
+
+
+def _operand(op: NodeExport, slot: int, operand: Operand) -> DraftTensor:
+    if not op.has(slot):
+        tensor = _tensor(op, operand, "state")
+        tensor.variable = True
+        return tensor
+    tensor = op.graph.tensor_of(op.value(slot))
+    if tensor.type != operand.type:
+        raise Unwritable(f"elements of {tensor.type.name} where the file that it was read from has others")
+    if operand.variable:
+        variable = _tensor(op, operand, "state")
+        variable.variable = True
+        op.graph.draft.add("UNPACK", [op.reshaped(tensor, (1, *tensor.dims))], [variable], num=1, axis=0)
+        return variable
+    meaning = _meaning(tensor.quantization, operand)
+    return tensor if meaning is tensor.quantization else _meant(op, tensor, meaning)
+
+
+def _meant(op: NodeExport, tensor: DraftTensor, meaning: Quantization | None) -> DraftTensor:
+    """Return integers with their meaning: a constant's own copy of what names it, since others may mean otherwise."""
+    if tensor.data is None:
+        tensor.quantization = meaning
+        return tensor
+    return replace(tensor, name=op.graph.draft.unique(f"{tensor.name}/integers"), quantization=meaning)
+
+
+def _meaning(known: Quantization | None, operand: Operand) -> Quantization | None:
+    """Return what integers mean to the builtin.
+
+    Raises:
+        Unwritable: they mean something else to others.
+    """
+    if known is None or operand.quantization is None:
+        return operand.quantization
+    if not operand.quantization.equals(known):
+        raise Unwritable("integers that are read with two scales")
+    return known
+
+
+def _tensor(op: NodeExport, operand: Operand, what: str) -> DraftTensor:
+    return op.graph.draft.tensor(f"{op.name}/{what}", operand.type, operand.shape, operand.quantization)

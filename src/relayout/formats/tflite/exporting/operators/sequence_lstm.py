@@ -1,0 +1,233 @@
+"""LSTM on LiteRT's fused kernel: a UNIDIRECTIONAL_SEQUENCE_LSTM for each direction.
+
+    h, c = UNPACK(zeros)                              the states, which are variables
+    y = UNIDIRECTIONAL_SEQUENCE_LSTM(x, …, h, c)
+
+The kernel keeps its states from run to run, and ONNX's LSTM begins each run anew. So UNPACK writes the initial states
+into the variables in every run. An LSTM that was read from a `.tflite` says whether its states were kept there
+(`STATES`); then nothing is written, and the file keeps them as its source does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
+from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.operators.parameter_rows import Rows, rows_of
+from relayout.formats.tflite.exporting.steps import Steps
+from relayout.formats.tflite.states import KEPT, STATES
+from relayout.layout.stored_as import BATCH_FIRST
+
+INPUT, OUTPUT, FORGET, CELL = range(4)
+"""The gates, in ONNX's order."""
+BUILTIN_ORDER = (INPUT, FORGET, CELL, OUTPUT)
+PEEPING = (INPUT, FORGET, OUTPUT)
+KERNEL, RECURRENT, BIAS, LENGTHS, HIDDEN, MEMORY, PEEPHOLE = range(1, 8)
+"""Operands of ONNX's LSTM."""
+ACTIVATIONS = {"tanh": ActivationFunctionType.TANH, "relu": ActivationFunctionType.RELU}
+SINCE = 14
+"""The version of ONNX from which on an LSTM has the attribute `layout`."""
+
+
+class Gate(NamedTuple):
+    """The parameters of one gate in one direction; None for a peephole that is none."""
+
+    kernel: Rows
+    recurrent: Rows
+    biases: tuple[Rows, ...]
+    peephole: Rows | None
+
+    def is_negated(self, other: Gate) -> bool:
+        """Return whether the gate's sums are those of another one with the other sign, so that both add up to 1."""
+        mine = (self.kernel, self.recurrent, self.peephole)
+        theirs = (other.kernel, other.recurrent, other.peephole)
+        if not all(a is None or (b is not None and a.is_negated(b)) for a, b in zip(mine, theirs, strict=True)):
+            return False
+        sum_of_mine, sum_of_theirs = total(self.biases), total(other.biases)
+        if sum_of_mine is None or sum_of_theirs is None:
+            return False
+        return bool(np.array_equal(sum_of_mine, -sum_of_theirs))
+
+
+def total(biases: Sequence[Rows]) -> NDArray[Any] | None:
+    """Return the sum of biases that are constants; None where one is computed."""
+    arrays = [bias.array() for bias in biases]
+    found: NDArray[Any] = np.zeros(biases[0].size if biases else 0, np.float32)
+    for array in arrays:
+        if array is None:
+            return None
+        found = found + array
+    return found
+
+
+def has_kernel(op: NodeExport) -> bool:
+    """Return whether LiteRT's fused kernel computes an LSTM."""
+    dims = op.dims(0)
+    length, batch = dims[_time_axis(op)], dims[1 - _time_axis(op)]
+    static = isinstance(batch, int) and isinstance(dims[2], int) and length != 0
+    return static and is_fused(op.node) and op.type(0) == TensorType.FLOAT32
+
+
+def is_fused(node: ir.Node) -> bool:
+    """Return whether the fused kernel has a node's activations, for whatever shapes."""
+    attributes = node.attributes
+    if attributes.get_float("clip", 0.0) or attributes.get("activation_alpha") or attributes.get("activation_beta"):
+        return False
+    has_lengths = len(node.inputs) > LENGTHS and node.inputs[LENGTHS] is not None
+    return not has_lengths and all(_activation(node, number) is not None for number in range(_directions(node)))
+
+
+def mark_batch_first(model: ir.Model) -> None:
+    """Mark LSTMs that the fused kernel computes: it takes the batch first, too."""
+    if model.opset_imports.get("", 1) >= SINCE:
+        for node in model.graph:
+            if node.op_type == "LSTM" and not node.domain and is_fused(node):
+                node.meta[BATCH_FIRST] = True
+
+
+def write_sequence_lstm(op: NodeExport) -> None:
+    """Write an LSTM on the fused kernel."""
+    steps, count = Steps(op), _directions(op.node)
+    states = _states(steps, count)
+    runs = [_one_direction(steps, number, states[number]) for number in range(count)]
+    if op.gives(0):
+        axis = 2 if op.integer("layout") else 1
+        every = [_reversed(steps, y) if _is_backward(op, number) else y for number, y in enumerate(runs)]
+        steps.give(steps.stack(every, axis), 0)
+    lasts = [_last(steps, y) for y in runs] if op.gives(1) or op.gives(2) else []
+    for slot in (1, 2):
+        if op.gives(slot):
+            ends = lasts if slot == 1 else [_after(steps, end, states[place][1]) for place, end in enumerate(lasts)]
+            steps.give(steps.stack(ends, 1 if op.integer("layout") else 0), slot)
+
+
+def _time_axis(op: NodeExport) -> int:
+    return 1 if op.integer("layout") else 0
+
+
+def _directions(node: ir.Node) -> int:
+    return 2 if node.attributes.get_string("direction", "forward") == "bidirectional" else 1
+
+
+def _activation(node: ir.Node, number: int) -> ActivationFunctionType | None:
+    """Return the activation of the candidate and of the cell; None where the kernel lacks one of the three."""
+    attribute = node.attributes.get("activations")
+    names = ["Sigmoid", "Tanh", "Tanh"] if attribute is None else list(attribute.as_strings())[3 * number :][:3]
+    gate, candidate, cell = (name.lower() for name in names)
+    return ACTIVATIONS.get(cell) if gate == "sigmoid" and candidate == cell else None
+
+
+def _states(steps: Steps, count: int) -> list[list[DraftTensor]]:
+    """Return the variables of each direction: hidden state and cell, with what they begin with written into them."""
+    op = steps.op
+    batch, units = int(op.dims(0)[1 - _time_axis(op)]), op.static(RECURRENT)[2]
+    made = [[_variable(op, (batch, units)) for _ in range(2)] for _ in range(count)]
+    axis = 1 if op.integer("layout") else 0
+    anew = []
+    for place, slot in enumerate((HIDDEN, MEMORY)):
+        variables = [each[place] for each in made]
+        if not op.has(slot) or _is_zero(op.constant(slot)):
+            anew += variables
+        else:
+            op.graph.draft.add("UNPACK", [op.input(slot)], variables, num=count, axis=axis)
+    if anew and op.node.metadata_props.get(STATES) != KEPT:
+        zeros = op.const(np.zeros((len(anew), batch, units), np.float32), what="zeros")
+        op.graph.draft.add("UNPACK", [zeros], anew, num=len(anew), axis=0)
+    return made
+
+
+def _is_zero(array: NDArray[Any] | None) -> bool:
+    return array is not None and not array.any()
+
+
+def _variable(op: NodeExport, dims: tuple[int, int]) -> DraftTensor:
+    tensor = op.graph.draft.tensor(f"{op.name}/state", TensorType.FLOAT32, dims)
+    tensor.variable = True
+    return tensor
+
+
+def _is_backward(op: NodeExport, number: int) -> bool:
+    return number == 1 or op.text("direction", "forward") == "reverse"
+
+
+def _one_direction(steps: Steps, number: int, states: Sequence[DraftTensor]) -> DraftTensor:
+    """Return what one direction gives at each step, in the order in which it runs."""
+    op = steps.op
+    x = _reversed(steps, op.input(0)) if _is_backward(op, number) else op.input(0)
+    return op.emit(
+        "UNIDIRECTIONAL_SEQUENCE_LSTM",
+        [x, *_parameters(steps, number), None, None, *states, None, None, None, None],
+        (*x.dims[:2], states[0].dims[1]),
+        fused_activation_function=_activation(op.node, number),
+        time_major=not _time_axis(op),
+    )
+
+
+def _reversed(steps: Steps, tensor: DraftTensor) -> DraftTensor:
+    return steps.op.emit("REVERSE_V2", [tensor, steps.ints([_time_axis(steps.op)])], tensor.dims)
+
+
+def _last(steps: Steps, y: DraftTensor) -> DraftTensor:
+    """Return what the last step gives."""
+    axis = _time_axis(steps.op)
+    length = steps.extent(y, axis)
+    if isinstance(length, DraftTensor):
+        return steps.at(steps.gather(y, steps.reshape(steps.sub(length, 1), (1,)), axis), axis, 0)
+    return steps.at(y, axis, int(length) - 1)
+
+
+def _after(steps: Steps, last: DraftTensor, variable: DraftTensor) -> DraftTensor:
+    """Return what a variable holds behind the kernel.
+
+    A runtime may run what reads the variable alone before the kernel, so the last result stands beside it.
+    """
+    units = int(variable.dims[1])
+    return steps.part(steps.concat([last, variable], 1), 1, units, units)
+
+
+def _parameters(steps: Steps, number: int) -> list[DraftTensor | None]:
+    """Return the operands between the sequence and the projection, of one direction."""
+    op = steps.op
+    gates = [_gate(op, number, gate) for gate in range(4)]
+    coupled = bool(op.integer("input_forget"))
+    if coupled:
+        gates[FORGET] = gates[INPUT]
+    left_out = {INPUT} if coupled or gates[INPUT].is_negated(gates[FORGET]) else set()
+
+    def tensor(rows: Rows, gate: int) -> DraftTensor:
+        return rows.tensor(steps, negated=coupled and gate == FORGET)
+
+    def bias(gate: int) -> DraftTensor:
+        found = gates[gate].biases
+        array = total(found)
+        sign = -1 if coupled and gate == FORGET else 1
+        if array is not None:
+            return op.const((sign * (array if found else np.zeros(units))).astype(np.float32))
+        return steps.add(*(tensor(rows, gate) for rows in found))
+
+    units = op.static(RECURRENT)[2]
+    result: list[DraftTensor | None] = []
+    result += [None if gate in left_out else tensor(gates[gate].kernel, gate) for gate in BUILTIN_ORDER]
+    result += [None if gate in left_out else tensor(gates[gate].recurrent, gate) for gate in BUILTIN_ORDER]
+    for gate in PEEPING:
+        rows = gates[gate].peephole
+        result.append(None if rows is None or gate in left_out else tensor(rows, gate))
+    return result + [None if gate in left_out else bias(gate) for gate in BUILTIN_ORDER]
+
+
+def _gate(op: NodeExport, number: int, gate: int) -> Gate:
+    units = op.static(RECURRENT)[2]
+
+    def rows(slot: int, place: int) -> Rows:
+        return rows_of(op.value(slot), number, place * units, units)
+
+    biases = (rows(BIAS, gate), rows(BIAS, 4 + gate)) if op.has(BIAS) else ()
+    peephole = rows(PEEPHOLE, gate) if op.has(PEEPHOLE) and gate != CELL else None
+    return Gate(rows(KERNEL, gate), rows(RECURRENT, gate), biases, peephole)

@@ -1,0 +1,133 @@
+"""Operators that a draft does not need: those that nobody reads, and a RESHAPE of what a RESHAPE gives.
+
+RESHAPE(RESHAPE(x, [5 1 2 4]), [5 2 4])  ->  x, where that is its shape
+"""
+
+from __future__ import annotations
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.exporting.recognising import recognise
+
+SHAPE = 1
+"""Place of the new shape among the operands of RESHAPE."""
+MOVERS = frozenset({"RESHAPE", "REVERSE_V2", "SLICE", "STRIDED_SLICE", "TRANSPOSE"})
+"""Builtins that move elements of their first operand, of integers as of real numbers."""
+MOVED = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
+"""Integers that they move."""
+_BYTES = (TensorType.INT8, TensorType.UINT8)
+REQUANTIZED = {TensorType.INT8: _BYTES, TensorType.UINT8: _BYTES, TensorType.INT16: (TensorType.INT16, TensorType.INT8)}
+"""Integers -> those that QUANTIZE makes of them."""
+
+
+def tidy(draft: Draft) -> None:
+    """Remove such operators, in place."""
+    recognise(draft)
+    _move_integers(draft)
+    _merge_reshapes(draft)
+    _remove_unread(draft)
+    _remove_equal_reshapes(draft)
+    _remove_unread(draft)
+
+
+def _move_integers(draft: Draft) -> None:
+    """Let operators that only move elements move integers, where they stand between a DEQUANTIZE and a QUANTIZE."""
+    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    readers = draft.readers()
+    aliases: dict[DraftTensor, DraftTensor] = {}
+    for operator in draft.operators:
+        operator.inputs = [None if each is None else aliases.get(each, each) for each in operator.inputs]
+        (result,), path = operator.outputs if operator.name == "QUANTIZE" else (None,), []
+        before = None if result is None else _producer(operator, producers)
+        while before is not None and before.name in MOVERS and readers.get(before.outputs[0]) == 1:
+            path.append(before)
+            before = _producer(before, producers)
+        source = None if before is None or before.name != "DEQUANTIZE" else before.inputs[0]
+        if result is None or source is None or source.type not in MOVED:
+            continue
+        if not _is_requantized(source, result):
+            continue
+        for mover in path:
+            mover.outputs[0].type, mover.outputs[0].quantization = source.type, source.quantization
+        if path:
+            path[-1].inputs = [source, *path[-1].inputs[1:]]
+            source = path[0].outputs[0]
+        operator.inputs = [source]
+        if not _has_same_elements(source, result):
+            continue
+        if result not in draft.outputs:
+            aliases[result] = source
+        elif path:
+            path[0].outputs, operator.outputs = [result], []
+    draft.operators = [each for each in draft.operators if each.outputs]
+
+
+def _is_requantized(a: DraftTensor, b: DraftTensor) -> bool:
+    """Return whether QUANTIZE makes integers of others, without real numbers between them."""
+    one_scale = all(each.quantization is not None and not each.quantization.per_channel for each in (a, b))
+    return one_scale and b.type in REQUANTIZED.get(a.type, ())
+
+
+def _producer(operator: DraftOperator, producers: dict[DraftTensor, DraftOperator]) -> DraftOperator | None:
+    source = operator.inputs[0]
+    return None if source is None else producers.get(source)
+
+
+def _merge_reshapes(draft: Draft) -> None:
+    """Let each RESHAPE read what stands before the RESHAPEs before it."""
+    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    for operator in draft.operators:
+        if operator.name != "RESHAPE":
+            continue
+        while (before := _reshape_before(operator, producers)) is not None:
+            operator.inputs = [before.inputs[0], *operator.inputs[SHAPE:]]
+
+
+def _remove_equal_reshapes(draft: Draft) -> None:
+    """Remove each RESHAPE to the shape of its operand."""
+    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    readers = draft.readers()
+    aliases: dict[DraftTensor, DraftTensor] = {}
+    for operator in draft.operators:
+        operator.inputs = [None if each is None else aliases.get(each, each) for each in operator.inputs]
+        source = operator.inputs[0] if operator.name == "RESHAPE" else None
+        (result,) = operator.outputs if source is not None else (None,)
+        if source is None or result is None or not _is_same(source, result) or not source.is_static:
+            continue
+        if result not in draft.outputs:
+            aliases[result] = source
+        elif readers.get(source) == 1 and source in producers:
+            producer = producers[source]
+            producer.outputs = [result if each is source else each for each in producer.outputs]
+            operator.outputs = []
+    draft.operators = [each for each in draft.operators if each.outputs]
+
+
+def _reshape_before(operator: DraftOperator, producers: dict[DraftTensor, DraftOperator]) -> DraftOperator | None:
+    """Return the RESHAPE that gives what a RESHAPE to constant extents reads."""
+    source, shape = operator.inputs[0], operator.inputs[SHAPE] if len(operator.inputs) > SHAPE else None
+    before = None if source is None else producers.get(source)
+    if before is None or before.name != "RESHAPE" or before.inputs[0] is None or shape is None or shape.data is None:
+        return None
+    return before if _has_same_elements(before.inputs[0], operator.outputs[0]) else None
+
+
+def _has_same_elements(a: DraftTensor, b: DraftTensor) -> bool:
+    if a.type != b.type or (a.quantization is None) != (b.quantization is None):
+        return False
+    return a.quantization is None or a.quantization.equals(b.quantization)
+
+
+def _is_same(a: DraftTensor, b: DraftTensor) -> bool:
+    return a.dims == b.dims and _has_same_elements(a, b)
+
+
+def _remove_unread(draft: Draft) -> None:
+    """Remove operators whose results nobody reads; what a custom operator does besides is not known."""
+    read = {id(tensor) for tensor in draft.outputs}
+    kept: list[DraftOperator] = []
+    for operator in reversed(draft.operators):
+        if operator.name.startswith("CUSTOM") or any(id(tensor) in read for tensor in operator.outputs):
+            kept.append(operator)
+            read |= {id(tensor) for tensor in operator.inputs if tensor is not None}
+    draft.operators = kept[::-1]

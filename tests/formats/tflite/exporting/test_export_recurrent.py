@@ -1,0 +1,117 @@
+"""LSTM as one builtin a direction, which begins each run anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from export_cases_recurrent import lstm as lstm_case
+from export_running import agrees, assert_close
+
+import relayout
+from relayout.formats.tflite.container.loading import load
+from rules.law import Array, Case, with_runtime
+from small import build
+from text_form import floats
+
+KERNELS = (OpResolverType.AUTO, OpResolverType.BUILTIN_REF)
+FUSED = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+
+
+def operators(content: bytes) -> list[str]:
+    return [operator.name for graph in load(content).subgraphs for operator in graph.operators]
+
+
+def results_of_runs(content: bytes, feeds: Sequence[Array], kernels: OpResolverType) -> list[Array]:
+    """Return the first output of several runs of one interpreter."""
+    interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
+    interpreter.allocate_tensors()
+    found = []
+    for feed in feeds:
+        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], feed)
+        interpreter.invoke()
+        found.append(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))
+    return found
+
+
+CASES = [
+    (lstm_case(outputs=("y",)), 1),
+    (lstm_case("bidirectional", outputs=("y",)), 2),
+    (lstm_case(states=True, outputs=("y",)), 1),
+    (lstm_case("reverse", outputs=("y",), input_forget=1), 1),
+]
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize(("case", "count"), CASES, ids=str)
+def test_an_lstm_is_one_builtin_a_direction_and_begins_each_run_anew(
+    case: Case, count: int, kernels: OpResolverType
+) -> None:
+    constants = tuple(case.arrays)[1:]  # so that there is one input
+    model, feed = Case(case.op_type, case.inputs, constants, case.attributes, case.outputs).prepared()
+    content = relayout.convert(model, format="tflite").tflite
+    names = operators(content)
+    assert names.count(FUSED) == count
+    assert "FULLY_CONNECTED" not in names
+    wanted = with_runtime(model, feed)[0]
+    for result in results_of_runs(content, [feed["x"]] * 3, kernels):
+        assert_close(result, wanted, "a run")
+
+
+def test_other_cells_are_written_step_by_step() -> None:
+    for case in (lstm_case(clip=0.4), lstm_case(activations=["Sigmoid", "Tanh", "Relu"])):
+        assert FUSED not in operators(relayout.convert(case.prepared()[0], format="tflite").tflite)
+
+
+def test_a_sequence_may_be_long_or_open() -> None:
+    text = "y, h, c = LSTM<hidden_size=4>(x, w, r)"
+    constants = {"w": (1, 16, 3), "r": (1, 16, 4)}
+    agrees(build("float[1500,2,3] x", text, constants), {"x": floats(1500, 2, 3)})
+    model = build("float[n,2,3] x", text, constants)
+    for length in (1, 7):
+        agrees(model, {"x": floats(length, 2, 3)})
+
+
+OPEN = {
+    "GRU": "y, h = GRU<hidden_size=4, direction={way}>(x, w, r, b)",
+    "GRU reset first": "y, h = GRU<hidden_size=4, direction={way}, linear_before_reset=1>(x, w, r, b)",
+    "RNN": "y, h = RNN<hidden_size=4, direction={way}>(x, w, r, b)",
+    "LSTM": "y, h, c = LSTM<hidden_size=4, direction={way}, clip=0.6>(x, w, r, b)",
+    "states": "y, h = GRU<hidden_size=4, direction={way}>(x, w, r, b, , s)",
+}
+
+
+@pytest.mark.parametrize("way", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("name", OPEN)
+def test_a_recurrence_of_open_length_is_a_while(name: str, way: str) -> None:
+    directions, gates = (2 if way == "bidirectional" else 1), {"RNN": 1, "LSTM": 4}.get(name, 3)
+    shapes = {"w": (gates * 4, 3), "r": (gates * 4, 4), "b": (gates * 8,), "s": (2, 4)}
+    text = OPEN[name].format(way=f'"{way}"')
+    constants = {key: (directions, *shape) for key, shape in shapes.items() if key != "s" or name == "states"}
+    model = build("float[n,2,3] x", text, constants)
+    names = operators(relayout.convert(model, format="tflite").tflite)
+    assert names.count("WHILE") == directions
+    for length in (1, 6):
+        agrees(model, {"x": floats(length, 2, 3)})
+
+
+def test_a_gru_of_many_steps_is_a_while() -> None:
+    model = build("float[1100,2,3] x", "y = GRU<hidden_size=4>(x, w, r)", {"w": (1, 12, 3), "r": (1, 12, 4)})
+    assert "WHILE" in operators(relayout.convert(model, format="tflite").tflite)
+    agrees(model, {"x": floats(1100, 2, 3)})
+
+
+def test_no_transpose_stays_where_the_batch_comes_first() -> None:
+    text = """
+    t = Transpose<perm=[1,0,2]>(x)
+    y = LSTM<hidden_size=4>(t, w, r)
+    s = Squeeze(y, one)
+    z = Transpose<perm=[1,0,2]>(s)
+    """
+    model = build("float[2,5,3] x", text, {"w": (1, 16, 3), "r": (1, 16, 4), "one": np.array([1])})
+    result = relayout.convert(model, format="tflite")
+    assert result.report.transposes == 0
+    assert operators(result.tflite) == ["UNPACK", FUSED]
+    agrees(model, {"x": floats(2, 5, 3)})

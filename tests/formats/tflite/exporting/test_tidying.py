@@ -1,0 +1,123 @@
+"""What a draft does not need is not written, and the rest computes the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from export_running import agrees
+
+import relayout
+from relayout.formats.tflite.container.loading import load
+from rules.law import Array
+from small import build
+from text_form import floats
+
+SCALE, OTHER = np.array(0.02, np.float32), np.array(0.031, np.float32)
+CENTRE = np.array(3, np.int8)
+UNIT = "f = DequantizeLinear(x, s, z)  {}  y = QuantizeLinear(m, s, z)"
+
+
+def operators(model: Any) -> list[str]:
+    content = relayout.convert(model, format="tflite").tflite
+    return [operator.name for graph in load(content).subgraphs for operator in graph.operators]
+
+
+def integers(*shape: int) -> Array:
+    return np.random.default_rng(5).integers(-128, 128, shape).astype(np.int8)
+
+
+MOVED = {
+    "m = Reshape(f, shape)": ["RESHAPE"],
+    "a = Slice(f, one, two, one)  m = Reshape(a, tail)": ["STRIDED_SLICE"],
+    "m = Softplus(f)": ["DEQUANTIZE"],
+}
+
+
+@pytest.mark.parametrize("text", MOVED)
+def test_what_only_moves_elements_moves_integers(text: str) -> None:
+    constants = {
+        "s": SCALE,
+        "z": CENTRE,
+        "shape": np.array([6, 4]),
+        "tail": np.array([2, 4]),
+        "one": np.array([1]),
+        "two": np.array([2]),
+    }
+    model = build("int8[2,3,4] x", UNIT.format(text), constants)
+    found = operators(model)
+    assert found[: len(MOVED[text])] == MOVED[text]
+    assert ("QUANTIZE" in found) == ("DEQUANTIZE" in found)
+    agrees(model, {"x": integers(2, 3, 4)})
+
+
+def test_integers_that_mean_something_else_behind_are_quantized_again() -> None:
+    text = "f = DequantizeLinear(x, s, z)  m = Reshape(f, shape)  y = QuantizeLinear(m, t, z)"
+    model = build("int8[2,3,4] x", text, {"s": SCALE, "t": OTHER, "z": CENTRE, "shape": np.array([6, 4])})
+    assert operators(model) == ["RESHAPE", "QUANTIZE"]
+    agrees(model, {"x": integers(2, 3, 4)}, kernels=("reference",))  # the default ones multiply by 8 bits
+
+
+def test_integers_of_another_scale_are_quantized_at_once() -> None:
+    text = "f = DequantizeLinear(x, s, z)  y = QuantizeLinear(f, t, z)"
+    model = build("int8[2,3,4] x", text, {"s": SCALE, "t": OTHER, "z": CENTRE})
+    assert operators(model) == ["QUANTIZE"]
+    agrees(model, {"x": integers(2, 3, 4)}, kernels=("reference",))
+
+
+def test_a_change_of_sign_is_one_quantize() -> None:
+    text = "f = DequantizeLinear(x, s, z)  m = Reshape(f, shape)  y = QuantizeLinear(m, s, u)"
+    constants = {"s": SCALE, "z": CENTRE, "u": np.array(131, np.uint8), "shape": np.array([6, 4])}
+    model = build("int8[2,3,4] x", text, constants)
+    assert "DEQUANTIZE" not in operators(model)
+    agrees(model, {"x": integers(2, 3, 4)})
+
+
+def test_reshapes_that_undo_each_other_are_gone() -> None:
+    text = "a = Reshape(x, shape)  b = Reshape(a, tail)  c = Relu(b)  d = Reshape(c, shape)  y = Reshape(d, tail)"
+    model = build("float[2,3,4] x", text, {"shape": np.array([6, 4]), "tail": np.array([2, 3, 4])})
+    assert operators(model) == ["RELU"]
+    agrees(model, {"x": floats(2, 3, 4)})
+
+
+def test_a_whole_axis_backwards_is_reversed_alone() -> None:
+    constants = {"last": np.array([-1]), "first": np.array([-(1 << 63)]), "axis": np.array([1]), "back": np.array([-1])}
+    model = build("float[2,3,4] x", "y = Slice(x, last, first, axis, back)", constants)
+    assert operators(model) == ["REVERSE_V2"]
+    agrees(model, {"x": floats(2, 3, 4)})
+
+
+def test_a_slice_drops_the_axis_of_which_it_takes_one_place() -> None:
+    constants = {"begin": np.array([-1]), "end": np.array([9]), "axis": np.array([1]), "shape": np.array([2, 4])}
+    model = build("float[2,3,4] x", "a = Slice(x, begin, end, axis)  y = Reshape(a, shape)", constants)
+    assert operators(model) == ["STRIDED_SLICE"]
+    agrees(model, {"x": floats(2, 3, 4)})
+    wide = build(
+        "float[2,3,1] x",
+        "a = Slice(x, begin, end, axis)  y = Reshape(a, shape)",
+        {**constants, "shape": np.array([2, 1])},
+    )
+    agrees(wide, {"x": floats(2, 3, 1)})
+
+
+ROWS = {
+    "r = Reshape(x, flat)  p = MatMul(r, w)  y = Reshape(p, back)": ["FULLY_CONNECTED"],
+    "r = Reshape(x, flat)  p = MatMul(r, w)  y = Reshape(p, apart)": ["FULLY_CONNECTED", "RESHAPE"],
+    "r = Reshape(x, flat)  p = MatMul(r, w)  y = Reshape(p, back)  z = Neg(r)": [
+        "RESHAPE",
+        "FULLY_CONNECTED",
+        "RESHAPE",
+        "NEG",
+    ],
+    "r = Reshape(x, flat)  p = MatMul(r, w)  y = Relu(p)": ["RESHAPE", "FULLY_CONNECTED"],
+}
+
+
+@pytest.mark.parametrize("text", ROWS)
+def test_a_product_takes_rows_of_more_axes(text: str) -> None:
+    shapes = {"flat": np.array([6, 4]), "back": np.array([2, 3, 8]), "apart": np.array([2, 3, 2, 4])}
+    constants = {"w": (4, 8), **{name: array for name, array in shapes.items() if name in text}}
+    model = build("float[2,3,4] x", text, constants)
+    assert sorted(operators(model)) == sorted(ROWS[text])
+    agrees(model, {"x": floats(2, 3, 4)})

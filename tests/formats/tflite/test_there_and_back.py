@@ -1,0 +1,211 @@
+"""There and back: `.tflite` to ONNX to `.tflite` computes in LiteRT what the first file computes, run after run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from tflite_cases_recurrent import LSTMS, lstm, quantized_lstm
+
+import relayout
+from conftest import KERAS
+from relayout.errors import UnsupportedError
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.spelled_out import BUILTIN, Builtin
+from relayout.formats.tflite.states import STATES
+from rules.law import Array, with_runtime
+from text_form import floats
+
+KERNELS = (OpResolverType.AUTO, OpResolverType.BUILTIN_REF)
+FUSED = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+
+
+def operators(content: bytes) -> list[str]:
+    return [operator.name for graph in load(content).subgraphs for operator in graph.operators]
+
+
+def results_of_runs(content: bytes, feeds: Sequence[Array], kernels: OpResolverType) -> list[Array]:
+    """Return the first output of several runs of one interpreter."""
+    interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
+    interpreter.allocate_tensors()
+    found = []
+    for feed in feeds:
+        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], feed)
+        interpreter.invoke()
+        found.append(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))
+    return found
+
+
+def there_and_back(source: bytes, folder: Path, *, keep_mark: bool = True) -> bytes:
+    relayout.convert(source).save(folder / "there.onnx")
+    model = onnx.load(folder / "there.onnx")
+    for node in () if keep_mark else model.graph.node:
+        del node.metadata_props[:]
+    result = relayout.convert(model, format="tflite")
+    result.save(folder / "back.tflite")
+    return (folder / "back.tflite").read_bytes()
+
+
+KINDS = [*LSTMS, {"time_major": True}]
+WAYS = ("through ONNX", "at once")
+
+
+def back(source: bytes, folder: Path, way: str) -> bytes:
+    if way == "through ONNX":
+        return there_and_back(source, folder)
+    relayout.convert(source, format="tflite").save(folder / "back.tflite")
+    return (folder / "back.tflite").read_bytes()
+
+
+def assert_same_runs(source: bytes, result: bytes, kernels: OpResolverType) -> None:
+    graph = load(source).subgraphs[0]
+    tensor = graph.tensors[graph.inputs[0]]
+    feeds = [floats(*tensor.shape) for _ in range(3)]
+    if tensor.type == TensorType.INT8:
+        feeds = [np.clip(feed * 60, -128, 127).astype(np.int8) for feed in feeds]
+    pairs = zip(results_of_runs(source, feeds, kernels), results_of_runs(result, feeds, kernels), strict=True)
+    for wanted, array in pairs:
+        np.testing.assert_array_equal(array, wanted)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_an_lstm_is_the_operator_of_the_source_over_several_runs(
+    kind: dict[str, Any], way: str, tmp_path: Path
+) -> None:
+    source = lstm(**kind).bytes()
+    result = back(source, tmp_path, way)
+    assert operators(result) == operators(source) == [FUSED]
+    for kernels in KERNELS:
+        assert_same_runs(source, result, kernels)
+
+
+def test_diagonal_weights_stay_diagonal(tmp_path: Path) -> None:
+    source = lstm(diagonal=True).bytes()
+    for way in WAYS:
+        result = back(source, tmp_path, way)
+        assert operators(result) == [FUSED]
+        assert_same_runs(source, result, KERNELS[0])  # reference kernels know no version of them
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [{}, {"cifg": True}, {"projection": 3}, {"normalized": True}, {"clip": 0.5}], ids=str)
+def test_an_integer_lstm_is_that_of_the_source_over_several_runs(
+    kind: dict[str, Any], way: str, tmp_path: Path
+) -> None:
+    source = quantized_lstm(**kind).bytes()
+    result = back(source, tmp_path, way)
+    assert operators(result) == operators(source) == [FUSED]
+    assert_same_runs(source, result, KERNELS[0])
+
+
+NETWORKS = [
+    "lstm_fused.float32",
+    "lstm_fused.int8",
+    "lstm_fused.float16",
+    "bidirectional_lstm_fused.float32",
+    "bidirectional_lstm_fused.int8",
+    "bidirectional_lstm_fused.float16",
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_of_keras_has_no_more_operators_and_gives_the_same(name: str, way: str, tmp_path: Path) -> None:
+    source = (KERAS / f"{name}.tflite").read_bytes()
+    result = back(source, tmp_path, way)
+    assert len(operators(result)) <= len(operators(source))
+    assert operators(result).count(FUSED) == operators(source).count(FUSED)
+    for kernels in KERNELS:
+        assert_same_runs(source, result, kernels)
+
+
+def test_a_changed_loop_is_written_as_it_is_now(tmp_path: Path) -> None:
+    relayout.convert(lstm(clip=0.3).bytes()).save(tmp_path / "there.onnx")
+    model = onnx.load(tmp_path / "there.onnx")
+    (loop,) = (node for node in model.graph.node if node.op_type == "Scan")
+    for node in loop.attribute[0].g.node if loop.attribute[0].name == "body" else loop.attribute[-1].g.node:
+        node.op_type = "Sigmoid" if node.op_type == "Tanh" else node.op_type
+    assert any(node.op_type == "Scan" for node in model.graph.node)
+    content = relayout.convert(model, format="tflite").tflite
+    assert FUSED not in operators(content)
+    feed = floats(2, 5, 3)
+    (wanted,) = with_runtime(model, {model.graph.input[0].name: feed})
+    np.testing.assert_allclose(results_of_runs(content, [feed], KERNELS[0])[0], wanted, atol=1e-6)
+
+
+def test_changed_weights_are_those_of_the_result(tmp_path: Path) -> None:
+    relayout.convert(lstm(clip=0.3).bytes()).save(tmp_path / "there.onnx")
+    model = onnx.load(tmp_path / "there.onnx")
+    for tensor in model.graph.initializer:
+        array = onnx.numpy_helper.to_array(tensor)
+        if array.ndim == 2 and array.dtype == np.float32:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array * np.float32(0.5), tensor.name))
+    content = relayout.convert(model, format="tflite").tflite
+    assert operators(content) == [FUSED]
+    feed = floats(2, 5, 3)
+    (wanted,) = with_runtime(model, {model.graph.input[0].name: feed})
+    np.testing.assert_allclose(results_of_runs(content, [feed], KERNELS[0])[0], wanted, atol=1e-6)
+
+
+def described(**options: Any) -> str:
+    (node,) = (node for node in relayout.convert(lstm(clip=0.3).bytes()).model.graph if BUILTIN in node.metadata_props)
+    data = json.loads(node.metadata_props[BUILTIN])
+    data["options"] |= options
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize("options", [{"unknown": 1}, {"cell_clip": 1e9}, {"time_major": "yes"}, {"cell_clip": None}])
+def test_a_description_that_no_file_can_say_counts_for_nothing(options: dict[str, Any], tmp_path: Path) -> None:
+    test_a_damaged_description_counts_for_nothing(described(**options), tmp_path)
+    assert Builtin.parse(described()) is not None
+
+
+def test_a_node_that_was_read_from_no_file_is_refused() -> None:
+    node = onnx.helper.make_node(FUSED, ["x"], ["y"], domain="tflite", description=described(), time_major=0)
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 5, 3]) for name in "xy"]
+    graph = onnx.helper.make_graph([node], "alone", ends[:1], ends[1:])
+    imports = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("tflite", 1)]
+    model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=8)
+    with pytest.raises(UnsupportedError, match=r"it was read from no \.tflite"):
+        relayout.convert(model, format="tflite")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"name":"UNIDIRECTIONAL_SEQUENCE_LSTM"}', "nonsense"])
+def test_a_damaged_description_counts_for_nothing(text: str, tmp_path: Path) -> None:
+    relayout.convert(lstm(clip=0.3).bytes()).save(tmp_path / "there.onnx")
+    model = onnx.load(tmp_path / "there.onnx")
+    for node in model.graph.node:
+        for row in node.metadata_props:
+            if row.key == BUILTIN:
+                row.value = text
+    assert FUSED not in operators(relayout.convert(model, format="tflite").tflite)
+
+
+def test_an_lstm_that_does_not_say_that_its_states_are_kept_begins_anew(tmp_path: Path) -> None:
+    source = lstm().bytes()
+    back = there_and_back(source, tmp_path, keep_mark=False)
+    assert operators(back) == ["UNPACK", FUSED]
+    first, second = results_of_runs(back, [floats(2, 5, 3)] * 2, KERNELS[0])
+    np.testing.assert_array_equal(first, second)
+
+
+def test_a_state_that_is_an_input_is_not_said_to_be_kept() -> None:
+    model = relayout.convert(lstm().bytes(), state="io").model
+    assert not any(STATES in node.metadata_props for node in model.graph)
+    zero = relayout.convert(lstm().bytes()).model
+    assert any(STATES in node.metadata_props for node in zero.graph)
+
+
+def test_a_restored_builtin_is_a_part_of_litert(tmp_path: Path) -> None:
+    source = (KERAS / "lstm_fused.int8.tflite").read_bytes()
+    relayout.convert(source, format="tflite", parts=True).save_parts(tmp_path)
+    (part,) = tmp_path.glob("*.tflite")
+    assert operators(part.read_bytes()) == operators(source)
