@@ -31,6 +31,7 @@ from relayout.infer.plan_file import Checked
 from relayout.layout import Dim
 from relayout.layout.stored_as import CUT, FIXED, INTERFACE
 from relayout.partition.regions import as_functions
+from relayout.pipeline.dimensions import OPENED, Asked, open_dimensions
 from relayout.pipeline.interface import IMAGE_LAYOUTS, image_pins
 from relayout.pipeline.lowering_list import as_kernels, as_transposes, in_blocks, in_full
 from relayout.pipeline.result import Result, target_of
@@ -79,6 +80,7 @@ OPTIONS = {
     "io": one_of("keep", "convert", *IMAGE_LAYOUTS),
     "layouts": arguments.LAYOUTS,
     "dims": arguments.EXTENTS,
+    "batch": arguments.EXTENT,
     "quant": one_of("qdq", "float"),
     "opset": arguments.whole(*arguments.OPSETS),
     "signature": arguments.TEXT,
@@ -137,6 +139,7 @@ def convert(
     io: Io = "keep",
     layouts: Mapping[str, tuple[str, str]] | None = None,
     dims: Mapping[str, Dim] | None = None,
+    batch: Dim | None = None,
     opset: int | None = None,
     quant: Quant = "qdq",
     signature: str | None = None,
@@ -171,6 +174,8 @@ def convert(
             each image-like one so, and leaves the others.
         layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
         dims: dynamic dimension -> extent to fix it to, or the name of a dimension of the same extent, which it takes.
+            `"image:0"`, an axis of an input, opens a fixed dimension: it gets the name, or the number, everywhere.
+        batch: the name or number that the first axis of all inputs gets, fixed or not.
         opset: opset of a converted `.tflite`, from 18 on; by default the least that the model needs.
         quant: what becomes of a quantized `.tflite`: integers in Quantize-Dequantize units, or a float model.
         signature: which signature of a `.tflite` to convert; by default the first.
@@ -228,7 +233,8 @@ def convert(
         "outputs": list(outputs or ()),
     }
     say("reading")
-    model = read(source, dims=dims, wishes=wishes, **reading)
+    model = read(source, dims=dims, batch=batch, wishes=wishes, **reading)
+    dims = {**(dims or {}), **model.meta.get(OPENED, {})}
     if format == "tflite":
         refuse_unknown_custom_ops(model, () if _is_tflite(source) else (custom_ops or {}))
         _prepare(model)
@@ -240,7 +246,7 @@ def convert(
     options = {
         "io": io,
         "layouts": dict(layouts or {}),
-        "dims": {name: extent if isinstance(extent, str) else int(extent) for name, extent in (dims or {}).items()},
+        "dims": {name: extent if isinstance(extent, str) else int(extent) for name, extent in dims.items()},
         "per_transpose": int(each),
         "per_scattered": wishes.target.per_scattered if wishes.target else 0,
         "exchange": bool(exchange),
@@ -277,6 +283,7 @@ def optimize(
     source: Source,
     *,
     dims: Mapping[str, Dim] | None = None,
+    batch: Dim | None = None,
     target: str | Target | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
@@ -300,6 +307,7 @@ def optimize(
     return convert(
         source,
         dims=dims,
+        batch=batch,
         target=target,
         inputs=inputs,
         outputs=outputs,
@@ -414,6 +422,7 @@ def read(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     dims: Mapping[str, Dim] | None = None,
+    batch: Dim | None = None,
     wishes: Wishes | None = None,
     **options: Any,
 ) -> ir.Model:
@@ -423,7 +432,8 @@ def read(
         source: a path, the bytes of a `.tflite`, or a model in memory.
         inputs: what the part begins with; see `relayout.formats.onnx.cut`.
         outputs: what it ends in.
-        dims: dynamic dimensions to fix, or to give the names of others.
+        dims: dynamic dimensions to fix, or to give the names of others; axes of inputs to open.
+        batch: the name or number of the first axis of all inputs.
         wishes: what is asked for: its target says what is done to a `.tflite` beside its literal import.
         options: of `relayout.formats.tflite.read`, where the source is a `.tflite`.
 
@@ -431,11 +441,14 @@ def read(
         ReadError: not a model, or damaged.
         UnsupportedError: operators that cannot be converted.
         LayoutError: `dims` names no dimension, or gives it no extent.
+        BoundAxis: a dimension cannot be opened.
         NamesError: `inputs` or `outputs` name what cannot be an end of a part.
     """
-    model = _read(source, inputs, outputs, dims or {}, Wishes() if wishes is None else wishes, options)
-    if dims:
-        _fix_inferred(model, dims)
+    asked = Asked.of(dims, batch)
+    model = _read(source, inputs, outputs, asked.named, Wishes() if wishes is None else wishes, options)
+    if asked.named:
+        _fix_inferred(model, asked.named)
+    open_dimensions(model, asked)
     if inputs or outputs:
         ends = {"inputs": [v.name for v in model.graph.inputs], "outputs": [v.name for v in model.graph.outputs]}
         model.metadata_props[CUT] = json.dumps(ends, ensure_ascii=False)

@@ -1,0 +1,332 @@
+"""Follow an opened axis from the inputs through every operator, by the axes that signatures say are the same.
+
+Nothing is changed here. What is found is where the axis lies in each value, and what has to be stated anew. An operator
+that binds the axis is an error that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import onnx_ir as ir
+
+from relayout.graph.subgraphs import bodies, reads
+from relayout.layout import Extent
+from relayout.rules import Fact, Facts, Nested, Operator, Permuted, Regrouped, Signature
+from relayout.rules.in_graph import operator_of
+from relayout.shapes.bound import BoundAxis
+from relayout.shapes.computed import Computed, Items
+from relayout.shapes.constants import STATED, Change, shape_items
+from relayout.shapes.own_axes import OWN, VIEWS
+from relayout.shapes.parts import Part, Parts, dims_of
+from relayout.shapes.regrouping import moved, ways
+from relayout.shapes.views import NATURAL, written_shape
+
+SHAPES = frozenset(("Shape", "Size"))
+"""Operators that give the extents of what they read."""
+
+
+class Choice(NamedTuple):
+    """A node at which an opened part could go into several dimensions, and how many there are."""
+
+    node: ir.Node
+    count: int
+
+
+class MoreInputs(Exception):
+    """Other inputs hold the same axis: they are opened, too, and following begins anew."""
+
+    def __init__(self, seeds: Mapping[ir.Value, Parts]) -> None:
+        self.seeds = seeds
+
+
+class Following:
+    """An opened axis on its way through a model.
+
+    Args:
+        model: the model, whose shapes are known.
+        seeds: inputs and their opened axes.
+        what: the dimension, as the user asked for it.
+        choices: node -> which of its ways is taken; the first, where nothing is said.
+
+    Attributes:
+        parts: value -> its opened axes.
+        computed: what follows from opened extents.
+        changes: what has to be changed, in order.
+        last: changes that replace nodes: they are made after all others.
+        offered: the nodes that had several ways, in order.
+    """
+
+    def __init__(
+        self, model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, choices: Mapping[ir.Node, int]
+    ) -> None:
+        self.model, self.what, self.choices = model, what, choices
+        self.parts: dict[ir.Value, Parts] = dict(seeds)
+        self.computed = Computed(model)
+        self.changes: list[Change] = []
+        self.last: list[Change] = []
+        self.offered: list[Choice] = []
+        self._facts = Facts()
+
+    def run(self) -> None:
+        """Follow the axis to the end.
+
+        Raises:
+            BoundAxis: an operator binds it.
+            MoreInputs: another input holds it, too.
+        """
+        for node in self.model.graph:
+            if any(value in self.parts or value in self.computed for value in reads(node)):
+                self._follow(node)
+
+    def dims(self, value: ir.Value) -> tuple[Extent, ...]:
+        """Return the extents of a value in the result."""
+        return dims_of(_extents(value), self.parts.get(value, {}))
+
+    def _follow(self, node: ir.Node) -> None:
+        operator = operator_of(self.model, node)
+        key = node.domain, node.op_type
+        first = node.inputs[0] if node.inputs else None
+        if node.op_type in SHAPES and not node.domain and first is not None:
+            self.computed.shape(node, self.dims(first))
+            return
+        if not any(value in self.parts for value in reads(node)):
+            self._from_extents(node, operator)
+            return
+        fact = self._facts.of(operator)
+        if key in OWN:
+            fact = OWN[key](operator, fact)
+        if key in VIEWS and first in self.parts:
+            fact = VIEWS[key](operator, self.parts[first]) or fact
+        if any(_rank(value) is None for value in (*node.inputs, *node.outputs) if value in self.parts):
+            raise self._bound(node, "has an operand of unknown rank")
+        self._through(node, operator, fact)
+
+    def _through(self, node: ir.Node, operator: Operator, fact: Fact) -> None:
+        match fact:
+            case Permuted(perm):
+                first = node.inputs[0]
+                assert first is not None
+                self.parts[node.outputs[0]] = moved(self.parts[first], perm)
+            case Regrouped(shape):
+                self._regrouped(node, operator, [Extent.of(dim) for dim in shape])
+            case Signature():
+                self._along(node, operator, fact)
+            case Nested():
+                raise self._bound(node, "runs bodies, through which no axis is followed")
+            case _:
+                raise self._bound(node, "has no rule that says what becomes of its axes")
+
+    # Signatures
+
+    def _along(self, node: ir.Node, operator: Operator, fact: Signature) -> None:
+        """Follow the axis along the letters of a signature."""
+        letters: dict[str, Part] = {}
+        places: dict[str, tuple[ir.Value, int]] = {}
+        for slot, value in enumerate(node.inputs):
+            if value is None or value not in self.parts:
+                continue
+            names = fact.inputs[slot]
+            if names is None:
+                raise self._bound(node, f"reads '{value.name}' as a parameter, whose axes have places of their own")
+            for axis, part in self.parts[value].items():
+                if letters.setdefault(names[axis], part) != part:
+                    raise self._bound(node, "pairs it with an axis in which it lies otherwise")
+                places.setdefault(names[axis], (value, axis))
+        for letter, part in letters.items():
+            if reason := _binding(fact, operator, letter, part):
+                raise self._bound(node, reason)
+        for slot, axis, letter in list(_unopened(node, fact, operator, letters, self.parts)):
+            self._demand(node, slot, axis, letters[letter], places[letter])
+        for value, names in zip(node.outputs, fact.outputs, strict=True):
+            if names and value.name:
+                self.parts[value] = {axis: letters[name] for axis, name in enumerate(names) if name in letters}
+        stated = STATED.get((node.domain, node.op_type))
+        if stated is not None and letters:
+            self.changes += stated(operator, self.parts[node.outputs[0]], next(iter(places.values())))
+
+    def _demand(self, node: ir.Node, slot: int, axis: int, part: Part, place: tuple[ir.Value, int]) -> None:
+        """Open an axis of an operand that has the source's extent: another input's, or that of a constant."""
+        value = node.inputs[slot]
+        assert value is not None
+        if value in self.parts or value in self.computed:
+            raise self._bound(node, f"pairs it with an axis of '{value.name}' in which it lies otherwise")
+        seeds = dict(self._origins(value, axis, part))
+        if seeds:
+            raise MoreInputs(seeds)
+        if not part.before.is_one and not _repeats(value, axis, part):
+            raise self._bound(
+                node, f"reads '{value.name}', which holds other elements for each of {part.source_extent}"
+            )
+        self.changes.append(lambda r: r.widen(node, slot, axis, part, place))
+
+    def _origins(self, value: ir.Value, axis: int, part: Part) -> Iterator[tuple[ir.Value, Parts]]:
+        """Find the inputs of which an axis of a value is an axis."""
+        pending, seen = [(value, axis, part)], set()
+        while pending:
+            place = pending.pop()
+            if place in seen:
+                continue
+            seen.add(place)
+            value, axis, part = place
+            node = value.producer()
+            if value.is_graph_input():
+                if part.is_whole and value.const_value is None:
+                    yield value, {axis: part}
+            elif node is not None and value.const_value is None:
+                pending += self._sources(node, value, axis, part)
+
+    def _sources(self, node: ir.Node, value: ir.Value, axis: int, part: Part) -> list[tuple[ir.Value, int, Part]]:
+        """List the axes of a node's operands that are an axis of what it gives."""
+        operator = operator_of(self.model, node)
+        fact, key = self._facts.of(operator), (node.domain, node.op_type)
+        fact = OWN[key](operator, fact) if key in OWN else fact
+        first = node.inputs[0] if node.inputs else None
+        if isinstance(fact, Permuted) and first is not None:
+            return [(first, fact.perm[axis], part)]
+        if isinstance(fact, Regrouped) and first is not None and _rank(first) is not None:
+            back = ways(_extents(value), {axis: part}, _extents(first))
+            return [(first, place, found) for place, found in back[0].items()] if back else []
+        names = fact.outputs[list(node.outputs).index(value)] if isinstance(fact, Signature) else None
+        if not isinstance(fact, Signature) or names is None:
+            return []
+        return [
+            (operand, place, part)
+            for operand, letters in zip(node.inputs, fact.inputs, strict=True)
+            for place, letter in enumerate(letters or ())
+            if operand is not None and letter == names[axis] and _extents(operand)[place] == part.source_extent
+        ]
+
+    # Views
+
+    def _regrouped(self, node: ir.Node, operator: Operator, target: Sequence[Extent]) -> None:
+        """Follow the axis through a Reshape, or an operator that does as one, and state its shape anew."""
+        value, result = node.inputs[0], node.outputs[0]
+        assert value is not None
+        if value not in self.parts:
+            raise self._bound(node, "takes its shape from an opened extent, and its operand has none")
+        source, parts = _extents(value), self.parts[value]
+        found = ways(source, parts, target)
+        if not found:
+            raise self._bound(node, f"mixes it with other axes: {_text(source)} becomes {_text(target)}")
+        natural, written = self._natural(node, operator, parts)
+        if natural is not None:
+            found = [natural, *(way for way in found if way != natural)]
+        elif written is not None:
+            agreeing = [way for way in found if list(dims_of(tuple(target), way)) == written]
+            if self._is_computed(node):
+                found = agreeing or found
+            else:
+                leading = [way for way in found if all(part.is_whole for part in way.values())]
+                found = list({id(way): way for way in (*[w for w in leading if w in agreeing], *leading, *agreeing, *found)}.values())
+        index = self.choices.get(node, 0)
+        if len(found) > 1:
+            self.offered.append(Choice(node, len(found)))
+        way = found[index]
+        self.parts[result] = way
+        dims = list(dims_of(tuple(target), way))
+        if way == natural or dims == written:
+            return
+        items = shape_items(dims, list(operator.integers(1) or [1] * len(dims)), way)
+        if items is None:
+            raise self._bound(node, f"would need a shape of several open extents: {_text(dims)}")
+        if (node.domain, node.op_type) in NATURAL:
+            self.last.append(lambda r: r.become_reshape(node, items))
+        elif operator.has(1):
+            self.changes.append(lambda r: r.restate(node, 1, items, "shape"))
+        else:
+            self.changes.append(lambda r: r.set_integers(node, "shape", items))
+
+    def _is_computed(self, node: ir.Node) -> bool:
+        return len(node.inputs) > 1 and node.inputs[1] in self.computed
+
+    def _natural(
+        self, node: ir.Node, operator: Operator, parts: Parts
+    ) -> tuple[Parts | None, list[Extent] | None]:
+        """Return where the parts lie if the node stays as it is, and the extents that a Reshape's own shape gives."""
+        key = node.domain, node.op_type
+        if key in NATURAL:
+            return NATURAL[key](operator, parts), None
+        value = node.inputs[0]
+        assert value is not None
+        shape = node.inputs[1] if len(node.inputs) > 1 else None
+        items: Items | None
+        if shape is not None and shape in self.computed:
+            items = self.computed.items(shape)
+        else:
+            known = operator.integers(1) if operator.has(1) else operator.ints("shape")
+            items = None if known is None else [Extent(item) for item in known]
+        return None, written_shape(operator, items, self.dims(value))
+
+    # Extents that are computed
+
+    def _from_extents(self, node: ir.Node, operator: Operator) -> None:
+        """Follow a node that reads nothing but what is computed from opened extents."""
+        if bodies(node):
+            raise self._bound(node, "runs bodies by an opened extent")
+        self.computed.follow(node)
+
+    def _bound(self, node: ir.Node, reason: str) -> BoundAxis:
+        return BoundAxis(self.what, node, reason)
+
+
+def _rank(value: ir.Value | None) -> int | None:
+    return None if value is None or value.shape is None else len(value.shape)
+
+
+def _extents(value: ir.Value) -> tuple[Extent, ...]:
+    assert value.shape is not None
+    return tuple(Extent.of(dim if isinstance(dim, int) else str(dim.value)) for dim in value.shape)
+
+
+def _text(extents: Sequence[Extent]) -> str:
+    return f"[{', '.join(map(str, extents))}]"
+
+
+def _binding(fact: Signature, operator: Operator, letter: str, part: Part) -> str:
+    """Say what an operator does with an axis that depends on its extent; nothing if each element is computed alone."""
+    if letter in fact.whole:
+        return "treats its elements as a sequence"
+    if letter in fact.across:
+        return "computes along it"
+    for index, (names, shape) in enumerate(zip(fact.outputs, operator.outputs, strict=True)):
+        if not operator.gives(index):
+            continue
+        if names is None:
+            return "makes one result of all its elements"
+        if letter not in names:
+            return "adds up along it" if index == 0 else f"leaves it out of output {index}"
+        if shape is not None and Extent.of(shape[names.index(letter)]) != part.source_extent:
+            return f"changes its extent from {part.source_extent} to {shape[names.index(letter)]}"
+    return ""
+
+
+def _unopened(
+    node: ir.Node, fact: Signature, operator: Operator, letters: Mapping[str, Part], parts: Mapping[ir.Value, Parts]
+) -> Iterator[tuple[int, int, str]]:
+    """List the axes of operands that are an opened axis and have the source's extent: (input, axis, letter).
+
+    One of 1 element that the operator stretches stays.
+    """
+    for slot, (value, names, shape) in enumerate(zip(node.inputs, fact.inputs, operator.inputs, strict=True)):
+        if value is None or names is None or shape is None:
+            continue
+        stretches = fact.stretched if slot or not fact.unidirectional else frozenset[str]()
+        for axis, letter in enumerate(names):
+            if letter not in letters or axis in parts.get(value, {}):
+                continue
+            if not (letter in stretches and Extent.of(shape[axis]).is_one):
+                yield slot, axis, letter
+
+
+def _repeats(value: ir.Value, axis: int, part: Part) -> bool:
+    """Tell whether a constant holds the same for every step of a part."""
+    if value.const_value is None or not all(e.is_static for e in (part.outer, part.before, part.inner)):
+        return False
+    array = value.const_value.numpy()
+    split = array.reshape(
+        *array.shape[:axis], part.outer.number, part.before.number, part.inner.number, *array.shape[axis + 1 :]
+    )
+    first = split.take([0], axis + 1)
+    return bool((split == first).all())

@@ -1,0 +1,94 @@
+"""Open a fixed dimension of an input, in place: follow the axis, state anew what holds its extent, and infer again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from relayout.formats.onnx import SILENT, complete
+from relayout.layout import Extent
+from relayout.layout.stored_as import STATED
+from relayout.rules import outputs_of
+from relayout.shapes.bound import BoundAxis
+from relayout.shapes.following import Following, MoreInputs
+from relayout.shapes.parts import Parts
+from relayout.shapes.rewriting import Rewriting
+
+MOST_ATTEMPTS = 64
+"""How many ways to regroup dimensions are tried together, where the axis has 1 element and may go into several."""
+
+
+def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str) -> list[ir.Value]:
+    """Open axes of inputs that are one dimension, in place.
+
+    Args:
+        model: the model, with known shapes.
+        seeds: inputs and their opened axes.
+        what: the dimension, as the user asked for it.
+
+    Returns:
+        The inputs that hold the dimension.
+
+    Raises:
+        BoundAxis: an operator binds it; the model is as it was.
+    """
+    following = _followed(model, dict(seeds), what)
+    for value, parts in following.parts.items():
+        if parts:
+            dims = following.dims(value)
+            value.shape = ir.Shape([extent.number if extent.is_static else str(extent) for extent in dims])
+            if STATED in value.meta:
+                value.meta[STATED] = value.shape
+    for value in following.computed.values():
+        value.const_value = None
+    rewriting = Rewriting(model)
+    for change in (*following.changes, *following.last):
+        change(rewriting)
+    complete(model, outputs_of)
+    return [value for value in model.graph.inputs if following.parts.get(value)]
+
+
+def _followed(model: ir.Model, seeds: dict[ir.Value, Parts], what: str) -> Following:
+    """Follow the axis; where it may go several ways, the first that leads to the end."""
+    choices: dict[ir.Node, int] = {}
+    first: BoundAxis | None = None
+    for _ in range(MOST_ATTEMPTS):
+        following = Following(model, seeds, what, choices)
+        try:
+            following.run()
+        except MoreInputs as more:
+            for value, parts in more.seeds.items():
+                seeds[value] = {**seeds.get(value, {}), **parts}
+            choices = {}
+            continue
+        except BoundAxis as bound:
+            first = first or bound
+            if not _advance(choices, following):
+                break
+            continue
+        return following
+    assert first is not None
+    raise first
+
+
+def _advance(choices: dict[ir.Node, int], following: Following) -> bool:
+    """Take the next way at the last node that has one; False where all were taken."""
+    for node, count in reversed(following.offered):
+        taken = choices.pop(node, 0) + 1
+        if taken < count:
+            choices[node] = taken
+            return True
+    return False
+
+
+def is_silent(model: ir.Model) -> bool:
+    """Tell whether a model states no shapes of interior values."""
+    return bool(model.meta.get(SILENT))
+
+
+def extent_of(value: ir.Value, axis: int) -> Extent:
+    """Return the extent of an axis of an input."""
+    assert value.shape is not None
+    dim = value.shape[axis]
+    return Extent.of(dim if isinstance(dim, int) else str(dim.value))

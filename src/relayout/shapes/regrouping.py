@@ -1,0 +1,100 @@
+"""Where an opened part goes when a Reshape, or an operator like it, groups dimensions anew.
+
+The elements keep their order. So as many of them lie before one step of the part, and inside of it, as did before:
+
+    [batch, 128, 768] -> [128, 768]: the part goes into the first dimension, `batch*128`
+
+Where the batch is 1 several dimensions may take it: of `[1, 1001]`, `[batch, 1001]` and `[1, batch*1001]`. Then a
+dimension that held just the batch comes first, and whoever follows the axis tries the others if that leads nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, product as combinations
+
+from relayout.layout import Extent, product
+from relayout.shapes.parts import Part, Parts
+
+MOST_WAYS = 16
+"""Ways to regroup that are tried at one node."""
+
+
+def ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]) -> list[dict[int, Part]]:
+    """List where the opened parts may lie in the regrouped value, the likeliest first; nothing if they mix with others.
+
+    Args:
+        source: extents of the operand in the source.
+        parts: its opened parts.
+        target: extents of the result in the source.
+    """
+    each = [list(_places(source, axis, part, target)) for axis, part in sorted(parts.items())]
+    found = []
+    for chosen in islice(combinations(*each), MOST_WAYS):
+        way = dict(chosen)
+        if len(way) == len(chosen) and list(way) == sorted(way):
+            found.append(way)
+    return sorted(found, key=lambda way: sum(_oddness(part, parts) for part in way.values()))
+
+
+def _places(
+    source: Sequence[Extent], axis: int, part: Part, target: Sequence[Extent]
+) -> Iterator[tuple[int, Part]]:
+    before = product(source[:axis]) * part.outer
+    inside = part.inner * product(source[axis + 1 :])
+    for place, extent in enumerate(target):
+        outer = before.divide(product(target[:place]))
+        inner = inside.divide(product(target[place + 1 :]))
+        if outer is not None and inner is not None and outer * part.before * inner == extent:
+            yield place, Part(outer, part.length, part.before, inner)
+
+
+def _oddness(part: Part, source: Parts) -> int:
+    """Return 0 for a dimension of its own, 1 for one composed as in the source, 2 where it leads, else 3."""
+    if part.is_whole:
+        return 0
+    if part in source.values():
+        return 1
+    return 2 if part.outer.is_one else 3
+
+
+def as_written(items: Sequence[Extent | None], dims: Sequence[Extent], *, copies: bool) -> list[Extent] | None:
+    """Return the extents that a Reshape gives as its shape is written; None where it is none for this operand.
+
+    Args:
+        items: the shape; -1 is what is left, 0 copies. None is not known.
+        dims: the extents of the operand in the result.
+        copies: whether 0 copies.
+    """
+    left, right = Extent(-1), Extent(0)
+    if any(item is None for item in items):
+        return None
+    known = [item for item in items if item is not None]
+    found = [dims[i] if item == right and copies and i < len(dims) else item for i, item in enumerate(known)]
+    whole, others = product(dims), product(item for item in found if item != left)
+    if found.count(left) == 1:
+        rest = whole.divide(others)
+        return None if rest is None else [rest if item == left else item for item in found]
+    return found if others == whole else None
+
+
+def natural_squeeze(kept: Sequence[int], parts: Parts) -> dict[int, Part] | None:
+    """Return where parts lie once axes have left; None if one of them would leave."""
+    if any(axis not in kept for axis in parts):
+        return None
+    return {kept.index(axis): part for axis, part in parts.items()}
+
+
+def natural_unsqueeze(kept: Sequence[int], parts: Parts) -> dict[int, Part]:
+    """Return where parts lie once axes have come; `kept` are the places of the operand's axes."""
+    return {kept[axis]: part for axis, part in parts.items()}
+
+
+def moved(parts: Parts, perm: Sequence[int]) -> dict[int, Part]:
+    """Return where parts lie behind a Transpose."""
+    return {perm.index(axis): part for axis, part in parts.items()}
+
+
+def same_ways(first: Mapping[int, Part], second: Mapping[int, Part]) -> bool:
+    """Tell whether two ways put the same parts into the same dimensions."""
+    return dict(first) == dict(second)
