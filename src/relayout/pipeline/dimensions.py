@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnx_ir as ir
 
@@ -12,8 +12,11 @@ from relayout.errors import LayoutError, nearest
 from relayout.layout import Dim, Extent
 from relayout.layout.stored_as import FIXED
 
-OPENED = "relayout.opened"
-"""Set in `ir.Model.meta`: the dimensions of inputs that were opened, `input:axis` -> name or number."""
+if TYPE_CHECKING:
+    from relayout.shapes import Opened
+
+PLACES, OPENED = "relayout.places", "relayout.opened"
+"""Set in `ir.Model.meta`: the axes of inputs that were asked for, `input:axis` -> name or number; what was opened."""
 _PLACE = re.compile(r"(.+):(-?[0-9]{1,4})", re.DOTALL)
 
 
@@ -55,10 +58,13 @@ def open_dimensions(model: ir.Model, asked: Asked) -> None:
     for place in (place for group in groups.values() for place in group.items()):
         (value, axis), extent = place
         places[f"{value.name}:{axis}"] = extent
-    for word, group in groups.items():
+    found = [
         _open(model, group, "the batch" if word == "batch" and asked.batch is not None else "")
+        for word, group in groups.items()
+    ]
     if places:
-        model.meta[OPENED] = places
+        model.meta[PLACES] = places
+        model.meta[OPENED] = tuple(opened for opened in found if opened is not None)
 
 
 def _place(model: ir.Model, key: str) -> tuple[ir.Value, int]:
@@ -91,7 +97,7 @@ def _extent(value: ir.Value, axis: int) -> Extent:
     return Extent.of(dim if isinstance(dim, int) else str(dim.value))
 
 
-def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str) -> None:
+def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str) -> Opened | None:
     """Open one dimension, which several inputs may hold, and give it its name or number."""
     from relayout.shapes import open_axes
     from relayout.shapes.parts import opened
@@ -102,15 +108,17 @@ def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str)
     if isinstance(wanted, int) and wanted < 1:
         raise LayoutError(f"--batch {wanted}: an extent is at least 1")
     symbol = wanted if isinstance(wanted, str) else _unused(model, "opened")
+    made: Opened | None = None
     if still:
         value, axis = next(iter(still))
         seeds: dict[ir.Value, dict[int, Any]] = {}
         for (each, place), extent in still.items():
             seeds.setdefault(each, {})[place] = opened(Extent.of(symbol), extent)
-        open_axes(model, seeds, f"{what} (axis {axis} of '{value.name}')" if what else f"axis {axis} of '{value.name}'")
+        made = open_axes(model, seeds, f"{what} (axis {axis} of '{value.name}')" if what else f"axis {axis} of '{value.name}'")
         named.add(symbol)
     if names := {name: wanted for name in named if name != wanted}:
         fix_inferred(model, names)
+    return None if made is None else made._replace(dim=wanted)
 
 
 def _unused(model: ir.Model, name: str) -> str:

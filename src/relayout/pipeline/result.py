@@ -15,6 +15,7 @@ import onnx_ir as ir
 from relayout.errors import LayoutError, WriteError
 from relayout.partition.regions import Part, part_model, parts
 from relayout.reports import Naming, Report
+from relayout.shapes import Opened
 from relayout.targets import Target
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Result:
         format: `onnx` or `tflite`, as asked for.
         file: the `.tflite` model, if it is one; see `tflite`.
         custom_ops: operators that become CUSTOM ones in a `.tflite`, by name -> their domain; "" for any.
+        opened: the fixed dimensions that were opened.
     """
 
     model: ir.Model
@@ -49,6 +51,7 @@ class Result:
     format: Literal["onnx", "tflite"] = "onnx"
     file: Model | None = field(default=None, repr=False)
     custom_ops: Mapping[str, str] = field(default_factory=dict)
+    opened: tuple[Opened, ...] = ()
 
     @property
     def target_name(self) -> str:

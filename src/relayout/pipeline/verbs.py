@@ -31,7 +31,7 @@ from relayout.infer.plan_file import Checked
 from relayout.layout import Dim
 from relayout.layout.stored_as import CUT, FIXED, INTERFACE
 from relayout.partition.regions import as_functions
-from relayout.pipeline.dimensions import OPENED, Asked, open_dimensions
+from relayout.pipeline.dimensions import OPENED, PLACES, Asked, open_dimensions
 from relayout.pipeline.interface import IMAGE_LAYOUTS, image_pins
 from relayout.pipeline.lowering_list import as_kernels, as_transposes, in_blocks, in_full
 from relayout.pipeline.result import Result, target_of
@@ -234,7 +234,8 @@ def convert(
     }
     say("reading")
     model = read(source, dims=dims, batch=batch, wishes=wishes, **reading)
-    dims = {**(dims or {}), **model.meta.get(OPENED, {})}
+    dims = {**(dims or {}), **model.meta.get(PLACES, {})}
+    opened = model.meta.get(OPENED, ())
     if format == "tflite":
         refuse_unknown_custom_ops(model, () if _is_tflite(source) else (custom_ops or {}))
         _prepare(model)
@@ -269,7 +270,7 @@ def convert(
         report = replace(report, operators=operators(result.model))
     if not wishes and not wishes.literal:
         report = replace(report, hint=hint(result.model))
-    result = replace(result, target=wishes.target, report=report)
+    result = replace(result, target=wishes.target, report=report, opened=opened)
     if regions == "functions":
         as_functions(result.model, target_of(result))
     result = _renamed(result, rename) if rename else result

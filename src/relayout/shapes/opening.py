@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import onnx_ir as ir
 
-from relayout.formats.onnx import SILENT, complete
-from relayout.layout import Extent
+from relayout.formats.onnx import complete
+from relayout.layout import Dim, Extent
 from relayout.layout.stored_as import STATED
 from relayout.rules import outputs_of
 from relayout.shapes.bound import BoundAxis
@@ -15,11 +16,27 @@ from relayout.shapes.following import Following, MoreInputs
 from relayout.shapes.parts import Parts
 from relayout.shapes.rewriting import Rewriting
 
+class Opened(NamedTuple):
+    """A dimension that was opened.
+
+    Args:
+        dim: its name, or its number where it was given another one.
+        before: its extent in the source.
+        inputs: input -> the axis that it is.
+        outputs: output -> the axis that it is or is a part of, and how many runs of it that axis holds.
+    """
+
+    dim: Dim
+    before: Dim
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, tuple[int, Dim]]
+
+
 MOST_ATTEMPTS = 64
 """How many ways to regroup dimensions are tried together, where the axis has 1 element and may go into several."""
 
 
-def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str) -> list[ir.Value]:
+def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str) -> Opened:
     """Open axes of inputs that are one dimension, in place.
 
     Args:
@@ -28,7 +45,7 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str) -> li
         what: the dimension, as the user asked for it.
 
     Returns:
-        The inputs that hold the dimension.
+        Which inputs and outputs hold the dimension.
 
     Raises:
         BoundAxis: an operator binds it; the model is as it was.
@@ -42,11 +59,23 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str) -> li
                 value.meta[STATED] = value.shape
     for value in following.computed.values():
         value.const_value = None
+    outputs = {
+        value.name or "": (axis, _dim(part.outer))
+        for value in model.graph.outputs
+        for axis, part in following.parts.get(value, {}).items()
+    }
     rewriting = Rewriting(model)
     for change in (*following.changes, *following.last):
         change(rewriting)
     complete(model, outputs_of)
-    return [value for value in model.graph.inputs if following.parts.get(value)]
+    ends = {value: next(iter(parts.items())) for value, parts in following.parts.items() if parts}
+    part = next(iter(ends.values()))[1]
+    inputs = {value.name or "": ends[value][0] for value in model.graph.inputs if value in ends}
+    return Opened(_dim(part.length), _dim(part.before), inputs, outputs)
+
+
+def _dim(extent: Extent) -> Dim:
+    return extent.number if extent.is_static else str(extent)
 
 
 def _followed(model: ir.Model, seeds: dict[ir.Value, Parts], what: str) -> Following:
@@ -81,14 +110,3 @@ def _advance(choices: dict[ir.Node, int], following: Following) -> bool:
             return True
     return False
 
-
-def is_silent(model: ir.Model) -> bool:
-    """Tell whether a model states no shapes of interior values."""
-    return bool(model.meta.get(SILENT))
-
-
-def extent_of(value: ir.Value, axis: int) -> Extent:
-    """Return the extent of an axis of an input."""
-    assert value.shape is not None
-    dim = value.shape[axis]
-    return Extent.of(dim if isinstance(dim, int) else str(dim.value))
