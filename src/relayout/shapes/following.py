@@ -21,6 +21,7 @@ from relayout.shapes.constants import STATED, Change, shape_items
 from relayout.shapes.own_axes import OWN, VIEWS
 from relayout.shapes.parts import Part, Parts, dims_of
 from relayout.shapes.regrouping import moved, ways
+from relayout.shapes.through_bodies import follow_bodies
 from relayout.shapes.views import NATURAL, written_shape
 
 SHAPES = frozenset(("Shape", "Size"))
@@ -76,9 +77,22 @@ class Following:
             BoundAxis: an operator binds it.
             MoreInputs: another input holds it, too.
         """
-        for node in self.model.graph:
-            if any(value in self.parts or value in self.computed for value in reads(node)):
+        self.follow_all(self.model.graph)
+
+    def follow_all(self, graph: ir.Graph) -> None:
+        """Follow the axis through the nodes of a graph."""
+        for node in graph:
+            if any(self.parts.get(value) or value in self.computed for value in reads(node)):
                 self._follow(node)
+
+    def mark(self) -> tuple[int, int, int]:
+        """Return how far changes have come."""
+        return len(self.changes), len(self.last), len(self.offered)
+
+    def reset(self, mark: tuple[int, int, int]) -> None:
+        """Forget the changes behind a mark: what follows is followed once more."""
+        for listed, length in zip((self.changes, self.last, self.offered), mark, strict=True):
+            del listed[length:]  # type: ignore[attr-defined]
 
     def dims(self, value: ir.Value) -> tuple[Extent, ...]:
         """Return the extents of a value in the result."""
@@ -91,16 +105,16 @@ class Following:
         if node.op_type in SHAPES and not node.domain and first is not None:
             self.computed.shape(node, self.dims(first))
             return
-        if not any(value in self.parts for value in reads(node)):
+        if not any(self.parts.get(value) for value in reads(node)):
             self._from_extents(node, operator)
             return
         fact = self._facts.of(operator)
         if key in OWN:
             fact = OWN[key](operator, fact)
-        if key in VIEWS and first in self.parts:
+        if key in VIEWS and first is not None and self.parts.get(first):
             fact = VIEWS[key](operator, self.parts[first]) or fact
-        if any(_rank(value) is None for value in (*node.inputs, *node.outputs) if value in self.parts):
-            raise self._bound(node, "has an operand of unknown rank")
+        if any(_rank(value) is None for value in (*node.inputs, *node.outputs) if value is not None and self.parts.get(value)):
+            raise self.bound(node, "has an operand of unknown rank")
         self._through(node, operator, fact)
 
     def _through(self, node: ir.Node, operator: Operator, fact: Fact) -> None:
@@ -114,9 +128,9 @@ class Following:
             case Signature():
                 self._along(node, operator, fact)
             case Nested():
-                raise self._bound(node, "runs bodies, through which no axis is followed")
+                follow_bodies(self, node, fact)
             case _:
-                raise self._bound(node, "has no rule that says what becomes of its axes")
+                raise self.bound(node, "has no rule that says what becomes of its axes")
 
     # Signatures
 
@@ -125,20 +139,20 @@ class Following:
         letters: dict[str, Part] = {}
         places: dict[str, tuple[ir.Value, int]] = {}
         for slot, value in enumerate(node.inputs):
-            if value is None or value not in self.parts:
+            if value is None or not self.parts.get(value):
                 continue
             names = fact.inputs[slot]
             if names is None:
-                raise self._bound(node, f"reads '{value.name}' as a parameter, whose axes have places of their own")
+                raise self.bound(node, f"reads '{value.name}' as a parameter, whose axes have places of their own")
             for axis, part in self.parts[value].items():
                 if letters.setdefault(names[axis], part) != part:
-                    raise self._bound(node, "pairs it with an axis in which it lies otherwise")
+                    raise self.bound(node, "pairs it with an axis in which it lies otherwise")
                 places.setdefault(names[axis], (value, axis))
         for letter, part in letters.items():
             if reason := _binding(fact, operator, letter, part):
-                raise self._bound(node, reason)
+                raise self.bound(node, reason)
         for slot, axis, letter in list(_unopened(node, fact, operator, letters, self.parts)):
-            self._demand(node, slot, axis, letters[letter], places[letter])
+            self.demand(node, slot, axis, letters[letter], places[letter])
         for value, names in zip(node.outputs, fact.outputs, strict=True):
             if names and value.name:
                 self.parts[value] = {axis: letters[name] for axis, name in enumerate(names) if name in letters}
@@ -146,17 +160,17 @@ class Following:
         if stated is not None and letters:
             self.changes += stated(operator, self.parts[node.outputs[0]], next(iter(places.values())))
 
-    def _demand(self, node: ir.Node, slot: int, axis: int, part: Part, place: tuple[ir.Value, int]) -> None:
+    def demand(self, node: ir.Node, slot: int, axis: int, part: Part, place: tuple[ir.Value, int]) -> None:
         """Open an axis of an operand that has the source's extent: another input's, or that of a constant."""
         value = node.inputs[slot]
         assert value is not None
-        if value in self.parts or value in self.computed:
-            raise self._bound(node, f"pairs it with an axis of '{value.name}' in which it lies otherwise")
+        if self.parts.get(value) or value in self.computed:
+            raise self.bound(node, f"pairs it with an axis of '{value.name}' in which it lies otherwise")
         seeds = dict(self._origins(value, axis, part))
         if seeds:
             raise MoreInputs(seeds)
         if not part.before.is_one and not _repeats(value, axis, part):
-            raise self._bound(
+            raise self.bound(
                 node, f"reads '{value.name}', which holds other elements for each of {part.source_extent}"
             )
         self.changes.append(lambda r: r.widen(node, slot, axis, part, place))
@@ -204,12 +218,12 @@ class Following:
         """Follow the axis through a Reshape, or an operator that does as one, and state its shape anew."""
         value, result = node.inputs[0], node.outputs[0]
         assert value is not None
-        if value not in self.parts:
-            raise self._bound(node, "takes its shape from an opened extent, and its operand has none")
+        if not self.parts.get(value):
+            raise self.bound(node, "takes its shape from an opened extent, and its operand has none")
         source, parts = _extents(value), self.parts[value]
         found = ways(source, parts, target)
         if not found:
-            raise self._bound(node, f"mixes it with other axes: {_text(source)} becomes {_text(target)}")
+            raise self.bound(node, f"mixes it with other axes: {_text(source)} becomes {_text(target)}")
         natural, written = self._natural(node, operator, parts)
         if natural is not None:
             found = [natural, *(way for way in found if way != natural)]
@@ -230,7 +244,7 @@ class Following:
             return
         items = shape_items(dims, list(operator.integers(1) or [1] * len(dims)), way)
         if items is None:
-            raise self._bound(node, f"would need a shape of several open extents: {_text(dims)}")
+            raise self.bound(node, f"would need a shape of several open extents: {_text(dims)}")
         if (node.domain, node.op_type) in NATURAL:
             self.last.append(lambda r: r.become_reshape(node, items))
         elif operator.has(1):
@@ -264,10 +278,10 @@ class Following:
     def _from_extents(self, node: ir.Node, operator: Operator) -> None:
         """Follow a node that reads nothing but what is computed from opened extents."""
         if bodies(node):
-            raise self._bound(node, "runs bodies by an opened extent")
+            raise self.bound(node, "runs bodies by an opened extent")
         self.computed.follow(node)
 
-    def _bound(self, node: ir.Node, reason: str) -> BoundAxis:
+    def bound(self, node: ir.Node, reason: str) -> BoundAxis:
         return BoundAxis(self.what, node, reason)
 
 

@@ -90,5 +90,16 @@ OWN: Mapping[tuple[str, str], Callable[[Operator, Fact], Fact]] = {
 }
 """(domain, operator) -> its axes for this purpose, by the node and what its layout rule says."""
 
-VIEWS: Mapping[tuple[str, str], Callable[[Operator, Mapping[int, object]], Fact]] = {("", "Gather"): gather_as_view}
+def split_as_view(operator: Operator, parts: Mapping[int, object]) -> Fact:
+    """Return the view that a Split into one part is."""
+    rank, output = operator.rank(), operator.outputs[0]
+    if not rank or output is None or len(operator.outputs) != 1:
+        return None
+    return Regrouped(output) if operator.int("axis", 0) % rank in parts else None
+
+
+VIEWS: Mapping[tuple[str, str], Callable[[Operator, Mapping[int, object]], Fact]] = {
+    ("", "Gather"): gather_as_view,
+    ("", "Split"): split_as_view,
+}
 """(domain, operator) -> the view that it is, where the opened axis has one element."""

@@ -53,8 +53,8 @@ def flatten(operator: Operator, parts: Parts) -> dict[int, Part] | None:
     return found
 
 
-def one_of_one(_operator: Operator, _parts: Parts) -> None:
-    """A Gather of the one element that an axis has takes the axis away, so it never stays as it is."""
+def never(_operator: Operator, _parts: Parts) -> None:
+    """Let a Gather of the one element that an axis has, and a Split into one part, always become a Reshape."""
 
 
 def written_shape(operator: Operator, items: Items | None, dims: Sequence[Extent]) -> list[Extent] | None:
@@ -64,7 +64,8 @@ def written_shape(operator: Operator, items: Items | None, dims: Sequence[Extent
 
 NATURAL: Mapping[tuple[str, str], Callable[[Operator, Parts], dict[int, Part] | None]] = {
     ("", "Flatten"): flatten,
-    ("", "Gather"): one_of_one,
+    ("", "Gather"): never,
+    ("", "Split"): never,
     ("", "Squeeze"): squeeze,
     ("", "Unsqueeze"): unsqueeze,
 }
