@@ -6,7 +6,7 @@ place of the sizes of a Resize.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -78,16 +78,17 @@ STATED: Mapping[tuple[str, str], Callable[[Operator, Parts, Place], list[Change]
 """(domain, operator) -> how its constants are stated anew, by the opened axes of its result."""
 
 
-def shape_items(target: list[Extent], written: list[int], changed: Mapping[int, object]) -> list[int] | None:
+def shape_items(target: Sequence[Extent], source: Sequence[Extent] | None) -> list[int] | None:
     """Return a constant shape for a Reshape; None where more than one extent would have to be computed.
 
     Args:
         target: the extents of the result.
-        written: the shape as it is written.
-        changed: axes whose extents are not what the source had.
+        source: the extents of the operand, which 0 copies; None where it does not.
     """
     found = [extent.number if extent.is_static else -1 for extent in target]
     if found.count(-1) <= 1:
         return found
-    kept = [w if axis not in changed and w == 0 else item for axis, (w, item) in enumerate(zip(written, found, strict=True))]
-    return kept if kept.count(-1) <= 1 else None
+    for axis, extent in enumerate(target):
+        if found[axis] == -1 and source is not None and axis < len(source) and source[axis] == extent:
+            found[axis] = 0
+    return found if found.count(-1) <= 1 else None

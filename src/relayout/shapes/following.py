@@ -18,9 +18,11 @@ from relayout.rules.in_graph import operator_of
 from relayout.shapes.bound import BoundAxis
 from relayout.shapes.computed import Computed, Items
 from relayout.shapes.constants import STATED, Change, shape_items
+from relayout.shapes.from_extents import MADE, made_parts
 from relayout.shapes.own_axes import OWN, VIEWS
 from relayout.shapes.parts import Part, Parts, dims_of
 from relayout.shapes.regrouping import moved, ways
+from relayout.shapes.repeating import extents_of, repeats, sources
 from relayout.shapes.through_bodies import follow_bodies
 from relayout.shapes.views import NATURAL, written_shape
 
@@ -96,10 +98,10 @@ class Following:
 
     def dims(self, value: ir.Value) -> tuple[Extent, ...]:
         """Return the extents of a value in the result."""
-        return dims_of(_extents(value), self.parts.get(value, {}))
+        return dims_of(extents_of(value), self.parts.get(value, {}))
 
     def _follow(self, node: ir.Node) -> None:
-        operator = operator_of(self.model, node)
+        operator, fact = self._look(node)
         key = node.domain, node.op_type
         first = node.inputs[0] if node.inputs else None
         if node.op_type in SHAPES and not node.domain and first is not None:
@@ -108,9 +110,6 @@ class Following:
         if not any(self.parts.get(value) for value in reads(node)):
             self._from_extents(node, operator)
             return
-        fact = self._facts.of(operator)
-        if key in OWN:
-            fact = OWN[key](operator, fact)
         if key in VIEWS and first is not None and self.parts.get(first):
             fact = VIEWS[key](operator, self.parts[first]) or fact
         if any(_rank(value) is None for value in (*node.inputs, *node.outputs) if value is not None and self.parts.get(value)):
@@ -169,7 +168,7 @@ class Following:
         seeds = dict(self._origins(value, axis, part))
         if seeds:
             raise MoreInputs(seeds)
-        if not part.before.is_one and not _repeats(value, axis, part):
+        if not part.before.is_one and not repeats(value, axis, part, self._look):
             raise self.bound(
                 node, f"reads '{value.name}', which holds other elements for each of {part.source_extent}"
             )
@@ -189,28 +188,14 @@ class Following:
                 if part.is_whole and value.const_value is None:
                     yield value, {axis: part}
             elif node is not None and value.const_value is None:
-                pending += self._sources(node, value, axis, part)
+                found = sources(node, value, axis, part, self._look(node)[1])
+                pending += [(operand, place, own) for operand, place, own in found if operand is not None]
 
-    def _sources(self, node: ir.Node, value: ir.Value, axis: int, part: Part) -> list[tuple[ir.Value, int, Part]]:
-        """List the axes of a node's operands that are an axis of what it gives."""
+    def _look(self, node: ir.Node) -> tuple[Operator, Fact]:
+        """Return a node as its rule sees it, and what that says for following an axis."""
         operator = operator_of(self.model, node)
         fact, key = self._facts.of(operator), (node.domain, node.op_type)
-        fact = OWN[key](operator, fact) if key in OWN else fact
-        first = node.inputs[0] if node.inputs else None
-        if isinstance(fact, Permuted) and first is not None:
-            return [(first, fact.perm[axis], part)]
-        if isinstance(fact, Regrouped) and first is not None and _rank(first) is not None:
-            back = ways(_extents(value), {axis: part}, _extents(first))
-            return [(first, place, found) for place, found in back[0].items()] if back else []
-        names = fact.outputs[list(node.outputs).index(value)] if isinstance(fact, Signature) else None
-        if not isinstance(fact, Signature) or names is None:
-            return []
-        return [
-            (operand, place, part)
-            for operand, letters in zip(node.inputs, fact.inputs, strict=True)
-            for place, letter in enumerate(letters or ())
-            if operand is not None and letter == names[axis] and _extents(operand)[place] == part.source_extent
-        ]
+        return operator, OWN[key](operator, fact) if key in OWN else fact
 
     # Views
 
@@ -220,7 +205,7 @@ class Following:
         assert value is not None
         if not self.parts.get(value):
             raise self.bound(node, "takes its shape from an opened extent, and its operand has none")
-        source, parts = _extents(value), self.parts[value]
+        source, parts = extents_of(value), self.parts[value]
         found = ways(source, parts, target)
         if not found:
             raise self.bound(node, f"mixes it with other axes: {_text(source)} becomes {_text(target)}")
@@ -242,13 +227,13 @@ class Following:
         dims = list(dims_of(tuple(target), way))
         if way == natural or dims == written:
             return
-        items = shape_items(dims, list(operator.integers(1) or [1] * len(dims)), way)
+        items = shape_items(dims, self.dims(value))
         if items is None:
             raise self.bound(node, f"would need a shape of several open extents: {_text(dims)}")
         if (node.domain, node.op_type) in NATURAL:
             self.last.append(lambda r: r.become_reshape(node, items))
         elif operator.has(1):
-            self.changes.append(lambda r: r.restate(node, 1, items, "shape"))
+            self.changes.append(lambda r: r.reshape(node, items))
         else:
             self.changes.append(lambda r: r.set_integers(node, "shape", items))
 
@@ -279,7 +264,24 @@ class Following:
         """Follow a node that reads nothing but what is computed from opened extents."""
         if bodies(node):
             raise self.bound(node, "runs bodies by an opened extent")
-        self.computed.follow(node)
+        made = MADE.get((node.domain, node.op_type))
+        extents = node.inputs[made[0]] if made is not None else None
+        if extents is None or extents not in self.computed:
+            self.computed.follow(node)
+            return
+        items = self.computed.items(extents)
+        parts = None if items is None else made_parts(operator, items, self._opened)
+        if parts is None:
+            self.computed.follow(node)
+            return
+        if (_rank(node.outputs[0]) or 0) <= 1:
+            self.computed.follow(node)  # what it makes may be a shape itself
+        self.parts[node.outputs[0]] = parts
+
+    @property
+    def _opened(self) -> Part:
+        """The dimension that is followed, as its input holds it."""
+        return next(part for parts in self.parts.values() for part in parts.values())
 
     def bound(self, node: ir.Node, reason: str) -> BoundAxis:
         return BoundAxis(self.what, node, reason)
@@ -287,11 +289,6 @@ class Following:
 
 def _rank(value: ir.Value | None) -> int | None:
     return None if value is None or value.shape is None else len(value.shape)
-
-
-def _extents(value: ir.Value) -> tuple[Extent, ...]:
-    assert value.shape is not None
-    return tuple(Extent.of(dim if isinstance(dim, int) else str(dim.value)) for dim in value.shape)
 
 
 def _text(extents: Sequence[Extent]) -> str:
@@ -305,7 +302,8 @@ def _binding(fact: Signature, operator: Operator, letter: str, part: Part) -> st
     if letter in fact.across:
         return "computes along it"
     for index, (names, shape) in enumerate(zip(fact.outputs, operator.outputs, strict=True)):
-        if not operator.gives(index):
+        value = operator.node.outputs[index]
+        if not (value.uses() or value.is_graph_output()):
             continue
         if names is None:
             return "makes one result of all its elements"
@@ -332,15 +330,3 @@ def _unopened(
                 continue
             if not (letter in stretches and Extent.of(shape[axis]).is_one):
                 yield slot, axis, letter
-
-
-def _repeats(value: ir.Value, axis: int, part: Part) -> bool:
-    """Tell whether a constant holds the same for every step of a part."""
-    if value.const_value is None or not all(e.is_static for e in (part.outer, part.before, part.inner)):
-        return False
-    array = value.const_value.numpy()
-    split = array.reshape(
-        *array.shape[:axis], part.outer.number, part.before.number, part.inner.number, *array.shape[axis + 1 :]
-    )
-    first = split.take([0], axis + 1)
-    return bool((split == first).all())

@@ -66,6 +66,11 @@ class Rewriting:
         label = before.name if before is not None and before.name else name
         node.replace_input_with(slot, self.constant(np.asarray(items, kind), label))
 
+    def reshape(self, node: ir.Node, items: Sequence[int]) -> None:
+        """Give a Reshape another shape, in which 0 copies an extent."""
+        node.attributes.pop("allowzero", None)
+        self.restate(node, 1, items, "shape")
+
     def set_integers(self, node: ir.Node, name: str, items: Sequence[int]) -> None:
         """Give a node an attribute of integers."""
         node.attributes[name] = ir.AttrInt64s(name, items)
