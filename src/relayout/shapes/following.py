@@ -16,7 +16,7 @@ from relayout.layout import Extent
 from relayout.rules import Fact, Facts, Nested, Operator, Permuted, Regrouped, Signature
 from relayout.rules.in_graph import operator_of
 from relayout.shapes.bound import BoundAxis
-from relayout.shapes.computed import Computed, Items
+from relayout.shapes.computed import Computed, is_arithmetic
 from relayout.shapes.constants import STATED, Change, shape_items
 from relayout.shapes.from_extents import MADE, made_parts
 from relayout.shapes.own_axes import OWN, VIEWS
@@ -66,7 +66,8 @@ class Following:
     ) -> None:
         self.model, self.what, self.choices = model, what, choices
         self.parts: dict[ir.Value, Parts] = dict(seeds)
-        self.computed = Computed(model)
+        names = (part.length.names for parts in seeds.values() for part in parts.values())
+        self.computed = Computed(model, frozenset().union(*names))
         self.changes: list[Change] = []
         self.last: list[Change] = []
         self.offered: list[Choice] = []
@@ -86,6 +87,8 @@ class Following:
         for node in graph:
             if any(self.parts.get(value) or value in self.computed for value in reads(node)):
                 self._follow(node)
+            elif any(self.computed.knows(value) for value in node.inputs) and is_arithmetic(node, self.computed):
+                self.computed.follow(node)
 
     def mark(self) -> tuple[int, int, int]:
         """Return how far changes have come."""
@@ -138,9 +141,11 @@ class Following:
         letters: dict[str, Part] = {}
         places: dict[str, tuple[ir.Value, int]] = {}
         for slot, value in enumerate(node.inputs):
+            names = fact.inputs[slot]
+            if value is not None and value in self.computed and names is not None:
+                raise self.bound(node, f"computes with '{value.name}', which depends on the extent itself")
             if value is None or not self.parts.get(value):
                 continue
-            names = fact.inputs[slot]
             if names is None:
                 raise self.bound(node, f"reads '{value.name}' as a parameter, whose axes have places of their own")
             for axis, part in self.parts[value].items():
@@ -250,10 +255,8 @@ class Following:
         value = node.inputs[0]
         assert value is not None
         shape = node.inputs[1] if len(node.inputs) > 1 else None
-        items: Items | None
-        if shape is not None and shape in self.computed:
-            items = self.computed.items(shape)
-        else:
+        items = None if shape is None else self.computed.items(shape)
+        if items is None and (shape is None or shape not in self.computed):
             known = operator.integers(1) if operator.has(1) else operator.ints("shape")
             items = None if known is None else [Extent(item) for item in known]
         return None, written_shape(operator, items, self.dims(value))
@@ -266,17 +269,14 @@ class Following:
             raise self.bound(node, "runs bodies by an opened extent")
         made = MADE.get((node.domain, node.op_type))
         extents = node.inputs[made[0]] if made is not None else None
-        if extents is None or extents not in self.computed:
-            self.computed.follow(node)
-            return
-        items = self.computed.items(extents)
+        items = self.computed.items(extents) if extents is not None and extents in self.computed else None
         parts = None if items is None else made_parts(operator, items, self._opened)
-        if parts is None:
-            self.computed.follow(node)
-            return
-        if (_rank(node.outputs[0]) or 0) <= 1:
-            self.computed.follow(node)  # what it makes may be a shape itself
-        self.parts[node.outputs[0]] = parts
+        if parts is None and not is_arithmetic(node, self.computed):
+            raise self.bound(node, "depends on the extent itself, not only on its elements")
+        if parts is None or (_rank(node.outputs[0]) or 0) <= 1:
+            self.computed.follow(node)  # what it gives may be a shape
+        if parts is not None:
+            self.parts[node.outputs[0]] = parts
 
     @property
     def _opened(self) -> Part:

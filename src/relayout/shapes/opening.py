@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from relayout.errors import LayoutError
 from relayout.formats.onnx import complete
 from relayout.layout import Dim, Extent
 from relayout.layout.stored_as import STATED
@@ -14,6 +15,7 @@ from relayout.rules import outputs_of
 from relayout.shapes.bound import BoundAxis
 from relayout.shapes.following import Following, MoreInputs
 from relayout.shapes.parts import Parts
+from relayout.shapes.proving import contradiction
 from relayout.shapes.rewriting import Rewriting
 
 class Opened(NamedTuple):
@@ -71,6 +73,8 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str) -> Op
     ends = {value: next(iter(parts.items())) for value, parts in following.parts.items() if parts}
     part = next(iter(ends.values()))[1]
     inputs = {value.name or "": ends[value][0] for value in model.graph.inputs if value in ends}
+    if found := contradiction(model, str(part.length), _dim(part.before)):
+        raise LayoutError(f"{what} cannot be opened: the result would contradict itself: {found}")
     return Opened(_dim(part.length), _dim(part.before), inputs, outputs)
 
 
