@@ -3,8 +3,8 @@
     python bench/opening.py OUT.json FILE|FOLDER …      open and run the models, add what is found to OUT.json
     python bench/opening.py OUT.json --page PAGE.md     write the page of all that OUT.json holds
 
-Every model goes to ONNX and to `.tflite` with `--batch N`. The result runs with the source's batch, where every value is
-compared, and with batches of 1, 3 and 7, which the source runs batch after batch. A folder is searched at any depth.
+Every model goes to ONNX and to `.tflite` with `--batch N`. The result runs with the source's batch, where every value
+is compared, and with batches of 1, 3 and 7, which the source runs batch after batch. Folders are searched at any depth.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import json
 import multiprocessing
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,11 +40,11 @@ def opened(path: Path, form: str) -> tuple[str, str]:
     import relayout
     from relayout.cli.running import opened_batch
     from relayout.errors import RelayoutError
-    from relayout.shapes import BoundAxis
+    from relayout.shapes import OpeningError
 
     try:
         result = relayout.convert(path, format=form, batch="N")
-    except BoundAxis as error:
+    except OpeningError as error:
         return BOUND, f"{error.operator} {error.reason}"
     except RelayoutError as error:
         return REFUSED, str(error)

@@ -45,7 +45,7 @@ def open_dimensions(model: ir.Model, asked: Asked) -> None:
     """Open the dimensions that are asked for, in place, and give them their names or numbers.
 
     Raises:
-        BoundAxis: an operator binds one.
+        OpeningError: an operator binds one.
         LayoutError: there is no such input or axis.
     """
     places: dict[str, Dim] = {}
@@ -114,7 +114,9 @@ def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str)
         seeds: dict[ir.Value, dict[int, Any]] = {}
         for (each, place), extent in still.items():
             seeds.setdefault(each, {})[place] = opened(Extent.of(symbol), extent)
-        made = open_axes(model, seeds, f"{what} (axis {axis} of '{value.name}')" if what else f"axis {axis} of '{value.name}'")
+        made = open_axes(
+            model, seeds, f"{what} (axis {axis} of '{value.name}')" if what else f"axis {axis} of '{value.name}'"
+        )
         named.add(symbol)
     if names := {name: wanted for name in named if name != wanted}:
         fix_inferred(model, names)

@@ -442,7 +442,7 @@ def read(
         ReadError: not a model, or damaged.
         UnsupportedError: operators that cannot be converted.
         LayoutError: `dims` names no dimension, or gives it no extent.
-        BoundAxis: a dimension cannot be opened.
+        OpeningError: a dimension cannot be opened.
         NamesError: `inputs` or `outputs` name what cannot be an end of a part.
     """
     asked = Asked.of(dims, batch)

@@ -40,8 +40,8 @@ def batch_normalization(operator: Operator) -> Fact:
     outputs = (letters, *((("c",),) * (len(operator.outputs) - 1)))
     trained = operator.int("training_mode", 0) or any(map(operator.gives, range(1, len(operator.outputs))))
     across = frozenset(letters) - {"c"} if trained else frozenset[str]()
-    found = Signature(inputs, outputs, block=frozenset(letters), across=across).positional()
-    found = turning(operator, found, letters[2:])
+    plain = Signature(inputs, outputs, block=frozenset(letters), across=across).positional()
+    found = turning(operator, plain, letters[2:])
     if found is None or rank < 3 or trained or not _has_constants(operator, PARAMETERS):
         return found
     steps = partial(_affine, operator.node.attributes.get_float("epsilon", 1e-5))
@@ -92,8 +92,8 @@ def instance_normalization(operator: Operator) -> Fact:
         return None
     letters = ("n", "c", *spatial(rank, "s"))
     inputs = operator.operands({0: letters, 1: ("c",), 2: ("c",)})
-    found = Signature(inputs, (letters,), block=frozenset(letters), across=frozenset(letters[2:])).positional()
-    found = turning(operator, found, letters[2:])
+    plain = Signature(inputs, (letters,), block=frozenset(letters), across=frozenset(letters[2:])).positional()
+    found = turning(operator, plain, letters[2:])
     if found is None or rank < 3 or not _has_constants(operator, 3):
         return found
     steps = partial(_over_space, Normalizing.of(operator))
@@ -260,6 +260,4 @@ def _with_skip(operator: Operator, scales: tuple[int, ...]) -> Signature | None:
     inputs = operator.operands({0: letters, 1: letters, **dict.fromkeys(scales, letters[-1:])})
     # Kernels count the dimensions, so none may lie in pieces.
     last = letters[-1:]
-    return Signature(
-        inputs, operator.results(letters), block=frozenset(letters), tail=last, across=frozenset(last)
-    )
+    return Signature(inputs, operator.results(letters), block=frozenset(letters), tail=last, across=frozenset(last))

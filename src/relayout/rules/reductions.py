@@ -117,9 +117,7 @@ def flattened_from(operator: Operator, axis: int, *, ordered: bool) -> Signature
         Variant(operator.operands({0: (*first, *last)}), ((*first, *last),))
         for first, last in product(permutations(head), permutations(tail))
     )
-    return Signature(
-        inputs, (letters,), block=frozenset(letters), variants=variants, changes=changes, across=across
-    )
+    return Signature(inputs, (letters,), block=frozenset(letters), variants=variants, changes=changes, across=across)
 
 
 @rule("LpNormalization", kind="axis attributes")

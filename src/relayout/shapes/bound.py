@@ -7,7 +7,7 @@ import onnx_ir as ir
 from relayout.errors import RelayoutError
 
 
-class BoundAxis(RelayoutError):
+class OpeningError(RelayoutError):
     """A dimension cannot be opened, since an operator binds it.
 
     Args:

@@ -58,7 +58,8 @@ class Computed:
     def shape(self, node: ir.Node, dims: tuple[Extent, ...]) -> None:
         """Note what a Shape or a Size gives of an operand that has these extents in the result."""
         value = node.inputs[0]
-        assert value is not None and value.name
+        assert value is not None
+        assert value.name
         kind = int(value.dtype or ir.DataType.FLOAT)
         stated: list[Dim] = [extent.number if extent.is_static else str(extent) for extent in dims]
         self._evaluation.shapes[value.name] = onnx.helper.make_tensor_type_proto(kind, stated).tensor_type

@@ -1,7 +1,7 @@
 """Constants of an operator that state the extents of what it gives: how they are stated of an opened dimension.
 
-Forms that stay constants come first: 1 where an Expand stretches nothing, the end of all there is for a Slice, scales in
-place of the sizes of a Resize.
+Forms that stay constants come first: 1 where an Expand stretches nothing, the end of all there is for a Slice, scales
+in place of the sizes of a Resize.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def slice_(operator: Operator, parts: Parts, _: Place) -> list[Change]:
         return []
     if not operator.has(2):
         return [lambda r: r.set_integers(operator.node, "ends", ends)]
-    most = np.iinfo(operator.dtype(2)).max
+    most = 2 ** (8 * operator.dtype(2).itemsize - 1) - 1
     return [lambda r: r.restate(operator.node, 2, [min(end, most) for end in ends], "ends")]
 
 
@@ -58,7 +58,11 @@ def resize(operator: Operator, parts: Parts, place: Place) -> list[Change]:
     if all(isinstance(before, int) and size % before == 0 for size, before in pairs):
         scales = np.array([size // before for size, before in pairs if isinstance(before, int)], np.float32)
         return [lambda r: r.scale(operator.node, scales, SCALES)]
-    return [lambda r: r.compute(operator.node, SIZES, [(axis in parts, size) for axis, size in zip(axes, sizes, strict=True)], parts, place)]
+    return [
+        lambda r: r.compute(
+            operator.node, SIZES, [(axis in parts, size) for axis, size in zip(axes, sizes, strict=True)], parts, place
+        )
+    ]
 
 
 def affine_grid(operator: Operator, parts: Parts, place: Place) -> list[Change]:
@@ -66,7 +70,9 @@ def affine_grid(operator: Operator, parts: Parts, place: Place) -> list[Change]:
     items = operator.integers(1)
     if items is None or 0 not in parts:
         return []
-    return [lambda r: r.compute(operator.node, 1, [(index == 0, item) for index, item in enumerate(items)], parts, place)]
+    return [
+        lambda r: r.compute(operator.node, 1, [(index == 0, item) for index, item in enumerate(items)], parts, place)
+    ]
 
 
 STATED: Mapping[tuple[str, str], Callable[[Operator, Parts, Place], list[Change]]] = {

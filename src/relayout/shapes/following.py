@@ -15,13 +15,13 @@ from relayout.graph.subgraphs import bodies, reads
 from relayout.layout import Extent
 from relayout.rules import Fact, Facts, Nested, Operator, Permuted, Regrouped, Signature
 from relayout.rules.in_graph import operator_of
-from relayout.shapes.bound import BoundAxis
+from relayout.shapes.bound import OpeningError
 from relayout.shapes.computed import Computed, is_arithmetic
 from relayout.shapes.constants import STATED, Change, shape_items
 from relayout.shapes.from_extents import MADE, made_parts
 from relayout.shapes.own_axes import OWN, VIEWS
 from relayout.shapes.parts import Part, Parts, dims_of
-from relayout.shapes.regrouping import moved, ways
+from relayout.shapes.regrouping import likeliest, moved, ways
 from relayout.shapes.repeating import extents_of, repeats, sources
 from relayout.shapes.through_bodies import follow_bodies
 from relayout.shapes.views import NATURAL, written_shape
@@ -31,13 +31,13 @@ SHAPES = frozenset(("Shape", "Size"))
 
 
 class Choice(NamedTuple):
-    """A node at which an opened part could go into several dimensions, and how many there are."""
+    """A node at which an opened part could go into several dimensions, and how many ways there are."""
 
     node: ir.Node
-    count: int
+    ways: int
 
 
-class MoreInputs(Exception):
+class MoreInputsError(Exception):
     """Other inputs hold the same axis: they are opened, too, and following begins anew."""
 
     def __init__(self, seeds: Mapping[ir.Value, Parts]) -> None:
@@ -77,8 +77,8 @@ class Following:
         """Follow the axis to the end.
 
         Raises:
-            BoundAxis: an operator binds it.
-            MoreInputs: another input holds it, too.
+            OpeningError: an operator binds it.
+            MoreInputsError: another input holds it, too.
         """
         self.follow_all(self.model.graph)
 
@@ -115,7 +115,11 @@ class Following:
             return
         if key in VIEWS and first is not None and self.parts.get(first):
             fact = VIEWS[key](operator, self.parts[first]) or fact
-        if any(_rank(value) is None for value in (*node.inputs, *node.outputs) if value is not None and self.parts.get(value)):
+        if any(
+            _rank(value) is None
+            for value in (*node.inputs, *node.outputs)
+            if value is not None and self.parts.get(value)
+        ):
             raise self.bound(node, "has an operand of unknown rank")
         self._through(node, operator, fact)
 
@@ -172,11 +176,9 @@ class Following:
             raise self.bound(node, f"pairs it with an axis of '{value.name}' in which it lies otherwise")
         seeds = dict(self._origins(value, axis, part))
         if seeds:
-            raise MoreInputs(seeds)
+            raise MoreInputsError(seeds)
         if not part.before.is_one and not repeats(value, axis, part, self._look):
-            raise self.bound(
-                node, f"reads '{value.name}', which holds other elements for each of {part.source_extent}"
-            )
+            raise self.bound(node, f"reads '{value.name}', which holds other elements for each of {part.source_extent}")
         self.changes.append(lambda r: r.widen(node, slot, axis, part, place))
 
     def _origins(self, value: ir.Value, axis: int, part: Part) -> Iterator[tuple[ir.Value, Parts]]:
@@ -211,19 +213,14 @@ class Following:
         if not self.parts.get(value):
             raise self.bound(node, "takes its shape from an opened extent, and its operand has none")
         source, parts = extents_of(value), self.parts[value]
-        found = ways(source, parts, target)
+        found: list[Parts] = [*ways(source, parts, target)]
         if not found:
             raise self.bound(node, f"mixes it with other axes: {_text(source)} becomes {_text(target)}")
         natural, written = self._natural(node, operator, parts)
         if natural is not None:
             found = [natural, *(way for way in found if way != natural)]
-        elif written is not None:
-            agreeing = [way for way in found if list(dims_of(tuple(target), way)) == written]
-            if self._is_computed(node):
-                found = agreeing or found
-            else:
-                leading = [way for way in found if all(part.is_whole for part in way.values())]
-                found = list({id(way): way for way in (*[w for w in leading if w in agreeing], *leading, *agreeing, *found)}.values())
+        else:
+            found = likeliest(found, target, written, computed=self._is_computed(node))
         index = self.choices.get(node, 0)
         if len(found) > 1:
             self.offered.append(Choice(node, len(found)))
@@ -245,9 +242,7 @@ class Following:
     def _is_computed(self, node: ir.Node) -> bool:
         return len(node.inputs) > 1 and node.inputs[1] in self.computed
 
-    def _natural(
-        self, node: ir.Node, operator: Operator, parts: Parts
-    ) -> tuple[Parts | None, list[Extent] | None]:
+    def _natural(self, node: ir.Node, operator: Operator, parts: Parts) -> tuple[Parts | None, list[Extent] | None]:
         """Return where the parts lie if the node stays as it is, and the extents that a Reshape's own shape gives."""
         key = node.domain, node.op_type
         if key in NATURAL:
@@ -283,8 +278,9 @@ class Following:
         """The dimension that is followed, as its input holds it."""
         return next(part for parts in self.parts.values() for part in parts.values())
 
-    def bound(self, node: ir.Node, reason: str) -> BoundAxis:
-        return BoundAxis(self.what, node, reason)
+    def bound(self, node: ir.Node, reason: str) -> OpeningError:
+        """Return the error that a node binds the axis, with what it does."""
+        return OpeningError(self.what, node, reason)
 
 
 def _rank(value: ir.Value | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Values that are made of extents: a mask of a computed shape, a constant that is repeated as often as the batch has rows.
+"""Values that are made of extents: a mask of a computed shape, a constant that is repeated for each row of a batch.
 
 Where the shape holds an opened extent, the value has an opened axis.
 """

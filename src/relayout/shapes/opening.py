@@ -12,11 +12,12 @@ from relayout.formats.onnx import complete
 from relayout.layout import Dim, Extent
 from relayout.layout.stored_as import STATED
 from relayout.rules import outputs_of
-from relayout.shapes.bound import BoundAxis
-from relayout.shapes.following import Following, MoreInputs
+from relayout.shapes.bound import OpeningError
+from relayout.shapes.following import Following, MoreInputsError
 from relayout.shapes.parts import Parts
 from relayout.shapes.proving import contradiction
 from relayout.shapes.rewriting import Rewriting
+
 
 class Opened(NamedTuple):
     """A dimension that was opened.
@@ -50,7 +51,7 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str) -> Op
         Which inputs and outputs hold the dimension.
 
     Raises:
-        BoundAxis: an operator binds it; the model is as it was.
+        OpeningError: an operator binds it; the model is as it was.
     """
     following = _followed(model, dict(seeds), what)
     for value, parts in following.parts.items():
@@ -85,17 +86,17 @@ def _dim(extent: Extent) -> Dim:
 def _followed(model: ir.Model, seeds: dict[ir.Value, Parts], what: str) -> Following:
     """Follow the axis; where it may go several ways, the first that leads to the end."""
     choices: dict[ir.Node, int] = {}
-    first: BoundAxis | None = None
+    first: OpeningError | None = None
     for _ in range(MOST_ATTEMPTS):
         following = Following(model, seeds, what, choices)
         try:
             following.run()
-        except MoreInputs as more:
+        except MoreInputsError as more:
             for value, parts in more.seeds.items():
                 seeds[value] = {**seeds.get(value, {}), **parts}
             choices = {}
             continue
-        except BoundAxis as bound:
+        except OpeningError as bound:
             first = first or bound
             if not _advance(choices, following):
                 break
@@ -107,10 +108,9 @@ def _followed(model: ir.Model, seeds: dict[ir.Value, Parts], what: str) -> Follo
 
 def _advance(choices: dict[ir.Node, int], following: Following) -> bool:
     """Take the next way at the last node that has one; False where all were taken."""
-    for node, count in reversed(following.offered):
+    for node, number in reversed(following.offered):
         taken = choices.pop(node, 0) + 1
-        if taken < count:
+        if taken < number:
             choices[node] = taken
             return True
     return False
-

@@ -90,6 +90,7 @@ OWN: Mapping[tuple[str, str], Callable[[Operator, Fact], Fact]] = {
 }
 """(domain, operator) -> its axes for this purpose, by the node and what its layout rule says."""
 
+
 def split_as_view(operator: Operator, parts: Mapping[int, object]) -> Fact:
     """Return the view that a Split into one part is."""
     rank, output = operator.rank(), operator.outputs[0]

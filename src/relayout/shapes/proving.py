@@ -1,4 +1,4 @@
-"""Prove an opened model by inference: with a number in the place of the name, no operator may contradict what was followed."""
+"""Prove an opened model by inference: with a number for the name, no operator contradicts what was followed."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def contradiction(model: ir.Model, name: str, before: int | str) -> str:
             value.shape = None
     complete(tried, outputs_of)
     found = {value.name or "": value.shape for value in _interiors(tried)}
-    for value, shape in followed.items():
-        if differing := _differing(shape, found[value]):
-            return f"'{value}' {differing}"
+    for name, shape in followed.items():
+        if differing := _differing(shape, found[name]):
+            return f"'{name}' {differing}"
     try:
         infer(without_weights(tried), strict=True)
     except ReadError:

@@ -10,11 +10,12 @@ dimension that held just the batch comes first, and whoever follows the axis tri
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, product as combinations
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from itertools import product as combinations
 
 from relayout.layout import Extent, product
-from relayout.shapes.parts import Part, Parts
+from relayout.shapes.parts import Part, Parts, dims_of
 
 MOST_WAYS = 16
 """Ways to regroup that are tried at one node."""
@@ -37,9 +38,7 @@ def ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]) -> li
     return sorted(found, key=lambda way: sum(_oddness(part, parts) for part in way.values()))
 
 
-def _places(
-    source: Sequence[Extent], axis: int, part: Part, target: Sequence[Extent]
-) -> Iterator[tuple[int, Part]]:
+def _places(source: Sequence[Extent], axis: int, part: Part, target: Sequence[Extent]) -> Iterator[tuple[int, Part]]:
     before = product(source[:axis]) * part.outer
     inside = part.inner * product(source[axis + 1 :])
     for place, extent in enumerate(target):
@@ -90,11 +89,26 @@ def natural_unsqueeze(kept: Sequence[int], parts: Parts) -> dict[int, Part]:
     return {kept[axis]: part for axis, part in parts.items()}
 
 
+def likeliest(
+    found: Sequence[Parts], target: Sequence[Extent], written: Sequence[Extent] | None, *, computed: bool
+) -> list[Parts]:
+    """Order the ways to regroup by what a Reshape's shape says.
+
+    Args:
+        found: the ways.
+        target: the extents of the result in the source.
+        written: the extents that the shape gives in the result; None where it gives none, or is not known.
+        computed: whether the graph computes the shape from an opened extent: then it means what it gives.
+    """
+    agreeing = [way for way in found if list(dims_of(tuple(target), way)) == written]
+    if computed and agreeing:
+        return agreeing
+    alone = [way for way in found if all(part.is_whole for part in way.values())]
+    first = [way for way in alone if way in agreeing]
+    ordered = [*first, *alone, *agreeing, *found]
+    return [way for place, way in enumerate(ordered) if way not in ordered[:place]]
+
+
 def moved(parts: Parts, perm: Sequence[int]) -> dict[int, Part]:
     """Return where parts lie behind a Transpose."""
     return {perm.index(axis): part for axis, part in parts.items()}
-
-
-def same_ways(first: Mapping[int, Part], second: Mapping[int, Part]) -> bool:
-    """Tell whether two ways put the same parts into the same dimensions."""
-    return dict(first) == dict(second)

@@ -1,4 +1,4 @@
-"""Values that follow from constants alone, and hold the same for every step of an axis: so many more steps are as good."""
+"""Values that follow from constants alone and hold the same for every step of an axis: more steps are as good."""
 
 from __future__ import annotations
 

@@ -80,11 +80,9 @@ class Rewriting:
         node.replace_input_with(slot, self.constant(scales, f"{node.name or node.op_type}_scales"))
         node.resize_inputs(slot + 1)
 
-    def compute(
-        self, node: ir.Node, slot: int, items: Sequence[tuple[bool, int]], parts: Parts, place: Place
-    ) -> None:
+    def compute(self, node: ir.Node, slot: int, items: Sequence[tuple[bool, int]], parts: Parts, place: Place) -> None:
         """Give a node a vector of extents, of which those marked are the opened one."""
-        (part,) = {part for part in parts.values()}
+        (part,) = set(parts.values())
         name = f"{node.name or node.op_type}_sizes"
         length = self.length(node, place, part)
         pieces = [length if opened else self.constant(np.array([item]), name) for opened, item in items]

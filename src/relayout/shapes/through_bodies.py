@@ -6,18 +6,17 @@ gives may open a state that began with a fixed extent: then the body is followed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from relayout.rules import Letters, Nested
+from relayout.rules import Body, Letters, Nested
 from relayout.shapes.parts import Part, Parts
 
 if TYPE_CHECKING:
     from relayout.shapes.following import Following
 
-Find = Callable[[str], "Part | None"]
 MOST_ROUNDS = 8
 """How often a body is followed: each round opens another state."""
 
@@ -26,7 +25,7 @@ def follow_bodies(following: Following, node: ir.Node, fact: Nested) -> None:
     """Follow an axis through a node with bodies.
 
     Raises:
-        BoundAxis: an operator in a body, or the node itself, binds it.
+        OpeningError: an operator in a body, or the node itself, binds it.
     """
     letters: dict[str, Part] = {}
     for value, names in zip(node.inputs, fact.signature.inputs, strict=True):
@@ -49,19 +48,22 @@ def follow_bodies(following: Following, node: ir.Node, fact: Nested) -> None:
         raise following.bound(node, "runs once for each of its elements")
     for body, graph in _bodies(node, fact):
         for value, names in zip(graph.outputs, body.outputs, strict=False):
-            if any(name in letters and axis not in following.parts.get(value, {}) for axis, name in enumerate(names or ())):
+            if any(
+                name in letters and axis not in following.parts.get(value, {}) for axis, name in enumerate(names or ())
+            ):
                 raise following.bound(node, f"gives '{value.name}' with a fixed extent from one of its bodies")
     for slot, names in enumerate(fact.signature.inputs):
         value = node.inputs[slot]
+        own: Parts = {} if value is None else following.parts.get(value, {})
         for axis, name in enumerate(names or () if value is not None else ()):
-            if name in letters and axis not in following.parts.get(value, {}):
+            if name in letters and axis not in own:
                 following.demand(node, slot, axis, letters[name], _visible(following, node, letters[name]))
     for value, names in zip(node.outputs, fact.signature.outputs, strict=True):
         if value.name:
             following.parts[value] = _parts(names, letters)
 
 
-def _bodies(node: ir.Node, fact: Nested) -> Iterator[tuple[object, ir.Graph]]:
+def _bodies(node: ir.Node, fact: Nested) -> Iterator[tuple[Body, ir.Graph]]:
     for body in fact.bodies:
         yield body, node.attributes[body.attribute].as_graph()
 
@@ -72,7 +74,7 @@ def _learn(
     """Let letters have the parts of a value.
 
     Raises:
-        BoundAxis: the value has no letters, or a letter another part.
+        OpeningError: the value has no letters, or a letter another part.
     """
     for axis, part in following.parts.get(value, {}).items() if value is not None else ():
         if names is None:

@@ -58,7 +58,7 @@ def never(_operator: Operator, _parts: Parts) -> None:
 
 
 def written_shape(operator: Operator, items: Items | None, dims: Sequence[Extent]) -> list[Extent] | None:
-    """Return the extents that a Reshape gives as its shape is written; None where it fits no longer, or is not known."""
+    """Return the extents that a Reshape gives as it is written; None where it fits no longer, or is not known."""
     return None if items is None else as_written(items, dims, copies=not operator.int("allowzero", 0))
 
 

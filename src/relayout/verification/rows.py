@@ -42,8 +42,8 @@ class Batch(NamedTuple):
 def compare_rows(comparison: Comparison, batch: Batch, seed: int, *, alone: bool) -> Iterator[Row]:
     """Yield what is found of each output at each batch.
 
-    Where a source that rounds is farther off than it may, the opened model is held against itself, run batch after batch
-    as the source is: there it agrees with the source operator by operator.
+    Where a source that rounds is farther off than it may, the opened model is held against itself, run batch after
+    batch as the source is: there it agrees with the source operator by operator.
 
     Args:
         comparison: the two models.
@@ -110,7 +110,9 @@ def _chunks(
     shared: dict[str, Array] = {}
     for index in range(-(-count // batch.before)):
         feeds, given = comparison.run_source(shared, rng, signed=index % 2 == 0)
-        shared = {pair.left.name: feeds[pair.left.name] for pair in comparison.inputs if _place(batch.inputs, pair) is None}
+        shared = {
+            pair.left.name: feeds[pair.left.name] for pair in comparison.inputs if _place(batch.inputs, pair) is None
+        }
         yield feeds, given
 
 
@@ -131,4 +133,3 @@ def _together(arrays: Sequence[Array], place: tuple[int, int] | None, count: int
     split = [array.reshape(*shape[:axis], outer, rows, -1, *shape[axis + 1 :]) for array in arrays]
     joined = np.concatenate(split, axis + 1).take(range(count), axis + 1)
     return np.asarray(joined.reshape(*shape[:axis], -1, *shape[axis + 1 :]))
-

@@ -227,9 +227,7 @@ class Comparison:
             for v in self.left.inputs
         )
 
-    def run_source(
-        self, given: Feeds, rng: np.random.Generator, signed: bool
-    ) -> tuple[Feeds, dict[str, Array]]:
+    def run_source(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
         """Return what the source was fed, some of it given, and its outputs."""
         return self._fed(given, rng, signed)
 
@@ -244,7 +242,7 @@ class Comparison:
         return row
 
     def judged_by_spread(self, pair: Pair, row: Row, runs: Sequence[tuple[Feeds, Feeds]]) -> Row:
-        """Return the row judged by how far the source is from itself in any of several runs: what it is fed and gives."""
+        """Return the row judged by how far the source is from itself in any of several runs: feeds and results."""
         if not (self.left.rounds or row.kind is not Kind.REAL) or row.difference is None:
             return row
         name, spread = pair.left.name, None
@@ -458,6 +456,7 @@ class Comparison:
         say("comparing", self.compared, self.runs * (len(self.outputs) + len(self.interiors)))
 
     def add(self, row: Row) -> None:
+        """Add what was found of a value; of several runs the worst counts."""
         key = (row.name, int(row.output))
         self.rows[key] = row.worst(self.rows[key]) if key in self.rows else row
 
