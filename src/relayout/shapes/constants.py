@@ -18,23 +18,25 @@ from relayout.shapes.rewriting import Place, Rewriting
 
 Change = Callable[[Rewriting], None]
 """A change to the graph, to be made once the axis was followed to the end."""
+State = Callable[[Operator, Parts, Place], list[Change] | None]
+"""How the constants of an operator are stated anew."""
 END = np.iinfo(np.int64).max
 """The end of a Slice that takes all that there is, of whatever extent."""
 SCALES, SIZES = 2, 3
 """Inputs of a Resize."""
 
 
-def expand(operator: Operator, parts: Parts, _: Place) -> list[Change]:
+def expand(operator: Operator, parts: Parts, _: Place) -> list[Change] | None:
     """Ask for 1 along an opened axis: the operand has its extent already."""
     items, output = operator.integers(1), operator.outputs[0]
     if items is None or output is None:
-        return []
+        return None
     lead = len(output) - len(items)
     found = [1 if place + lead in parts else item for place, item in enumerate(items)]
     return [] if found == list(items) else [lambda r: r.restate(operator.node, 1, found, "shape")]
 
 
-def slice_(operator: Operator, parts: Parts, _: Place) -> list[Change]:
+def slice_(operator: Operator, parts: Parts, _: Place) -> list[Change] | None:
     """Take all up to the end along an opened axis, whatever its extent."""
     bounds = slice_bounds(operator)
     if bounds is None:
@@ -48,40 +50,41 @@ def slice_(operator: Operator, parts: Parts, _: Place) -> list[Change]:
     return [lambda r: r.restate(operator.node, 2, [min(end, most) for end in ends], "ends")]
 
 
-def resize(operator: Operator, parts: Parts, place: Place) -> list[Change]:
+def resize(operator: Operator, parts: Parts, place: Place) -> list[Change] | None:
     """Say scales where all are whole, which keep an opened extent; else compute the sizes."""
     sizes, shape = operator.integers(SIZES), operator.shape()
     axes = operator.ints("axes") or tuple(range(len(shape or ())))
-    if sizes is None or shape is None or not any(axis in parts for axis in axes):
+    if not operator.has(SIZES) or not any(axis in parts for axis in axes):
         return []
+    if sizes is None or shape is None:
+        return None
     pairs = [(size, shape[axis]) for size, axis in zip(sizes, axes, strict=True)]
     if all(isinstance(before, int) and size % before == 0 for size, before in pairs):
         scales = np.array([size // before for size, before in pairs if isinstance(before, int)], np.float32)
         return [lambda r: r.scale(operator.node, scales, SCALES)]
-    return [
-        lambda r: r.compute(
-            operator.node, SIZES, [(axis in parts, size) for axis, size in zip(axes, sizes, strict=True)], parts, place
-        )
-    ]
+    items = [(axis in parts, size) for axis, size in zip(axes, sizes, strict=True)]
+    return [lambda r: r.compute(operator.node, SIZES, items, place)]
 
 
-def affine_grid(operator: Operator, parts: Parts, place: Place) -> list[Change]:
+def affine_grid(operator: Operator, parts: Parts, place: Place) -> list[Change] | None:
     """Compute the size of the image, whose first extent is the opened one."""
-    items = operator.integers(1)
-    if items is None or 0 not in parts:
+    sizes = operator.integers(1)
+    if 0 not in parts:
         return []
-    return [
-        lambda r: r.compute(operator.node, 1, [(index == 0, item) for index, item in enumerate(items)], parts, place)
-    ]
+    if sizes is None:
+        return None
+    items = [(index == 0, size) for index, size in enumerate(sizes)]
+    return [lambda r: r.compute(operator.node, 1, items, place)]
 
 
-STATED: Mapping[tuple[str, str], Callable[[Operator, Parts, Place], list[Change]]] = {
+STATED: Mapping[tuple[str, str], State] = {
     ("", "AffineGrid"): affine_grid,
     ("", "Expand"): expand,
     ("", "Resize"): resize,
     ("", "Slice"): slice_,
 }
-"""(domain, operator) -> how its constants are stated anew, by the opened axes of its result."""
+"""(domain, operator) -> how its constants are stated anew, by the opened axes of its result and a dimension that has
+the opened extent; None where what states extents is no constant."""
 
 
 def shape_items(target: Sequence[Extent], source: Sequence[Extent] | None) -> list[int] | None:

@@ -17,7 +17,7 @@ from relayout.rules import Fact, Facts, Nested, Operator, Permuted, Regrouped, S
 from relayout.rules.in_graph import operator_of
 from relayout.shapes.bound import OpeningError
 from relayout.shapes.computed import Computed, is_arithmetic
-from relayout.shapes.constants import STATED, Change, shape_items
+from relayout.shapes.constants import STATED, Change, State, shape_items
 from relayout.shapes.from_extents import MADE, made_parts
 from relayout.shapes.own_axes import OWN, VIEWS
 from relayout.shapes.parts import Part, Parts, dims_of
@@ -166,7 +166,14 @@ class Following:
                 self.parts[value] = {axis: letters[name] for axis, name in enumerate(names) if name in letters}
         stated = STATED.get((node.domain, node.op_type))
         if stated is not None and letters:
-            self.changes += stated(operator, self.parts[node.outputs[0]], next(iter(places.values())))
+            self._state(node, operator, stated, next(iter(places.values())))
+
+    def _state(self, node: ir.Node, operator: Operator, stated: State, place: tuple[ir.Value, int]) -> None:
+        """Note how the constants of a node are stated anew; what the graph computes from extents follows by itself."""
+        changes = stated(operator, self.parts[node.outputs[0]], place)
+        if changes is None and not any(self.computed.knows(value) for value in node.inputs[1:]):
+            raise self.bound(node, "reads the extents that it gives from an operand that is no constant")
+        self.changes += changes or []
 
     def demand(self, node: ir.Node, slot: int, axis: int, part: Part, place: tuple[ir.Value, int]) -> None:
         """Open an axis of an operand that has the source's extent: another input's, or that of a constant."""
@@ -218,7 +225,9 @@ class Following:
             raise self.bound(node, f"mixes it with other axes: {_text(source)} becomes {_text(target)}")
         natural, written = self._natural(node, operator, parts)
         if natural is not None:
-            found = [natural, *(way for way in found if way != natural)]
+            alone = [way for way in found if _is_alone(way)]
+            ordered = [natural, *found] if _is_alone(natural) else [*alone, natural, *found]
+            found = [way for place, way in enumerate(ordered) if way not in ordered[:place]]
         else:
             found = likeliest(found, target, written, computed=self._is_computed(node))
         index = self.choices.get(node, 0)
@@ -285,6 +294,11 @@ class Following:
 
 def _rank(value: ir.Value | None) -> int | None:
     return None if value is None or value.shape is None else len(value.shape)
+
+
+def _is_alone(way: Parts) -> bool:
+    """Tell whether the parts are in dimensions that hold nothing else."""
+    return all(part.is_whole for part in way.values())
 
 
 def _text(extents: Sequence[Extent]) -> str:

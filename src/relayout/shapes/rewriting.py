@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from relayout.graph.subgraphs import all_graphs
 from relayout.graph.value_names import Names
 from relayout.layout import Extent
-from relayout.shapes.parts import Part, Parts
+from relayout.shapes.parts import Part
 
 Array = NDArray[Any]
 Place = tuple[ir.Value, int]
@@ -80,11 +80,10 @@ class Rewriting:
         node.replace_input_with(slot, self.constant(scales, f"{node.name or node.op_type}_scales"))
         node.resize_inputs(slot + 1)
 
-    def compute(self, node: ir.Node, slot: int, items: Sequence[tuple[bool, int]], parts: Parts, place: Place) -> None:
+    def compute(self, node: ir.Node, slot: int, items: Sequence[tuple[bool, int]], place: Place) -> None:
         """Give a node a vector of extents, of which those marked are the opened one."""
-        (part,) = set(parts.values())
         name = f"{node.name or node.op_type}_sizes"
-        length = self.length(node, place, part)
+        length = self.extent(node, place)
         pieces = [length if opened else self.constant(np.array([item]), name) for opened, item in items]
         node.replace_input_with(slot, self.emit(node, "Concat", pieces, name, length, axis=0))
 
@@ -105,18 +104,21 @@ class Rewriting:
         graph.remove(node, safe=True)
         new.name = name
 
-    def length(self, node: ir.Node, place: Place, part: Part) -> ir.Value:
-        """Return the extent of an opened part as a vector of one number, computed before a node."""
+    def extent(self, node: ir.Node, place: Place) -> ir.Value:
+        """Return the extent of a dimension as a vector of one number, computed before a node."""
         value, axis = place
         name = f"{value.name}_extent"
         vector = ir.Value(type=ir.TensorType(ir.DataType.INT64))
         shape = self.emit(node, "Shape", [value], f"{value.name}_shape", vector)
-        found = self.emit(node, "Gather", [shape, self.constant(np.array([axis]), f"{name}_axis")], name, vector)
-        other = part.outer * part.inner
-        if not other.is_one:
-            by = self.constant(np.array([other.number]), f"{name}_divisor")
-            found = self.emit(node, "Div", [found, by], name, vector)
-        return found
+        return self.emit(node, "Gather", [shape, self.constant(np.array([axis]), f"{name}_axis")], name, vector)
+
+    def length(self, node: ir.Node, place: Place, part: Part) -> ir.Value:
+        """Return the extent of the opened part of a dimension, as `extent` does."""
+        found, other = self.extent(node, place), part.outer * part.inner
+        if other.is_one:
+            return found
+        by = self.constant(np.array([other.number]), f"{found.name}_divisor")
+        return self.emit(node, "Div", [found, by], found.name or "", found)
 
     def widen(self, node: ir.Node, slot: int, axis: int, part: Part, place: Place) -> None:
         """Stretch an operand, which repeats along an axis, to the extent of an opened part.
