@@ -142,6 +142,14 @@ def test_another_way_is_taken_where_the_first_leads_nowhere() -> None:
     assert shapes(opened(model))["h"] == [1, "n", 3]
 
 
+def test_a_reshape_that_was_a_transpose_of_one_row() -> None:
+    text = "t = Reshape(x, s) a, b = Split<axis=0, num_outputs=2>(t) c = Sub(a, b) y = Reshape(c, back)"
+    model = build("float[1,2,4] x", text, {"s": [2, 1, 4], "back": [1, 4]})
+    result = opened(model)
+    assert shapes(result)["y"] == ["n", 4]
+    agrees(model, result, {"x": floats(1, 2, 4)})
+
+
 def test_shapes_that_the_graph_computes_stay_computed() -> None:
     text = "s = Shape(x) b = Slice(s, zero, one, zero) t = Concat<axis=0>(b, rest) y = Reshape(x, t)"
     model = build("float[2,3,4] x", text, {"zero": [0], "one": [1], "rest": [12]})

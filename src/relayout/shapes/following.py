@@ -21,7 +21,7 @@ from relayout.shapes.constants import STATED, Change, State, shape_items
 from relayout.shapes.from_extents import MADE, made_parts
 from relayout.shapes.own_axes import OWN, VIEWS
 from relayout.shapes.parts import Part, Parts, dims_of
-from relayout.shapes.regrouping import likeliest, moved, ways
+from relayout.shapes.regrouping import likeliest, moved, moving_ways, ways
 from relayout.shapes.repeating import extents_of, repeats, sources
 from relayout.shapes.through_bodies import follow_bodies
 from relayout.shapes.views import NATURAL, written_shape
@@ -221,7 +221,8 @@ class Following:
             raise self.bound(node, "takes its shape from an opened extent, and its operand has none")
         source, parts = extents_of(value), self.parts[value]
         found: list[Parts] = [*ways(source, parts, target)]
-        if not found:
+        others = [way for way in moving_ways(source, parts, target) if way not in found]
+        if not found and not others:
             raise self.bound(node, f"mixes it with other axes: {_text(source)} becomes {_text(target)}")
         natural, written = self._natural(node, operator, parts)
         if natural is not None:
@@ -230,12 +231,18 @@ class Following:
             found = [way for place, way in enumerate(ordered) if way not in ordered[:place]]
         else:
             found = likeliest(found, target, written, computed=self._is_computed(node))
+        found += [way for way in others if way not in found]
         index = self.choices.get(node, 0)
         if len(found) > 1:
             self.offered.append(Choice(node, len(found)))
         way = found[index]
         self.parts[result] = way
         dims = list(dims_of(tuple(target), way))
+        if way in others and way != natural:
+            ((axis, _),), ((place, _),) = parts.items(), way.items()
+            rest = [extent.number for index, extent in enumerate(target) if index != place]
+            self.last.append(lambda r: r.move(node, axis, place, rest))
+            return
         if way == natural or dims == written:
             return
         items = shape_items(dims, self.dims(value))

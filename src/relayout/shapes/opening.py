@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from relayout.errors import LayoutError
 from relayout.formats.onnx import complete
+from relayout.graph.subgraphs import reads
 from relayout.layout import Dim, Extent
 from relayout.layout.stored_as import STATED
 from relayout.rules import outputs_of
@@ -98,7 +99,7 @@ def _followed(model: ir.Model, seeds: dict[ir.Value, Parts], what: str) -> Follo
             continue
         except OpeningError as bound:
             first = first or bound
-            if not _advance(choices, following):
+            if not _advance(choices, following, bound.node):
                 break
             continue
         return following
@@ -106,11 +107,25 @@ def _followed(model: ir.Model, seeds: dict[ir.Value, Parts], what: str) -> Follo
     raise first
 
 
-def _advance(choices: dict[ir.Node, int], following: Following) -> bool:
-    """Take the next way at the last node that has one; False where all were taken."""
+def _advance(choices: dict[ir.Node, int], following: Following, bound: ir.Node) -> bool:
+    """Take the next way at the last node that has one and lies before who binds the axis; False if all were taken."""
+    before = _before(bound)
     for node, number in reversed(following.offered):
         taken = choices.pop(node, 0) + 1
-        if taken < number:
+        if taken < number and node in before:
             choices[node] = taken
             return True
     return False
+
+
+def _before(node: ir.Node) -> set[ir.Node]:
+    """Return the nodes that a node's operands, and what its bodies read, are made by."""
+    found: set[ir.Node] = set()
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        if current not in found:
+            found.add(current)
+            makers = (value.producer() for value in reads(current))
+            pending += [maker for maker in makers if maker is not None]
+    return found

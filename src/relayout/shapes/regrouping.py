@@ -89,6 +89,21 @@ def natural_unsqueeze(kept: Sequence[int], parts: Parts) -> dict[int, Part]:
     return {kept[axis]: part for axis, part in parts.items()}
 
 
+def moving_ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]) -> list[dict[int, Part]]:
+    """List where a batch of 1 may lie in the regrouped value if the Reshape was a Transpose, too.
+
+    Converters write a Reshape for a Transpose that moves an axis of 1 element: `[1, 12, 5] -> [12, 1, 5]`. No other
+    axis may be open.
+    """
+    if len(parts) != 1:
+        return []
+    ((axis, part),) = parts.items()
+    rest = [extent for place, extent in enumerate(source) if place != axis]
+    if not (part.is_whole and part.before.is_one) or not all(extent.is_static for extent in (*rest, *target)):
+        return []
+    return [{place: part} for place, extent in enumerate(target) if extent.is_one]
+
+
 def likeliest(
     found: Sequence[Parts], target: Sequence[Extent], written: Sequence[Extent] | None, *, computed: bool
 ) -> list[Parts]:

@@ -89,9 +89,40 @@ class Rewriting:
 
     def become_reshape(self, node: ir.Node, items: Sequence[int]) -> None:
         """Put a Reshape to this shape in the place of a node that regroups its first operand."""
+        value = node.inputs[0]
+        assert value is not None
+        self._replace(node, "Reshape", [value, self._shape(node, items)])
+
+    def move(self, node: ir.Node, axis: int, place: int, items: Sequence[int]) -> None:
+        """Put Transposes and a Reshape in the place of a node that regroups its first operand, and moves an axis.
+
+        Args:
+            node: the node.
+            axis: the axis of the operand.
+            place: its place in the result.
+            items: the extents of the result without it.
+        """
+        value = node.inputs[0]
+        assert value is not None
+        assert value.shape is not None
+        if axis:
+            perm = [axis, *(other for other in range(len(value.shape)) if other != axis)]
+            value = self.emit(node, "Transpose", [value], f"{node.outputs[0].name}_rows", value, perm=perm)
+        inputs = [value, self._shape(node, [-1, *items])]
+        if not place:
+            self._replace(node, "Reshape", inputs)
+            return
+        value = self.emit(node, "Reshape", inputs, f"{node.outputs[0].name}_regrouped", value)
+        others = list(range(1, len(items) + 1))
+        self._replace(node, "Transpose", [value], perm=[*others[:place], 0, *others[place:]])
+
+    def _shape(self, node: ir.Node, items: Sequence[int]) -> ir.Value:
+        return self.constant(np.asarray(items, np.int64), f"{node.outputs[0].name}_shape")
+
+    def _replace(self, node: ir.Node, op_type: str, inputs: Sequence[ir.Value], **attributes: Any) -> None:
+        """Put an operator in the place of a node; the result keeps its name and all that is known of it."""
         (old,) = node.outputs
-        shape = self.constant(np.asarray(items, np.int64), f"{old.name}_shape")
-        made = ir.node("Reshape", [node.inputs[0], shape], name=node.name)
+        made = ir.node(op_type, inputs, attributes or None, name=node.name)
         made.metadata_props.update(node.metadata_props)
         new = made.outputs[0]
         new.type, new.shape, new.doc_string = old.type, old.shape, old.doc_string
