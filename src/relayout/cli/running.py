@@ -201,6 +201,8 @@ def _verified_first(result: Result, job: Job) -> VerifyReport:
         RelayoutError: one of the two cannot be run.
         WriteError: the directory of the target is not there.
     """
+    from relayout.pipeline.names import SourceNames
+
     assert job.target is not None
     if not job.target.parent.is_dir():
         raise WriteError(f"cannot write '{job.target}': there is no directory '{job.target.parent}'")
@@ -208,7 +210,8 @@ def _verified_first(result: Result, job: Job) -> VerifyReport:
         path = Path(directory) / job.target.name
         result.save(path, external_data=job.external_data)
         try:
-            found = verified(job.source, path, job.feeds, job.seed, batch=opened_batch(result))
+            feeds = SourceNames(job.given.get("rename")).keys(job.feeds)
+            found = verified(job.source, path, feeds, job.seed, batch=opened_batch(result))
         except RelayoutError as error:
             error.args = (str(error).replace(str(path), str(job.target)),)
             raise

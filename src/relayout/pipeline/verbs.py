@@ -34,6 +34,7 @@ from relayout.partition.regions import as_functions
 from relayout.pipeline.dimensions import OPENED, PLACES, Asked, open_dimensions
 from relayout.pipeline.interface import IMAGE_LAYOUTS, image_pins
 from relayout.pipeline.lowering_list import as_kernels, as_transposes, in_blocks, in_full
+from relayout.pipeline.names import SourceNames, layout_doubts
 from relayout.pipeline.result import Result, target_of
 from relayout.pipeline.tflite_result import (
     LITERT,
@@ -198,7 +199,7 @@ def convert(
             An input that the part needs besides stays an input, after these.
         outputs: only the part of the graph that ends in these values; by default all outputs.
         rename: name of the source -> name in the result, for inputs, outputs and interior values. All other options
-            speak of the source's names.
+            speak of the source's names, or of these.
         per_transpose: bytes that each Transpose costs besides those that it moves: with more than any tensor has, there
             are as few Transposes as can be, and then as few bytes. By default it is the target's, or 0; but of an ONNX
             model of which no other layouts are asked there are no more Transposes than before, and no more that copy
@@ -217,6 +218,9 @@ def convert(
         NamesError: `inputs`, `outputs` or `rename` name what is not there or cannot be so.
     """
     began = perf_counter()
+    names = SourceNames(rename)
+    layouts, dims, node_layouts = names.keys(layouts), names.places(dims), names.keys(node_layouts) or None
+    inputs, outputs = names.listed(inputs), names.listed(outputs)
     if format == "tflite":
         refuse_onnx_options({"--opset": opset, "--inline": inline, "--regions": regions == "functions"})
         target = LITERT if target is None else target
@@ -229,8 +233,8 @@ def convert(
         "signature": signature,
         "state": state,
         "custom_ops": _read_custom_ops(source, custom_ops or {}, format),
-        "inputs": list(inputs or ()),
-        "outputs": list(outputs or ()),
+        "inputs": inputs,
+        "outputs": outputs,
     }
     say("reading")
     model = read(source, dims=dims, batch=batch, wishes=wishes, **reading)
@@ -246,7 +250,7 @@ def convert(
     each = per_transpose if per_transpose is not None else wishes.target.per_transpose if wishes.target else 0
     options = {
         "io": io,
-        "layouts": dict(layouts or {}),
+        "layouts": layouts,
         "dims": {name: extent if isinstance(extent, str) else int(extent) for name, extent in dims.items()},
         "per_transpose": int(each),
         "per_scattered": wishes.target.per_scattered if wishes.target else 0,
@@ -270,6 +274,7 @@ def convert(
         report = replace(report, operators=operators(result.model))
     if not wishes and not wishes.literal:
         report = replace(report, hint=hint(result.model))
+    report = replace(report, notes=(*report.notes, *layout_doubts(layouts)))
     result = replace(result, target=wishes.target, report=report, opened=opened)
     if regions == "functions":
         as_functions(result.model, target_of(result))
