@@ -196,6 +196,39 @@ def test_what_binds_the_batch_is_named(reason: str) -> None:
         opened(model)
 
 
+def test_the_length_of_a_sequence_opens_where_nothing_counts_it() -> None:
+    text = """
+        h = Reshape(x, apart) t = T0213(h) k = T0231(h) s = MatMul(t, k) a = Softmax<axis=-1>(s) v = MatMul(a, t)
+        o = T0213(v) j = Reshape(o, joined) y = LayerNormalization(j, scale) m = ReduceMean<keepdims=0>(y, one)
+    """
+    constants = {"apart": [2, 5, 2, 3], "joined": [2, 5, 6], "scale": (6,), "one": [1]}
+    model = build("float[2,5,6] x", text, constants, outputs=("y",))
+    result = opened(model, batch=None, dims={"x:1": "length"})
+    assert shapes(result) == {"x": [2, "length", 6], "m": [2, 6], "y": [2, "length", 6]}
+    longer = floats(2, 9, 6)
+    changed = build("float[2,9,6] x", text, {**constants, "apart": [2, 9, 2, 3], "joined": [2, 9, 6]}, outputs=("y",))
+    for array, wanted in zip(run(result, {"x": longer}), run(changed, {"x": longer}), strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-5)
+
+
+LENGTHS = {
+    "Add 'y' reads 'table', which holds other elements for each of 5": "y = Add(x, table)",
+    "Slice 'y' treats its elements as a sequence of fixed length": "y = Slice(x, zero, two, one)",
+    "TopK 'y' treats its elements as a sequence of fixed length": "y, i = TopK<axis=1>(x, two)",
+    "Gemm 'y' reads 'w', which holds other elements": "f = Reshape(x, flat) y = Gemm(f, w)",
+}
+
+
+@pytest.mark.parametrize("reason", LENGTHS)
+def test_what_counts_a_length_is_named(reason: str) -> None:
+    constants = {"table": (1, 5, 6), "zero": [0], "two": [2], "one": [1], "flat": [2, 30], "w": (30, 4)}
+    read = {name: value for name, value in constants.items() if f" {name}" in LENGTHS[reason]}
+    read |= {"zero": [0]} if "Slice" in reason else {}
+    model = build("float[2,5,6] x", LENGTHS[reason], read)
+    with pytest.raises(OpeningError, match=rf"axis 1 of 'x' cannot be opened: {reason}"):
+        opened(model, batch=None, dims={"x:1": "length"})
+
+
 def test_an_open_batch_is_fixed_or_renamed() -> None:
     model = build("float[b,3] x", "y = Relu(x)", {})
     assert shapes(opened(model, batch=4)) == {"x": [4, 3], "y": [4, 3]}

@@ -226,7 +226,7 @@ def opened_batch(result: Result) -> Batch | None:
         return None
     (found,) = result.opened
     outputs = {name: (axis, runs) for name, (axis, runs) in found.outputs.items() if isinstance(runs, int)}
-    if not isinstance(found.before, int):
+    if not (found.is_batch and isinstance(found.before, int)):
         return None
     batch = Batch(found.before, found.inputs, outputs)
     return batch if isinstance(found.dim, str) else batch._replace(extents=(found.dim,))

@@ -114,9 +114,8 @@ def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str)
         seeds: dict[ir.Value, dict[int, Any]] = {}
         for (each, place), extent in still.items():
             seeds.setdefault(each, {})[place] = opened(Extent.of(symbol), extent)
-        made = open_axes(
-            model, seeds, f"{what} (axis {axis} of '{value.name}')" if what else f"axis {axis} of '{value.name}'"
-        )
+        at = f"axis {axis} of '{value.name}'"
+        made = open_axes(model, seeds, f"{what} ({at})" if what else at, rows=bool(what))
         named.add(symbol)
     if names := {name: wanted for name in named if name != wanted}:
         fix_inferred(model, names)

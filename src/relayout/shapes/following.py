@@ -15,6 +15,7 @@ from relayout.graph.subgraphs import bodies, reads
 from relayout.layout import Extent
 from relayout.rules import Fact, Facts, Nested, Operator, Permuted, Regrouped, Signature
 from relayout.rules.in_graph import operator_of
+from relayout.shapes.binding import Binding, of_rows
 from relayout.shapes.bound import OpeningError
 from relayout.shapes.computed import Computed, is_arithmetic
 from relayout.shapes.constants import STATED, Change, State, shape_items
@@ -52,6 +53,7 @@ class Following:
         seeds: inputs and their opened axes.
         what: the dimension, as the user asked for it.
         choices: node -> which of its ways is taken; the first, where nothing is said.
+        binding: what says why an operator binds an axis.
 
     Attributes:
         parts: value -> its opened axes.
@@ -62,9 +64,14 @@ class Following:
     """
 
     def __init__(
-        self, model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, choices: Mapping[ir.Node, int]
+        self,
+        model: ir.Model,
+        seeds: Mapping[ir.Value, Parts],
+        what: str,
+        choices: Mapping[ir.Node, int],
+        binding: Binding = of_rows,
     ) -> None:
-        self.model, self.what, self.choices = model, what, choices
+        self.model, self.what, self.choices, self.binding = model, what, choices, binding
         self.parts: dict[ir.Value, Parts] = dict(seeds)
         names = (part.length.names for parts in seeds.values() for part in parts.values())
         self.computed = Computed(model, frozenset().union(*names))
@@ -157,13 +164,13 @@ class Following:
                     raise self.bound(node, "pairs it with an axis in which it lies otherwise")
                 places.setdefault(names[axis], (value, axis))
         for letter, part in letters.items():
-            if reason := _binding(fact, operator, letter, part):
+            if reason := self.binding(fact, operator, letter, part):
                 raise self.bound(node, reason)
         for slot, axis, letter in list(_unopened(node, fact, operator, letters, self.parts)):
             self.demand(node, slot, axis, letters[letter], places[letter])
         for value, names in zip(node.outputs, fact.outputs, strict=True):
             if names and value.name:
-                self.parts[value] = {axis: letters[name] for axis, name in enumerate(names) if name in letters}
+                self.parts[value] = _given(value, names, letters)
         stated = STATED.get((node.domain, node.op_type))
         if stated is not None and letters:
             self._state(node, operator, stated, next(iter(places.values())))
@@ -312,23 +319,11 @@ def _text(extents: Sequence[Extent]) -> str:
     return f"[{', '.join(map(str, extents))}]"
 
 
-def _binding(fact: Signature, operator: Operator, letter: str, part: Part) -> str:
-    """Say what an operator does with an axis that depends on its extent; nothing if each element is computed alone."""
-    if letter in fact.whole:
-        return "treats its elements as a sequence"
-    if letter in fact.across:
-        return "computes along it"
-    for index, (names, shape) in enumerate(zip(fact.outputs, operator.outputs, strict=True)):
-        value = operator.node.outputs[index]
-        if not (value.uses() or value.is_graph_output()):
-            continue
-        if names is None:
-            return "makes one result of all its elements"
-        if letter not in names:
-            return "adds up along it" if index == 0 else f"leaves it out of output {index}"
-        if shape is not None and Extent.of(shape[names.index(letter)]) != part.source_extent:
-            return f"changes its extent from {part.source_extent} to {shape[names.index(letter)]}"
-    return ""
+def _given(value: ir.Value, names: Sequence[str], letters: Mapping[str, Part]) -> dict[int, Part]:
+    """Return the opened axes of what a node gives; one that was reduced to 1 element is none."""
+    found = {axis: letters[name] for axis, name in enumerate(names) if name in letters}
+    dims = extents_of(value) if value.shape is not None else ()
+    return {axis: part for axis, part in found.items() if not dims or dims[axis] == part.source_extent}
 
 
 def _unopened(

@@ -13,6 +13,7 @@ from relayout.graph.subgraphs import reads
 from relayout.layout import Dim, Extent
 from relayout.layout.stored_as import STATED
 from relayout.rules import outputs_of
+from relayout.shapes.binding import Binding, of_lengths, of_rows
 from relayout.shapes.bound import OpeningError
 from relayout.shapes.following import Following, MoreInputsError
 from relayout.shapes.parts import Parts
@@ -28,25 +29,29 @@ class Opened(NamedTuple):
         before: its extent in the source.
         inputs: input -> the axis that it is.
         outputs: output -> the axis that it is or is a part of, and how many runs of it that axis holds.
+        is_batch: whether every element along it is computed by itself.
     """
 
     dim: Dim
     before: Dim
     inputs: Mapping[str, int]
     outputs: Mapping[str, tuple[int, Dim]]
+    is_batch: bool = True
 
 
 MOST_ATTEMPTS = 64
 """How many ways to regroup dimensions are tried together, where the axis has 1 element and may go into several."""
 
 
-def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str) -> Opened:
+def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, *, rows: bool = True) -> Opened:
     """Open axes of inputs that are one dimension, in place.
 
     Args:
         model: the model, with known shapes.
         seeds: inputs and their opened axes.
         what: the dimension, as the user asked for it.
+        rows: whether every element along the axis must be computed by itself, as the rows of a batch are. Else the axis
+            is opened as one that operators compute along, where it is none such.
 
     Returns:
         Which inputs and outputs hold the dimension.
@@ -54,7 +59,13 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str) -> Op
     Raises:
         OpeningError: an operator binds it; the model is as it was.
     """
-    following = _followed(model, dict(seeds), what)
+    is_batch = True
+    try:
+        following = _followed(model, dict(seeds), what, of_rows)
+    except OpeningError:
+        if rows:
+            raise
+        is_batch, following = False, _followed(model, dict(seeds), what, of_lengths)
     for value, parts in following.parts.items():
         if parts:
             dims = following.dims(value)
@@ -77,19 +88,19 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str) -> Op
     inputs = {value.name or "": ends[value][0] for value in model.graph.inputs if value in ends}
     if found := contradiction(model, str(part.length), _dim(part.before)):
         raise LayoutError(f"{what} cannot be opened: the result would contradict itself: {found}")
-    return Opened(_dim(part.length), _dim(part.before), inputs, outputs)
+    return Opened(_dim(part.length), _dim(part.before), inputs, outputs, is_batch)
 
 
 def _dim(extent: Extent) -> Dim:
     return extent.number if extent.is_static else str(extent)
 
 
-def _followed(model: ir.Model, seeds: dict[ir.Value, Parts], what: str) -> Following:
+def _followed(model: ir.Model, seeds: dict[ir.Value, Parts], what: str, binding: Binding) -> Following:
     """Follow the axis; where it may go several ways, the first that leads to the end."""
     choices: dict[ir.Node, int] = {}
     first: OpeningError | None = None
     for _ in range(MOST_ATTEMPTS):
-        following = Following(model, seeds, what, choices)
+        following = Following(model, seeds, what, choices, binding)
         try:
             following.run()
         except MoreInputsError as more:
