@@ -211,7 +211,28 @@ def test_the_length_of_a_sequence_opens_where_nothing_counts_it() -> None:
         np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("axis", [2, 3])
+def test_height_and_width_of_a_fully_convolutional_network_open(axis: int) -> None:
+    text = """
+        a = Conv<pads=[1,1,1,1], strides=[2,2]>(x, w) r = Relu(a) b = Conv<strides=[2,2]>(x, one) s = Add(r, b)
+        p = MaxPool<kernel_shape=[2,2]>(s) u = ConvTranspose<strides=[2,2]>(p, back) v = Resize(u, , scales)
+        y = Conv<auto_pad="SAME_UPPER">(v, k) g = GlobalAveragePool(y) m = Softmax(g)
+    """
+    weights = {"w": (4, 3, 3, 3), "one": (4, 3, 1, 1), "back": (4, 5, 2, 2), "k": (5, 5, 3, 3)}
+    constants = {**weights, "scales": np.array([1, 1, 2, 2], np.float32)}
+    model = build("float[1,3,12,16] x", text, constants, outputs=("y",))
+    result = opened(model, batch=None, dims={f"x:{axis}": "length"})
+    for extent in (8, 13, 30):
+        shape = [1, 3, 12, 16]
+        shape[axis] = extent
+        other = build(f"float[{','.join(map(str, shape))}] x", text, constants, outputs=("y",))
+        feed = {"x": floats(*shape)}
+        for array, wanted in zip(run(result, feed), run(other, feed), strict=True):
+            np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-5)
+
+
 LENGTHS = {
+    "MaxPool 'y' leaves one element of it": "p = Unsqueeze(x, one) y = MaxPool<kernel_shape=[5,6]>(p)",
     "Add 'y' reads 'table', which holds other elements for each of 5": "y = Add(x, table)",
     "Slice 'y' treats its elements as a sequence of fixed length": "y = Slice(x, zero, two, one)",
     "TopK 'y' treats its elements as a sequence of fixed length": "y, i = TopK<axis=1>(x, two)",

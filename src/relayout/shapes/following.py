@@ -12,10 +12,10 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from relayout.graph.subgraphs import bodies, reads
-from relayout.layout import Extent
+from relayout.layout import ONE, Extent
 from relayout.rules import Fact, Facts, Nested, Operator, Permuted, Regrouped, Signature
 from relayout.rules.in_graph import operator_of
-from relayout.shapes.binding import Binding, of_rows
+from relayout.shapes.binding import Binding, of_lengths, of_rows
 from relayout.shapes.bound import OpeningError
 from relayout.shapes.computed import Computed, is_arithmetic
 from relayout.shapes.constants import STATED, Change, State, shape_items
@@ -26,6 +26,7 @@ from relayout.shapes.regrouping import likeliest, moved, moving_ways, ways
 from relayout.shapes.repeating import extents_of, repeats, sources
 from relayout.shapes.through_bodies import follow_bodies
 from relayout.shapes.views import NATURAL, written_shape
+from relayout.shapes.windows import WINDOWS, Window
 
 SHAPES = frozenset(("Shape", "Size"))
 """Operators that give the extents of what they read."""
@@ -79,6 +80,7 @@ class Following:
         self.last: list[Change] = []
         self.offered: list[Choice] = []
         self._facts = Facts()
+        self._lengths: dict[tuple[str, Window], str] = {}
 
     def run(self) -> None:
         """Follow the axis to the end.
@@ -163,17 +165,38 @@ class Following:
                 if letters.setdefault(names[axis], part) != part:
                     raise self.bound(node, "pairs it with an axis in which it lies otherwise")
                 places.setdefault(names[axis], (value, axis))
+        given = dict(letters)
         for letter, part in letters.items():
-            if reason := self.binding(fact, operator, letter, part):
+            reason = self.binding(fact, operator, letter, part)
+            slides = self._slid(operator, letter, part) if reason and self.binding is of_lengths else None
+            if slides is not None:
+                del given[letter]
+                given |= slides
+            elif reason:
                 raise self.bound(node, reason)
         for slot, axis, letter in list(_unopened(node, fact, operator, letters, self.parts)):
             self.demand(node, slot, axis, letters[letter], places[letter])
         for value, names in zip(node.outputs, fact.outputs, strict=True):
             if names and value.name:
-                self.parts[value] = _given(value, names, letters)
+                self.parts[value] = _given(value, names, given)
         stated = STATED.get((node.domain, node.op_type))
         if stated is not None and letters:
             self._state(node, operator, stated, next(iter(places.values())))
+
+    def _slid(self, operator: Operator, letter: str, part: Part) -> dict[str, Part] | None:
+        """Return the axis of the result along which a window slides over an opened one; None if none does."""
+        rule = WINDOWS.get((operator.node.domain, operator.node.op_type))
+        window = None if rule is None else rule(operator, letter)
+        if window is None or not part.is_whole or not part.before.is_static:
+            return None
+        before = window.of(part.before.number)
+        if before <= 1:
+            raise self.bound(operator.node, "leaves one element of it")
+        formula = str(part.length), window._replace(letter="")
+        if window == Window(window.letter, more=0, stride=1) or (window.scale == 1 and not window.stride):
+            return {window.letter: part}
+        name = self._lengths.setdefault(formula, f"{part.length}_{len(self._lengths) + 1}")
+        return {window.letter: Part(ONE, Extent.of(name), Extent(before), ONE)}
 
     def _state(self, node: ir.Node, operator: Operator, stated: State, place: tuple[ir.Value, int]) -> None:
         """Note how the constants of a node are stated anew; what the graph computes from extents follows by itself."""

@@ -84,9 +84,9 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, *, ro
         change(rewriting)
     complete(model, outputs_of)
     ends = {value: next(iter(parts.items())) for value, parts in following.parts.items() if parts}
-    part = next(iter(ends.values()))[1]
+    part = next(iter(next(iter(seeds.values())).values()))
     inputs = {value.name or "": ends[value][0] for value in model.graph.inputs if value in ends}
-    if found := contradiction(model, str(part.length), _dim(part.before)):
+    if found := contradiction(model, str(part.length), _dim(part.before), rows=is_batch):
         raise LayoutError(f"{what} cannot be opened: the result would contradict itself: {found}")
     return Opened(_dim(part.length), _dim(part.before), inputs, outputs, is_batch)
 

@@ -17,15 +17,18 @@ NUMBER = 13
 """The extent that a model is tried with: one that other extents rarely have."""
 
 
-def contradiction(model: ir.Model, name: str, before: int | str) -> str:
+def contradiction(model: ir.Model, name: str, before: int | str, *, rows: bool = True) -> str:
     """Return what contradicts the shapes of a model in which an extent is open; nothing if all agree.
 
     Args:
         model: the model, whose values have the extents that were followed.
         name: the name of the opened extent.
         before: the extent that it had.
+        rows: whether it is a batch. Any other is tried with twice its extent, over which windows still slide.
     """
     number = NUMBER if before != NUMBER else NUMBER + 4
+    if not rows and isinstance(before, int):
+        number = 2 * before
     tried = _completed(model, name, number)
     if isinstance(tried, str):
         return tried
