@@ -216,7 +216,8 @@ def test_height_and_width_of_a_fully_convolutional_network_open(axis: int) -> No
     text = """
         a = Conv<pads=[1,1,1,1], strides=[2,2]>(x, w) r = Relu(a) b = Conv<strides=[2,2]>(x, one) s = Add(r, b)
         p = MaxPool<kernel_shape=[2,2]>(s) u = ConvTranspose<strides=[2,2]>(p, back) v = Resize(u, , scales)
-        y = Conv<auto_pad="SAME_UPPER">(v, k) g = GlobalAveragePool(y) m = Softmax(g)
+        d = SpaceToDepth<blocksize=2>(v) e = DepthToSpace<blocksize=2>(d)
+        y = Conv<auto_pad="SAME_UPPER">(e, k) g = GlobalAveragePool(y) m = Softmax(g)
     """
     weights = {"w": (4, 3, 3, 3), "one": (4, 3, 1, 1), "back": (4, 5, 2, 2), "k": (5, 5, 3, 3)}
     constants = {**weights, "scales": np.array([1, 1, 2, 2], np.float32)}
@@ -229,6 +230,14 @@ def test_height_and_width_of_a_fully_convolutional_network_open(axis: int) -> No
         feed = {"x": floats(*shape)}
         for array, wanted in zip(run(result, feed), run(other, feed), strict=True):
             np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_residual_block_keeps_the_name_of_an_axis() -> None:
+    text = "a = Conv<pads=[1,1,1,1]>(x, w) y = Add(a, x)"
+    model = build("float[1,3,8,8] x", text, {"w": (3, 3, 3, 3)})
+    assert shapes(opened(model, batch=None, dims={"x:2": "h"}))["y"] == [1, 3, "h", 8]
+    wider = build("float[1,3,8,8] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (3, 3, 2, 2)})
+    assert shapes(opened(wider, batch=None, dims={"x:2": "h"}))["y"] == [1, 3, "h_1", 9]
 
 
 LENGTHS = {

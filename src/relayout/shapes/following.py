@@ -193,7 +193,7 @@ class Following:
         if before <= 1:
             raise self.bound(operator.node, "leaves one element of it")
         formula = str(part.length), window._replace(letter="")
-        if window == Window(window.letter, more=0, stride=1) or (window.scale == 1 and not window.stride):
+        if window.keeps:
             return {window.letter: part}
         name = self._lengths.setdefault(formula, f"{part.length}_{len(self._lengths) + 1}")
         return {window.letter: Part(ONE, Extent.of(name), Extent(before), ONE)}

@@ -30,6 +30,11 @@ class Window(NamedTuple):
     more: int = 0
     stride: int = 0
 
+    @property
+    def keeps(self) -> bool:
+        """Whether the length stays as it is."""
+        return self.scale == 1 and (not self.stride or (self.stride == 1 and self.more == -1))
+
     def of(self, extent: int) -> int:
         """Return the new length of a number."""
         longer = extent * self.scale
@@ -81,6 +86,18 @@ def resized(operator: Operator, letter: str) -> Window | None:
     return Window(letter, int(scale)) if scale >= 1 and scale.is_integer() else None
 
 
+def depth_to_space(operator: Operator, letter: str) -> Window | None:
+    """As many elements for each as a block has."""
+    axis = _place(letter)
+    return None if axis is None else Window(f"t{axis}", operator.int("blocksize", 1))
+
+
+def space_to_depth(operator: Operator, letter: str) -> Window | None:
+    """One element for each block."""
+    axis, size = _place(letter), operator.int("blocksize", 1)
+    return None if axis is None else Window(f"t{axis}", more=-size, stride=size)
+
+
 def _place(letter: str) -> int | None:
     """Return which axis of space a letter is; None for any other."""
     return int(letter[1:]) if letter[:1] == "s" and letter[1:].isdigit() else None
@@ -89,6 +106,8 @@ def _place(letter: str) -> int | None:
 WINDOWS: Mapping[tuple[str, str], Callable[[Operator, str], Window | None]] = {
     **dict.fromkeys((("", name) for name in ("AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool")), slid),
     ("", "ConvTranspose"): slid_back,
+    ("", "DepthToSpace"): depth_to_space,
     ("", "Resize"): resized,
+    ("", "SpaceToDepth"): space_to_depth,
 }
 """(domain, operator) -> what becomes of the length of one of its axes, by the letter of the operand."""
