@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -103,8 +104,47 @@ def main() -> None:
         run(Path(out), places)
 
 
+HEAD = """# Networks whose batch opens
+
+`relayout convert MODEL RESULT --batch N` was run on {models} networks, to ONNX and to `.tflite`. Each result runs with
+the source's batch, and with batches of 1, 3 and 7, which the source runs batch after batch. `python bench/opening.py`
+writes this page ([how to open a batch](how-to/batch.md)).
+
+| | to ONNX | to `.tflite` |
+|---|---:|---:|
+"""
+ROWS = {
+    OPENED: "opened, and all outputs agree",
+    OPEN: "the batch is open already",
+    BOUND: "an operator binds the batch",
+    REFUSED: "refused by a converter or a runtime, opened or not",
+    WRONG: "opened, and an output differs",
+    "failed": "failed",
+}
+
+
 def page(rows: dict[str, dict[str, Any]]) -> str:
-    raise NotImplementedError
+    """Write the page: how many networks open, and each that does not, with the reason."""
+    text = HEAD.format(models=len(rows))
+    for kind, words in ROWS.items():
+        counts = [sum(row[form][0] == kind for row in rows.values()) for form in FORMATS]
+        if any(counts):
+            text += f"| {words} | {counts[0]} | {counts[1]} |\n"
+    text += "\n## Those that do not open\n\n| network | result | why |\n|---|---|---|\n"
+    for name, row in sorted(rows.items()):
+        alike = row["onnx"] == row["tflite"]
+        found = [("both", *row["onnx"])] if alike else [(form, *row[form]) for form in FORMATS]
+        for form, kind, why in found:
+            if kind not in (OPENED, OPEN):
+                text += f"| `{name}` | {form} | {_told(why)} |\n"
+    return text
+
+
+def _told(why: str) -> str:
+    """Shorten a reason to what a table holds: names of operators that are lists of names keep their first."""
+    words = re.sub(r"'([^';]*);[^']*'", r"'\1'", " ".join(why.split())).partition("; --custom-op")[0]
+    words = re.sub(r"'/\S*/result", "'result", words)
+    return (words if len(words) < 240 else words[:240] + " …").replace("|", "\\|")
 
 
 if __name__ == "__main__":

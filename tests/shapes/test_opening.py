@@ -232,6 +232,16 @@ def test_height_and_width_of_a_fully_convolutional_network_open(axis: int) -> No
             np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_an_image_that_is_pooled_and_stretched_again() -> None:
+    text = "g = GlobalAveragePool(x) b = Resize(g, , , sizes) y = Concat<axis=1>(x, b)"
+    model = build("float[1,3,6,8] x", text, {"sizes": [1, 3, 6, 8]})
+    result = opened(model, batch=None, dims={"x:2": "h"})
+    assert shapes(result)["y"] == [1, 6, "h", 8]
+    other = build("float[1,3,9,8] x", text, {"sizes": [1, 3, 9, 8]})
+    feed = {"x": floats(1, 3, 9, 8)}
+    np.testing.assert_allclose(run(result, feed)[0], run(other, feed)[0], rtol=1e-5, atol=1e-6)
+
+
 def test_a_residual_block_keeps_the_name_of_an_axis() -> None:
     text = "a = Conv<pads=[1,1,1,1]>(x, w) y = Add(a, x)"
     model = build("float[1,3,8,8] x", text, {"w": (3, 3, 3, 3)})

@@ -63,6 +63,8 @@ def resize(operator: Operator, parts: Parts, place: Place) -> list[Change] | Non
         scales = np.array([size // before for size, before in pairs if isinstance(before, int)], np.float32)
         return [lambda r: r.scale(operator.node, scales, SCALES)]
     items = [(axis in parts, size) for axis, size in zip(axes, sizes, strict=True)]
+    if any(opened and size != before for (opened, size), (_, before) in zip(items, pairs, strict=True)):
+        return None
     return [lambda r: r.compute(operator.node, SIZES, items, place)]
 
 

@@ -195,6 +195,8 @@ class Following:
         formula = str(part.length), window._replace(letter="")
         if window.keeps:
             return {window.letter: part}
+        if (exact := window.exact(part.length)) is not None:
+            return {window.letter: Part(ONE, exact, Extent(before), ONE)}
         name = self._lengths.setdefault(formula, f"{part.length}_{len(self._lengths) + 1}")
         return {window.letter: Part(ONE, Extent.of(name), Extent(before), ONE)}
 

@@ -1,4 +1,4 @@
-"""Values that follow from constants alone and hold the same for every step of an axis: more steps are as good."""
+"""Values of fixed extents that hold the same for every step of an axis: more steps are as good."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_STEPS = 64
 
 
 def repeats(value: ir.Value, axis: int, part: Part, look: Look, steps: int = MOST_STEPS) -> bool:
-    """Tell whether a value that depends on no input holds the same for every step of a part of an axis.
+    """Tell whether a value of fixed extents holds the same for every step of a part of an axis.
 
     Args:
         value: the value, of known shape.
@@ -76,9 +76,16 @@ def tiled(operator: Operator, axis: int, part: Part) -> bool:
     return inside is not None and repeats_[axis] % (part.outer * part.before * inside).number == 0
 
 
+def resized(operator: Operator, axis: int, _part: Part) -> bool:
+    """A Resize repeats the one element that an axis has, but where it crops."""
+    shape, mode = operator.shape(), operator.string("coordinate_transformation_mode", "half_pixel")
+    return shape is not None and shape[axis] == 1 and mode != "tf_crop_and_resize"
+
+
 REPEATED: Mapping[tuple[str, str], Callable[[Operator, int, Part], bool]] = {
     ("", "ConstantOfShape"): of_shape,
     ("", "Expand"): stretched,
+    ("", "Resize"): resized,
     ("", "Tile"): tiled,
 }
 """(domain, operator) -> whether it repeats along an axis of its result, whatever its operand holds."""

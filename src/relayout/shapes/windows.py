@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from relayout.layout import Extent
 from relayout.rules import Operator
 
 SCALES, SIZES = 2, 3
@@ -34,6 +35,13 @@ class Window(NamedTuple):
     def keeps(self) -> bool:
         """Whether the length stays as it is."""
         return self.scale == 1 and (not self.stride or (self.stride == 1 and self.more == -1))
+
+    def exact(self, length: Extent) -> Extent | None:
+        """Return the new length where it is a multiple of a name: a whole scale, or a stride that leaves no rest."""
+        longer = length * Extent(self.scale)
+        if not self.stride:
+            return longer
+        return longer.divide(Extent(self.stride)) if -self.stride <= self.more < 0 else None
 
     def of(self, extent: int) -> int:
         """Return the new length of a number."""
@@ -78,11 +86,18 @@ def slid_back(operator: Operator, letter: str) -> Window | None:
 
 def resized(operator: Operator, letter: str) -> Window | None:
     """A Resize by whole scales."""
-    axis, scales = int(letter[1:]), operator.constant(SCALES)
-    axes = operator.ints("axes") or tuple(range(operator.rank() or 0))
-    if scales is None or scales.size != len(axes) or operator.has(SIZES) or axis not in axes:
+    axis, scales, sizes = int(letter[1:]), operator.constant(SCALES), operator.integers(SIZES)
+    shape = operator.shape() or ()
+    axes = operator.ints("axes") or tuple(range(len(shape)))
+    if axis not in axes or operator.string("keep_aspect_ratio_policy", "stretch") != "stretch":
         return None
-    scale = float(scales.reshape(-1)[axes.index(axis)])
+    place, extent = axes.index(axis), shape[axis]
+    if sizes is not None and len(sizes) == len(axes) and isinstance(extent, int):
+        scale = sizes[place] / extent
+    elif scales is not None and scales.size == len(axes) and not operator.has(SIZES):
+        scale = float(scales.reshape(-1)[place])
+    else:
+        return None
     return Window(letter, int(scale)) if scale >= 1 and scale.is_integer() else None
 
 
