@@ -150,6 +150,16 @@ def test_a_reshape_that_was_a_transpose_of_one_row() -> None:
     agrees(model, result, {"x": floats(1, 2, 4)})
 
 
+def test_a_row_that_is_dropped_and_stretched_again() -> None:
+    text = "s = Squeeze(x, zero) t = MatMul(x, w) y = Add(t, s)"
+    model = build("float[1,4] x", text, {"zero": [0], "w": (4, 4)})
+    agrees(model, opened(model), {"x": floats(1, 4)})
+    model = build(
+        "float[1,3,4] x", "s = Squeeze(x, zero) t = Unsqueeze(x, one) y = Mul(t, s)", {"zero": [0], "one": [1]}
+    )
+    agrees(model, opened(model), {"x": floats(1, 3, 4)})
+
+
 def test_shapes_that_the_graph_computes_stay_computed() -> None:
     text = "s = Shape(x) b = Slice(s, zero, one, zero) t = Concat<axis=0>(b, rest) y = Reshape(x, t)"
     model = build("float[2,3,4] x", text, {"zero": [0], "one": [1], "rest": [12]})

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from relayout.graph.subgraphs import bodies, reads
+from relayout.graph.value_names import Names
 from relayout.layout import ONE, Extent
 from relayout.rules import Fact, Facts, Nested, Operator, Permuted, Regrouped, Signature
 from relayout.rules.in_graph import operator_of
@@ -25,6 +26,7 @@ from relayout.shapes.parts import Part, Parts, dims_of
 from relayout.shapes.regrouping import likeliest, moved, moving_ways, ways
 from relayout.shapes.repeating import extents_of, repeats, sources
 from relayout.shapes.through_bodies import follow_bodies
+from relayout.shapes.unmerging import Rows, rows_of
 from relayout.shapes.views import NATURAL, written_shape
 from relayout.shapes.windows import WINDOWS, Window
 
@@ -81,6 +83,8 @@ class Following:
         self.offered: list[Choice] = []
         self._facts = Facts()
         self._lengths: dict[tuple[str, Window], str] = {}
+        known = (dim for value in model.graph.inputs for dim in value.shape or () if not isinstance(dim, int))
+        self._names = Names({str(dim.value) for dim in known})
 
     def run(self) -> None:
         """Follow the axis to the end.
@@ -153,11 +157,15 @@ class Following:
         """Follow the axis along the letters of a signature."""
         letters: dict[str, Part] = {}
         places: dict[str, tuple[ir.Value, int]] = {}
+        restored = rows_of(node, fact, self.parts)
+        for slot, rows in restored.items():
+            letters[rows.letter] = rows.part
+            self._restore(node, slot, rows)
         for slot, value in enumerate(node.inputs):
             names = fact.inputs[slot]
             if value is not None and value in self.computed and names is not None:
                 raise self.bound(node, f"computes with '{value.name}', which depends on the extent itself")
-            if value is None or not self.parts.get(value):
+            if value is None or not self.parts.get(value) or slot in restored:
                 continue
             if names is None:
                 raise self.bound(node, f"reads '{value.name}' as a parameter, whose axes have places of their own")
@@ -175,13 +183,17 @@ class Following:
             elif reason:
                 raise self.bound(node, reason)
         for slot, axis, letter in list(_unopened(node, fact, operator, letters, self.parts)):
-            self.demand(node, slot, axis, letters[letter], places[letter])
+            if slot not in restored:
+                self.demand(node, slot, axis, letters[letter], places[letter])
         for value, names in zip(node.outputs, fact.outputs, strict=True):
             if names and value.name:
                 self.parts[value] = _given(value, names, given)
         stated = STATED.get((node.domain, node.op_type))
         if stated is not None and letters:
             self._state(node, operator, stated, next(iter(places.values())))
+
+    def _restore(self, node: ir.Node, slot: int, rows: Rows) -> None:
+        self.changes.append(lambda r: r.regroup(node, slot, rows.items))
 
     def _slid(self, operator: Operator, letter: str, part: Part) -> dict[str, Part] | None:
         """Return the axis of the result along which a window slides over an opened one; None if none does."""
@@ -197,7 +209,9 @@ class Following:
             return {window.letter: part}
         if (exact := window.exact(part.length)) is not None:
             return {window.letter: Part(ONE, exact, Extent(before), ONE)}
-        name = self._lengths.setdefault(formula, f"{part.length}_{len(self._lengths) + 1}")
+        name = self._lengths.get(formula)
+        if name is None:
+            name = self._lengths[formula] = self._names.unique(f"{part.length}_{len(self._lengths) + 1}")
         return {window.letter: Part(ONE, Extent.of(name), Extent(before), ONE)}
 
     def _state(self, node: ir.Node, operator: Operator, stated: State, place: tuple[ir.Value, int]) -> None:

@@ -87,6 +87,13 @@ class Rewriting:
         pieces = [length if opened else self.constant(np.array([item]), name) for opened, item in items]
         node.replace_input_with(slot, self.emit(node, "Concat", pieces, name, length, axis=0))
 
+    def regroup(self, node: ir.Node, slot: int, items: Sequence[int]) -> None:
+        """Reshape an operand of a node."""
+        value = node.inputs[slot]
+        assert value is not None
+        shape = self.constant(np.asarray(items, np.int64), f"{value.name}_shape")
+        node.replace_input_with(slot, self.emit(node, "Reshape", [value, shape], f"{value.name}_rows", value))
+
     def become_reshape(self, node: ir.Node, items: Sequence[int]) -> None:
         """Put a Reshape to this shape in the place of a node that regroups its first operand."""
         value = node.inputs[0]
