@@ -277,7 +277,10 @@ class Following:
             found = [way for place, way in enumerate(ordered) if way not in ordered[:place]]
         else:
             found = likeliest(found, target, written, computed=self._is_computed(node))
-        found += [way for way in others if way not in found]
+        # A batch has mostly a dimension of its own: it is joined with another only where there is none.
+        means = self._is_computed(node) and list(dims_of(tuple(target), found[0])) == written if found else False
+        others = [] if means else [way for way in others if way not in found]
+        found = [*filter(_is_alone, found), *others, *(way for way in found if not _is_alone(way))]
         index = self.choices.get(node, 0)
         if len(found) > 1:
             self.offered.append(Choice(node, len(found)))
