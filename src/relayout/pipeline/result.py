@@ -15,11 +15,11 @@ import onnx_ir as ir
 from relayout.errors import LayoutError, WriteError
 from relayout.partition.regions import Part, part_model, parts
 from relayout.reports import Naming, Report
-from relayout.shapes import Opened
 from relayout.targets import Target
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.container.model import Model
+    from relayout.shapes import Opened
 
 PARTS = "relayout-parts-1"
 """The format of a manifest of parts."""
