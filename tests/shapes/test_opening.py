@@ -279,6 +279,22 @@ def test_what_counts_a_length_is_named(reason: str) -> None:
         opened(model, batch=None, dims={"x:1": "length"})
 
 
+def test_a_rule_of_a_user_binds_what_it_keeps_together() -> None:
+    def soft(_: relayout.rules.Operator) -> relayout.rules.Signature:
+        """Any order."""
+        return relayout.rules.Signature((("n", "c"),), (("n", "c"),), block=frozenset("c"))
+
+    with relayout.rules.scope():
+        relayout.rules.register("some.where:Soft", kind="axis attributes")(soft)
+        model = build("float[2,3] x", "y = some.where.Soft(x)", {})
+        del model.graph.output[:]
+        model.graph.output.append(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 3]))
+        assert shapes(opened(model))["y"] == ["n", 3]
+        rows, channels = (relayout.optimize(model, dims={f"x:{axis}": "n"}).opened[0] for axis in (0, 1))
+        assert rows.is_batch
+        assert not channels.is_batch  # it may be a Softmax: nobody compares it column by column
+
+
 def test_an_open_batch_is_fixed_or_renamed() -> None:
     model = build("float[b,3] x", "y = Relu(x)", {})
     assert shapes(opened(model, batch=4)) == {"x": [4, 3], "y": [4, 3]}

@@ -7,6 +7,7 @@ that binds the axis is an error that names it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -14,7 +15,7 @@ import onnx_ir as ir
 from relayout.graph.subgraphs import bodies, reads
 from relayout.graph.value_names import Names
 from relayout.layout import ONE, Extent
-from relayout.rules import Fact, Facts, Nested, Operator, Permuted, Regrouped, Signature
+from relayout.rules import Fact, Facts, Nested, Operator, Permuted, Regrouped, Signature, rule_of
 from relayout.rules.in_graph import operator_of
 from relayout.shapes.binding import Binding, of_lengths, of_rows
 from relayout.shapes.bound import OpeningError
@@ -255,7 +256,13 @@ class Following:
         """Return a node as its rule sees it, and what that says for following an axis."""
         operator = operator_of(self.model, node)
         fact, key = self._facts.of(operator), (node.domain, node.op_type)
-        return operator, OWN[key](operator, fact) if key in OWN else fact
+        if key in OWN:
+            return operator, OWN[key](operator, fact)
+        rule = rule_of(operator)
+        if rule is not None and rule.place and isinstance(fact, Signature) and not fact.across:
+            # A rule of a user was made for layouts, and may not say along which axes it computes.
+            fact = replace(fact, across=fact.block | frozenset(fact.tail))
+        return operator, fact
 
     # Views
 
