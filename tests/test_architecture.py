@@ -23,7 +23,7 @@ LEVELS = (
     ("graph", "layout"),
     ("rules", "solve"),
     ("formats", "infer"),
-    ("apply",),
+    ("apply", "shapes"),
     ("lowering",),
     ("targets",),
     ("partition",),

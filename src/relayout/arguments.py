@@ -106,10 +106,10 @@ NAMES = Kind(
 )
 NAMED = mapping("{'old': 'new'}", _is_text)
 LAYOUTS = mapping("{'x': ('NHWC', 'NCHW')}", _is_pair)
-EXTENTS = mapping(
-    "{'batch': 1, 'unk__7': 'length'}, of whole numbers of 64 bits and names",
-    lambda value: (_is_whole(value) and abs(value) < 2**63) or is_symbol(value),
+EXTENT = Kind(
+    "a whole number of 64 bits or a name", lambda value: (_is_whole(value) and abs(value) < 2**63) or is_symbol(value)
 )
+EXTENTS = mapping("{'batch': 1, 'unk__7': 'length'}, of whole numbers of 64 bits and names", EXTENT.fits)
 FLAG = Kind("True or False", lambda value: isinstance(value, Hashable) and value in (True, False))
 TOLERANCE = Kind("a number from 0 on", _is_size)
 MOST_BYTES = 10**9

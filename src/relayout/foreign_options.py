@@ -24,17 +24,17 @@ COMMAND_LINE: Mapping[str, str] = {
     "--keep-shape-absolutely-input-names": "--io keep, which is the default",
     "-kat": "--io keep, which is the default",
     "-kt": "--layout INPUT=NCHW:NCHW for one input; --io keep, which is the default, for all",
-    "--batch-size": "--dim NAME=N for an open batch",
-    "--overwrite-input-shape": "--dim NAME=N for an open dimension",
+    "--batch-size": "--batch N",
+    "--overwrite-input-shape": "--dim NAME=N for an open dimension, --dim INPUT:AXIS=N for a fixed one",
     "--output-integer-quantized-tflite": "quantize the ONNX model first, or the .tflite with ai-edge-quantizer",
     "--copy-onnx-input-output-names-to-tflite": "names are always those of the source",
     # OpenVINO's ovc and Model Optimizer
     "--input-layout": "--layout INPUT=SRC:DST",
     "--layout-transform": "--layout TENSOR=SRC:DST",
-    "--input-shape": "--dim NAME=N for an open dimension",
+    "--input-shape": "--dim NAME=N for an open dimension, --dim INPUT:AXIS=N for a fixed one",
     "--reverse-input-channels": "relayout does not reorder channels; do it where images are read",
     # onnxsim, onnxslim, onnxruntime
-    "--overwrite-input-shapes": "--dim NAME=N for an open dimension",
+    "--overwrite-input-shapes": "--dim NAME=N for an open dimension, --dim INPUT:AXIS=N for a fixed one",
     "--skip-optimization": "nothing is fused by default; --target none chooses layouts and does nothing else",
     "--model-check": "--verify",
 }
@@ -50,7 +50,8 @@ PYTHON: Mapping[str, str] = {
     "input_onnx_file_path": "the source is the first argument",
     "output_folder_path": "save the result: relayout.convert(source, format='tflite').save('model.tflite')",
     "dequantize": "quant='float'",
-    "batch_size": "dims={'batch': N} for an open batch",
+    "batch_size": "batch=N",
+    "dynamic_axes": "dims={'x:0': 'batch'}, or batch='N'",
     "input_names": "inputs=[…] cuts the graph; names are always those of the source",
 }
 """Argument of another tool's Python function -> what to write here."""

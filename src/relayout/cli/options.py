@@ -79,7 +79,13 @@ dims = click.option(
     multiple=True,
     metavar="NAME=N",
     callback=_pairs("=", "NAME=N"),
-    help="Fix a dynamic dimension, batch=1, or say that it is another, unk__7=batch (repeatable).",
+    help="Fix a dynamic dimension, batch=1, or say that it is another, unk__7=batch; open a fixed one, image:0=batch"
+    " (repeatable).",
+)
+batch = click.option(
+    "--batch",
+    metavar="N|NAME",
+    help="What the first axis of all inputs becomes, also where it is fixed: a number, or a name that leaves it open.",
 )
 io = one_of(
     "--io",
@@ -302,7 +308,7 @@ class _Model(click.Path):
 MODEL = _Model(path_type=Path)
 verify = click.option("--verify", is_flag=True, help="Run source and result and compare them value by value.")
 
-part = together(dims, inputs, outputs, rename, section="Which part of the graph")
+part = together(dims, batch, inputs, outputs, rename, section="Which part of the graph")
 importing = together(opset, quant, signature, state, custom_ops, section="Reading a .tflite")
 wishing = together(to, backend, claimed_operators, desired, inline, section="Layouts of operators")
 aiming = together(backend, claimed_operators, section="Layouts of operators")
@@ -343,15 +349,26 @@ def converted(options: dict[str, Any]) -> dict[str, Any]:
     if layouts is not None:
         options["layouts"] = dict(layout_pairs(layouts))
     dims = options.pop("dims", {})
-    for name, extent in dims.items():
-        if not is_symbol(extent) and (not extent.isdecimal() or len(extent) > MOST_DIGITS or not int(extent)):
-            raise click.BadParameter(
-                f"{name}={extent}: an extent is a whole number from 1 on, of at most {MOST_DIGITS} digits, or the name"
-                " of a dimension of the same extent",
-                param_hint="--dim",
-            )
-    options["dims"] = {name: extent if is_symbol(extent) else int(extent) for name, extent in dims.items()}
+    options["dims"] = {name: _extent(extent, f"{name}=", "--dim") for name, extent in dims.items()}
+    batch = options.pop("batch", None)
+    if batch is not None:
+        options["batch"] = _extent(batch, "", "--batch")
     return options | _wishes(options)
+
+
+def _extent(text: str, before: str, option: str) -> int | str:
+    """Return the number or name that a dimension gets.
+
+    Raises:
+        click.BadParameter: it is neither.
+    """
+    if not is_symbol(text) and (not text.isdecimal() or len(text) > MOST_DIGITS or not int(text)):
+        raise click.BadParameter(
+            f"{before}{text}: an extent is a whole number from 1 on, of at most {MOST_DIGITS} digits, or the name"
+            " of a dimension of the same extent",
+            param_hint=option,
+        )
+    return text if is_symbol(text) else int(text)
 
 
 def _wishes(options: dict[str, Any]) -> dict[str, Any]:

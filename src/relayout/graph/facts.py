@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ class ModelFacts:
         contradicted: values of which its file states types or shapes that their operators do not give.
         unimplied: values of which its file states extents that do not follow from its inputs.
         fixed_dims: dynamic dimensions that were fixed before an operator was read.
+        opened_places: the axes of inputs that were asked for, `input:axis` -> name or number.
+        opened: the fixed dimensions that were opened: `shapes.Opened`.
         calls: calls of functions that were replaced by the functions' bodies: `formats.onnx.calls.Calls`.
         lost_annotations: values whose quantization annotation says nothing of the result.
         notes: sentences for the report.
@@ -50,6 +52,8 @@ class ModelFacts:
     contradicted: Sequence[str] = ()
     unimplied: frozenset[str] = frozenset()
     fixed_dims: frozenset[str] = frozenset()
+    opened_places: Mapping[str, int | str] = field(default_factory=dict)
+    opened: tuple[Any, ...] = ()
     calls: object | None = None
     lost_annotations: Sequence[str] = ()
     notes: tuple[str, ...] = ()

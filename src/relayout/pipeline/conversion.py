@@ -29,6 +29,7 @@ from relayout.partition.claims import claims
 from relayout.partition.regions import as_functions
 from relayout.partition.whole_units import whole_units
 from relayout.pipeline.lowering_list import as_kernels, as_transposes, in_blocks, in_full
+from relayout.pipeline.names import SourceNames, layout_doubts
 from relayout.pipeline.planning import Planned, planned
 from relayout.pipeline.request import (
     OPTIONS,
@@ -87,6 +88,7 @@ def convert(
     input_type: str | None = None,
     output_type: str | None = None,
     dims: Mapping[str, Dim] | None = None,
+    batch: Dim | None = None,
     opset: int | None = None,
     quant: Quant = "qdq",
     signature: str | None = None,
@@ -124,6 +126,8 @@ def convert(
         input_type: `float32`, `int8` or `uint8` for the inputs that are quantized; others stay as they are.
         output_type: the same for outputs.
         dims: dynamic dimension -> extent to fix it to, or the name of a dimension of the same extent, which it takes.
+            `"image:0"`, an axis of an input, opens a fixed dimension: it gets the name, or the number, everywhere.
+        batch: the name or number that the first axis of all inputs gets, fixed or not.
         opset: opset of an ONNX result, from 13 on: operators that need a newer one are one error. By default the least
             that a `.tflite` needs, from 18 on, and that of an ONNX source, which is never raised.
         quant: what becomes of a quantized `.tflite`: integers in Quantize-Dequantize units, or a float model.
@@ -149,7 +153,7 @@ def convert(
             An input that the part needs besides stays an input, after these.
         outputs: only the part of the graph that ends in these values; by default all outputs.
         rename: name of the source -> name in the result, for inputs, outputs and interior values. All other options
-            speak of the source's names.
+            speak of the source's names, or of these.
         per_transpose: bytes that each Transpose costs besides those that it moves: with more than any tensor has, there
             are as few Transposes as can be, and then as few bytes. By default it is the target's, or 0; but of an ONNX
             model of which no other layouts are asked there are no more Transposes than before, and no more that copy
@@ -171,10 +175,11 @@ def convert(
         refuse_onnx_options({"--opset": opset, "--inline": inline, "--regions": regions == "functions"})
         target = LITERT if target is None else target
     refuse_runtime(runtime, format)
+    node_layouts = SourceNames(rename).keys(node_layouts) or None
     wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
     if regions == "functions" and wishes.target is None:
         raise LayoutError("--regions functions parts what a target runs from the rest: give a target, too")
-    own_ops = custom_ops or {}
+    own_ops, names = custom_ops or {}, SourceNames(rename)
     source = model_source(source)
     imports = ImportOptions(
         opset=opset,
@@ -182,21 +187,23 @@ def convert(
         signature=signature,
         state=state,
         custom_ops=_domains_of_custom_ops(source, own_ops, format),
-        inputs=inputs or (),
-        outputs=outputs or (),
-        dims=dims or {},
+        inputs=names.listed(inputs),
+        outputs=names.listed(outputs),
+        dims=names.places(dims),
+        batch=batch,
     )
+    layout = LayoutRequest(io, names.keys(layouts), wishes, input_type, output_type)
     solver = SolverOptions(per_transpose, exchange=exchange, time_limit=time_limit, what_if=what_if)
     output = OutputOptions(format, inline, regions, rename or {}, annotate, own_ops, parts, runtime or "")
-    return _converted(
-        source, Request(imports, LayoutRequest(io, layouts or {}, wishes, input_type, output_type), solver), output
-    )
+    return _converted(source, Request(imports, layout, solver), output)
 
 
 def _converted(source: ModelSource, request: Request, output: OutputOptions) -> Result:
     began = perf_counter()
     say("reading")
     model = read(source, request.imports, request.layout.wishes)
+    dims = {**request.imports.dims, **facts_of(model).opened_places}
+    request = replace(request, imports=replace(request.imports, dims=dims, batch=None))
     if output.format == "tflite":
         refuse_unknown_custom_ops(model, () if holds_tflite(source) else output.custom_ops)
         _prepare(model)
@@ -211,8 +218,10 @@ def _converted(source: ModelSource, request: Request, output: OutputOptions) -> 
     plan = planned(model, request, no_regression=no_regression)
     naming = Naming(plan.sites, plan.axes)
     report = plan.report()
-    report = replace(report, notes=(*report.notes, *facts_of(model).notes))
-    result = Result(model, report, plan.serializer(), naming=naming, target=request.target)
+    report = replace(report, notes=(*report.notes, *facts_of(model).notes, *layout_doubts(request.layout.layouts)))
+    result = Result(
+        model, report, plan.serializer(), naming=naming, target=request.target, opened=facts_of(model).opened
+    )
     seconds = {"read": read_in, "plan": perf_counter() - began}
     original = None if asks_layouts else _original(source, model, request, output)
     if original is not None and plan.saves_nothing:
@@ -296,6 +305,7 @@ def optimize(
     source: Source,
     *,
     dims: Mapping[str, Dim] | None = None,
+    batch: Dim | None = None,
     target: str | Target | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
@@ -319,6 +329,7 @@ def optimize(
     return convert(
         source,
         dims=dims,
+        batch=batch,
         target=target,
         inputs=inputs,
         outputs=outputs,

@@ -29,6 +29,7 @@ OPTIONS = {
     "input_type": one_of(*TYPES),
     "output_type": one_of(*TYPES),
     "dims": arguments.EXTENTS,
+    "batch": arguments.EXTENT,
     "quant": one_of("qdq", "float"),
     "opset": arguments.whole(*arguments.OPSETS),
     "signature": arguments.TEXT,
@@ -73,7 +74,9 @@ class ImportOptions:
         custom_ops: custom operator of a `.tflite` -> the domain of its node.
         inputs: where the part of the graph begins, by name; empty for the whole graph.
         outputs: where it ends.
-        dims: dynamic dimension -> its extent, or the name of a dimension of the same extent.
+        dims: dynamic dimension -> its extent, or the name of a dimension of the same extent; `input:axis` -> name or
+            number of a fixed one that is opened.
+        batch: the name or number of the first axis of all inputs; None leaves it.
     """
 
     opset: int | None = None
@@ -84,6 +87,7 @@ class ImportOptions:
     inputs: Sequence[str] = ()
     outputs: Sequence[str] = ()
     dims: Mapping[str, Dim] = field(default_factory=dict)
+    batch: Dim | None = None
 
     @property
     def is_part(self) -> bool:
@@ -200,6 +204,7 @@ class Request:
         dims = {
             name: extent if isinstance(extent, str) else int(extent) for name, extent in reading.pop("dims").items()
         }
+        del reading["batch"]  # by now its axes are among `dims`
         reading |= {side: list(reading[side]) for side in ("inputs", "outputs")}
         return {
             "io": self.layout.io,

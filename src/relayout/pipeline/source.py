@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -16,6 +17,7 @@ from relayout.formats.recognition import is_tflite
 from relayout.graph.facts import add_facts, add_notes, facts_of
 from relayout.layout import Dim
 from relayout.layout.stored_as import CUT
+from relayout.pipeline.dimensions import Asked, open_dimensions
 from relayout.pipeline.request import ImportOptions, Source
 from relayout.reports import unstated
 from relayout.rules import is_known, outputs_of
@@ -40,16 +42,20 @@ def read(source: Source, options: ImportOptions | None = None, wishes: Wishes | 
         ReadError: not a model, or damaged.
         UnsupportedError: operators that cannot be converted.
         LayoutError: `dims` names no dimension, or gives it no extent.
+        OpeningError: a dimension cannot be opened.
         NamesError: `inputs` or `outputs` name what cannot be an end of a part.
     """
     known = model_source(source)
     options = ImportOptions() if options is None else options
+    asked = Asked.of(options.dims, options.batch)
+    options = replace(options, dims=asked.named)
     if isinstance(known, bytes) or holds_tflite(known):
         model = _read_tflite(known, options, Wishes() if wishes is None else wishes)
     else:
         model = _read_onnx(known, options)
     if options.dims:
         _fix_inferred_dims(model, options.dims)
+    open_dimensions(model, asked)
     if options.is_part:
         ends = {"inputs": [v.name for v in model.graph.inputs], "outputs": [v.name for v in model.graph.outputs]}
         model.metadata_props[CUT] = json.dumps(ends, ensure_ascii=False)

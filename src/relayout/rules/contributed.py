@@ -92,4 +92,4 @@ def qlinear_reduce_mean(operator: Operator) -> Fact:
         return Changes({"axes": placement.axes(gone)}) if axes else Changes()
 
     output = reduced(letters, gone, operator.int("keepdims", 1))
-    return Signature(operator.operands({0: letters}), (output,), changes=changes)
+    return Signature(operator.operands({0: letters}), (output,), changes=changes, across=frozenset(gone))

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.rules.convolution import spatial
-from relayout.rules.operator import Operator, axis_letters
+from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.reductions import AXES_AS_INPUT
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Constants, Fact, Letters, Placement, Signature, Step, Variant
@@ -38,8 +38,10 @@ def batch_normalization(operator: Operator) -> Fact:
     letters = ("n", "c", *spatial(rank, "s")) if rank > 1 else ("n",)
     inputs = operator.operands({0: letters, **dict.fromkeys(range(1, len(operator.inputs)), ("c",))})
     outputs = (letters, *((("c",),) * (len(operator.outputs) - 1)))
-    found = turning(operator, Signature(inputs, outputs, block=frozenset(letters)).positional(), letters[2:])
     trained = operator.int("training_mode", 0) or any(map(operator.gives, range(1, len(operator.outputs))))
+    across = frozenset(letters) - {"c"} if trained else frozenset[str]()
+    plain = Signature(inputs, outputs, block=frozenset(letters), across=across).positional()
+    found = turning(operator, plain, letters[2:])
     if found is None or rank < 3 or trained or not _has_constants(operator, PARAMETERS):
         return found
     steps = partial(_affine, operator.node.attributes.get_float("epsilon", 1e-5))
@@ -90,7 +92,8 @@ def instance_normalization(operator: Operator) -> Fact:
         return None
     letters = ("n", "c", *spatial(rank, "s"))
     inputs = operator.operands({0: letters, 1: ("c",), 2: ("c",)})
-    found = turning(operator, Signature(inputs, (letters,), block=frozenset(letters)).positional(), letters[2:])
+    plain = Signature(inputs, (letters,), block=frozenset(letters), across=frozenset(letters[2:])).positional()
+    found = turning(operator, plain, letters[2:])
     if found is None or rank < 3 or not _has_constants(operator, 3):
         return found
     steps = partial(_over_space, Normalizing.of(operator))
@@ -117,7 +120,8 @@ def group_normalization(operator: Operator) -> Fact:
     letters = ("n", "c", *spatial(rank, "s"))
     each = ("c",) if operator.version >= 21 else ("g",)
     inputs = operator.operands({0: letters, 1: each, 2: each})
-    found = Signature(inputs, (letters,), frozenset("cg"), frozenset(letters) - {"c"}).positional()
+    block, across = frozenset(letters) - {"c"}, frozenset(letters[2:])
+    found = Signature(inputs, (letters,), frozenset("cg"), block, across=across).positional()
     turned = turning(operator, found, letters[2:])
     groups, channels = operator.int("num_groups", 0), operator.extent(0, 1)
     if turned is None or rank < 3 or not groups or channels is None or not channels.is_static:
@@ -197,7 +201,9 @@ def mean_variance_normalization(operator: Operator) -> Fact:
     if rank is None:
         return None
     letters = axis_letters(rank)
-    return Signature((letters,), (letters,), block=frozenset(letters)).positional()
+    axes = operator.ints("axes") or (0, *range(2, rank))
+    across = frozenset(letters[axis] for axis in normalized(axes, rank))
+    return Signature((letters,), (letters,), block=frozenset(letters), across=across).positional()
 
 
 def over_last(operator: Operator, axis: int, scales: tuple[int, ...]) -> Signature | None:
@@ -218,9 +224,8 @@ def over_last(operator: Operator, axis: int, scales: tuple[int, ...]) -> Signatu
     def changes(placement: Placement) -> Changes:
         return Changes({"axis": placement.axes(tail)[0]})
 
-    return Signature(
-        operator.operands(given), operator.results(letters), block=frozenset(tail), tail=tail, changes=changes
-    )
+    inputs, block = operator.operands(given), frozenset(tail)
+    return Signature(inputs, operator.results(letters), block=block, tail=tail, changes=changes, across=block)
 
 
 @rule("LayerNormalization", "SimplifiedLayerNormalization", kind="axis attributes")
@@ -254,4 +259,5 @@ def _with_skip(operator: Operator, scales: tuple[int, ...]) -> Signature | None:
     letters = axis_letters(rank)
     inputs = operator.operands({0: letters, 1: letters, **dict.fromkeys(scales, letters[-1:])})
     # Kernels count the dimensions, so none may lie in pieces.
-    return Signature(inputs, operator.results(letters), block=frozenset(letters), tail=letters[-1:])
+    last = letters[-1:]
+    return Signature(inputs, operator.results(letters), block=frozenset(letters), tail=last, across=frozenset(last))

@@ -63,7 +63,7 @@ def global_reduction(operator: Operator) -> Fact:
         return Changes(inputs={1: np.array(where, np.int64)}, op_type=name)
 
     letters = ("n", "c", *space)
-    return Signature((letters,), (letters,), changes=changes)
+    return Signature((letters,), (letters,), changes=changes, across=frozenset(space))
 
 
 @rule("GlobalLpPool", kind="layout-sensitive", layouts={0: "NC"})

@@ -147,7 +147,9 @@ def matmul_integer_to_float(operator: Operator) -> Fact:
 @rule("DynamicQuantizeMatMul", kind="layout-sensitive", domain="com.microsoft")
 def dynamic_quantize_matmul(operator: Operator) -> Fact:
     """`a[*b m k], c[*b k n], d[n] -> y[*b m n]`: m, k, n last; scales of c scalars or per n."""
-    return product_of(operator, 0, 1, (2, 3, 4))
+    found = product_of(operator, 0, 1, (2, 3, 4))
+    # All of a is quantized by one scale.
+    return None if found is None else replace(found, across=frozenset(found.inputs[0] or ()))
 
 
 @rule("MatMulNBits", "MatMulBnb4", kind="layout-sensitive", domain="com.microsoft")

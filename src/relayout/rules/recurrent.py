@@ -73,4 +73,6 @@ def quantized_lstm(operator: Operator) -> Fact:
     state: Letters = ("d", "b", "h")
     given: dict[int, Letters] = {0: ("t", "b", "i"), 4: ("b",), 5: state, 6: state}
     outputs = (("t", "d", "b", "h"), state, state)[: len(operator.outputs)]
-    return Signature(operator.operands(given), outputs, frozenset("tdhi"), frozenset("b")).positional()
+    # All of x is quantized by one scale.
+    across = frozenset("tbi")
+    return Signature(operator.operands(given), outputs, frozenset("tdhi"), frozenset("b"), across=across).positional()

@@ -52,7 +52,7 @@ def reduction(operator: Operator) -> Fact:
         return Changes(inputs={1: np.array(where, np.int64)}) if as_input else Changes({"axes": where})
 
     output = reduced(letters, gone, operator.int("keepdims", 1))
-    return Signature(operator.operands({0: letters}), (output,), changes=changes)
+    return Signature(operator.operands({0: letters}), (output,), changes=changes, across=frozenset(gone))
 
 
 @rule("ArgMax", "ArgMin", kind="axis attributes")
@@ -89,6 +89,7 @@ def along(operator: Operator, axis: int, *, ordered: bool) -> Signature | None:
         frozenset({one}) if ordered else frozenset(),
         frozenset({one}),
         changes=lambda p: Changes({"axis": p.axis(one)}),
+        across=frozenset({one}),
     )
 
 
@@ -101,22 +102,22 @@ def flattened_from(operator: Operator, axis: int, *, ordered: bool) -> Signature
     if axis >= rank:  # nothing is left to normalise
         return None
     head, tail = letters[: axis % rank], letters[axis % rank :]
-    inputs = operator.operands({0: letters})
+    inputs, across = operator.operands({0: letters}), frozenset(tail)
 
     def changes(placement: Placement) -> Changes:
         return Changes({"axis": placement.axes(tail)[0]})
 
     if not ordered and not head:
-        return Signature(inputs, (letters,), changes=lambda _: Changes({"axis": 0}))
+        return Signature(inputs, (letters,), changes=lambda _: Changes({"axis": 0}), across=across)
     orders = factorial(len(head)) * factorial(len(tail))
     if ordered or len(tail) == 1 or orders > MOST_ORDERS:
         whole = frozenset(tail) if ordered else frozenset()
-        return Signature(inputs, (letters,), whole, frozenset(tail), tail, changes=changes)
+        return Signature(inputs, (letters,), whole, frozenset(tail), tail, changes=changes, across=across)
     variants = tuple(
         Variant(operator.operands({0: (*first, *last)}), ((*first, *last),))
         for first, last in product(permutations(head), permutations(tail))
     )
-    return Signature(inputs, (letters,), block=frozenset(letters), variants=variants, changes=changes)
+    return Signature(inputs, (letters,), block=frozenset(letters), variants=variants, changes=changes, across=across)
 
 
 @rule("LpNormalization", kind="axis attributes")

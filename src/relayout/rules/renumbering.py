@@ -20,7 +20,8 @@ def along_computed(operator: Operator, slot: int, *, ordered: bool) -> Signature
     letters = axis_letters(rank)
     inputs, outputs = operator.operands({0: letters}), operator.results(letters)
     whole = frozenset(letters) if ordered else frozenset()
-    return Signature(inputs, outputs, whole, frozenset(letters), changes=lambda p: renumbered(slot, letters, p))
+    block = frozenset(letters)
+    return Signature(inputs, outputs, whole, block, changes=lambda p: renumbered(slot, letters, p), across=block)
 
 
 def renumbered(slot: int, letters: Letters, placement: Placement) -> Changes:

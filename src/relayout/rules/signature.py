@@ -247,6 +247,8 @@ class Signature:
         freely: exchanged operands are nothing that a runtime minds, as one of them is a vector.
         unidirectional: of a broadcast, the first operand is not stretched: it has the result's dimensions.
         grows: axes along which what is given is at least as long as all operands together, whatever is known of it.
+        across: axes that a result has, though each of its elements depends on several along them, in whatever order (a
+            Softmax's axis). Axes in `whole` may be such, too; along all others each element is computed by itself.
     """
 
     inputs: tuple[Letters | None, ...]
@@ -266,6 +268,7 @@ class Signature:
     freely: bool = False
     grows: frozenset[str] = frozenset()
     unidirectional: bool = False
+    across: frozenset[str] = frozenset()
 
     def __hash__(self) -> int:
         return self._hash

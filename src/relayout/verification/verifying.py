@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,11 +17,12 @@ from relayout.layout import perm_of
 from relayout.layout.perm import apply
 from relayout.progress import say
 from relayout.verification import pairs as pairing
-from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of
+from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of, wider
 from relayout.verification.feeds import EXTENTS, dynamic_shape, given_feeds, random_feed, to_give
 from relayout.verification.pairs import Pair, batches, match_ends, match_interface, match_interiors, stands_for_integers
 from relayout.verification.permuting import advice, permuted, proposal, refuse_unknown, with_layouts
 from relayout.verification.report import Fed, Row, VerifyReport
+from relayout.verification.rows import Batch, compare_rows
 from relayout.verification.side import OPEN, Array, Feeds, Part, RunError, Runner, Side, Source, Value, opened
 from relayout.verification.spread import Spread
 from relayout.verification.stepwise import Stepwise
@@ -47,6 +48,7 @@ def verify(
     atol: float = 1e-6,
     tensors: bool = True,
     layouts: Mapping[str, tuple[str, str]] | None = None,
+    batch: Batch | None = None,
 ) -> VerifyReport:
     """Hold model `b` against its source `a`: do they compute the same, and if not, where do they part?
 
@@ -69,6 +71,8 @@ def verify(
             deep quantized network may add up to a difference.
         layouts: input or output -> its layout in `a` and in `b`, such as `("NHWC", "NCHW")`, where the models do not
             declare it. An output that fits only in the layouts of an input is compared in these.
+        batch: a batch that was opened in `b`, or has another extent there: the source runs batch after batch, and what
+            it gives is put together.
 
     Raises:
         ReadError: one is not a model, or its runtime cannot load it.
@@ -82,8 +86,12 @@ def verify(
         comparison = Comparison(left, right, Tolerance(rtol, atol), tensors, runs=runs, layouts=layouts or {})
         given = given_feeds(inputs, left.inputs)
         fed: tuple[Fed, ...] = ()
-        for run in range(comparison.runs):
+        alone = batch is None or any(None in (pair.right.shape or (None,)) for pair in comparison.inputs)
+        for run in range(comparison.runs if alone else 0):
             fed = comparison.run(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
+        if batch is not None:
+            for row in compare_rows(comparison, batch, seed, alone=alone):
+                comparison.add(row)
         rows = sorted(comparison.rows.values(), key=lambda row: (row.order, row.output))
         return VerifyReport(
             left.label,
@@ -193,7 +201,7 @@ class Comparison:
         second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
         self.outputs = [self._permuted(pair, first, second) for pair in self.outputs]
         for value in self.missing:
-            self._add(_row(Pair(value, Value("", None, None)), True, first.get(value.name), Verdict.MISSING))
+            self.add(_row(Pair(value, Value("", None, None)), True, first.get(value.name), Verdict.MISSING))
         rows = self._compare(self.outputs, first, second, feeds, output=True)
         for part in batches(self.interiors):
             mine = self._inner[0].run(feeds, [pair.left.name for pair in part])
@@ -208,7 +216,7 @@ class Comparison:
                 "judged as a whole: with tensors=True operators are compared, and roundings do not add up"
             )
         for row in rows:
-            self._add(row)
+            self.add(row)
         return tuple(
             Fed(
                 v.title or v.name,
@@ -218,6 +226,30 @@ class Comparison:
             )
             for v in self.left.inputs
         )
+
+    def run_source(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
+        """Return what the source was fed, some of it given, and its outputs."""
+        return self._fed(given, rng, signed)
+
+    def run_opened(self, feeds: Feeds) -> dict[str, Array]:
+        """Return the outputs of the second model."""
+        return self._plain[1].run(feeds, [pair.right.name for pair in self.outputs])
+
+    def judged(self, pair: Pair, left: Array, right: Array | None) -> Row:
+        """Return what is found of two outputs, without regard to any spread."""
+        row = self._row(pair, left, right, output=True)
+        assert row is not None
+        return row
+
+    def judged_by_spread(self, pair: Pair, row: Row, runs: Sequence[tuple[Feeds, Feeds]]) -> Row:
+        """Return the row judged by how far the source is from itself in any of several runs: feeds and results."""
+        if not (self.left.rounds or row.kind is not Kind.REAL) or row.difference is None:
+            return row
+        name, spread = pair.left.name, None
+        for feeds, given in runs:
+            found = self._spread.of({name: given[name]}, feeds).get(name)
+            spread = wider(spread, found) if found is not None else spread
+        return replace(row, verdict=judge(row.difference, row.kind, self.tolerance, spread), spread=spread)
 
     def _permuted(self, pair: Pair, first: Feeds, second: Feeds) -> Pair:
         """An output that does not fit: in the layouts of an input that a user named, or as it is, with advice."""
@@ -423,7 +455,8 @@ class Comparison:
         self.compared += count
         say("comparing", self.compared, self.runs * (len(self.outputs) + len(self.interiors)))
 
-    def _add(self, row: Row) -> None:
+    def add(self, row: Row) -> None:
+        """Add what was found of a value; of several runs the worst counts."""
         key = (row.name, int(row.output))
         self.rows[key] = row.worst(self.rows[key]) if key in self.rows else row
 

@@ -52,7 +52,8 @@ def check_dims(dims: Mapping[str, Dim], known: frozenset[str]) -> None:
     for name, extent in dims.items():
         if name not in known:
             listed = f"(dynamic dimensions: {', '.join(sorted(known)) or 'none'})"
-            raise LayoutError(f"--dim {name}: the model has no dimension of that name {listed}")
+            advice = "" if known else f"; --batch {extent} or --dim INPUT:AXIS={extent} opens one that is fixed"
+            raise LayoutError(f"--dim {name}: the model has no dimension of that name {listed}{advice}")
         if extent in dims:
             raise LayoutError(f"--dim {name}={extent}: {extent} becomes {dims[str(extent)]}; give {name} that, too")
         if not isinstance(extent, str) and extent < 1:

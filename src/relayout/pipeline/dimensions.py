@@ -1,0 +1,144 @@
+"""What a user asks of dimensions: those that are open are fixed, and those that are fixed are opened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import onnx_ir as ir
+
+from relayout.errors import LayoutError, nearest
+from relayout.graph.facts import add_facts, facts_of
+from relayout.layout import Dim, Extent
+
+if TYPE_CHECKING:
+    from relayout.shapes import Opened
+
+_PLACE = re.compile(r"(.+):(-?[0-9]{1,4})", re.DOTALL)
+
+
+class Asked(NamedTuple):
+    """What is asked of dimensions.
+
+    Args:
+        named: dynamic dimension -> number, or the name of another.
+        places: `input:axis` -> number or name: a fixed dimension that is opened.
+        batch: what becomes of the first axis of all inputs.
+    """
+
+    named: Mapping[str, Dim]
+    places: Mapping[str, Dim]
+    batch: Dim | None = None
+
+    @staticmethod
+    def of(dims: Mapping[str, Dim] | None, batch: Dim | None = None) -> Asked:
+        """Sort what the options say; a key that ends in a colon and a number is an axis of an input."""
+        given = dict(dims or {})
+        places = {key: extent for key, extent in given.items() if _PLACE.fullmatch(key)}
+        return Asked({key: extent for key, extent in given.items() if key not in places}, places, batch)
+
+
+def open_dimensions(model: ir.Model, asked: Asked) -> None:
+    """Open the dimensions that are asked for, in place, and give them their names or numbers.
+
+    Raises:
+        OpeningError: an operator binds one.
+        LayoutError: there is no such input or axis.
+    """
+    places: dict[str, Dim] = {}
+    groups: dict[str, dict[tuple[ir.Value, int], Dim]] = {}
+    for key, extent in asked.places.items():
+        group = extent if isinstance(extent, str) else key
+        groups.setdefault(group, {})[_place(model, key)] = extent
+    if asked.batch is not None:
+        groups = {"batch": dict.fromkeys(_batch(model), asked.batch)} | groups
+    for place in (place for group in groups.values() for place in group.items()):
+        (value, axis), extent = place
+        places[f"{value.name}:{axis}"] = extent
+    found = [
+        _open(model, group, "the batch" if word == "batch" and asked.batch is not None else "")
+        for word, group in groups.items()
+    ]
+    if places:
+        opened = tuple(each for each in found if each is not None)
+        add_facts(model, opened_places=places, opened=opened)
+
+
+def _place(model: ir.Model, key: str) -> tuple[ir.Value, int]:
+    found = _PLACE.fullmatch(key)
+    assert found is not None
+    name, axis = found[1], int(found[2])
+    inputs = {value.name or "": value for value in model.graph.inputs}
+    if name not in inputs:
+        raise LayoutError(f"--dim {key}: the model has no input '{name}'{nearest(name, inputs)}")
+    shape = inputs[name].shape
+    rank = 0 if shape is None else len(shape)
+    if not -rank <= axis < rank:
+        raise LayoutError(f"--dim {key}: input '{name}' has {rank} axes, counted from 0")
+    return inputs[name], axis % rank
+
+
+def _batch(model: ir.Model) -> list[tuple[ir.Value, int]]:
+    """List the first axes of all inputs that have one of the same extent, but vectors of one element."""
+    inputs = [value for value in model.graph.inputs if value.shape is not None and len(value.shape)]
+    images = [value for value in inputs if value.shape is not None and (len(value.shape) > 1 or value.shape[0] != 1)]
+    if not images:
+        raise LayoutError("--batch: no input has an axis that could be a batch")
+    first = _extent(images[0], 0)
+    return [(value, 0) for value in images if _extent(value, 0) == first]
+
+
+def _extent(value: ir.Value, axis: int) -> Extent:
+    assert value.shape is not None
+    dim = value.shape[axis]
+    return Extent.of(dim if isinstance(dim, int) else str(dim.value))
+
+
+def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str) -> Opened | None:
+    """Open one dimension, which several inputs may hold, and give it its name or number."""
+    from relayout.shapes import open_axes
+    from relayout.shapes.parts import opened
+
+    wanted = next(iter(group.values()))
+    named = {extent.symbols[0] for value, axis in group if not (extent := _extent(value, axis)).is_static}
+    still = {place: _extent(*place) for place in group if _extent(*place).is_static}
+    if isinstance(wanted, int) and wanted < 1:
+        raise LayoutError(f"--batch {wanted}: an extent is at least 1")
+    symbol = wanted if isinstance(wanted, str) else _unused(model, "opened")
+    made: Opened | None = None
+    if still:
+        value, axis = next(iter(still))
+        seeds: dict[ir.Value, dict[int, Any]] = {}
+        for (each, place), extent in still.items():
+            seeds.setdefault(each, {})[place] = opened(Extent.of(symbol), extent)
+        at = f"axis {axis} of '{value.name}'"
+        made = open_axes(model, seeds, f"{what} ({at})" if what else at, rows=bool(what))
+        named.add(symbol)
+    if names := {name: wanted for name in named if name != wanted}:
+        fix_inferred(model, names)
+    return None if made is None else made._replace(dim=wanted)
+
+
+def _unused(model: ir.Model, name: str) -> str:
+    taken = {symbol for value in model.graph.inputs for dim in value.shape or () for symbol in _names(dim)}
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _names(dim: int | ir.SymbolicDim) -> frozenset[str]:
+    return frozenset() if isinstance(dim, int) else Extent.of(str(dim.value)).names
+
+
+def fix_inferred(model: ir.Model, dims: Mapping[str, Dim]) -> None:
+    """Fix dimensions that inference has named, too, and infer again what follows from them, in place."""
+    from relayout.formats.onnx import complete
+    from relayout.formats.onnx.fixing import check_dims, fix_dims, state_results
+    from relayout.rules import outputs_of
+
+    named = fix_dims(model, dims)
+    check_dims(dims, named.union(facts_of(model).fixed_dims))
+    if not named.isdisjoint(dims):
+        complete(model, outputs_of)
+    state_results(model)

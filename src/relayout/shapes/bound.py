@@ -1,0 +1,23 @@
+"""Why a dimension cannot be opened."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from relayout.errors import RelayoutError
+
+
+class OpeningError(RelayoutError):
+    """A dimension cannot be opened, since an operator binds it.
+
+    Args:
+        what: the dimension, as the user asked for it.
+        node: the operator that binds it.
+        reason: what it does with it, as a predicate: `normalizes along it`.
+    """
+
+    def __init__(self, what: str, node: ir.Node, reason: str) -> None:
+        self.what, self.node, self.reason = what, node, reason
+        name = node.name or next((value.name for value in node.outputs if value.name), "") or ""
+        self.operator = f"{node.op_type} '{name}'"
+        super().__init__(f"{what} cannot be opened: {self.operator} {reason}")

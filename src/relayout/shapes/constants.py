@@ -1,0 +1,105 @@
+"""Constants of an operator that state the extents of what it gives: how they are stated of an opened dimension.
+
+Forms that stay constants come first: 1 where an Expand stretches nothing, the end of all there is for a Slice, scales
+in place of the sizes of a Resize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from relayout.layout import Extent
+from relayout.rules import Operator
+from relayout.shapes.own_axes import slice_bounds
+from relayout.shapes.parts import Parts
+from relayout.shapes.rewriting import Place, Rewriting
+
+Change = Callable[[Rewriting], None]
+"""A change to the graph, to be made once the axis was followed to the end."""
+State = Callable[[Operator, Parts, Place], list[Change] | None]
+"""How the constants of an operator are stated anew."""
+END = np.iinfo(np.int64).max
+"""The end of a Slice that takes all that there is, of whatever extent."""
+SCALES, SIZES = 2, 3
+"""Inputs of a Resize."""
+
+
+def expand(operator: Operator, parts: Parts, _: Place) -> list[Change] | None:
+    """Ask for 1 along an opened axis: the operand has its extent already."""
+    items, output = operator.integers(1), operator.outputs[0]
+    if items is None or output is None:
+        return None
+    lead = len(output) - len(items)
+    found = [1 if place + lead in parts else item for place, item in enumerate(items)]
+    return [] if found == list(items) else [lambda r: r.restate(operator.node, 1, found, "shape")]
+
+
+def slice_(operator: Operator, parts: Parts, _: Place) -> list[Change] | None:
+    """Take all up to the end along an opened axis, whatever its extent."""
+    bounds = slice_bounds(operator)
+    if bounds is None:
+        return []
+    ends = [END if axis in parts else end for axis, (_, end, _) in bounds.items()]
+    if ends == [end for _, end, _ in bounds.values()]:
+        return []
+    if not operator.has(2):
+        return [lambda r: r.set_integers(operator.node, "ends", ends)]
+    most = 2 ** (8 * operator.dtype(2).itemsize - 1) - 1
+    return [lambda r: r.restate(operator.node, 2, [min(end, most) for end in ends], "ends")]
+
+
+def resize(operator: Operator, parts: Parts, place: Place) -> list[Change] | None:
+    """Say scales where all are whole, which keep an opened extent; else compute the sizes."""
+    sizes, shape = operator.integers(SIZES), operator.shape()
+    axes = operator.ints("axes") or tuple(range(len(shape or ())))
+    if not operator.has(SIZES) or not any(axis in parts for axis in axes):
+        return []
+    if sizes is None or shape is None:
+        return None
+    pairs = [(size, shape[axis]) for size, axis in zip(sizes, axes, strict=True)]
+    if all(isinstance(before, int) and size % before == 0 for size, before in pairs):
+        scales = np.array([size // before for size, before in pairs if isinstance(before, int)], np.float32)
+        return [lambda r: r.scale(operator.node, scales, SCALES)]
+    items = [(axis in parts, size) for axis, size in zip(axes, sizes, strict=True)]
+    if any(opened and size != before for (opened, size), (_, before) in zip(items, pairs, strict=True)):
+        return None
+    return [lambda r: r.compute(operator.node, SIZES, items, place)]
+
+
+def affine_grid(operator: Operator, parts: Parts, place: Place) -> list[Change] | None:
+    """Compute the size of the image, whose first extent is the opened one."""
+    sizes = operator.integers(1)
+    if 0 not in parts:
+        return []
+    if sizes is None:
+        return None
+    items = [(index == 0, size) for index, size in enumerate(sizes)]
+    return [lambda r: r.compute(operator.node, 1, items, place)]
+
+
+STATED: Mapping[tuple[str, str], State] = {
+    ("", "AffineGrid"): affine_grid,
+    ("", "Expand"): expand,
+    ("", "Resize"): resize,
+    ("", "Slice"): slice_,
+}
+"""(domain, operator) -> how its constants are stated anew, by the opened axes of its result and a dimension that has
+the opened extent; None where what states extents is no constant."""
+
+
+def shape_items(target: Sequence[Extent], source: Sequence[Extent] | None) -> list[int] | None:
+    """Return a constant shape for a Reshape; None where more than one extent would have to be computed.
+
+    Args:
+        target: the extents of the result.
+        source: the extents of the operand, which 0 copies; None where it does not.
+    """
+    found = [extent.number if extent.is_static else -1 for extent in target]
+    if found.count(-1) <= 1:
+        return found
+    for axis, extent in enumerate(target):
+        if found[axis] == -1 and source is not None and axis < len(source) and source[axis] == extent:
+            found[axis] = 0
+    return found if found.count(-1) <= 1 else None

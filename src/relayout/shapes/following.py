@@ -1,0 +1,393 @@
+"""Follow an opened axis from the inputs through every operator, by the axes that signatures say are the same.
+
+Nothing is changed here. What is found is where the axis lies in each value, and what has to be stated anew. An operator
+that binds the axis is an error that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import onnx_ir as ir
+
+from relayout.graph.subgraphs import bodies, reads
+from relayout.graph.value_names import Names
+from relayout.layout import ONE, Extent
+from relayout.rules import Fact, Facts, Nested, Operator, Permuted, Regrouped, Signature, rule_of
+from relayout.rules.in_graph import operator_of
+from relayout.shapes.binding import Binding, of_lengths, of_rows
+from relayout.shapes.bound import OpeningError
+from relayout.shapes.computed import Computed, is_arithmetic
+from relayout.shapes.constants import STATED, Change, State, shape_items
+from relayout.shapes.from_extents import MADE, made_parts
+from relayout.shapes.own_axes import OWN, VIEWS
+from relayout.shapes.parts import Part, Parts, dims_of
+from relayout.shapes.regrouping import likeliest, moved, moving_ways, ways
+from relayout.shapes.repeating import extents_of, repeats, sources
+from relayout.shapes.through_bodies import follow_bodies
+from relayout.shapes.unmerging import Rows, rows_of
+from relayout.shapes.views import NATURAL, written_shape
+from relayout.shapes.windows import WINDOWS, Window
+
+SHAPES = frozenset(("Shape", "Size"))
+"""Operators that give the extents of what they read."""
+
+
+class Choice(NamedTuple):
+    """A node at which an opened part could go into several dimensions, and how many ways there are."""
+
+    node: ir.Node
+    ways: int
+
+
+class MoreInputsError(Exception):
+    """Other inputs hold the same axis: they are opened, too, and following begins anew."""
+
+    def __init__(self, seeds: Mapping[ir.Value, Parts]) -> None:
+        self.seeds = seeds
+
+
+class Following:
+    """An opened axis on its way through a model.
+
+    Args:
+        model: the model, whose shapes are known.
+        seeds: inputs and their opened axes.
+        what: the dimension, as the user asked for it.
+        choices: node -> which of its ways is taken; the first, where nothing is said.
+        binding: what says why an operator binds an axis.
+
+    Attributes:
+        parts: value -> its opened axes.
+        computed: what follows from opened extents.
+        changes: what has to be changed, in order.
+        last: changes that replace nodes: they are made after all others.
+        offered: the nodes that had several ways, in order.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        seeds: Mapping[ir.Value, Parts],
+        what: str,
+        choices: Mapping[ir.Node, int],
+        binding: Binding = of_rows,
+    ) -> None:
+        self.model, self.what, self.choices, self.binding = model, what, choices, binding
+        self.parts: dict[ir.Value, Parts] = dict(seeds)
+        names = (part.length.names for parts in seeds.values() for part in parts.values())
+        self.computed = Computed(model, frozenset().union(*names))
+        self.changes: list[Change] = []
+        self.last: list[Change] = []
+        self.offered: list[Choice] = []
+        self._facts = Facts()
+        self._lengths: dict[tuple[str, Window], str] = {}
+        known = (dim for value in model.graph.inputs for dim in value.shape or () if not isinstance(dim, int))
+        self._names = Names({str(dim.value) for dim in known})
+
+    def run(self) -> None:
+        """Follow the axis to the end.
+
+        Raises:
+            OpeningError: an operator binds it.
+            MoreInputsError: another input holds it, too.
+        """
+        self.follow_all(self.model.graph)
+
+    def follow_all(self, graph: ir.Graph) -> None:
+        """Follow the axis through the nodes of a graph."""
+        for node in graph:
+            if any(self.parts.get(value) or value in self.computed for value in reads(node)):
+                self._follow(node)
+            elif any(self.computed.knows(value) for value in node.inputs) and is_arithmetic(node, self.computed):
+                self.computed.follow(node)
+
+    def mark(self) -> tuple[int, int, int]:
+        """Return how far changes have come."""
+        return len(self.changes), len(self.last), len(self.offered)
+
+    def reset(self, mark: tuple[int, int, int]) -> None:
+        """Forget the changes behind a mark: what follows is followed once more."""
+        for listed, length in zip((self.changes, self.last, self.offered), mark, strict=True):
+            del listed[length:]  # type: ignore[attr-defined]
+
+    def dims(self, value: ir.Value) -> tuple[Extent, ...]:
+        """Return the extents of a value in the result."""
+        return dims_of(extents_of(value), self.parts.get(value, {}))
+
+    def _follow(self, node: ir.Node) -> None:
+        operator, fact = self._look(node)
+        key = node.domain, node.op_type
+        first = node.inputs[0] if node.inputs else None
+        if node.op_type in SHAPES and not node.domain and first is not None:
+            self.computed.shape(node, self.dims(first))
+            return
+        if not any(self.parts.get(value) for value in reads(node)):
+            self._from_extents(node, operator)
+            return
+        if key in VIEWS and first is not None and self.parts.get(first):
+            fact = VIEWS[key](operator, self.parts[first]) or fact
+        if any(
+            _rank(value) is None
+            for value in (*node.inputs, *node.outputs)
+            if value is not None and self.parts.get(value)
+        ):
+            raise self.bound(node, "has an operand of unknown rank")
+        self._through(node, operator, fact)
+
+    def _through(self, node: ir.Node, operator: Operator, fact: Fact) -> None:
+        match fact:
+            case Permuted(perm):
+                first = node.inputs[0]
+                assert first is not None
+                self.parts[node.outputs[0]] = moved(self.parts[first], perm)
+            case Regrouped(shape):
+                self._regrouped(node, operator, [Extent.of(dim) for dim in shape])
+            case Signature():
+                self._along(node, operator, fact)
+            case Nested():
+                follow_bodies(self, node, fact)
+            case _:
+                raise self.bound(node, "has no rule that says what becomes of its axes")
+
+    # Signatures
+
+    def _along(self, node: ir.Node, operator: Operator, fact: Signature) -> None:
+        """Follow the axis along the letters of a signature."""
+        letters: dict[str, Part] = {}
+        places: dict[str, tuple[ir.Value, int]] = {}
+        restored = rows_of(node, fact, self.parts)
+        for slot, rows in restored.items():
+            letters[rows.letter] = rows.part
+            self._restore(node, slot, rows)
+        for slot, value in enumerate(node.inputs):
+            names = fact.inputs[slot]
+            if value is not None and value in self.computed and names is not None:
+                raise self.bound(node, f"computes with '{value.name}', which depends on the extent itself")
+            if value is None or not self.parts.get(value) or slot in restored:
+                continue
+            if names is None:
+                raise self.bound(node, f"reads '{value.name}' as a parameter, whose axes have places of their own")
+            for axis, part in self.parts[value].items():
+                if letters.setdefault(names[axis], part) != part:
+                    raise self.bound(node, "pairs it with an axis in which it lies otherwise")
+                places.setdefault(names[axis], (value, axis))
+        given = dict(letters)
+        for letter, part in letters.items():
+            reason = self.binding(fact, operator, letter, part)
+            slides = self._slid(operator, letter, part) if reason and self.binding is of_lengths else None
+            if slides is not None:
+                del given[letter]
+                given |= slides
+            elif reason:
+                raise self.bound(node, reason)
+        for slot, axis, letter in list(_unopened(node, fact, operator, letters, self.parts)):
+            if slot not in restored:
+                self.demand(node, slot, axis, letters[letter], places[letter])
+        for value, names in zip(node.outputs, fact.outputs, strict=True):
+            if names and value.name:
+                self.parts[value] = _given(value, names, given)
+        stated = STATED.get((node.domain, node.op_type))
+        if stated is not None and letters:
+            self._state(node, operator, stated, next(iter(places.values())))
+
+    def _restore(self, node: ir.Node, slot: int, rows: Rows) -> None:
+        self.changes.append(lambda r: r.regroup(node, slot, rows.items))
+
+    def _slid(self, operator: Operator, letter: str, part: Part) -> dict[str, Part] | None:
+        """Return the axis of the result along which a window slides over an opened one; None if none does."""
+        rule = WINDOWS.get((operator.node.domain, operator.node.op_type))
+        window = None if rule is None else rule(operator, letter)
+        if window is None or not part.is_whole or not part.before.is_static:
+            return None
+        before = window.of(part.before.number)
+        if before <= 1:
+            raise self.bound(operator.node, "leaves one element of it")
+        formula = str(part.length), window._replace(letter="")
+        if window.keeps:
+            return {window.letter: part}
+        if (exact := window.exact(part.length)) is not None:
+            return {window.letter: Part(ONE, exact, Extent(before), ONE)}
+        name = self._lengths.get(formula)
+        if name is None:
+            name = self._lengths[formula] = self._names.unique(f"{part.length}_{len(self._lengths) + 1}")
+        return {window.letter: Part(ONE, Extent.of(name), Extent(before), ONE)}
+
+    def _state(self, node: ir.Node, operator: Operator, stated: State, place: tuple[ir.Value, int]) -> None:
+        """Note how the constants of a node are stated anew; what the graph computes from extents follows by itself."""
+        changes = stated(operator, self.parts[node.outputs[0]], place)
+        if changes is None and not any(self.computed.knows(value) for value in node.inputs[1:]):
+            raise self.bound(node, "reads the extents that it gives from an operand that is no constant")
+        self.changes += changes or []
+
+    def demand(self, node: ir.Node, slot: int, axis: int, part: Part, place: tuple[ir.Value, int]) -> None:
+        """Open an axis of an operand that has the source's extent: another input's, or that of a constant."""
+        value = node.inputs[slot]
+        assert value is not None
+        if self.parts.get(value) or value in self.computed:
+            raise self.bound(node, f"pairs it with an axis of '{value.name}' in which it lies otherwise")
+        seeds = dict(self._origins(value, axis, part))
+        if seeds:
+            raise MoreInputsError(seeds)
+        if not part.before.is_one and not repeats(value, axis, part, self._look):
+            raise self.bound(node, f"reads '{value.name}', which holds other elements for each of {part.source_extent}")
+        self.changes.append(lambda r: r.widen(node, slot, axis, part, place))
+
+    def _origins(self, value: ir.Value, axis: int, part: Part) -> Iterator[tuple[ir.Value, Parts]]:
+        """Find the inputs of which an axis of a value is an axis."""
+        pending, seen = [(value, axis, part)], set()
+        while pending:
+            place = pending.pop()
+            if place in seen:
+                continue
+            seen.add(place)
+            value, axis, part = place
+            node = value.producer()
+            if value.is_graph_input():
+                if part.is_whole and value.const_value is None:
+                    yield value, {axis: part}
+            elif node is not None and value.const_value is None:
+                found = sources(node, value, axis, part, self._look(node)[1])
+                pending += [(operand, place, own) for operand, place, own in found if operand is not None]
+
+    def _look(self, node: ir.Node) -> tuple[Operator, Fact]:
+        """Return a node as its rule sees it, and what that says for following an axis."""
+        operator = operator_of(self.model, node)
+        fact, key = self._facts.of(operator), (node.domain, node.op_type)
+        if key in OWN:
+            return operator, OWN[key](operator, fact)
+        rule = rule_of(operator)
+        if rule is not None and rule.place and isinstance(fact, Signature) and not fact.across:
+            # A rule of a user was made for layouts, and may not say along which axes it computes.
+            fact = replace(fact, across=fact.block | frozenset(fact.tail))
+        return operator, fact
+
+    # Views
+
+    def _regrouped(self, node: ir.Node, operator: Operator, target: Sequence[Extent]) -> None:
+        """Follow the axis through a Reshape, or an operator that does as one, and state its shape anew."""
+        value, result = node.inputs[0], node.outputs[0]
+        assert value is not None
+        if not self.parts.get(value):
+            raise self.bound(node, "takes its shape from an opened extent, and its operand has none")
+        source, parts = extents_of(value), self.parts[value]
+        found: list[Parts] = [*ways(source, parts, target)]
+        others = [way for way in moving_ways(source, parts, target) if way not in found]
+        if not found and not others:
+            raise self.bound(node, f"mixes it with other axes: {_text(source)} becomes {_text(target)}")
+        natural, written = self._natural(node, operator, parts)
+        if natural is not None:
+            alone = [way for way in found if _is_alone(way)]
+            ordered = [natural, *found] if _is_alone(natural) else [*alone, natural, *found]
+            found = [way for place, way in enumerate(ordered) if way not in ordered[:place]]
+        else:
+            found = likeliest(found, target, written, computed=self._is_computed(node))
+        # A batch has mostly a dimension of its own: it is joined with another only where there is none.
+        means = self._is_computed(node) and list(dims_of(tuple(target), found[0])) == written if found else False
+        others = [] if means else [way for way in others if way not in found]
+        found = [*filter(_is_alone, found), *others, *(way for way in found if not _is_alone(way))]
+        index = self.choices.get(node, 0)
+        if len(found) > 1:
+            self.offered.append(Choice(node, len(found)))
+        way = found[index]
+        self.parts[result] = way
+        dims = list(dims_of(tuple(target), way))
+        if way in others and way != natural:
+            ((axis, _),), ((place, _),) = parts.items(), way.items()
+            rest = [extent.number for index, extent in enumerate(target) if index != place]
+            self.last.append(lambda r: r.move(node, axis, place, rest))
+            return
+        if way == natural or dims == written:
+            return
+        items = shape_items(dims, self.dims(value))
+        if items is None:
+            raise self.bound(node, f"would need a shape of several open extents: {_text(dims)}")
+        if (node.domain, node.op_type) in NATURAL:
+            self.last.append(lambda r: r.become_reshape(node, items))
+        elif operator.has(1):
+            self.changes.append(lambda r: r.reshape(node, items))
+        else:
+            self.changes.append(lambda r: r.set_integers(node, "shape", items))
+
+    def _is_computed(self, node: ir.Node) -> bool:
+        return len(node.inputs) > 1 and node.inputs[1] in self.computed
+
+    def _natural(self, node: ir.Node, operator: Operator, parts: Parts) -> tuple[Parts | None, list[Extent] | None]:
+        """Return where the parts lie if the node stays as it is, and the extents that a Reshape's own shape gives."""
+        key = node.domain, node.op_type
+        if key in NATURAL:
+            return NATURAL[key](operator, parts), None
+        value = node.inputs[0]
+        assert value is not None
+        shape = node.inputs[1] if len(node.inputs) > 1 else None
+        items = None if shape is None else self.computed.items(shape)
+        if items is None and (shape is None or shape not in self.computed):
+            known = operator.integers(1) if operator.has(1) else operator.ints("shape")
+            items = None if known is None else [Extent(item) for item in known]
+        return None, written_shape(operator, items, self.dims(value))
+
+    # Extents that are computed
+
+    def _from_extents(self, node: ir.Node, operator: Operator) -> None:
+        """Follow a node that reads nothing but what is computed from opened extents."""
+        if bodies(node):
+            raise self.bound(node, "runs bodies by an opened extent")
+        made = MADE.get((node.domain, node.op_type))
+        extents = node.inputs[made[0]] if made is not None else None
+        items = self.computed.items(extents) if extents is not None and extents in self.computed else None
+        parts = None if items is None else made_parts(operator, items, self._opened)
+        if parts is None and not is_arithmetic(node, self.computed):
+            raise self.bound(node, "depends on the extent itself, not only on its elements")
+        if parts is None or (_rank(node.outputs[0]) or 0) <= 1:
+            self.computed.follow(node)  # what it gives may be a shape
+        if parts is not None:
+            self.parts[node.outputs[0]] = parts
+
+    @property
+    def _opened(self) -> Part:
+        """The dimension that is followed, as its input holds it."""
+        return next(part for parts in self.parts.values() for part in parts.values())
+
+    def bound(self, node: ir.Node, reason: str) -> OpeningError:
+        """Return the error that a node binds the axis, with what it does."""
+        return OpeningError(self.what, node, reason)
+
+
+def _rank(value: ir.Value | None) -> int | None:
+    return None if value is None or value.shape is None else len(value.shape)
+
+
+def _is_alone(way: Parts) -> bool:
+    """Tell whether the parts are in dimensions that hold nothing else."""
+    return all(part.is_whole for part in way.values())
+
+
+def _text(extents: Sequence[Extent]) -> str:
+    return f"[{', '.join(map(str, extents))}]"
+
+
+def _given(value: ir.Value, names: Sequence[str], letters: Mapping[str, Part]) -> dict[int, Part]:
+    """Return the opened axes of what a node gives; one that was reduced to 1 element is none."""
+    found = {axis: letters[name] for axis, name in enumerate(names) if name in letters}
+    dims = extents_of(value) if value.shape is not None else ()
+    return {axis: part for axis, part in found.items() if not dims or dims[axis] == part.source_extent}
+
+
+def _unopened(
+    node: ir.Node, fact: Signature, operator: Operator, letters: Mapping[str, Part], parts: Mapping[ir.Value, Parts]
+) -> Iterator[tuple[int, int, str]]:
+    """List the axes of operands that are an opened axis and have the source's extent: (input, axis, letter).
+
+    One of 1 element that the operator stretches stays.
+    """
+    for slot, (value, names, shape) in enumerate(zip(node.inputs, fact.inputs, operator.inputs, strict=True)):
+        if value is None or names is None or shape is None:
+            continue
+        stretches = fact.stretched if slot or not fact.unidirectional else frozenset[str]()
+        for axis, letter in enumerate(names):
+            if letter not in letters or axis in parts.get(value, {}):
+                continue
+            if not (letter in stretches and Extent.of(shape[axis]).is_one):
+                yield slot, axis, letter

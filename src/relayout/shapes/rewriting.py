@@ -1,0 +1,206 @@
+"""The changes to a graph that opening a dimension makes. They are listed first, and made once the axis was followed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.graph.subgraphs import all_graphs
+from relayout.graph.value_names import Names
+from relayout.layout import Extent
+from relayout.shapes.parts import Part
+
+Array = NDArray[Any]
+Place = tuple[ir.Value, int]
+"""A dimension: a value and its axis."""
+
+
+@dataclass
+class Rewriting:
+    """A model whose dimension is opened, in place.
+
+    Args:
+        model: the model.
+        widened: what was stretched already, by the graph in which it is read.
+    """
+
+    model: ir.Model
+    widened: dict[tuple[ir.Graph | None, ir.Value, int, Part], ir.Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        graphs = list(all_graphs(self.model.graph))
+        values = [value for graph in graphs for value in (*graph.inputs, *graph.initializers.values())]
+        values += [value for graph in graphs for node in graph for value in node.outputs]
+        self._names = Names({value.name or "" for value in values})
+
+    def constant(self, array: Array, name: str) -> ir.Value:
+        """Add a constant to the main graph, which bodies see, too."""
+        tensor = ir.Tensor(array, name=self._names.unique(name))
+        value = ir.Value(
+            name=tensor.name, const_value=tensor, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype)
+        )
+        self.model.graph.register_initializer(value)
+        return value
+
+    def emit(
+        self, node: ir.Node, op_type: str, inputs: Sequence[ir.Value], name: str, like: ir.Value, **attributes: Any
+    ) -> ir.Value:
+        """Add an operator of one result before a node; the result has the element type of `like`."""
+        name = self._names.unique(name)
+        made = ir.node(op_type, inputs, attributes or None, name=name)
+        (result,) = made.outputs
+        result.name, result.type = name, like.type
+        assert node.graph is not None
+        node.graph.insert_before(node, made)
+        return result
+
+    def restate(self, node: ir.Node, slot: int, items: Sequence[int] | Array, name: str) -> None:
+        """Give a node a constant of integers as an operand, of the type that the operand has."""
+        before = node.inputs[slot]
+        kind = np.int64 if before is None or before.dtype is None else before.dtype.numpy()
+        label = before.name if before is not None and before.name else name
+        node.replace_input_with(slot, self.constant(np.asarray(items, kind), label))
+
+    def reshape(self, node: ir.Node, items: Sequence[int]) -> None:
+        """Give a Reshape another shape, in which 0 copies an extent."""
+        node.attributes.pop("allowzero", None)
+        self.restate(node, 1, items, "shape")
+
+    def set_integers(self, node: ir.Node, name: str, items: Sequence[int]) -> None:
+        """Give a node an attribute of integers."""
+        node.attributes[name] = ir.AttrInt64s(name, items)
+
+    def scale(self, node: ir.Node, scales: Array, slot: int) -> None:
+        """Let a Resize have scales, in the input before that of its sizes, and no sizes."""
+        node.replace_input_with(slot, self.constant(scales, f"{node.name or node.op_type}_scales"))
+        node.resize_inputs(slot + 1)
+
+    def compute(self, node: ir.Node, slot: int, items: Sequence[tuple[bool, int]], place: Place) -> None:
+        """Give a node a vector of extents, of which those marked are the opened one."""
+        name = f"{node.name or node.op_type}_sizes"
+        length = self.extent(node, place)
+        pieces = [length if opened else self.constant(np.array([item]), name) for opened, item in items]
+        node.replace_input_with(slot, self.emit(node, "Concat", pieces, name, length, axis=0))
+
+    def regroup(self, node: ir.Node, slot: int, items: Sequence[int]) -> None:
+        """Reshape an operand of a node."""
+        value = node.inputs[slot]
+        assert value is not None
+        shape = self.constant(np.asarray(items, np.int64), f"{value.name}_shape")
+        node.replace_input_with(slot, self.emit(node, "Reshape", [value, shape], f"{value.name}_rows", value))
+
+    def become_reshape(self, node: ir.Node, items: Sequence[int]) -> None:
+        """Put a Reshape to this shape in the place of a node that regroups its first operand."""
+        value = node.inputs[0]
+        assert value is not None
+        self._replace(node, "Reshape", [value, self._shape(node, items)])
+
+    def move(self, node: ir.Node, axis: int, place: int, items: Sequence[int]) -> None:
+        """Put Transposes and a Reshape in the place of a node that regroups its first operand, and moves an axis.
+
+        Args:
+            node: the node.
+            axis: the axis of the operand.
+            place: its place in the result.
+            items: the extents of the result without it.
+        """
+        value = node.inputs[0]
+        assert value is not None
+        assert value.shape is not None
+        if axis:
+            perm = [axis, *(other for other in range(len(value.shape)) if other != axis)]
+            value = self.emit(node, "Transpose", [value], f"{node.outputs[0].name}_rows", value, perm=perm)
+        inputs = [value, self._shape(node, [-1, *items])]
+        if not place:
+            self._replace(node, "Reshape", inputs)
+            return
+        value = self.emit(node, "Reshape", inputs, f"{node.outputs[0].name}_regrouped", value)
+        others = list(range(1, len(items) + 1))
+        self._replace(node, "Transpose", [value], perm=[*others[:place], 0, *others[place:]])
+
+    def _shape(self, node: ir.Node, items: Sequence[int]) -> ir.Value:
+        return self.constant(np.asarray(items, np.int64), f"{node.outputs[0].name}_shape")
+
+    def _replace(self, node: ir.Node, op_type: str, inputs: Sequence[ir.Value], **attributes: Any) -> None:
+        """Put an operator in the place of a node; the result keeps its name and all that is known of it."""
+        (old,) = node.outputs
+        made = ir.node(op_type, inputs, attributes or None, name=node.name)
+        made.metadata_props.update(node.metadata_props)
+        new = made.outputs[0]
+        new.type, new.shape, new.doc_string = old.type, old.shape, old.doc_string
+        new.metadata_props.update(old.metadata_props)
+        new.meta.update(old.meta)
+        graph, name = node.graph, old.name
+        assert graph is not None
+        graph.insert_before(node, made)
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        graph.remove(node, safe=True)
+        new.name = name
+
+    def extent(self, node: ir.Node, place: Place) -> ir.Value:
+        """Return the extent of a dimension as a vector of one number, computed before a node."""
+        value, axis = place
+        name = f"{value.name}_extent"
+        vector = ir.Value(type=ir.TensorType(ir.DataType.INT64))
+        shape = self.emit(node, "Shape", [value], f"{value.name}_shape", vector)
+        return self.emit(node, "Gather", [shape, self.constant(np.array([axis]), f"{name}_axis")], name, vector)
+
+    def length(self, node: ir.Node, place: Place, part: Part) -> ir.Value:
+        """Return the extent of the opened part of a dimension, as `extent` does."""
+        found, other = self.extent(node, place), part.outer * part.inner
+        if other.is_one:
+            return found
+        by = self.constant(np.array([other.number]), f"{found.name}_divisor")
+        return self.emit(node, "Div", [found, by], found.name or "", found)
+
+    def widen(self, node: ir.Node, slot: int, axis: int, part: Part, place: Place) -> None:
+        """Stretch an operand, which repeats along an axis, to the extent of an opened part.
+
+        Args:
+            node: who reads it.
+            slot: which operand.
+            axis: of the operand.
+            part: the opened part of that axis.
+            place: a dimension with the same part.
+        """
+        value = node.inputs[slot]
+        assert value is not None
+        key = node.graph, value, axis, part
+        if key not in self.widened:
+            self.widened[key] = self._stretched(node, value, axis, part, place)
+        node.replace_input_with(slot, self.widened[key])
+
+    def _stretched(self, node: ir.Node, value: ir.Value, axis: int, part: Part, place: Place) -> ir.Value:
+        dims = [Extent.of(dim if isinstance(dim, int) else str(dim.value)) for dim in value.shape or ()]
+        split = [*dims[:axis], part.outer, part.before, part.inner, *dims[axis + 1 :]]
+        name, apart, rank = f"{value.name}_stretched", not part.is_whole, len(dims) + 2
+        if apart:
+            value = self.emit(node, "Reshape", [value, self._numbers(split, name)], f"{name}_apart", value)
+        axis, count = (axis + 1, rank) if apart else (axis, len(dims))
+        if not part.before.is_one:
+            bounds = [self.constant(np.array([number]), f"{name}_{word}") for word, number in _first_of(axis)]
+            value = self.emit(node, "Slice", [value, *bounds], f"{name}_first", value)
+        length = self.length(node, place, part)
+        ones = [self.constant(np.ones(n, np.int64), f"{name}_ones") for n in (axis, count - axis - 1) if n]
+        pieces = [*ones[: bool(axis)], length, *ones[bool(axis) :]]
+        shape = length if len(pieces) == 1 else self.emit(node, "Concat", pieces, f"{name}_shape", length, axis=0)
+        value = self.emit(node, "Expand", [value, shape], name, value)
+        if apart:
+            joined = [*dims[: axis - 1], Extent(-1), *dims[axis:]]
+            value = self.emit(node, "Reshape", [value, self._numbers(joined, name)], f"{name}_joined", value)
+        return value
+
+    def _numbers(self, extents: Sequence[Extent], name: str) -> ir.Value:
+        """Return a shape as a constant; the one extent that is no number is what is left."""
+        items = [extent.number if extent.is_static else -1 for extent in extents]
+        return self.constant(np.array(items, np.int64), f"{name}_shape")
+
+
+def _first_of(axis: int) -> tuple[tuple[str, int], ...]:
+    """Return the bounds of a Slice that takes the first element along an axis."""
+    return ("start", 0), ("end", 1), ("axis", axis)

@@ -1,0 +1,97 @@
+"""Follow an opened axis into the bodies of an If, a Loop or a Scan, and out of them.
+
+A value that crosses a border has one letter on both sides, so the axis is opened before, inside and after. What a body
+gives may open a state that began with a fixed extent: then the body is followed once more with that state opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from relayout.rules import Body, Letters, Nested
+from relayout.shapes.parts import Part, Parts
+
+if TYPE_CHECKING:
+    from relayout.shapes.following import Following
+
+MOST_ROUNDS = 8
+"""How often a body is followed: each round opens another state."""
+
+
+def follow_bodies(following: Following, node: ir.Node, fact: Nested) -> None:
+    """Follow an axis through a node with bodies.
+
+    Raises:
+        OpeningError: an operator in a body, or the node itself, binds it.
+    """
+    letters: dict[str, Part] = {}
+    for value, names in zip(node.inputs, fact.signature.inputs, strict=True):
+        _learn(following, node, value, names, letters)
+    begun = following.mark()
+    for _ in range(MOST_ROUNDS):
+        following.reset(begun)
+        known = dict(letters)
+        for body, graph in _bodies(node, fact):
+            for value, names in zip(graph.inputs, body.inputs, strict=False):
+                following.parts[value] = _parts(names, letters)
+            following.follow_all(graph)
+            for value, names in zip(graph.outputs, body.outputs, strict=False):
+                _learn(following, node, value, names, letters)
+        if letters == known:
+            break
+    else:
+        raise following.bound(node, "opens one state after another")
+    if not fact.signature.whole.isdisjoint(letters):
+        raise following.bound(node, "runs once for each of its elements")
+    for body, graph in _bodies(node, fact):
+        for value, names in zip(graph.outputs, body.outputs, strict=False):
+            if any(
+                name in letters and axis not in following.parts.get(value, {}) for axis, name in enumerate(names or ())
+            ):
+                raise following.bound(node, f"gives '{value.name}' with a fixed extent from one of its bodies")
+    for slot, names in enumerate(fact.signature.inputs):
+        value = node.inputs[slot]
+        own: Parts = {} if value is None else following.parts.get(value, {})
+        for axis, name in enumerate(names or () if value is not None else ()):
+            if name in letters and axis not in own:
+                following.demand(node, slot, axis, letters[name], _visible(following, node, letters[name]))
+    for value, names in zip(node.outputs, fact.signature.outputs, strict=True):
+        if value.name:
+            following.parts[value] = _parts(names, letters)
+
+
+def _bodies(node: ir.Node, fact: Nested) -> Iterator[tuple[Body, ir.Graph]]:
+    for body in fact.bodies:
+        yield body, node.attributes[body.attribute].as_graph()
+
+
+def _learn(
+    following: Following, node: ir.Node, value: ir.Value | None, names: Letters | None, letters: dict[str, Part]
+) -> None:
+    """Let letters have the parts of a value.
+
+    Raises:
+        OpeningError: the value has no letters, or a letter another part.
+    """
+    for axis, part in following.parts.get(value, {}).items() if value is not None else ():
+        if names is None:
+            raise following.bound(node, f"reads '{value.name}' as a parameter" if value is not None else "")
+        if letters.setdefault(names[axis], part) != part:
+            raise following.bound(node, "carries it in two ways that do not agree")
+
+
+def _parts(names: Sequence[str] | None, letters: dict[str, Part]) -> Parts:
+    return {axis: letters[name] for axis, name in enumerate(names or ()) if name in letters}
+
+
+def _visible(following: Following, node: ir.Node, part: Part) -> tuple[ir.Value, int]:
+    """Return a dimension with a part that a node can see."""
+    seen = (value for value in following.parts if value.graph is node.graph or value.is_graph_input())
+    for value in seen:
+        for axis, found in following.parts[value].items():
+            if found == part and value.graph is node.graph and value not in node.outputs:
+                return value, axis
+    raise following.bound(node, "begins with a state of fixed extent")

@@ -1,0 +1,135 @@
+"""Hold a model whose batch was opened against its source, which runs batch after batch.
+
+What the source makes of each of its batches, put together, is what the opened model makes of all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from relayout.verification.compare import Verdict, difference, judge, kind_of
+from relayout.verification.pairs import Pair
+from relayout.verification.report import Row
+from relayout.verification.side import Array, Feeds
+
+if TYPE_CHECKING:
+    from relayout.verification.verifying import Comparison
+
+EXTENTS = (3, 7)
+"""Batches that are tried where the result leaves the batch open."""
+
+
+class Batch(NamedTuple):
+    """A batch that was opened.
+
+    Args:
+        before: how many rows the source takes.
+        inputs: input of the source -> the axis that is the batch.
+        outputs: output -> the axis that holds the batch, and how many runs of it.
+        extents: the batches to try.
+    """
+
+    before: int
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, tuple[int, int]]
+    extents: tuple[int, ...] = EXTENTS
+
+
+def compare_rows(comparison: Comparison, batch: Batch, seed: int, *, alone: bool) -> Iterator[Row]:
+    """Yield what is found of each output at each batch.
+
+    Where a source that rounds is farther off than it may, the opened model is held against itself, run batch after
+    batch as the source is: there it agrees with the source operator by operator.
+
+    Args:
+        comparison: the two models.
+        batch: what was opened.
+        seed: of what is fed.
+        alone: whether the opened model runs with the source's batch, too.
+
+    Raises:
+        RelayoutError: one of the two does not run.
+    """
+    for count in batch.extents:
+        chunks = list(_chunks(comparison, batch, count, np.random.default_rng([seed, count])))
+        results = comparison.run_opened(_joined_feeds(comparison, batch, [feeds for feeds, _ in chunks], count))
+        own: list[Feeds] = []
+        for pair in comparison.outputs:
+            place, right = _place(batch.outputs, pair), results.get(pair.right.name)
+            parts = [given[pair.left.name] for _, given in chunks]
+            row = comparison.judged(pair, _together(parts, place, count, batch.before), right)
+            if not row.ok and row.difference is not None:
+                row = comparison.judged_by_spread(pair, row, chunks)
+            if not row.ok and alone and row.difference is not None and right is not None:
+                own = own or [comparison.run_opened(_carried(comparison, feeds)) for feeds, _ in chunks]
+                pairs = [(part, each[pair.right.name]) for part, each in zip(parts, own, strict=True)]
+                row = _against_itself(comparison, pair, pairs, right, place, count, batch.before, row)
+            yield replace(row, name=f"{row.name} at batch {count}")
+
+
+def _carried(comparison: Comparison, feeds: Feeds) -> dict[str, Array]:
+    """Return what the opened model is fed where the source is fed this."""
+    return {pair.right.name: pair.carried(feeds[pair.left.name]) for pair in comparison.inputs}
+
+
+def _joined_feeds(comparison: Comparison, batch: Batch, fed: Sequence[Feeds], count: int) -> dict[str, Array]:
+    """Return what the opened model is fed where the source is fed all this, batch after batch."""
+    places = {pair.left.name: _place(batch.inputs, pair) for pair in comparison.inputs}
+    return _carried(
+        comparison, {name: _together([each[name] for each in fed], place, count) for name, place in places.items()}
+    )
+
+
+def _against_itself(
+    comparison: Comparison,
+    pair: Pair,
+    parts: Sequence[tuple[Array, Array]],
+    right: Array,
+    place: tuple[int, int] | None,
+    count: int,
+    before: int,
+    row: Row,
+) -> Row:
+    """Return the row of an opened model held against itself; its parts are restored as the source lays them."""
+    own = [pair.same_way(left, each)[1] for left, each in parts]
+    joined = _together(own, place, count, before)
+    _, restored = pair.same_way(joined, right)
+    kind, found = kind_of(joined, pair.left.quantized), difference(joined, restored)
+    verdict = judge(found, kind, comparison.tolerance, None, pair.left.step)
+    return replace(row, verdict=Verdict.STEPWISE if verdict.passes else row.verdict, alone=found)
+
+
+def _chunks(
+    comparison: Comparison, batch: Batch, count: int, rng: np.random.Generator
+) -> Iterator[tuple[Feeds, Feeds]]:
+    """Yield what the source is fed and gives, batch after batch; what is no batch is the same in all."""
+    shared: dict[str, Array] = {}
+    for index in range(-(-count // batch.before)):
+        feeds, given = comparison.run_source(shared, rng, signed=index % 2 == 0)
+        shared = {
+            pair.left.name: feeds[pair.left.name] for pair in comparison.inputs if _place(batch.inputs, pair) is None
+        }
+        yield feeds, given
+
+
+def _place(places: Mapping[str, object], pair: Pair) -> tuple[int, int] | None:
+    """Return the axis of the batch in the source's value of a pair, and its runs; None if it has none."""
+    names = (*pair.left.all_names, *pair.right.all_names, pair.name)
+    found = next((places[name] for name in names if name in places), None)
+    return (found, 1) if isinstance(found, int) else found  # type: ignore[return-value]
+
+
+def _together(arrays: Sequence[Array], place: tuple[int, int] | None, count: int, before: int = 0) -> Array:
+    """Put arrays together along the batch, and keep so many rows."""
+    if place is None:
+        return arrays[0]
+    axis, outer = place
+    shape = arrays[0].shape
+    rows = before or shape[axis]
+    split = [array.reshape(*shape[:axis], outer, rows, -1, *shape[axis + 1 :]) for array in arrays]
+    joined = np.concatenate(split, axis + 1).take(range(count), axis + 1)
+    return np.asarray(joined.reshape(*shape[:axis], -1, *shape[axis + 1 :]))

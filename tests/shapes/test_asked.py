@@ -1,0 +1,137 @@
+"""What a user asks of dimensions and names: fixing is as if the file had the number, names may be new ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+
+import relayout
+from relayout.cli import cli
+from relayout.pipeline.names import SourceNames, layout_doubts
+from relayout.verification import Batch
+from small import build
+
+MODELS = Path(__file__).parents[2] / "models"
+GRAPHS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "plain": ("float[b,3,8,8] x", "c = Conv(x, w) y = GlobalAveragePool(c)", {"w": (4, 3, 3, 3)}),
+    "computed shape": (
+        "float[b,3,4] x",
+        "s = Shape(x) n = Slice(s, zero, one, zero) t = Concat<axis=0>(n, rest) y = Reshape(x, t)",
+        {"zero": [0], "one": [1], "rest": [12]},
+    ),
+    "transposed": ("float[b,h,8,3] x", "t = T0312(x) c = Conv(t, w) y = T0231(c)", {"w": (4, 3, 3, 3)}),
+    "expanded": (
+        "float[b,4] x, float[1,4] z",
+        "s = Shape(x) e = Expand(z, s) m = Mul(e, x) y = T10(m)",
+        {},
+    ),
+    "flattened": ("float[b,3,4] x", "f = Flatten(x) y = MatMul(f, w)", {"w": (12, 5)}),
+    "a mask": (
+        "float[b,h] x",
+        "s = Shape(x) n = Gather(s, one) r = Range(zero, n, one) f = Cast<to=1>(r) y = Add(x, f)",
+        {"zero": np.array(0), "one": np.array(1)},
+    ),
+}
+
+
+def numbered(model: onnx.ModelProto, **numbers: int) -> onnx.ModelProto:
+    """The model as an exporter would have written it with numbers."""
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    for value in (*result.graph.input, *result.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in numbers:
+                dim.dim_value = numbers[dim.dim_param]
+    del result.graph.value_info[:]
+    outputs = list(result.graph.output)
+    result = onnx.shape_inference.infer_shapes(result, data_prop=True)
+    for value, before in zip(result.graph.output, outputs, strict=True):
+        for dim in value.type.tensor_type.shape.dim:
+            assert dim.HasField("dim_value") or before.type.tensor_type.shape.dim, value.name
+    del result.graph.value_info[:]
+    return result
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_a_fixed_dimension_gives_the_bytes_of_a_source_with_the_number(graph: str, number: int) -> None:
+    inputs, text, constants = GRAPHS[graph]
+    model = build(inputs, text, constants)
+    del model.graph.value_info[:]
+    numbers = {
+        name: number + 3 * place
+        for place, name in enumerate(("b", "h"))
+        if f"{name}," in inputs or f"{name}]" in inputs
+    }
+    # With `io`, since a source of which nothing is asked is given back as it was written.
+    fixed = relayout.convert(model, dims=numbers, io="convert").proto
+    stated = relayout.convert(numbered(model, **numbers), io="convert").proto
+    assert fixed.SerializeToString(deterministic=True) == stated.SerializeToString(deterministic=True)
+
+
+def test_new_names_mean_the_source() -> None:
+    names = SourceNames({"image": "pic", "a": "b", "b": "a"})
+    assert names.listed(["pic", "image", "a", "x"]) == ["image", "image", "a", "x"]
+    assert names.places({"pic:0": 1, "batch": 2}) == {"image:0": 1, "batch": 2}
+    model = build("float[1,3,4,4] image", "y = Relu(image)", {})
+    result = relayout.convert(model, rename={"image": "pic"}, dims={"pic:0": "n"}, layouts={"pic": ("NCHW", "NHWC")})
+    (end,) = result.proto.graph.input
+    assert [dim.dim_param or dim.dim_value for dim in end.type.tensor_type.shape.dim] == ["n", 4, 4, 3]
+
+
+def test_an_unusual_layout_is_asked_about() -> None:
+    assert list(layout_doubts({"x": ("NHWC", "NCHW"), "z": ("n h w c", "n c h w"), "k": ("OIHW", "OHWI")})) == []
+    (doubt,) = layout_doubts({"x": ("NHWC", "NCWH")})
+    assert doubt == "--layout x=NHWC:NCWH: NCWH is no usual layout of images; did you mean 'NCHW'?"
+
+
+@pytest.mark.parametrize("suffix", ["onnx", "tflite"])
+@pytest.mark.parametrize("model", ["tinynet_float", "tinynet_int8"])
+def test_a_network_of_batch_two_takes_any(tmp_path: Path, model: str, suffix: str) -> None:
+    source, target = MODELS / f"{model}.tflite", tmp_path / f"m.{suffix}"
+    done = CliRunner().invoke(cli, ["convert", str(source), str(target), "--batch", "n", "--verify", "--json"])
+    assert done.exit_code == 0, done.output
+    found = relayout.verify(source, target, batch=Batch(2, {"image": 0}, {"output_0": (0, 1)}))
+    assert [row.name for row in found.outputs if "batch" in row.name] == ["output_0 at batch 3", "output_0 at batch 7"]
+    assert found.ok
+    number = tmp_path / f"four.{suffix}"
+    done = CliRunner().invoke(cli, ["convert", str(source), str(number), "--batch", "4", "--verify", "--json"])
+    assert done.exit_code == 0, done.output
+
+
+def test_rows_that_depend_on_each_other_do_not_verify(tmp_path: Path) -> None:
+    """A batch that was opened by hand where an operator mixes its rows."""
+    text = "m = ReduceMean<keepdims=1>(x, zero) y = Sub(x, m)"
+    source, changed = (build(f"float[{batch},4] x", text, {"zero": [0]}) for batch in (1, "n"))
+    found = relayout.verify(source, changed, batch=Batch(1, {"x": 0}, {"y": (0, 1)}))
+    assert not found.ok
+    assert [row.ok for row in found.outputs] == [True, False, False]
+
+
+def test_a_batch_that_is_bound_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.onnx"
+    onnx.save(build("float[2,3] x", "y = Softmax<axis=0>(x)", {}), path)
+    command = [sys.executable, "-m", "relayout", "convert", str(path), str(tmp_path / "y.onnx"), "--batch", "n"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "relayout: the batch (axis 0 of 'x') cannot be opened: Softmax 'y' computes along it\n"
+    assert not (tmp_path / "y.onnx").exists()
+
+
+def test_a_plan_opens_the_batch_again(tmp_path: Path) -> None:
+    path, plan = tmp_path / "x.onnx", tmp_path / "p.json"
+    onnx.save(
+        build("float[1,2,4,4] x", "t = T0231(x) r = Relu(t) f = T0312(r) y = Reshape(f, s)", {"s": [1, 32]}), path
+    )
+    done = CliRunner().invoke(
+        cli, ["convert", str(path), str(tmp_path / "y.onnx"), "--batch", "n", "--plan", str(plan)]
+    )
+    assert done.exit_code == 0, done.output
+    assert CliRunner().invoke(cli, ["check", str(plan), str(path)]).exit_code == 0
