@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-from relayout.errors import LayoutError, nearest
-from relayout.targets.table_file import read_table
+from relayout.errors import LayoutError, RelayoutError, nearest
+from relayout.targets.table_file import MOST_BYTES, read_table
 from relayout.targets.target import Kernel, Target
 
 GROUP = "relayout.targets"
@@ -87,25 +89,44 @@ def _of_module(path: Path, variable: str) -> Target:
     """
     if not path.is_file():
         raise LayoutError(f"there is no file '{path}'")
+    if path.stat().st_size > MOST_BYTES:
+        raise LayoutError(f"{path} is too long for a table: {path.stat().st_size:,} bytes")
     spec = importlib.util.spec_from_file_location(f"relayout_target_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise LayoutError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for the types of their fields
     try:
-        spec.loader.exec_module(module)
-    except LayoutError:
+        with redirect_stdout(sys.stderr):  # standard output is for reports and models
+            spec.loader.exec_module(module)
+    except KeyboardInterrupt:
         raise
-    except Exception as error:  # whatever a user's file raises
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        if isinstance(error, SyntaxError) and error.lineno:
-            lines.append(error.lineno)
-        where = f", line {lines[-1]}" if lines else ""
-        raise LayoutError(f"{path}{where}: {type(error).__name__}: {error}") from error
+    except BaseException as error:  # whatever a user's file raises: SystemExit would end the process
+        raise LayoutError(f"{path}{_line_in(path, error)}: {_words(error)}") from error
     made = {name: value for name, value in vars(module).items() if isinstance(value, Target)}
     if variable not in made:
         near = nearest(variable, made) or (f"; it makes {', '.join(made)}" if made else "")
         raise LayoutError(f"{path} makes no Target {variable!r}{near}")
     return made[variable]
+
+
+def _line_in(path: Path, error: BaseException) -> str:
+    """Return the last line of a file that an error has come through, as a message has it."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    if isinstance(error, SyntaxError) and error.lineno:
+        lines.append(error.lineno)
+    return f", line {lines[-1]}" if lines else ""
+
+
+def _words(error: BaseException) -> str:
+    """Return what an error says, with its class where it is none of relayout's."""
+    if isinstance(error, RelayoutError):
+        return str(error)
+    try:
+        said = str(error)
+    except Exception:  # a class of the user's own
+        said = ""
+    return ": ".join(filter(None, (type(error).__name__, said)))
 
 
 @cache
