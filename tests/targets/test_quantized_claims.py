@@ -234,3 +234,60 @@ def test_what_the_npu_lacks_runs_as_the_fallback_has_it() -> None:
     assert result.report.claims is not None
     assert result.report.claims.claimed == 1
     assert relayout.convert(model, target=beside, format="tflite").report.operators["MAX_POOL_2D"] == 1
+
+
+def agree_in_parts(model: onnx.ModelProto, table: Target, directory: Path) -> list[Part]:
+    """Return the parts of a model, whose files were run in order and gave what the model does."""
+    result = relayout.convert(model, target=table)
+    result.save_parts(directory)
+    feed = {"x": np.random.default_rng(1).random((1, CHANNELS, 16, 10), np.float32) * 4 - 2}
+    for got, want in zip(run_parts(directory, feed), run(model, feed), strict=True):
+        np.testing.assert_allclose(got, want, atol=0.051)
+    return result.parts()
+
+
+def test_a_unit_waits_for_the_latest_of_its_operands(tmp_path: Path) -> None:
+    """The operand that is ready first is dequantized last: it does not bring the unit before the other operand."""
+    net = QuantizedNet()
+    early = net.quantize("x")
+    late = net.quantize(
+        net.add("Sigmoid", [net.dequantize(net.unit("Conv", early, kernel=(CHANNELS, CHANNELS, 1, 1)))])
+    )
+    model = net.model(net.dequantize(net.unit("Add", late, early)))
+    found = agree_in_parts(model, npu(CONV, SUM), tmp_path / "parts")
+    assert [part.claimed for part in found] == [False, True, False, True, False]
+
+
+@pytest.mark.parametrize("claimed", ["Conv Add", "Conv", "Add"])
+def test_units_behind_a_view_that_others_read(claimed: str, tmp_path: Path) -> None:
+    """Two units and a sigmoid read one view of what is dequantized: each unit has a view of its own in its part."""
+    net = QuantizedNet()
+    shape = net.constant("shape", np.array([1, CHANNELS, 10, 16]))
+    view = net.add("Reshape", [net.dequantize(net.quantize("x")), shape])
+    conv = net.quantize(net.add("Conv", [view, net.kernel(CHANNELS, CHANNELS, 1, 1)]))
+    late = net.dequantize(net.quantize(net.add("Sigmoid", [view])))
+    total = net.quantize(net.add("Add", [view, late]))
+    model = net.model(net.dequantize(net.unit("Mul", conv, total)))
+    before = model.SerializeToString()
+    found = agree_in_parts(model, npu(*(Kernel(name, types=INT8) for name in claimed.split())), tmp_path / "parts")
+    assert sum(part.claimed for part in found) == len(claimed.split())
+    for part in (part for part in found if part.claimed):
+        types = {value.dtype for value in (*part.inputs, *part.outputs)}
+        assert types == {ir.DataType.INT8}, "integers cross the border, not real numbers"
+    assert model.SerializeToString() == before
+
+
+def test_a_unit_that_waits_for_itself_is_the_hosts(tmp_path: Path) -> None:
+    """One half of a Split says with which scale the other half is quantized: it cannot be one node of the target."""
+    net = QuantizedNet()
+    size = net.constant("sizes", np.array([1, CHANNELS - 1]))
+    one, other = net.name("half"), net.name("half")
+    split = onnx.helper.make_node("Split", [net.dequantize(net.quantize("x")), size], [one, other], axis=1)
+    net.nodes.append(split)
+    real = net.add("Abs", [net.dequantize(net.quantize(one))])
+    top = net.add("ReduceMean", [real], axes=[0, 1, 2, 3], keepdims=0)
+    scale = net.add("Add", [top, net.constant("least", np.array(0.01, np.float32))])
+    zero = net.constant("zero", np.array(0, np.int8))
+    model = net.model(net.add("DequantizeLinear", [net.add("QuantizeLinear", [other, scale, zero]), scale, zero]))
+    found = agree_in_parts(model, npu(Kernel("Split", types=INT8)), tmp_path / "parts")
+    assert [part.claimed for part in found] == [False]
