@@ -119,6 +119,11 @@ def unit_of(node: ir.Node) -> QuantizedUnit | None:
     return None
 
 
+def is_dequantized_view(node: ir.Node) -> bool:
+    """Return whether a node is a view of what is dequantized: units that read it may each have their own."""
+    return _is_view(node) and _dequantized(node.inputs[0], set()) is not None
+
+
 def _candidates(node: ir.Node) -> Iterator[ir.Node | None]:
     """The operators whose unit a node may belong to: itself, and where it is a view or an epilogue its neighbours."""
     yield node
