@@ -148,3 +148,13 @@ def test_what_is_no_model_in_memory_is_refused(tmp_path: Path) -> None:
         relayout.explain(closed)  # type: ignore[arg-type]
     with pytest.raises(relayout.ReadError, match="int is no model"):
         relayout.explain(3)  # type: ignore[arg-type]
+
+
+def test_an_option_of_another_verb_is_answered_with_that_verb(relayout) -> None:  # type: ignore[no-untyped-def]
+    """A report of `optimize` says that --io convert removes a Transpose, and `convert` has that option."""
+    ran = relayout("optimize", "a.onnx", "b.onnx", "--io", "convert")
+    assert (ran.code, ran.err) == (
+        2,
+        "relayout: --io is no option of optimize, but of relayout convert, relayout explain\n",
+    )
+    assert "did you mean" in relayout("optimize", "a.onnx", "b.onnx", "--exchang").err.lower()
