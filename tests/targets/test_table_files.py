@@ -181,6 +181,15 @@ def test_a_python_file_may_print_and_have_dataclasses(tmp_path: Path, capsys: py
     assert capsys.readouterr() == ("", "here\n"), "standard output is for reports and models"
 
 
+def test_a_condition_of_a_python_file_that_fails_is_told_with_its_line(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    onnx.save(residual(), tmp_path / "net.onnx")
+    path = tmp_path / "mine.py"
+    begin = "from relayout.lowering.conditions import Condition\nODD = Condition('odd', lambda node: 1 / 0)\n"
+    path.write_text(begin + PYTHON.replace('",)),))', '",), limits=(ODD,)),))'), encoding="utf-8")
+    ran = relayout("explain", tmp_path / "net.onnx", "--target", f"{path}:NPU")
+    assert (ran.code, ran.err) == (2, f"relayout: {path}, line 2: ZeroDivisionError: division by zero\n")
+
+
 def test_operators_alone_are_a_target(tmp_path: Path) -> None:
     result = relayout.convert(residual(), target="ops:Conv,Add", to="NHWC")
     assert result.report.claims is not None

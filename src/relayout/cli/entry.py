@@ -174,6 +174,13 @@ def _run() -> None:
     except OSError as error:
         text = f"relayout: {error.strerror or error}: {error.filename or ''}".rstrip(": ")
         _refuse(error, printable(shortened(text)))
+    except Exception as error:
+        from relayout.targets.registry import error_of_file
+
+        found = error_of_file(error)  # a condition or a price of a target in a Python file, which runs late
+        if found is None:
+            raise
+        _refuse(found, in_one_line(found))
 
 
 def _refuse(error: Exception, line: str) -> NoReturn:
