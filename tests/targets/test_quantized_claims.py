@@ -291,3 +291,16 @@ def test_a_unit_that_waits_for_itself_is_the_hosts(tmp_path: Path) -> None:
     model = net.model(net.add("DequantizeLinear", [net.add("QuantizeLinear", [other, scale, zero]), scale, zero]))
     found = agree_in_parts(model, npu(Kernel("Split", types=INT8)), tmp_path / "parts")
     assert [part.claimed for part in found] == [False]
+
+
+def test_a_row_without_layouts_is_told_where_a_tflite_wants_one() -> None:
+    """The mean of an image in the layout of ONNX, as the row allows."""
+    net = QuantizedNet()
+    value = net.unit("GlobalAveragePool", net.quantize("x"))
+    model = net.model(net.dequantize(value))
+    row = Kernel("GlobalAveragePool", types=INT8)
+    table = replace(npu(row), fallback=target("litert"))
+    with pytest.raises(relayout.UnsupportedError, match=r"a row of --target npu without layouts runs in any"):
+        relayout.convert(model, target=table, format="tflite")
+    named = replace(table, kernels=(replace(row, layouts=("NHWC",)),))
+    assert relayout.convert(model, target=named, format="tflite").report.operators["MEAN"] == 1
