@@ -153,6 +153,8 @@ def test_a_target_of_a_python_file(tmp_path: Path) -> None:
         target(f"{path}:NPU")
     with pytest.raises(LayoutError, match="no file"):
         target(f"{tmp_path / 'none.py'}:NPU")
+    with pytest.raises(LayoutError, match=r"say which Target of the file: .*mine\.py:NAME"):
+        target(str(path))
 
 
 @pytest.mark.parametrize(

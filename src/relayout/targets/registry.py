@@ -168,6 +168,8 @@ def target(name: str) -> Target:
     known = targets()
     if name in _aliases():
         name = _aliases()[name]()
+    if name.endswith(".py"):
+        raise LayoutError(f"{name}: say which Target of the file: {name}:NAME")
     if name not in known:
         raise LayoutError(f"there is no target {name!r}{nearest(name, [*known, *_aliases()])}")
     return known[name]
