@@ -16,6 +16,7 @@ import pytest
 import relayout
 from relayout.graph.quantized_unit import unit_of
 from relayout.partition.regions import Part
+from relayout.partition.whole_units import whole_units
 from relayout.targets import Kernel, Target, conditions, target
 from running import run
 from targets.quantized_nets import CHANNELS, QuantizedNet, float_and_int8, residual
@@ -275,6 +276,43 @@ def test_units_behind_a_view_that_others_read(claimed: str, tmp_path: Path) -> N
         types = {value.dtype for value in (*part.inputs, *part.outputs)}
         assert types == {ir.DataType.INT8}, "integers cross the border, not real numbers"
     assert model.SerializeToString() == before
+
+
+def test_what_reads_into_a_loop_is_whose_the_loop_is(tmp_path: Path) -> None:
+    """The target has loops, but not what this one holds: its ends are the host's with it."""
+    net = QuantizedNet()
+    body = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["c"], ["d"]), onnx.helper.make_node("Neg", ["v"], ["w"])],
+        "body",
+        [onnx.helper.make_tensor_value_info(name, kind, []) for name, kind in (("i", 7), ("c", 9))]
+        + [onnx.helper.make_tensor_value_info("v", 1, [1, CHANNELS, 16, 10])],
+        [onnx.helper.make_tensor_value_info("d", 9, []), onnx.helper.make_tensor_value_info("w", 1, None)],
+    )
+    more, count = net.constant("more", np.array(True)), net.constant("count", np.array(50))
+    first = net.unit("Add", *2 * [net.quantize("x")])
+    value = net.quantize(net.add("Loop", [count, more, net.dequantize(first)], body=body))
+    model = net.model(net.dequantize(net.unit("Add", value, first)))
+    found = agree_in_parts(model, npu(SUM, Kernel("Loop"), Kernel("Identity")), tmp_path / "parts")
+    assert [part.claimed for part in found] == [False, True, False, True, False]
+    (loop,) = (part for part in found if "Loop" in part.operators)
+    assert loop.operators["DequantizeLinear"] == loop.operators["QuantizeLinear"] == 1
+
+
+def test_a_chain_of_views_is_each_units_own_and_one_again() -> None:
+    net = QuantizedNet()
+    first = net.add("Identity", [net.dequantize(net.quantize("x"))])
+    second = net.add("Identity", [first])
+    ends = [net.quantize(net.add(name, [view])) for name, view in (("Relu", first), ("Neg", second), ("Abs", second))]
+    model = ir.from_proto(net.model(net.unit("Sum", *ends)))
+    before = ir.to_proto(model).SerializeToString()
+    with whole_units(model):
+        units = {unit.node: unit for node in model.graph if (unit := unit_of(node)) is not None}
+        counts = {node.op_type: len(unit.members) for node, unit in units.items()}
+        assert (counts["Relu"], counts["Neg"], counts["Abs"]) == (4, 5, 5)
+        assert sum(len(unit.members) for unit in units.values()) == len(
+            set().union(*(u.members for u in units.values()))
+        )
+    assert ir.to_proto(model).SerializeToString() == before
 
 
 def test_a_unit_that_waits_for_itself_is_the_hosts(tmp_path: Path) -> None:

@@ -28,16 +28,20 @@ def apart(model: ir.Model, is_copied: Callable[[ir.Node], bool] = lambda _: Fals
         is_copied: which other nodes each of their readers has of its own, too.
     """
     nodes = list(all_nodes(model.graph))
-    found = [node for node in nodes if is_copied(node) or (repeats(node) and not _narrows(node))]
-    if not any(_others(node.outputs[0]) for node in found):
+    views = [node for node in nodes if is_copied(node)]
+    found = [node for node in nodes if repeats(node) and not _narrows(node)]
+    if not any(_others(node.outputs[0]) for node in (*views, *found)):
         return ()
     values = [*model.graph.inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
     names = Names({name for name in (*(v.name for v in values), *(node.name for node in nodes)) if name})
-    copies = [
-        [node, *(_copy(node, reader, slots, names) for reader, slots in _others(node.outputs[0]))]
-        for node in reversed(found)  # last first, since a copy is one more reader of what it reads
-    ]
-    return [group for group in reversed(copies) if len(group) > 1]
+
+    def copies(node: ir.Node) -> list[ir.Node]:
+        return [node, *(_copy(node, reader, slots, names) for reader, slots in _others(node.outputs[0]))]
+
+    # The last view first, and all before what they read: a copy is one more reader of that. Merged the other way round.
+    behind = [copies(node) for node in reversed(views)]
+    groups = [*map(copies, found), *reversed(behind)]
+    return [group for group in groups if len(group) > 1]
 
 
 def together(shared: Shared) -> None:

@@ -161,7 +161,9 @@ def _unit(node: ir.Node) -> QuantizedUnit | None:
         if not found_results:
             return None
         results += found_results
-    return QuantizedUnit(node, tuple(operands), tuple(results), frozenset(members)) if results else None
+    if not results or (_is_view(node) and any(map(_is_epilogue, members))):
+        return None  # a view before an activation: the activation is the operator
+    return QuantizedUnit(node, tuple(operands), tuple(results), frozenset(members))
 
 
 def _dequantized(value: ir.Value | None, members: set[ir.Node]) -> Quantization | None:

@@ -161,14 +161,18 @@ class _Claims:
         self.units: dict[ir.Node, QuantizedUnit | None] = {}
 
     def __call__(self, node: ir.Node) -> bool:
-        return self._runs(node) and all(self._runs(inner) for inner in nested(node))
+        return self._runs(node) and all(self._runs(inner) for inner in nested(self._head(node)))
 
     def _runs(self, node: ir.Node) -> bool:
-        if node.domain == self.domain:
+        head = self._head(node)
+        if head.domain == self.domain:
             return True
+        return self.target.runs(operator_of(self.model, head, self.imports)) or self._all_of(head)
+
+    def _head(self, node: ir.Node) -> ir.Node:
+        """Return the operator of a node's quantized unit, by which all of it is claimed; else the node."""
         unit = self._unit(node)
-        operator = node if unit is None else unit.node
-        return self.target.runs(operator_of(self.model, operator, self.imports)) or self._all_of(node)
+        return node if unit is None else unit.node
 
     def names(self, node: ir.Node) -> Iterator[str]:
         """Return the names of a node's first output, and of those of the other members of its quantized unit."""
@@ -179,6 +183,8 @@ class _Claims:
         """Return the quantized unit of a node, which is claimed as a whole or not at all."""
         if node not in self.units:
             unit = unit_of(node)
+            if unit is not None and unit.node.domain == self.domain:
+                unit = None  # a part is a function by itself, with its own ends
             for member in unit.members if unit else (node,):
                 self.units.setdefault(member, unit)  # what several units read is the first one's
         return self.units[node]
