@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import click
+import onnx
 import pytest
 
 import relayout
@@ -136,5 +137,24 @@ def test_what_is_no_model_in_memory_is_refused(tmp_path: Path) -> None:
         relayout.explain(file)  # type: ignore[arg-type]
     with pytest.raises(relayout.ReadError, match="give its path"):
         relayout.explain(b"abcdORTM" + bytes(50))
+    whole = onnx.helper.make_model(onnx.helper.make_graph([], "cut in the middle", [], [])).SerializeToString()
+    with pytest.raises(relayout.ReadError, match=r"nor a serialized ONNX model, or one that is cut short"):
+        relayout.explain(whole[: len(whole) // 2])
+    with (tmp_path / "b.onnx").open("wb") as file, pytest.raises(relayout.ReadError, match=r"cannot be read"):
+        relayout.explain(file)  # type: ignore[arg-type]
+    closed = io.BytesIO(whole)
+    closed.close()
+    with pytest.raises(relayout.ReadError, match=r"cannot be read: .*closed file"):
+        relayout.explain(closed)  # type: ignore[arg-type]
     with pytest.raises(relayout.ReadError, match="int is no model"):
         relayout.explain(3)  # type: ignore[arg-type]
+
+
+def test_an_option_of_another_verb_is_answered_with_that_verb(relayout) -> None:  # type: ignore[no-untyped-def]
+    """A report of `optimize` says that --io convert removes a Transpose, and `convert` has that option."""
+    ran = relayout("optimize", "a.onnx", "b.onnx", "--io", "convert")
+    assert (ran.code, ran.err) == (
+        2,
+        "relayout: --io is no option of optimize, but of relayout convert, relayout explain\n",
+    )
+    assert "did you mean" in relayout("optimize", "a.onnx", "b.onnx", "--exchang").err.lower()

@@ -185,7 +185,7 @@ def test_nothing_at_all_is_answered_with_the_help(relayout: Callable[..., Any], 
 
 CALLS: list[tuple[str, str]] = [
     ("convert(None)", "NoneType is no model; give a path, an onnx.ModelProto or an onnx_ir.Model"),
-    ("convert(b'an ONNX model, or so')", "no TFL3 flatbuffer (its identifier is b'NNX ') at the given bytes, byte 4"),
+    ("convert(b'an ONNX model, or so')", "neither a .tflite nor a serialized ONNX model, or one"),
     ("convert([b'TFL3'])", "list is no model; give a path"),
     ("convert('saved')", "saved is TensorFlow's SavedModel"),
     ("convert('m.tflite', io='nchw')", "io='nchw': it takes 'keep' or 'convert'"),

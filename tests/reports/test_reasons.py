@@ -15,6 +15,7 @@ import relayout
 from infer.graphs import random_model
 from relayout.reports import layout_names
 from relayout.reports.layout_names import size_name
+from relayout.reports.reasons import Cause, remedy
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -268,7 +269,8 @@ def test_each_reason_ends_with_what_removes_it() -> None:
     text = "(float[1,8,6,4] x) => (float[1,4,8,6] y) { a = Transpose<perm=[0,3,1,2]>(x) y = Conv(a, k) }"
     asked = relayout.explain(model(text, k=(4, 4, 1, 1)), layouts={"x": ("NHWC", "NHWC")}, io="convert")
     assert [left.reason for left in asked.remaining] == [
-        "Needed because you store input x in NHWC and Conv y needs NCHW. Remove it by leaving --layout out."
+        "Needed because you store input x in NHWC and Conv y needs NCHW."
+        " It stays while you ask for that layout (--layout, --io)."
     ]
     unknown = parser.parse_model(
         '<ir_version: 10, opset_import: ["": 21, "acme": 1]> g (float[1,4,8,6] x, float[4,4,1,1] k) =>'
@@ -288,3 +290,17 @@ def test_layouts_have_names_and_sizes_units() -> None:
     assert layout_names.layout_names("n h w c -> n c h w") == "NHWC -> NCHW"
     assert layout_names.layout_names("n (h w) c1 -> a b") == "n (h w) c1 -> a b"
     assert [size_name(count) for count in (1, 1_000, 999_999, 10**12)] == ["1 byte", "1 KB", "1 MB", "1 TB"]
+
+
+def test_what_removes_one_of_two_causes_removes_a_part() -> None:
+    kept, other = Cause("you keep x", "Conv y needs NHWC", 8, interface=True), Cause("Conv a", "Conv b", 8)
+    assert remedy([kept]) == "Remove it with --io convert."
+    assert remedy([kept, other]) == "A part of it goes with --io convert."
+
+
+def test_a_layout_that_io_asks_for_is_none_of_an_option_that_nobody_gave() -> None:
+    proto = model("(float[1,3,8,6] x) => (float[1,5,8,6] y) { y = Conv(x, k) }", k=(5, 3, 1, 1))
+    report = relayout.explain(proto, io="NHWC")
+    assert {each.reason.rpartition(". ")[2] for each in report.remaining} == {
+        "It stays while you ask for that layout (--layout, --io)."
+    }

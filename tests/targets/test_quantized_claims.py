@@ -16,6 +16,7 @@ import pytest
 import relayout
 from relayout.graph.quantized_unit import unit_of
 from relayout.partition.regions import Part
+from relayout.partition.whole_units import whole_units
 from relayout.targets import Kernel, Target, conditions, target
 from running import run
 from targets.quantized_nets import CHANNELS, QuantizedNet, float_and_int8, residual
@@ -234,3 +235,118 @@ def test_what_the_npu_lacks_runs_as_the_fallback_has_it() -> None:
     assert result.report.claims is not None
     assert result.report.claims.claimed == 1
     assert relayout.convert(model, target=beside, format="tflite").report.operators["MAX_POOL_2D"] == 1
+
+
+def agree_in_parts(model: onnx.ModelProto, table: Target, directory: Path) -> list[Part]:
+    """Return the parts of a model, whose files were run in order and gave what the model does."""
+    result = relayout.convert(model, target=table)
+    result.save_parts(directory)
+    feed = {"x": np.random.default_rng(1).random((1, CHANNELS, 16, 10), np.float32) * 4 - 2}
+    for got, want in zip(run_parts(directory, feed), run(model, feed), strict=True):
+        np.testing.assert_allclose(got, want, atol=0.051)
+    return result.parts()
+
+
+def test_a_unit_waits_for_the_latest_of_its_operands(tmp_path: Path) -> None:
+    """The operand that is ready first is dequantized last: it does not bring the unit before the other operand."""
+    net = QuantizedNet()
+    early = net.quantize("x")
+    late = net.quantize(
+        net.add("Sigmoid", [net.dequantize(net.unit("Conv", early, kernel=(CHANNELS, CHANNELS, 1, 1)))])
+    )
+    model = net.model(net.dequantize(net.unit("Add", late, early)))
+    found = agree_in_parts(model, npu(CONV, SUM), tmp_path / "parts")
+    assert [part.claimed for part in found] == [False, True, False, True, False]
+
+
+@pytest.mark.parametrize("claimed", ["Conv Add", "Conv", "Add"])
+def test_units_behind_a_view_that_others_read(claimed: str, tmp_path: Path) -> None:
+    """Two units and a sigmoid read one view of what is dequantized: each unit has a view of its own in its part."""
+    net = QuantizedNet()
+    shape = net.constant("shape", np.array([1, CHANNELS, 10, 16]))
+    view = net.add("Reshape", [net.dequantize(net.quantize("x")), shape])
+    conv = net.quantize(net.add("Conv", [view, net.kernel(CHANNELS, CHANNELS, 1, 1)]))
+    late = net.dequantize(net.quantize(net.add("Sigmoid", [view])))
+    total = net.quantize(net.add("Add", [view, late]))
+    model = net.model(net.dequantize(net.unit("Mul", conv, total)))
+    before = model.SerializeToString()
+    found = agree_in_parts(model, npu(*(Kernel(name, types=INT8) for name in claimed.split())), tmp_path / "parts")
+    assert sum(part.claimed for part in found) == len(claimed.split())
+    for part in (part for part in found if part.claimed):
+        types = {value.dtype for value in (*part.inputs, *part.outputs)}
+        assert types == {ir.DataType.INT8}, "integers cross the border, not real numbers"
+    assert model.SerializeToString() == before
+
+
+def test_what_reads_into_a_loop_is_whose_the_loop_is(tmp_path: Path) -> None:
+    """The target has loops, but not what this one holds: its ends are the host's with it."""
+    net = QuantizedNet()
+    body = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["c"], ["d"]), onnx.helper.make_node("Neg", ["v"], ["w"])],
+        "body",
+        [onnx.helper.make_tensor_value_info(name, kind, []) for name, kind in (("i", 7), ("c", 9))]
+        + [onnx.helper.make_tensor_value_info("v", 1, [1, CHANNELS, 16, 10])],
+        [onnx.helper.make_tensor_value_info("d", 9, []), onnx.helper.make_tensor_value_info("w", 1, None)],
+    )
+    more, count = net.constant("more", np.array(True)), net.constant("count", np.array(50))
+    first = net.unit("Add", *2 * [net.quantize("x")])
+    value = net.quantize(net.add("Loop", [count, more, net.dequantize(first)], body=body))
+    model = net.model(net.dequantize(net.unit("Add", value, first)))
+    found = agree_in_parts(model, npu(SUM, Kernel("Loop"), Kernel("Identity")), tmp_path / "parts")
+    assert [part.claimed for part in found] == [False, True, False, True, False]
+    (loop,) = (part for part in found if "Loop" in part.operators)
+    assert loop.operators["DequantizeLinear"] == loop.operators["QuantizeLinear"] == 1
+
+
+def test_a_chain_of_views_is_each_units_own_and_one_again() -> None:
+    net = QuantizedNet()
+    first = net.add("Identity", [net.dequantize(net.quantize("x"))])
+    second = net.add("Identity", [first])
+    ends = [net.quantize(net.add(name, [view])) for name, view in (("Relu", first), ("Neg", second), ("Abs", second))]
+    model = ir.from_proto(net.model(net.unit("Sum", *ends)))
+    before = ir.to_proto(model).SerializeToString()
+    with whole_units(model):
+        units = {unit.node: unit for node in model.graph if (unit := unit_of(node)) is not None}
+        counts = {node.op_type: len(unit.members) for node, unit in units.items()}
+        assert (counts["Relu"], counts["Neg"], counts["Abs"]) == (4, 5, 5)
+        assert sum(len(unit.members) for unit in units.values()) == len(
+            set().union(*(u.members for u in units.values()))
+        )
+    assert ir.to_proto(model).SerializeToString() == before
+
+
+def test_a_unit_that_waits_for_itself_is_the_hosts(tmp_path: Path) -> None:
+    """One half of a Split says with which scale the other half is quantized: it cannot be one node of the target."""
+    net = QuantizedNet()
+    size = net.constant("sizes", np.array([1, CHANNELS - 1]))
+    one, other = net.name("half"), net.name("half")
+    split = onnx.helper.make_node("Split", [net.dequantize(net.quantize("x")), size], [one, other], axis=1)
+    net.nodes.append(split)
+    real = net.add("Abs", [net.dequantize(net.quantize(one))])
+    top = net.add("ReduceMean", [real], axes=[0, 1, 2, 3], keepdims=0)
+    scale = net.add("Add", [top, net.constant("least", np.array(0.01, np.float32))])
+    zero = net.constant("zero", np.array(0, np.int8))
+    model = net.model(net.add("DequantizeLinear", [net.add("QuantizeLinear", [other, scale, zero]), scale, zero]))
+    found = agree_in_parts(model, npu(Kernel("Split", types=INT8)), tmp_path / "parts")
+    assert [part.claimed for part in found] == [False]
+
+
+def test_a_row_without_layouts_is_told_where_a_tflite_wants_one() -> None:
+    """The mean of an image in the layout of ONNX, as the row allows."""
+    net = QuantizedNet()
+    value = net.unit("GlobalAveragePool", net.quantize("x"))
+    model = net.model(net.dequantize(value))
+    row = Kernel("GlobalAveragePool", types=INT8)
+    table = replace(npu(row), fallback=target("litert"))
+    with pytest.raises(relayout.UnsupportedError, match=r"a row of --target npu without layouts runs in any"):
+        relayout.convert(model, target=table, format="tflite")
+    named = replace(table, kernels=(replace(row, layouts=("NHWC",)),))
+    assert relayout.convert(model, target=named, format="tflite").report.operators["MEAN"] == 1
+
+
+def test_one_operator_is_no_operators() -> None:
+    claims = relayout.convert(QuantizedNet().model("x"), target=npu(CONV)).report.claims
+    assert claims is not None
+    assert next(replace(claims, claimed=1, total=1, claimed_parts=1, parts=1).lines(0)) == (
+        "npu runs 1 of 1 operator, in 1 part of 1"
+    )

@@ -91,6 +91,35 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, change: tuple[str, 
         target(str(written(tmp_path, NPU.replace(*change))))
 
 
+HUGE = f"0x{'f' * 9000}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f'per_transpose = {HUGE}\n[[kernels]]\nop_types = "Conv"', "line 1: 'per_transpose' holds a whole number"),
+        (f'[[kernels]]\nop_types = "Conv"\nlimits = [{HUGE}]', "line 3: 'limits' holds a whole number"),
+        (f'[[kernels]]\nop_types = "Conv"\nlimits = [{{ window = {HUGE} }}]', "line 3: 'limits' holds a whole number"),
+        (f"kernels = [{HUGE}]", "line 1: 'kernels' holds a whole number"),
+        (".".join("a" * 2000) + " = 1", "line 1: there is no key 'a'"),
+        ('[[kernels]]\nop_types = "Conv"\nlimits = [', "at line 3, the last"),
+        ('line = """\n[[kernels]]\nranks = 1"""\n[[kernels]]\nop_types = "Conv"\nranks = ["x"]', "line 6: .*ranks="),
+        ('name = "../mine"\n[[kernels]]\nop_types = "Conv"', "line 1: .*name='../mine': it takes a name of at most"),
+    ],
+)
+def test_texts_that_python_reads_and_no_table_can_hold(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises((LayoutError, ReadError), match=said):
+        target(str(written(tmp_path, text)))
+
+
+def test_a_table_is_called_by_its_file_in_letters_that_names_of_parts_can_have(tmp_path: Path) -> None:
+    path = tmp_path / "my npu é.toml"
+    path.write_text('\ufeff[[kernels]]\nop_types = "Conv"\n', encoding="utf-8")  # as editors on Windows begin a file
+    assert target(str(path)).name == "my-npu--"
+    with pytest.raises(ReadError, match="cannot read"):
+        target("a\0.toml")
+
+
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match="relayout targets --new"):
         target(str(tmp_path / "none.toml"))
@@ -124,6 +153,43 @@ def test_a_target_of_a_python_file(tmp_path: Path) -> None:
         target(f"{path}:NPU")
     with pytest.raises(LayoutError, match="no file"):
         target(f"{tmp_path / 'none.py'}:NPU")
+    with pytest.raises(LayoutError, match=r"say which Target of the file: .*mine\.py:NAME"):
+        target(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import sys\nsys.exit(0)", "line 2: SystemExit: 0"),
+        ("class End(BaseException): pass\nraise End('now')", "line 2: End: now"),
+        ("class Odd(Exception):\n    def __str__(self): raise ValueError\nraise Odd", "line 3: Odd$"),
+        ("from relayout.targets import Kernel\nKernel('Convs')", "line 2: ONNX has no operator 'Convs'"),
+        (PYTHON.replace('",)),))', '",)),), fallback="litert")'), "line 2: .*fallback='litert': it takes a Target"),
+        ("#" * (1 << 21), "too long"),
+    ],
+)
+def test_a_python_file_ends_nothing_and_is_told_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(LayoutError, match=rf"mine\.py.*{said}"):
+        target(f"{path}:NPU")
+
+
+def test_a_python_file_may_print_and_have_dataclasses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.py"
+    begin = "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+    path.write_text(f"{begin}@dataclass\nclass Chip:\n    rows: int = 1\nprint('here')\n{PYTHON}", encoding="utf-8")
+    assert target(f"{path}:NPU").name == "py-npu"
+    assert capsys.readouterr() == ("", "here\n"), "standard output is for reports and models"
+
+
+def test_a_condition_of_a_python_file_that_fails_is_told_with_its_line(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    onnx.save(residual(), tmp_path / "net.onnx")
+    path = tmp_path / "mine.py"
+    begin = "from relayout.lowering.conditions import Condition\nODD = Condition('odd', lambda node: 1 / 0)\n"
+    path.write_text(begin + PYTHON.replace('",)),))', '",), limits=(ODD,)),))'), encoding="utf-8")
+    ran = relayout("explain", tmp_path / "net.onnx", "--target", f"{path}:NPU")
+    assert (ran.code, ran.err) == (2, f"relayout: {path}, line 2: ZeroDivisionError: division by zero\n")
 
 
 def test_operators_alone_are_a_target(tmp_path: Path) -> None:

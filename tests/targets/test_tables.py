@@ -138,7 +138,7 @@ ROW = Kernel("Conv", ("NHWC OHWI",))
     [
         (lambda: Target("npu", "mine", ROW), "it takes a tuple of Kernel"),  # type: ignore[arg-type]
         (lambda: Target("npu", "mine", ("Conv",)), "target 'npu': kernels=('Conv',): it takes a tuple of Kernel"),  # type: ignore[arg-type]
-        (lambda: Target("", "mine", (ROW,)), "name='': it takes a text that is not empty"),
+        (lambda: Target("", "mine", (ROW,)), "name='': it takes a name of at most"),
         (lambda: Target("npu", "mine", (ROW,), joins="no"), "joins='no': it takes True or False"),  # type: ignore[arg-type]
         (lambda: Target("npu", "mine", (ROW,), price=3), "price=3: it takes a function"),  # type: ignore[arg-type]
         (lambda: Target("npu", "mine", (ROW,), units=("Add",)), "it takes a tuple of Unit"),  # type: ignore[arg-type]

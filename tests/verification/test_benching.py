@@ -67,6 +67,8 @@ def test_an_input_is_fed(tmp_path: Path) -> None:
     assert bench(path, path, seconds=0.1, inputs={"x": np.ones((8, 8), np.float32)}).ratio > 0
     with pytest.raises(relayout.RelayoutError, match="shape"):
         bench(path, path, seconds=0.1, inputs={"x": np.ones((8, 9), np.float32)})
+    with pytest.raises(relayout.RelayoutError, match="no input of the two models is called 'X'; did you mean 'x'"):
+        bench(path, path, seconds=0.1, inputs={"X": np.ones((8, 8), np.float32)})
 
 
 def test_what_cannot_run_is_one_error(tmp_path: Path) -> None:

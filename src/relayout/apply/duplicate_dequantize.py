@@ -6,7 +6,7 @@ quarter of the bytes, and each reader has it right before itself, where runtimes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
@@ -20,16 +20,28 @@ Shared = Sequence[Sequence[ir.Node]]
 """Nodes that a model had once: the source's own, then one for each other reader."""
 
 
-def apart(model: ir.Model) -> Shared:
-    """Give each reader of what is dequantized a node of its own, in place."""
+def apart(model: ir.Model, is_copied: Callable[[ir.Node], bool] = lambda _: False) -> Shared:
+    """Give each reader of what is dequantized a node of its own, in place.
+
+    Args:
+        model: the model.
+        is_copied: which other nodes each of their readers has of its own, too.
+    """
     nodes = list(all_nodes(model.graph))
+    views = [node for node in nodes if is_copied(node)]
     found = [node for node in nodes if repeats(node) and not _narrows(node)]
-    several = [(node, readers) for node in found if (readers := _others(node.outputs[0]))]
-    if not several:
+    if not any(_others(node.outputs[0]) for node in (*views, *found)):
         return ()
     values = [*model.graph.inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
     names = Names({name for name in (*(v.name for v in values), *(node.name for node in nodes)) if name})
-    return [[node, *(_copy(node, reader, slots, names) for reader, slots in readers)] for node, readers in several]
+
+    def copies(node: ir.Node) -> list[ir.Node]:
+        return [node, *(_copy(node, reader, slots, names) for reader, slots in _others(node.outputs[0]))]
+
+    # The last view first, and all before what they read: a copy is one more reader of that. Merged the other way round.
+    behind = [copies(node) for node in reversed(views)]
+    groups = [*map(copies, found), *reversed(behind)]
+    return [group for group in groups if len(group) > 1]
 
 
 def together(shared: Shared) -> None:

@@ -118,11 +118,25 @@ def _settle_streams() -> None:
 
 
 def _of_usage(error: click.ClickException) -> str:
-    if isinstance(error, click.NoSuchOption) and (answer := _foreign(error.option_name)):
-        return f"relayout: {answer}"
+    if isinstance(error, click.NoSuchOption):
+        answer = _foreign(error.option_name) or _of_others(error)
+        if answer:
+            return f"relayout: {answer}"
     said = printable(shortened(" ".join(error.format_message().split())))
     context = getattr(error, "ctx", None)
     return f"relayout: {said} (see {context.command_path} --help)" if context else f"relayout: {said}"
+
+
+def _of_others(error: click.NoSuchOption) -> str:
+    """Return which verbs have an option that this one does not have; empty where none has it."""
+    verbs = [name for name, command in cli.commands.items() if _has(command, error.option_name)]
+    own = error.ctx.info_name if error.ctx is not None else ""
+    listed = ", ".join(f"relayout {name}" for name in verbs)
+    return f"{error.option_name} is no option of {own}, but of {listed}" if verbs and own else ""
+
+
+def _has(command: click.Command, option: str) -> bool:
+    return any(option in (*each.opts, *each.secondary_opts) for each in command.params)
 
 
 def _foreign(option: str) -> str:
@@ -160,6 +174,13 @@ def _run() -> None:
     except OSError as error:
         text = f"relayout: {error.strerror or error}: {error.filename or ''}".rstrip(": ")
         _refuse(error, printable(shortened(text)))
+    except Exception as error:
+        from relayout.targets.registry import error_of_file
+
+        found = error_of_file(error)  # a condition or a price of a target in a Python file, which runs late
+        if found is None:
+            raise
+        _refuse(found, in_one_line(found))
 
 
 def _refuse(error: Exception, line: str) -> NoReturn:

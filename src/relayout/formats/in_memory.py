@@ -18,6 +18,8 @@ ModelSource = str | Path | bytes | onnx.ModelProto | ir.Model
 AnySource = ModelSource | os.PathLike[str] | bytearray | memoryview | BinaryIO
 """What people give."""
 THERE = "the given bytes"
+LEAST = 8
+"""Bytes of the shortest text that says which format it has: of fewer a reader says that they are too few."""
 
 
 def model_source(source: Any) -> ModelSource:
@@ -27,14 +29,14 @@ def model_source(source: Any) -> ModelSource:
         source: a path of any kind, bytes, an open binary file, or a model, which is returned as it is.
 
     Raises:
-        ReadError: it is a file that is open as text, or bytes of something else than a model.
+        ReadError: it is a file that is open as text or cannot be read, or bytes of something else than a model.
     """
     if isinstance(source, str | Path | onnx.ModelProto | ir.Model):
         return source
     if isinstance(source, os.PathLike):
-        return Path(os.fspath(source))
+        return Path(os.fsdecode(source))
     if not isinstance(source, bytes | bytearray | memoryview) and callable(getattr(source, "read", None)):
-        source = source.read()
+        source = _content(source)
         if isinstance(source, str):
             raise ReadError("the file is open as text", hint="open it with mode 'rb', or give its path")
     if not isinstance(source, bytes | bytearray | memoryview):
@@ -42,19 +44,36 @@ def model_source(source: Any) -> ModelSource:
     return _of_bytes(bytes(source))
 
 
+def _content(file: Any) -> Any:
+    try:
+        return file.read()
+    except (OSError, ValueError) as error:  # ValueError: it is closed
+        why = "it is open for writing" if str(error) == "read" else error  # all that Python says of it
+        raise ReadError(f"the file cannot be read: {why}", hint="open it with mode 'rb', or give its path") from error
+
+
 def _of_bytes(content: bytes) -> bytes | onnx.ModelProto:
     if content[4:8] == ORTM:
         raise ReadError("an ORT-format model in memory is not read", where=THERE, hint="give its path")
-    if content[4:8] == TFL3 or not content or content[0] not in ONNX_BEGINS:
+    if content[4:8] == TFL3 or len(content) < LEAST:
         return content
+    proto = _proto(content)
+    if proto is None:
+        raise ReadError("neither a .tflite nor a serialized ONNX model, or one that is cut short", where=THERE)
+    return proto
+
+
+def _proto(content: bytes) -> onnx.ModelProto | None:
+    if content[0] not in ONNX_BEGINS:
+        return None
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(content)
     except DecodeError:
-        return content  # no ONNX model: the other reader says what is wrong
-    return proto if proto.HasField("graph") else content
+        return None
+    return proto if proto.HasField("graph") else None
 
 
 ONNX_BEGINS = frozenset(number << 3 | kind for number in (1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25) for kind in (0, 2))

@@ -119,6 +119,11 @@ def unit_of(node: ir.Node) -> QuantizedUnit | None:
     return None
 
 
+def is_dequantized_view(node: ir.Node) -> bool:
+    """Return whether a node is a view of what is dequantized: units that read it may each have their own."""
+    return _is_view(node) and _dequantized(node.inputs[0], set()) is not None
+
+
 def _candidates(node: ir.Node) -> Iterator[ir.Node | None]:
     """The operators whose unit a node may belong to: itself, and where it is a view or an epilogue its neighbours."""
     yield node
@@ -156,7 +161,9 @@ def _unit(node: ir.Node) -> QuantizedUnit | None:
         if not found_results:
             return None
         results += found_results
-    return QuantizedUnit(node, tuple(operands), tuple(results), frozenset(members)) if results else None
+    if not results or (_is_view(node) and any(map(_is_epilogue, members))):
+        return None  # a view before an activation: the activation is the operator
+    return QuantizedUnit(node, tuple(operands), tuple(results), frozenset(members))
 
 
 def _dequantized(value: ir.Value | None, members: set[ir.Node]) -> Quantization | None:

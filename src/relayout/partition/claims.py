@@ -68,8 +68,8 @@ class Claims:
             more: Transposes of the result beyond those of the source.
         """
         yield (
-            f"{self.target} runs {self.claimed} of {self.total} operators, in {_count(self.claimed_parts, 'part')}"
-            f" of {self.parts}"
+            f"{self.target} runs {self.claimed} of {_count(self.total, 'operator')},"
+            f" in {_count(self.claimed_parts, 'part')} of {self.parts}"
         )
         absent: list[str] = []
         for row in self.operators:

@@ -26,6 +26,7 @@ import onnx_ir as ir
 from relayout.graph.facts import copy_facts
 from relayout.graph.quantized_unit import QuantizedUnit, unit_of
 from relayout.graph.subgraphs import all_nodes, bodies, captured, nested
+from relayout.partition.levels import levels_of, producers
 from relayout.rules import FUNCTIONS, draws
 from relayout.rules.in_graph import operator_of
 from relayout.targets import Target, pass_on
@@ -103,11 +104,11 @@ def _parts(model: ir.Model, graph: ir.Graph, target: Target, host: Collection[st
     constants = _constants(graph)
     own = [node for node in graph if node not in constants]
     claims = {node: runs(node) and not any(name in host for name in runs.names(node)) for node in own}
-    levels = _levels(own, claims, runs.units)
+    levels = levels_of(own, claims, runs.units)
     groups = _Groups()
     for node in own:
         groups.add(node)
-        for before in _producers(node):
+        for before in producers(node):
             if claims[node] and claims.get(before) and levels[before] == levels[node]:
                 groups.join(before, node)
     owners = {inner: node for node in graph for inner in nested(node)} | {node: node for node in graph}
@@ -144,7 +145,7 @@ def _copied(nodes: Iterable[ir.Node], constants: Mapping[ir.Node, None]) -> list
     """Those of some nodes that others need, in order."""
     ahead, needed = list(nodes), set[ir.Node]()
     while ahead:
-        more = {node for node in _producers(ahead.pop()) if node in constants} - needed
+        more = {node for node in producers(ahead.pop()) if node in constants} - needed
         needed |= more
         ahead += more
     return [node for node in constants if node in needed]
@@ -160,14 +161,18 @@ class _Claims:
         self.units: dict[ir.Node, QuantizedUnit | None] = {}
 
     def __call__(self, node: ir.Node) -> bool:
-        return self._runs(node) and all(self._runs(inner) for inner in nested(node))
+        return self._runs(node) and all(self._runs(inner) for inner in nested(self._head(node)))
 
     def _runs(self, node: ir.Node) -> bool:
-        if node.domain == self.domain:
+        head = self._head(node)
+        if head.domain == self.domain:
             return True
+        return self.target.runs(operator_of(self.model, head, self.imports)) or self._all_of(head)
+
+    def _head(self, node: ir.Node) -> ir.Node:
+        """Return the operator of a node's quantized unit, by which all of it is claimed; else the node."""
         unit = self._unit(node)
-        operator = node if unit is None else unit.node
-        return self.target.runs(operator_of(self.model, operator, self.imports)) or self._all_of(node)
+        return node if unit is None else unit.node
 
     def names(self, node: ir.Node) -> Iterator[str]:
         """Return the names of a node's first output, and of those of the other members of its quantized unit."""
@@ -178,7 +183,10 @@ class _Claims:
         """Return the quantized unit of a node, which is claimed as a whole or not at all."""
         if node not in self.units:
             unit = unit_of(node)
-            self.units.update(dict.fromkeys(unit.members, unit) if unit else {node: None})
+            if unit is not None and unit.node.domain == self.domain:
+                unit = None  # a part is a function by itself, with its own ends
+            for member in unit.members if unit else (node,):
+                self.units.setdefault(member, unit)  # what several units read is the first one's
         return self.units[node]
 
     def _all_of(self, node: ir.Node) -> bool:
@@ -327,31 +335,6 @@ class _Groups:
 
     def join(self, first: ir.Node, second: ir.Node) -> None:
         self.parent[self.of(second)] = self.of(first)
-
-
-def _levels(
-    nodes: Iterable[ir.Node], claims: Mapping[ir.Node, bool], units: Mapping[ir.Node, QuantizedUnit | None]
-) -> dict[ir.Node, int]:
-    """How often the side has changed on the longest way to each node: even on the host, odd on the target.
-
-    Two nodes of one level and side never wait for each other through the other side. All nodes of a claimed quantized
-    unit have one level, that of its last node, so no cut goes through it.
-    """
-    levels: dict[ir.Node, int] = {}
-    for node in nodes:
-        level = max((levels[other] for other in _producers(node) if other in levels), default=0)
-        levels[node] = level + (level + claims[node]) % 2
-        unit = units.get(node) if claims[node] else None
-        if unit is not None:
-            levels.update((member, levels[node]) for member in unit.members if member in levels)
-    return levels
-
-
-def _producers(node: ir.Node) -> Iterator[ir.Node]:
-    for value in (*node.inputs, *captured(node)):
-        producer = None if value is None else value.producer()
-        if producer is not None:
-            yield producer
 
 
 def _part(

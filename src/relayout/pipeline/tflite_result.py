@@ -35,8 +35,12 @@ REMEDY = (
 def remedy_for(target: Target | None) -> str:
     """Return what to do about operators that cannot be written, after layouts were chosen for a target."""
     name = "none" if target is None else target.name
-    if name == LITERT or (target is not None and target.fallback is not None and target.fallback.name == LITERT):
+    if name == LITERT:
         return REMEDY
+    if target is not None and target.fallback is not None and target.fallback.name == LITERT:
+        return (
+            f"a row of --target {name} without layouts runs in any, and a .tflite needs LiteRT's: name them; {REMEDY}"
+        )
     return f"the layouts are those of --target {name}, and a .tflite needs LiteRT's: leave --target out; {REMEDY}"
 
 

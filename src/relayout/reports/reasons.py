@@ -60,10 +60,12 @@ def sentence(causes: Sequence[Cause]) -> str:
 
 def remedy(causes: Sequence[Cause]) -> str:
     """Return what removes a Transpose, or makes it cheaper."""
-    if any(cause.interface for cause in causes):
+    if all(cause.interface for cause in causes):
         return "Remove it with --io convert."
+    if any(cause.interface for cause in causes):
+        return "A part of it goes with --io convert."
     if any(cause.asked for cause in causes):
-        return "Remove it by leaving --layout out."
+        return "It stays while you ask for that layout (--layout, --io)."
     if any(cause.barrier for cause in causes):
         return "Remove it by a rule for that operator (docs/how-to/custom-operator.md)."
     return "It stays unless a target has one of the two in the other layout (--target, --to)."

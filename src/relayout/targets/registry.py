@@ -5,19 +5,23 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-from relayout.errors import LayoutError, nearest
-from relayout.targets.table_file import read_table
+from relayout.errors import LayoutError, RelayoutError, nearest
+from relayout.targets.table_file import MOST_BYTES, read_table
 from relayout.targets.target import Kernel, Target
 
 GROUP = "relayout.targets"
 """Entry points of this group name a `Target` each."""
+RUN: list[Path] = []
+"""Python files of targets that this process has run: their conditions and prices are the user's code."""
 OPERATORS = "ops:"
 """What the name of a target begins with that is a list of operators."""
 
@@ -87,25 +91,52 @@ def _of_module(path: Path, variable: str) -> Target:
     """
     if not path.is_file():
         raise LayoutError(f"there is no file '{path}'")
+    if path.stat().st_size > MOST_BYTES:
+        raise LayoutError(f"{path} is too long for a table: {path.stat().st_size:,} bytes")
     spec = importlib.util.spec_from_file_location(f"relayout_target_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise LayoutError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
+    RUN.append(path)
+    sys.modules[spec.name] = module  # where dataclasses look for the types of their fields
     try:
-        spec.loader.exec_module(module)
-    except LayoutError:
+        with redirect_stdout(sys.stderr):  # standard output is for reports and models
+            spec.loader.exec_module(module)
+    except KeyboardInterrupt:
         raise
-    except Exception as error:  # whatever a user's file raises
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        if isinstance(error, SyntaxError) and error.lineno:
-            lines.append(error.lineno)
-        where = f", line {lines[-1]}" if lines else ""
-        raise LayoutError(f"{path}{where}: {type(error).__name__}: {error}") from error
+    except BaseException as error:  # whatever a user's file raises: SystemExit would end the process
+        found = error_of_file(error) or LayoutError(f"{path}: {_words(error)}")  # of no line: it cannot be read
+        raise found from error
     made = {name: value for name, value in vars(module).items() if isinstance(value, Target)}
     if variable not in made:
         near = nearest(variable, made) or (f"; it makes {', '.join(made)}" if made else "")
         raise LayoutError(f"{path} makes no Target {variable!r}{near}")
     return made[variable]
+
+
+def _line_in(path: Path, error: BaseException) -> str:
+    """Return the last line of a file that an error has come through, as a message has it."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    if isinstance(error, SyntaxError) and error.filename == str(path) and error.lineno:
+        lines.append(error.lineno)
+    return f", line {lines[-1]}" if lines else ""
+
+
+def error_of_file(error: BaseException) -> LayoutError | None:
+    """Return an error that came through a Python file of a target, with its line; None if it came through none."""
+    places = ((path, _line_in(path, error)) for path in RUN)
+    return next((LayoutError(f"{path}{line}: {_words(error)}") for path, line in places if line), None)
+
+
+def _words(error: BaseException) -> str:
+    """Return what an error says, with its class where it is none of relayout's."""
+    if isinstance(error, RelayoutError):
+        return str(error)
+    try:
+        said = str(error)
+    except Exception:  # a class of the user's own
+        said = ""
+    return ": ".join(filter(None, (type(error).__name__, said)))
 
 
 @cache
@@ -137,6 +168,8 @@ def target(name: str) -> Target:
     known = targets()
     if name in _aliases():
         name = _aliases()[name]()
+    if name.endswith(".py"):
+        raise LayoutError(f"{name}: say which Target of the file: {name}:NAME")
     if name not in known:
         raise LayoutError(f"there is no target {name!r}{nearest(name, [*known, *_aliases()])}")
     return known[name]

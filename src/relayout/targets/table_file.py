@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from relayout.arguments import TEXT, WORDS, Kind, check, several, whole
-from relayout.errors import LayoutError, ReadError, nearest
+from relayout.errors import LayoutError, ReadError, nearest, printable
 from relayout.lowering.conditions import Condition
 from relayout.targets import conditions
-from relayout.targets.target import Kernel, Target
+from relayout.targets.target import MOST_NAME, NAME, Kernel, Target
 
 ROWS = "kernels"
 TARGET_KEYS = ("name", "line", "joins", "rest", "per_transpose", "per_scattered", "least_run", "inline")
@@ -33,6 +33,11 @@ TEXT_LIST = several('a list of texts, such as ["INT8"]', TEXT.fits)
 NUMBER = Kind("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool))
 MOST_BYTES = 1 << 20
 """The largest file that is taken for a table."""
+STRINGS = re.compile(
+    r"""#[^\n]*|"{3}(?:\\.|[^\\])*?"{3}|'{3}.*?'{3}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'""",
+    re.DOTALL,
+)
+"""Comments and strings, in which there is no key and no row."""
 
 
 def named_conditions() -> dict[str, Condition]:
@@ -66,17 +71,25 @@ def read_table(path: Path) -> Target:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise ReadError(f"{path} is too long for a table: {path.stat().st_size:,} bytes")
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise ReadError(f"{path} is not text", hint="a target's table is TOML") from None
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: no file can have such a name
         hint = "`relayout targets --new my-npu > my-npu.toml` writes an example"
-        raise ReadError(f"cannot read '{path}': {error.strerror or error}", hint=hint) from None
+        reason = getattr(error, "strerror", None) or error
+        raise ReadError(f"cannot read '{printable(str(path))}': {reason}", hint=hint) from None
+    lines = STRINGS.sub(_blanked, text).split("\n")
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ReadError(f"{path} cannot be read as TOML: {error}") from error
-    return _Table(path, text.splitlines()).target(data)
+        reason = str(error).replace("at end of document", f"at line {len(text.rstrip().splitlines()) or 1}, the last")
+        raise ReadError(f"{path} cannot be read as TOML: {reason}") from error
+    return _Table(path, lines).target(data)
+
+
+def _blanked(match: re.Match[str]) -> str:
+    """Return the ends of lines of a text of several lines; a text of one line, which may be a key, as it is."""
+    return "\n" * match[0].count("\n") or match[0]
 
 
 class _Table:
@@ -87,14 +100,20 @@ class _Table:
         self.starts = [place for place, line in enumerate(lines) if re.match(rf"\s*\[\[\s*{ROWS}\s*\]\]", line)]
 
     def target(self, data: Mapping[str, Any]) -> Target:
-        self._refuse_unknown(data, (*TARGET_KEYS, ROWS), 0)
         rows = data.get(ROWS, [])
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        has_rows = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+        self._refuse_large({key: value for key, value in data.items() if key != ROWS or not has_rows}, 0)
+        self._refuse_unknown(data, (*TARGET_KEYS, ROWS), 0)
+        if not has_rows:
             raise self._error(f"{ROWS} is {rows!r}: each row begins with [[{ROWS}]]", ROWS)
         if not rows:
             raise self._error(f"no rows: each begins with [[{ROWS}]] and has op_types", "")
         columns = {key: value for key, value in data.items() if key != ROWS}
-        columns = {"name": self.path.stem, "line": "a table in a file", **columns}
+        columns = {
+            "name": re.sub(r"[^A-Za-z0-9_.-]", "-", self.path.stem)[:MOST_NAME],
+            "line": "a table in a file",
+            **columns,
+        }
         kernels = tuple(self._kernel(row, index) for index, row in enumerate(rows))
         try:
             return Target(kernels=kernels, **columns)
@@ -103,6 +122,7 @@ class _Table:
 
     def _kernel(self, row: Mapping[str, Any], index: int) -> Kernel:
         start = self.starts[index] if index < len(self.starts) else 0
+        self._refuse_large(row, start)
         self._refuse_unknown(row, KERNEL_KEYS, start)
         if "op_types" not in row:
             raise self._error('a row has no op_types, such as "Conv" or "Add Mul"', "", start)
@@ -146,6 +166,11 @@ class _Table:
             raise self._error(str(error), key, start) from None
         return make(*(entry[name] for name in keys))
 
+    def _refuse_large(self, data: Mapping[str, Any], start: int) -> None:
+        for key, value in data.items():
+            if not _has_64_bits(value):
+                raise self._error(f"{key!r} holds a whole number of more than 64 bits", key, start)
+
     def _refuse_unknown(self, data: Mapping[str, Any], known: Sequence[str], start: int) -> None:
         for key in data:
             if key not in known:
@@ -161,6 +186,18 @@ class _Table:
             if key and re.match(rf"\s*['\"]?{re.escape(key)}\b", self.lines[place])
         )
         return LayoutError(f"{self.path}, line {next(own, start) + 1}: {what}")
+
+
+def _has_64_bits(value: Any) -> bool:
+    """Return whether all whole numbers in a value are such as TOML has: Python reads longer ones and prints none."""
+    ahead = [value]
+    while ahead:
+        each = ahead.pop()
+        if isinstance(each, dict | list):
+            ahead += each.values() if isinstance(each, dict) else each
+        elif isinstance(each, int) and not -(2**63) <= each < 2**63:
+            return False
+    return True
 
 
 EXAMPLE = """\
@@ -212,8 +249,8 @@ def example(name: str) -> str:
     Raises:
         LayoutError: the name is none that a target can have.
     """
-    if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
-        raise LayoutError(f"{name!r} is no name for a target: letters, digits, '-', '_' and '.'")
+    if not NAME.fits(name):
+        raise LayoutError(f"{name!r} is no name for a target: it takes {NAME.wanted}")
     known = named_conditions()
     width = max(map(len, known))
     names = "\n".join(f"#   {each:{width}}  {condition.line}" for each, condition in known.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
@@ -11,7 +12,7 @@ import onnx_ir as ir
 
 from relayout import arguments
 from relayout.apply.blocks import Blocks
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, shortened
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
@@ -160,8 +161,14 @@ class Kernel:
             yield found if found == STANDARD else replace(found, written=self.written)
 
 
+MOST_NAME = 100
+"""Characters of a target's name, which is a part of names of files and domains."""
+NAME = arguments.Kind(
+    f"a name of at most {MOST_NAME} letters, digits, '-', '_' and '.'",
+    lambda value: isinstance(value, str) and bool(re.fullmatch(rf"[A-Za-z0-9_.-]{{1,{MOST_NAME}}}", value)),
+)
 _TARGET = {
-    "name": arguments.WORDS,
+    "name": NAME,
     "line": arguments.TEXT,
     "kernels": arguments.several_of(Kernel),
     "price": arguments.FUNCTION,
@@ -184,7 +191,7 @@ class Target:
     """A backend: what it runs, and how.
 
     Args:
-        name: how `--target` calls it.
+        name: how `--target` calls it: letters, digits, `-`, `_` and `.`, for parts and domains are called by it.
         line: what it is, in a line.
         kernels: its table; empty: every operator, in every layout, as the standard and its functions have it.
         joins: it also runs layout-sensitive operators in the standard's order: its ways join the default ones.
@@ -240,8 +247,10 @@ class Target:
         Raises:
             LayoutError: one is not.
         """
-        arguments.check_fields(self, f"target {self.name!r}: ", LayoutError, **_TARGET)
-        check_passes(self.lowering, f"target {self.name!r}: ")
+        where = f"target {shortened(repr(self.name), 2 * MOST_NAME)}: "
+        kinds = {**_TARGET, "fallback": arguments.instance(Target, "a Target")}
+        arguments.check_fields(self, where, LayoutError, **kinds)
+        check_passes(self.lowering, where)
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:
         """The rows for a node's operator."""

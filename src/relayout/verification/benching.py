@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from relayout.arguments import Kind, checked, mapping, whole
-from relayout.errors import MissingRuntimeError, ReadError
+from relayout.errors import MissingRuntimeError, ReadError, RelayoutError, nearest
 from relayout.progress import say
 from relayout.verification.feeds import EXTENTS, dynamic_shape, given_feeds, random_feed
 from relayout.verification.runtimes import FailedError, Held, asked
@@ -106,11 +106,15 @@ def bench(
     Raises:
         ReadError: one is not a model, or its runtime cannot load or run it.
         MissingRuntimeError: a runtime is not installed.
-        RelayoutError: no input can be made for one.
+        RelayoutError: no input can be made for one, or none of the two has an input of a given name.
     """
     say("loading")
     sizes: dict[str, int] = {}
     models = [_Model(Path(path), inputs or {}, threads, seed, sizes) for path in (a, b)]
+    known = dict.fromkeys(name for model in models for name in model.names)
+    for name in inputs or {}:
+        if name not in known:
+            raise RelayoutError(f"no input of the two models is called '{name}'{nearest(name, known)}")
     for model in models:
         model.time()  # the first runs are slower
     say("measuring")
@@ -146,7 +150,8 @@ class _Model:
         with opened(path) as side:
             name, version = side.runtime
             self.runtime = f"{name} {version}"
-            own = {name: array for name, array in inputs.items() if any(name in v.all_names for v in side.inputs)}
+            self.names = [name for value in side.inputs for name in value.all_names]
+            own = {name: array for name, array in inputs.items() if name in self.names}
             feeds = {**side.initial, **given_feeds(own, side.inputs)}
             failed: FailedError | None = None
             for extents in EXTENTS_TRIED:
