@@ -24,5 +24,5 @@ def test_vela_takes_what_the_table_claims(case: UnitCase, tmp_path: Path) -> Non
     claims = result.report.claims
     assert claims is not None
     judgement = judge(tmp_path / "unit.tflite", tmp_path)
-    assert judgement.has_npu or claims.claimed < claims.total
+    assert judgement.on_npu or claims.claimed < claims.total
     assert (claims.claimed == claims.total) == (not judgement.on_cpu), f"{claims.operators} beside {judgement.on_cpu}"

@@ -219,8 +219,12 @@ def elementwise() -> Iterator[UnitCase]:
             yield UnitCase(Case(op, {"x": image}), dtype)
             yield UnitCase(Case(op, {"x": image}), dtype, alike=False)
         yield UnitCase(Case(op, {"x": f(5)}))
-    for alike in (True, False):
-        yield UnitCase(Case("HardSwish", {"x": image}), np.int8, alike)
+    for dtype, alike in ((np.int8, True), (np.int8, False), (np.uint8, False), (np.int16, True)):
+        yield UnitCase(Case("HardSwish", {"x": image}), dtype, alike)
+    for attributes in ({}, {"alpha": 1 / 6}, {"alpha": 0.4, "beta": -0.5}):
+        for dtype in (np.int8, np.uint8):
+            yield UnitCase(Case("HardSigmoid", {"x": 5 * image}, (), attributes), dtype, alike=False)
+    yield UnitCase(Case("HardSigmoid", {"x": 5 * image}), np.int16)
     for dtype in BOTH:
         for low, high in ((0, 6), (-1, 1), (0, 5), (0, None)):
             bounds = {"low": np.array(low, np.float32)}

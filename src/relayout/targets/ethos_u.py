@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
+from relayout.graph.quantized_unit import unit_of
 from relayout.lowering.conditions import (
     CONSTANT_KERNEL,
     DEPTHWISE,
@@ -22,15 +23,16 @@ from relayout.lowering.conditions import (
     PADS,
     SAME_OR_VALID,
     SPATIAL_ONLY,
-    STATIC,
+    STATIC_BUT_N,
     Condition,
     attribute,
     constant,
     kernel_slot,
     strides,
 )
+from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.unit_conditions import SAME_SCALES, weights_of
-from relayout.rules import Operator
+from relayout.rules import Operator, Step
 from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
 from relayout.targets.target import Kernel
@@ -79,7 +81,8 @@ PADDED_WINDOW = Condition(
 
 
 def _extents(shape: Sequence[int | str] | None) -> tuple[int, ...]:
-    return tuple(dim for dim in shape or () if isinstance(dim, int))
+    """Return extents; Vela takes an open one, which may be that of the batch alone, for 1."""
+    return tuple(dim if isinstance(dim, int) else 1 for dim in shape or ())
 
 
 def _is_spread(operator: Operator) -> bool:
@@ -134,7 +137,7 @@ def _leaves_last(operator: Operator) -> bool:
 
 LEAVES_LAST = Condition("the last axis left, or one of the last three of extent 1", _leaves_last)
 ONE_IMAGE = Condition(
-    "of rank 4 a batch of 1", lambda operator: operator.rank() in (1, 2, 3) or (operator.shape() or (0,))[0] == 1
+    "of rank 4 a batch of 1", lambda operator: operator.rank() in (1, 2, 3) or _extents(operator.shape())[:1] == (1,)
 )
 
 
@@ -156,9 +159,20 @@ def _last_extent(operator: Operator) -> int:
     return shape[operator.int("axis", -1)] if shape else 1
 
 
-ANY = (STATIC, INTEGER_KERNEL)
-WEIGHTS = (STATIC, CONSTANT_KERNEL, weights_of(*BYTES), INTEGER_KERNEL)
-MATRIX = (STATIC, constant(1, "second operand"), weights_of(*BYTES), INTEGER_KERNEL)
+GATE = Expansion(
+    "HardSwish",
+    (
+        Condition(
+            "on real numbers",
+            lambda operator: unit_of(operator.node) is None or not INTEGER_KERNEL.holds(operator),
+        ),
+    ),
+    lambda *_: (Step("HardSigmoid", (0,), "gate", {"alpha": 1 / 6, "beta": 0.5}), Step("Mul", (0, "gate"), "gated")),
+)
+"""A HARD_SWISH of real numbers, which Vela 5.2 refuses together with the whole file."""
+ANY = (STATIC_BUT_N, INTEGER_KERNEL)
+WEIGHTS = (STATIC_BUT_N, CONSTANT_KERNEL, weights_of(*BYTES), INTEGER_KERNEL)
+MATRIX = (STATIC_BUT_N, constant(1, "second operand"), weights_of(*BYTES), INTEGER_KERNEL)
 AVERAGE = (NO_DILATIONS, SAME_OR_VALID, *ANY, STRIDES, WINDOW, PADDED_WINDOW)
 
 TARGET = replace(
@@ -186,8 +200,9 @@ TARGET = replace(
         Kernel("Pad", types=TYPES, limits=(attribute("mode", ("constant", "reflect"), "constant"), PADS, *ANY)),
         Kernel("Slice", types=TYPES, limits=(FORWARD, *ANY)),
         Kernel("Clip HardSwish LeakyRelu Relu Sigmoid Tanh", types=TYPES, limits=ANY),
-        Kernel("QuantizeLinear", types=BYTES, limits=(STATIC,)),
+        Kernel("QuantizeLinear", types=BYTES, limits=(STATIC_BUT_N,)),
         Kernel("Softmax", types=TYPES, limits=(FEW_ROWS, *ANY), trailing="axis"),
     ),
+    expansions=(*LITERT.expansions, GATE),
     fallback=LITERT,
 )

@@ -16,6 +16,7 @@ from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
+from relayout.targets.litert.hard_sigmoid_unit import HARD_SIGMOID_UNIT
 
 INSIDE = Condition("inference", lambda operator: not operator.int("training_mode", 0) and not operator.gives(1))
 STATIC_RANK = Condition("a known rank", lambda operator: operator.rank() is not None)
@@ -125,4 +126,5 @@ DECOMPOSITIONS = (
     Expansion("GroupNormalization", (STATIC_RANK,), _group_normalization),
     Expansion("MeanVarianceNormalization", (STATIC_RANK,), _mean_variance),
     Expansion("DepthToSpace", (attribute("mode", ("CRD",), "DCR"),), _depth_to_space),
+    HARD_SIGMOID_UNIT,
 )
