@@ -132,8 +132,8 @@ def page(found: dict[str, Any]) -> str:
         "# Measured: networks on an NPU",
         f"{len(all_rows)} networks from ONNX or TensorFlow Lite to a `.tflite` for Arm's Ethos-U, compiled by Vela"
         f" {found['versions']['ethos-u-vela']} for an Ethos-U55 with 256 multipliers ({found['date']})."
-        f" Of {len(ours)} files of relayout {len(whole)} run on the NPU as a whole. Cycles are Vela's estimates, and count"
-        " the NPU alone: a file with operators on the CPU takes longer than its cycles say.",
+        f" Of {len(ours)} files of relayout {len(whole)} run on the NPU as a whole. Cycles are Vela's estimates, and"
+        " count the NPU alone: a file with operators on the CPU takes longer than its cycles say.",
     ]
     if sources[".onnx"]:
         lines += from_onnx(sources[".onnx"], found["versions"].get("onnx2tf", ""))

@@ -7,11 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import npu
 import numpy as np
 import onnx
 import pytest
-
-import npu
 from by_vela import PROGRAM
 
 ROOT = Path(__file__).parents[1]
