@@ -28,9 +28,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from by_vela import PROGRAM, RefusedError, judge
 from processes import record
-from quantizing_onnx import integer_ends, quantize
+from quantizing_onnx import integer_ends, quantize, samples
 from tables import table
 
 import relayout
@@ -66,13 +67,25 @@ def by_peer(python: str, source: Path, path: Path) -> dict[str, Any]:
         given = Path(scratch) / source.name
         shutil.copy(source, given)
         command = ["timeout", str(LIMIT_SECONDS), python, "-m", "onnx2tf", "-i", str(given), "-o", scratch, "-oiqt"]
-        done = subprocess.run([*command, "-iqd", "int8", "-oqd", "int8"], capture_output=True, text=True, cwd=scratch)
+        command += ["-iqd", "int8", "-oqd", "int8", "-qt", "per-tensor", *calibration(source, Path(scratch))]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=scratch)
         made = sorted(Path(scratch).glob("*full_integer_quant.tflite"))
         if not made:
             lines = [line for line in (*done.stdout.splitlines(), *done.stderr.splitlines()) if line.strip()]
             raise RefusedError(lines[-1][:200] if lines else f"exit {done.returncode}")
         shutil.copy(made[0], path)
     return {"operators": operators(path)}
+
+
+def calibration(source: Path, folder: Path) -> list[str]:
+    """Return onnx2tf's options for the numbers that ONNX Runtime is calibrated on, images with channels last."""
+    options: list[str] = []
+    given = samples(source)
+    for name, first in given[0].items():
+        arrays = np.concatenate([each[name] for each in given])
+        np.save(folder / f"{name}.npy", np.moveaxis(arrays, 1, -1) if first.ndim > 2 else arrays)
+        options += ["-cind", name, str(folder / f"{name}.npy"), "[0.0]", "[1.0]"]
+    return options
 
 
 def operators(path: Path) -> dict[str, int]:
@@ -151,7 +164,7 @@ HEAD = ["network", "by", "on the NPU", "on the CPU", "Transposes and Reshapes", 
 
 def from_onnx(some: list[Row], peer: str) -> list[str]:
     """Return the paragraphs on float networks."""
-    beside = f"Beside it stands onnx2tf {peer}, which quantizes by itself (`-oiqt`)." if peer else ABSENT
+    beside = BESIDE.format(peer) if peer else ABSENT
     return [
         "## From float ONNX",
         "ONNX Runtime's `quantize_static` makes QDQ models of int8: symmetric, a scale for each channel of the weights,"
@@ -161,6 +174,14 @@ def from_onnx(some: list[Row], peer: str) -> list[str]:
     ]
 
 
+BESIDE = (
+    "Beside it stands onnx2tf {}, which quantizes by itself: `-oiqt -qt per-tensor`, since its own check refuses scales"
+    " for channels."
+)
+BESIDE = (
+    "Beside it stands onnx2tf {}, which quantizes by itself: `-oiqt -qt per-tensor`, since its own check refuses scales"
+    " for channels."
+)
 ABSENT = "onnx2tf was not installed where this was measured."
 
 

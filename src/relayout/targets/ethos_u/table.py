@@ -33,6 +33,7 @@ from relayout.lowering.conditions import (
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.unit_conditions import SAME_SCALES, weights_of
 from relayout.rules import Operator, Step
+from relayout.targets.ethos_u.prices import PER_SCATTERED, PER_TRANSPOSE, price
 from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
 from relayout.targets.target import Kernel
@@ -188,7 +189,7 @@ TARGET = replace(
         Kernel("GlobalAveragePool", ("NHWC",), TYPES, IMAGE, (ONE_IMAGE, *ANY)),
         Kernel("GlobalMaxPool", ("NHWC",), TYPES, IMAGE, ANY),
         Kernel("Resize", ("NHWC",), TYPES, (4,), (SPATIAL_ONLY, RESIZED, *ANY)),
-        Kernel("ReduceMean", types=TYPES, limits=(ONE_IMAGE, LEAVES_LAST, *ANY)),
+        Kernel("ReduceMean", types=TYPES, limits=(ONE_IMAGE, LEAVES_LAST, *ANY), keeps_last=True),
         Kernel("ReduceMax", types=TYPES, limits=ANY),
         Kernel("Gemm MatMul", types=TYPES, limits=MATRIX),
         Kernel("MatMul", types=BYTES, limits=ANY),
@@ -203,6 +204,9 @@ TARGET = replace(
         Kernel("QuantizeLinear", types=BYTES, limits=(STATIC_BUT_N,)),
         Kernel("Softmax", types=TYPES, limits=(FEW_ROWS, *ANY), trailing="axis"),
     ),
+    price=price,
+    per_transpose=PER_TRANSPOSE,
+    per_scattered=PER_SCATTERED,
     expansions=(*LITERT.expansions, GATE),
     fallback=LITERT,
 )
