@@ -75,6 +75,12 @@ def convolutions() -> Iterator[UnitCase]:
     yield with_weights("Conv", f(1, 6, 9), f(6, 1, 3), group=6)
     yield with_weights("Conv", f(1, 3, 80, 8), f(4, 3, 65, 1))
     yield with_weights("Conv", f(1, 2, 66, 68), f(3, 2, 64, 66))
+    for side in (16, 17):
+        yield with_weights("Conv", f(1, 6, 40, 40), f(4, 6, side, side))
+        yield UnitCase(Case("AveragePool", {"x": f(1, 6, 40, 40)}, (), {"kernel_shape": [side, side]}))
+    for step in (7, 8):
+        yield with_weights("Conv", f(1, 6, 40, 40), f(4, 6, 3, 3), strides=[step, step])
+        yield with_weights("ConvTranspose", image, f(6, 4, 3, 3), strides=[step, step])
     for steps in ([3, 3], [4, 4]):
         yield with_weights("Conv", large, f(4, 6, 3, 2), strides=steps)
         yield with_weights("Conv", large, f(6, 1, 3, 2), group=6, strides=steps)
@@ -135,6 +141,7 @@ def pools() -> Iterator[UnitCase]:
     yield UnitCase(Case("MaxPool", {"x": image}, (), {"kernel_shape": [3, 2]}, outputs=2))
     given = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": ones, "count_include_pad": 1}
     yield UnitCase(Case("AveragePool", {"x": odd}, (), given))
+    yield UnitCase(Case("AveragePool", {"x": even}, (), given))
     for op in ("GlobalAveragePool", "GlobalMaxPool"):
         for dtype in (np.int8, np.uint8, np.int16):
             yield UnitCase(Case(op, {"x": image}), dtype)
@@ -162,12 +169,15 @@ def resizes() -> Iterator[UnitCase]:
             yield resize(mode, 18, 16, dtype=dtype)
     yield resize("corners", 17, 15)
     yield resize("corners", 18, 16)
+    yield resize("corners", 5, 4)
     yield resize("floor", 9, 8)
     yield resize("floor", 18, 16, c=12)
 
 
 def moves() -> Iterator[UnitCase]:
     image = f(*IMAGE)
+    for mode in ("DCR", "CRD"):
+        yield UnitCase(Case("DepthToSpace", {"x": f(1, 8, 3, 4)}, (), {"blocksize": 2, "mode": mode}))
     pads = i(0, 0, 1, 2, 0, 0, 0, 1)
     for dtype in (np.int8, np.uint8, np.int16):
         yield UnitCase(Case("Pad", {"x": image, "p": pads}, ("p",)), dtype)
@@ -186,6 +196,8 @@ def moves() -> Iterator[UnitCase]:
         yield UnitCase(Case("Pad", {"x": f(*shape), "p": some}, ("p",)))
     for mode in ("reflect", "edge"):
         yield UnitCase(Case("Pad", {"x": image, "p": pads}, ("p",), {"mode": mode}))
+    yield UnitCase(Case("Pad", {"x": image, "p": i(1, 0, 0, 0, 0, 0, 0, 0)}, ("p",), {"mode": "edge"}))
+    yield UnitCase(Case("Pad", {"x": image, "p": i(0, 0, -1, 0, 0, 0, 0, 0)}, ("p",)))
     for start, end, step in ((1, 8, 2), (7, 1, -1)):
         bounds = {"s": i(start), "e": i(end), "a": i(2), "t": i(step)}
         yield UnitCase(Case("Slice", {"x": image, **bounds}, tuple(bounds)))
@@ -214,6 +226,8 @@ def elementwise() -> Iterator[UnitCase]:
         yield UnitCase(Case(op, {"x": image, "y": f(1, 6, 1, 1)}, ("y",)))
         yield UnitCase(Case(op, {"x": f(1, 2, 3, 2, 2, 2), "y": f(2, 1)}))
     yield UnitCase(Case("Max", {"x": image, "y": f(*IMAGE), "z": f(*IMAGE)}))
+    for op in ("Abs", "Elu", "Neg", "Softplus"):
+        yield UnitCase(Case(op, {"x": image}), np.int8, alike=False)
     for op in ("LeakyRelu", "Relu", "Sigmoid", "Tanh"):
         for dtype in (np.int8, np.uint8, np.int16):
             yield UnitCase(Case(op, {"x": image}), dtype)
