@@ -20,7 +20,6 @@ from relayout.lowering.conditions import (
     NO_INDICES,
     NO_PADDED_MEAN,
     NOT_DEPTHWISE,
-    PADS,
     SAME_OR_VALID,
     SPATIAL_ONLY,
     STATIC_BUT_N,
@@ -149,6 +148,7 @@ def _is_forward(operator: Operator) -> bool:
 
 
 FORWARD = Condition("constant bounds, steps of at least 1", _is_forward)
+BORDER = attribute("mode", ("constant", "reflect"), "constant")
 FEW_ROWS = Condition(
     f"at most {MOST_ROWS:,} rows along its axis",
     lambda operator: prod(_extents(operator.shape())) // max(_last_extent(operator), 1) <= MOST_ROWS,
@@ -198,7 +198,11 @@ TARGET = replace(
         Kernel("Concat Flatten Reshape Split Squeeze Unsqueeze", types=TYPES, limits=ANY),
         Kernel("Transpose", types=BYTES, limits=ANY),
         Kernel("Transpose", types=("INT16",), limits=(SAME_SCALES, *ANY)),
-        Kernel("Pad", types=TYPES, limits=(attribute("mode", ("constant", "reflect"), "constant"), PADS, *ANY)),
+        Kernel(
+            "Pad",
+            types=TYPES,
+            limits=(attribute("mode", ("constant", "reflect"), "constant"), constant(1, "list of pads"), *ANY),
+        ),
         Kernel("Slice", types=TYPES, limits=(FORWARD, *ANY)),
         Kernel("Clip HardSwish LeakyRelu Relu Sigmoid Tanh", types=TYPES, limits=ANY),
         Kernel("QuantizeLinear", types=BYTES, limits=(STATIC_BUT_N,)),
