@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,13 @@ import pytest
 
 import relayout
 from relayout.targets import target
+from targets.judging import BENCH, answers
 from targets.unit_cases import UnitCase, unit_cases
 
 PYTHON = os.environ.get("RELAYOUT_RKNN")
-SCRIPT = Path(__file__).parents[2] / "bench" / "by_rknn.py"
+SCRIPT = "by_rknn.py"
 BYTES = (np.int8, np.uint8)
-NETWORK = SCRIPT.parents[1] / "models" / "tinynet_int8.tflite"
+NETWORK = BENCH.parent / "models" / "tinynet_int8.tflite"
 MOST_ELEMENTS = 1 << 17
 NEWEST_OPSET = 19
 VIEWS = frozenset({"Reshape", "Transpose", "exDataConvert"})
@@ -34,22 +33,6 @@ UNCLAIMED = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 def some_cases() -> list[UnitCase]:
     found = (case for case in unit_cases() if case.dtype in BYTES and case.op_type not in UNCLAIMED)
     return [case for case in found if all(array.size <= MOST_ELEMENTS for array in case.case.arrays.values())]
-
-
-def answers(paths: list[Path]) -> dict[str, Any]:
-    """Ask the toolkit about models; where it ends over one, go on behind it."""
-    assert PYTHON is not None
-    found: dict[str, Any] = {}
-    ahead = [str(path) for path in paths]
-    while ahead:
-        done = subprocess.run([PYTHON, str(SCRIPT), *ahead], capture_output=True, text=True, timeout=1200)
-        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        found |= {line["model"]: line for line in lines}
-        ahead = ahead[len(lines) :]
-        if ahead:
-            found[ahead[0]] = {"model": ahead[0], "refused": "the compiler ended"}
-            ahead = ahead[1:]
-    return found
 
 
 def is_on_npu(answer: dict[str, Any]) -> bool:
@@ -72,7 +55,8 @@ def test_the_toolkit_takes_what_the_table_claims(tmp_path: Path) -> None:
         claims = relayout.convert(model, target=target("rknn")).report.claims
         assert claims is not None
         claimed[str(path)] = case, claims.claimed == claims.total
-    found = answers([Path(path) for path in claimed])
+    assert PYTHON is not None
+    found = answers(PYTHON, SCRIPT, [Path(path) for path in claimed])
     wrong = [
         f"{case}: {'claimed' if is_claimed else 'not claimed'}, {found[path]}"
         for path, (case, is_claimed) in claimed.items()
@@ -86,7 +70,8 @@ def test_the_toolkit_takes_what_the_table_claims(tmp_path: Path) -> None:
 def test_what_a_tflite_becomes_by_default_is_built(tmp_path: Path) -> None:
     path = tmp_path / "network.onnx"
     relayout.convert(NETWORK).save(path)
-    (answer,) = answers([path]).values()
+    assert PYTHON is not None
+    (answer,) = answers(PYTHON, SCRIPT, [path]).values()
     assert "refused" not in answer, answer
     convolutions = [row for row in answer["rows"] if row[0].startswith("Conv")]
     assert convolutions
