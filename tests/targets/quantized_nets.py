@@ -59,7 +59,7 @@ class QuantizedNet:
         value = self.add(op_type, inputs, **attributes)
         return self.quantize(self.add("Relu", [value]) if relu else value)
 
-    def model(self, result: str, dtype: int = TensorProto.FLOAT) -> onnx.ModelProto:
+    def model(self, result: str, dtype: int = TensorProto.FLOAT, opset: int = 17) -> onnx.ModelProto:
         """A model whose input `x` and output `result` are real numbers, unless another type is said."""
         end = helper.make_tensor_value_info(result, dtype, None)
         graph = helper.make_graph(
@@ -69,7 +69,7 @@ class QuantizedNet:
             [end],
             [numpy_helper.from_array(value, name) for name, value in self.constants.items()],
         )
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
         return onnx.shape_inference.infer_shapes(made)
 
 
@@ -80,6 +80,17 @@ def residual(zero: int = 0) -> onnx.ModelProto:
     inner = net.unit("Conv", first, kernel=(CHANNELS, 1, 3, 3), group=CHANNELS, pads=[1, 1, 1, 1])
     inner = net.unit("Conv", inner, kernel=(CHANNELS, CHANNELS, 3, 3), pads=[1, 1, 1, 1])
     return net.model(net.dequantize(net.unit("Add", first, inner)))
+
+
+def spatial_attention(channels: int = 64) -> onnx.ModelProto:
+    """Integers in and out: where to look in an image, from the greatest and the mean of its channels."""
+    net = QuantizedNet()
+    image = net.unit("Conv", "x", kernel=(channels, CHANNELS, 3, 3), pads=[1, 1, 1, 1], relu=True)
+    axes = net.constant("axes", np.array([1], np.int64))
+    both = [net.quantize(net.add(op, [net.dequantize(image), axes])) for op in ("ReduceMax", "ReduceMean")]
+    weights = net.unit("Conv", net.unit("Concat", *both, axis=1), kernel=(1, 2, 7, 7), pads=[3, 3, 3, 3])
+    result = net.unit("Conv", net.unit("Mul", image, net.unit("Sigmoid", weights)), kernel=(8, channels, 1, 1))
+    return net.model(result, TensorProto.INT8, opset=18)
 
 
 def float_and_int8() -> onnx.ModelProto:

@@ -14,6 +14,7 @@ from relayout.rules import Operator
 from rules.cases import cases as of_rules
 from rules.cases.making import f, i, ints, positive
 from rules.law import Array, Case
+from targets.unit_cases import UnitCase, unit_cases
 
 IMAGE = (2, 6, 9, 8)
 HALF = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
@@ -98,16 +99,25 @@ def convolved(kernel: tuple[int, ...]) -> dict[str, Array | None]:
 
 
 @cache
-def cases() -> tuple[Case, ...]:
+def real_cases() -> tuple[Case, ...]:
     """Cases of one node each; those that put axes together from pieces have a Reshape before it, and are left out."""
     return (*of_tables(), *(case for case in of_rules() if not case.split))
 
 
 @cache
+def cases() -> tuple[Case | UnitCase, ...]:
+    """Cases of one node, and those of a quantized unit."""
+    return (*real_cases(), *unit_cases())
+
+
+@cache
 def prepared(case_number: int) -> tuple[onnx.ModelProto, dict[str, Array], Operator]:
-    """A case's model, what it is fed, and its node as tables see it."""
-    model, feed = cases()[case_number].prepared()
-    return model, feed, operator(pipeline.read(model))
+    """A case's model, what it is fed, and its node as tables see it: of a quantized unit the operator."""
+    case = cases()[case_number]
+    model, feed = case.prepared()
+    graph = pipeline.read(model)
+    index = -1 if isinstance(case, Case) else next(at for at, node in enumerate(graph.graph) if node.name == "node")
+    return model, feed, operator(graph, index)
 
 
 def operator(model: ir.Model, index: int = -1) -> Operator:

@@ -19,7 +19,7 @@ from rules.cases.making import f
 from rules.law import Array, Case
 from running import run
 from targets.quantizing import integers, model, parameters, quantized
-from targets.row_cases import cases
+from targets.row_cases import real_cases
 
 ROWS = [(target, unit) for target in targets().values() for unit in target.units if not unit.reals]
 BYTES = (np.uint8, np.int8)
@@ -76,7 +76,7 @@ def steps(source: onnx.ModelProto, result: onnx.ModelProto, feed: dict[str, Arra
 
 def candidates(unit: Unit) -> Iterator[tuple[str, onnx.ModelProto, dict[str, Array]]]:
     """Units of a row's operators."""
-    found = (case for case in (*of_units(), *cases()) if not case.domain and case.op_type in unit.op_types.split())
+    found = (case for case in (*of_units(), *real_cases()) if not case.domain and case.op_type in unit.op_types.split())
     for case in found:
         floats = [name for name, array in case.arrays.items() if array.dtype == np.float32]
         if (

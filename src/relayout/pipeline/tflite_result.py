@@ -62,8 +62,10 @@ def tflite_model(
     from relayout.formats.tflite.exporting import descriptions
     from relayout.formats.tflite.exporting.exporter import UnwritableGraphError, export
     from relayout.targets.litert.quantized_units import keeps_unsigned, quantized_units
+    from relayout.targets.litert.views_of_units import move_views_out
 
     complete(model)
+    move_views_out(model.graph)
     unsigned = keeps_unsigned(model)
     units = quantized_units(model, unsigned=unsigned)
     key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE

@@ -25,34 +25,35 @@ from relayout.lowering.conditions import (
 from relayout.targets.target import INT8, Kernel, Target
 
 FLOATS = ("FLOAT", "FLOAT16")
+NUMBERS = (*FLOATS, *INT8)
 IMAGE = (4,)
 
 TARGET = Target(
     "arm-compute-library",
     "Arm Compute Library: NHWC, kernels OHWI, depthwise 1HWC",
     (
-        Kernel("Conv", ("NHWC OHWI",), (*FLOATS, *INT8), IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
-        Kernel("Conv", ("NHWC IHWO",), (*FLOATS, *INT8), IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
+        Kernel("Conv", ("NHWC OHWI",), NUMBERS, IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
+        Kernel("Conv", ("NHWC IHWO",), NUMBERS, IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
         Kernel("QLinearConv", ("NHWC OHWI",), INT8, IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
         Kernel("QLinearConv", ("NHWC IHWO",), INT8, IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
-        Kernel("MaxPool", ("NHWC",), (*FLOATS, *INT8), IMAGE, (NO_INDICES, NO_DILATIONS, FLOOR)),
-        Kernel("AveragePool", ("NHWC",), FLOATS, IMAGE, (NO_DILATIONS, FLOOR)),
-        Kernel("GlobalAveragePool GlobalMaxPool", ("NHWC",), FLOATS, IMAGE),
+        Kernel("MaxPool", ("NHWC",), NUMBERS, IMAGE, (NO_INDICES, NO_DILATIONS, FLOOR)),
+        Kernel("AveragePool", ("NHWC",), NUMBERS, IMAGE, (NO_DILATIONS, FLOOR)),
+        Kernel("GlobalAveragePool GlobalMaxPool", ("NHWC",), NUMBERS, IMAGE),
         Kernel("BatchNormalization LRN", ("NHWC",), FLOATS, IMAGE, (INFERENCE,)),
         Kernel("DepthToSpace", ("NHWC",), (), IMAGE, (DEPTH_FIRST,)),
         Kernel("SpaceToDepth", ("NHWC",), (), IMAGE),
-        Kernel("Elu HardSwish Relu Sigmoid Tanh", types=FLOATS),
-        Kernel("Clip", types=FLOATS, limits=(RELU_6,)),
+        Kernel("Elu HardSwish Relu Sigmoid Tanh", types=NUMBERS),
+        Kernel("Clip", types=NUMBERS, limits=(RELU_6,)),
         Kernel("Abs Exp Log Neg Round Sin", types=FLOATS),
-        Kernel("Add Mul Sub", types=(*FLOATS, "INT32")),
+        Kernel("Add Mul Sub", types=(*NUMBERS, "INT32")),
         Kernel("Div Pow PRelu", types=FLOATS),
-        Kernel("Max Min", types=(*FLOATS, "INT32"), limits=(inputs(2),)),
-        Kernel("Concat LogSoftmax ReduceMean Softmax", types=FLOATS),
-        Kernel("Gemm", types=FLOATS, ranks=(2,), limits=(constant(1, "second operand"),)),
+        Kernel("Max Min", types=(*NUMBERS, "INT32"), limits=(inputs(2),)),
+        Kernel("Concat LogSoftmax ReduceMean Softmax", types=NUMBERS),
+        Kernel("Gemm", types=NUMBERS, ranks=(2,), limits=(constant(1, "second operand"),)),
         Kernel("MatMul", types=(*FLOATS, "BFLOAT16")),
         Kernel("Pad", limits=(CONSTANT_MODE, PADS)),
         Kernel("Reshape Slice Split Squeeze Tile Transpose"),
-        Kernel("QuantizeLinear", types=(*FLOATS, *INT8)),
+        Kernel("QuantizeLinear", types=NUMBERS),
         Kernel("DequantizeLinear", types=INT8),
     ),
 )

@@ -3,7 +3,8 @@
 Layouts: Android NDK, "NeuralNetworks", `OperationCode`, the shapes of `ANEURALNETWORKS_CONV_2D`,
 `…_GROUPED_CONV_2D` and `…_DEPTHWISE_CONV_2D`. NCHW is there from API level 29 on and said to be slower, so it is not
 in the table. Operators and limits: ONNX Runtime, "NNAPI Execution Provider", sections "NNAPI_FLAG_USE_NCHW" and
-"Supported ops", with its checks of nodes (`core/providers/nnapi/nnapi_builtin/builders/impl`: Conv, pools, Resize).
+"Supported ops", with its checks of nodes (`core/providers/nnapi/nnapi_builtin/builders/impl`: Conv, pools, Resize) and
+the quantized units that it knows (`builders/helper.cc`, `GetQuantizedOpType`), here of uint8.
 """
 
 from relayout.lowering.conditions import (
@@ -28,6 +29,7 @@ from relayout.lowering.conditions import (
 from relayout.targets.target import INT8, Kernel, Target
 
 FLOAT32 = ("FLOAT",)
+UNITS = (*FLOAT32, "UINT8")
 IMAGE = (4,)
 COORDINATES = "coordinate_transformation_mode"
 RESIZED = (SPATIAL_ONLY, RESIZE_PLAIN, NO_AXES)
@@ -41,8 +43,8 @@ TARGET = Target(
         Kernel("Conv", ("NHWC IHWO",), (*FLOAT32, *INT8), IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
         Kernel("QLinearConv", ("NHWC OHWI",), INT8, IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
         Kernel("QLinearConv", ("NHWC IHWO",), INT8, IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
-        Kernel("MaxPool", ("NHWC",), (*FLOAT32, "UINT8"), IMAGE, (NO_INDICES, NO_DILATIONS, FLOOR)),
-        Kernel("AveragePool", ("NHWC",), FLOAT32, IMAGE, (NO_DILATIONS, NO_PADDED_MEAN, FLOOR)),
+        Kernel("MaxPool", ("NHWC",), UNITS, IMAGE, (NO_INDICES, NO_DILATIONS, FLOOR)),
+        Kernel("AveragePool", ("NHWC",), UNITS, IMAGE, (NO_DILATIONS, NO_PADDED_MEAN, FLOOR)),
         Kernel("GlobalAveragePool GlobalMaxPool", ("NHWC",), FLOAT32, IMAGE),
         Kernel("BatchNormalization LRN", ("NHWC",), FLOAT32, IMAGE, (INFERENCE,)),
         Kernel("DepthToSpace", ("NHWC",), FLOAT32, IMAGE, (DEPTH_FIRST,)),
@@ -57,7 +59,7 @@ TARGET = Target(
         Kernel(
             "Resize",
             ("NHWC",),
-            (*FLOAT32, "UINT8"),
+            UNITS,
             IMAGE,
             (
                 attribute(COORDINATES, ("asymmetric",), "half_pixel"),
@@ -67,8 +69,10 @@ TARGET = Target(
             attribute("mode", ("nearest",), "nearest"),
         ),
         Kernel("Abs Clip Elu Exp Floor LeakyRelu Log Neg Relu Sigmoid Sin Sqrt Tanh", types=FLOAT32),
-        Kernel("Add Div Max Min Mul Pow PRelu Sub", types=FLOAT32),
-        Kernel("Concat Flatten Gemm MatMul ReduceMean Reshape Slice Softmax Transpose", types=FLOAT32),
+        Kernel("Add Mul", types=UNITS),
+        Kernel("Div Max Min Pow PRelu Sub", types=FLOAT32),
+        Kernel("Concat Gemm MatMul Reshape Softmax Transpose", types=UNITS),
+        Kernel("Flatten ReduceMean Slice", types=FLOAT32),
         Kernel("Squeeze Unsqueeze", types=FLOAT32, limits=(constant(1, "list of axes"),)),
         Kernel("Pad", types=FLOAT32, limits=(CONSTANT_MODE, PADS)),
         Kernel("QuantizeLinear", types=(*FLOAT32, *INT8), limits=(constant(1, "scale"), constant(2, "zero point"))),

@@ -27,7 +27,7 @@ ROWS = "kernels"
 TARGET_KEYS = ("name", "line", "joins", "rest", "per_transpose", "per_scattered", "least_run", "inline")
 """Columns of `Target` that a file may have, beside its rows."""
 LISTS = ("layouts", "types", "ranks", "limits")
-KERNEL_KEYS = ("op_types", *LISTS, "when", "domain", "trailing")
+KERNEL_KEYS = ("op_types", *LISTS, "when", "domain", "trailing", "keeps_last")
 """Columns of `Kernel` that a file may have."""
 TEXT_LIST = several('a list of texts, such as ["INT8"]', TEXT.fits)
 NUMBER = Kind("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool))

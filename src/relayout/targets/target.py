@@ -62,6 +62,7 @@ _KERNEL = {
     "domain": arguments.TEXT,
     "written": arguments.instance(Written, "a Written, such as Written('vendor', 'Conv')"),
     "trailing": arguments.TEXT,
+    "keeps_last": arguments.FLAG,
 }
 
 
@@ -81,6 +82,7 @@ class Kernel:
         domain: the operators' domain.
         written: the node that runs them in these layouts, where they are not the standard's; None: a function.
         trailing: the attribute that counts an axis which must come last; empty: there is none.
+        keeps_last: the axis that comes last must be one that the operator does not reduce.
     """
 
     op_types: str
@@ -92,6 +94,7 @@ class Kernel:
     domain: str = ""
     written: Written | None = None
     trailing: str = ""
+    keeps_last: bool = False
 
     def __post_init__(self) -> None:
         """See that the row can be meant: one with a typing error would claim nothing, and nobody would know.
@@ -152,6 +155,7 @@ class Kernel:
             "limits": [str(limit) for limit in self.limits],
             "written": written.removeprefix(":"),
             **({"trailing": self.trailing} if self.trailing else {}),
+            **({"keeps_last": True} if self.keeps_last else {}),
         }
 
     def ways(self) -> Iterator[Laid]:
@@ -298,10 +302,13 @@ class Target:
 
     def placed(self, operator: Operator, signature: Signature) -> Signature:
         """A node's signature with the axis last that must be, where a row says so."""
-        row = next((row for row in self.rows(operator) if row.trailing and not row.lacks(operator)), None)
+        rows = (row for row in self.rows(operator) if row.trailing or row.keeps_last)
+        row = next((row for row in rows if not row.lacks(operator)), None)
         letters = signature.inputs[0] if signature.inputs else None
         if row is None or not letters or signature.tail or signature.variants:
             return signature
+        if row.keeps_last:
+            return _with_last(signature, operator, letters)
         letter = letters[operator.int(row.trailing, -1) % len(letters)]
         if letter == letters[-1]:
             return replace(signature, tail=(letter,), block=signature.block | {letter})
@@ -316,11 +323,24 @@ class Target:
         return [way for row in self.rows(operator) if not row.lacks(node) for way in row.ways()]
 
 
+def _with_last(signature: Signature, operator: Operator, letters: Letters) -> Signature:
+    """A reduction's signature in the orders in which an axis that it leaves comes last, and the first stays."""
+    axes = operator.integers(1) or operator.ints("axes") or ()
+    reduced = {letters[axis % len(letters)] for axis in axes}
+    if not reduced or reduced == set(letters) or len(letters) > MOST_ORDERED + 1:
+        return signature
+    orders = (order for order in permutations(letters) if order[-1] not in reduced and order[0] == letters[0])
+    return replace(signature, variants=tuple(_in_order(signature, order) for order in orders))
+
+
 def _in_order(signature: Signature, order: Sequence[str]) -> Variant:
     """The variant whose operands have their axes in an order; those that hold other axes keep theirs."""
 
     def placed(operands: Sequence[Letters | None]) -> tuple[Letters | None, ...]:
-        return tuple(held and (tuple(order) if set(held) == set(order) else held) for held in operands)
+        return tuple(
+            held and (tuple(each for each in order if each in held) if set(held) <= set(order) else held)
+            for held in operands
+        )
 
     return Variant(placed(signature.inputs), placed(signature.outputs), name=f"{order[-1]} last")
 

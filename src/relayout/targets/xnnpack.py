@@ -5,7 +5,7 @@ Layouts of kernels: XNNPACK, `include/xnnpack.h`, the comments of `xnn_define_co
 channels in front, ONNX those of one group: no order of axes leads from one to the other. Operators and limits: ONNX
 Runtime, "XNNPACK Execution Provider", section "Supported ops", with its checks of nodes
 (`core/providers/xnnpack/nn`, `tensor/resize.cc`), and TensorFlow, "XNNPACK backend for TensorFlow Lite", section
-"Limitations and supported operators".
+"Limitations and supported operators" and "Quantized Operators".
 """
 
 from relayout.lowering.conditions import (
@@ -35,19 +35,26 @@ from relayout.lowering.conditions import (
 from relayout.targets.target import INT8, Kernel, Target
 
 FLOAT32 = ("FLOAT",)
+NUMBERS = (*FLOAT32, *INT8)
 IMAGE = (4,)
 
 TARGET = Target(
     "xnnpack",
     "XNNPACK: NHWC, kernels OHWI, depthwise 1HWC",
     (
-        Kernel("Conv", ("NHWC OHWI",), (*FLOAT32, *INT8), IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), NOT_DEPTHWISE),
-        Kernel("Conv", ("NHWC IHWO",), (*FLOAT32, *INT8), IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), DEPTHWISE),
+        Kernel("Conv", ("NHWC OHWI",), NUMBERS, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), NOT_DEPTHWISE),
+        Kernel("Conv", ("NHWC IHWO",), NUMBERS, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), DEPTHWISE),
         Kernel("QLinearConv", ("NHWC OHWI",), INT8, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), NOT_DEPTHWISE),
         Kernel("QLinearConv", ("NHWC IHWO",), INT8, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), DEPTHWISE),
         Kernel("ConvTranspose", ("NHWC OHWI",), FLOAT32, IMAGE, (CONSTANT_KERNEL, NO_GROUPS, STATIC_BUT_N)),
-        Kernel("MaxPool", ("NHWC",), (*FLOAT32, *INT8), IMAGE, (NO_INDICES, FLOOR, WIDE, STATIC_BUT_N)),
-        Kernel("AveragePool", ("NHWC",), FLOAT32, IMAGE, (FLOOR, WIDE, NO_PADDED_MEAN, NO_DILATIONS, STATIC_BUT_N)),
+        Kernel("MaxPool", ("NHWC",), NUMBERS, IMAGE, (NO_INDICES, FLOOR, WIDE, STATIC_BUT_N)),
+        Kernel(
+            "AveragePool",
+            ("NHWC",),
+            NUMBERS,
+            IMAGE,
+            (FLOOR, WIDE, NO_PADDED_MEAN, NO_DILATIONS, STATIC_BUT_N),
+        ),
         Kernel("GlobalAveragePool", ("NHWC",), FLOAT32, IMAGE, (STATIC_BUT_N,)),
         Kernel(
             "Resize",
@@ -66,16 +73,17 @@ TARGET = Target(
         ),
         Kernel("DepthToSpace", ("NHWC",), FLOAT32, IMAGE, (DEPTH_FIRST,)),
         Kernel("Abs Ceil Elu Floor HardSwish LeakyRelu Neg Relu Round Sigmoid Sqrt", types=FLOAT32),
-        Kernel("Add Div Mul Sub", types=FLOAT32),
+        Kernel("Add Mul", types=NUMBERS),
+        Kernel("Div Sub", types=FLOAT32),
         Kernel("Max Min", types=FLOAT32, limits=(inputs(2),)),
         Kernel("Clip", types=FLOAT32, limits=(CONSTANT_BOUNDS,)),
         Kernel("PRelu", types=FLOAT32, limits=(constant(1, "slope"),)),
         Kernel("Pad", types=FLOAT32, limits=(CONSTANT_MODE, PADS)),
         Kernel("Reshape", types=FLOAT32, limits=(constant(1, "shape"),)),
-        Kernel("Softmax", types=FLOAT32, limits=(LAST_AXIS,)),
-        Kernel("Gemm", types=FLOAT32, ranks=(2,), limits=(constant(1, "second operand"), PLAIN_PRODUCT)),
+        Kernel("Softmax", types=NUMBERS, limits=(LAST_AXIS,)),
+        Kernel("Gemm", types=NUMBERS, ranks=(2,), limits=(constant(1, "second operand"), PLAIN_PRODUCT)),
         Kernel("MatMul", types=FLOAT32, ranks=(2,), limits=(constant(1, "second operand"),)),
-        Kernel("QuantizeLinear", types=(*FLOAT32, *INT8), limits=(constant(1, "scale"), constant(2, "zero point"))),
+        Kernel("QuantizeLinear", types=NUMBERS, limits=(constant(1, "scale"), constant(2, "zero point"))),
         Kernel("DequantizeLinear", types=INT8, limits=(constant(1, "scale"), constant(2, "zero point"))),
     ),
 )

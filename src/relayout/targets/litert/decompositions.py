@@ -18,6 +18,7 @@ from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
+from relayout.targets.litert.hard_sigmoid_unit import HARD_SIGMOID_UNIT
 
 EXACT = 256
 """Products of bytes whose sum single precision holds exactly."""
@@ -174,4 +175,5 @@ DECOMPOSITIONS = (
     Expansion("GroupNormalization", (STATIC_RANK,), _group_normalization),
     Expansion("MeanVarianceNormalization", (STATIC_RANK,), _mean_variance),
     Expansion("DepthToSpace", (attribute("mode", ("CRD",), "DCR"),), _depth_to_space),
+    HARD_SIGMOID_UNIT,
 )

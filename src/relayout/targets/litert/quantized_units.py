@@ -92,10 +92,15 @@ def keeps_unsigned(model: ir.Model) -> bool:
     for node in model.graph:
         if node.op_type in WEIGHTED and len(node.inputs) > 1 and (value := node.inputs[1]) is not None:
             producer = value.producer()
-            scale = None if producer is None or producer.op_type not in DEQUANTIZING else scale_of(producer)
+            is_constant = producer is not None and producer.op_type in DEQUANTIZING and _is_constant(producer.inputs[0])
+            scale = scale_of(producer) if producer is not None and is_constant else None
             if scale is not None and scale.dtype == ir.DataType.UINT8 and scale.is_one and not scale.is_symmetric:
                 return True
     return False
+
+
+def _is_constant(value: ir.Value | None) -> bool:
+    return value is not None and value.const_value is not None and not value.is_graph_input()
 
 
 def quantized_units(model: ir.Model, *, unsigned: bool = False) -> dict[ir.Node, QuantizedUnit]:
@@ -150,7 +155,7 @@ def _activated(value: ir.Value) -> _Ends | None:
     bounds = None if bounds_of is None else bounds_of(readers[0])
     result = readers[0].outputs[0]
     quantize = None if bounds is None else _quantizers(result)
-    fused = None if bounds is None or quantize is None else _fused(bounds, quantize[0])
+    fused = None if bounds is None or quantize is None else fused_activation(bounds, quantize[0])
     return None if quantize is None or fused is None else _Ends({result: quantize}, readers[0], fused)
 
 
@@ -168,7 +173,7 @@ def _quantizers(value: ir.Value) -> tuple[ir.Node, ...] | None:
     return tuple(readers)
 
 
-def _fused(bounds: tuple[float, float], quantize: ir.Node) -> ActivationFunctionType | None:
+def fused_activation(bounds: tuple[float, float], quantize: ir.Node) -> ActivationFunctionType | None:
     """Return the activation that keeps a result in bounds; NONE where the range of its integers does; None: no one."""
     scale = scale_of(quantize)
     if scale is None or not scale.is_one:
@@ -247,8 +252,7 @@ def _candidate(node: ir.Node, quantize: Mapping[ir.Value, tuple[ir.Node, ...]], 
         producer = None if value is None else value.producer()
         is_dequantized = producer is not None and producer.op_type in DEQUANTIZING and not producer.domain
         inputs.append(scale_of(producer) if producer is not None and is_dequantized else None)
-        source = producer.inputs[0] if producer is not None and is_dequantized else value
-        constants.append(source is not None and source.const_value is not None and not source.is_graph_input())
+        constants.append(_is_constant(producer.inputs[0] if producer is not None and is_dequantized else value))
     outputs = [scale_of(nodes[0]) for nodes in quantize.values()]
     if any(scale is None or not scale.is_one for scale in outputs):
         return None

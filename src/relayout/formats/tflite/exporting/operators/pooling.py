@@ -78,6 +78,8 @@ def _options(window: Window, part: slice = slice(None)) -> dict[str, Any]:
 def average_pool(op: NodeExport) -> None:
     """AVERAGE_POOL_2D; where its border counts otherwise than in SAME, PAD before it and MUL by what is off."""
     if _is_dilated(op):
+        if op.quantized:
+            raise Unwritable("a quantized average with dilations")
         counts = sliding_counts(op, counted=bool(op.integer("count_include_pad")))
         op.give(Steps(op).div(sliding_sum(op, op.input(0)), counts))
         return

@@ -1,0 +1,216 @@
+"""Arm Ethos-U55 and U65, NPUs of int8 and int16: what Arm's compiler Vela puts on them. LiteRT runs the rest.
+
+Operators, types and limits: the report of Arm's compiler, `vela --supported-ops-report` of ethos-u-vela 5.2.0, tables
+"Ethos-U55 and Ethos-U65 TFLite", each row corrected by compiling single operators
+(`tests/targets/test_ethos_u.py`). One limit is not here: the absolute weights of an output channel sum up to at most
+127 × 65,536, which no usual network exceeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from relayout.graph.quantized_unit import unit_of
+from relayout.lowering.conditions import (
+    CONSTANT_KERNEL,
+    DEPTHWISE,
+    NO_DILATIONS,
+    NO_INDICES,
+    NO_PADDED_MEAN,
+    NOT_DEPTHWISE,
+    SAME_OR_VALID,
+    SPATIAL_ONLY,
+    STATIC_BUT_N,
+    Condition,
+    attribute,
+    constant,
+    kernel_slot,
+    strides,
+)
+from relayout.lowering.decomposition_rows import Expansion
+from relayout.lowering.unit_conditions import SAME_SCALES, weights_of
+from relayout.rules import Operator, Step
+from relayout.targets.ethos_u.prices import PER_SCATTERED, PER_TRANSPOSE, price
+from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
+from relayout.targets.litert.table import TARGET as LITERT
+from relayout.targets.target import Kernel
+
+BYTES = ("INT8", "UINT8")
+TYPES = (*BYTES, "INT16")
+IMAGE = (3, 4)
+LONGEST_STRIDE = 3
+HIGHEST_WINDOW, LARGEST_WINDOW, LARGEST_PADDED = 256, 1 << 16, 8
+MOST_ROWS = 1 << 16
+
+
+def _is_unpadded(operator: Operator) -> bool:
+    mode = operator.string("auto_pad", "NOTSET")
+    return mode == "VALID" or (mode == "NOTSET" and not any(operator.ints("pads") or ()))
+
+
+def _is_short(operator: Operator) -> bool:
+    return all(step <= LONGEST_STRIDE for step in operator.ints("strides") or ())
+
+
+STRIDES = Condition(
+    f"strides of at most {LONGEST_STRIDE}, or no pads and no dilations",
+    lambda operator: _is_short(operator) or (_is_unpadded(operator) and NO_DILATIONS.holds(operator)),
+)
+POOL_STRIDES = Condition(
+    f"strides of at most {LONGEST_STRIDE}, or no pads SAME_UPPER",
+    lambda operator: _is_short(operator) or _is_unpadded(operator) or not SAME_OR_VALID.holds(operator),
+)
+
+
+def _window(operator: Operator) -> bool:
+    sides = operator.ints("kernel_shape") or ()
+    rows = sides[0] if len(sides) == 2 else 1
+    return bool(sides) and rows <= HIGHEST_WINDOW and prod(sides) <= LARGEST_WINDOW
+
+
+WINDOW = Condition(f"a window of at most {HIGHEST_WINDOW} rows and {LARGEST_WINDOW:,} elements", _window)
+PADDED_WINDOW = Condition(
+    f"no pads, or a window of at most {LARGEST_PADDED} × {LARGEST_PADDED} and count_include_pad 0",
+    lambda operator: (
+        _is_unpadded(operator)
+        or (NO_PADDED_MEAN.holds(operator) and max(operator.ints("kernel_shape") or (0,)) <= LARGEST_PADDED)
+    ),
+)
+
+
+def _extents(shape: Sequence[int | str] | None) -> tuple[int, ...]:
+    """Return extents; Vela takes an open one, which may be that of the batch alone, for 1."""
+    return tuple(dim if isinstance(dim, int) else 1 for dim in shape or ())
+
+
+def _is_spread(operator: Operator) -> bool:
+    """Tell whether a transposed convolution has strides, and extents that it gives, as the NPU has them."""
+    x, y = _extents(operator.shape())[2:], _extents(operator.outputs[0])[2:]
+    slot = kernel_slot(operator)
+    sides = () if slot is None else _extents(operator.shape(slot))[2:]
+    steps = operator.ints("strides") or (1,) * len(sides)
+    dilations = operator.ints("dilations") or (1,) * len(sides)
+    pads = operator.ints("pads") or (0,) * len(sides)
+    if len({len(x), len(y), len(sides)}) != 1:
+        return False
+    for before, after, side, step, dilation, pad in zip(x, y, sides, steps, dilations, pads, strict=False):
+        whole = (side - 1) * dilation + 1
+        if whole < step or after + pad > (before - 1) * step + whole:
+            return False
+    others = [axis for axis, step in enumerate(steps) if step != max(steps)]
+    return all(steps[axis] == x[axis] == sides[axis] == 1 for axis in others)
+
+
+SPREAD = Condition("strides alike, or along the only axis, and no output_padding beyond the window", _is_spread)
+
+
+def _is_resized(operator: Operator) -> bool:
+    x, y = _extents(operator.shape()), _extents(operator.outputs[0])
+    if len(x) != 4 or len(y) != 4:
+        return False
+    if x == y or x[2:] == (1, 1):
+        return True
+    mode = operator.string("coordinate_transformation_mode", "half_pixel")
+    less = mode == "align_corners"
+    factors = [(after - less) / max(before - less, 1) for before, after in zip(x[2:], y[2:], strict=True)]
+    halves = mode == "half_pixel" and operator.string("mode", "nearest") == "linear"
+    allowed = (2.0,) if halves else (2.0, 4.0, 8.0)
+    flat = [axis for axis in (0, 1) if x[2 + axis] == y[2 + axis] == 1]
+    return all(factor in allowed for axis, factor in enumerate(factors) if axis not in flat) and (
+        len(set(factors)) == 1 or bool(flat)
+    )
+
+
+RESIZED = Condition("2, 4 or 8 times the height and width; of linear half pixels 2 times", _is_resized)
+
+
+def _leaves_last(operator: Operator) -> bool:
+    """Tell whether a mean leaves the last axis, which holds channels, or has an image with a side of 1."""
+    shape, axes = _extents(operator.shape()), operator.integers(1) or operator.ints("axes") or ()
+    rank = len(shape)
+    if not rank or not axes:
+        return False
+    return rank < 3 or (rank - 1) not in {axis % rank for axis in axes} or 1 in shape[-3:]
+
+
+LEAVES_LAST = Condition("the last axis left, or one of the last three of extent 1", _leaves_last)
+ONE_IMAGE = Condition(
+    "of rank 4 a batch of 1", lambda operator: operator.rank() in (1, 2, 3) or _extents(operator.shape())[:1] == (1,)
+)
+
+
+def _is_forward(operator: Operator) -> bool:
+    bounds = [slot for slot in range(1, len(operator.inputs)) if operator.has(slot)]
+    steps = operator.integers(4) if operator.has(4) else ()
+    return all(operator.constant(slot) is not None for slot in bounds) and all(step > 0 for step in steps or ())
+
+
+FORWARD = Condition("constant bounds, steps of at least 1", _is_forward)
+BORDER = attribute("mode", ("constant", "reflect"), "constant")
+FEW_ROWS = Condition(
+    f"at most {MOST_ROWS:,} rows along its axis",
+    lambda operator: prod(_extents(operator.shape())) // max(_last_extent(operator), 1) <= MOST_ROWS,
+)
+
+
+def _last_extent(operator: Operator) -> int:
+    shape = _extents(operator.shape())
+    return shape[operator.int("axis", -1)] if shape else 1
+
+
+GATE = Expansion(
+    "HardSwish",
+    (
+        Condition(
+            "on real numbers",
+            lambda operator: unit_of(operator.node) is None or not INTEGER_KERNEL.holds(operator),
+        ),
+    ),
+    lambda *_: (Step("HardSigmoid", (0,), "gate", {"alpha": 1 / 6, "beta": 0.5}), Step("Mul", (0, "gate"), "gated")),
+)
+"""A HARD_SWISH of real numbers, which Vela 5.2 refuses together with the whole file."""
+ANY = (STATIC_BUT_N, INTEGER_KERNEL)
+WEIGHTS = (STATIC_BUT_N, CONSTANT_KERNEL, weights_of(*BYTES), INTEGER_KERNEL)
+MATRIX = (STATIC_BUT_N, constant(1, "second operand"), weights_of(*BYTES), INTEGER_KERNEL)
+AVERAGE = (NO_DILATIONS, SAME_OR_VALID, *ANY, STRIDES, WINDOW, PADDED_WINDOW)
+
+TARGET = replace(
+    LITERT,
+    name="ethos-u",
+    line="Arm Ethos-U55 and U65, by Vela: int8 and int16, NHWC; LiteRT's kernels run the rest",
+    kernels=(
+        Kernel("Conv", ("NHWC OHWI",), TYPES, IMAGE, (*WEIGHTS, STRIDES), NOT_DEPTHWISE),
+        Kernel("Conv", ("NHWC IHWO",), TYPES, IMAGE, (*WEIGHTS, strides(LONGEST_STRIDE)), DEPTHWISE),
+        Kernel("ConvTranspose", ("NHWC OHWI",), TYPES, IMAGE, (*WEIGHTS, strides(2), SPREAD)),
+        Kernel("MaxPool", ("NHWC",), TYPES, IMAGE, (NO_INDICES, *ANY, POOL_STRIDES, WINDOW)),
+        Kernel("AveragePool", ("NHWC",), TYPES, IMAGE, AVERAGE),
+        Kernel("GlobalAveragePool", ("NHWC",), TYPES, IMAGE, (ONE_IMAGE, *ANY)),
+        Kernel("GlobalMaxPool", ("NHWC",), TYPES, IMAGE, ANY),
+        Kernel("Resize", ("NHWC",), TYPES, (4,), (SPATIAL_ONLY, RESIZED, *ANY)),
+        Kernel("ReduceMean", types=TYPES, limits=(ONE_IMAGE, LEAVES_LAST, *ANY), keeps_last=True),
+        Kernel("ReduceMax", types=TYPES, limits=ANY),
+        Kernel("Gemm MatMul", types=TYPES, limits=MATRIX),
+        Kernel("MatMul", types=BYTES, limits=ANY),
+        Kernel("Add Mul Sub", types=TYPES, limits=ANY),
+        Kernel("Max Min", types=TYPES, limits=(SAME_SCALES, *ANY)),
+        Kernel("Concat Flatten Reshape Split Squeeze Unsqueeze", types=TYPES, limits=ANY),
+        Kernel("Transpose", types=BYTES, limits=ANY),
+        Kernel("Transpose", types=("INT16",), limits=(SAME_SCALES, *ANY)),
+        Kernel(
+            "Pad",
+            types=TYPES,
+            limits=(attribute("mode", ("constant", "reflect"), "constant"), constant(1, "list of pads"), *ANY),
+        ),
+        Kernel("Slice", types=TYPES, limits=(FORWARD, *ANY)),
+        Kernel("Clip HardSwish LeakyRelu Relu Sigmoid Tanh", types=TYPES, limits=ANY),
+        Kernel("QuantizeLinear", types=BYTES, limits=(STATIC_BUT_N,)),
+        Kernel("Softmax", types=TYPES, limits=(FEW_ROWS, *ANY), trailing="axis"),
+    ),
+    price=price,
+    per_transpose=PER_TRANSPOSE,
+    per_scattered=PER_SCATTERED,
+    expansions=(*LITERT.expansions, GATE),
+    fallback=LITERT,
+)

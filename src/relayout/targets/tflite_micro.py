@@ -1,0 +1,76 @@
+"""TensorFlow Lite Micro, an interpreter for microcontrollers: quantized units that it runs on integers.
+
+Operators, types and limits: `.tflite` files of single operators, run in the Python package tflite-micro of October 2026
+and compared with LiteRT (`tests/targets/test_tflite_micro.py`). It has no Transpose of uint8, and takes constants that
+have a scale for each channel for those of one scale where it dequantizes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from relayout.lowering.conditions import (
+    DEPTH_FIRST,
+    DEPTHWISE,
+    NO_DILATIONS,
+    NO_INDICES,
+    NO_PADDED_MEAN,
+    NOT_DEPTHWISE,
+    SAME_OR_VALID,
+    SPATIAL_ONLY,
+    STATIC,
+    Condition,
+    attribute,
+    clip_bounds,
+)
+from relayout.lowering.unit_conditions import SAME_SCALES
+from relayout.rules import Operator
+from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
+from relayout.targets.litert.table import TARGET as LITERT
+from relayout.targets.target import Kernel
+
+TYPES = ("INT8", "INT16")
+BYTES = ("INT8",)
+IMAGE = (3, 4)
+UNIT = (STATIC, INTEGER_KERNEL)
+
+
+def _counts_elements(operator: Operator) -> bool:
+    pads = operator.string("auto_pad", "NOTSET").startswith("SAME") or any(operator.ints("pads") or ())
+    return not pads or (SAME_OR_VALID.holds(operator) and NO_PADDED_MEAN.holds(operator))
+
+
+COUNTED = Condition("no pads, or SAME_UPPER and count_include_pad 0", _counts_elements)
+RELUS = Condition("a lower bound of 0", lambda operator: (clip_bounds(operator) or (1, 1))[0] == 0)
+
+TARGET = replace(
+    LITERT,
+    name="tflite-micro",
+    line="TensorFlow Lite Micro: int8 and int16, NHWC; other operators as LiteRT has them",
+    kernels=(
+        Kernel("Conv", ("NHWC OHWI",), TYPES, IMAGE, UNIT, NOT_DEPTHWISE),
+        Kernel("Conv", ("NHWC IHWO",), TYPES, IMAGE, UNIT, DEPTHWISE),
+        Kernel("ConvTranspose", ("NHWC OHWI",), TYPES, IMAGE, UNIT),
+        Kernel("MaxPool", ("NHWC",), TYPES, IMAGE, (NO_INDICES, *UNIT)),
+        Kernel("AveragePool", ("NHWC",), TYPES, IMAGE, (NO_DILATIONS, COUNTED, *UNIT)),
+        Kernel("GlobalAveragePool", ("NHWC",), TYPES, IMAGE, UNIT),
+        Kernel("GlobalMaxPool", ("NHWC",), BYTES, IMAGE, UNIT),
+        Kernel("Resize", ("NHWC",), BYTES, (4,), (SPATIAL_ONLY, *UNIT)),
+        Kernel(
+            "Resize", ("NHWC",), ("INT16",), (4,), (SPATIAL_ONLY, *UNIT), attribute("mode", ("nearest",), "nearest")
+        ),
+        Kernel("DepthToSpace", ("NHWC",), BYTES, (4,), (DEPTH_FIRST, *UNIT)),
+        Kernel("Gemm MatMul", types=TYPES, limits=UNIT),
+        Kernel("Add Mul Sub Max Min Concat", types=TYPES, limits=UNIT),
+        Kernel("Flatten Pad Reshape Slice Split Squeeze Unsqueeze", types=TYPES, limits=UNIT),
+        Kernel("Transpose", types=BYTES, limits=UNIT),
+        Kernel("Transpose", types=("INT16",), limits=(SAME_SCALES, *UNIT)),
+        Kernel("HardSwish LeakyRelu Relu Sigmoid Tanh", types=TYPES, limits=UNIT),
+        Kernel("Clip", types=BYTES, limits=(RELUS, *UNIT)),
+        Kernel("ReduceMean", types=TYPES, limits=UNIT),
+        Kernel("ReduceMax", types=BYTES, limits=UNIT),
+        Kernel("Softmax", types=TYPES, limits=UNIT, trailing="axis"),
+        Kernel("QuantizeLinear", types=BYTES, limits=(STATIC,)),
+    ),
+    fallback=LITERT,
+)

@@ -1,0 +1,68 @@
+"""The table of `tflite-micro` beside its judge: it computes on integers what LiteRT does where the table claims it.
+
+`RELAYOUT_TFLM` is a Python that has tflite-micro; elsewhere the test is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+
+import relayout
+from relayout.targets import target
+from targets.judging import answers
+from targets.unit_cases import UnitCase, unit_cases
+
+PYTHON = os.environ.get("RELAYOUT_TFLM")
+SCRIPT = "by_tflm.py"
+TYPES = (np.int8, np.int16)
+MOST_ELEMENTS = 1 << 17
+FLOATING = "DEQUANTIZE"
+
+
+def some_cases() -> list[UnitCase]:
+    found = (case for case in unit_cases() if case.dtype in TYPES and case.weights in (np.int8,))
+    return [case for case in found if all(array.size <= MOST_ELEMENTS for array in case.case.arrays.values())]
+
+
+def saved(result: relayout.Result, feed: dict[str, Any], path: Path) -> None:
+    """Write a file, what it is fed in the order of its inputs, and what LiteRT gives in the order of its outputs."""
+    result.save(path)
+    interpreter = Interpreter(model_path=str(path), num_threads=1)
+    runner = interpreter.get_signature_runner()
+    given = runner(**feed)
+    inputs, outputs = (
+        {details["index"]: name for name, details in found.items()}
+        for found in (runner.get_input_details(), runner.get_output_details())
+    )
+    read = [feed[inputs[details["index"]]] for details in interpreter.get_input_details()]
+    made = [given[outputs[details["index"]]] for details in interpreter.get_output_details()]
+    arrays = {f"i{place}": array for place, array in enumerate(read)}
+    np.savez(path.with_suffix(".npz"), **arrays, **{f"o{place}": array for place, array in enumerate(made)})
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PYTHON is None, reason="no tflite-micro: RELAYOUT_TFLM names a Python that has it")
+def test_it_computes_on_integers_what_the_table_claims(tmp_path: Path) -> None:
+    claimed: dict[str, tuple[UnitCase, bool, bool]] = {}
+    for number, case in enumerate(some_cases()):
+        model, feed = case.prepared()
+        result = relayout.convert(model, target=target("tflite-micro"), format="tflite")
+        path = tmp_path / f"{number}.tflite"
+        saved(result, feed, path)
+        claims = result.report.claims
+        assert claims is not None
+        claimed[str(path)] = case, claims.claimed == claims.total, FLOATING in result.report.operators
+    assert PYTHON is not None
+    found = answers(PYTHON, SCRIPT, [Path(path) for path in claimed])
+    wrong = [
+        f"{case}: {'claimed' if is_claimed else 'not claimed'}, {found[path]}"
+        for path, (case, is_claimed, is_floating) in claimed.items()
+        if (found[path].get("off", 2) <= 1 and not is_floating) != is_claimed
+    ]
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,103 @@
+"""Quantized units as `.tflite`: on integers where an NPU claims them, and the same numbers in LiteRT."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+
+import relayout
+from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
+from rules.cases.making import f
+from rules.law import Case
+from running import run
+from targets.row_cases import cases, prepared
+from targets.unit_cases import UnitCase, unit_cases
+
+MOST_ELEMENTS = 1 << 16
+MOST_STEPS = 2
+"""A kernel rounds to its own scale, and a QUANTIZE behind it to another."""
+
+
+DECOMPOSED = frozenset({"HardSigmoid"})
+"""Operators that are others before a target is asked."""
+REFUSED = (np.uint16, np.int16)
+"""LiteRT has no QUANTIZE of uint16, and no DEQUANTIZE of int16 by scales for channels."""
+
+
+def small_cases() -> list[UnitCase]:
+    small = (case for case in unit_cases() if all(a.size <= MOST_ELEMENTS for a in case.case.arrays.values()))
+    return [case for case in small if case.dtype is not REFUSED[0] and case.weights is not REFUSED[1]]
+
+
+def litert(result: relayout.Result, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    runner = Interpreter(model_content=result.tflite, num_threads=1).get_signature_runner()
+    return dict(runner(**feed))
+
+
+def assert_near(found: np.ndarray, expected: np.ndarray) -> None:  # type: ignore[type-arg]
+    assert found.dtype == expected.dtype
+    assert np.abs(found.astype(np.int64) - expected.astype(np.int64)).max() <= MOST_STEPS
+
+
+@pytest.mark.parametrize("case", small_cases(), ids=str)
+def test_litert_computes_a_unit_within_steps_and_on_integers_where_claimed(case: UnitCase) -> None:
+    model, feed = case.prepared()
+    result = relayout.convert(model, format="tflite", target="ethos-u")
+    claims = result.report.claims
+    assert claims is not None
+    is_on_reals = "DEQUANTIZE" in result.report.operators
+    assert not (is_on_reals and claims.claimed == claims.total)
+    index = next(index for index, each in enumerate(cases()) if each is case)
+    assert is_on_reals or case.op_type in DECOMPOSED or INTEGER_KERNEL.holds(prepared(index)[2]), (
+        "it runs on integers, and is not claimed"
+    )
+    found = litert(result, feed)
+    for output, expected in zip(model.graph.output, run(model, feed), strict=True):
+        assert_near(found[output.name], expected)
+
+
+def with_views(case: UnitCase) -> onnx.ModelProto:
+    """A unit with a Reshape to more dimensions and back, inside of it: before and behind its operator."""
+    model, _ = case.prepared()
+    graph = model.graph
+    at = next(index for index, node in enumerate(graph.node) if node.name == "node")
+    shape = [dim.dim_value for dim in graph.input[0].type.tensor_type.shape.dim]
+    for name, extents in (("flat", [-1]), ("whole", shape)):
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array(extents, np.int64), name))
+    read, given = graph.node[at].input[0], graph.node[at].output[0]
+    before = [
+        onnx.helper.make_node("Reshape", [read, "flat"], ["line"]),
+        onnx.helper.make_node("Reshape", ["line", "whole"], ["again"]),
+    ]
+    behind = onnx.helper.make_node("Reshape", [given, "flat"], ["given"])
+    for node in graph.node:
+        if node.op_type == "QuantizeLinear" and node.input[0] == given:
+            node.input[0] = "given"
+    graph.node[at].input[0] = "again"
+    nodes = list(graph.node)
+    del graph.node[:], graph.value_info[:]
+    graph.node.extend([*nodes[:at], *before, nodes[at], behind, *nodes[at + 1 :]])
+    graph.output[0].type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto())
+    graph.output[0].type.tensor_type.ClearField("shape")
+    return onnx.shape_inference.infer_shapes(model)
+
+
+@pytest.mark.parametrize("op_type", ["Sigmoid", "LeakyRelu", "HardSwish"])
+def test_views_are_moved_out_of_a_unit(op_type: str) -> None:
+    case = UnitCase(Case(op_type, {"x": f(2, 3, 4)}), alike=False)
+    model = with_views(replace(case))
+    result = relayout.convert(model, format="tflite")
+    assert not {"DEQUANTIZE"} & set(result.report.operators)
+    feed = case.prepared()[1]
+    assert_near(litert(result, feed)["result"], run(model, feed)[0])
+
+
+def test_dynamic_operands_of_uint8_are_no_weights() -> None:
+    """A product of two activations took the zero point of one for that of weights, and ran on real numbers."""
+    case = UnitCase(Case("MatMul", {"x": f(2, 3, 4), "w": f(2, 4, 5)}), np.uint8)
+    result = relayout.convert(case.prepared()[0], format="tflite")
+    assert "DEQUANTIZE" not in result.report.operators

@@ -1,0 +1,8 @@
+"""Where Vela is installed, tests ask it; elsewhere they are skipped."""
+
+import pytest
+from by_vela import PROGRAM, Judgement, judge
+
+__all__ = ["Judgement", "judge", "needs_vela"]
+
+needs_vela = pytest.mark.skipif(PROGRAM is None, reason="no vela: pip install '.[judges]'")
