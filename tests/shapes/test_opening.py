@@ -89,6 +89,12 @@ def test_a_state_that_differs_from_row_to_row_binds_the_batch() -> None:
         opened(model)
 
 
+def test_what_is_drawn_at_random_does_not_repeat() -> None:
+    text = "z = ConstantOfShape(s) r = RandomUniformLike(z) y = Add(x, r)"
+    with pytest.raises(OpeningError, match="Add 'y' reads 'r'"):
+        opened(build("float[2,3] x", text, {"s": [2, 3]}))
+
+
 def test_what_is_stretched_over_one_row_stays() -> None:
     model = build("float[1,3,4] x", "a = Add(x, c) y = Concat<axis=1>(a, t)", {"c": (1, 3, 4), "t": (1, 1, 4)})
     result = opened(model)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import onnx_ir as ir
 
 from relayout.layout import Extent
-from relayout.rules import Fact, Operator, Permuted, Regrouped, Signature
+from relayout.rules import Fact, Operator, Permuted, Regrouped, Signature, draws
 from relayout.shapes.parts import Part
 from relayout.shapes.regrouping import ways
 
@@ -32,7 +32,11 @@ def repeats(value: ir.Value, axis: int, part: Part, look: Look, steps: int = MOS
     if value.const_value is not None:
         return _holds_the_same(value.const_value, axis, part)
     node = value.producer()
-    if node is None or any(attribute.type is ir.AttributeType.GRAPH for attribute in node.attributes.values()):
+    if (
+        node is None
+        or draws(node)
+        or any(attribute.type is ir.AttributeType.GRAPH for attribute in node.attributes.values())
+    ):
         return False
     operator, fact = look(node)
     made = REPEATED.get((node.domain, node.op_type))
