@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
 import pytest
 
 import relayout
@@ -20,6 +19,7 @@ from relayout.partition.whole_units import whole_units
 from relayout.targets import Kernel, Target, conditions, target
 from running import run
 from targets.quantized_nets import CHANNELS, QuantizedNet, float_and_int8, residual
+from targets.test_parts import run_parts
 
 INT8 = ("INT8",)
 
@@ -34,16 +34,6 @@ SUM = Kernel("Add", types=INT8)
 
 def units_in(part: Part) -> set[ir.Node]:
     return {unit.node for node in part.nodes if (unit := unit_of(node)) is not None}
-
-
-def run_parts(directory: Path, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-    manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
-    known = dict(feed)
-    for part in manifest["parts"]:
-        session = onnxruntime.InferenceSession(str(directory / part["file"]), providers=["CPUExecutionProvider"])
-        results = session.run(part["outputs"], {name: known[name] for name in part["inputs"]})
-        known.update(zip(part["outputs"], results, strict=True))
-    return [known[name] for name in manifest["outputs"]]
 
 
 def test_a_row_of_int8_claims_units_and_no_real_numbers() -> None:

@@ -131,14 +131,22 @@ def _names(dim: int | ir.SymbolicDim) -> frozenset[str]:
     return frozenset() if isinstance(dim, int) else Extent.of(str(dim.value)).names
 
 
-def fix_inferred(model: ir.Model, dims: Mapping[str, Dim]) -> None:
-    """Fix dimensions that inference has named, too, and infer again what follows from them, in place."""
+def fix_inferred(model: ir.Model, dims: Mapping[str, Dim], *, infer: bool = True) -> None:
+    """Fix dimensions that inference has named, too, in place.
+
+    Args:
+        model: the model.
+        dims: dimension -> number, or the name of another.
+        infer: infer again what follows; an imported `.tflite` states every shape by itself.
+    """
     from relayout.formats.onnx import complete
     from relayout.formats.onnx.fixing import check_dims, fix_dims, state_results
     from relayout.rules import outputs_of
 
     named = fix_dims(model, dims)
     check_dims(dims, named.union(facts_of(model).fixed_dims))
+    if not infer:
+        return
     if not named.isdisjoint(dims):
         complete(model, outputs_of)
     state_results(model)

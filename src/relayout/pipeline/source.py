@@ -15,9 +15,8 @@ from relayout.errors import ReadError, RelayoutError, in_file
 from relayout.formats.in_memory import ModelSource, model_source
 from relayout.formats.recognition import is_tflite
 from relayout.graph.facts import add_facts, add_notes, facts_of
-from relayout.layout import Dim
 from relayout.layout.stored_as import CUT
-from relayout.pipeline.dimensions import Asked, open_dimensions
+from relayout.pipeline.dimensions import Asked, fix_inferred, open_dimensions
 from relayout.pipeline.request import ImportOptions, Source
 from relayout.reports import unstated
 from relayout.rules import is_known, outputs_of
@@ -54,7 +53,7 @@ def read(source: Source, options: ImportOptions | None = None, wishes: Wishes | 
     else:
         model = _read_onnx(known, options)
     if options.dims:
-        _fix_inferred_dims(model, options.dims)
+        fix_inferred(model, options.dims, infer=not facts_of(model).is_tflite)
     open_dimensions(model, asked)
     if options.is_part:
         ends = {"inputs": [v.name for v in model.graph.inputs], "outputs": [v.name for v in model.graph.outputs]}
@@ -125,17 +124,3 @@ def _extents_in_errors(extents: Mapping[str, int]) -> Iterator[None]:
             raise
         options = ", ".join(f"{name}={extent}" for name, extent in extents.items())
         raise ReadError(error.what, where=error.where, hint=f"it was read with --dim {options}") from error
-
-
-def _fix_inferred_dims(model: ir.Model, dims: Mapping[str, Dim]) -> None:
-    """Fix dimensions that inference has named, too, and infer again what follows from them, in place."""
-    from relayout.formats.onnx import complete
-    from relayout.formats.onnx.fixing import check_dims, fix_dims, state_results
-
-    named = fix_dims(model, dims)
-    facts = facts_of(model)
-    check_dims(dims, named.union(facts.fixed_dims))
-    if not facts.is_tflite:
-        if not named.isdisjoint(dims):
-            complete(model, outputs_of)
-        state_results(model)
