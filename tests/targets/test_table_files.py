@@ -234,3 +234,14 @@ def test_the_pass_takes_a_target(tmp_path: Path) -> None:
     assert [node.op_type for node in model.graph] == [node.op_type for node in other.graph]
     with pytest.raises(LayoutError, match="there is no target"):
         relayout.OptimizeLayouts(target="xnnpac")
+
+
+def test_a_table_in_a_file_has_a_host_beside_it(tmp_path: Path) -> None:
+    """What the NPU lacks runs as LiteRT has it, so the result can be a .tflite."""
+    rows = NPU.replace('line = "my NPU: int8"', 'fallback = "litert"')
+    result = relayout.convert(float_and_int8(), target=str(written(tmp_path, rows)), format="tflite")
+    assert result.report.operators["CONV_2D"] == 3
+    assert result.report.claims is not None
+    assert result.report.claims.claimed == 1
+    with pytest.raises(LayoutError, match=r"line 2: fallback='litrt': it takes the name of a target.*litert"):
+        target(str(written(tmp_path, rows.replace('"litert"', '"litrt"'))))

@@ -140,3 +140,14 @@ def test_inner_values_beside_outputs_that_agree_do_not_differ() -> None:
     text = " ".join(str(replace(report(), rows=tuple(rows))).split())
     assert "2 within 2.7e-05 of their largest value" in text
     assert "differs" not in text
+
+
+def test_the_tolerance_that_was_needed_is_said() -> None:
+    """A float that stands for integers is close where it is a step away, which is more than floats may be apart."""
+    rows = [
+        replace(row, verdict=Verdict.CLOSE, difference=Difference(4e-3, 4e-3, 1.0, True)) if row.output else row
+        for row in report().rows
+    ]
+    stepped = replace(report(), rows=tuple(rows))
+    assert stepped.tolerance == "one step of the integers that they stand for"
+    assert report().tolerance == "1e-05 of the largest value"

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from relayout.infer import ASKED, Crossing, Order, Plan, Port, Root, Site, placed
 from relayout.reports.axes import Axes
 from relayout.reports.layout_names import layout_name, size_name
+from relayout.rules import is_known
 from relayout.solve import Problem
 from relayout.solve.decomposition import End, Path, paths
 
@@ -30,6 +31,7 @@ class Cause:
         interface: whether one of the two is an input or output whose layout is kept.
         asked: whether one of the two is a tensor whose layout was asked for.
         barrier: whether one of the two is an operator that keeps the source's layout since nothing is known of it.
+        open_extents: whether one of the two is an operator that is known, but not with these open extents.
         kinds: the operators of the two, or `input` and `output`.
     """
 
@@ -39,6 +41,7 @@ class Cause:
     interface: bool = False
     asked: bool = False
     barrier: bool = False
+    open_extents: bool = False
     kinds: tuple[str, str] = ("", "")
 
 
@@ -66,6 +69,8 @@ def remedy(causes: Sequence[Cause]) -> str:
         return "A part of it goes with --io convert."
     if any(cause.asked for cause in causes):
         return "It stays while you ask for that layout (--layout, --io)."
+    if any(cause.open_extents for cause in causes):
+        return "Fixed extents may remove it: --dim NAME=N."
     if any(cause.barrier for cause in causes):
         return "Remove it by a rule for that operator (docs/how-to/custom-operator.md)."
     return "It stays unless a target has one of the two in the other layout (--target, --to)."
@@ -88,6 +93,16 @@ class _Demand(NamedTuple):
         return any(variant.name == ASKED for variant in self.site.signature.variants)
 
     @property
+    def is_open(self) -> bool:
+        """Whether it is an operator that has a rule, which says nothing of these operands: some extents are open."""
+        node = self.site.node
+        if node is None or not self.site.reason or not is_known(node):
+            return False
+        return any(
+            v is not None and v.shape is not None and not v.shape.is_static() for v in (*node.inputs, *node.outputs)
+        )
+
+    @property
     def kind(self) -> str:
         """Its operator, or `input` and `output`."""
         return self.site.name.split(" ")[0]
@@ -101,6 +116,7 @@ def _cause(above: _Demand, below: _Demand, share: int) -> Cause:
         above.interface or below.interface,
         above.is_asked or below.is_asked,
         bool(above.site.reason or below.site.reason),
+        above.is_open or below.is_open,
         (above.kind, below.kind),
     )
 

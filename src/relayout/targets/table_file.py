@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from relayout.targets import conditions
 from relayout.targets.target import MOST_NAME, NAME, Kernel, Target
 
 ROWS = "kernels"
-TARGET_KEYS = ("name", "line", "joins", "rest", "per_transpose", "per_scattered", "least_run", "inline")
+TARGET_KEYS = ("name", "line", "fallback", "joins", "rest", "per_transpose", "per_scattered", "least_run", "inline")
 """Columns of `Target` that a file may have, beside its rows."""
 LISTS = ("layouts", "types", "ranks", "limits")
 KERNEL_KEYS = ("op_types", *LISTS, "when", "domain", "trailing", "keeps_last")
@@ -115,10 +116,23 @@ class _Table:
             **columns,
         }
         kernels = tuple(self._kernel(row, index) for index, row in enumerate(rows))
+        fallback = columns.pop("fallback", None)
         try:
-            return Target(kernels=kernels, **columns)
+            if fallback is None:
+                return Target(kernels=kernels, **columns)
+            host = self._fallback(fallback)
+            return replace(host, kernels=kernels, fallback=host, **columns)
         except LayoutError as error:
             raise self._error(str(error), next((key for key in columns if f"{key}=" in str(error)), "")) from error
+
+    def _fallback(self, name: object) -> Target:
+        """The target that runs what the rows do not claim; its lowering is done to the whole graph."""
+        from relayout.targets.registry import target, targets
+
+        if not isinstance(name, str) or name not in targets():
+            near = nearest(str(name), targets())
+            raise self._error(f"fallback={name!r}: it takes the name of a target{near}", "fallback")
+        return target(name)
 
     def _kernel(self, row: Mapping[str, Any], index: int) -> Kernel:
         start = self.starts[index] if index < len(self.starts) else 0
@@ -204,6 +218,7 @@ EXAMPLE = """\
 # A target: what a backend runs. `relayout convert model.onnx out.onnx --target {name}.toml`
 name = "{name}"
 line = "{name}: int8, NHWC, kernels OHWI"
+# fallback = "litert"  # the target that runs all else, in layouts of its own; without one ONNX's own layouts
 # per_transpose = 0    # bytes that each Transpose costs besides those that it moves
 # per_scattered = 0    # bytes that each byte costs besides that is copied element by element
 # rest = false         # the backend also runs every operator that no row is about, as ONNX has it

@@ -162,8 +162,11 @@ class VerifyReport:
         """What outputs were held to, in words."""
         kinds = {row.kind for row in self.outputs}
         verdicts = {row.verdict for row in self.outputs}
-        said = [f"{self.rtol:g} of the largest value"] if Kind.REAL in kinds else []
+        reals = [row for row in self.outputs if row.kind is Kind.REAL and row.verdict in (Verdict.EQUAL, Verdict.CLOSE)]
+        by_step = [row for row in reals if row.difference is not None and row.difference.max_rel > 2 * self.rtol]
+        said = [f"{self.rtol:g} of the largest value"] if len(by_step) < len(reals) else []
         said += ["one step"] if Kind.STEPS in kinds else []
+        said += ["one step of the integers that they stand for"] if by_step else []
         said += ["what the source's own kernels differ by"] if Verdict.SPREAD in verdicts else []
         said += ["that, operator by operator"] if Verdict.STEPWISE in verdicts else []
         return ", or ".join(said) if said else "no difference at all"

@@ -5,12 +5,13 @@ What the source makes of each of its batches, put together, is what the opened m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from relayout.layout.stored_as import Holds
 from relayout.verification.compare import Verdict, difference, judge, kind_of
 from relayout.verification.pairs import Pair
 from relayout.verification.report import Row
@@ -61,6 +62,7 @@ def compare_rows(comparison: Comparison, batch: Batch, seed: int, *, alone: bool
         for pair in comparison.outputs:
             place, right = _place(batch.outputs, pair), results.get(pair.right.name)
             parts = [given[pair.left.name] for _, given in chunks]
+            pair = _opened(pair, place)
             row = comparison.judged(pair, _together(parts, place, count, batch.before), right)
             if not row.ok and row.difference is not None:
                 row = comparison.judged_by_spread(pair, row, chunks)
@@ -73,15 +75,43 @@ def compare_rows(comparison: Comparison, batch: Batch, seed: int, *, alone: bool
 
 def _carried(comparison: Comparison, feeds: Feeds) -> dict[str, Array]:
     """Return what the opened model is fed where the source is fed this."""
-    return {pair.right.name: pair.carried(feeds[pair.left.name]) for pair in comparison.inputs}
+    return _fed(comparison.inputs, feeds)
+
+
+def _fed(pairs: Iterable[Pair], feeds: Feeds) -> dict[str, Array]:
+    return {pair.right.name: pair.carried(feeds[pair.left.name]) for pair in pairs}
+
+
+def _opened(pair: Pair, place: tuple[int, int] | None) -> Pair:
+    """Return a pair whose models may declare the source's batch: with another one, their layouts stay what they are."""
+    if place is None or pair.left_held is None:
+        return pair
+    factor = _factor(pair.left_held, place[0])
+    if factor is None:
+        return pair
+    right = None if pair.right_held is None else _with_open_factor(pair.right_held, factor)
+    return replace(pair, left_held=_with_open_factor(pair.left_held, factor), right_held=right)
+
+
+def _factor(held: Holds, axis: int) -> int | None:
+    """The factor of what a value holds that one of its axes is; None where axes are not factors one by one."""
+    return held.perm[axis] if len(held.perm) == len(held.shape) and axis < len(held.perm) else None
+
+
+def _with_open_factor(held: Holds, factor: int) -> Holds:
+    """The same, with one factor of any extent."""
+    if len(held.factors) != len(held.shape):
+        return held
+    factors, shape = list(held.factors), list(held.shape)
+    factors[factor] = shape[factor] = -1
+    return replace(held, factors=tuple(factors), shape=tuple(shape))
 
 
 def _joined_feeds(comparison: Comparison, batch: Batch, fed: Sequence[Feeds], count: int) -> dict[str, Array]:
     """Return what the opened model is fed where the source is fed all this, batch after batch."""
     places = {pair.left.name: _place(batch.inputs, pair) for pair in comparison.inputs}
-    return _carried(
-        comparison, {name: _together([each[name] for each in fed], place, count) for name, place in places.items()}
-    )
+    joined = {name: _together([each[name] for each in fed], place, count) for name, place in places.items()}
+    return _fed((_opened(pair, places[pair.left.name]) for pair in comparison.inputs), joined)
 
 
 def _against_itself(

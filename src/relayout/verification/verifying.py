@@ -228,8 +228,10 @@ class Comparison:
         )
 
     def run_source(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
-        """Return what the source was fed, some of it given, and its outputs."""
-        return self._fed(given, rng, signed)
+        """Return what the source was fed, some of it given, its outputs, and the values in which the result ends."""
+        feeds, outputs = self._fed(given, rng, signed)
+        inner = self._seen.run(feeds, self._ends) if self._ends else {}
+        return feeds, {**outputs, **inner}
 
     def run_opened(self, feeds: Feeds) -> dict[str, Array]:
         """Return the outputs of the second model."""

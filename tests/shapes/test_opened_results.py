@@ -1,0 +1,30 @@
+"""The batch of relayout's own results, whose metadata states the one that they had, and of parts, is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FLOAT = ROOT / "models" / "tinynet_float.tflite"
+
+
+@pytest.mark.parametrize("first", [[], ["--io", "NCHW"], ["--io", "convert"]], ids=["keep", "NCHW", "convert"])
+@pytest.mark.parametrize("batch", ["n", "5"])
+@pytest.mark.parametrize("suffix", ["onnx", "tflite"])
+def test_a_result_is_opened_once_more(relayout: Any, tmp_path: Path, first: list[str], batch: str, suffix: str) -> None:
+    once, again = tmp_path / "once.onnx", tmp_path / f"again.{suffix}"
+    assert relayout("convert", FLOAT, once, *first).code == 0
+    ran = relayout("convert", once, again, "--batch", batch, "--verify")
+    assert ran.code == 0, ran.err + ran.out
+    assert "PASSED" in ran.out
+
+
+@pytest.mark.parametrize("batch", ["n", "4"])
+def test_a_part_is_opened_and_verified_where_it_ends(relayout: Any, tmp_path: Path, batch: str) -> None:
+    end = "tinynet_1/flatten_1_1/Reshape"
+    ran = relayout("convert", FLOAT, tmp_path / "part.onnx", "--outputs", end, "--batch", batch, "--verify")
+    assert ran.code == 0, ran.err + ran.out
+    assert "PASSED" in ran.out
