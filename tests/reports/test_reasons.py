@@ -308,8 +308,8 @@ def test_a_layout_that_io_asks_for_is_none_of_an_option_that_nobody_gave() -> No
 
 def test_a_known_operator_with_open_extents_is_no_case_for_a_rule() -> None:
     source = parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> g (float[1,4,8,6] x, float[4,4,1,1] k, int64[3] s) => (float[a,b,c] y)'
-        " { v = Conv(x, k) t = Transpose<perm=[0,2,3,1]>(v) y = Reshape(t, s) }"
+        '<ir_version: 10, opset_import: ["": 21]> g (float[1,4,8,6] x, float[4,4,1,1] k, int64[3] s)'
+        " => (float[a,b,c] y) { v = Conv(x, k) t = Transpose<perm=[0,2,3,1]>(v) y = Reshape(t, s) }"
     )
     (left,) = relayout.explain(shape_inference.infer_shapes(source)).remaining
     assert left.causes[0].barrier
