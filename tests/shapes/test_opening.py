@@ -190,7 +190,7 @@ def test_inputs_that_hold_the_axis_are_opened_together() -> None:
 BOUND = {
     "Softmax 'y' computes along it": "y = Softmax<axis=0>(x)",
     "ReduceMean 'y' computes along it": "y = ReduceMean<keepdims=1>(x, zero)",
-    "Gather 'y' treats its elements as a sequence": "y = Gather(x, two)",
+    "Gather 'y' slices, pads, joins or picks along it": "y = Gather(x, two)",
     "DynamicQuantizeLinear 'y' makes one result of all its elements": "y, s, z = DynamicQuantizeLinear(x)",
     "NonZero 'y' has no rule": "y = NonZero(x)",
     "MatMul 'y' adds up along it": "y = MatMul(w, x)",
@@ -269,8 +269,8 @@ def test_a_residual_block_keeps_the_name_of_an_axis() -> None:
 LENGTHS = {
     "MaxPool 'y' leaves one element of it": "p = Unsqueeze(x, one) y = MaxPool<kernel_shape=[5,6]>(p)",
     "Add 'y' reads 'table', which holds other elements for each of 5": "y = Add(x, table)",
-    "Slice 'y' treats its elements as a sequence of fixed length": "y = Slice(x, zero, two, one)",
-    "TopK 'y' treats its elements as a sequence of fixed length": "y, i = TopK<axis=1>(x, two)",
+    "Slice 'y' slices, pads, joins or picks along it by number": "y = Slice(x, zero, two, one)",
+    "TopK 'y' slices, pads, joins or picks along it by number": "y, i = TopK<axis=1>(x, two)",
     "Gemm 'y' reads 'w', which holds other elements": "f = Reshape(x, flat) y = Gemm(f, w)",
 }
 

@@ -19,7 +19,7 @@ Binding = Callable[[Signature, Operator, str, Part], str]
 def of_rows(fact: Signature, operator: Operator, letter: str, part: Part) -> str:
     """Say what an operator does along an axis but compute each element by itself."""
     if letter in fact.whole:
-        return "treats its elements as a sequence"
+        return "slices, pads, joins or picks along it"
     if letter in fact.across:
         return "computes along it"
     for index, (names, shape) in enumerate(zip(fact.outputs, operator.outputs, strict=True)):
@@ -42,7 +42,7 @@ def of_lengths(fact: Signature, operator: Operator, letter: str, part: Part) -> 
         return "computes along its one element"
     allows = COUNTING_NOTHING.get((operator.node.domain, operator.node.op_type))
     if letter in fact.whole and (allows is None or not allows(operator)):
-        return "treats its elements as a sequence of fixed length"
+        return "slices, pads, joins or picks along it by number"
     for names, shape in zip(fact.outputs, operator.outputs, strict=True):
         if names is None or shape is None or letter not in names:
             continue

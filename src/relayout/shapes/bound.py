@@ -7,6 +7,10 @@ import onnx_ir as ir
 from relayout.errors import RelayoutError
 
 
+HINT = "cut the graph before it with --outputs (docs/how-to/batch.md says more)"
+"""What an error says to do."""
+
+
 class OpeningError(RelayoutError):
     """A dimension cannot be opened, since an operator binds it.
 
@@ -20,4 +24,4 @@ class OpeningError(RelayoutError):
         self.what, self.node, self.reason = what, node, reason
         name = node.name or next((value.name for value in node.outputs if value.name), "") or ""
         self.operator = f"{node.op_type} '{name}'"
-        super().__init__(f"{what} cannot be opened: {self.operator} {reason}")
+        super().__init__(f"{what} cannot be opened: {self.operator} {reason}; {HINT}")
