@@ -121,7 +121,8 @@ def test_a_batch_that_is_bound_is_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "relayout", "convert", str(path), str(tmp_path / "y.onnx"), "--batch", "n"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "relayout: the batch (axis 0 of 'x') cannot be opened: Softmax 'y' computes along it\n"
+    binds = "relayout: the batch (axis 0 of 'x') cannot be opened: Softmax 'y' computes along it"
+    assert done.stderr == f"{binds}; cut the graph before it with --outputs (docs/how-to/batch.md says more)\n"
     assert not (tmp_path / "y.onnx").exists()
 
 
