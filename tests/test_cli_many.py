@@ -92,7 +92,7 @@ def test_a_result_that_differs_makes_exit_code_1(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
 ) -> None:
-    monkeypatch.setattr(running, "verified", lambda first, *_: Found(first.name != "b.tflite"))
+    monkeypatch.setattr(running, "verified", lambda first, *_, **__: Found(first.name != "b.tflite"))
     files = several / "a.tflite", several / "b.tflite"
     ran = relayout("convert", *files, "--out-dir", tmp_path / "out", "--verify", "--json")
     assert [(row["code"], row["verified"]) for row in json.loads(ran.out)["models"]] == [(0, True), (1, False)]

@@ -107,7 +107,7 @@ def test_classifiers_keep_at_most_the_transpose_of_their_interface(name: str) ->
     assert kept.proved
     assert kept.transposes <= 1
     for remaining in kept.remaining:
-        assert remaining.reason.startswith("input ")
+        assert remaining.reason.startswith("Needed because you keep input ")
 
 
 @pytest.mark.parametrize("name", NHWC_TO_NCHW)

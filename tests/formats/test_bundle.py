@@ -205,7 +205,7 @@ def test_every_verb_takes_such_a_path(relayout, tmp_path: Path) -> None:  # type
 def test_all_models_of_a_bundle(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     bundle = nested(tmp_path, zipfile.ZIP_DEFLATED)
     ran = relayout("convert", bundle, tmp_path / "absent.task", "--out-dir", tmp_path / "out", "--verify", "--json")
-    rows = json.loads(ran.out)
+    rows = json.loads(ran.out)["models"]
     assert [Path(row["target"]).name for row in rows] == [
         "gesture_hand_landmarks.onnx",
         "gesture_detector.onnx",

@@ -57,6 +57,8 @@ def _in_both(found: Signature, name: str, batch_first: int) -> Signature:
         batch_first: its value where the batch comes first.
     """
     (plain,) = found.variants
+    if plain.inputs[0] is None:
+        return found
     places = {**PLACES, **{there: here for here, there in PLACES.items()}}
     inputs = tuple(letters and places.get(letters, letters) for letters in plain.inputs)
     outputs = tuple(letters and places.get(letters, letters) for letters in plain.outputs)
