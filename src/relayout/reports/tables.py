@@ -109,7 +109,8 @@ def _transposes(report: Report) -> Table:
         ("result", f"{report.transposes:,}", f"{report.bytes:,}"),
     ]
     is_better = report.bytes < report.source_bytes
-    table = tabled("", "Transposes", "bytes per inference", rows=moved)
+    is_open = any(not isinstance(extent, int) for end in report.interface for extent in end.shape)
+    table = tabled("", "Transposes", "bytes per inference" + (" (open extents as 1)" if is_open else ""), rows=moved)
     table.add_row(
         "lower bound",
         "",

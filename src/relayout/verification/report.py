@@ -168,8 +168,9 @@ class VerifyReport:
         said += ["one step"] if Kind.STEPS in kinds else []
         said += ["one step of the integers that they stand for"] if by_step else []
         said += ["what the source's own kernels differ by"] if Verdict.SPREAD in verdicts else []
-        said += ["that, operator by operator"] if Verdict.STEPWISE in verdicts else []
-        return ", or ".join(said) if said else "no difference at all"
+        within = ", or ".join(said) if said else "no difference at all"
+        stepwise = sum(row.verdict is Verdict.STEPWISE for row in self.outputs)
+        return within + (f"; {stepwise} of them operator by operator, on the source's values" if stepwise else "")
 
     @property
     def disagreement(self) -> str:
