@@ -312,3 +312,45 @@ def test_an_interface_of_unsigned_integers_costs_one_quantize_an_end() -> None:
     made.graph.input[0].type.tensor_type.elem_type = 2
     agrees(made, {"x": RNG.integers(0, 256, X.shape).astype(np.uint8)})
     assert relayout.convert(made, format="tflite").report.operators == {"QUANTIZE": 2, "RELU": 1}
+
+
+@pytest.mark.parametrize("zero", [32768, 0, 1234])
+@pytest.mark.parametrize("where", ["between", "output", "moved", "unit", "joined"])
+def test_unsigned_integers_of_16_bits(where: str, zero: int) -> None:
+    """No QUANTIZE or DEQUANTIZE takes them."""
+    s, z = scale(np.uint16, 0.001, zero)
+    back = node("DequantizeLinear", "q s z", "d")
+    nodes = {
+        "between": [back, node("Neg", "d", "y")],
+        "output": [back, node("Neg", "d", "y"), node("Identity", "q", "i")],
+        "moved": [node("Transpose", "q", "t", perm=[0, 2, 3, 1]), node("DequantizeLinear", "t s z", "y")],
+        "unit": [back, node("Relu", "d", "r"), node("QuantizeLinear", "r s z", "p"), node("Identity", "p", "y")],
+        "joined": [node("Concat", "q q", "c", axis=1), node("DequantizeLinear", "c s z", "y")],
+    }[where]
+    kinds = {"output": {"y": 1, "i": 4}, "unit": {"y": 4}}.get(where, {"y": 1})
+    made = model([node("QuantizeLinear", "x s z", "q"), *nodes], kinds, s=s, z=z)
+    if where == "unit":
+        agree(made, steps=1.0, kernels=KERNELS[:1])  # the reference kernels have no ROUND
+    else:
+        agree(made)
+
+
+@pytest.mark.parametrize("zero", [0, 7, -300])
+def test_signed_integers_of_16_bits_with_a_zero_point(zero: int) -> None:
+    """DEQUANTIZE refuses a zero point of int16, and takes what has none."""
+    s, z = scale(np.int16, 0.001, zero)
+    nodes = [node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "d"), node("Neg", "d", "y")]
+    made = model(nodes, {"y": 1}, s=s, z=z)
+    agree(made)
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.int16])
+@pytest.mark.parametrize("zero", [0, 32768])
+def test_integers_of_16_bits_that_are_fed(kind: type, zero: int) -> None:
+    s, z = scale(kind, 0.001, zero if kind is np.uint16 else zero // 1000)
+    nodes = [node("DequantizeLinear", "x s z", "d"), node("Relu", "d", "r"), node("QuantizeLinear", "r s z", "y")]
+    made = model(nodes, {"y": helper.np_dtype_to_tensor_dtype(np.dtype(kind))}, s=s, z=z)
+    made.graph.input[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    limits = np.iinfo(kind)
+    feed = RNG.integers(limits.min, limits.max, X.shape).astype(kind)
+    agrees(made, {"x": feed})

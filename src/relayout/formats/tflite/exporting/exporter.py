@@ -22,6 +22,7 @@ from relayout.formats.tflite.exporting.kernel_types import widen
 from relayout.formats.tflite.exporting.node import IMAGES, NodeExport, known
 from relayout.formats.tflite.exporting.older import newer_operators, write_for
 from relayout.formats.tflite.exporting.registry import Entry, Unwritable, entries
+from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign
 from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.exporting.tidying import tidy
 from relayout.formats.tflite.exporting.units import QuantizedUnit, QuantizedUnits
@@ -60,11 +61,6 @@ MOVING = frozenset(
 """Operators whose results hold elements of their first operand, whatever these mean."""
 JOINING = frozenset({"Concat"})
 """Those of which this is true of all operands."""
-SHIFTS: Mapping[TensorType, tuple[TensorType, int]] = {
-    TensorType.UINT8: (TensorType.INT8, 128),
-    TensorType.UINT16: (TensorType.INT16, 32768),
-}
-"""Unsigned integers -> the signed ones that LiteRT's kernels take, and how much lower these lie."""
 
 
 class UnwritableGraphError(UnsupportedError):
@@ -413,7 +409,7 @@ class GraphExport:
                 made = self.draft.tensor(f"{value.name}/{signed.name.lower()}", signed, _dims(value), quantization)
                 source = self.tensors[value]
                 source.quantization = source.quantization or Quantization(scale, zero, axis)
-                self.draft.add("QUANTIZE", [source], [made])
+                change_sign(self.draft, source, made)
                 self.integers[value] = made
             else:
                 tensor = self.tensors[value]
@@ -500,7 +496,7 @@ class GraphExport:
         by_axis = scales is not None and scales[0].size > 1
         unscaled = source.dtype in UNSCALED or (by_axis and (source.const_value is None or source.is_graph_input()))
         integers = None if unscaled else self._integers_or_none(source, node)
-        if integers is None:
+        if integers is None or _is_moved(integers):
             return self._scaled(value, source, node)
         name = value.name or "dequantized"
         named = name if value.is_graph_output() else self.draft.unique(name)
@@ -555,7 +551,7 @@ class GraphExport:
             made = self.draft.tensor(
                 f"{value.name}/{kind.name.lower()}", kind, dims, Quantization(scale, zero + shift, axis)
             )
-            self.draft.add("QUANTIZE", [tensor], [made])
+            change_sign(self.draft, tensor, made)
             self._stated[value] = made
         return self._stated[value]
 
@@ -685,7 +681,7 @@ class GraphExport:
                 if result.quantization is None and tensor.quantization is not None:
                     scale, zero, axis = tensor.quantization
                     result.quantization = Quantization(scale, zero + SHIFTS[kind][1], axis)
-                self.draft.add("QUANTIZE", [tensor], [result])
+                change_sign(self.draft, tensor, result)
             else:
                 self._copy(tensor, result)
             return result
@@ -718,6 +714,12 @@ class GraphExport:
             else:
                 raise Unwritable("several extents of a shape are known only at run time")
         return node.emit("CONCATENATION", pieces, (len(dims),), TensorType.INT32, axis=0)
+
+
+def _is_moved(integers: DraftTensor) -> bool:
+    """Return whether integers of 16 bits have a zero point, with which no DEQUANTIZE takes them."""
+    meaning = integers.quantization
+    return integers.type == TensorType.INT16 and meaning is not None and bool(np.any(meaning.zero_point))
 
 
 def _raised(tensor: DraftTensor, kind: TensorType) -> Quantization | None:

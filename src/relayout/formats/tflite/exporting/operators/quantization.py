@@ -7,7 +7,7 @@ from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.exporter import _scales_of, _type
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.quantizing import quantize, quantize_by_range
-from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.registry import exporter
 
 
 @exporter("QuantizeLinear")
@@ -23,7 +23,8 @@ def quantize_linear(op: NodeExport) -> None:
     inside = not value.is_graph_output() and all(use.node.op_type == "DequantizeLinear" for use in value.uses())
     signed, shift = op.graph.shifts.get(kind, (kind, 0)) if inside else (kind, 0)
     if signed not in (TensorType.INT8, TensorType.UINT8, TensorType.INT16):
-        raise Unwritable(f"integers of {kind.name}")
+        quantize(op)
+        return
     quantization = Quantization(scale, zero - shift, axis)
     operand = op.input(0)
     result = op.output(0)

@@ -1,0 +1,35 @@
+"""Unsigned integers as the signed ones of the same width, and back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
+
+SHIFTS = {
+    TensorType.UINT8: (TensorType.INT8, 128),
+    TensorType.UINT16: (TensorType.INT16, 32768),
+}
+"""Unsigned integers -> the signed ones that LiteRT's kernels take, and how much lower these lie."""
+
+
+def change_sign(draft: Draft, source: DraftTensor, result: DraftTensor) -> None:
+    """Write integers as those of the other sign, which mean the same numbers.
+
+    QUANTIZE does it to bytes. It has no kernel for uint16: CAST to int32, ADD the distance, CAST.
+
+    Args:
+        draft: the graph.
+        source: integers of one sign.
+        result: those of the other, with the same scale.
+    """
+    if TensorType.UINT16 not in (source.type, result.type):
+        draft.add("QUANTIZE", [source], [result])
+        return
+    _, distance = SHIFTS[TensorType.UINT16]
+    step = -distance if source.type == TensorType.UINT16 else distance
+    wide, moved = (draft.tensor(f"{source.name}/int32", TensorType.INT32, source.dims) for _ in range(2))
+    draft.add("CAST", [source], [wide], in_data_type=source.type, out_data_type=TensorType.INT32)
+    draft.add("ADD", [wide, draft.constant("distance", np.array(step, np.int32))], [moved])
+    draft.add("CAST", [moved], [result], in_data_type=TensorType.INT32, out_data_type=result.type)
