@@ -266,7 +266,7 @@ On the models that a peer and relayout with the same interface both get right or
 ## Latency
 
 ONNX Runtime on the result, against LiteRT (XNNPACK) on the source and against the peer's result with the same
-interface; one thread each, taking turns; medians over models, and over how many. Below 1 is faster. Models on which
+interface. One thread each, taking turns. Medians over models, and over how many. Below 1 is faster. Models on which
 LiteRT takes less than {LATENCY_FROM_MS} ms are left out. relayout's results are for any runtime; those with the target
 are for ONNX Runtime's CPU provider, made of its operators and for its times, and not for the fewest bytes.
 

@@ -93,8 +93,8 @@ makes of the file.""",
 file the claimed nodes become calls of model-local functions, so that it runs: the {len(compared)} results are apart
 from their sources' outputs by {apart["onnxruntime"]:.0e} of the largest at most, relayout's by {apart["relayout"]:.0e}.
 **TVM** is ConvertLayout of Relax, which can only be asked for convolutions; pools follow, so it stands beside relayout
-for a target whose pools may follow, too. *Emulated* is the transformer's way repeated without it, as it is where there
-is no C compiler: a Transpose before and after every claimed node, then the optimizer of level 1; it lacks the
+for a target whose pools may follow, too. *Emulated* repeats the transformer's way without it, for machines
+without a C compiler: a Transpose before and after every claimed node, then the optimizer of level 1. It lacks the
 transformer's own cost function.""",
         sums(rows),
         f"""Of {len(taken(rows, "relayout"))} results of relayout {proved} are proved minimal. Graphs and claims that a

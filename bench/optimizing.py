@@ -252,10 +252,10 @@ def summary(found: list[dict[str, Any]], tools: list[str]) -> str:
 
 PAGE = """# Optimizing ONNX models
 
-`relayout optimize` beside its peers, by `bench/optimizing.py` on what `bench/make_onnx.py` makes:
-networks of real architectures with random weights, as PyTorch's two exporters (`dynamo`, `script`) and tf2onnx give
-them, some with dynamic dimensions, int8 versions (`qdq`), and the onnx package's `light` models. Weights are scaled
-where a network would ignore its input (`bench/lively.py`), or equal values would say nothing. Processor: {processor}.
+`relayout optimize` beside its peers, by `bench/optimizing.py` on the models of `bench/make_onnx.py`. These are networks
+of real architectures with random weights, as PyTorch's two exporters (`dynamo`, `script`) and tf2onnx write them. Some
+have dynamic dimensions; some are int8 versions (`qdq`). The onnx package's `light` models are there, too. Weights are
+scaled where a network would ignore its input (`bench/lively.py`), or equal values would say nothing. Processor: {processor}.
 {versions}
 
 {summary}
@@ -264,20 +264,23 @@ where a network would ignore its input (`bench/lively.py`), or equal values woul
 
 ## Transposes left
 
-Transposes that move data in one inference / kilobytes that they move, counted in each result as it runs; DepthToSpace
-and SpaceToDepth count as what they are. `≠`: other values than the source's. `!`: the checker refuses the file. `+`:
-operators that transpose inside and are not counted. What relayout writes for the target `onnxruntime-cpu` and what ONNX
-Runtime's full optimization writes run in ONNX Runtime alone, the latter on a processor like this one, and OpenVINO
-writes no ONNX (counted is the graph that it runs): they are shown, and not raced. Where ONNX Runtime's products of
-uint8 by int8 saturate (x64 without VNNI), kernels of int8 run as uint8, of all tools' results; its own integer
-operators it runs as they are, and they differ.
+The table has the Transposes that move data in one inference / the kilobytes that they move, counted in each result as
+it runs. DepthToSpace and SpaceToDepth count as the Transposes that they are. `≠`: other values than the source's. `!`:
+the checker refuses the file. `+`: operators that transpose inside and are not counted.
+
+Three kinds of results are shown but not compared. relayout's for the target `onnxruntime-cpu` run in ONNX Runtime alone.
+So do those of ONNX Runtime's full optimization, and only on a processor like this one. OpenVINO writes no ONNX: counted
+is the graph that it runs.
+
+On x64 without VNNI, ONNX Runtime's products of uint8 by int8 saturate. There, kernels of int8 run as uint8 in all
+tools' results. ONNX Runtime runs its own integer operators as they are, and they differ.
 
 {bytes}
 
 ## Latency
 
-ONNX Runtime, all of its own optimizations, one thread, interleaved; medians of its processor time as a multiple of the
-source's. "source again" is a second session of the source: noise. In brackets: where the middle 95 % of resampled
+ONNX Runtime with all of its own optimizations, one thread, interleaved: medians of its processor time as a multiple of
+the source's. "source again" is a second session of the source: noise. In brackets: where the middle 95 % of resampled
 rounds lie. OpenVINO runs the source itself, one thread.
 
 {latency}
@@ -294,8 +297,8 @@ reading and writing the model.
 def page(found: list[dict[str, Any]], tools: list[str], versions: str) -> str:
     short = [f"- {item['model']}: {'; '.join(item['faults'])}" for item in found if item["faults"]]
     verdict = (
-        f"On {len(found) - len(short)} of {len(found)} models relayout's result is valid, equal in values, proved "
-        "minimal, has at most the bytes of the best peer, and is not slower than its source beyond noise."
+        f"On {len(found) - len(short)} of {len(found)} models relayout's result is valid, equal in values and proved "
+        "minimal. It has at most the bytes of the best peer, and is not slower than its source beyond noise."
     )
     if short:
         verdict += " On the others:\n\n" + "\n".join(short)

@@ -210,15 +210,20 @@ def page(found: Row) -> str:
 python3.12 -m venv onnx2tf && onnx2tf/bin/pip install onnx2tf==2.6.9
 python bench/to_tflite.py --onnx2tf onnx2tf/bin/python --latency 9 --page docs/onnx-to-tflite-benchmark.md MODELS
 ```""",
-        """`bench/make_onnx.py` makes models from PyTorch. Each tool converts a copy of the model in a process of its
-own: relayout with `--io keep` and `--io convert`, onnx2tf with its defaults, which store images with channels last and
-also write a float16 file. CPU seconds and peak memory are those of the whole process.""",
+        """`bench/make_onnx.py` makes models from PyTorch. Each tool converts a copy of the model in a separate
+process. relayout runs with `--io keep` and `--io convert`. onnx2tf runs with its defaults, which store images with
+channels last and also write a float16 file. CPU seconds and peak memory are those of the whole process.""",
         """One judge runs the source in ONNX Runtime and each result in LiteRT, with its default and with its reference
 kernels. A result is **right** within 1e-4 of the largest value, or within one step of a quantized output. It is
-**close** within 2 % of the largest value, three steps, or twice what a quantized source's own outputs move by when its
-inputs move by a millionth and ONNX Runtime does not optimize it. It is **wrong** beyond. Transposed bytes are those
-that a run writes by a TRANSPOSE of a computed tensor that moves an axis longer than 1, by a GATHER with a constant
-permutation, and by a CONCATENATION that copies runs shorter than 16 bytes.""",
+**close** within 2 % of the largest value, three steps, or twice the sensitivity of a quantized source. The sensitivity
+is how far the source's own outputs move when its inputs move by a millionth and ONNX Runtime does not optimize it.
+Beyond that a result is **wrong**.
+
+Transposed bytes are those that these operators write in a run:
+
+- a TRANSPOSE of a computed tensor that moves an axis longer than 1
+- a GATHER with a constant permutation
+- a CONCATENATION that copies runs shorter than 16 bytes""",
     ]
     if PEER not in tools_of(found):
         parts.append("onnx2tf was not installed: the page has relayout's figures only.")
@@ -231,7 +236,7 @@ permutation, and by a CONCATENATION that copies runs shorter than 16 bytes.""",
         parts += [
             "## Beside onnx2tf",
             """This table covers the models where both tools' results are right or close with the default kernels.
-*ratio* is relayout's sum divided by onnx2tf's, *median ratio* is the median over models, and *onnx2tf better* counts
+*ratio* is relayout's sum divided by onnx2tf's, and *median ratio* is the median over models. *onnx2tf better* counts
 the models where onnx2tf is ahead (for times, by more than 5 %).""",
             beside(found),
         ]
