@@ -255,7 +255,8 @@ PAGE = """# Optimizing ONNX models
 `relayout optimize` beside its peers, by `bench/optimizing.py` on the models of `bench/make_onnx.py`. These are networks
 of real architectures with random weights, as PyTorch's two exporters (`dynamo`, `script`) and tf2onnx write them. Some
 have dynamic dimensions; some are int8 versions (`qdq`). The onnx package's `light` models are there, too. Weights are
-scaled where a network would ignore its input (`bench/lively.py`), or equal values would say nothing. Processor: {processor}.
+scaled where a network would ignore its input (`bench/lively.py`), or equal values would say nothing.
+Processor: {processor}.
 {versions}
 
 {summary}
@@ -268,9 +269,9 @@ The table has the Transposes that move data in one inference / the kilobytes tha
 it runs. DepthToSpace and SpaceToDepth count as the Transposes that they are. `≠`: other values than the source's. `!`:
 the checker refuses the file. `+`: operators that transpose inside and are not counted.
 
-Three kinds of results are shown but not compared. relayout's for the target `onnxruntime-cpu` run in ONNX Runtime alone.
-So do those of ONNX Runtime's full optimization, and only on a processor like this one. OpenVINO writes no ONNX: counted
-is the graph that it runs.
+Three kinds of results are shown but not compared. relayout's for the target `onnxruntime-cpu` run in ONNX Runtime
+alone. So do those of ONNX Runtime's full optimization, and only on a processor like this one. OpenVINO writes no ONNX:
+counted is the graph that it runs.
 
 On x64 without VNNI, ONNX Runtime's products of uint8 by int8 saturate. There, kernels of int8 run as uint8 in all
 tools' results. ONNX Runtime runs its own integer operators as they are, and they differ.

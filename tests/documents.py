@@ -237,3 +237,15 @@ def commands(block: Block) -> list[tuple[str, str | None]]:
     head, *rest = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
     assert not head, f"something stands before the first command:\n{block.text}"
     return [(command.strip(), printed) for command, _, printed in (part.partition("\n") for part in rest)]
+
+
+def sentences(markdown: str) -> list[str]:
+    """Return the sentences of a page's prose: no code blocks, tables, headings or comments; a link is its text."""
+    for apart in (r"```.*?```", r"<!--.*?-->"):
+        markdown = re.sub(apart, "", markdown, flags=re.DOTALL)
+    markdown = re.sub(r"(?m)^[|#].*$", "\n", markdown)
+    markdown = re.sub(r"(?m)^\s*(?:[-*]|\d+\.) ", "\n\n", markdown)
+    markdown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", markdown)
+    markdown = re.sub(r"`[^`]*`", "code", markdown)
+    paragraphs = re.split(r"\n\s*\n", markdown)
+    return [each for text in paragraphs for each in re.split(r"(?<=[.!?])\s+", " ".join(text.split())) if each]

@@ -12,7 +12,7 @@ import pytest
 
 import relayout
 from conftest import SHARED
-from documents import ROOT, Block, Reader, agrees, blocks, commands, documents
+from documents import ROOT, Block, Reader, agrees, blocks, commands, documents, sentences
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
 
@@ -184,3 +184,17 @@ def test_a_wrong_document_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(AssertionError):
         reader.run(Block("python", "print(1)\n", None, None, False), "2\n")
     assert commands(Block("console", "$ a\n1\n$ b\n", None, None, False)) == [("a", "1\n"), ("b", "")]
+
+
+def test_sentences_are_short() -> None:
+    """At most 3 % of the sentences of all documents have more than 30 words."""
+    every = [(name(path), each) for path in documents() for each in sentences(path.read_text(encoding="utf-8"))]
+    long = [f"{page}: {each}" for page, each in every if len(each.split()) > 30]
+    assert len(every) > 1500
+    assert len(long) <= 0.03 * len(every), "\n".join(long)
+
+
+def test_a_long_sentence_is_seen() -> None:
+    long = "word " * 31 + "ends."
+    page = f"# {long}\n\nShort.  {long}\n- {long}\n\n| {long} |\n```\n{long}\n```\n"
+    assert [len(each.split()) for each in sentences(page)] == [1, 32, 32]
