@@ -151,7 +151,7 @@ def test_it_loads_finds_opens_and_asks_nobody(tmp_path: Path) -> None:
         assert "Gemm" in driver.find_element("id", "details").text
         # A Transpose tells its reason.
         driver.find_element("css selector", ".transposes button").click()
-        assert "keeps its order (n h w c)" in driver.find_element("id", "details").text
+        assert "Needed because you keep input image in NHWC" in driver.find_element("id", "details").text
         assert driver.get_log("browser") == []
         assert requests(driver) == []
 

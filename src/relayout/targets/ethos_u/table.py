@@ -205,7 +205,7 @@ TARGET = replace(
         ),
         Kernel("Slice", types=TYPES, limits=(FORWARD, *ANY)),
         Kernel("Clip HardSwish LeakyRelu Relu Sigmoid Tanh", types=TYPES, limits=ANY),
-        Kernel("QuantizeLinear", types=BYTES, limits=(STATIC_BUT_N,)),
+        Kernel("QuantizeLinear", types=TYPES, limits=(STATIC_BUT_N,)),
         Kernel("Softmax", types=TYPES, limits=(FEW_ROWS, *ANY), trailing="axis"),
     ),
     price=price,

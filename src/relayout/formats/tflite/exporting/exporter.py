@@ -488,12 +488,13 @@ class GraphExport:
         return single
 
     def _dequantized(self, value: ir.Value, source: ir.Value, node: ir.Node) -> DraftTensor:
-        if source.const_value is not None and source.dtype not in DEQUANTIZED and not source.is_graph_input():
+        scales = _scales_of(node)
+        by_axis = scales is not None and scales[0].size > 1
+        has_kernel = source.dtype in DEQUANTIZED and not (by_axis and source.dtype == ir.DataType.INT16)
+        if source.const_value is not None and not has_kernel and not source.is_graph_input():
             constant = self._dequantized_constant(value, source.const_value, node)
             if constant is not None:
                 return constant
-        scales = _scales_of(node)
-        by_axis = scales is not None and scales[0].size > 1
         unscaled = source.dtype in UNSCALED or (by_axis and (source.const_value is None or source.is_graph_input()))
         integers = None if unscaled else self._integers_or_none(source, node)
         if integers is None or _is_moved(integers):
