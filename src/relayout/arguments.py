@@ -57,6 +57,15 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, Sequence) and len(value) == 2 and all(map(_is_text, value)) and not _is_text(value)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _are_numbers(value: Any) -> bool:
+    several = isinstance(value, Sequence) and not _is_text(value)
+    return _is_number(value) or (several and len(value) > 0 and all(map(_is_number, value)))
+
+
 def whole(least: int, most: int | None = None) -> Kind:
     """A whole number from `least` on, or to `most`."""
     return Kind(
@@ -106,6 +115,10 @@ NAMES = Kind(
 )
 NAMED = mapping("{'old': 'new'}", _is_text)
 LAYOUTS = mapping("{'x': ('NHWC', 'NCHW')}", _is_pair)
+NUMBERS = mapping(
+    "{'image': (127.5, 127.5)}, of mean and standard deviation, each a number or a list of one for each channel",
+    lambda value: isinstance(value, tuple | list) and len(value) == 2 and all(map(_are_numbers, value)),
+)
 EXTENT = Kind(
     "a whole number of 64 bits or a name", lambda value: (_is_whole(value) and abs(value) < 2**63) or is_symbol(value)
 )

@@ -95,6 +95,30 @@ io = one_of(
 INTERFACE_TYPES = click.Choice(["float32", "int8", "uint8"])
 input_type = click.option("--input-type", type=INTERFACE_TYPES, help="Element type of inputs that are quantized.")
 output_type = click.option("--output-type", type=INTERFACE_TYPES, help="Element type of outputs that are quantized.")
+
+
+def _normalized(
+    context: click.Context, parameter: click.Parameter, items: tuple[str, ...]
+) -> dict[str, tuple[list[float], list[float]]]:
+    form = "INPUT=MEAN:STD, such as image=127.5:127.5 or image=124,116,104:58,57,57"
+    found = {}
+    for name, text in _pairs("=", form)(context, parameter, items).items():
+        try:
+            mean, std = ([float(number) for number in side.split(",")] for side in text.split(":"))
+        except ValueError:
+            raise click.BadParameter(f"{f'{name}={text}'!r} is not {form}") from None
+        found[name] = (mean, std)
+    return found
+
+
+normalize = click.option(
+    "--normalize",
+    multiple=True,
+    metavar="INPUT=MEAN:STD",
+    callback=_normalized,
+    help="Let the result normalize an input, image=127.5:127.5, or with a number for each channel,"
+    " image=124,116,104:58,57,57 (repeatable).",
+)
 output_format = click.option(
     "--format",
     "format",
@@ -314,7 +338,7 @@ wishing = together(to, backend, claimed_operators, desired, inline, section="Lay
 aiming = together(backend, claimed_operators, section="Layouts of operators")
 solving = together(per_transpose, exchange, time_limit, what_if, section="The solver")
 views = together(html, model_explorer, section="To look at")
-interface = together(io, layouts, input_type, output_type)
+interface = together(io, layouts, input_type, output_type, normalize)
 conversion = together(output_format, runtime, interface, part, importing, wishing, solving, views)
 """What `convert` does, and `explain` tells of."""
 splitting = together(regions, parts, section="What a target runs")

@@ -25,6 +25,7 @@ from relayout.graph.source_names import forget
 from relayout.layout import Dim
 from relayout.layout.stored_as import INTERFACE
 from relayout.lowering.interface_types import set_interface_types
+from relayout.lowering.normalized_inputs import normalize_inputs, numbers_by_input
 from relayout.partition.claims import claims
 from relayout.partition.regions import as_functions
 from relayout.partition.whole_units import whole_units
@@ -87,6 +88,7 @@ def convert(
     layouts: Mapping[str, tuple[str, str]] | None = None,
     input_type: str | None = None,
     output_type: str | None = None,
+    normalize: Mapping[str, Sequence[float | Sequence[float]]] | None = None,
     dims: Mapping[str, Dim] | None = None,
     batch: Dim | None = None,
     opset: int | None = None,
@@ -125,6 +127,8 @@ def convert(
         layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
         input_type: `float32`, `int8` or `uint8` for the inputs that are quantized; others stay as they are.
         output_type: the same for outputs.
+        normalize: input -> (mean, standard deviation), each one number or one for each channel: the result computes
+            `(x - mean) / std` of what it is fed, where the source is fed the normalized numbers.
         dims: dynamic dimension -> extent to fix it to, or the name of a dimension of the same extent, which it takes.
             `"image:0"`, an axis of an input, opens a fixed dimension: it gets the name, or the number, everywhere.
         batch: the name or number that the first axis of all inputs gets, fixed or not.
@@ -192,7 +196,8 @@ def convert(
         dims=names.places(dims),
         batch=batch,
     )
-    layout = LayoutRequest(io, names.keys(layouts), wishes, input_type, output_type)
+    numbers = names.keys(numbers_by_input(normalize))
+    layout = LayoutRequest(io, names.keys(layouts), wishes, input_type, output_type, numbers)
     solver = SolverOptions(per_transpose, exchange=exchange, time_limit=time_limit, what_if=what_if)
     output = OutputOptions(format, inline, regions, rename or {}, annotate, own_ops, parts, runtime or "")
     return _converted(source, Request(imports, layout, solver), output)
@@ -208,6 +213,7 @@ def _converted(source: ModelSource, request: Request, output: OutputOptions) -> 
         refuse_unknown_custom_ops(model, () if holds_tflite(source) else output.custom_ops)
         _prepare(model)
     add_notes(model, *set_interface_types(model, request.layout.input_type, request.layout.output_type))
+    add_notes(model, *normalize_inputs(model, request.layout.normalize))
     request.layout.wishes.against(model.graph)
     refuse_others(model, request.target.blocks if request.target else None)
     lowered = as_kernels(model, request.target)

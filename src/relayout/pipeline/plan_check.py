@@ -11,6 +11,7 @@ from relayout.formats.stored import open_stored
 from relayout.infer import plan_file
 from relayout.infer.plan_file import Checked
 from relayout.lowering.interface_types import set_interface_types
+from relayout.lowering.normalized_inputs import normalize_inputs
 from relayout.pipeline.lowering_list import as_kernels
 from relayout.pipeline.planning import sites_of
 from relayout.pipeline.request import Request, Source
@@ -36,6 +37,7 @@ def check_plan(path: str | Path, source: Source) -> Checked:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ReadError(f"{path} is not a whole plan ({error})") from error
     set_interface_types(model, request.layout.input_type, request.layout.output_type)
+    normalize_inputs(model, request.layout.normalize)
     as_kernels(model, request.target)
     apart(model)
     return plan_file.check(data, sites_of(model, request))

@@ -11,6 +11,7 @@ from relayout.arguments import Kind, check, one_of
 from relayout.formats.in_memory import AnySource
 from relayout.layout import Dim
 from relayout.lowering.interface_types import TYPES
+from relayout.lowering.normalized_inputs import Numbers, numbers_by_input
 from relayout.pipeline.interface import IMAGE_LAYOUTS
 from relayout.targets import Target, Wishes
 
@@ -28,6 +29,7 @@ OPTIONS = {
     "layouts": arguments.LAYOUTS,
     "input_type": one_of(*TYPES),
     "output_type": one_of(*TYPES),
+    "normalize": arguments.NUMBERS,
     "dims": arguments.EXTENTS,
     "batch": arguments.EXTENT,
     "quant": one_of("qdq", "float"),
@@ -112,6 +114,7 @@ class LayoutRequest:
         wishes: layouts of operators, and the target.
         input_type: element type of quantized inputs; None leaves it.
         output_type: the same of outputs.
+        normalize: input -> (means, standard deviations) that the result applies itself.
     """
 
     io: Io = "keep"
@@ -119,11 +122,13 @@ class LayoutRequest:
     wishes: Wishes = field(default_factory=Wishes)
     input_type: str | None = None
     output_type: str | None = None
+    normalize: Mapping[str, Numbers] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Whether anything but the fewest transposed bytes is asked for."""
         types = self.input_type or self.output_type
-        return self.io != "keep" or bool(self.layouts) or bool(self.wishes) or types is not None
+        others = bool(self.layouts) or bool(self.wishes) or bool(self.normalize)
+        return self.io != "keep" or others or types is not None
 
 
 @dataclass(frozen=True)
@@ -211,6 +216,7 @@ class Request:
             "layouts": dict(self.layout.layouts),
             "input_type": self.layout.input_type,
             "output_type": self.layout.output_type,
+            "normalize": {name: [list(each) for each in pair] for name, pair in self.layout.normalize.items()},
             "dims": dims,
             "per_transpose": per_transpose,
             "per_scattered": per_scattered,
@@ -239,6 +245,7 @@ class Request:
                 Wishes.of(**options["wishes"]),
                 options.get("input_type"),
                 options.get("output_type"),
+                numbers_by_input(options.get("normalize")),
             ),
             SolverOptions(**{name: options[name] for name in NO_PRICES}),
         )

@@ -24,6 +24,7 @@ from relayout.errors import LayoutError, ReadError, RelayoutError
 from relayout.formats.onnx import complete, read, write
 from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import reads
+from relayout.layout.normalization import NORMALIZE, Normalization
 from relayout.layout.stored_as import CUT, INITIAL, SIGNATURE, TENSOR, Holds
 from relayout.lowering.interface_types import integer_ends
 from relayout.partition.regions import REGIONS
@@ -359,6 +360,7 @@ class OrtSide:
             zero=self._integer_ends[name][1:] if name in self._integer_ends else (),
             bound=bounds.get(name),
             symbols=() if dims is None else tuple("" if isinstance(d, int) else d.value or "" for d in dims),
+            normalization=Normalization.stored(notes[NORMALIZE], held_by(notes)) if NORMALIZE in notes else None,
             fed=self._fed,
             step=_step(node) if self._steps else 0.0,
         )

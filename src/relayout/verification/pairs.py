@@ -80,7 +80,9 @@ class Pair:
         Raises:
             RelayoutError: the two inputs cannot hold the same.
         """
-        array = _restored(left, self.left_held) if self.left_held else left
+        mine, theirs = self.left.normalization, self.right.normalization
+        array = left if mine is None else mine.normalized(left)
+        array = _restored(array, self.left_held) if self.left_held else array
         if self.right.dtype is not None and self.left.quantized and _are_shifted(array.dtype, self.right.dtype):
             array = _shifted(array)
         if self.right.dtype is not None and array.dtype != self.right.dtype:
@@ -99,6 +101,7 @@ class Pair:
                     f"where it is {_text(_dims(self.right_held))}: compare it with the model that it was made of"
                 )
             array = _relaid(array, self.right_held, self.right.shape)
+        array = array if theirs is None else theirs.raw(array)
         if not _fits(array.shape, self.right.shape):
             raise RelayoutError(
                 f"input '{self.name}' would be fed {list(array.shape)}, and the second model wants "

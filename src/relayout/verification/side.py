@@ -18,6 +18,7 @@ from relayout.errors import RelayoutError
 from relayout.formats.bundle import TFL3
 from relayout.formats.recognition import is_tflite
 from relayout.layout import Extent
+from relayout.layout.normalization import Normalization
 from relayout.layout.stored_as import Holds
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Value:
         title: what people call it, where that is another name than its own, and no other value's.
         implied: extents that operators imply for dynamic dimensions of an input; empty where none is known.
         likely: a number that an input probably is, such as a sample rate.
+        normalization: of an input: what its model does to what it is fed, where the source is fed the result of that.
         fed: the shapes that values of its side have with what is fed, by name, as far as that was asked for.
     """
 
@@ -89,6 +91,7 @@ class Value:
     title: str = ""
     implied: tuple[int | None, ...] = ()
     likely: int | None = None
+    normalization: Normalization | None = None
     fed: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property

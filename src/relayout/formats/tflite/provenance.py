@@ -8,6 +8,7 @@ in an ONNX result. `verify` reads it to undo layouts. docs/tflite.md lists the k
      "part": {"inputs": ["x"], "outputs": ["conv_3"]},
      "signature": "encode",
      "initial": {"state": 0.0},
+     "normalize": {"image": {"mean": [127.5], "std": [127.5], "axis": null, "of": "x"}},
      "tensors": {"y": {"names": ["conv_1"], "holds": [{"name": "y", "factors": …, "perm": …, "shape": …}]}}}
 
 A tensor that is not listed holds the value of its own name as the source stores it, if there is one.
@@ -25,6 +26,7 @@ import onnx_ir as ir
 from relayout.errors import LayoutError
 from relayout.formats.tflite.container.metadata import OWN
 from relayout.formats.tflite.container.model import Model
+from relayout.layout.normalization import NORMALIZE, Normalization
 from relayout.layout.stored_as import CUT, INITIAL, INTERFACE, SIGNATURE, TENSOR, Holds
 
 SCHEMA = 1
@@ -52,6 +54,7 @@ class Provenance(NamedTuple):
         part: the source's names of the inputs and outputs, where the file is a part of its source.
         signature: the key of the source's signature, where that is not of its first subgraph.
         initial: input that is state from run to run -> what it begins with, as JSON, in the source's order of axes.
+        normalize: input that the file normalizes itself -> mean, standard deviation and axis, as JSON.
     """
 
     tensors: Mapping[str, Holding] = {}
@@ -59,6 +62,7 @@ class Provenance(NamedTuple):
     part: Mapping[str, list[str]] | None = None
     signature: str | None = None
     initial: Mapping[str, str] = {}
+    normalize: Mapping[str, str] = {}
 
     def dump(self) -> bytes:
         """Return the buffer's content: the same facts give the same bytes."""
@@ -71,9 +75,16 @@ class Provenance(NamedTuple):
             data["signature"] = self.signature
         if self.initial:
             data["initial"] = {name: json.loads(text) for name, text in self.initial.items()}
+        if self.normalize:
+            data["normalize"] = {name: json.loads(text) for name, text in self.normalize.items()}
         if self.tensors:
             data["tensors"] = {name: _to_json(holding) for name, holding in self.tensors.items()}
         return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+
+    def normalization(self, tensor: str) -> Normalization | None:
+        """Return what the file does to an input before anything else, with the axis as the file stores it."""
+        held = self.tensors.get(tensor, Holding()).holds
+        return Normalization.stored(self.normalize.get(tensor, ""), held)
 
     @property
     def is_empty(self) -> bool:
@@ -96,6 +107,7 @@ def provenance_of(model: ir.Model, tensors: Mapping[str, Iterable[ir.Value]]) ->
         json.loads(notes[CUT]) if CUT in notes else None,
         notes.get(SIGNATURE),
         {v.name or "": v.metadata_props[INITIAL] for v in model.graph.inputs if INITIAL in v.metadata_props},
+        {v.name or "": v.metadata_props[NORMALIZE] for v in model.graph.inputs if NORMALIZE in v.metadata_props},
     )
 
 
@@ -115,6 +127,7 @@ def load_provenance(model: Model) -> Provenance:
             None if part is None else {side: [str(name) for name in part[side]] for side in ("inputs", "outputs")},
             None if data.get("signature") is None else str(data["signature"]),
             {str(name): json.dumps(value) for name, value in data.get("initial", {}).items()},
+            {str(name): json.dumps(value) for name, value in data.get("normalize", {}).items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LayoutError):
         return Provenance()

@@ -8,6 +8,7 @@ Transposes; whoever decides layouts later finds all of them and removes what can
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -26,7 +27,9 @@ from relayout.formats.tflite.importing.operators.custom import CARRIED
 from relayout.formats.tflite.importing.program import Choices, Program, State
 from relayout.formats.tflite.importing.registry import Entry, Unsupported, entry_of
 from relayout.formats.tflite.importing.tensors import Quant, sufficient_opset
+from relayout.formats.tflite.provenance import load_provenance
 from relayout.graph.facts import add_facts, add_notes
+from relayout.layout.normalization import NORMALIZE
 from relayout.layout.stored_as import SIGNATURE, TENSOR
 
 KEPT = "--custom-op NAME=DOMAIN keeps a custom operator as a node of that domain"
@@ -108,6 +111,8 @@ def read(
     result = imported.run(subgraph.name or stem)
     add_facts(result, is_tflite=True, is_annotated=False, fixed_dims=frozenset(imported.fixed))
     _describe(result, found, whole)
+    if not inputs:
+        _state_normalization(result, model)
     if chosen and index:
         result.metadata_props[SIGNATURE] = chosen.key
     return result
@@ -134,6 +139,15 @@ def _describe(result: ir.Model, found: Metadata, subgraph: Subgraph) -> None:
         text = own.get(value.metadata_props.get(TENSOR, value.name or ""))
         if text:
             value.doc_string = text
+
+
+def _state_normalization(result: ir.Model, model: Model) -> None:
+    """Say of inputs what the file does to them, where relayout wrote it and says so."""
+    provenance = load_provenance(model)
+    for value in result.graph.inputs:
+        found = provenance.normalization(value.metadata_props.get(TENSOR, value.name or ""))
+        if found is not None:
+            value.metadata_props[NORMALIZE] = replace(found, of=value.name or "").dump()
 
 
 def _entry(name: str) -> Entry | None:

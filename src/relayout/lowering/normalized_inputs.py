@@ -1,0 +1,112 @@
+"""Inputs that the model itself normalizes: `--normalize image=127.5:127.5`.
+
+    x -> Conv    becomes    x -> Sub(mean) -> Div(std) -> Conv
+
+A caller then feeds raw numbers, such as pixels from 0 to 255.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.errors import LayoutError, NamesError, nearest
+from relayout.layout.normalization import NORMALIZE, Normalization
+from relayout.layout.stored_as import Holds
+from relayout.lowering.constants import Constants
+
+Numbers = tuple[Sequence[float], Sequence[float]]
+"""Means and standard deviations: one of each, or one for each channel."""
+FLOATS = {ir.DataType.FLOAT: np.float32, ir.DataType.FLOAT16: np.float16, ir.DataType.DOUBLE: np.float64}
+
+
+def numbers_by_input(options: Mapping[str, Sequence[float | Sequence[float]]] | None) -> dict[str, Numbers]:
+    """Return what a user asks of inputs, one number or several, as tuples."""
+    found: dict[str, Numbers] = {}
+    for name, pair in (options or {}).items():
+        mean, std = (tuple(each) if isinstance(each, Sequence) else (each,) for each in pair)
+        found[name] = (mean, std)
+    return found
+
+
+def normalize_inputs(model: ir.Model, wanted: Mapping[str, Numbers]) -> tuple[str, ...]:
+    """Let a model normalize inputs, in place.
+
+    Args:
+        model: the model.
+        wanted: input -> (means, standard deviations).
+
+    Returns:
+        A sentence for the report about each of the inputs.
+
+    Raises:
+        NamesError: there is no such input.
+        LayoutError: the input has no real numbers, or no axis of as many channels.
+    """
+    inputs = {value.name or "": value for value in model.graph.inputs}
+    if not wanted:
+        return ()
+    constants = Constants(model)
+    for name, (mean, std) in wanted.items():
+        if name not in inputs:
+            raise NamesError(f"--normalize: there is no input '{name}'{nearest(name, inputs)}")
+        _normalize(model.graph, constants, inputs[name], _checked(inputs[name], mean, std))
+    return tuple(
+        f"input {name}: fed as it is, normalized here: ({name} - {_text(mean)}) / {_text(std)}"
+        for name, (mean, std) in wanted.items()
+    )
+
+
+def _checked(value: ir.Value, mean: Sequence[float], std: Sequence[float]) -> Normalization:
+    """Return what is asked of an input, with the axis of its channels."""
+    option = f"--normalize {value.name}"
+    if value.dtype not in FLOATS:
+        kind = "of no known type" if value.dtype is None else value.dtype.name.lower()
+        raise LayoutError(f"{option}: the input is {kind}, not float (--input-type float32 makes a quantized one so)")
+    if value.is_graph_output():
+        raise LayoutError(f"{option}: the input is an output, too")
+    count = max(len(mean), len(std))
+    if not {len(mean), len(std)} <= {1, count} or not all(std) or not np.isfinite([*mean, *std]).all():
+        raise LayoutError(f"{option}: as many means as standard deviations, all finite, and none of the latter 0")
+    means, stds = (tuple(map(float, each)) * (count // len(each)) for each in (mean, std))
+    if count == 1:
+        return Normalization(means, stds)
+    dims = [] if value.shape is None else list(value.shape)
+    axes = [axis for axis, dim in enumerate(dims) if dim == count and (axis or len(dims) == 1)]  # the first is a batch
+    if len(axes) != 1:
+        shown = "×".join(map(str, dims))
+        found = f"{len(axes)} axes" if axes else "no axis"
+        raise LayoutError(f"{option}: {count} channels, and {found} of that extent in {shown}; give one number for all")
+    return Normalization(means, stds, axes[0])
+
+
+def _normalize(graph: ir.Graph, constants: Constants, value: ir.Value, wanted: Normalization) -> None:
+    readers = list(value.uses())
+    notes = value.metadata_props
+    known = Normalization.load(notes.get(NORMALIZE, ""))
+    of = (value.name or "") if known is None else known.of
+    stated = replace(wanted, of=of).in_source(Holds.load(notes.get(Holds.KEY, "[]")))
+    notes[NORMALIZE] = (stated if known is None else known.after(stated)).dump()
+    dtype = FLOATS[value.dtype or ir.DataType.FLOAT]
+    number, nodes = value, []
+    shape = [] if value.shape is None else list(value.shape)
+    for kind, word, array in zip(("Sub", "Div"), ("mean", "std"), wanted.spread(shape), strict=True):
+        name = constants.names.unique(f"{value.name}/{word}")
+        result = ir.Value(name=name, type=value.type, shape=value.shape)
+        constant = constants.new(f"{name}/{kind}", array.astype(dtype))
+        nodes.append(ir.Node("", kind, [number, constant], outputs=[result], name=name))
+        number = result
+    for use in readers:
+        use.node.replace_input_with(use.idx, number)
+    for node in reversed(nodes):
+        if len(graph):
+            graph.insert_before(graph[0], node)
+        else:
+            graph.append(node)
+
+
+def _text(numbers: Sequence[float]) -> str:
+    return f"{numbers[0]:g}" if len(numbers) == 1 else f"[{', '.join(f'{each:g}' for each in numbers)}]"

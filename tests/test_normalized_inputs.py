@@ -1,0 +1,173 @@
+"""Inputs that the result normalizes (`--normalize`): the numbers are the source's on normalized ones."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import relayout
+from relayout.errors import LayoutError, NamesError
+from relayout.layout.normalization import NORMALIZE, Normalization
+from relayout.pipeline import check_plan
+from running import run
+
+ROOT = Path(__file__).parents[1]
+FLOAT = ROOT / "models" / "tinynet_float.tflite"
+INT8 = ROOT / "models" / "tinynet_int8.tflite"
+MEAN, STD = (123.5, 116.0, 104.0), (58.0, 57.0, 57.5)
+EACH = {"image": (MEAN, STD)}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network with NHWC images, as ONNX."""
+    path = tmp_path_factory.mktemp("source") / "source.onnx"
+    relayout.convert(FLOAT).save(path)
+    return path
+
+
+@pytest.mark.parametrize("io", ["keep", "convert"])
+def test_the_result_computes_what_the_source_computes_of_normalized_numbers(source: Path, io: str) -> None:
+    """Not by verification: numpy normalizes for the source."""
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 24, 40, 3)).astype(np.float32)
+    expected = run(onnx.load(source), {"image": (pixels - np.float32(MEAN)) / np.float32(STD)})[0]
+    result = relayout.convert(source, normalize=EACH, io=io).proto
+    stored = pixels if io == "keep" else pixels.transpose(0, 3, 1, 2)
+    found = run(result, {"image": stored})[0]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.abs(run(result, {"image": stored / 255})[0] - expected).max() > 1e-3
+
+
+@pytest.mark.parametrize(("io", "suffix"), list(product(["keep", "convert", "NCHW"], ["onnx", "tflite"])))
+@pytest.mark.parametrize(
+    "numbers", [{"image": (127.5, 127.5)}, EACH, {"image": (MEAN, 58.0)}], ids=["one", "each", "mixed"]
+)
+def test_verify_undoes_it(source: Path, io: str, suffix: str, numbers: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / f"m.{suffix}"
+    relayout.convert(source, normalize=numbers, io=io, format="tflite" if suffix == "tflite" else "onnx").save(path)
+    assert relayout.verify(source, path).ok
+    assert relayout.verify(path, source).ok
+    assert relayout.verify(FLOAT, path).ok
+
+
+def test_verify_sees_other_numbers(source: Path, tmp_path: Path) -> None:
+    result = relayout.convert(source, normalize=EACH).proto
+    notes = next(each for each in result.graph.input[0].metadata_props if each.key == NORMALIZE)
+    notes.value = notes.value.replace("116.0", "117.0")
+    onnx.save(result, tmp_path / "m.onnx")
+    assert not relayout.verify(source, tmp_path / "m.onnx").ok
+
+
+@pytest.mark.parametrize(("right", "wrong"), [('"axis":3', '"axis":9'), ('"axis":3', '"axis":-1'), ("123.5,", "")])
+def test_metadata_that_does_not_fit_is_one_error(source: Path, right: str, wrong: str, tmp_path: Path) -> None:
+    result = relayout.convert(source, normalize=EACH, io="convert").proto
+    notes = next(each for each in result.graph.input[0].metadata_props if each.key == NORMALIZE)
+    assert right in notes.value
+    notes.value = notes.value.replace(right, wrong)
+    if not wrong:
+        notes.value = notes.value.replace("58.0,", "")
+    onnx.save(result, tmp_path / "m.onnx")
+    with pytest.raises(LayoutError, match=r"relayout\.normalize"):
+        relayout.verify(source, tmp_path / "m.onnx")
+
+
+def test_one_after_the_other_through_both_formats_and_orders_of_axes(source: Path, tmp_path: Path) -> None:
+    """The metadata tells of the first source, whatever lies between."""
+    a, b, c, d = (tmp_path / name for name in ("a.onnx", "b.tflite", "c.onnx", "d.onnx"))
+    relayout.convert(source, normalize=EACH, io="convert").save(a)
+    relayout.convert(a, format="tflite", io="convert").save(b)
+    relayout.convert(b, normalize={"image": (0.5, (2.0, 4.0, 0.5))}, io="keep").save(c)
+    relayout.convert(a, normalize={"image": (7.0, (2.0, 4.0, 0.5))}, io="NHWC").save(d)
+    for first, second in ((a, b), (b, c), (source, c), (FLOAT, b), (c, a), (a, d), (d, source), (d, c)):
+        assert relayout.verify(first, second).ok, (first.name, second.name)
+
+
+def test_a_quantized_model_takes_raw_real_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "m.tflite"
+    relayout.convert(INT8, format="tflite", input_type="float32", normalize={"image": (127.5, 127.5)}).save(path)
+    assert relayout.verify(INT8, path).ok
+    with pytest.raises(LayoutError, match="the input is int8, not float"):
+        relayout.convert(INT8, normalize={"image": (127.5, 127.5)})
+
+
+def test_other_readers_and_bodies_read_normalized_numbers() -> None:
+    net = _with_body()
+    x = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+    expected = run(net, {"x": (x - 2) / 4})
+    for found, wanted in zip(
+        run(relayout.convert(net, normalize={"x": (2, 4)}).proto, {"x": x}), expected, strict=True
+    ):
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def _with_body() -> onnx.ModelProto:
+    helper = onnx.helper
+
+    def branch(kind: str) -> onnx.GraphProto:
+        result = helper.make_tensor_value_info("t", 1, [2, 3])
+        return helper.make_graph([helper.make_node(kind, ["x"], ["t"])], kind, [], [result])
+
+    nodes = [
+        helper.make_node("Relu", ["x"], ["y"]),
+        helper.make_node("If", ["yes"], ["z"], then_branch=branch("Neg"), else_branch=branch("Abs")),
+    ]
+    ends = [helper.make_tensor_value_info(name, 1, [2, 3]) for name in "xyz"]
+    yes = onnx.numpy_helper.from_array(np.array(True), "yes")
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [yes])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "what"),
+    [
+        ({"image": ((1.0, 2.0), (3.0, 4.0))}, "2 channels, and no axis of that extent in 2×24×40×3"),
+        ({"image": ((1.0, 2.0), (3.0, 4.0, 5.0))}, "as many means as standard deviations"),
+        ({"image": (1.0, 0.0)}, "none of the latter 0"),
+        ({"image": (float("nan"), 1.0)}, "all finite"),
+    ],
+)
+def test_what_cannot_be_is_one_error(numbers: dict[str, object], what: str) -> None:
+    with pytest.raises(LayoutError, match=what):
+        relayout.convert(FLOAT, normalize=numbers)
+
+
+def test_an_unknown_input_and_a_value_of_another_kind() -> None:
+    with pytest.raises(NamesError, match="no input 'imag'; did you mean 'image'"):
+        relayout.convert(FLOAT, normalize={"imag": (1.0, 2.0)})
+    for wrong in ({"image": 1.0}, {"image": ("1", "2")}, {"image": (1.0, 2.0, 3.0)}, {"image": ((), ())}):
+        with pytest.raises(relayout.RelayoutError, match="normalize="):
+            relayout.convert(FLOAT, normalize=wrong)
+
+
+UNREADABLE = [
+    "",
+    "[]",
+    "{}",
+    '{"mean": [1], "std": [0], "axis": null, "of": "x"}',
+    '{"mean": [1, 2], "std": [1, 2], "axis": null, "of": "x"}',
+]
+
+
+@pytest.mark.parametrize("text", UNREADABLE)
+def test_metadata_that_cannot_be_read_says_nothing(text: str) -> None:
+    assert Normalization.load(text) is None
+
+
+def test_the_command_line(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    plan = tmp_path / "plan.json"
+    ran = relayout(
+        "convert", FLOAT, tmp_path / "m.tflite", "--normalize", "image=124,116,104:58,57,57", "--verify", "--plan", plan
+    )
+    assert ran.code == 0
+    assert "normalized here: (image - [124, 116, 104]) / [58, 57, 57]" in " ".join(ran.out.split())
+    assert json.loads(plan.read_text())["options"]["normalize"] == {"image": [[124, 116, 104], [58, 57, 57]]}
+    assert check_plan(plan, FLOAT).proved
+    for wrong in ("image=1", "image=1:2:3", "image=a:b", "=1:2", "image=1:"):
+        ran = relayout("convert", FLOAT, tmp_path / "n.onnx", "--normalize", wrong)
+        assert ran.code == 2
+        assert "INPUT=MEAN:STD" in ran.err
