@@ -73,7 +73,7 @@ class Normalization:
         return replace(self, axis=perm[self.axis])
 
     def _perm(self, held: Sequence[Holds]) -> tuple[int, ...] | None:
-        """Return how the value `of` of the first source is stored; None if an axis is split or joined, or none is held."""
+        """Return how the value `of` is stored; None if it is not held, or an axis of it is split or joined."""
         named = [each for each in held if each.name == self.of and len(each.factors) == len(each.shape)]
         return named[-1].perm if named else None
 
