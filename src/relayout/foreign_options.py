@@ -32,6 +32,8 @@ COMMAND_LINE: Mapping[str, str] = {
     "--input-layout": "--layout INPUT=SRC:DST",
     "--layout-transform": "--layout TENSOR=SRC:DST",
     "--input-shape": "--dim NAME=N for an open dimension, --dim INPUT:AXIS=N for a fixed one",
+    "--mean-values": "--normalize INPUT=MEAN:STD",
+    "--scale-values": "--normalize INPUT=MEAN:STD",
     "--reverse-input-channels": "relayout does not reorder channels; do it where images are read",
     # onnxsim, onnxslim, onnxruntime
     "--overwrite-input-shapes": "--dim NAME=N for an open dimension, --dim INPUT:AXIS=N for a fixed one",

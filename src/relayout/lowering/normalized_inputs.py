@@ -77,7 +77,7 @@ def _checked(value: ir.Value, mean: Sequence[float], std: Sequence[float]) -> No
     dims = [] if value.shape is None else list(value.shape)
     axes = [axis for axis, dim in enumerate(dims) if dim == count and (axis or len(dims) == 1)]  # the first is a batch
     if len(axes) != 1:
-        shown = "×".join(map(str, dims))
+        shown = "×".join(map(str, dims)) or "an input of unknown shape"
         found = f"{len(axes)} axes" if axes else "no axis"
         raise LayoutError(f"{option}: {count} channels, and {found} of that extent in {shown}; give one number for all")
     return Normalization(means, stds, axes[0])
