@@ -139,8 +139,8 @@ def picture() -> str:
     """The whole file."""
     height = 2 * PANEL + 36
     parts = [
-        *panel(0, "tinynet_float.tflite, imported literally", "16 Transposes, 240 KiB an inference", chosen=False),
-        *panel(PANEL, "relayout convert", "1 Transpose, 22.5 KiB an inference; none with --io convert", chosen=True),
+        *panel(0, "tinynet_float.tflite, imported literally", "16 Transposes, 246 KB per inference", chosen=False),
+        *panel(PANEL, "relayout convert", "1 Transpose, 23 KB per inference; none with --io convert", chosen=True),
         *legend(height - 16),
     ]
     return "\n".join(

@@ -28,7 +28,11 @@
   const hue = new Map(layouts.map((layout, i) => [layout, Math.min(i, PALETTE.light.length - 1)]));
 
   const number = new Intl.NumberFormat("en-US");
-  const bytes = n => n >= 2 ** 20 ? (n / 2 ** 20).toFixed(1) + " MiB" : n >= 2 ** 10 ? (n / 2 ** 10).toFixed(1) + " KiB" : n + " B";
+  const UNITS = [[1e9, " GB"], [1e6, " MB"], [1e3, " KB"]];
+  const bytes = n => {  // as the reports say it: 151 KB
+    const [size, unit] = UNITS.find(([size]) => n >= 0.9995 * size) || [1, n === 1 ? " byte" : " bytes"];
+    return Number((n / size).toPrecision(3)) + unit;
+  };
   const arrow = layout => layout.replace(" -> ", " → ");
   const shortened = (text, most) => {
     const first = text.split(";")[0];
