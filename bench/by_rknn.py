@@ -1,4 +1,4 @@
-"""What rknn-toolkit2 puts on the NPU of an RK3588, of single operators: a line of JSON for each model.
+"""Ask rknn-toolkit2 which single operators it puts on the NPU of an RK3588, and print a line of JSON for each model.
 
     rknn/bin/python bench/by_rknn.py MODEL.onnx ...
 

@@ -1,4 +1,4 @@
-"""What TensorFlow Lite Micro computes of `.tflite` files, beside what is expected.
+"""Run TensorFlow Lite Micro on `.tflite` files, beside what is expected.
 
     tflm/bin/python bench/by_tflm.py MODEL.tflite ...
 

@@ -25,7 +25,7 @@ class RefusedError(Exception):
 
 
 class Judgement(NamedTuple):
-    """What Vela makes of a model.
+    """Vela's judgement of a model.
 
     Args:
         on_cpu: the builtin operators that it leaves to the CPU -> how many.

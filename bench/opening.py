@@ -130,7 +130,7 @@ def page(rows: dict[str, dict[str, Any]]) -> str:
         counts = [sum(row[form][0] == kind for row in rows.values()) for form in FORMATS]
         if any(counts):
             text += f"| {words} | {counts[0]} | {counts[1]} |\n"
-    text += "\n## Those that do not open\n\n| network | result | why |\n|---|---|---|\n"
+    text += "\n## Networks that do not open\n\n| network | result | why |\n|---|---|---|\n"
     for name, row in sorted(rows.items()):
         alike = row["onnx"] == row["tflite"]
         found = [("both", *row["onnx"])] if alike else [(form, *row[form]) for form in FORMATS]

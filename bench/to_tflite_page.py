@@ -219,7 +219,7 @@ kernels. A result is **right** within 1e-4 of the largest value, or within one s
 is how far the source's own outputs move when its inputs move by a millionth and ONNX Runtime does not optimize it.
 Beyond that a result is **wrong**.
 
-Transposed bytes are those that these operators write in a run:
+Transposed bytes are written in a run by these operators:
 
 - a TRANSPOSE of a computed tensor that moves an axis longer than 1
 - a GATHER with a constant permutation

@@ -26,7 +26,7 @@ TYPES = {"float32": np.float32, "int8": np.int8, "uint8": np.uint8}
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The same network with each interface, as ONNX."""
+    """Return one network with each interface, as ONNX."""
     folder = tmp_path_factory.mktemp("sources")
     found = {}
     for kind in TYPES:

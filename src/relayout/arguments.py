@@ -172,7 +172,7 @@ def check_fields(made: Any, where: str, error: type[RelayoutError] = RelayoutErr
 
 
 def _remedy(name: str, known: Iterable[str]) -> str:
-    """What to write in the place of an option that there is not."""
+    """Return the advice for an option that does not exist."""
     return f": write {PYTHON[name]}" if name in PYTHON else nearest(name, known)
 
 

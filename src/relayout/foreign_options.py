@@ -1,4 +1,4 @@
-"""What other tools call what relayout does, so that a habit is answered and not refused."""
+"""Options of other tools, and relayout's for the same: a habit is answered and not only refused."""
 
 from __future__ import annotations
 

@@ -319,7 +319,7 @@ def test_a_quantized_pool_says_where_channels_are() -> None:
 
 
 def test_blocks_of_channels_with_their_stamp(tmp_path: Path) -> None:
-    """What ONNX Runtime saves of a stamped model keeps the stamp: metadata goes through its format."""
+    """A stamped model that ONNX Runtime saves keeps its stamp: metadata goes through its format."""
     result = package.convert(net(), target="onnxruntime-cpu-nchwc")
     assert "com.microsoft.nchwc" in {node.domain for node in result.proto.graph.node}
     (tmp_path / "m.ort").write_bytes(saved(result.proto, "none"))

@@ -1,4 +1,4 @@
-"""What a user asks of dimensions and names: fixing is as if the file had the number, names may be new ones."""
+"""Dimensions and names that a user asks for: fixing is as if the file had the number, names may be new ones."""
 
 from __future__ import annotations
 

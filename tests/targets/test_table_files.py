@@ -237,7 +237,7 @@ def test_the_pass_takes_a_target(tmp_path: Path) -> None:
 
 
 def test_a_table_in_a_file_has_a_host_beside_it(tmp_path: Path) -> None:
-    """What the NPU lacks runs as LiteRT has it, so the result can be a .tflite."""
+    """Operators that the NPU lacks run as LiteRT has them, so the result can be a .tflite."""
     rows = NPU.replace('line = "my NPU: int8"', 'fallback = "litert"')
     result = relayout.convert(float_and_int8(), target=str(written(tmp_path, rows)), format="tflite")
     assert result.report.operators["CONV_2D"] == 3

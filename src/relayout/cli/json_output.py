@@ -1,4 +1,4 @@
-"""What `--json` prints: an object with the version of its form, also where the command fails."""
+"""The output of `--json`: an object with the version of its form, also where the command fails."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from relayout.terminal import print_rows, shown, tabled
 FORMATS = ("onnx", "tflite")
 """What can be written; also the suffixes."""
 ORT_CONVERTER = "python -m onnxruntime.tools.convert_onnx_models_to_ort"
-"""What makes ORT-format models of ONNX."""
+"""ONNX Runtime's program that makes ORT-format models of ONNX."""
 
 
 class Row(NamedTuple):

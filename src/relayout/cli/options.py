@@ -101,14 +101,14 @@ def _normalized(
     context: click.Context, parameter: click.Parameter, items: tuple[str, ...]
 ) -> dict[str, tuple[list[float], list[float]]]:
     form = "INPUT=MEAN:STD, such as image=127.5:127.5 or image=124,116,104:58,57,57"
-    found = {}
+    by_input = {}
     for name, text in _pairs("=", form)(context, parameter, items).items():
         try:
             mean, std = ([float(number) for number in side.split(",")] for side in text.split(":"))
         except ValueError:
             raise click.BadParameter(f"{f'{name}={text}'!r} is not {form}") from None
-        found[name] = (mean, std)
-    return found
+        by_input[name] = (mean, std)
+    return by_input
 
 
 normalize = click.option(

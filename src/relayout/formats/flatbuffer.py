@@ -48,7 +48,7 @@ SCALARS = {
 """How each number is written."""
 
 TEXTS: dict[str, str | bytes] = {"string": "", "bytes": b""}
-"""What FlatBuffers calls a string, as text, or as the bytes that some writers put there -> what it is when absent."""
+"""A string of FlatBuffers, as text, or as the bytes that some writers put there -> what it is when absent."""
 
 _I32, _U32, _TWO_U16 = SCALARS["int32"], SCALARS["uint32"], struct.Struct("<HH")
 

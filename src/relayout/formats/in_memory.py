@@ -14,9 +14,9 @@ from relayout.formats.bundle import TFL3
 from relayout.formats.recognition import ORTM
 
 ModelSource = str | Path | bytes | onnx.ModelProto | ir.Model
-"""What readers take: a path, the bytes of a `.tflite`, or an ONNX model in memory."""
+"""A source that readers take: a path, the bytes of a `.tflite`, or an ONNX model in memory."""
 AnySource = ModelSource | os.PathLike[str] | bytearray | memoryview | BinaryIO
-"""What people give."""
+"""A source as a user passes it."""
 THERE = "the given bytes"
 LEAST = 8
 """Bytes of the shortest text that says which format it has: of fewer a reader says that they are too few."""

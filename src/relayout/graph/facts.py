@@ -1,4 +1,4 @@
-"""What is known of a model beside its graph: where it came from, what its file states, what was done to it so far."""
+"""The facts about a model beside its graph: where it came from, what its file states, what was done to it so far."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ MOST_STEPS = 16
 
 @dataclass(frozen=True)
 class Quantization:
-    """What integers mean: `(integers - zero point) * scale`.
+    """The meaning of integers: `(integers - zero point) * scale`.
 
     Args:
         node: the DequantizeLinear or QuantizeLinear.
@@ -63,12 +63,12 @@ class Quantization:
 
     @property
     def has_zero_point(self) -> bool:
-        """Whether a zero point is stated."""
+        """True if a zero point is stated."""
         return len(self.node.inputs) > 2 and self.node.inputs[2] is not None
 
     @property
     def is_constant(self) -> bool:
-        """Whether constants are dequantized: weights, not an activation."""
+        """True if constants are dequantized: weights, not an activation."""
         return _is_constant(self.node.inputs[0])
 
 

@@ -103,8 +103,8 @@ class Normalization:
     @staticmethod
     def stored(text: str, held: Sequence[Holds]) -> Normalization | None:
         """Return what a model's metadata says of an input, with the axis as the input is stored."""
-        found = Normalization.load(text)
-        return None if found is None else found.as_stored(held)
+        loaded = Normalization.load(text)
+        return None if loaded is None else loaded.as_stored(held)
 
     @staticmethod
     def load(text: str) -> Normalization | None:

@@ -25,14 +25,14 @@ HIGHER = {ir.DataType.INT8: 0, ir.DataType.UINT8: 128}
 
 @dataclass(frozen=True)
 class _Quantization:
-    """What integers mean: their type, one scale and one zero point."""
+    """The meaning of integers: their type, one scale and one zero point."""
 
     dtype: ir.DataType
     scale: float
     zero_point: int
 
     def of_type(self, dtype: ir.DataType) -> _Quantization:
-        """The same numbers as integers of another type."""
+        """Return the quantization of these numbers as integers of another type."""
         return _Quantization(dtype, self.scale, self.zero_point - HIGHER[self.dtype] + HIGHER[dtype])
 
 

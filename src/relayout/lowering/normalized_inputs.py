@@ -25,11 +25,11 @@ FLOATS = {ir.DataType.FLOAT: np.float32, ir.DataType.FLOAT16: np.float16, ir.Dat
 
 def numbers_by_input(options: Mapping[str, Sequence[float | Sequence[float]]] | None) -> dict[str, Numbers]:
     """Return what a user asks of inputs, one number or several, as tuples."""
-    found: dict[str, Numbers] = {}
+    numbers: dict[str, Numbers] = {}
     for name, pair in (options or {}).items():
         mean, std = (tuple(each) if isinstance(each, Sequence) else (each,) for each in pair)
-        found[name] = (mean, std)
-    return found
+        numbers[name] = (mean, std)
+    return numbers
 
 
 def normalize_inputs(model: ir.Model, wanted: Mapping[str, Numbers]) -> tuple[str, ...]:
@@ -78,8 +78,8 @@ def _checked(value: ir.Value, mean: Sequence[float], std: Sequence[float]) -> No
     axes = [axis for axis, dim in enumerate(dims) if dim == count and (axis or len(dims) == 1)]  # the first is a batch
     if len(axes) != 1:
         shown = "×".join(map(str, dims)) or "an input of unknown shape"
-        found = f"{len(axes)} axes" if axes else "no axis"
-        raise LayoutError(f"{option}: {count} channels, and {found} of that extent in {shown}; give one number for all")
+        matching = f"{len(axes)} axes" if axes else "no axis"
+        raise LayoutError(f"{option}: {count} channels, and {matching} of that extent in {shown}; give one number for all")
     return Normalization(means, stds, axes[0])
 
 

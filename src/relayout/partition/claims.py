@@ -1,4 +1,4 @@
-"""What a target runs of a model, at a glance: how many operators, in how many parts, and why not the rest."""
+"""The share of a model that a target runs, at a glance: how many operators, in how many parts, and why not the rest."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OperatorClaims:
 
 @dataclass(frozen=True)
 class Claims:
-    """What a target runs of a model.
+    """The share of a model that a target runs.
 
     Args:
         target: its name.

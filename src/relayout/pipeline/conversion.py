@@ -322,7 +322,7 @@ def optimize(
     what_if: bool = False,
     annotate: bool = False,
 ) -> Result:
-    """The same model, interface and meaning kept, with the fewest transposed bytes, and no more Transposes than before.
+    """Return the model with the fewest transposed bytes and no more Transposes than before, interface and meaning kept.
 
     What `convert` does with an ONNX model of which no other layouts are asked; the options are its. Where fewer bytes
     take more Transposes than the source has, or more that copy single elements and not runs, a note says so; with
@@ -349,7 +349,7 @@ def optimize(
 
 
 def explain(source: Source, **options: Any) -> Report:
-    """What `convert` would do with a model, and why, without writing anything.
+    """Report what `convert` would do with a model, and why, without writing anything.
 
     Args:
         source: as `convert` takes it.

@@ -1,4 +1,4 @@
-"""What a user asks of dimensions: those that are open are fixed, and those that are fixed are opened."""
+"""Dimensions that a user asks for: open ones are fixed, and fixed ones are opened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLACE = re.compile(r"(.+):(-?[0-9]{1,4})", re.DOTALL)
 
 
 class Asked(NamedTuple):
-    """What is asked of dimensions.
+    """A user's request about dimensions.
 
     Args:
         named: dynamic dimension -> number, or the name of another.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def diff(a: str | Path, b: str | Path) -> Diff:
-    """What two model files have in common, and in what they differ: operators, attributes, types, shapes, layouts.
+    """Compare two model files: operators, attributes, types, shapes, layouts.
 
     Raises:
         ReadError: one is not a model, or is damaged.
@@ -56,7 +56,7 @@ def _own_transposes(path: Path, model: ir.Model) -> int | None:
 
 
 def inspect(path: str | Path) -> Inspection:
-    """What a file is, and what conversions of it would win. Where it cannot be converted, that is said.
+    """Describe a file, and what conversions of it would win. Where it cannot be converted, that is said.
 
     Raises:
         ReadError: it is not a model, or is damaged.

@@ -46,7 +46,7 @@ class Planned:
 
     @property
     def saves_nothing(self) -> bool:
-        """Whether the source has the plan's Transposes already, none of which moves nothing."""
+        """True if the source has the plan's Transposes already, and each of them moves data."""
         counts = len(self.plan.crossings), self.plan.size
         return not self.sites.idle and counts == (self.plan.source_count, self.plan.source_size)
 

@@ -1,4 +1,4 @@
-"""What a user asks for, as frozen records: how a source is read, which layouts, how long to solve, what to write."""
+"""A user's request, as frozen records: how a source is read, which layouts, how long to solve, what to write."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class ImportOptions:
 
     @property
     def is_part(self) -> bool:
-        """Whether only a part of the graph is read."""
+        """True if only a part of the graph is read."""
         return bool(self.inputs or self.outputs)
 
     def tflite_options(self) -> list[str]:
@@ -125,7 +125,7 @@ class LayoutRequest:
     normalize: Mapping[str, Numbers] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Whether anything but the fewest transposed bytes is asked for."""
+        """Return True if the user asks for more than the fewest transposed bytes."""
         types = self.input_type or self.output_type
         others = bool(self.layouts) or bool(self.wishes) or bool(self.normalize)
         return self.io != "keep" or others or types is not None
@@ -133,7 +133,7 @@ class LayoutRequest:
 
 @dataclass(frozen=True)
 class SolverOptions:
-    """What the solver minimizes, and for how long.
+    """The solver's objective and time limit.
 
     Args:
         per_transpose: bytes that each Transpose costs besides those that it moves; None for the target's price.
@@ -177,7 +177,7 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a plan, and all that its check needs to build the problem again."""
+    """The request for a plan: all that its check needs to build the problem again."""
 
     imports: ImportOptions = field(default_factory=ImportOptions)
     layout: LayoutRequest = field(default_factory=LayoutRequest)

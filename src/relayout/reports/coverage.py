@@ -47,7 +47,7 @@ barrier: its operands keep the source's order. Every rule is held to its law by 
 """What stands above a table."""
 
 DEFINED = "The operators by which the standard defines it."
-"""What an operator becomes that has no export of its own."""
+"""How the table lists an operator that has a definition and no exporter."""
 LONG = ("numpy", "versions", "ONNX", "refused", "before layouts")
 """Columns that are shown only where one table is asked for."""
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 ORT = "ORT format"
-"""What ONNX Runtime's own format is called."""
+"""The name of ONNX Runtime's own format."""
 MOST = 12
 """Operators and ends that are listed on a terminal; `--json` has all."""
 

@@ -84,17 +84,17 @@ class _Demand(NamedTuple):
 
     @property
     def interface(self) -> bool:
-        """Whether it is an input or output whose layout is kept, and not asked for."""
+        """True if it is an input or output whose layout is kept, and not asked for."""
         return self.site.kind in ("input", "output") and bool(self.site.signature.variants) and not self.is_asked
 
     @property
     def is_asked(self) -> bool:
-        """Whether it is a tensor whose layout was asked for."""
+        """True if it is a tensor whose layout was asked for."""
         return any(variant.name == ASKED for variant in self.site.signature.variants)
 
     @property
     def is_open(self) -> bool:
-        """Whether it is an operator that has a rule, which says nothing of these operands: some extents are open."""
+        """True if it is an operator whose rule says nothing of these operands, because some extents are open."""
         node = self.site.node
         if node is None or not self.site.reason or not is_known(node):
             return False

@@ -1,4 +1,4 @@
-"""What an operator does with an opened axis that depends on how many elements it has.
+"""Operators whose result depends on how many elements an opened axis has.
 
 A batch is opened where every row is computed by itself. Any other dimension, such as the length of a sequence, may also
 be computed along: the result is the same graph at another extent, and rows are nothing that could be compared.

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from relayout.errors import RelayoutError
 
 HINT = "cut the graph before it with --outputs (docs/how-to/batch.md says more)"
-"""What an error says to do."""
+"""The advice in an error."""
 
 
 class OpeningError(RelayoutError):

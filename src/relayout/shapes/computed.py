@@ -26,7 +26,7 @@ SIZED = frozenset(("ConstantOfShape", "Expand", "Range", "Split"))
 
 
 class Computed:
-    """What is known of values that follow from opened extents.
+    """The known values that follow from opened extents.
 
     Args:
         model: its opset imports count.

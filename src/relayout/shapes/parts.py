@@ -38,7 +38,7 @@ class Part(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the dimension holds nothing else."""
+        """True if the dimension holds nothing else."""
         return self.outer.is_one and self.inner.is_one
 
 

@@ -12,7 +12,7 @@ from relayout.shapes.parts import Part
 from relayout.shapes.regrouping import ways
 
 Look = Callable[[ir.Node], tuple[Operator, Fact]]
-"""What is known of a node."""
+"""The facts about a node."""
 MOST_STEPS = 64
 """Operators between a value and the constants that it follows from."""
 

@@ -1,4 +1,4 @@
-"""What operators that regroup dimensions do with an opened part as they are, without a shape stated anew."""
+"""Operators that regroup dimensions and keep an opened part as they are, without a new shape."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ SCALES, SIZES = 2, 3
 
 
 class Window(NamedTuple):
-    """What becomes of a length `n`: `(n * scale + more) // stride + 1`, or `n * scale` where the stride is 0.
+    """The new length of `n` elements: `(n * scale + more) // stride + 1`, or `n * scale` where the stride is 0.
 
     Args:
         letter: of the axis in the result.
@@ -33,7 +33,7 @@ class Window(NamedTuple):
 
     @property
     def keeps(self) -> bool:
-        """Whether the length stays as it is."""
+        """True if the length stays as it is."""
         return self.scale == 1 and (not self.stride or (self.stride == 1 and self.more == -1))
 
     def exact(self, length: Extent) -> Extent | None:

@@ -23,7 +23,7 @@ GROUP = "relayout.targets"
 RUN: list[Path] = []
 """Python files of targets that this process has run: their conditions and prices are the user's code."""
 OPERATORS = "ops:"
-"""What the name of a target begins with that is a list of operators."""
+"""The prefix of a target's name that is a list of operators."""
 
 
 @cache

@@ -159,7 +159,7 @@ class VerifyReport:
 
     @property
     def tolerance(self) -> str:
-        """What outputs were held to, in words."""
+        """The tolerance that outputs were held to, in words."""
         kinds = {row.kind for row in self.outputs}
         verdicts = {row.verdict for row in self.outputs}
         reals = [row for row in self.outputs if row.kind is Kind.REAL and row.verdict in (Verdict.EQUAL, Verdict.CLOSE)]

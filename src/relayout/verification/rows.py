@@ -99,7 +99,7 @@ def _factor(held: Holds, axis: int) -> int | None:
 
 
 def _with_open_factor(held: Holds, factor: int) -> Holds:
-    """The same, with one factor of any extent."""
+    """Return it with one factor of any extent."""
     if len(held.factors) != len(held.shape):
         return held
     factors, shape = list(held.factors), list(held.shape)

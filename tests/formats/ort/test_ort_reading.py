@@ -63,7 +63,7 @@ def attribute(held: ir.Attr) -> Any:
 
 
 def is_default(node: ir.Node, held: ir.Attr, imports: dict[str, int]) -> bool:
-    """Whether an attribute is as the operator's definition has it: ONNX Runtime's own file may say it or not."""
+    """Return whether an attribute is the operator's default: ONNX Runtime's own file may state it or not."""
     version = imports.get(node.domain, 1)
     if not onnx.defs.has(node.op_type, version, node.domain):
         return False

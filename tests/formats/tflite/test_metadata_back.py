@@ -1,4 +1,4 @@
-"""What a `.tflite` says of itself, in a `.tflite` again: at once and through ONNX, where it is still true."""
+"""The descriptions of a `.tflite`, in a `.tflite` again: at once and through ONNX, where it is still true."""
 
 from __future__ import annotations
 

@@ -3,44 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from ai_edge_litert.interpreter import OpResolverType
 from tflite_cases_recurrent import LSTMS, lstm, quantized_lstm
 
 import relayout
 from conftest import KERAS
+from litert_runs import FUSED, KERNELS, operators, results_of_runs
 from relayout.errors import UnsupportedError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.spelled_out import BUILTIN, Builtin
 from relayout.formats.tflite.states import STATES
-from rules.law import Array, with_runtime
+from rules.law import with_runtime
 from text_form import floats
-
-KERNELS = (OpResolverType.AUTO, OpResolverType.BUILTIN_REF)
-FUSED = "UNIDIRECTIONAL_SEQUENCE_LSTM"
-
-
-def operators(content: bytes) -> list[str]:
-    return [operator.name for graph in load(content).subgraphs for operator in graph.operators]
-
-
-def results_of_runs(content: bytes, feeds: Sequence[Array], kernels: OpResolverType) -> list[Array]:
-    """Return the first output of several runs of one interpreter."""
-    interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
-    interpreter.allocate_tensors()
-    found = []
-    for feed in feeds:
-        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], feed)
-        interpreter.invoke()
-        found.append(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))
-    return found
 
 
 def there_and_back(source: bytes, folder: Path, *, keep_mark: bool = True) -> bytes:

@@ -23,7 +23,7 @@ ROI, SCALES, SIZES = 1, 2, 3
 
 
 class Internal(NamedTuple):
-    """What was done to operators of the internal domain.
+    """The changes made to operators of the internal domain.
 
     Args:
         renamed: whether any has got another name.

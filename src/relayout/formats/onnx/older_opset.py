@@ -28,7 +28,7 @@ MOST_NAMED = 5
 
 
 class _NewerError(Exception):
-    """What an operator says is not in the older opset."""
+    """A fact of an operator that the older opset cannot state."""
 
 
 def to_older_opset(model: ir.Model, opset: int) -> None:

@@ -34,11 +34,11 @@ AGAIN = 28
 
 
 _VALUE, _NAME = 1, 2
-"""What a dimension is: a number, or a name."""
+"""A dimension: a number, or a name."""
 
 
 class Loaded(NamedTuple):
-    """What an ORT-format model holds.
+    """The content of an ORT-format model.
 
     Args:
         proto: the model without its large weights.

@@ -132,7 +132,7 @@ class Builtin(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Whether a file can say it: the schema has its options, and no number is out of range."""
+        """True if a file can state it: the schema has its options, and no number is out of range."""
         rows = SCHEMA.tables.get(OPTIONS.get(self.name, ""), ())
         fits = self.options.keys() <= {row.name for row in rows}
         small = all(isinstance(each, int | float) and abs(each) <= LARGEST_OPTION for each in self.options.values())

@@ -50,7 +50,7 @@ LINEAR = attribute("mode", ("linear",), "nearest")
 LAST_POOL = Written(CONTRIBUTED, "NhwcMaxPool", {"storage_order": None})
 FLOAT32 = ("FLOAT",)
 REALS = (*FLOAT32, "INT8", "UINT8", "INT16", "UINT16")
-"""What runs on real numbers: floats, and quantized units that no pass made one operator on integers of."""
+"""Element types of real numbers: floats, and quantized units that no pass made one operator on integers."""
 BOTH_ENDS, FAR_END = ("NCHW", "NHWC", "NCHW->NHWC", "NHWC->NCHW"), ("NCHW", "NCHW->NHWC")
 """A convolution of floats reorders what it reads into blocks, and what it gives out of them, from and to any order."""
 PRICED = {name: FLOAT32 if name == "Resize" else INT8 for name in CHANNELS_FIRST}

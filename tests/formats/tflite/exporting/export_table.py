@@ -1,4 +1,4 @@
-"""What the exporter's cases show of each ONNX operator. Run as a program, it writes what the package ships:
+"""The table of ONNX operators that the exporter's cases cover. Run as a program, it writes what the package ships:
 
     python tests/formats/tflite/exporting/export_table.py
 

@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from ai_edge_litert.interpreter import OpResolverType
 from export_cases_recurrent import lstm as lstm_case
 from export_running import agrees, assert_close
 
 import relayout
-from relayout.formats.tflite.container.loading import load
-from rules.law import Array, Case, with_runtime
+from litert_runs import FUSED, KERNELS, operators, results_of_runs
+from rules.law import Case, with_runtime
 from small import build
 from text_form import floats
-
-KERNELS = (OpResolverType.AUTO, OpResolverType.BUILTIN_REF)
-FUSED = "UNIDIRECTIONAL_SEQUENCE_LSTM"
-
-
-def operators(content: bytes) -> list[str]:
-    return [operator.name for graph in load(content).subgraphs for operator in graph.operators]
-
-
-def results_of_runs(content: bytes, feeds: Sequence[Array], kernels: OpResolverType) -> list[Array]:
-    """Return the first output of several runs of one interpreter."""
-    interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
-    interpreter.allocate_tensors()
-    found = []
-    for feed in feeds:
-        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], feed)
-        interpreter.invoke()
-        found.append(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))
-    return found
-
 
 CASES = [
     (lstm_case(outputs=("y",)), 1),

@@ -1,4 +1,4 @@
-"""What a draft does not need is not written, and the rest computes the same."""
+"""Operators that a draft does not need are not written, and the rest computes the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the `.tflite` that a model was read from says of itself to people, in a `.tflite` again, where it is still true.
+"""The descriptions of a source `.tflite` for people, written into a `.tflite` again, where they are still true.
 
 The ONNX model has it as metadata (`tflite.metadata.NAME`, `tflite.file.NAME`).
 """

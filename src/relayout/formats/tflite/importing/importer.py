@@ -145,9 +145,9 @@ def _state_normalization(result: ir.Model, model: Model) -> None:
     """Say of inputs what the file does to them, where relayout wrote it and says so."""
     provenance = load_provenance(model)
     for value in result.graph.inputs:
-        found = provenance.normalization(value.metadata_props.get(TENSOR, value.name or ""))
-        if found is not None:
-            value.metadata_props[NORMALIZE] = replace(found, of=value.name or "").dump()
+        normalization = provenance.normalization(value.metadata_props.get(TENSOR, value.name or ""))
+        if normalization is not None:
+            value.metadata_props[NORMALIZE] = replace(normalization, of=value.name or "").dump()
 
 
 def _entry(name: str) -> Entry | None:

@@ -1,0 +1,30 @@
+"""A `.tflite` in LiteRT with each of its kernel sets: its operators, and several runs of one interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+from relayout.formats.tflite.container.loading import load
+from rules.law import Array
+
+KERNELS = (OpResolverType.AUTO, OpResolverType.BUILTIN_REF)
+FUSED = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+
+
+def operators(content: bytes) -> list[str]:
+    """Return the operators of all subgraphs, by name."""
+    return [operator.name for graph in load(content).subgraphs for operator in graph.operators]
+
+
+def results_of_runs(content: bytes, feeds: Sequence[Array], kernels: OpResolverType) -> list[Array]:
+    """Return the first output of several runs of one interpreter."""
+    interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
+    interpreter.allocate_tensors()
+    results = []
+    for feed in feeds:
+        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], feed)
+        interpreter.invoke()
+        results.append(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))
+    return results
