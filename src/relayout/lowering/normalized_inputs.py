@@ -79,7 +79,9 @@ def _checked(value: ir.Value, mean: Sequence[float], std: Sequence[float]) -> No
     if len(axes) != 1:
         shown = "×".join(map(str, dims)) or "an input of unknown shape"
         matching = f"{len(axes)} axes" if axes else "no axis"
-        raise LayoutError(f"{option}: {count} channels, and {matching} of that extent in {shown}; give one number for all")
+        raise LayoutError(
+            f"{option}: {count} channels, and {matching} of that extent in {shown}; give one number for all"
+        )
     return Normalization(means, stds, axes[0])
 
 
