@@ -9,6 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
+from math import isfinite
 from numbers import Real
 from types import MappingProxyType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -58,7 +59,12 @@ def _is_pair(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return isfinite(float(value))
+    except OverflowError:
+        return False
 
 
 def _are_numbers(value: Any) -> bool:

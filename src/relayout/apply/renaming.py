@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from relayout.apply.value_store import TAGS
 from relayout.errors import NamesError, nearest
 from relayout.graph.subgraphs import all_nodes
+from relayout.layout.normalization import NORMALIZE, Normalization
 from relayout.layout.perm import is_identity
 from relayout.layout.stored_as import TENSOR, Holds
 
@@ -42,6 +44,9 @@ def rename(model: ir.Model, names: Mapping[str, str]) -> None:
         held = Holds.load(value.metadata_props.get(Holds.KEY, "[]"))
         if TENSOR not in value.metadata_props and before[value] not in {item.name for item in held}:
             value.metadata_props[TENSOR] = before[value]
+        known = Normalization.load(value.metadata_props.get(NORMALIZE, ""))
+        if known is not None and known.of not in {item.name for item in held}:  # its axes are those of the value
+            value.metadata_props[NORMALIZE] = replace(known, of=name).dump()
         value.name = name
 
 

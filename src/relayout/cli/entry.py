@@ -71,7 +71,7 @@ def help_command(context: click.Context, verb: str | None) -> None:
         return
     name, command, _ = cli.resolve_command(context.parent, [verb])
     if name != verb or command is None:
-        raise click.UsageError(f"There is no command {verb!r}.{nearest(verb, cli.commands)}", context)
+        raise click.UsageError(f"There is no command {verb!r}{nearest(verb, cli.commands)}", context)
     click.echo(command.get_help(click.Context(command, info_name=name, parent=context.parent)))
 
 

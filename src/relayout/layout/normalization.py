@@ -58,24 +58,28 @@ class Normalization:
         mean, std = self.spread(array.shape)
         return np.asarray(array.astype(np.float64) * std + mean, array.dtype)
 
-    def as_stored(self, held: Sequence[Holds]) -> Normalization:
-        """Return it with the axis as an input stores it that holds these values of its sources."""
-        perm = self._perm(held)
-        if perm is None or self.axis is None or self.axis not in perm:
-            return self
-        return replace(self, axis=perm.index(self.axis))
+    def as_stored(self, held: Sequence[Holds], stored: Sequence[object]) -> Normalization:
+        """Return it with the axis as an input of this shape stores it that holds these values of its sources."""
+        return self if self.axis is None else replace(self, axis=self._axes(held, stored).get(self.axis, self.axis))
 
-    def in_source(self, held: Sequence[Holds]) -> Normalization:
+    def in_source(self, held: Sequence[Holds], stored: Sequence[object]) -> Normalization:
         """Return it with the axis in the order of `of`, where it was as an input stores it that holds these values."""
-        perm = self._perm(held)
-        if perm is None or self.axis is None or self.axis >= len(perm):
-            return self
-        return replace(self, axis=perm[self.axis])
+        back = {mine: axis for axis, mine in self._axes(held, stored).items()}
+        return self if self.axis is None else replace(self, axis=back.get(self.axis, self.axis))
 
-    def _perm(self, held: Sequence[Holds]) -> tuple[int, ...] | None:
-        """Return how the value `of` is stored; None if it is not held, or an axis of it is split or joined."""
-        named = [each for each in held if each.name == self.of and len(each.factors) == len(each.shape)]
-        return named[-1].perm if named else None
+    def _axes(self, held: Sequence[Holds], stored: Sequence[object]) -> dict[int, int]:
+        """Return the axes of `of` -> those stored, but for extents of 1; none if an axis is split or joined."""
+        named = [each for each in held if each.name == self.of]
+        if not named:
+            return {}
+        kept = [axis for axis, extent in enumerate(named[-1].shape) if extent != 1]
+        mine = [axis for axis, extent in enumerate(stored) if extent != 1]
+        ones = {place for place, extent in enumerate(named[-1].factors) if extent == 1}
+        order = [factor for factor in named[-1].perm if factor not in ones]
+        order = [sorted(order).index(factor) for factor in order]
+        if not len(kept) == len(mine) == len(order):
+            return {}
+        return {kept[factor]: mine[place] for place, factor in enumerate(order)}
 
     def after(self, first: Normalization) -> Normalization:
         """Return this normalization of what another one has made.
@@ -87,9 +91,12 @@ class Normalization:
         if len(axes) > 1:
             raise LayoutError(f"--normalize: the input is already normalized along axis {first.axis}, not {self.axis}")
         mean, std = (np.array(each, np.float64) for each in (self.mean, self.std))
-        scale = np.array(first.std) * std
+        with np.errstate(all="ignore"):
+            scale, center = np.array(first.std) * std, np.array(first.mean) + np.array(first.std) * mean
+        if not np.isfinite([*scale, *center]).all() or not scale.all():
+            raise LayoutError("--normalize: no float holds the numbers of both normalizations of the input")
         return Normalization(
-            tuple(map(float, np.array(first.mean) + np.array(first.std) * mean)),
+            tuple(map(float, center)),
             tuple(map(float, scale)),
             next(iter(axes))[0] if axes else None,
             first.of,
@@ -101,10 +108,10 @@ class Normalization:
         return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
     @staticmethod
-    def stored(text: str, held: Sequence[Holds]) -> Normalization | None:
+    def stored(text: str, held: Sequence[Holds], shape: Sequence[object]) -> Normalization | None:
         """Return what a model's metadata says of an input, with the axis as the input is stored."""
         loaded = Normalization.load(text)
-        return None if loaded is None else loaded.as_stored(held)
+        return None if loaded is None else loaded.as_stored(held, shape)
 
     @staticmethod
     def load(text: str) -> Normalization | None:
@@ -113,6 +120,7 @@ class Normalization:
             data = json.loads(text)
             mean, std = (tuple(float(each) for each in data[key]) for key in ("mean", "std"))
             axis, of = None if data["axis"] is None else int(data["axis"]), str(data["of"])
+            of.encode()  # no half of a surrogate pair
         except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             return None
         is_sound = len(mean) == len(std) and mean and all(np.isfinite([*mean, *std])) and all(std)

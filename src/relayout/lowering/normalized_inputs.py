@@ -20,6 +20,8 @@ from relayout.lowering.constants import Constants
 
 Numbers = tuple[Sequence[float], Sequence[float]]
 """Means and standard deviations: one of each, or one for each channel."""
+BROADCASTS = 7
+"""The first opset in which Sub and Div broadcast without an attribute."""
 FLOATS = {ir.DataType.FLOAT: np.float32, ir.DataType.FLOAT16: np.float16, ir.DataType.DOUBLE: np.float64}
 
 
@@ -27,7 +29,7 @@ def numbers_by_input(options: Mapping[str, Sequence[float | Sequence[float]]] | 
     """Return what a user asks of inputs, one number or several, as tuples."""
     numbers: dict[str, Numbers] = {}
     for name, pair in (options or {}).items():
-        mean, std = (tuple(each) if isinstance(each, Sequence) else (each,) for each in pair)
+        mean, std = (tuple(map(float, each)) if isinstance(each, Sequence) else (float(each),) for each in pair)
         numbers[name] = (mean, std)
     return numbers
 
@@ -49,6 +51,8 @@ def normalize_inputs(model: ir.Model, wanted: Mapping[str, Numbers]) -> tuple[st
     inputs = {value.name or "": value for value in model.graph.inputs}
     if not wanted:
         return ()
+    if model.graph.opset_imports.get("", BROADCASTS) < BROADCASTS:
+        raise LayoutError(f"--normalize: it needs a model of opset {BROADCASTS} or newer")
     constants = Constants(model)
     for name, (mean, std) in wanted.items():
         if name not in inputs:
@@ -68,9 +72,15 @@ def _checked(value: ir.Value, mean: Sequence[float], std: Sequence[float]) -> No
         raise LayoutError(f"{option}: the input is {kind}, not float (--input-type float32 makes a quantized one so)")
     if value.is_graph_output():
         raise LayoutError(f"{option}: the input is an output, too")
+    if value.is_initializer():
+        raise LayoutError(f"{option}: the input has a default, which is no raw number")
     count = max(len(mean), len(std))
     if not {len(mean), len(std)} <= {1, count} or not all(std) or not np.isfinite([*mean, *std]).all():
         raise LayoutError(f"{option}: as many means as standard deviations, all finite, and none of the latter 0")
+    with np.errstate(over="ignore"):
+        written = [np.array(each, np.float64).astype(FLOATS[value.dtype]) for each in (mean, std)]
+    if not np.isfinite(np.concatenate(written)).all() or not written[1].all():
+        raise LayoutError(f"{option}: {value.dtype.name.lower()} cannot hold these numbers")
     means, stds = (tuple(map(float, each)) * (count // len(each)) for each in (mean, std))
     if count == 1:
         return Normalization(means, stds)
@@ -90,7 +100,7 @@ def _normalize(graph: ir.Graph, constants: Constants, value: ir.Value, wanted: N
     notes = value.metadata_props
     known = Normalization.load(notes.get(NORMALIZE, ""))
     of = (value.name or "") if known is None else known.of
-    stated = replace(wanted, of=of).in_source(Holds.load(notes.get(Holds.KEY, "[]")))
+    stated = replace(wanted, of=of).in_source(Holds.load(notes.get(Holds.KEY, "[]")), list(value.shape or ()))
     notes[NORMALIZE] = (stated if known is None else known.after(stated)).dump()
     dtype = FLOATS[value.dtype or ir.DataType.FLOAT]
     number, nodes = value, []

@@ -363,7 +363,7 @@ class LiteRTSide:
             **parameters(details),
             bound=self._bound(index),
             likely=SAMPLE_RATE if self._is_rate(index) else None,
-            normalization=self.provenance.normalization(str(details["name"])),
+            normalization=self.provenance.normalization(str(details["name"]), signature),
             fallback=static,
             step=0.0 if before is None else max(parameters(before)["scale"], default=0.0),
             limits=None if before is None else _limits(before),

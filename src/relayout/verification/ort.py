@@ -360,7 +360,9 @@ class OrtSide:
             zero=self._integer_ends[name][1:] if name in self._integer_ends else (),
             bound=bounds.get(name),
             symbols=() if dims is None else tuple("" if isinstance(d, int) else d.value or "" for d in dims),
-            normalization=Normalization.stored(notes[NORMALIZE], held_by(notes)) if NORMALIZE in notes else None,
+            normalization=Normalization.stored(notes[NORMALIZE], held_by(notes), dims or ())
+            if NORMALIZE in notes
+            else None,
             fed=self._fed,
             step=_step(node) if self._steps else 0.0,
         )

@@ -17,7 +17,7 @@ A tensor that is not listed holds the value of its own name as the source stores
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,10 +81,10 @@ class Provenance(NamedTuple):
             data["tensors"] = {name: _to_json(holding) for name, holding in self.tensors.items()}
         return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
 
-    def normalization(self, tensor: str) -> Normalization | None:
+    def normalization(self, tensor: str, shape: Sequence[object]) -> Normalization | None:
         """Return what the file does to an input before anything else, with the axis as the file stores it."""
         held = self.tensors.get(tensor, Holding()).holds
-        return Normalization.stored(self.normalize.get(tensor, ""), held)
+        return Normalization.stored(self.normalize.get(tensor, ""), held, shape)
 
     @property
     def is_empty(self) -> bool:

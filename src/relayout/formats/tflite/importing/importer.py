@@ -145,7 +145,9 @@ def _state_normalization(result: ir.Model, model: Model) -> None:
     """Say of inputs what the file does to them, where relayout wrote it and says so."""
     provenance = load_provenance(model)
     for value in result.graph.inputs:
-        normalization = provenance.normalization(value.metadata_props.get(TENSOR, value.name or ""))
+        normalization = provenance.normalization(
+            value.metadata_props.get(TENSOR, value.name or ""), list(value.shape or ())
+        )
         if normalization is not None:
             value.metadata_props[NORMALIZE] = replace(normalization, of=value.name or "").dump()
 
