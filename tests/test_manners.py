@@ -66,6 +66,7 @@ def test_json_has_a_schema_and_errors_are_objects(ran, tmp_path: Path) -> None: 
     assert json.loads(ran("explain", tmp_path / "cut.tflite", "--json").out)["error"]["where"]
     assert json.loads(ran("explain", INT8, "--io", "x", "--json").out)["error"]["kind"] == "UsageError"
     assert ran("explain", tmp_path / "none.tflite").out == ""
+    assert ran("convert", tmp_path / "none.tflite", "-", "--json").out == "", "standard output is the model's"
 
 
 def test_the_page_of_json_names_every_verb_that_prints_it() -> None:

@@ -314,3 +314,13 @@ def test_a_known_operator_with_open_extents_is_no_case_for_a_rule() -> None:
     (left,) = relayout.explain(shape_inference.infer_shapes(source)).remaining
     assert left.causes[0].barrier
     assert left.reason.endswith("Fixed extents may remove it: --dim NAME=N.")
+
+
+def test_an_unknown_operator_with_open_extents_is_one() -> None:
+    source = parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21, "acme": 1]> g (float[1,4,n,6] x, float[4,4,1,1] k)'
+        " => (float[1,n,6,4] y) { v = Conv(x, k) t = Transpose<perm=[0,2,3,1]>(v) y = acme.Unknown(t) }"
+    )
+    (left,) = relayout.explain(shape_inference.infer_shapes(source)).remaining
+    assert left.causes[0].barrier
+    assert "custom-operator.md" in left.reason

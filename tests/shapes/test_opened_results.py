@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+from onnx import parser
 
 ROOT = Path(__file__).parents[2]
 FLOAT = ROOT / "models" / "tinynet_float.tflite"
@@ -28,3 +30,15 @@ def test_a_part_is_opened_and_verified_where_it_ends(relayout: Any, tmp_path: Pa
     ran = relayout("convert", FLOAT, tmp_path / "part.onnx", "--outputs", end, "--batch", batch, "--verify")
     assert ran.code == 0, ran.err + ran.out
     assert "PASSED" in ran.out
+
+
+def test_a_batch_inside_of_an_axis_is_compared_row_by_row(relayout: Any, tmp_path: Path) -> None:
+    """Rows of y are those of x by turns: an outer axis of 3 comes before the batch."""
+    proto = parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g (float[2,3,4] x) => (float[6,4] y)'
+        " <int64[2] s = {6, 4}> { t = Transpose<perm=[1,0,2]>(x) y = Reshape(t, s) }"
+    )
+    onnx.save(proto, tmp_path / "outer.onnx")
+    ran = relayout("convert", tmp_path / "outer.onnx", tmp_path / "n.onnx", "--batch", "n", "--verify")
+    assert ran.code == 0, ran.err + ran.out
+    assert "PASSED: 3 outputs agree" in ran.out

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper
 
 import relayout
 from relayout.errors import ReadError
-from relayout.verification import benching
+from relayout.verification import benching, runtime_server
 from relayout.verification.benching import bench
 from text_form import floats, model
 
@@ -69,6 +71,44 @@ def test_an_input_is_fed(tmp_path: Path) -> None:
         bench(path, path, seconds=0.1, inputs={"x": np.ones((8, 9), np.float32)})
     with pytest.raises(relayout.RelayoutError, match="no input of the two models is called 'X'; did you mean 'x'"):
         bench(path, path, seconds=0.1, inputs={"X": np.ones((8, 8), np.float32)})
+
+
+def test_both_models_are_prepared_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many threads, the numbers that are fed, and the extents that the first one drew."""
+    prepared: list[tuple[int, dict[str, np.ndarray]]] = []  # type: ignore[type-arg]
+    plain = benching.asked
+
+    def noted(kind: str, number: int, *given: Any) -> Any:
+        if kind == "prepared":
+            prepared.append((given[2], given[3]))
+        return plain(kind, number, *given)
+
+    monkeypatch.setattr(benching, "asked", noted)
+    fed = product(tmp_path, 8)
+    bench(fed, fed, seconds=0.1, threads=2, inputs={"x": np.ones((8, 8), np.float32)})
+    assert [threads for threads, _ in prepared] == [2, 2]
+    assert all((feeds["x"] == 1).all() for _, feeds in prepared)
+    prepared.clear()
+    text = "g (float[n,3] x) => (float[n,3] y) { y = Relu(x) }"
+    onnx.save(model(text), tmp_path / "open.onnx")
+    monkeypatch.setattr(benching, "EXTENTS_TRIED", ((1, 1, 5), (1, 1, 5)))
+    (first, second) = tmp_path / "fixed.onnx", tmp_path / "open.onnx"
+    onnx.save(model(text), first)
+    bench(first, second, seconds=0.1)
+    assert prepared[0][1]["x"].shape == prepared[1][1]["x"].shape
+
+
+def test_the_runtime_gets_the_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    plain = onnxruntime.InferenceSession
+
+    def noted(source: str, options: Any, **more: Any) -> Any:
+        counts.append(options.intra_op_num_threads)
+        return plain(source, options, **more)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", noted)
+    runtime_server._prepared({}, 0, "onnxruntime", str(product(tmp_path, 8)), 2, {"x": np.ones((8, 8), np.float32)})
+    assert counts == [2]
 
 
 def test_what_cannot_run_is_one_error(tmp_path: Path) -> None:
