@@ -354,3 +354,25 @@ def test_integers_of_16_bits_that_are_fed(kind: type, zero: int) -> None:
     limits = np.iinfo(kind)
     feed = RNG.integers(limits.min, limits.max, X.shape).astype(kind)
     agrees(made, {"x": feed})
+
+
+@pytest.mark.parametrize(("kind", "zero"), [(np.uint16, 0), (np.uint16, 32768), (np.int16, 0), (np.int16, 699)])
+@pytest.mark.parametrize("move", ["Gather", "Concat", "Slice", "Split"])
+@pytest.mark.parametrize("is_output", [False, True])
+def test_integers_of_16_bits_that_are_moved_as_they_are_fed(kind: type, zero: int, move: str, is_output: bool) -> None:
+    """Neither GATHER nor CONCATENATION nor REVERSE takes uint16, and CONCATENATION no zero point of int16."""
+    s, z = scale(kind, 0.001, zero)
+    first, last = np.array([2, 0]), np.array([-1])
+    moved = {
+        "Gather": node("Gather", "x first", "m", axis=3),
+        "Concat": node("Concat", "x x", "m", axis=1),
+        "Slice": node("Slice", "x last end last last", "m"),
+        "Split": node("Split", "x", "m other", axis=3, num_outputs=2),
+    }[move]
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    outputs = {"y": 1} | ({"m": element} if is_output else {})
+    end = np.array([-99])
+    made = model([moved, node("DequantizeLinear", "m s z", "y")], outputs, s=s, z=z, first=first, last=last, end=end)
+    made.graph.input[0].type.tensor_type.elem_type = element
+    limits = np.iinfo(kind)
+    agrees(made, {"x": RNG.integers(limits.min, limits.max, X.shape).astype(kind)})

@@ -22,7 +22,7 @@ from relayout.formats.tflite.exporting.kernel_types import widen
 from relayout.formats.tflite.exporting.node import IMAGES, NodeExport, known
 from relayout.formats.tflite.exporting.older import newer_operators, write_for
 from relayout.formats.tflite.exporting.registry import Entry, Unwritable, entries
-from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign
+from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign, has_zero_point_of_16_bits
 from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.exporting.tidying import tidy
 from relayout.formats.tflite.exporting.units import QuantizedUnit, QuantizedUnits
@@ -497,7 +497,7 @@ class GraphExport:
                 return constant
         unscaled = source.dtype in UNSCALED or (by_axis and (source.const_value is None or source.is_graph_input()))
         integers = None if unscaled else self._integers_or_none(source, node)
-        if integers is None or _is_moved(integers):
+        if integers is None or has_zero_point_of_16_bits(integers):
             return self._scaled(value, source, node)
         name = value.name or "dequantized"
         named = name if value.is_graph_output() else self.draft.unique(name)
@@ -715,12 +715,6 @@ class GraphExport:
             else:
                 raise Unwritable("several extents of a shape are known only at run time")
         return node.emit("CONCATENATION", pieces, (len(dims),), TensorType.INT32, axis=0)
-
-
-def _is_moved(integers: DraftTensor) -> bool:
-    """Return whether integers of 16 bits have a zero point, with which no DEQUANTIZE takes them."""
-    meaning = integers.quantization
-    return integers.type == TensorType.INT16 and meaning is not None and bool(np.any(meaning.zero_point))
 
 
 def _raised(tensor: DraftTensor, kind: TensorType) -> Quantization | None:

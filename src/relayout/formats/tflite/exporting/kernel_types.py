@@ -15,6 +15,7 @@ import numpy as np
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.registry import Unwritable
+from relayout.formats.tflite.exporting.signs import has_zero_point_of_16_bits
 
 _BY_LETTER = {
     "f": TensorType.FLOAT32,
@@ -104,7 +105,7 @@ def widen(draft: Draft, begin: int) -> None:
     for operator in added:
         kind = _data(operator).type
         takes = TYPES.get(operator.name)
-        if takes is None or kind in takes or _data(operator).quantization is not None:
+        if takes is None or (kind in takes and not _is_refused(operator)) or _runs_on_integers(operator):
             draft.operators.append(operator)
             continue
         if kind == TensorType.UINT64 and operator.name in ANY_SIGN | ORDERED:
@@ -144,6 +145,17 @@ def _as_signed(draft: Draft, operator: DraftOperator, *, moved: bool) -> None:
     for result, tensor in inner.items():
         bits = step("ADD", [tensor, half], TensorType.INT64) if moved else tensor
         step("BITCAST", [bits], TensorType.UINT64, result)
+
+
+def _is_refused(operator: DraftOperator) -> bool:
+    """Return whether a kernel refuses its integers for their zero point."""
+    return operator.name == "CONCATENATION" and has_zero_point_of_16_bits(_data(operator))
+
+
+def _runs_on_integers(operator: DraftOperator) -> bool:
+    """Return whether a kernel takes its data as quantized integers: never uint16."""
+    data = _data(operator)
+    return data.quantization is not None and data.type != TensorType.UINT16 and not _is_refused(operator)
 
 
 def _data(operator: DraftOperator) -> DraftTensor:

@@ -33,3 +33,9 @@ def change_sign(draft: Draft, source: DraftTensor, result: DraftTensor) -> None:
     draft.add("CAST", [source], [wide], in_data_type=source.type, out_data_type=TensorType.INT32)
     draft.add("ADD", [wide, draft.constant("distance", np.array(step, np.int32))], [moved])
     draft.add("CAST", [moved], [result], in_data_type=TensorType.INT32, out_data_type=result.type)
+
+
+def has_zero_point_of_16_bits(tensor: DraftTensor) -> bool:
+    """Return whether integers of 16 bits have a zero point: DEQUANTIZE and CONCATENATION refuse them."""
+    meaning = tensor.quantization
+    return tensor.type == TensorType.INT16 and meaning is not None and bool(np.any(meaning.zero_point))
