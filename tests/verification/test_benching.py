@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,22 @@ def test_each_model_runs_in_its_own_runtime_with_open_extents(tmp_path: Path) ->
     told = bench(DYNAMIC, tmp_path / "a.onnx", seconds=0.2, threads=2)
     assert [told.a.runtime.split()[0], told.b.runtime.split()[0]] == ["LiteRT", "ONNX"]
     assert told.threads == 2
+
+
+def test_it_takes_what_other_verbs_take(tmp_path: Path) -> None:
+    """A model in a bundle, a file in ONNX Runtime's format under another ending, and a path that is no text."""
+    with zipfile.ZipFile(tmp_path / "m.task", "w") as bundle:
+        bundle.writestr("inner.tflite", DYNAMIC.read_bytes())
+    assert bench(tmp_path / "m.task" / "inner.tflite", DYNAMIC, seconds=0.1).ratio > 0
+    plain = product(tmp_path, 8)
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "own.ort")
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    onnxruntime.InferenceSession(plain, options, providers=["CPUExecutionProvider"])
+    (tmp_path / "own.ort").rename(tmp_path / "own.onnx")
+    unspelt = tmp_path / os.fsdecode(b"\xff.onnx")
+    unspelt.write_bytes(plain.read_bytes())
+    assert bench(tmp_path / "own.onnx", unspelt, seconds=0.1).ratio > 0
 
 
 def test_an_input_is_fed(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,7 +156,7 @@ class _Model:
             for extents in EXTENTS_TRIED:
                 drawn = _drawn(side, feeds, np.random.default_rng(seed), dict(sizes), extents)
                 try:
-                    self._ask("prepared", PACKAGES[name], os.path.abspath(path), threads, drawn)
+                    self._ask("prepared", PACKAGES[name], side.loaded, threads, drawn)
                     break
                 except FailedError as error:
                     failed = error

@@ -106,6 +106,11 @@ class LiteRTSide:
         self.notes: list[str] = []
 
     @property
+    def loaded(self) -> str | bytes:
+        """The file that the interpreter loads, as an absolute path, or the model's bytes."""
+        return self._source if isinstance(self._source, bytes) else os.path.abspath(self._source)
+
+    @property
     def runtime(self) -> tuple[str, str]:
         """LiteRT and its version, or TensorFlow, whose interpreter it was."""
         own = self._package == LITERT

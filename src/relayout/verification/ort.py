@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 from collections import defaultdict
@@ -86,6 +87,7 @@ class OrtSide:
         self._directory = tempfile.TemporaryDirectory(prefix="relayout-verify-", ignore_cleanup_errors=True)
         try:
             self._path, self.model = self._read(source)
+            self.loaded: str | bytes = os.path.abspath(self._path)
             refuse_elsewhere(self.model)
             # What is in the functions of a target's parts is compared and given as in one graph.
             InlinePass(lambda function: function.domain.startswith(REGIONS))(self.model)

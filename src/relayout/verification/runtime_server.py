@@ -62,15 +62,21 @@ def _version(_: dict[int, Any], package: str) -> str:
 
 def _session(models: dict[int, Any], number: int, source: str | bytes, optimized: bool) -> Any:
     onnxruntime = import_module("onnxruntime")
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
+    options = _options(onnxruntime, source)
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    if isinstance(source, str) and _is_ort_format(source):
-        options.add_session_config_entry("session.load_model_format", "ORT")  # else the file's ending tells
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = models[number] = onnxruntime.InferenceSession(source, options, providers=CPU)
     return tuple([(end.name, end.type) for end in ends] for ends in (session.get_inputs(), session.get_outputs()))
+
+
+def _options(onnxruntime: Any, source: str | bytes) -> Any:
+    """Return options for a session that reads a file in its own format, whatever its name ends in."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    if isinstance(source, str) and _is_ort_format(source):
+        options.add_session_config_entry("session.load_model_format", "ORT")
+    return options
 
 
 def _is_ort_format(path: str) -> bool:
@@ -101,18 +107,18 @@ def _signature(models: dict[int, Any], number: int, key: str, method: str, feeds
 
 
 def _prepared(
-    models: dict[int, Any], number: int, runtime: str, source: str, threads: int, feeds: dict[str, Any]
+    models: dict[int, Any], number: int, runtime: str, source: str | bytes, threads: int, feeds: dict[str, Any]
 ) -> None:
     """Make a model ready to be run again and again on the same inputs, in its runtime's usual way."""
     if runtime == "onnxruntime":
         onnxruntime = import_module(runtime)
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
+        options = _options(onnxruntime, source)
         options.intra_op_num_threads = threads
         session = onnxruntime.InferenceSession(source, options, providers=CPU)
         models[number] = lambda: session.run(None, feeds)
     else:
-        interpreter = import_module(f"{runtime}.interpreter").Interpreter(model_path=source, num_threads=threads)
+        model = {"model_content" if isinstance(source, bytes) else "model_path": source}
+        interpreter = import_module(f"{runtime}.interpreter").Interpreter(**model, num_threads=threads)
         places = {each["name"]: each for each in interpreter.get_input_details()}
         for name, array in feeds.items():
             if tuple(places[name]["shape"]) != array.shape:

@@ -182,6 +182,10 @@ class Side(Protocol):
         """Name and version of what runs it."""
 
     @property
+    def loaded(self) -> str | bytes:
+        """The file that its runtime loads, as an absolute path, or the model's bytes."""
+
+    @property
     def inputs(self) -> Sequence[Value]:
         """The graph's inputs, in its order."""
 
