@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
+def count_of(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 Transpose`, `12,000 bytes`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def shown(text: str, style: str = "", **options: Any) -> Text:
     """A text as it is, but for characters that cannot be printed; `options` are those of `rich.text.Text`."""
     from rich.text import Text

@@ -12,6 +12,7 @@ from relayout.cli.group import Command
 from relayout.cli.json_output import print_json
 from relayout.cli.running import FAILED
 from relayout.errors import printable
+from relayout.terminal import count_of
 
 MOST = 20
 """Misstated figures listed on a terminal; `--json` lists all."""
@@ -28,16 +29,16 @@ def check(plan: Path, source: Path, as_json: bool, quiet: bool) -> None:
     PLAN is what `convert --plan` or `optimize --plan` wrote, SOURCE the model that it was made for.
     """
     from relayout import pipeline
-    from relayout.reports.report import counted
+    from relayout.reports.report import priced
 
     found = pipeline.check_plan(plan, source)
     if as_json:
         print_json(found.to_dict())
     elif not quiet:
-        verdict = ("proved minimal" if found.proved else "not proved") + counted(
+        verdict = ("proved minimal" if found.proved else "not proved") + priced(
             found.per_transpose, found.per_scattered
         )
-        count = f"{found.transposes} Transpose{'' if found.transposes == 1 else 's'}"
+        count = count_of(found.transposes, "Transpose")
         click.echo(f"{count}, {found.bytes:,} bytes; lower bound {found.bound:,}: {verdict}")
         for wrong in found.misstated[:MOST]:
             click.echo(printable(f"misstated: {wrong}"))

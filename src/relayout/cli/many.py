@@ -14,7 +14,7 @@ from relayout.cli.bars import bar
 from relayout.cli.json_output import print_json
 from relayout.cli.running import FAILED, REFUSED, Job, console, exceeds, perform, refuse_own_source
 from relayout.errors import RelayoutError
-from relayout.terminal import print_rows, shown, tabled
+from relayout.terminal import count_of, print_rows, shown, tabled
 
 FORMATS = ("onnx", "tflite")
 """What can be written; also the suffixes."""
@@ -215,7 +215,7 @@ def _show(rows: Sequence[Row]) -> None:
     out = console()
     print_rows(out, tabled(*headings, rows=cells))
     beyond = f", {over} transpose more than allowed" if over else ""
-    count = f"{len(rows)} model{'' if len(rows) == 1 else 's'}"
+    count = count_of(len(rows), "model")
     out.print(f"{count}: {done} done, {differ} differ, {refused} refused{beyond}")
     for hint in dict.fromkeys(row.hint for row in rows if row.hint):
         out.print(shown(hint, "bold"))

@@ -15,6 +15,7 @@ from relayout.cli.group import Command
 from relayout.cli.json_output import print_json
 from relayout.cli.running import FAILED, in_one_line, print_verification, verified
 from relayout.errors import RelayoutError
+from relayout.terminal import count_of
 
 if TYPE_CHECKING:
     from relayout.verification import VerifyReport
@@ -96,5 +97,5 @@ def reproduced(
     with bars(("cutting",), silent):
         written = reproduce(first, second, found, folder, inputs=feeds or None, layouts=layouts)
     if not silent:
-        count = f"{written.nodes} node{'' if written.nodes == 1 else 's'}"
+        count = count_of(written.nodes, "node")
         click.echo(f"reproduction: {count} around {written.made_by}; python {folder / 'run.py'}")

@@ -14,6 +14,7 @@ from relayout.partition.whole_units import whole_units
 from relayout.rules.in_graph import operator_of
 from relayout.targets import Target
 from relayout.targets.target import NOT_THERE
+from relayout.terminal import count_of
 
 ELSEWHERE = "it lies in a layout that the target does not have"
 TRANSPOSES = frozenset({"Transpose"})
@@ -68,8 +69,8 @@ class Claims:
             more: Transposes of the result beyond those of the source.
         """
         yield (
-            f"{self.target} runs {self.claimed} of {_count(self.total, 'operator')},"
-            f" in {_count(self.claimed_parts, 'part')} of {self.parts}"
+            f"{self.target} runs {self.claimed} of {count_of(self.total, 'operator')},"
+            f" in {count_of(self.claimed_parts, 'part')} of {self.parts}"
         )
         absent: list[str] = []
         for row in self.operators:
@@ -82,7 +83,7 @@ class Claims:
             yield f"not in its table: {', '.join(absent)}"
         if self.borders:
             listed = ", ".join(f"{count} {name}" for name, count in self.borders.items())
-            begin = f"{_count(more, 'more Transpose')} than the source; " if more > 0 else ""
+            begin = f"{count_of(more, 'more Transpose')} than the source; " if more > 0 else ""
             yield f"{begin}Transposes at the border of {self.target}: beside {listed}"
 
 
@@ -180,7 +181,3 @@ def _name(node: ir.Node) -> str:
     if not node.domain or node.domain == "ai.onnx" or node.domain.startswith("relayout."):
         return node.op_type
     return f"{node.domain}:{node.op_type}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

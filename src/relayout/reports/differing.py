@@ -17,6 +17,7 @@ import onnx_ir as ir
 from relayout.errors import printable
 from relayout.reports.chart import Chart, Edge, Mark, Region, Side, Spot, Stored
 from relayout.reports.tables import short
+from relayout.terminal import count_of
 
 MOST = 4_000
 """Operators without a namesake up to which the order of the rest is aligned; that takes their product."""
@@ -101,7 +102,7 @@ class Diff:
             size = sum(mark.bytes for mark in side.transposes)
             count = len(side.transposes)
             literally = "" if own is None else f", operator by operator (the file itself has {own})"
-            yield f"{name}: {count} Transpose{'' if count == 1 else 's'}, {size:,} bytes per inference{literally}"
+            yield f"{name}: {count_of(count, 'Transpose')}, {size:,} bytes per inference{literally}"
         differ = f"{len(self.changed)} of them differ{'s' if len(self.changed) == 1 else ''}"
         yield f"both have {self.both} operators, inputs and outputs; {differ}"
         spots = self.chart.spots

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from relayout.terminal import count_of
+
 IMAGES = ("ncw", "nchw", "ncdhw")
 """The axes of images, in any order."""
 KERNELS = ("oiw", "oihw", "oidhw")
@@ -36,5 +38,5 @@ def size_name(count: int) -> str:
     while value >= 999.5 and unit < len(UNITS) - 1:
         value, unit = value / 1000, unit + 1
     if not unit:
-        return f"{count} byte{'' if count == 1 else 's'}"
+        return count_of(count, "byte")
     return f"{value:.3g} {UNITS[unit]}"

@@ -16,6 +16,7 @@ from relayout.infer import Form, Plan, Relaxed, Root, is_scattered, placed
 from relayout.layout.perm import between, is_identity
 from relayout.reports.axes import Axes
 from relayout.reports.drawing import Drawing
+from relayout.terminal import count_of
 
 if TYPE_CHECKING:
     from relayout.partition.claims import Claims
@@ -181,7 +182,7 @@ class Report:
             )
             if count is not None
         ]
-        each = f" with {' and '.join(most)} at most" if most else counted(self.per_transpose)
+        each = f" with {' and '.join(most)} at most" if most else priced(self.per_transpose)
         if self.proved:
             return f"proved minimal{each}"
         if self.bytes == self.lower_bound:
@@ -211,10 +212,10 @@ class Report:
         return found
 
 
-def counted(per_transpose: int, per_scattered: int = 0) -> str:
-    """What a verdict adds where more counts than the bytes that are moved."""
+def priced(per_transpose: int, per_scattered: int = 0) -> str:
+    """Return the words that a verdict adds where more than the bytes that are moved has a price."""
     prices = [
-        f"{price:,} byte{'' if price == 1 else 's'} for each {what}"
+        f"{count_of(price, 'byte')} for each {what}"
         for price, what in ((per_transpose, "Transpose"), (per_scattered, "byte taken element by element"))
         if price
     ]

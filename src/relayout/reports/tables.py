@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from relayout.progress import LOG
 from relayout.reports.layout_names import layout_names, size_name
 from relayout.reports.report import Report
-from relayout.terminal import as_html, shown, tabled
+from relayout.terminal import as_html, count_of, shown, tabled
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -64,7 +64,7 @@ def _parts(report: Report) -> list[RenderableType]:
     parts += _remaining(report)
     parts += [shown(f"without {short(item.site)}: {item.bytes:,} bytes less") for item in report.what_if[:MOST]]
     for reason, count in report.barriers.items():
-        parts.append(shown(f"barrier, {_count(count, 'operator')}: {reason}, so layouts cannot pass. {ADD_A_RULE}"))
+        parts.append(shown(f"barrier, {count_of(count, 'operator')}: {reason}, so layouts cannot pass. {ADD_A_RULE}"))
     if report.claims is not None:
         parts += [shown(line) for line in report.claims.lines(report.transposes - report.source_transposes)]
     parts += [shown(f"note: {note}") for note in report.notes]
@@ -74,7 +74,7 @@ def _parts(report: Report) -> list[RenderableType]:
     total = sum(report.operators.values())
     if report.min_runtime:
         parts.append(shown(f"oldest runtime: TensorFlow Lite {report.min_runtime}"))
-    parts.append(shown(f"{_count(total, 'operator')}: {kinds}{more}\n{spent}", "dim"))
+    parts.append(shown(f"{count_of(total, 'operator')}: {kinds}{more}\n{spent}", "dim"))
     return parts
 
 
@@ -82,11 +82,7 @@ def summary(report: Report) -> str:
     """Return what a conversion left, in a few words: `1 Transpose, 150 KB per inference, proved minimal`."""
     if not report.transposes:
         return f"no Transposes, {report.verdict}"
-    return f"{_count(report.transposes, 'Transpose')}, {size_name(report.bytes)} per inference, {report.verdict}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{count_of(report.transposes, 'Transpose')}, {size_name(report.bytes)} per inference, {report.verdict}"
 
 
 def short(text: str) -> str:
@@ -128,7 +124,7 @@ def _kinds(report: Report) -> list[str]:
         counts[pair] += 1
         sizes[pair] += left.bytes
     return [
-        f"{above} and {below}: {_count(counts[above, below], 'Transpose')}, {size_name(size)}"
+        f"{above} and {below}: {count_of(counts[above, below], 'Transpose')}, {size_name(size)}"
         for (above, below), size in sizes.most_common(FEW)
     ]
 

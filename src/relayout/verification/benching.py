@@ -13,6 +13,7 @@ import numpy as np
 from relayout.arguments import Kind, checked, mapping, whole
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError, nearest
 from relayout.progress import say
+from relayout.terminal import count_of
 from relayout.verification.feeds import EXTENTS, dynamic_shape, given_feeds, random_feed
 from relayout.verification.runtimes import FailedError, Held, asked
 from relayout.verification.side import ONNX_RUNTIME, Array, Feeds, Side, opened
@@ -65,7 +66,7 @@ class Bench:
         """One line for a person, then one for each model."""
         ratio = f"{Path(self.b.model).name} takes {self.ratio:.2f} of the time of {Path(self.a.model).name}"
         spread = f"half of {self.turns} turns between {self.low:.2f} and {self.high:.2f}"
-        threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
+        threads = count_of(self.threads, "thread")
         rows = (f"{each.milliseconds:10.3f} ms  {each.model} in {each.runtime}" for each in (self.a, self.b))
         return "\n".join((f"{ratio} ({spread}; {threads})", *rows))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from relayout.terminal import shown
+from relayout.terminal import count_of, shown
 from relayout.verification.compare import Difference, Kind, Verdict
 from relayout.verification.report import Row, VerifyReport
 
@@ -40,7 +40,7 @@ def render(report: VerifyReport) -> RenderableType:
     parts.append(shown(f"values compared: {counts}{unmatched}", "dim"))
     fed = ", ".join(f"{i.name} {i.dtype}{list(i.shape)} {i.how}" for i in report.inputs) or "nothing"
     runtimes = ", ".join(f"{name} {version}" for name, version in report.runtimes)
-    runs = f"{report.runs} run{'' if report.runs == 1 else 's'}"
+    runs = count_of(report.runs, "run")
     parts.append(shown(f"fed: {fed}; seed {report.seed}, {runs}; {runtimes}", "dim"))
     parts += [shown(f"note: {note}", "dim") for note in report.notes]
     return Group(*parts)
