@@ -243,5 +243,6 @@ def test_a_table_in_a_file_has_a_host_beside_it(tmp_path: Path) -> None:
     assert result.report.operators["CONV_2D"] == 3
     assert result.report.claims is not None
     assert result.report.claims.claimed == 1
-    with pytest.raises(LayoutError, match=r"line 2: fallback='litrt': it takes the name of a target.*litert"):
+    with pytest.raises(LayoutError, match=r"line 2: fallback='litrt': it takes the name of a target.*litert") as error:
         target(str(written(tmp_path, rows.replace('"litert"', '"litrt"'))))
+    assert str(error.value).count("line 2") == 1

@@ -265,7 +265,9 @@ def _original(
 ) -> Path | onnx.ModelProto | None:
     """Return the source as it is given back where nothing is won; None where something else is asked of it, too."""
     facts = facts_of(model)
-    asked = request.imports.dims or request.imports.is_part or output.rename or output.annotate
+    imports = request.imports
+    is_older = imports.opset not in (None, model.opset_imports.get(""))
+    asked = imports.dims or imports.is_part or is_older or output.rename or output.annotate
     if asked or facts.is_tflite or facts.contradicted or facts.is_unlike_source:
         return None
     if isinstance(source, str | Path):

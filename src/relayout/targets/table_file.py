@@ -116,11 +116,10 @@ class _Table:
             **columns,
         }
         kernels = tuple(self._kernel(row, index) for index, row in enumerate(rows))
-        fallback = columns.pop("fallback", None)
+        host = self._fallback(columns.pop("fallback")) if "fallback" in columns else None
         try:
-            if fallback is None:
+            if host is None:
                 return Target(kernels=kernels, **columns)
-            host = self._fallback(fallback)
             return replace(host, kernels=kernels, fallback=host, **columns)
         except LayoutError as error:
             raise self._error(str(error), next((key for key in columns if f"{key}=" in str(error)), "")) from error

@@ -99,6 +99,43 @@ def test_layouts_of_a_target_in_an_older_opset(tmp_path: Path) -> None:
     assert relayout.verify(FLOAT, tmp_path / "m.onnx").ok
 
 
+def test_a_file_in_which_nothing_else_changes_gets_the_opset(tmp_path: Path) -> None:
+    source = model("g (float[2,3,4] x) => (float[2,3] y) { y = ReduceMean<keepdims=0>(x, a) }", a=np.array([2]))
+    source.opset_import[0].version = 18
+    onnx.save(source, tmp_path / "a.onnx")
+    relayout.convert(tmp_path / "a.onnx", opset=13).save(tmp_path / "b.onnx")
+    made = onnx.load(tmp_path / "b.onnx")
+    assert made.opset_import[0].version == 13
+    assert [attribute.name for attribute in made.graph.node[0].attribute if attribute.name == "axes"] == ["axes"]
+    assert relayout.verify(tmp_path / "a.onnx", tmp_path / "b.onnx").ok
+    relayout.convert(tmp_path / "a.onnx", opset=18).save(tmp_path / "c.onnx")
+    assert (tmp_path / "c.onnx").read_bytes() == (tmp_path / "a.onnx").read_bytes()
+
+
+def test_a_function_has_its_own_constants(tmp_path: Path) -> None:
+    source = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 20, "acme": 1]> g (float[2,3] x) => (float[2,3] y) { y = acme.F(x) }
+        <domain: "acme", opset_import: ["": 20]> F (a) => (constant) { b = Cast<to=1>(a) constant = Gelu(b) }
+    """)
+    source.functions[0].value_info.append(onnx.helper.make_tensor_value_info("b", 1, [2, 3]))
+    onnx.save(source, tmp_path / "a.onnx")
+    relayout.convert(tmp_path / "a.onnx", opset=13).save(tmp_path / "b.onnx")
+    assert relayout.verify(tmp_path / "a.onnx", tmp_path / "b.onnx").ok
+
+
+def test_dilations_of_one_are_none_and_a_pool_of_unknown_shape_is_refused() -> None:
+    text = "g (float[1,2,8,8] x) => (float[1,2,7,7] y) { y = AveragePool<kernel_shape=[2,2], dilations=[1,1]>(x) }"
+    made = relayout.convert(model(text), opset=13).proto
+    assert "dilations" not in {attribute.name for attribute in made.graph.node[0].attribute}
+    source = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 22]> g (float x) => (float[1,2,4,4] y)'
+        " { y = MaxPool<kernel_shape=[3,3], strides=[2,2], ceil_mode=1>(x) }"
+    )
+    source.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(LayoutError, match="ceil_mode 1 of an unknown shape"):
+        relayout.convert(source, opset=13)
+
+
 def test_what_needs_a_newer_opset_is_one_error() -> None:
     source = model(
         """g (float[2,3,4,5] x) => (float[2,3,4,5] y, float[2,3,4,5] z, int64[2,3,4,5] w) {

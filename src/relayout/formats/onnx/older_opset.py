@@ -42,9 +42,9 @@ def to_older_opset(model: ir.Model, opset: int) -> None:
         LayoutError: operators that need a newer one: all of them, each with the reason and how many.
     """
     rewriting = _Rewriting(model, opset)
-    graphs: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
-    for graph in graphs:
-        for node in list(all_nodes(graph)):
+    for owner in _owners(model):
+        rewriting.owner = owner
+        for node in list(all_nodes(owner)):
             if node.domain in ("", "ai.onnx"):
                 rewriting.node(node)
     if rewriting.refused:
@@ -56,12 +56,21 @@ def to_older_opset(model: ir.Model, opset: int) -> None:
     model.ir_version = max(IR_VERSIONS[opset], WITH_FUNCTIONS if model.functions else 0)
 
 
+def _owners(model: ir.Model) -> tuple[ir.Graph | ir.Function, ...]:
+    """Return the graph and the functions of a model."""
+    return (model.graph, *model.functions.values())
+
+
 class _Rewriting:
     def __init__(self, model: ir.Model, opset: int) -> None:
         self.model, self.opset, self.current = model, opset, model.opset_imports.get("", opset)
         self.refused: dict[str, int] = {}
-        nodes = list(all_nodes(model.graph))
-        values = (*model.graph.inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs))
+        self.owner: ir.Graph | ir.Function = model.graph
+        """The graph or function whose nodes, those of bodies among them, are rewritten."""
+        owners = _owners(model)
+        nodes = [node for owner in owners for node in all_nodes(owner)]
+        inputs = (value for owner in owners for value in owner.inputs)
+        values = (*inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs))
         self.names = Names({name for name in (*(v.name for v in values), *(node.name for node in nodes)) if name})
 
     def node(self, node: ir.Node) -> None:
@@ -97,7 +106,7 @@ class _Rewriting:
             raise _NewerError(f"{len(node.inputs)} operands, where opset {self.opset} has {then.max_input}")
         _hold_types(node, then)
 
-    def constant(self, graph: ir.Graph | ir.Function | None, name: str, array: NDArray[Any]) -> ir.Value:
+    def constant(self, name: str, array: NDArray[Any]) -> ir.Value:
         """Return a new constant: an initializer, in a function the result of a Constant."""
         value = ir.Value(
             name=self.names.unique(name),
@@ -105,7 +114,11 @@ class _Rewriting:
             shape=ir.Shape(array.shape),
             const_value=ir.Tensor(array),
         )
-        self.model.graph.register_initializer(value)
+        if isinstance(self.owner, ir.Function):
+            attribute = ir.AttrTensor("value", ir.Tensor(array))
+            self.owner.insert_before(self.owner[0], ir.Node("", "Constant", [], [attribute], outputs=[value]))
+        else:
+            self.model.graph.register_initializer(value)
         return value
 
 
@@ -129,10 +142,14 @@ def _schemas(op_type: str) -> Iterable[Any]:
     return (schema for schema in every if schema.name == op_type and schema.domain == "")
 
 
+ONES = frozenset({"dilations"})
+"""Attributes whose default is 1 along each axis, which schemas say in their text only."""
+
+
 def _is_default(schema: Any, name: str, attribute: ir.Attr) -> bool:
     default = schema.attributes[name].default_value if name in schema.attributes else None
     if default is None or not default.type:
-        return False
+        return name in ONES and set(attribute.value) == {1}
     return bool(ir.serde.deserialize_attribute(default).value == attribute.value)
 
 
@@ -204,7 +221,7 @@ def _split(rewriting: _Rewriting, node: ir.Node) -> None:
         size = -(-extent // count)
         sizes = np.array([size] * (count - 1) + [extent - size * (count - 1)], np.int64)
         node.resize_inputs(2)
-        node.replace_input_with(1, rewriting.constant(node.graph, "split", sizes))
+        node.replace_input_with(1, rewriting.constant("split", sizes))
 
 
 def _pad(rewriting: _Rewriting, node: ir.Node) -> None:
@@ -218,7 +235,7 @@ def _pad(rewriting: _Rewriting, node: ir.Node) -> None:
     whole = np.zeros(2 * rank, np.int64)
     for place, axis in enumerate(int(each) % rank for each in axes.reshape(-1)):
         whole[axis], whole[rank + axis] = pads[place], pads[count + place]
-    node.replace_input_with(1, rewriting.constant(node.graph, "pads", whole))
+    node.replace_input_with(1, rewriting.constant("pads", whole))
     _drop_input(node, 3)
 
 
@@ -241,7 +258,7 @@ def _resize(rewriting: _Rewriting, node: ir.Node) -> None:
             raise _NewerError("computed sizes of some axes, from opset 18 on")
         whole = np.array(rest, known.dtype)
         whole[axes] = known.reshape(-1)
-        node.replace_input_with(slot, rewriting.constant(node.graph, "sizes" if slot == 3 else "scales", whole))
+        node.replace_input_with(slot, rewriting.constant("sizes" if slot == 3 else "scales", whole))
 
 
 def _grid_sample(rewriting: _Rewriting, node: ir.Node) -> None:
@@ -271,8 +288,9 @@ def _pool(rewriting: _Rewriting, node: ir.Node) -> None:
     ones, none = [1] * len(window), [0] * (2 * len(window))
     steps, gaps = (node.attributes.get_ints(name, ones) for name in ("strides", "dilations"))
     pads = node.attributes.get_ints("pads", none)
-    extents = () if value is None or value.shape is None else tuple(value.shape)[2:]
-    counts = () if result.shape is None else tuple(result.shape)[2:]
+    if value is None or value.shape is None or result.shape is None:
+        raise _NewerError("ceil_mode 1 of an unknown shape, from opset 22 on")
+    extents, counts = tuple(value.shape)[2:], tuple(result.shape)[2:]
     for axis, (extent, count) in enumerate(zip(extents, counts, strict=True)):
         reach = (window[axis] - 1) * gaps[axis] + 1
         room = extent + pads[axis] + pads[axis + len(window)] - reach if isinstance(extent, int) else None
@@ -335,7 +353,7 @@ class Steps:
         """Return a number of the operand's type."""
         if self.dtype is None:
             raise _NewerError(f"an unknown element type, from opset {_first_version(self.original.op_type)} on")
-        return self.rewriting.constant(self.original.graph, "constant", np.array(number, self.dtype.numpy()))
+        return self.rewriting.constant("constant", np.array(number, self.dtype.numpy()))
 
     def add(self, op_type: str, *inputs: ir.Value | None, **attributes: Any) -> ir.Value:
         """Return the result of a new operator, of the operand's type and shape unless `like` says otherwise."""
@@ -395,7 +413,7 @@ def _layer_normalization(steps: Steps) -> None:
 
     def mean(each: ir.Value | None) -> ir.Value:
         if steps.rewriting.opset >= 18:
-            numbers = steps.rewriting.constant(node.graph, "axes", np.array(axes, np.int64))
+            numbers = steps.rewriting.constant("axes", np.array(axes, np.int64))
             return steps.add("ReduceMean", each, numbers, keepdims=1)
         return steps.add("ReduceMean", each, axes=axes, keepdims=1)
 
