@@ -111,6 +111,79 @@ def test_axes_of_one_element_and_a_second_conversion(
     assert relayout.verify(second, last).ok
 
 
+@pytest.mark.parametrize("suffix", ["onnx", "tflite"])
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("is_nhwc", [False, True])
+@pytest.mark.parametrize(("pads", "dtype", "left"), [(0, 1, []), (1, 1, ["Sub"]), (0, 10, [])])
+def test_kernels_normalize(
+    *, pads: int, dtype: int, left: list[str], is_nhwc: bool, group: int, suffix: str, tmp_path: Path
+) -> None:
+    """A convolution that puts zeros around its image leaves the mean to a Sub."""
+    onnx.save(_padded(pads, group, dtype, is_nhwc=is_nhwc), tmp_path / "a.onnx")
+    result = relayout.convert(tmp_path / "a.onnx", format=suffix, normalize={"x": ((1, 2, 3, 4), (3, 4, 5, 6))})
+    names = {name.lower() for name in result.report.operators} & {"sub", "div", "mul", "add"}
+    if dtype == 1 or suffix == "onnx":
+        assert names == {name.lower() for name in left}
+    if suffix == "onnx":  # what the source calls t holds normalized numbers
+        assert not any("t" in node.output for node in result.proto.graph.node)
+    result.save(tmp_path / f"b.{suffix}")
+    assert relayout.verify(tmp_path / "a.onnx", tmp_path / f"b.{suffix}").ok
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "z = Conv(x, w) y = Conv<pads=[1,1,1,1]>(x, v)",  # one of two has borders: both leave the mean
+        "z = Conv(x, w) y = Identity(x)",  # the second reader wants normalized numbers
+        "z = Conv(x, w) y = Transpose<perm=[0,1,3,2]>(x)",
+        "t = Transpose<perm=[0,1,3,2]>(x) z = Conv(t, w) y = Relu(t)",
+        'z = Conv<auto_pad="SAME_UPPER">(x, w) y = Conv<auto_pad="VALID">(x, w)',
+        "t = Transpose<perm=[0,2,1,3]>(x) z = Conv(t, u) y = Conv(x, v)",  # its channels are not the input's
+        "k = Relu(w) z = Conv(x, k) y = Conv(x, v)",
+        "z = Conv(x, w) y = Conv(r, x)",  # the input is a kernel, too
+        "z = ConvTranspose(x, w) y = Conv(x, v)",
+    ],
+)
+@pytest.mark.parametrize("numbers", [((1.0, 2.0, 3.0), (3.0, 4.0, 5.0)), (7.0, 3.0)], ids=["each", "one"])
+def test_what_kernels_cannot_do_stays(text: str, numbers: tuple[object, object], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    dims = {"w": (3, 3, 3, 3), "v": (3, 3, 1, 1), "u": (2, 4, 3, 3), "r": (1, 3, 6, 6)}
+    kernels = {name: rng.normal(size=each).astype(np.float32) for name, each in dims.items()}
+    source = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> g (float[3,3,4,5] x) => (float y, float z) {{ {text} }}'
+    )
+    source.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in kernels.items())
+    for end in source.graph.output:
+        end.type.tensor_type.ClearField("shape")
+    source = onnx.shape_inference.infer_shapes(source)
+    onnx.save(source, tmp_path / "a.onnx")
+    relayout.convert(tmp_path / "a.onnx", normalize={"x": numbers}).save(tmp_path / "b.onnx")
+    x = rng.normal(size=(3, 3, 4, 5)).astype(np.float32)
+    mean, std = (np.array(each, np.float32).reshape(-1, 1, 1) for each in numbers)
+    for expected, found in zip(
+        run(source, {"x": (x - mean) / std}), run(onnx.load(tmp_path / "b.onnx"), {"x": x}), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+    assert relayout.verify(tmp_path / "a.onnx", tmp_path / "b.onnx").ok
+
+
+def _padded(pads: int, group: int, dtype: int, *, is_nhwc: bool) -> onnx.ModelProto:
+    helper = onnx.helper
+    rng = np.random.default_rng(0)
+    of = helper.tensor_dtype_to_np_dtype(dtype)
+    made = [
+        onnx.numpy_helper.from_array(rng.normal(size=dims).astype(of), name)
+        for name, dims in (("w", (6, 4 // group, 3, 3)), ("b", (6,)))
+    ]
+    x = helper.make_tensor_value_info("x", dtype, (1, 7, 9, 4) if is_nhwc else (1, 4, 7, 9))
+    y = helper.make_tensor_value_info("y", dtype, (1, 6, 5 + 2 * pads, 7 + 2 * pads))
+    read = "t" if is_nhwc else "x"
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2])] if is_nhwc else []
+    nodes.append(helper.make_node("Conv", [read, "w", "b"], ["y"], group=group, pads=[pads] * 4))
+    graph = helper.make_graph(nodes, "g", [x], [y], made)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 def _convolution(dims: tuple[int, ...]) -> onnx.ModelProto:
     helper = onnx.helper
     weights = np.random.default_rng(0).normal(size=(4, 3, 1, 1)).astype(np.float32)

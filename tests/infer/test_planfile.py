@@ -36,6 +36,15 @@ def test_a_plan_is_checked_without_the_solver(tmp_path: Path, monkeypatch: pytes
         assert (found.misstated, found.ok) == ((), True)
 
 
+def test_a_plan_of_a_tflite_result_is_checked_on_the_prepared_graph(tmp_path: Path) -> None:
+    model = written_as("g (float[1,4,6,6] x) => (float[1,4,6,6] y) { s = Shape(x) t = Relu(x) y = Reshape(t, s) }")
+    plan = relayout.convert(model, format="tflite").plan
+    assert check_plan(written(tmp_path, plan), model).ok
+    plan["options"]["format"] = "onnx"
+    with pytest.raises(relayout.ReadError, match="of another model"):
+        check_plan(written(tmp_path, plan), model)
+
+
 def costly() -> tuple[onnx.ModelProto, dict[str, object]]:
     for seed in range(100):
         model, _ = random_model(seed, steps=10)
@@ -114,6 +123,7 @@ def test_a_proof_with_branches_is_written_and_read() -> None:
         ("", "dims", {"N": 10**400}),
         ("", "layouts", {"x": "NCHW"}),
         ("", "io", 3),
+        ("", "format", "exe"),
         ("read", "inputs", "x"),
         ("read", "custom_ops", 7),
         ("wishes", "to", 7),

@@ -1,8 +1,9 @@
 """Inputs that the model itself normalizes: `--normalize image=127.5:127.5`.
 
-    x -> Conv    becomes    x -> Sub(mean) -> Div(std) -> Conv
+    x -> MaxPool    becomes    x -> Sub(mean) -> Div(std) -> MaxPool
 
-A caller then feeds raw numbers, such as pixels from 0 to 255.
+Convolutions take it into their kernels where that computes the same (`fold_normalization.py`). A caller then feeds
+raw numbers, such as pixels from 0 to 255.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from relayout.errors import LayoutError, NamesError, nearest
 from relayout.layout.normalization import NORMALIZE, Normalization
 from relayout.layout.stored_as import Holds
 from relayout.lowering.constants import Constants
+from relayout.lowering.fold_normalization import fold_normalization
 
 Numbers = tuple[Sequence[float], Sequence[float]]
 """Means and standard deviations: one of each, or one for each channel."""
@@ -96,23 +99,31 @@ def _checked(value: ir.Value, mean: Sequence[float], std: Sequence[float]) -> No
 
 
 def _normalize(graph: ir.Graph, constants: Constants, value: ir.Value, wanted: Normalization) -> None:
-    readers = list(value.uses())
     notes = value.metadata_props
     known = Normalization.load(notes.get(NORMALIZE, ""))
     of = (value.name or "") if known is None else known.of
     stated = replace(wanted, of=of).in_source(Holds.load(notes.get(Holds.KEY, "[]")), list(value.shape or ()))
     notes[NORMALIZE] = (stated if known is None else known.after(stated)).dump()
-    dtype = FLOATS[value.dtype or ir.DataType.FLOAT]
-    number, nodes = value, []
     shape = [] if value.shape is None else list(value.shape)
-    for kind, word, array in zip(("Sub", "Div"), ("mean", "std"), wanted.spread(shape), strict=True):
+    _insert(graph, constants, value, fold_normalization(constants, value, wanted).spread(shape))
+
+
+def _insert(
+    graph: ir.Graph, constants: Constants, value: ir.Value, numbers: tuple[NDArray[np.float64], NDArray[np.float64]]
+) -> None:
+    """Put `(x - mean) / std` behind an input, in place, but for what changes nothing."""
+    readers = list(value.uses())
+    dtype = FLOATS[value.dtype or ir.DataType.FLOAT]
+    result, nodes = value, []
+    for (kind, word, neutral), array in zip((("Sub", "mean", 0), ("Div", "std", 1)), numbers, strict=True):
+        if np.all(array == neutral):
+            continue
         name = constants.names.unique(f"{value.name}/{word}")
-        result = ir.Value(name=name, type=value.type, shape=value.shape)
         constant = constants.new(f"{name}/{kind}", array.astype(dtype))
-        nodes.append(ir.Node("", kind, [number, constant], outputs=[result], name=name))
-        number = result
+        operand, result = result, ir.Value(name=name, type=value.type, shape=value.shape)
+        nodes.append(ir.Node("", kind, [operand, constant], outputs=[result], name=name))
     for use in readers:
-        use.node.replace_input_with(use.idx, number)
+        use.node.replace_input_with(use.idx, result)
     for node in reversed(nodes):
         if len(graph):
             graph.insert_before(graph[0], node)

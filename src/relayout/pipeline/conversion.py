@@ -20,16 +20,15 @@ from relayout.apply.renaming import rename as rename_values
 from relayout.arguments import checked
 from relayout.errors import LayoutError
 from relayout.formats.in_memory import ModelSource, model_source
-from relayout.graph.facts import add_facts, add_notes, facts_of
+from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.source_names import forget
 from relayout.layout import Dim
 from relayout.layout.stored_as import INTERFACE
-from relayout.lowering.interface_types import set_interface_types
-from relayout.lowering.normalized_inputs import normalize_inputs, numbers_by_input
+from relayout.lowering.normalized_inputs import numbers_by_input
 from relayout.partition.claims import claims
 from relayout.partition.regions import as_functions
 from relayout.partition.whole_units import whole_units
-from relayout.pipeline.lowering_list import as_kernels, as_transposes, in_blocks, in_full
+from relayout.pipeline.lowering_list import as_transposes, before_layouts, in_blocks, in_full
 from relayout.pipeline.names import SourceNames, layout_doubts
 from relayout.pipeline.planning import Planned, planned
 from relayout.pipeline.request import (
@@ -59,8 +58,7 @@ from relayout.pipeline.tflite_result import (
 )
 from relayout.progress import say
 from relayout.reports import Naming, Report, constants, grown, left_out, operators, scattered, unsaid
-from relayout.rules import outputs_of
-from relayout.targets import LayoutFor, Target, Wishes, hint, refuse_others
+from relayout.targets import LayoutFor, Target, Wishes, hint
 
 CUSTOM = "tflite.custom"
 """The domain of custom operators between two `.tflite` files, where nobody says another."""
@@ -199,8 +197,8 @@ def convert(
     numbers = names.keys(numbers_by_input(normalize))
     layout = LayoutRequest(io, names.keys(layouts), wishes, input_type, output_type, numbers)
     solver = SolverOptions(per_transpose, exchange=exchange, time_limit=time_limit, what_if=what_if)
-    output = OutputOptions(format, inline, regions, rename or {}, annotate, own_ops, parts, runtime or "")
-    return _converted(source, Request(imports, layout, solver), output)
+    output = OutputOptions(inline, regions, rename or {}, annotate, own_ops, parts, runtime or "")
+    return _converted(source, Request(imports, layout, solver, format), output)
 
 
 def _converted(source: ModelSource, request: Request, output: OutputOptions) -> Result:
@@ -209,16 +207,11 @@ def _converted(source: ModelSource, request: Request, output: OutputOptions) -> 
     model = read(source, request.imports, request.layout.wishes)
     dims = {**request.imports.dims, **facts_of(model).opened_places}
     request = replace(request, imports=replace(request.imports, dims=dims, batch=None))
-    if output.format == "tflite":
+    if request.format == "tflite":
         refuse_unknown_custom_ops(model, () if holds_tflite(source) else output.custom_ops)
-        _prepare(model)
-    add_notes(model, *set_interface_types(model, request.layout.input_type, request.layout.output_type))
-    add_notes(model, *normalize_inputs(model, request.layout.normalize))
-    request.layout.wishes.against(model.graph)
-    refuse_others(model, request.target.blocks if request.target else None)
-    lowered = as_kernels(model, request.target)
+    lowered = before_layouts(model, request)
     read_in = perf_counter() - began
-    asks_layouts = bool(request.layout) or output.format == "tflite"
+    asks_layouts = bool(request.layout) or request.format == "tflite"
     no_regression = not asks_layouts and request.solver.per_transpose is None and not facts_of(model).is_tflite
     began = perf_counter()
     plan = planned(model, request, no_regression=no_regression)
@@ -253,7 +246,7 @@ def _converted(source: ModelSource, request: Request, output: OutputOptions) -> 
         _lower_opset(result.model, int(request.imports.opset))
     if output.rename:
         result = _renamed(result, output.rename)
-    if output.format == "onnx":
+    if request.format == "onnx":
         return _stamped(result)
     result = replace(result, format="tflite", custom_ops=dict(output.custom_ops), runtime=output.runtime)
     whole = holds_tflite(source) and not request.imports.is_part
@@ -389,13 +382,6 @@ def _domains_of_custom_ops(source: ModelSource, custom_ops: Mapping[str, str], f
             raise LayoutError(f"--custom-op {bare[0]}: a node of an ONNX result wants a domain: {bare[0]}=DOMAIN")
         return dict(custom_ops)
     return {name: domain or CUSTOM for name, domain in custom_ops.items()} if holds_tflite(source) else {}
-
-
-def _prepare(model: ir.Model) -> None:
-    from relayout.formats.onnx import complete
-    from relayout.formats.tflite.exporting.preparing import prepare
-
-    prepare(model, lambda changed: complete(changed, outputs_of), from_tflite=facts_of(model).is_tflite)
 
 
 def _stamped(result: Result) -> Result:

@@ -6,20 +6,48 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
+from relayout.graph.facts import add_notes, facts_of
 from relayout.graph.subgraphs import all_nodes
 from relayout.lowering.decompose import expand
 from relayout.lowering.fold_affine import fold_scales
 from relayout.lowering.fuse_epilogue import fuse_kernels
 from relayout.lowering.int8_weights_to_uint8 import unsigned_kernels
+from relayout.lowering.interface_types import set_interface_types
 from relayout.lowering.keep_float import keep_reals
 from relayout.lowering.merge_block_dims import join_tiles
+from relayout.lowering.normalized_inputs import normalize_inputs
 from relayout.lowering.pad_channels import pad_channels
 from relayout.lowering.passes import PASSES
 from relayout.lowering.qlinear_to_qdq import qlinear_to_qdq
 from relayout.lowering.quantized_units import fuse_units
 from relayout.lowering.recognise_gelu import recognise_gelu
 from relayout.lowering.split_transposes import in_two_steps
-from relayout.targets import Target, note, stamp
+from relayout.pipeline.request import Request
+from relayout.rules import outputs_of
+from relayout.targets import Target, note, refuse_others, stamp
+
+
+def before_layouts(model: ir.Model, request: Request) -> tuple[str, ...]:
+    """Do to a model that was read all that comes before layouts are chosen, in place.
+
+    Returns:
+        A sentence for the report about each of the target's lowering passes. What is said of the interface is among
+        the model's facts.
+
+    Raises:
+        LayoutError: the interface or the layouts that are asked for do not fit the model.
+    """
+    if request.format == "tflite":
+        from relayout.formats.onnx import complete
+        from relayout.formats.tflite.exporting.preparing import prepare
+
+        prepare(model, lambda changed: complete(changed, outputs_of), from_tflite=facts_of(model).is_tflite)
+    layout = request.layout
+    add_notes(model, *set_interface_types(model, layout.input_type, layout.output_type))
+    add_notes(model, *normalize_inputs(model, layout.normalize))
+    layout.wishes.against(model.graph)
+    refuse_others(model, request.target.blocks if request.target else None)
+    return as_kernels(model, request.target)
 
 
 def as_kernels(model: ir.Model, target: Target | None) -> tuple[str, ...]:

@@ -10,9 +10,7 @@ from relayout.errors import ReadError, in_file
 from relayout.formats.stored import open_stored
 from relayout.infer import plan_file
 from relayout.infer.plan_file import Checked
-from relayout.lowering.interface_types import set_interface_types
-from relayout.lowering.normalized_inputs import normalize_inputs
-from relayout.pipeline.lowering_list import as_kernels
+from relayout.pipeline.lowering_list import before_layouts
 from relayout.pipeline.planning import sites_of
 from relayout.pipeline.request import Request, Source
 from relayout.pipeline.source import read
@@ -36,8 +34,6 @@ def check_plan(path: str | Path, source: Source) -> Checked:
         model = read(source, request.imports, request.layout.wishes)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ReadError(f"{path} is not a whole plan ({error})") from error
-    set_interface_types(model, request.layout.input_type, request.layout.output_type)
-    normalize_inputs(model, request.layout.normalize)
-    as_kernels(model, request.target)
+    before_layouts(model, request)
     apart(model)
     return plan_file.check(data, sites_of(model, request))

@@ -155,7 +155,6 @@ class OutputOptions:
     """How a result is written.
 
     Args:
-        format: `onnx` or `tflite`.
         inline: whether operators in other layouts are standard operators between Transposes, not functions.
         regions: `functions` makes each part that the target runs one function.
         rename: name in the source -> name in the result.
@@ -165,7 +164,6 @@ class OutputOptions:
         runtime: the oldest runtime that has to run a `.tflite` result; empty: any.
     """
 
-    format: Format = "onnx"
     inline: bool = False
     regions: Regions = "flat"
     rename: Mapping[str, str] = field(default_factory=dict)
@@ -177,11 +175,19 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class Request:
-    """The request for a plan: all that its check needs to build the problem again."""
+    """The request for a plan: all that its check needs to build the problem again.
+
+    Args:
+        imports: how the source is read.
+        layout: which layouts are asked for.
+        solver: objective and time limit.
+        format: of the result, for which the model is prepared: `onnx` or `tflite`.
+    """
 
     imports: ImportOptions = field(default_factory=ImportOptions)
     layout: LayoutRequest = field(default_factory=LayoutRequest)
     solver: SolverOptions = field(default_factory=SolverOptions)
+    format: Format = "onnx"
 
     @property
     def target(self) -> Target | None:
@@ -212,6 +218,7 @@ class Request:
         del reading["batch"]  # by now its axes are among `dims`
         reading |= {side: list(reading[side]) for side in ("inputs", "outputs")}
         return {
+            "format": self.format,
             "io": self.layout.io,
             "layouts": dict(self.layout.layouts),
             "input_type": self.layout.input_type,
@@ -248,6 +255,7 @@ class Request:
                 numbers_by_input(options.get("normalize")),
             ),
             SolverOptions(**{name: options[name] for name in NO_PRICES}),
+            options.get("format", "onnx"),
         )
 
 
