@@ -41,11 +41,32 @@ GRAPHS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
+WRITTEN = {
+    "nothing to win": """
+        <ir_version: 10, opset_import: ["": 21]> g (float[b,3,8,8] x) => (float[b,3,4,4] y)
+        <float[b,3,8,8] r> { r = Relu(x) y = MaxPool<kernel_shape=[2,2], strides=[2,2]>(r) }
+    """,
+    "branches": """
+        <ir_version: 10, opset_import: ["": 21]> g (float[b,4] x, bool c) => (float[b,4] y) {
+            y = If<
+                then_branch = t () => (float[b,4] u) { u = Relu(x) },
+                else_branch = e () => (float[b,4] v) { v = Abs(x) }
+            >(c)
+        }
+    """,
+    "a function": """
+        <ir_version: 10, opset_import: ["": 21, "acme": 1]> g (float[b,4] x) => (float[b,4] y) { y = acme.F(x) }
+        <domain: "acme", opset_import: ["": 21]> F (a) => (r) { r = Relu(a) }
+    """,
+}
+
+
 def numbered(model: onnx.ModelProto, **numbers: int) -> onnx.ModelProto:
     """The model as an exporter would have written it with numbers."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
-    for value in (*result.graph.input, *result.graph.output):
+    bodies = [each.g for node in result.graph.node for each in node.attribute if each.HasField("g")]
+    for value in (value for graph in (result.graph, *bodies) for value in (*graph.input, *graph.output)):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in numbers:
                 dim.dim_value = numbers[dim.dim_param]
@@ -74,6 +95,28 @@ def test_a_fixed_dimension_gives_the_bytes_of_a_source_with_the_number(graph: st
     fixed = relayout.convert(model, dims=numbers, io="convert").proto
     stated = relayout.convert(numbered(model, **numbers), io="convert").proto
     assert fixed.SerializeToString(deterministic=True) == stated.SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("graph", [*GRAPHS, *WRITTEN])
+def test_optimize_gives_the_bytes_of_a_source_with_the_number(graph: str, tmp_path: Path) -> None:
+    """Also where nothing is won, and the source is given back as it was written."""
+    model = build(*GRAPHS[graph]) if graph in GRAPHS else onnx.parser.parse_model(WRITTEN[graph])
+    del model.graph.value_info[:]
+    named = {dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim}
+    numbers = {name: number for name, number in (("b", 3), ("h", 5)) if name in named}
+    for name, source, dims in (("open", model, numbers), ("stated", numbered(model, **numbers), None)):
+        onnx.save(source, tmp_path / f"{name}.onnx")
+        relayout.optimize(tmp_path / f"{name}.onnx", dims=dims).save(tmp_path / f"{name}.result.onnx")
+    found, expected = ((tmp_path / f"{name}.result.onnx").read_bytes() for name in ("open", "stated"))
+    assert found == expected
+    assert "dim_param" not in str(onnx.load_from_string(found).graph.output)
+
+
+def test_a_dimension_that_takes_a_name_is_changed_in_place(tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(WRITTEN["nothing to win"]), tmp_path / "a.onnx")
+    relayout.optimize(tmp_path / "a.onnx", dims={"b": "n"}).save(tmp_path / "b.onnx")
+    found = onnx.load(tmp_path / "b.onnx")
+    assert found == onnx.parser.parse_model(WRITTEN["nothing to win"].replace("[b,", "[n,"))
 
 
 def test_new_names_mean_the_source() -> None:

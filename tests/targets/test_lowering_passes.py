@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import permutations
+from math import factorial
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def test_every_pass_before_layouts_has_a_function() -> None:
 def test_some_orders_are_refused_and_some_are_not() -> None:
     orders = allowed()
     assert tuple(FIRST) in orders
-    assert 1 < len(orders) < 5040
+    assert 1 < len(orders) < factorial(len(FIRST))
     for order in orders:
         assert order.index("keep-float") < order.index("qdq-to-integer")
         assert order.index("fold-affine") < order.index("pad-channels") < order.index("fuse-epilogue")

@@ -45,6 +45,7 @@ PASSES: Mapping[str, PassRow] = {
     for row in (
         _row("qlinear-to-qdq", "operators on integers as quantized units", {UNITS}),
         _row("recognise-gelu", "operators that were spelled out", {UNITS}),
+        _row("drop-expand", "Expands that their readers do themselves", set()),
         _row("decompose", "operators that take less time as others", {UNITS}),
         _row("keep-float", "quantized units that stay on real numbers", {UNITS}),
         _row("qdq-to-integer", "quantized units that run on integers", {UNITS}, UNITS),

@@ -222,8 +222,8 @@ def _converted(source: ModelSource, request: Request, output: OutputOptions) -> 
         model, report, plan.serializer(), naming=naming, target=request.target, opened=facts_of(model).opened
     )
     seconds = {"read": read_in, "plan": perf_counter() - began}
-    original = None if asks_layouts else _original(source, model, request, output)
-    if original is not None and plan.saves_nothing:
+    original = _original(source, model, request, output) if plan.saves_nothing and not asks_layouts else None
+    if original is not None:
         plan.merge_duplicates()
         _restore_calls(model)
         result = replace(result, untouched=original)
@@ -256,16 +256,21 @@ def _converted(source: ModelSource, request: Request, output: OutputOptions) -> 
 def _original(
     source: ModelSource, model: ir.Model, request: Request, output: OutputOptions
 ) -> Path | onnx.ModelProto | None:
-    """Return the source as it is given back where nothing is won; None where something else is asked of it, too."""
+    """Return the source as it is given back where nothing is won; None where more is asked than fixed dimensions."""
     facts = facts_of(model)
     imports = request.imports
     is_older = imports.opset not in (None, model.opset_imports.get(""))
-    asked = imports.dims or imports.is_part or is_older or output.rename or output.annotate
-    if asked or facts.is_tflite or facts.contradicted or facts.is_unlike_source:
+    asked = facts.opened_places or imports.is_part or is_older or output.rename or output.annotate
+    if asked or facts.is_tflite or facts.contradicted or facts.is_unlike_source or facts.has_external_data:
         return None
-    if isinstance(source, str | Path):
-        return None if facts.has_external_data else Path(source)
-    return source if isinstance(source, onnx.ModelProto) else None
+    if not isinstance(source, str | Path | onnx.ModelProto):
+        return None
+    given = Path(source) if isinstance(source, str) else source
+    if not imports.dims:
+        return given
+    from relayout.formats.onnx.fixed_source import fixed_source
+
+    return fixed_source(given, model, imports.dims)
 
 
 def _applied(result: Result, plan: Planned) -> Result:

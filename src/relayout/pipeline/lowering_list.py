@@ -9,6 +9,7 @@ import onnx_ir as ir
 from relayout.graph.facts import add_notes, facts_of
 from relayout.graph.subgraphs import all_nodes
 from relayout.lowering.decompose import expand
+from relayout.lowering.drop_expand import drop_expand
 from relayout.lowering.fold_affine import fold_scales
 from relayout.lowering.fuse_epilogue import fuse_kernels
 from relayout.lowering.int8_weights_to_uint8 import unsigned_kernels
@@ -71,6 +72,7 @@ def _pad(model: ir.Model, target: Target) -> dict[str, int]:
 BEFORE: Mapping[str, Callable[[ir.Model, Target], dict[str, int]]] = {
     "qlinear-to-qdq": lambda model, target: qlinear_to_qdq(model) if target.reads_units else {},
     "recognise-gelu": lambda model, target: recognise_gelu(model) if target.has_gelu else {},
+    "drop-expand": lambda model, target: drop_expand(model, target.broadcasting),
     "decompose": lambda model, target: expand(model, target.expansions),
     "keep-float": lambda model, target: keep_reals(model, target.units),
     "qdq-to-integer": lambda model, target: fuse_units(model, target.units, target.unsigned),

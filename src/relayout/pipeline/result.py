@@ -35,7 +35,7 @@ class Result:
         model: the result.
         report: Transposes and bytes before, after and at least, layouts, reasons.
         written: what gives `plan`.
-        untouched: the source itself, where nothing was to be won: it is given back as it was.
+        untouched: the source itself, where nothing was to be won: it is given back as it was, but for fixed dimensions.
         naming: what the values of the source are; see `layouts`.
         target: the target that it was converted for, if any; see `parts`.
         format: `onnx` or `tflite`, as asked for.
@@ -215,8 +215,9 @@ class Result:
             return
         if suffix == ".tflite":
             raise WriteError(f"cannot write '{path}': the result is ONNX; convert with format='tflite'")
-        if isinstance(self.untouched, Path) and external_data is None:
-            copy(self.untouched, path, overwrite=overwrite)
+        files = facts_of(self.model).files
+        if self.untouched is not None and files and external_data is None:
+            copy(self.untouched, path, sources=() if overwrite else files)
             return
         write(self.model, path, external_data=external_data, overwrite=overwrite, checked=False)
 

@@ -215,6 +215,7 @@ class Target:
         fusions: what it runs as a part of a kernel, before layouts are chosen.
         lowering: its lowering passes in order (`relayout.lowering.passes`); one without rows here does nothing.
         has_gelu: it has a kernel for GELU: one that is spelled out becomes the operator.
+        broadcasting: operators whose kernels broadcast their operands: an Expand before one is left out.
         reads_units: it reads operators on integers (QLinearConv) as quantized units.
         tflite: returns what is done to a `.tflite` beside its literal import.
         single_consumers: finds the integers that only one DequantizeLinear may read (see `apply`).
@@ -240,6 +241,7 @@ class Target:
     fusions: tuple[Fusion, ...] = ()
     reads_units: bool = False
     has_gelu: bool = False
+    broadcasting: tuple[str, ...] = ()
     lowering: tuple[str, ...] = IN_ORDER
     tflite: Callable[[], ImportPasses] = portable
     single_consumers: SingleConsumers | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from relayout.formats.onnx.atomic import identity, known_files, refuse_sources, write_text
+from relayout.formats.onnx.atomic import known_files, refuse_sources, write_text
 from relayout.formats.onnx.checking import check
 from relayout.formats.onnx.parts import to_proto
 from relayout.formats.onnx.writing import copy, write
@@ -22,7 +22,6 @@ __all__ = [
     "complete",
     "copy",
     "cut",
-    "identity",
     "known_files",
     "lift_constants",
     "read",

@@ -27,7 +27,7 @@ def fix_dims(model: ir.Model, dims: Mapping[str, Dim]) -> frozenset[str]:
     Returns:
         The names of all dynamic dimensions that the model had.
     """
-    values = list(_values(model))
+    values = list(values_of(model))
     texts = {text for value in values for shape in _shapes(value) for text in _texts(shape)}
     own = frozenset(name for text in texts for name in Extent.of(text).names)
     known = own.union(*(names for text in texts if (names := names_in(text)) <= own))
@@ -69,7 +69,8 @@ def state_results(model: ir.Model) -> None:
             value.meta[STATED] = ir.Shape([b if isinstance(b, int) else a for a, b in pairs])
 
 
-def _values(model: ir.Model) -> Iterator[ir.Value]:
+def values_of(model: ir.Model) -> Iterator[ir.Value]:
+    """Yield the inputs and results of a model, in bodies and functions, too."""
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         for inner in all_graphs(graph):
             yield from inner.inputs
@@ -85,10 +86,17 @@ def _texts(shape: ir.Shape) -> Iterator[str]:
 
 
 def _fixed_shape(shape: ir.Shape, dims: Mapping[str, Dim], own: frozenset[str]) -> ir.Shape:
-    return ir.Shape([_fixed(dim, dims, own) for dim in shape])
+    return ir.Shape([fixed_dim(dim, dims, own) for dim in shape])
 
 
-def _fixed(dim: int | ir.SymbolicDim, dims: Mapping[str, Dim], own: frozenset[str]) -> int | str | ir.SymbolicDim:
+def fixed_dim(dim: int | ir.SymbolicDim, dims: Mapping[str, Dim], own: frozenset[str]) -> int | str | ir.SymbolicDim:
+    """Return a dimension as it is with others fixed.
+
+    Args:
+        dim: the dimension.
+        dims: name -> number, or another name.
+        own: the names that are dimensions by themselves, of which expressions are made.
+    """
     if isinstance(dim, int) or not dim.value:
         return dim
     extent = Extent.of(dim.value).fixed(dims)

@@ -18,7 +18,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import InvalidModelError, RelayoutError, WriteError
-from relayout.formats.onnx.atomic import Replacement, identity
+from relayout.formats.onnx.atomic import Replacement
 from relayout.formats.onnx.checking import check, check_parts
 from relayout.formats.onnx.parts import Weight, one_line, split, wrong_length
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LIMIT, MODEL_GRAPH, TENSOR_RAW_DATA, opening
@@ -154,17 +154,27 @@ def _settle(target: Path, data: Path, beside: Path, plan: _Plan) -> None:
         beside.unlink()
 
 
-def copy(source: Path, path: str | Path, *, overwrite: bool = False) -> None:
-    """Write the bytes of the file `source` to `path`, or nothing.
+def copy(source: Path | onnx.ModelProto, path: str | Path, *, sources: Collection[Identity] = ()) -> None:
+    """Write the bytes of a file, or of a model without external data, to `path`, or nothing.
+
+    Args:
+        source: the file or the model.
+        path: the file; an existing one is replaced when the new one is complete.
+        sources: files that are not replaced.
 
     Raises:
-        WriteError: `path` cannot be written, or is `source` and `overwrite` is not given.
+        WriteError: `path` cannot be written, or is one of `sources`.
         OSError: `source` cannot be read.
     """
-    kept: set[Identity] = set() if overwrite else {found for found in (identity(source),) if found is not None}
-    with source.open("rb") as file, Replacement(kept) as files:
+    with contextlib.ExitStack() as stack:
+        if isinstance(source, Path):
+            file = stack.enter_context(source.open("rb"))
+            chunks: Iterator[bytes] = iter(lambda: file.read(CHUNK), b"")
+        else:
+            chunks = iter((source.SerializeToString(deterministic=True),))
+        files = stack.enter_context(Replacement(sources))
         try:
-            files.write(Path(path), iter(lambda: file.read(CHUNK), b""))
+            files.write(Path(path), chunks)
         except OSError as error:
             raise WriteError(f"cannot write '{path}': {error.strerror or error}") from error
 

@@ -377,7 +377,7 @@ ROWS: Mapping[str, Row] = {
     **dict.fromkeys(("MaxPool", "AveragePool", "Resize"), _alike),
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _alike_bytes),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"), _alike),
-    **dict.fromkeys(("Slice", "Split", "Gather", "Pad", "GlobalMaxPool", "ReduceMax"), _alike),
+    **dict.fromkeys(("Slice", "Split", "Gather", "Pad", "Expand", "Tile", "GlobalMaxPool", "ReduceMax"), _alike),
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "Relu", "LeakyRelu"), _on_one),
     "HardSwish": _on_bytes,
     **dict.fromkeys(("Max", "Min"), _all_alike),

@@ -78,4 +78,5 @@ TARGET = Target(
     price=price,
     reads_units=True,
     has_gelu=True,
+    broadcasting=("Add", "Div", "Max", "Min", "Mul", "Sub"),
 )

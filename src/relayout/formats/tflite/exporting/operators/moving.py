@@ -11,7 +11,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
+from relayout.formats.tflite.exporting.steps import MOST_MULTIPLIED, MULTIPLIED, Steps
 
 LARGEST_RANK = 6
 """Axes up to which every kernel takes a TRANSPOSE."""
@@ -148,16 +148,23 @@ def _from_front(op: NodeExport, indices: DraftTensor, extent: int | str) -> Draf
 
 @exporter("Expand")
 def expand(op: NodeExport) -> None:
-    """BROADCAST_TO; RESHAPE where nothing is stretched."""
+    """MUL by ones; RESHAPE where nothing is stretched, and BROADCAST_TO of types that MUL does not keep."""
     operand, dims, steps = op.input(0), op.out_dims(), Steps(op)
     if all(isinstance(dim, int) for dim in dims) and operand.is_static:
         if [dim for dim in operand.dims if dim != 1] == [dim for dim in dims if dim != 1]:
             op.give(op.reshaped(operand, dims))
+        elif (ones := steps.ones(operand, known(dims))) is not None:
+            op.result("MUL", [operand, ones])
         else:
             op.result("BROADCAST_TO", [operand, op.ints32(known(dims), "shape")])
         return
-    (count,), rank = op.static(1), len(operand.dims)
     wanted = steps.cast(op.input(1), TensorType.INT32)
+    (count,), rank = op.static(1), len(operand.dims)
+    if operand.quantization is None and operand.type in MULTIPLIED and max(count, rank) <= MOST_MULTIPLIED:
+        unknown = tuple(f"{op.name}.{axis}" for axis in range(count))
+        ones = op.emit("FILL", [wanted, op.real(np.ones(()))], unknown, operand.type)
+        op.result("MUL", [operand, ones])
+        return
     own = steps.extents(operand)
     if count < rank:
         wanted = steps.concat([steps.ints([1] * (rank - count)), wanted], 0)
