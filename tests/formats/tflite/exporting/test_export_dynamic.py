@@ -134,3 +134,19 @@ def test_images_run_at_several_extents(name: str) -> None:
     model = build("float[n,8,h,w] x", IMAGES[name], used)
     for batch, height, width in ((1, 5, 6), (2, 9, 7)):
         agrees(model, {"x": floats(batch, 8, height, width)})
+
+
+SOFTMAXES = {
+    "n,3,4,1": [(1, 3, 4, 1), (5, 3, 4, 1)],
+    "2,c,4,1": [(2, 3, 4, 1), (2, 7, 4, 1)],
+    "n,3,h,w": [(1, 3, 4, 2), (5, 3, 2, 6)],
+}
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+@pytest.mark.parametrize("extents", SOFTMAXES)
+@pytest.mark.parametrize("name", ["Softmax", "LogSoftmax"])
+def test_a_softmax_over_several_axes_of_open_extents(name: str, extents: str, axis: int) -> None:
+    model = build(f"float[{extents}] x", f"r = Relu (x)  y = {name}<axis={axis}>(r)", {}, opset=11)
+    for shape in SOFTMAXES[extents]:
+        agrees(model, {"x": floats(*shape)})
