@@ -127,3 +127,12 @@ def test_what_is_refused_at_run_time_says_why(said: str, reason: str) -> None:
     model = build("float[n,3,h,w] x, int64[2] u", f"y = Resize<axes=[2,3], {said}>(x, , , u)", {})
     with pytest.raises(UnsupportedError, match=reason):
         relayout.convert(model, format="tflite")
+
+
+@pytest.mark.parametrize(("scale", "has_builtin"), [(3.0, True), (41.0, False)])
+def test_a_whole_scale_whose_inverse_is_rounded_down_has_no_builtin(scale: float, has_builtin: bool) -> None:
+    said = 'coordinate_transformation_mode="asymmetric", nearest_mode="floor"'
+    model = build("float[1,1,h,w] x", f"y = Resize<{said}>(x, , q)", {"q": np.array([1, 1, scale, 1], np.float32)})
+    names = operators(relayout.convert(model, format="tflite").tflite)
+    assert ("RESIZE_NEAREST_NEIGHBOR" in names) is has_builtin
+    agrees(model, {"x": floats(1, 1, 2, 3)})
