@@ -19,11 +19,14 @@ def operators(content: bytes) -> list[str]:
 
 
 def results_of_runs(content: bytes, feeds: Sequence[Array], kernels: OpResolverType) -> list[Array]:
-    """Return the first output of several runs of one interpreter."""
+    """Return the first output of several runs of one interpreter, whose input may have other extents in each."""
     interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
     interpreter.allocate_tensors()
     results = []
     for feed in feeds:
+        if feed.shape != tuple(interpreter.get_input_details()[0]["shape"]):
+            interpreter.resize_tensor_input(interpreter.get_input_details()[0]["index"], feed.shape)
+            interpreter.allocate_tensors()
         interpreter.set_tensor(interpreter.get_input_details()[0]["index"], feed)
         interpreter.invoke()
         results.append(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))

@@ -181,6 +181,15 @@ def test_a_loop_carries_the_batch() -> None:
     agrees(model, result, {"x": floats(1, 4)})
 
 
+def test_a_state_that_an_operator_of_a_body_pairs_with_the_batch_is_opened() -> None:
+    body = "body = b (float[2,4] s, float[2,4] row) => (float[2,4] t, float[2,4] y) { t = Add (row, s)  y = Neg (t) }"
+    text = f"rows = T102(x)  last, all = Scan<num_scan_inputs=1, {body}>(zero, rows)  z = T102(all)"
+    model = build("float[2,3,4] x", text, {"zero": np.zeros((2, 4), np.float32)})
+    result = opened(model)
+    assert shapes(result)["last"] == ["n", 4]
+    agrees(model, result, {"x": floats(2, 3, 4)})
+
+
 def test_inputs_that_hold_the_axis_are_opened_together() -> None:
     model = build("float[2,3] x, float[2,3] z", "y = Add(x, z)", {})
     result = opened(model, batch=None, dims={"x:0": "n"})

@@ -39,7 +39,7 @@ def recurrent(operator: Operator) -> Fact:
     return _in_both(found, "layout", 1) if operator.node.meta.get(BATCH_FIRST) else found
 
 
-@rule("UNIDIRECTIONAL_SEQUENCE_LSTM", kind="layout-sensitive", domain="tflite")
+@rule("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN", kind="layout-sensitive", domain="tflite")
 def builtin(operator: Operator) -> Fact:
     """`x[t b i] -> y[t b h]`, or `x[b t i] -> y[b t h]`: positions fixed, parameters as they are."""
     time_major = bool(operator.int("time_major", 0))

@@ -39,6 +39,7 @@ class Told(NamedTuple):
         sum: another output of the same type and shape: what was added up.
         extents: the (input, axis) of which each extent is, None for one that nothing tells; of several such lists the
             first whose inputs have as many axes.
+        others: output -> the same of another output of this type.
     """
 
     typed: tuple[int, ...] = (0,)
@@ -48,6 +49,7 @@ class Told(NamedTuple):
     last: bool = False
     sum: int | None = None
     extents: tuple[tuple[tuple[int, int] | None, ...], ...] = ()
+    others: tuple[tuple[int, tuple[tuple[int, int] | None, ...]], ...] = ()
 
 
 _AS_INPUT = """
@@ -62,7 +64,11 @@ CONTRIBUTED: Mapping[str, Told] = {
     "FusedConv": Told((0,), ("Conv", 11), (0, 1)),
     "GatherND": Told((0,), ("GatherND", 13)),
     "GridSample": Told((0,), ("GridSample", 16)),
-    "GroupQueryAttention": Told((0,), extents=(((0, 0), (1, 1), (0, 2)),)),
+    "GroupQueryAttention": Told(
+        (0,),
+        extents=(((0, 0), (1, 1), (0, 2)),),
+        others=((1, ((0, 0), None, None, None)), (2, ((0, 0), None, None, None))),
+    ),
     "Inverse": Told((0,), ("Identity", 16)),
     "MatMulInteger16": Told((), kind=ir.DataType.INT32),
     "MatMulIntegerToFloat": Told((2,)),
@@ -129,10 +135,15 @@ def outputs_of(node: ir.Node, opsets: Mapping[str, int]) -> list[Output]:
             return [(kind, found[1]) if slot in alike else (None, None) for slot in range(len(node.outputs))]
     for places in told.extents:
         if all(operator.rank(place[0]) == len(places) for place in places if place):
-            first = tuple((operator.shape(p[0]) or ())[p[1]] if p else UNKNOWN for p in places)
-            return [(kind, first), *[(None, None)] * (len(node.outputs) - 1)]
-    shapes = _by_letters(operator, known=told.like is None)
-    return [(None if slot else kind, shape) for slot, shape in enumerate(shapes)]
+            shapes = {slot: _read(operator, other) for slot, other in ((0, places), *told.others)}
+            return [(kind, shapes[slot]) if slot in shapes else (None, None) for slot in range(len(node.outputs))]
+    by_letters = _by_letters(operator, known=told.like is None)
+    return [(None if slot else kind, shape) for slot, shape in enumerate(by_letters)]
+
+
+def _read(operator: Operator, places: Sequence[tuple[int, int] | None]) -> Shape:
+    """Return extents by the (input, axis) of which each is."""
+    return tuple((operator.shape(place[0]) or ())[place[1]] if place else UNKNOWN for place in places)
 
 
 def _shape(value: ir.Value | None) -> Shape | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import onnx_ir as ir
 
 from relayout.errors import RelayoutError
+from relayout.shapes.parts import Parts
 
 HINT = "cut the graph before it with --outputs (docs/how-to/batch.md says more)"
 """The advice in an error."""
@@ -24,3 +27,10 @@ class OpeningError(RelayoutError):
         name = node.name or next((value.name for value in node.outputs if value.name), "") or ""
         self.operator = f"{node.op_type} '{name}'"
         super().__init__(f"{what} cannot be opened: {self.operator} {reason}; {HINT}")
+
+
+class MoreInputsError(Exception):
+    """Other inputs, of the model or of a body, hold the same axis: they are opened, too, and following begins anew."""
+
+    def __init__(self, seeds: Mapping[ir.Value, Parts]) -> None:
+        self.seeds = seeds

@@ -18,7 +18,7 @@ from relayout.layout import ONE, Extent
 from relayout.rules import Fact, Facts, Nested, Operator, Permuted, Regrouped, Signature, rule_of
 from relayout.rules.in_graph import operator_of
 from relayout.shapes.binding import Binding, of_lengths, of_rows
-from relayout.shapes.bound import OpeningError
+from relayout.shapes.bound import MoreInputsError, OpeningError
 from relayout.shapes.computed import Computed, is_arithmetic
 from relayout.shapes.constants import STATED, Change, State, shape_items
 from relayout.shapes.from_extents import MADE, made_parts
@@ -40,13 +40,6 @@ class Choice(NamedTuple):
 
     node: ir.Node
     ways: int
-
-
-class MoreInputsError(Exception):
-    """Other inputs hold the same axis: they are opened, too, and following begins anew."""
-
-    def __init__(self, seeds: Mapping[ir.Value, Parts]) -> None:
-        self.seeds = seeds
 
 
 class Following:
@@ -236,7 +229,7 @@ class Following:
         self.changes.append(lambda r: r.widen(node, slot, axis, part, place))
 
     def _origins(self, value: ir.Value, axis: int, part: Part) -> Iterator[tuple[ir.Value, Parts]]:
-        """Find the inputs of which an axis of a value is an axis."""
+        """Find the inputs, of the model or of a body, of which an axis of a value is an axis."""
         pending, seen = [(value, axis, part)], set()
         while pending:
             place = pending.pop()

@@ -14,8 +14,8 @@ from relayout.layout import Dim, Extent
 from relayout.layout.stored_as import STATED
 from relayout.rules import outputs_of
 from relayout.shapes.binding import Binding, of_lengths, of_rows
-from relayout.shapes.bound import OpeningError
-from relayout.shapes.following import Following, MoreInputsError
+from relayout.shapes.bound import MoreInputsError, OpeningError
+from relayout.shapes.following import Following
 from relayout.shapes.parts import Parts
 from relayout.shapes.proving import contradiction
 from relayout.shapes.rewriting import Rewriting

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from relayout.rules import Body, Letters, Nested
+from relayout.shapes.bound import MoreInputsError
 from relayout.shapes.parts import Part, Parts
 
 if TYPE_CHECKING:
@@ -37,7 +38,11 @@ def follow_bodies(following: Following, node: ir.Node, fact: Nested) -> None:
         for body, graph in _bodies(node, fact):
             for value, names in zip(graph.inputs, body.inputs, strict=False):
                 following.parts[value] = _parts(names, letters)
-            following.follow_all(graph)
+            try:
+                following.follow_all(graph)
+            except MoreInputsError as more:
+                _open_states(following, node, body, graph, more, letters)
+                continue
             for value, names in zip(graph.outputs, body.outputs, strict=False):
                 _learn(following, node, value, names, letters)
         if letters == known:
@@ -61,6 +66,23 @@ def follow_bodies(following: Following, node: ir.Node, fact: Nested) -> None:
     for value, names in zip(node.outputs, fact.signature.outputs, strict=True):
         if value.name:
             following.parts[value] = _parts(names, letters)
+
+
+def _open_states(
+    following: Following, node: ir.Node, body: Body, graph: ir.Graph, more: MoreInputsError, letters: dict[str, Part]
+) -> None:
+    """Let letters have the parts of states that an operator of a body pairs with an opened axis.
+
+    Raises:
+        MoreInputsError: inputs outside of the body hold the axis.
+        OpeningError: a letter has another part.
+    """
+    states = [(value, names) for value, names in zip(graph.inputs, body.inputs, strict=False) if value in more.seeds]
+    if not states:
+        raise more
+    for value, names in states:
+        following.parts[value] = dict(more.seeds[value])
+        _learn(following, node, value, names, letters)
 
 
 def _bodies(node: ir.Node, fact: Nested) -> Iterator[tuple[Body, ir.Graph]]:

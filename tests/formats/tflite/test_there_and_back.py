@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from ai_edge_litert.interpreter import OpResolverType
+from tflite_cases_plain_recurrent import rnns
 from tflite_cases_recurrent import LSTMS, lstm, quantized_lstm
 
 import relayout
@@ -64,6 +65,19 @@ def test_an_lstm_is_the_operator_of_the_source_over_several_runs(
     source = lstm(**kind).bytes()
     result = back(source, tmp_path, way)
     assert operators(result) == operators(source) == [FUSED]
+    for kernels in KERNELS:
+        assert_same_runs(source, result, kernels)
+
+
+PLAIN = [net for net in rnns() if load(net.bytes()).subgraphs[0].operators[0].name != "RNN"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("number", range(len(PLAIN)))
+def test_a_network_without_gates_is_the_operator_of_the_source(number: int, way: str, tmp_path: Path) -> None:
+    source = PLAIN[number].bytes()
+    result = back(source, tmp_path, way)
+    assert operators(result) == operators(source) == ["UNIDIRECTIONAL_SEQUENCE_RNN"]
     for kernels in KERNELS:
         assert_same_runs(source, result, kernels)
 
@@ -132,6 +146,20 @@ def test_changed_weights_are_those_of_the_result(tmp_path: Path) -> None:
     content = relayout.convert(model, format="tflite").tflite
     assert operators(content) == [FUSED]
     feed = floats(2, 5, 3)
+    (wanted,) = with_runtime(model, {model.graph.input[0].name: feed})
+    np.testing.assert_allclose(results_of_runs(content, [feed], KERNELS[0])[0], wanted, atol=1e-6)
+
+
+def test_changed_weights_without_gates_are_those_of_the_result(tmp_path: Path) -> None:
+    source = load(PLAIN[0].bytes()).subgraphs[0]
+    relayout.convert(PLAIN[0].bytes()).save(tmp_path / "there.onnx")
+    model = onnx.load(tmp_path / "there.onnx")
+    for tensor in model.graph.initializer:
+        array = onnx.numpy_helper.to_array(tensor)
+        if array.dtype == np.float32 and array.size > 1:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array * np.float32(0.5), tensor.name))
+    content = relayout.convert(model, format="tflite").tflite
+    feed = floats(*source.tensors[source.inputs[0]].shape)
     (wanted,) = with_runtime(model, {model.graph.input[0].name: feed})
     np.testing.assert_allclose(results_of_runs(content, [feed], KERNELS[0])[0], wanted, atol=1e-6)
 

@@ -45,7 +45,7 @@ _ON_IMAGES = (
     Kernel("Resize Upsample", ("NHWC",), BYTES_TOO, IMAGE),
     Kernel("BatchNormalization", ("NHWC",), BYTES_TOO),
 )
-_BUILTINS = (Kernel("UNIDIRECTIONAL_SEQUENCE_LSTM", domain="tflite"),)
+_BUILTINS = (Kernel("UNIDIRECTIONAL_SEQUENCE_LSTM UNIDIRECTIONAL_SEQUENCE_RNN", domain="tflite"),)
 """Builtins that ONNX spells out, which a model was read with."""
 _LAST = (Kernel("Softmax LogSoftmax TopK", trailing="axis"),)
 """Operators along an axis that the builtin wants last."""

@@ -42,6 +42,10 @@ def grouped() -> Iterator[Case]:
     options = {"num_heads": 6, "kv_num_heads": 2}
     yield Case("GroupQueryAttention", few, ("t",), options, 3, domain=DOMAIN)
     yield Case("GroupQueryAttention", few, ("t",), {**options, "scale": 0.7}, 3, domain=DOMAIN)
+    later = {"q": f(2, 1, 48), "k": f(2, 1, 16), "v": f(2, 1, 16), "pk": f(2, 2, 5, 8), "pv": f(2, 2, 5, 8)}
+    later |= {"n": np.array([5, 3], np.int32), "t": i(6).astype(np.int32)}
+    yield Case("GroupQueryAttention", later, ("t",), options, 3, domain=DOMAIN)
+    yield Case("GroupQueryAttention", later, (), options, 3, domain=DOMAIN)
 
 
 def few_bits() -> Iterator[Case]:

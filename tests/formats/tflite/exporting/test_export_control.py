@@ -10,7 +10,7 @@ from export_running import agrees
 
 import relayout
 from relayout.formats.tflite.container.loading import load
-from rules.law import Array
+from rules.law import Array, with_runtime
 from small import build
 from text_form import floats
 
@@ -65,6 +65,23 @@ def test_scan_of_a_length_that_is_known_at_run_time() -> None:
     for length in (1, 4):
         feed: dict[str, Array] = {"x": floats(3), "y": floats(length, 3)}
         agrees(model, feed)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_loop_collects_slices_of_open_extents(count: int) -> None:
+    body = """
+    body = b (int64 i, bool go, float[n,m,3] s) => (bool on, float[n,m,3] t, float[n,m,3] z, float[] e, float[m] v) {
+        on = Identity (go)  t = Add (s, q)  z = Neg (t)  e = ReduceSum<keepdims=0>(t)  v = ReduceMax<keepdims=0>(t, ax)
+    }
+    """
+    text = f"last, rows, sums, tops = Loop<{body}>(m, k, x)"
+    model = build("int64 m, float[n,m,3] x", text, {"k": np.array(True), "q": (3,), "ax": [0, 2]})
+    for shape in ((2, 5, 3), (4, 1, 3)):
+        feed: dict[str, Array] = {"m": np.array(count), "x": floats(*shape)}
+        wanted = with_runtime(model, feed)
+        if not count:  # of slices that nobody computed an open extent is 0
+            wanted = [wanted[0], np.zeros((0, 0, 0, 3), np.float32), wanted[2], np.zeros((0, 0), np.float32)]
+        agrees(model, feed, expected=wanted)
 
 
 def test_functions_are_written_out() -> None:

@@ -10,7 +10,7 @@ from export_running import agrees, assert_close
 
 import relayout
 from litert_runs import FUSED, KERNELS, operators, results_of_runs
-from rules.law import Case, with_runtime
+from rules.law import Array, Case, with_runtime
 from small import build
 from text_form import floats
 
@@ -57,22 +57,57 @@ OPEN = {
     "GRU reset first": "y, h = GRU<hidden_size=4, direction={way}, linear_before_reset=1>(x, w, r, b)",
     "RNN": "y, h = RNN<hidden_size=4, direction={way}>(x, w, r, b)",
     "LSTM": "y, h, c = LSTM<hidden_size=4, direction={way}, clip=0.6>(x, w, r, b)",
+    "LSTM fused": "y, h, c = LSTM<hidden_size=4, direction={way}>(x, w, r, b)",
     "states": "y, h = GRU<hidden_size=4, direction={way}>(x, w, r, b, , s)",
+    "lengths": "y, h, c = LSTM<hidden_size=4, direction={way}>(x, w, r, b, l)",
 }
+EXTENTS = {"t,2": [(1, 2), (6, 2)], "5,n": [(5, 1), (5, 3)], "t,n": [(1, 1), (6, 3)]}
+"""Open extents of time and batch -> times and batches to run."""
 
 
+@pytest.mark.parametrize("opened", EXTENTS)
 @pytest.mark.parametrize("way", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("name", OPEN)
-def test_a_recurrence_of_open_length_is_a_while(name: str, way: str) -> None:
-    directions, gates = (2 if way == "bidirectional" else 1), {"RNN": 1, "LSTM": 4}.get(name, 3)
-    shapes = {"w": (gates * 4, 3), "r": (gates * 4, 4), "b": (gates * 8,), "s": (2, 4)}
-    text = OPEN[name].format(way=f'"{way}"')
-    constants = {key: (directions, *shape) for key, shape in shapes.items() if key != "s" or name == "states"}
-    model = build("float[n,2,3] x", text, constants)
+def test_a_recurrence_of_open_extents_agrees(name: str, way: str, opened: str) -> None:
+    directions = 2 if way == "bidirectional" else 1
+    gates = 3 if "GRU" in OPEN[name] else 1 if "RNN" in OPEN[name] else 4
+    batch, text = opened[2:], OPEN[name].format(way=f'"{way}"')
+    inputs = f"float[{opened},3] x"
+    inputs += f", float[{directions},{batch},4] s" if name == "states" else ""
+    inputs += f", int32[{batch}] l" if name == "lengths" else ""
+    shapes = {"w": (directions, gates * 4, 3), "r": (directions, gates * 4, 4), "b": (directions, gates * 8)}
+    model = build(inputs, text, shapes)
     names = operators(relayout.convert(model, format="tflite").tflite)
-    assert names.count("WHILE") == directions
-    for length in (1, 6):
-        agrees(model, {"x": floats(length, 2, 3)})
+    assert names.count("WHILE") == (directions if opened[0] == "t" and name != "LSTM fused" else 0)
+    if name == "LSTM fused":
+        assert names.count(FUSED) == directions
+    for time, rows in EXTENTS[opened]:
+        feed: dict[str, Array] = {"x": floats(time, rows, 3)}
+        feed |= {"s": floats(directions, rows, 4)} if name == "states" else {}
+        feed |= {"l": (1 + np.arange(rows) % time).astype(np.int32)} if name == "lengths" else {}
+        agrees(model, feed)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_one_interpreter_runs_several_batches(kernels: OpResolverType) -> None:
+    model = build("float[5,n,3] x", "y = LSTM<hidden_size=4>(x, w, r)", {"w": (1, 16, 3), "r": (1, 16, 4)})
+    feeds = [floats(5, rows, 3, seed=rows) for rows in (2, 4, 4, 1)]
+    content = relayout.convert(model, format="tflite").tflite
+    for feed, result in zip(feeds, results_of_runs(content, feeds, kernels), strict=True):
+        assert_close(result, with_runtime(model, {"x": feed})[0], "a run")
+
+
+@pytest.mark.parametrize("name", ["GRU", "LSTM"])
+def test_a_recurrence_of_open_extents_with_the_batch_first(name: str) -> None:
+    """ONNX Runtime has no kernel for `layout` 1, so it runs the same operator with time first."""
+    constants = {"w": (2, {"GRU": 12, "LSTM": 16}[name], 3), "r": (2, {"GRU": 12, "LSTM": 16}[name], 4)}
+    text = OPEN[name].format(way='"bidirectional"').replace(", b)", ")")
+    first = build("float[n,t,3] x", text.replace("<", "<layout=1, "), constants)
+    time = build("float[t,n,3] x", text, constants)
+    x = floats(3, 5, 3)
+    y, *states = with_runtime(time, {"x": x.transpose(1, 0, 2)})
+    wanted = [y.transpose(2, 0, 1, 3), *(state.transpose(1, 0, 2) for state in states)]
+    agrees(first, {"x": x}, expected=wanted)
 
 
 def test_a_gru_of_many_steps_is_a_while() -> None:

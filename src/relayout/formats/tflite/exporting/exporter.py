@@ -662,7 +662,7 @@ class GraphExport:
 
     def _copy(self, tensor: DraftTensor, result: DraftTensor) -> None:
         """Give a tensor a second name; of extents that are known only at run time SHAPE tells them."""
-        shape = self.draft.constant("shape", np.array(result.shape, np.int32))
+        shape = self.draft.constant("shape", np.array(tensor.shape, np.int32))
         if not tensor.is_static:
             shape = self.draft.tensor("shape", TensorType.INT32, (len(tensor.dims),))
             self.draft.add("SHAPE", [tensor], [shape], out_type=TensorType.INT32)

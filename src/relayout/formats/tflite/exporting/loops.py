@@ -105,6 +105,12 @@ class Writing:
         self.graph.insert_before(self.node, made)
         return list(made.outputs)
 
+    def unsqueeze(self, value: ir.Value, axis: int) -> ir.Value:
+        """Add a node that gives a value one more axis; return its result."""
+        if self.version < AXES_AS_OPERANDS:
+            return self.add("Unsqueeze", [value], axes=[axis])
+        return self.add("Unsqueeze", [value, self.constant(np.array([axis], np.int64))])
+
     def constant(self, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> ir.Value:
         """Add a constant."""
         tensor = ir.tensor(array, name=unique(f"{self.stem}/constant", self.names))
@@ -172,12 +178,7 @@ class _Unrolling(Writing):
                 return None
             shape = [dim if isinstance(dim, int) else 0 for dim in given.shape]
             return self.constant(np.zeros([0, *shape[1:]], given.dtype.numpy()))
-        return self.add("Concat", [self._row(piece) for piece in pieces], axis=0)
-
-    def _row(self, piece: ir.Value) -> ir.Value:
-        if self.version < AXES_AS_OPERANDS:
-            return self.add("Unsqueeze", [piece], axes=[0])
-        return self.add("Unsqueeze", [piece, self.constant(np.array([0], np.int64))])
+        return self.add("Concat", [self.unsqueeze(piece, 0) for piece in pieces], axis=0)
 
 
 def _all_nodes(nodes: Sequence[ir.Node]) -> Iterator[ir.Node]:

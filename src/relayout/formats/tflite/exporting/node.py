@@ -266,13 +266,22 @@ class NodeExport:
 
     # What many need.
 
-    def reshaped(self, tensor: DraftTensor, dims: Dims) -> DraftTensor:
-        """Return a tensor with other extents and the same elements."""
+    def reshaped(self, tensor: DraftTensor, dims: Dims, like: DraftTensor | None = None) -> DraftTensor:
+        """Return a tensor with other extents and the same elements.
+
+        Args:
+            tensor: the tensor.
+            dims: its new extents.
+            like: a tensor that has those of them that are open, where several are; None: the tensor itself.
+
+        Raises:
+            Unwritable: it does not.
+        """
         if tensor.dims == dims:
             return tensor
         if tensor.data is not None and tensor.array is not None:
             return self.const(tensor.array.reshape(known(dims)), tensor.quantization)
-        return self.emit("RESHAPE", [tensor, self.graph.shape_tensor(self, dims, tensor)], dims)
+        return self.emit("RESHAPE", [tensor, self.graph.shape_tensor(self, dims, like or tensor)], dims)
 
     def transposed(self, tensor: DraftTensor, perm: Sequence[int]) -> DraftTensor:
         """Return a tensor with its axes in another order."""

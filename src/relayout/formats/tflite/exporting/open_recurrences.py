@@ -37,16 +37,14 @@ def scan_open_recurrences(model: ir.Model, names: set[str]) -> bool:
 
 def _is_open(node: ir.Node) -> bool:
     """Return whether a sequence has more steps than are written one by one, or no known number of them."""
-    x, recurrent = node.inputs[SEQUENCE], node.inputs[RECURRENT]
-    if x is None or x.shape is None or recurrent is None or recurrent.shape is None:
+    x, kernel, recurrent = (node.inputs[slot] for slot in (SEQUENCE, KERNEL, RECURRENT))
+    if x is None or x.shape is None:
         return False
-    length, *rest = x.shape
+    if any(each is None or each.shape is None or not each.shape.is_static() for each in (kernel, recurrent)):
+        return False
+    length = x.shape[1 if node.attributes.get_int("layout", 0) else 0]
     is_long = not isinstance(length, int) or length > MOST_STEPS
-    known = all(isinstance(dim, int) for dim in (*rest, *recurrent.shape))
-    batch_first = node.attributes.get_int("layout", 0) == 1
-    if not is_long or not known or batch_first or _operand(node, LENGTHS) is not None:
-        return False
-    return node.op_type != "LSTM" or not is_fused(node)
+    return is_long and (node.op_type != "LSTM" or not is_fused(node))
 
 
 def _operand(node: ir.Node, slot: int) -> ir.Value | None:
@@ -59,37 +57,82 @@ class _AsScan(Writing):
     def run(self) -> None:
         node, way = self.node, self.node.attributes.get_string("direction", "forward")
         count = 2 if way == "bidirectional" else 1
-        runs = [self._direction(number, count, backwards=way == "reverse" or number == 1) for number in range(count)]
+        self.batch_first = node.attributes.get_int("layout", 0) == 1
+        sequence = self._time_first(node.inputs[SEQUENCE])
+        runs = [
+            self._direction(sequence, number, count, backwards=way == "reverse" or number == 1)
+            for number in range(count)
+        ]
         results: list[ir.Value | None] = []
         for slot in range(len(node.outputs)):
             parts = [each[slot] for each in runs]
-            results.append(parts[0] if count == 1 else self.add("Concat", parts, axis=0 if slot else 1))
+            result = parts[0] if count == 1 else self.add("Concat", parts, axis=0 if slot else 1)
+            results.append(
+                self.add("Transpose", [result], perm=[1, 0, 2] if slot else [2, 0, 1, 3])
+                if self.batch_first
+                else result
+            )
         self.finish(results)
 
-    def _direction(self, number: int, count: int, *, backwards: bool) -> list[ir.Value]:
-        """Return the results of all steps, and the last states, of one direction."""
-        node = self.node
-        shape = node.inputs[SEQUENCE].shape  # type: ignore[union-attr]
-        units = node.inputs[RECURRENT].shape  # type: ignore[union-attr]
-        assert shape is not None
-        assert units is not None
-        batch, size, hidden = int(shape[1]), int(shape[2]), int(units[2])  # type: ignore[arg-type]
+    def _time_first(self, value: ir.Value | None) -> ir.Value | None:
+        """Return a sequence with time first, or states with directions first."""
+        return self.add("Transpose", [value], perm=[1, 0, 2]) if self.batch_first and value is not None else value
+
+    def _direction(self, sequence: ir.Value | None, number: int, count: int, *, backwards: bool) -> list[ir.Value]:
+        """Return the results of all steps `t 1 b h`, and the last states `1 b h`, of one direction."""
+        node, lengths = self.node, _operand(self.node, LENGTHS)
         parameters = {
             slot: self._part(value, number, count)
             for slot in (KERNEL, RECURRENT, BIAS, PEEPHOLE)
             if (value := _operand(node, slot)) is not None
         }
-        zeros = np.zeros((1, batch, hidden), np.float32)
-        first = []
+        first: list[ir.Value | None] = []
         for slot in range(FIRST, FIRST + STATES[node.op_type]):
-            given = _operand(node, slot)
-            first.append(self.constant(zeros) if given is None else self._part(given, number, count))
-        body = self._body(parameters, (batch, size, hidden), number, count)
-        way = {"scan_input_directions": [1], "scan_output_directions": [1]} if backwards else {}
+            given = self._time_first(_operand(node, slot))
+            first.append(self._zeros(sequence) if given is None else self._part(given, number, count))
+        body = self._body(parameters, number, count)
+        reverses = backwards and lengths is not None
+        if lengths is not None:
+            first.append(self.constant(np.array([0], np.int32)))
+        way = {"scan_input_directions": [1], "scan_output_directions": [1]} if backwards and not reverses else {}
         *last, every = self.add_many(
-            "Scan", [*first, node.inputs[SEQUENCE]], len(first) + 1, body=body, num_scan_inputs=1, **way
+            "Scan",
+            [*first, self._reversed(sequence, lengths) if reverses else sequence],
+            len(first) + 1,
+            body=body,
+            num_scan_inputs=1,
+            **way,
         )
-        return [every, *last]
+        every = self._reversed(every, lengths) if reverses else every
+        return [self.unsqueeze(every, 1), *last[: STATES[node.op_type]]]
+
+    def _reversed(self, sequence: ir.Value | None, lengths: ir.Value | None) -> ir.Value:
+        """Return the first steps of each row of `t b c` backwards, as many as it has."""
+        wide = self.add("Cast", [lengths], to=int(ir.DataType.INT64))
+        return self.add("ReverseSequence", [sequence, wide], time_axis=0, batch_axis=1)
+
+    def _zeros(self, sequence: ir.Value | None) -> ir.Value:
+        """Return states to begin with, `1 b h`."""
+        (batch, _), hidden = self._extents(), self._hidden()
+        if isinstance(batch, int):
+            return self.constant(np.zeros((1, batch, hidden), np.float32))
+        extents = self.add("Shape", [sequence])
+        rows = self.add("Gather", [extents, self.constant(np.array([1], np.int64))], axis=0)
+        sides = [self.constant(np.array([extent], np.int64)) for extent in (1, hidden)]
+        shape = self.add("Concat", [sides[0], rows, sides[1]], axis=0)
+        return self.add("Expand", [self.constant(np.zeros((1, 1, 1), np.float32)), shape])
+
+    def _extents(self) -> tuple[int | ir.SymbolicDim, int]:
+        """Return the extent of the batch, which may be open, and the number of elements of a step."""
+        shape, kernel = (self.node.inputs[slot].shape for slot in (SEQUENCE, KERNEL))  # type: ignore[union-attr]
+        assert shape is not None
+        assert kernel is not None
+        return shape[0 if self.batch_first else 1], int(kernel[2])  # type: ignore[arg-type]
+
+    def _hidden(self) -> int:
+        shape = self.node.inputs[RECURRENT].shape  # type: ignore[union-attr]
+        assert shape is not None
+        return int(shape[2])  # type: ignore[arg-type]
 
     def _part(self, value: ir.Value, number: int, count: int) -> ir.Value:
         """Return one direction's part of an operand."""
@@ -97,35 +140,60 @@ class _AsScan(Writing):
             return value
         return self.add("Gather", [value, self.constant(np.array([number], np.int64))], axis=0)
 
-    def _body(
-        self, parameters: dict[int, ir.Value], extents: tuple[int, int, int], number: int, count: int
-    ) -> ir.Graph:
-        """Return the graph of one step: states and a row of the sequence -> states and the result."""
-        node, (batch, size, hidden) = self.node, extents
-        kind = ir.TensorType(ir.DataType.FLOAT)
+    def _body(self, parameters: dict[int, ir.Value], number: int, count: int) -> ir.Graph:
+        """Return the graph of one step: states and a row of the sequence -> states and the result.
 
-        def value(name: str, *dims: int) -> ir.Value:
-            return ir.Value(name=unique(f"{self.stem}/{name}", self.names), shape=ir.Shape(dims), type=kind)
+        Where rows have lengths, the last state counts the steps, and a row that has ended keeps its states.
+        """
+        node, (batch, size), hidden = self.node, self._extents(), self._hidden()
+        lengths, nodes = _operand(node, LENGTHS), list[ir.Node]()
+
+        def value(name: str, *dims: int | ir.SymbolicDim, kind: ir.DataType = ir.DataType.FLOAT) -> ir.Value:
+            name = unique(f"{self.stem}/{name}", self.names)
+            return ir.Value(name=name, shape=ir.Shape(dims), type=ir.TensorType(kind))
+
+        def add(op_type: str, inputs: list[ir.Value | None], result: ir.Value) -> ir.Value:
+            nodes.append(ir.node(op_type, inputs, outputs=[result]))
+            return result
 
         states = [value("state", 1, batch, hidden) for _ in range(STATES[node.op_type])]
         row = value("row", batch, size)
-        shape = self.constant(np.array([1, batch, size], np.int64))
-        step = ir.node("Reshape", [row, shape], outputs=[value("step", 1, batch, size)])
-        inputs: list[ir.Value | None] = [step.outputs[0], None, None, None, None, *states]
+        shape = self.constant(np.array([1, batch if isinstance(batch, int) else -1, size], np.int64))
+        step = add("Reshape", [row, shape], value("step", 1, batch, size))
+        inputs: list[ir.Value | None] = [step, None, None, None, None, *states]
         inputs += [None] * (PEEPHOLE + 1 - len(inputs))
         for slot, given in parameters.items():
             inputs[slot] = given
         while inputs[-1] is None:
             inputs.pop()
         after = [value("after", 1, batch, hidden) for _ in states]
-        attributes = [each for each in node.attributes.values() if each.name not in ("direction", *LISTS)]
+        attributes = [each for each in node.attributes.values() if each.name not in ("direction", "layout", *LISTS)]
         attributes += [self._listed(each, number, count) for each in node.attributes.values() if each.name in LISTS]
-        own = ir.Node("", node.op_type, inputs, attributes, outputs=[value("steps", 1, 1, batch, hidden), *after])
-        result = ir.node("Identity", [after[0]], outputs=[value("result", 1, batch, hidden)])
-        nodes = [step, own, result]
+        nodes.append(
+            ir.Node("", node.op_type, inputs, attributes, outputs=[value("steps", 1, 1, batch, hidden), *after])
+        )
+        result = after[0]
+        counts: list[tuple[ir.Value, ir.Value]] = []
+        if lengths is not None:
+            integer, truth = ir.DataType.INT32, ir.DataType.BOOL
+            number_before = value("number", 1, kind=integer)
+            one = self.constant(np.array([1], np.int32))
+            counts = [(number_before, add("Add", [number_before, one], value("number", 1, kind=integer)))]
+            runs = add("Less", [number_before, lengths], value("runs", batch, kind=truth))
+            column = self.constant(np.array([-1, 1], np.int64))
+            runs = add("Reshape", [runs, column], value("runs", batch, 1, kind=truth))
+            zero = self.constant(np.zeros((1, 1), np.float32))
+            result = add("Where", [runs, result, zero], value("result", 1, batch, hidden))
+            after = [
+                add("Where", [runs, new, old], value("after", 1, batch, hidden))
+                for new, old in zip(after, states, strict=True)
+            ]
+        rows = self.constant(np.array([-1, hidden], np.int64))
+        result = add("Reshape", [result, rows], value("result", batch, hidden))
         for each in nodes:
             each.name = unique(f"{self.stem}/{each.op_type}", self.names)
-        return ir.Graph([*states, row], [*after, result.outputs[0]], nodes=nodes, name=f"{self.stem}/step")
+        before, behind = ([each[place] for each in counts] for place in (0, 1))
+        return ir.Graph([*states, *before, row], [*after, *behind, result], nodes=nodes, name=f"{self.stem}/step")
 
     @staticmethod
     def _listed(attribute: ir.Attr, number: int, count: int) -> ir.Attr:

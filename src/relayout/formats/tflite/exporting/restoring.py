@@ -1,6 +1,7 @@
 """Nodes that a builtin was spelled out in become one node again, which is that builtin.
 
 DequantizeLinear, Scan, QuantizeLinear  ->  tflite:UNIDIRECTIONAL_SEQUENCE_LSTM
+RNN, Squeeze                            ->  tflite:UNIDIRECTIONAL_SEQUENCE_RNN, Unsqueeze, Squeeze
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from relayout.formats.tflite.exporting.draft import NUMPY_TYPES
 from relayout.formats.tflite.spelled_out import (
     BUILTIN,
     DIGEST,
     DOMAIN,
     SOURCE,
     Builtin,
+    Operand,
     digest,
     name_and_order,
     nodes_of,
@@ -26,13 +29,17 @@ from relayout.graph.subgraphs import captured, nested
 from relayout.layout import perm as perms
 from relayout.layout.stored_as import BATCH_FIRST
 
-RESTORED = frozenset({"UNIDIRECTIONAL_SEQUENCE_LSTM"})
+RESTORED = frozenset({"UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"})
 """Builtins that are restored: a sequence `time batch c` or `batch time c`, and one result."""
-LOOPS = ("LSTM", "Scan")
-"""Operators that run all steps: of a Scan the sequence is the last operand, of an LSTM the first."""
+CELLS = ("LSTM", "RNN")
+"""Operators of ONNX that run all steps: the sequence is the first operand, and the results have directions."""
+LOOPS = (*CELLS, "Scan")
+"""Operators that run all steps: of a Scan the sequence is the last operand."""
 ELEMENTWISE = frozenset({"Add", "Cast", "DequantizeLinear", "Identity", "MatMul", "Mul", "QuantizeLinear"})
 """Operators before and behind the loop that leave time and batch where they are."""
 RANK = 3
+RNN_WEIGHTS = (1, 2)
+"""Operands that ONNX's RNN and the builtin have at the same places."""
 
 
 def restore_builtins(model: ir.Model, *, trusted: bool) -> bool:
@@ -78,7 +85,9 @@ class _Restoring:
         for place, operand in enumerate(self.builtin.inputs):
             value = sequence.value if place == 0 else self._value(operand.name) if operand and operand.name else None
             if operand is not None and operand.name and value is None:
-                return False
+                value = self._weights(place, operand)
+                if value is None:
+                    return False
             inputs.append(value)
         made = ir.Node(
             DOMAIN,
@@ -96,7 +105,7 @@ class _Restoring:
     def _sequence(self) -> _End | None:
         """Return the value that the loop's sequence is made of, outside of the nodes."""
         value, time = self.loop.inputs[-1], self._axis("scan_input_axes")
-        if self.loop.op_type == "LSTM":
+        if self.loop.op_type in CELLS:
             value, time = self.loop.inputs[0], self.loop.attributes.get_int("layout", 0)
         while value is not None and (node := value.producer()) in self.inside and node is not None:
             perm = _perm(node)
@@ -119,7 +128,7 @@ class _Restoring:
 
     def _result(self) -> _End | None:
         """Return the value that others read of what the loop yields."""
-        if self.loop.op_type == "LSTM":
+        if self.loop.op_type in CELLS:
             return _End(self.loop.outputs[0], self.loop.attributes.get_int("layout", 0))
         value, time = self.loop.outputs[-1], self._axis("scan_output_axes")
         while not value.is_graph_output():
@@ -164,6 +173,28 @@ class _Restoring:
                 return self._turned(value, perms.inverse(order)) if fits else None
         return None
 
+    def _weights(self, place: int, operand: Operand) -> ir.Value | None:
+        """Return weights that are a constant of ONNX's RNN, without its axis of directions; None where they are not."""
+        value = self.loop.inputs[place] if self.loop.op_type == "RNN" and place in RNN_WEIGHTS else None
+        node = None if value is None else value.producer()
+        if node is not None and node.op_type == "DequantizeLinear":
+            value = node.inputs[0]
+        constant = None if value is None or value.is_graph_input() else value.const_value
+        if value is None or constant is None or tuple(constant.shape.numpy()) != (1, *operand.shape):
+            return None
+        if NUMPY_TYPES.get(constant.dtype.numpy().name) != operand.type:
+            return None
+        dims = ir.Shape(operand.shape)
+        tensor = ir.LazyTensor(
+            lambda: ir.Tensor(constant.numpy()[0]),
+            dtype=constant.dtype,
+            shape=dims,
+            name=self._unique(f"{value.name}/direction"),
+        )
+        made = ir.Value(name=tensor.name, shape=dims, type=value.type, const_value=tensor)
+        self.graph.register_initializer(made)
+        return made
+
     def _turned(self, value: ir.Value, perm: Sequence[int]) -> ir.Value:
         """Return a value with its axes in another order; a constant stays one."""
         constant, shape = value.const_value, value.shape
@@ -198,7 +229,7 @@ class _Restoring:
         value, nodes, behind = result.value, [made], self._behind()
         name, value.name = value.name, None
         dims = [] if value.shape is None else list(value.shape)
-        if self.loop.op_type == "LSTM":  # directions between time and batch, or behind them
+        if self.loop.op_type in CELLS:  # directions between time and batch, or behind them
             directions = 2 if result.time else 1
             axes = ir.Value(name=self._unique(f"{name}/axes"), const_value=ir.tensor([directions], ir.DataType.INT64))
             axes.shape, axes.type = ir.Shape([1]), ir.TensorType(ir.DataType.INT64)
@@ -227,7 +258,7 @@ class _Restoring:
     def _behind(self) -> set[ir.Node]:
         """Return those of the nodes that read what an LSTM yields, and stay: it has directions, which they drop."""
         found: set[ir.Node] = set()
-        for node in (self.loop, *self.nodes) if self.loop.op_type == "LSTM" else ():
+        for node in (self.loop, *self.nodes) if self.loop.op_type in CELLS else ():
             if node is self.loop or node in found:
                 found |= {use.node for value in node.outputs for use in value.uses() if use.node in self.inside}
         return found

@@ -56,7 +56,12 @@ def loop(op: NodeExport) -> None:
 
 
 class _Loop:
-    """A Loop, and the tensors that WHILE carries: number, rounds, condition, states, collections, outer values."""
+    """A Loop, and the tensors that WHILE carries.
+
+    They are number, rounds, condition, states, collections, extents of open slices, and outer values. Slices of open
+    extents are collected flat, since CONCATENATION takes none that it does not know; a RESHAPE behind the loop gives
+    them their extents, which the rounds carry.
+    """
 
     def __init__(self, op: NodeExport) -> None:
         self.op, self.steps = op, Steps(op)
@@ -64,6 +69,7 @@ class _Loop:
         self.states = len(op.node.inputs) - 2
         self.scanned = self.body.outputs[1 + self.states :]
         self.captured = outer_values(self.body)
+        self.open = [value for value in self.scanned if not self._is_static(value)]
 
     def write(self) -> None:
         """Write the node."""
@@ -72,19 +78,42 @@ class _Loop:
         most = steps.cast(steps.reshape(op.input(0), ()), TensorType.INT64) if op.has(0) else self._no_limit()
         condition = steps.reshape(op.input(1), ()) if op.has(1) else op.const(np.array(True))
         states = [op.input(slot) for slot in range(2, 2 + self.states)]
-        collected = [op.const(np.zeros([0, *self._slice(value)], NUMPY[self._kind(value)])) for value in self.scanned]
+        collected = [self._nothing(value) for value in self.scanned]
+        extents = [
+            steps.ints([dim if isinstance(dim, int) else 0 for dim in self._slice(value)]) for value in self.open
+        ]
         outer = [op.graph.tensor_of(value) for value in self.captured]
-        carried = [one, most, condition, *states, *collected, *outer]
+        carried = [one, most, condition, *states, *collected, *extents, *outer]
         kinds = [(tensor.type, tensor.dims) for tensor in carried]
         for place, value in enumerate(self.scanned):
-            kinds[3 + self.states + place] = (collected[place].type, (f"?{op.name}", *self._slice(value)))
+            rest = () if value in self.open else self._slice(value)
+            kinds[3 + self.states + place] = (collected[place].type, (f"?{op.name}", *rest))
         for place, value in enumerate(self.body.outputs[1 : 1 + self.states]):
             kinds[3 + place] = (states[place].type, _joined(states[place].dims, op.graph.dims_of(value)))
         indices = [op.graph.program.index(each) for each in (self._condition(kinds), self._body(kinds))]
         results = steps.outputs("WHILE", carried, kinds, cond_subgraph_index=indices[0], body_subgraph_index=indices[1])
-        for slot, tensor in enumerate(results[3 : 3 + self.states + len(self.scanned)]):
+        found = results[3 : 3 + self.states + len(self.scanned)]
+        shapes = dict(zip(self.open, results[3 + len(found) :], strict=False))
+        for place, value in enumerate(self.scanned, self.states):
+            if value in shapes and op.gives(place):
+                found[place] = self._shaped(value, found[place], results[0], shapes[value])
+        for slot, tensor in enumerate(found):
             if op.gives(slot):
                 op.give(tensor, slot)
+
+    def _shaped(self, value: ir.Value, flat: DraftTensor, rounds: DraftTensor, extents: DraftTensor) -> DraftTensor:
+        """Return slices that were collected flat, one for each round."""
+        steps = self.steps
+        shape = steps.concat([steps.reshape(rounds, (1,)), extents], 0)
+        return self.op.emit("RESHAPE", [flat, shape], (f"?{self.op.name}", *self._slice(value)))
+
+    def _nothing(self, value: ir.Value) -> DraftTensor:
+        """Return what is collected before the first round."""
+        rest = () if value in self.open else self._slice(value)
+        return self.op.const(np.zeros((0, *map(int, rest)), NUMPY[self._kind(value)]))
+
+    def _is_static(self, value: ir.Value) -> bool:
+        return all(isinstance(dim, int) for dim in self._slice(value))
 
     def _no_limit(self) -> DraftTensor:
         return self.op.const(np.array(np.iinfo(np.int64).max))
@@ -92,11 +121,8 @@ class _Loop:
     def _kind(self, value: ir.Value) -> TensorType:
         return self.op.graph.type_of(value)
 
-    def _slice(self, value: ir.Value) -> tuple[int, ...]:
-        dims = self.op.graph.dims_of(value)
-        if not all(isinstance(dim, int) for dim in dims):
-            raise Unwritable("what a Loop collects has extents that are known only at run time")
-        return tuple(int(dim) for dim in dims)
+    def _slice(self, value: ir.Value) -> Dims:
+        return self.op.graph.dims_of(value)
 
     def _condition(self, kinds: Sequence[tuple[TensorType, Dims]]) -> Draft:
         draft = Draft("condition")
@@ -123,21 +149,24 @@ class _Loop:
         body.tensors.update(zip(self.body.inputs[2:], inputs[3:], strict=False))
         body.tensors.update(zip(self.captured, inputs[len(inputs) - len(self.captured) :], strict=True))
         body.write()
-        outputs = [steps.add(number, 1), most]
+        outputs, extents = [steps.add(number, 1), most], list[DraftTensor]()
         for place, value in enumerate(self.body.outputs):
             if body.refused or value in body.unknown:
                 return draft
             tensor = body.tensor_of(value)
             if place > self.states:
-                tensor = self._appended(steps, inputs[2 + place], tensor)
+                if value in self.open:
+                    extents.append(steps.extents(tensor))
+                tensor = self._appended(steps, inputs[2 + place], tensor, flat=value in self.open)
             elif place == 0:
                 tensor = steps.reshape(tensor, ())
             outputs.append(tensor)
+        outputs += extents
         draft.outputs = body.distinct([*outputs, *inputs[len(outputs) :]])
         return draft
 
-    def _appended(self, steps: Steps, collected: DraftTensor, tensor: DraftTensor) -> DraftTensor:
-        row = steps.reshape(tensor, (1, *tensor.dims))
+    def _appended(self, steps: Steps, collected: DraftTensor, tensor: DraftTensor, *, flat: bool) -> DraftTensor:
+        row = steps.reshape(tensor, ("?elements",) if flat else (1, *tensor.dims))
         return steps.op.emit("CONCATENATION", [collected, row], collected.dims, axis=0)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import MOST_MULTIPLIED, MULTIPLIED, Steps
@@ -33,7 +33,23 @@ def reshape(op: NodeExport) -> None:
     if operand.dims == dims and operand.is_static:
         op.give(operand)
         return
+    if len(unknown) > 1:
+        dims = _dims_of_operand(op, operand, dims)
     op.result("RESHAPE", [operand, op.graph.shape_tensor(op, dims, operand)])
+
+
+def _dims_of_operand(op: NodeExport, operand: DraftTensor, dims: Dims) -> Dims:
+    """Return the extents of a result by the names that the operand has for them, where only ones come or go."""
+    rank, added = len(operand.dims), len(dims) - len(operand.dims)
+    if op.op_type == "Unsqueeze":
+        raw = op.integers("axes") or op.required_constant(1, "the list of axes").reshape(-1).tolist()
+        ones = {int(axis) % (rank + added) for axis in raw}
+        remaining = iter(operand.dims)
+        return tuple(1 if axis in ones else next(remaining) for axis in range(rank + added))
+    if op.op_type == "Squeeze" and (op.has(1) or op.integers("axes")):
+        ones = set(op.axes())
+        return tuple(dim for axis, dim in enumerate(operand.dims) if axis not in ones)
+    return dims
 
 
 def _filled(op: NodeExport, operand: DraftTensor, rank: int) -> DraftTensor:

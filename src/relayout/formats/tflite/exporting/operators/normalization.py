@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,23 +34,38 @@ def _softmax(op: NodeExport, builtin: str, **options: Any) -> None:
     old = op.version < SEVERAL_AXES
     axis = op.axis(1 if old else -1)
     if old and axis != rank - 1:
-        dims = known(operand.dims)
-        flat: Dims = (int(np.prod(dims[:axis])), int(np.prod(dims[axis:])))
-        inner = op.emit(builtin, [op.reshaped(operand, flat)], flat, **options)
-        op.give(op.reshaped(inner, operand.dims))
+        _over_last_axes(op, builtin, operand, axis, **options)
     elif axis == rank - 1:
         op.result(builtin, [operand], **options)
     elif op.quantized:
         raise Unwritable("a quantized Softmax along another axis than the last")
     else:
-        _over_axis(op, operand, axis, log=builtin == "LOG_SOFTMAX")
+        _over_axes(op, operand, [axis], log=builtin == "LOG_SOFTMAX")
 
 
-def _over_axis(op: NodeExport, operand: DraftTensor, axis: int, *, log: bool) -> None:
-    """`exp(x - max) / sum`, along any axis."""
+def _over_last_axes(op: NodeExport, builtin: str, operand: DraftTensor, axis: int, **options: Any) -> None:
+    """Write a Softmax over all axes from one on: over rows of a matrix, of which one extent may be open."""
+    front, back = (_product(dims) for dims in (operand.dims[:axis], operand.dims[axis:]))
+    if isinstance(front, int) or isinstance(back, int):
+        flat: Dims = (front, back)
+        inner = op.emit(builtin, [op.reshaped(operand, flat)], flat, **options)
+        op.give(op.reshaped(inner, operand.dims, operand))
+    elif op.quantized:
+        raise Unwritable("a quantized Softmax over several axes of open extents")
+    else:
+        _over_axes(op, operand, range(axis, len(operand.dims)), log=builtin == "LOG_SOFTMAX")
+
+
+def _product(dims: Dims) -> int | str:
+    """Return the number of elements of some axes; a name where one is open."""
+    return int(np.prod(known(dims))) if all(isinstance(dim, int) for dim in dims) else "?" + "*".join(map(str, dims))
+
+
+def _over_axes(op: NodeExport, operand: DraftTensor, over: Sequence[int], *, log: bool) -> None:
+    """`exp(x - max) / sum`, along any axes."""
     dims = operand.dims
-    kept: Dims = (*dims[:axis], 1, *dims[axis + 1 :])
-    axes = op.ints32([axis], "axis")
+    kept: Dims = tuple(1 if axis in over else dim for axis, dim in enumerate(dims))
+    axes = op.ints32(over, "axes")
     top = op.emit("REDUCE_MAX", [operand, axes], kept, keep_dims=True)
     centered = op.emit("SUB", [operand, top], dims)
     powers = op.emit("EXP", [centered], dims)

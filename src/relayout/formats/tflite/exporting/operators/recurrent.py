@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
-from relayout.formats.tflite.exporting.operators.sequence_lstm import has_kernel, write_sequence_lstm
+from relayout.formats.tflite.exporting.operators.sequence_lstm import first_states, has_kernel, write_sequence_lstm
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
@@ -127,7 +125,7 @@ def _recurrent(op: NodeExport, cell: Cell) -> None:
     steps = Steps(op)
     batch_first = bool(op.integer("layout"))
     sequence = steps.transpose(op.input(0), (1, 0, 2)) if batch_first else op.input(0)
-    length = known(sequence.dims)[0]
+    (length,) = known(sequence.dims[:1])
     if length > MOST_STEPS:
         raise Unwritable(f"a sequence of more than {MOST_STEPS} steps")
     count = 2 if op.text("direction", "forward") == "bidirectional" else 1
@@ -148,7 +146,7 @@ def _one_direction(
     """Return what one direction gives at each step, and its states at the end."""
     op = steps.op
     backwards = number == 1 or op.text("direction", "forward") == "reverse"
-    length, batch = known(sequence.dims)[:2]
+    (length,) = known(sequence.dims[:1])
     lengths = steps.cast(op.input(4), TensorType.INT32) if op.has(4) else None
     if backwards:
         sequence = _reversed(steps, sequence, lengths)
@@ -156,14 +154,14 @@ def _one_direction(
     inputs = _inputs(steps, sequence, number, direction)
     pieces = _unpacked(steps, inputs, length)
     states = [
-        _initial(steps, slot, number, batch, direction.hidden) for slot in ((5, 6) if op.op_type == "LSTM" else (5,))
+        _initial(steps, slot, number, sequence, direction.hidden) for slot in ((5, 6) if op.op_type == "LSTM" else (5,))
     ]
     given = []
     for step in range(length):
         after = cell(direction, pieces[step], states)
         result = after[0]
         if lengths is not None:
-            runs = steps.compare("GREATER", steps.reshape(lengths, (batch, 1)), step)
+            runs = steps.compare("GREATER", steps.reshape(lengths, (sequence.dims[1], 1)), step)
             after = [steps.select(runs, new, old) for new, old in zip(after, states, strict=True)]
             result = steps.select(runs, result, 0.0)
         states = after
@@ -208,10 +206,11 @@ def _direction(steps: Steps, number: int) -> Direction:
 def _inputs(steps: Steps, sequence: DraftTensor, number: int, direction: Direction) -> DraftTensor:
     """Return the product of all inputs with their weights, and the biases that are added to it."""
     op = steps.op
-    length, batch, size = known(sequence.dims)
+    length, batch, size = sequence.dims
     weights = _part_of(steps, 1, number)
     rows = known(weights.dims)[0]
-    flat = steps.reshape(sequence, (length * batch, size))
+    count = length * batch if isinstance(length, int) and isinstance(batch, int) else f"?{op.name}.rows"
+    flat = steps.reshape(sequence, (count, size))
     inputs = [flat, weights]
     if op.has(3):
         both = _part_of(steps, 3, number)
@@ -220,14 +219,14 @@ def _inputs(steps: Steps, sequence: DraftTensor, number: int, direction: Directi
             kept = (GATES[op.op_type] - 1) * direction.hidden
             second = steps.pad(steps.part(second, 0, 0, kept), [(0, rows - kept)])
         inputs.append(steps.add(first, second))
-    made = op.emit("FULLY_CONNECTED", inputs, (length * batch, rows))
+    made = op.emit("FULLY_CONNECTED", inputs, (count, rows))
     return steps.reshape(made, (length, batch, rows))
 
 
-def _initial(steps: Steps, slot: int, number: int, batch: int, hidden: int) -> DraftTensor:
+def _initial(steps: Steps, slot: int, number: int, sequence: DraftTensor, hidden: int) -> DraftTensor:
     op = steps.op
     if not op.has(slot):
-        return op.const(np.zeros((batch, hidden), np.float32))
+        return steps.at(first_states(steps, sequence, 0, 1, hidden), 0, 0)
     if op.integer("layout"):
         return steps.at(op.input(slot), 1, number)
     return _part_of(steps, slot, number)

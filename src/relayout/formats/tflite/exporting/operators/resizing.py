@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.operators.run_time_resizing import Factors, resized_along
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.resize_places import BUILTINS as NEAREST_BUILTINS
+from relayout.formats.tflite.exporting.resize_places import ROUNDINGS, Builtin, nearest, places, stays_exact
 from relayout.formats.tflite.exporting.steps import Steps
+from relayout.layout import Extent
 
-ROUNDINGS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-}
 CROPPED = "tf_crop_and_resize"
 """The coordinates of a region of the image."""
+PLAIN = Builtin(False, False)
 BUILTINS = {"linear": "RESIZE_BILINEAR", "nearest": "RESIZE_NEAREST_NEIGHBOR"}
 
 
@@ -42,20 +42,40 @@ def resize(op: NodeExport) -> None:
     if not changed:
         op.give(operand)
         return
+    factors = _factors(op, dims)
     over_space = rank == 4 and set(changed) <= {1, 2}
-    options = _options(op, mode, coordinates, operand, dims)
-    if over_space and options is not None:
-        op.result(BUILTINS[mode], [operand, _size(op, dims)], **options)
+    options = _options(op, mode, coordinates, operand, dims) if over_space else None
+    if options is not None:
+        if coordinates == "pytorch_half_pixel":
+            operand = _first_of_single(factors, operand)
+        op.result(BUILTINS[mode], [operand, _size(op, factors)], **options._asdict())
         return
     if op.quantized:
         raise Unwritable("a quantized Resize that LiteRT has no kernel for")
     result = operand
     for axis in changed:
+        grown: Dims = (*result.dims[:axis], dims[axis], *result.dims[axis + 1 :])
         scale = _scales(op, op.dims(), dims)[axis]
-        extent, count = known((result.dims[axis], dims[axis]))
-        places = _places(extent, count, scale, coordinates)
-        result = _along(op, result, axis, places, scale, mode)
+        rounding = _rounding(op, scale)
+        if scale is None or not isinstance(operand.dims[axis], int) or not isinstance(dims[axis], int):
+            result = resized_along(factors, result, axis, grown, mode, coordinates, rounding)
+            continue
+        extent, count = known((operand.dims[axis], dims[axis]))
+        if mode == "nearest":
+            chosen = nearest(extent, count, scale, coordinates, rounding)
+            result = op.emit("GATHER", [result, op.ints32(chosen.tolist())], grown, axis=axis)
+        else:
+            result = _along(op, result, axis, places(extent, count, scale, coordinates), scale, mode)
     op.give(result)
+
+
+def _factors(op: NodeExport, dims: Dims) -> Factors:
+    """Return the sizes and scales of a node."""
+    slot = 2 if _is_new(op) else 1
+    has_scales = op.has(slot) and op.dims(slot) != (0,) and not op.has(3)
+    axes = [axis % op.rank() for axis in op.integers("axes", range(op.rank()))]
+    stored = {_stored_axis(op, axis): place for place, axis in enumerate(axes)}
+    return Factors(op, dims, slot if has_scales else None, stored.get)
 
 
 def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
@@ -74,10 +94,14 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
                 continue
             raise Unwritable("a region with as many places as the image: some runtimes take all of the image")
         extent, count = known((operand.dims[axis], dims[axis]))
-        places = _places_of_region(start, end, extent, count)
-        if not np.array_equal(places, np.arange(extent)):
-            result = _along(op, result, axis, places.astype(np.float64), 1.0, mode)
-        within = (places >= 0) & (places <= extent - 1)
+        where = _places_of_region(start, end, extent, count)
+        if mode == "nearest":
+            chosen = ROUNDINGS[_rounding(op, 1.0)](where).clip(0, extent - 1).astype(int)
+            grown: Dims = (*result.dims[:axis], count, *result.dims[axis + 1 :])
+            result = op.emit("GATHER", [result, op.ints32(chosen.tolist())], grown, axis=axis)
+        elif not np.array_equal(where, np.arange(extent)):
+            result = _along(op, result, axis, where, 1.0, mode)
+        within = (where >= 0) & (where <= extent - 1)
         inside = inside & within.reshape([-1 if each == axis else 1 for each in range(rank)])
     if not inside.all():
         result = steps.select(op.const(inside), result, op.number("extrapolation_value"))
@@ -100,6 +124,11 @@ def _changed(op: NodeExport, operand: DraftTensor, dims: Dims) -> list[int]:
     if all(isinstance(dim, int) for dim in dims):
         return changed
     if op.has(3) and op.dims(3) != (0,):
+        if op.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+            raise Unwritable("sizes that keep the aspect ratio of an image whose extents are known only at run time")
+        listed = op.integers("axes")
+        if listed:
+            changed = [axis for axis in changed if axis in {_stored_axis(op, each % op.rank()) for each in listed}]
         # Two of four axes are interpolated at most: if channels keep their extent, an unnamed batch does, too.
         keeps_channels = operand.dims[-1] == dims[-1]
         is_spatial = op.rank() == 4 and op.layouts[0] and keeps_channels and op.text("mode", "nearest") == "linear"
@@ -107,44 +136,74 @@ def _changed(op: NodeExport, operand: DraftTensor, dims: Dims) -> list[int]:
     return [axis for axis, scale in enumerate(_scales(op, operand.dims, dims)) if scale != 1.0]
 
 
-def _size(op: NodeExport, dims: Dims) -> DraftTensor:
+def _size(op: NodeExport, factors: Factors) -> DraftTensor:
+    """Return height and width of a builtin's result."""
+    dims = factors.dims
     if all(isinstance(dim, int) for dim in dims[1:3]):
         return op.ints32(known(dims[1:3]), "size")
     if not op.has(3):
         return _scaled_size(op, dims)
     if op.integers("axes"):
-        raise Unwritable("computed sizes of some axes")
+        return factors.size()
     sizes = op.cast(op.input(3), TensorType.INT32)
     return op.emit("SLICE", [sizes, op.ints32([2 if op.layouts[0] else 1]), op.ints32([2])], (2,))
 
 
 def _scaled_size(op: NodeExport, dims: Dims) -> DraftTensor:
-    """Return multiples of extents that are known only at run time."""
+    """Return whole multiples of extents that are known only at run time."""
     steps, operand = Steps(op), op.input(0)
     scales = _scales(op, operand.dims, dims)[1:3]
     shape = op.emit("SHAPE", [operand], (op.rank(),), TensorType.INT32, out_type=TensorType.INT32)
-    extents = steps.part(shape, 0, 1, 2)
-    if any(scale != int(scale) for scale in scales):
-        raise Unwritable("a size that is no whole multiple of extents known only at run time")
-    return steps.mul(extents, np.array(scales))
+    return steps.mul(steps.part(shape, 0, 1, 2), np.array(scales))
 
 
-def _scales(op: NodeExport, operand: Dims, dims: Dims) -> list[float]:
-    slot = 2 if _is_new(op) else 1
-    given = op.constant(slot)
-    if given is None and op.has(slot) and not op.has(3) and op.dims(slot) != (0,):
-        raise Unwritable("scales that are computed")
+def _first_of_single(factors: Factors, operand: DraftTensor) -> DraftTensor:
+    """Return an image of which an axis that becomes one element has its first alone, as `pytorch_half_pixel` asks."""
+    op, steps, dims = factors.op, factors.steps, factors.dims
+    if factors.scales is not None or all(isinstance(dim, int) for dim in dims[1:3]):
+        return operand
+    size = steps.cast(factors.size(), TensorType.INT32)
+    kept = steps.select(steps.compare("EQUAL", size, 1), 1, steps.ints([-1, -1]))
+    sizes = steps.concat([steps.ints([-1]), kept, steps.ints([-1])], 0)
+    names = (f"?{op.name}.height", f"?{op.name}.width")
+    return op.emit("SLICE", [operand, steps.ints([0] * 4), sizes], (operand.dims[0], *names, operand.dims[3]))
+
+
+def _scales(op: NodeExport, operand: Dims, dims: Dims) -> list[float | None]:
+    """Return the factor of each axis; None where it is known only at run time."""
+    slot, rank = 2 if _is_new(op) else 1, len(operand)
+    listed: list[float | None] | None = None
     if op.node.attributes.get("scales") is not None:
-        given = np.array(op.numbers("scales"))
-    if given is not None and given.size:
-        axes = op.integers("axes", range(len(operand)))
-        found = [1.0] * len(operand)
-        for axis, scale in zip(axes, given.tolist(), strict=True):
-            found[_stored_axis(op, axis % len(operand))] = float(scale)
+        listed = list(op.numbers("scales"))
+    elif op.has(slot) and op.dims(slot) != (0,) and not op.has(3):
+        listed = _items(op.value(slot))
+    axes = [axis % rank for axis in op.integers("axes", range(rank))]
+    if listed is not None or (op.has(slot) and op.dims(slot) != (0,) and not op.has(3)):
+        found: list[float | None] = [1.0] * rank
+        for place, axis in enumerate(axes):
+            found[_stored_axis(op, axis)] = None if listed is None else listed[place]
         return found
-    return [
-        b / a if isinstance(a, int) and isinstance(b, int) and a else 1.0 for a, b in zip(operand, dims, strict=True)
-    ]
+    return [_ratio(a, b) for a, b in zip(operand, dims, strict=True)]
+
+
+def _items(value: ir.Value) -> list[float | None] | None:
+    """Return the elements of a vector, None for one that is computed; None if their number is not known."""
+    if value.const_value is not None and not value.is_graph_input():
+        return [float(each) for each in value.const_value.numpy().reshape(-1)]
+    node = value.producer()
+    if node is not None and node.op_type == "Concat" and not node.domain:
+        parts = [_items(part) for part in node.inputs if part is not None]
+        return None if any(part is None for part in parts) else [each for part in parts for each in part or ()]
+    extent = value.shape[0] if value.shape is not None and len(value.shape) == 1 else None
+    return [None] * extent if isinstance(extent, int) else None
+
+
+def _ratio(before: int | str, after: int | str) -> float | None:
+    """Return by how much an extent grows; None where that is known only at run time."""
+    if isinstance(before, int) and isinstance(after, int):
+        return after / before if before else 1.0
+    quotient = Extent.of(after).divide(Extent.of(before))
+    return float(quotient.number) if quotient is not None and quotient.is_static else None
 
 
 def _stored_axis(op: NodeExport, axis: int) -> int:
@@ -154,32 +213,56 @@ def _stored_axis(op: NodeExport, axis: int) -> int:
     return op.rank() - 1 if axis == 1 else axis - 1
 
 
-def _options(op: NodeExport, mode: str, coordinates: str, operand: DraftTensor, dims: Dims) -> dict[str, bool] | None:
+def _options(op: NodeExport, mode: str, coordinates: str, operand: DraftTensor, dims: Dims) -> Builtin | None:
     """Return the options of the builtin that computes the same; None where there is none."""
     if mode not in BUILTINS or op.integer("antialias") or op.integer("exclude_outside"):
         return None
     scales = _scales(op, operand.dims, dims)
-    exact = all(
-        abs(scale - b / a) < 1e-6 * scale if isinstance(a, int) and isinstance(b, int) else scale == int(scale)
-        for a, b, scale in zip(operand.dims, dims, scales, strict=True)
-    )
-    if not exact:
-        return None
-    whole = all(scale == int(scale) for scale in scales)
+    axes = [(operand.dims[axis], dims[axis], scales[axis]) for axis in (1, 2)]
     if mode == "linear":
-        kinds = {"half_pixel": (False, True), "align_corners": (True, False), "asymmetric": (False, False)}
+        kinds = {
+            "half_pixel": Builtin(False, True),
+            "align_corners": Builtin(True, False),
+            "asymmetric": Builtin(False, False),
+        }
         if coordinates == "pytorch_half_pixel" and all(dim != 1 for dim in dims[1:3]):
             coordinates = "half_pixel"
-        if coordinates not in kinds:
-            return None
-        align, half = kinds[coordinates]
-        return {"align_corners": align, "half_pixel_centers": half}
-    rounding = op.text("nearest_mode", "round_prefer_floor" if op.op_type == "Resize" and op.version > 10 else "floor")
-    if coordinates == "asymmetric" and (
-        rounding == "floor" or (whole and rounding == "round_prefer_floor" and _cuts_halves(scales))
-    ):
-        return {"align_corners": False, "half_pixel_centers": False}
+        is_exact = all(_is_exact(op, *axis) for axis in axes)
+        return kinds.get(coordinates) if is_exact else None
+    if all(isinstance(dim, int) for dim in (*operand.dims[1:3], *dims[1:3])):
+        return _nearest_builtin(op, coordinates, axes)
+    # Whatever the extents, the kernel repeats elements as often as a whole scale says.
+    roundings = {"floor"} | ({"round_prefer_floor"} if all(scale in (1.0, 2.0) for *_, scale in axes) else set())
+    repeats = all(scale is not None and scale >= 1 and stays_exact(scale) for *_, scale in axes)
+    is_plain = coordinates == "asymmetric" and _rounding(op, 1.0) in roundings
+    return PLAIN if repeats and is_plain else None
+
+
+def _nearest_builtin(
+    op: NodeExport, coordinates: str, axes: Sequence[tuple[int | str, int | str, float | None]]
+) -> Builtin | None:
+    """Return the options with which the kernel takes the same elements along both axes."""
+    if any(scale is None for *_, scale in axes):
+        return None
+    for builtin in NEAREST_BUILTINS:
+        if all(
+            np.array_equal(
+                nearest(int(extent), int(count), scale or 0.0, coordinates, _rounding(op, scale)),
+                builtin.nearest(int(extent), int(count)),
+            )
+            for extent, count, scale in axes
+        ):
+            return builtin
     return None
+
+
+def _is_exact(op: NodeExport, extent: int | str, count: int | str, scale: float | None) -> bool:
+    """Return whether the scale is that of the extents, which a builtin takes for it."""
+    if scale is None:
+        return op.has(3)
+    if isinstance(extent, int) and isinstance(count, int):
+        return abs(scale - count / extent) < 1e-6 * scale
+    return scale == int(scale)
 
 
 def _is_new(op: NodeExport) -> bool:
@@ -187,44 +270,22 @@ def _is_new(op: NodeExport) -> bool:
     return op.op_type == "Resize" and op.version > 10
 
 
-def _rounding(op: NodeExport) -> str:
-    return op.text("nearest_mode", "round_prefer_floor" if _is_new(op) else "floor")
-
-
-def _cuts_halves(scales: Sequence[float]) -> bool:
-    """Return whether rounding a multiple of `1 / scale` half down is cutting it off."""
-    return all(scale in (1.0, 2.0) for scale in scales)
-
-
-def _places(extent: int, result: int, scale: float, coordinates: str) -> NDArray[np.float64]:
-    """Return where along an axis each result lies, in elements of the operand."""
-    x = np.arange(result, dtype=np.float64)
-    scale = float(np.float32(scale))
-    if coordinates == "half_pixel":
-        return (x + 0.5) / scale - 0.5
-    if coordinates == "half_pixel_symmetric":
-        adjusted = result / (scale * extent)
-        center = extent / 2
-        return center * (1 - adjusted) + (x + 0.5) / scale - 0.5
-    if coordinates == "pytorch_half_pixel":
-        return (x + 0.5) / scale - 0.5 if result > 1 else np.zeros(1)
-    if coordinates == "align_corners":
-        return x * (extent - 1) / (result - 1) if result > 1 else np.zeros(1)
-    if coordinates == "asymmetric":
-        return x / scale
-    raise Unwritable(f"coordinates of a Resize by {coordinates}")
+def _rounding(op: NodeExport, scale: float | None) -> str:
+    """Return how places are rounded; the first Resize takes the next element where the image becomes smaller."""
+    if _is_new(op):
+        return op.text("nearest_mode", "round_prefer_floor")
+    if op.op_type == "Resize" and scale is None:
+        raise Unwritable("scales of the first Resize that are computed")
+    return "ceil" if op.op_type == "Resize" and scale is not None and scale < 1 else "floor"
 
 
 def _along(
-    op: NodeExport, tensor: DraftTensor, axis: int, places: NDArray[np.float64], scale: float, mode: str
+    op: NodeExport, tensor: DraftTensor, axis: int, where: NDArray[np.float32], scale: float, mode: str
 ) -> DraftTensor:
     """Return what lies at places along one axis of a tensor."""
     (extent,) = known(tensor.dims[axis : axis + 1])
-    grown: Dims = (*tensor.dims[:axis], len(places), *tensor.dims[axis + 1 :])
-    if mode == "nearest":
-        indices = ROUNDINGS[_rounding(op)](places).clip(0, extent - 1).astype(int)
-        return op.emit("GATHER", [tensor, op.ints32(indices.tolist())], grown, axis=axis)
-    matrix = _matrix(op, places, extent, scale, mode)
+    grown: Dims = (*tensor.dims[:axis], len(where), *tensor.dims[axis + 1 :])
+    matrix = _matrix(op, where.astype(np.float64), extent, scale, mode)
     return _product(op, tensor, axis, matrix.astype(np.float32), grown)
 
 

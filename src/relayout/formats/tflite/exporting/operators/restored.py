@@ -12,9 +12,9 @@ from relayout.formats.tflite.spelled_out import DOMAIN, Builtin, Operand
 from relayout.layout.stored_as import BATCH_FIRST
 
 
-@exporter("UNIDIRECTIONAL_SEQUENCE_LSTM", domain=DOMAIN)
+@exporter("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN", domain=DOMAIN)
 def restored(op: NodeExport) -> None:
-    """UNIDIRECTIONAL_SEQUENCE_LSTM of the `.tflite` that the model was read from, its states kept as there."""
+    """The operator of the `.tflite` that the model was read from, its states kept as there."""
     builtin = Builtin.parse(op.text("description"))
     if builtin is None or not op.node.meta.get(BATCH_FIRST):
         raise Unwritable("it was read from no .tflite")

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
-from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.parameter_rows import Rows, rows_of
 from relayout.formats.tflite.exporting.steps import Steps
@@ -70,9 +70,8 @@ def total(biases: Sequence[Rows]) -> NDArray[Any] | None:
 def has_kernel(op: NodeExport) -> bool:
     """Return whether LiteRT's fused kernel computes an LSTM."""
     dims = op.dims(0)
-    length, batch = dims[_time_axis(op)], dims[1 - _time_axis(op)]
-    static = isinstance(batch, int) and isinstance(dims[2], int) and length != 0
-    return static and is_fused(op.node) and op.type(0) == TensorType.FLOAT32
+    length = dims[_time_axis(op)]
+    return isinstance(dims[2], int) and length != 0 and is_fused(op.node) and op.type(0) == TensorType.FLOAT32
 
 
 def is_fused(node: ir.Node) -> bool:
@@ -127,7 +126,7 @@ def _activation(node: ir.Node, number: int) -> ActivationFunctionType | None:
 def _states(steps: Steps, count: int) -> list[list[DraftTensor]]:
     """Return the variables of each direction: hidden state and cell, with what they begin with written into them."""
     op = steps.op
-    batch, units = int(op.dims(0)[1 - _time_axis(op)]), op.static(RECURRENT)[2]
+    batch, units = op.dims(0)[1 - _time_axis(op)], op.static(RECURRENT)[2]
     made = [[_variable(op, (batch, units)) for _ in range(2)] for _ in range(count)]
     axis = 1 if op.integer("layout") else 0
     anew = []
@@ -138,16 +137,35 @@ def _states(steps: Steps, count: int) -> list[list[DraftTensor]]:
         else:
             op.graph.draft.add("UNPACK", [op.input(slot)], variables, num=count, axis=axis)
     if anew and op.node.metadata_props.get(STATES) != KEPT:
-        zeros = op.const(np.zeros((len(anew), batch, units), np.float32), what="zeros")
+        zeros = first_states(steps, op.input(0), _time_axis(op), len(anew), units)
         op.graph.draft.add("UNPACK", [zeros], anew, num=len(anew), axis=0)
     return made
+
+
+def first_states(steps: Steps, sequence: DraftTensor, time: int, count: int, units: int) -> DraftTensor:
+    """Return zeros `count batch units`; where the batch is open they take its extent from the sequence.
+
+    Args:
+        steps: of the node.
+        sequence: `time batch c` or `batch time c`.
+        time: the axis of time.
+        count: how many states.
+        units: elements of a state.
+    """
+    batch = sequence.dims[1 - time]
+    if isinstance(batch, int):
+        return steps.op.const(np.zeros((count, batch, units), np.float32), what="zeros")
+    column = steps.part(steps.part(sequence, time, 0, 1), 2, 0, 1)
+    # ZEROS_LIKE and ADD, since FILL of a shape that is computed gives extents that are known only once it has run.
+    zeros = steps.op.emit("ZEROS_LIKE", [steps.reshape(column, (1, batch, 1))], (1, batch, 1))
+    return steps.add(zeros, np.zeros((count, 1, units), np.float32))
 
 
 def _is_zero(array: NDArray[Any] | None) -> bool:
     return array is not None and not array.any()
 
 
-def _variable(op: NodeExport, dims: tuple[int, int]) -> DraftTensor:
+def _variable(op: NodeExport, dims: Dims) -> DraftTensor:
     tensor = op.graph.draft.tensor(f"{op.name}/state", TensorType.FLOAT32, dims)
     tensor.variable = True
     return tensor

@@ -1,0 +1,138 @@
+"""Resize by sizes and scales that are known only at run time, and the precision of places."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from export_running import agrees
+
+import relayout
+from litert_runs import operators
+from relayout.errors import UnsupportedError
+from rules.law import Array
+from small import build
+from text_form import floats
+
+SIZES = """
+s = Shape (x)  front = Slice (s, zero, two)
+t = Shape (z)  back = Slice (t, two, four)
+sizes = Concat<axis=0>(front, back)
+y = Resize<MODE>(x, , , sizes)
+"""
+SCALES = "scales = Concat<axis=0>(ones, u)  y = Resize<MODE>(x, , scales)"
+CONSTANTS = {"zero": [0], "two": [2], "four": [4]}
+MODES = {
+    "linear half": 'mode="linear"',
+    "linear pytorch": 'mode="linear", coordinate_transformation_mode="pytorch_half_pixel"',
+    "linear aligned": 'mode="linear", coordinate_transformation_mode="align_corners"',
+    "linear symmetric": 'mode="linear", coordinate_transformation_mode="half_pixel_symmetric"',
+    "plain": 'coordinate_transformation_mode="asymmetric", nearest_mode="floor"',
+    "plain up": 'coordinate_transformation_mode="asymmetric", nearest_mode="round_prefer_ceil"',
+    "half down": 'coordinate_transformation_mode="half_pixel", nearest_mode="round_prefer_floor"',
+    "half up": 'coordinate_transformation_mode="half_pixel", nearest_mode="round_prefer_ceil"',
+    "aligned": 'coordinate_transformation_mode="align_corners", nearest_mode="ceil"',
+    "pytorch": 'coordinate_transformation_mode="pytorch_half_pixel", nearest_mode="floor"',
+    "cubic": 'mode="cubic"',
+    "cubic inside": 'mode="cubic", coordinate_transformation_mode="pytorch_half_pixel", exclude_outside=1',
+}
+BUILTINS = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
+
+
+@pytest.mark.parametrize("open_image", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_an_image_takes_the_size_of_another(mode: str, open_image: bool) -> None:
+    image = "n,3,h,w" if open_image else "1,3,14,6"
+    model = build(f"float[{image}] x, float[m,k,p,q] z", SIZES.replace("MODE", MODES[mode]), CONSTANTS)
+    names = operators(relayout.convert(model, format="tflite").tflite)
+    has_builtin = mode in ("linear half", "linear pytorch", "linear aligned")
+    assert any(name in names for name in BUILTINS) is has_builtin
+    for shape, size in (((1, 3, 14, 6), (2, 13)), ((1, 3, 14, 6), (19, 1)), ((2, 3, 7, 5), (38, 10))):
+        if open_image or shape[0] == 1:
+            agrees(model, {"x": floats(*shape), "z": floats(1, 2, *size)})
+
+
+@pytest.mark.parametrize("scales", [(2.0, 3.0), (1.5, 0.7)], ids=str)
+@pytest.mark.parametrize("mode", MODES)
+def test_scales_are_computed_or_belong_to_an_open_image(mode: str, scales: tuple[float, float]) -> None:
+    computed = build(
+        "float[n,3,h,w] x, float[2] u", SCALES.replace("MODE", MODES[mode]), {"ones": np.ones(2, np.float32)}
+    )
+    constant = build(
+        "float[n,3,h,w] x", f"y = Resize<{MODES[mode]}>(x, , q)", {"q": np.array([1, 1, *scales], np.float32)}
+    )
+    for shape in ((1, 3, 5, 6), (2, 3, 14, 9)):
+        feed: dict[str, Array] = {"x": floats(*shape)}
+        agrees(constant, feed)
+        agrees(computed, {**feed, "u": np.array(scales, np.float32)})
+
+
+@pytest.mark.parametrize("version", [9, 10])
+@pytest.mark.parametrize("scale", [0.4, 1.5, 2.0])
+@pytest.mark.parametrize("extents", ["n,3,h,w", "2,3,7,5"])
+def test_the_first_resize_takes_the_next_element_of_a_larger_image(extents: str, scale: float, version: int) -> None:
+    name = "Resize" if version == 10 else "Upsample"
+    if name == "Resize" or scale >= 1:  # an Upsample does not shrink
+        scales = {"q": np.array([1, 1, scale, 2], np.float32)}
+        model = build(f"float[{extents}] x", f'y = {name}<mode="nearest">(x, q)', scales, opset=version)
+        agrees(model, {"x": floats(2, 3, 7, 5)})
+
+
+@pytest.mark.parametrize("extents", [(14, 2), (14, 19), (7, 38), (2, 82), (3, 11), (6, 4), (4, 8), (54, 110)], ids=str)
+@pytest.mark.parametrize("rounding", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+@pytest.mark.parametrize("coordinates", ["asymmetric", "half_pixel", "half_pixel_symmetric", "align_corners"])
+def test_the_nearest_element_is_that_of_single_precision(
+    coordinates: str, rounding: str, extents: tuple[int, int]
+) -> None:
+    before, after = extents
+    said = f'coordinate_transformation_mode="{coordinates}", nearest_mode="{rounding}"'
+    model = build(f"float[1,1,{before},2] x", f"y = Resize<{said}>(x, , , s)", {"s": [1, 1, after, 2]})
+    agrees(model, {"x": floats(1, 1, before, 2)})
+
+
+@pytest.mark.parametrize(
+    ("said", "after", "count"),
+    [
+        ('coordinate_transformation_mode="asymmetric", nearest_mode="floor"', 8, 1),
+        ('coordinate_transformation_mode="half_pixel"', 8, 1),
+        ('coordinate_transformation_mode="align_corners", nearest_mode="round_prefer_ceil"', 7, 1),
+        ('coordinate_transformation_mode="half_pixel", nearest_mode="ceil"', 8, 0),
+    ],
+)
+def test_the_builtin_is_taken_where_it_takes_the_same_elements(said: str, after: int, count: int) -> None:
+    model = build("float[1,3,4,4] x", f"y = Resize<{said}>(x, , , s)", {"s": [1, 3, after, after]})
+    assert operators(relayout.convert(model, format="tflite").tflite).count("RESIZE_NEAREST_NEIGHBOR") == count
+    agrees(model, {"x": floats(1, 3, 4, 4)})
+
+
+def test_sizes_of_some_axes_and_images_of_other_ranks() -> None:
+    swapped = build("float[n,3,h,w] x, int64[2] u", 'y = Resize<mode="linear", axes=[3,2]>(x, , , u)', {})
+    agrees(swapped, {"x": floats(2, 3, 5, 6), "u": np.array([9, 11])})
+    signal = build("float[n,3,t] x, int64[1] u", "y = Resize<axes=[2]>(x, , , u)", {})
+    agrees(signal, {"x": floats(2, 3, 5), "u": np.array([9])})
+    volume = build("float[n,3,d,h,w] x, int64[3] u", 'y = Resize<mode="linear", axes=[2,3,4]>(x, , , u)', {})
+    agrees(volume, {"x": floats(1, 3, 5, 4, 3), "u": np.array([9, 3, 7])})
+    counts = build("uint8[1,3,h,w] x, int64[2] u", "y = Resize<axes=[2,3]>(x, , , u)", {})
+    agrees(counts, {"x": np.arange(90, dtype=np.uint8).reshape(1, 3, 5, 6), "u": np.array([9, 11])})
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ('coordinate_transformation_mode="half_pixel_symmetric"', "double precision"),
+        ('keep_aspect_ratio_policy="not_larger"', "keep the aspect ratio"),
+        ('mode="linear", antialias=1', "with antialias"),
+    ],
+)
+def test_what_is_refused_at_run_time_says_why(said: str, reason: str) -> None:
+    model = build("float[n,3,h,w] x, int64[2] u", f"y = Resize<axes=[2,3], {said}>(x, , , u)", {})
+    with pytest.raises(UnsupportedError, match=reason):
+        relayout.convert(model, format="tflite")
+
+
+@pytest.mark.parametrize(("scale", "has_builtin"), [(3.0, True), (41.0, False)])
+def test_a_whole_scale_whose_inverse_is_rounded_down_has_no_builtin(scale: float, has_builtin: bool) -> None:
+    said = 'coordinate_transformation_mode="asymmetric", nearest_mode="floor"'
+    model = build("float[1,1,h,w] x", f"y = Resize<{said}>(x, , q)", {"q": np.array([1, 1, scale, 1], np.float32)})
+    names = operators(relayout.convert(model, format="tflite").tflite)
+    assert ("RESIZE_NEAREST_NEIGHBOR" in names) is has_builtin
+    agrees(model, {"x": floats(1, 1, 2, 3)})
