@@ -23,7 +23,7 @@ NOT_RUN = {
     "docs/cli.md": 1,  # completion is evaluated by a shell
     "docs/how-to/batch.md": 1,  # an error
     "docs/how-to/jax.md": 1,  # nor is JAX
-    "docs/how-to/npu.md": 1,  # Vela has an extra of its own: tests/targets/test_ethos_u.py
+    "docs/how-to/npu.md": 2,  # Vela and the converter to TOSA: tests/targets/test_ethos_u.py, test_tosa.py
     "docs/how-to/onnx-to-litert.md": 3,  # nor is ai-edge-quantizer, which is run below; Kotlin
     "docs/how-to/pytorch.md": 1,  # torch is not among what the tests install
     "docs/onnx-to-tflite-benchmark.md": 1,  # onnx2tf needs an environment of its own

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from ai_edge_litert.interpreter import Interpreter
 
 import relayout
 from relayout.targets import target
-from targets.judging import answers
+from targets.judging import answers, saved
 from targets.unit_cases import UnitCase, unit_cases
 
 PYTHON = os.environ.get("RELAYOUT_TFLM")
@@ -28,22 +26,6 @@ FLOATING = "DEQUANTIZE"
 def some_cases() -> list[UnitCase]:
     found = (case for case in unit_cases() if case.dtype in TYPES and case.weights in (np.int8,))
     return [case for case in found if all(array.size <= MOST_ELEMENTS for array in case.case.arrays.values())]
-
-
-def saved(result: relayout.Result, feed: dict[str, Any], path: Path) -> None:
-    """Write a file, what it is fed in the order of its inputs, and what LiteRT gives in the order of its outputs."""
-    result.save(path)
-    interpreter = Interpreter(model_path=str(path), num_threads=1)
-    runner = interpreter.get_signature_runner()
-    given = runner(**feed)
-    inputs, outputs = (
-        {details["index"]: name for name, details in found.items()}
-        for found in (runner.get_input_details(), runner.get_output_details())
-    )
-    read = [feed[inputs[details["index"]]] for details in interpreter.get_input_details()]
-    made = [given[outputs[details["index"]]] for details in interpreter.get_output_details()]
-    arrays = {f"i{place}": array for place, array in enumerate(read)}
-    np.savez(path.with_suffix(".npz"), **arrays, **{f"o{place}": array for place, array in enumerate(made)})
 
 
 @pytest.mark.slow

@@ -135,6 +135,14 @@ def _same_or_valid(operator: Operator) -> bool:
 
 
 SAME_OR_VALID = Condition("pads SAME_UPPER or VALID", _same_or_valid)
+
+
+def _counts_elements(operator: Operator) -> bool:
+    pads = operator.string("auto_pad", "NOTSET").startswith("SAME") or any(operator.ints("pads") or ())
+    return not pads or (SAME_OR_VALID.holds(operator) and NO_PADDED_MEAN.holds(operator))
+
+
+COUNTED_ELEMENTS = Condition("no pads, or SAME_UPPER and count_include_pad 0", _counts_elements)
 DEPTH_FIRST = attribute("mode", ("DCR",), "DCR")
 
 

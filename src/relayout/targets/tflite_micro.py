@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relayout.lowering.conditions import (
+    COUNTED_ELEMENTS,
     DEPTH_FIRST,
     DEPTHWISE,
     NO_DILATIONS,
     NO_INDICES,
-    NO_PADDED_MEAN,
     NOT_DEPTHWISE,
-    SAME_OR_VALID,
     SPATIAL_ONLY,
     STATIC,
     Condition,
@@ -24,7 +23,6 @@ from relayout.lowering.conditions import (
     clip_bounds,
 )
 from relayout.lowering.unit_conditions import SAME_SCALES
-from relayout.rules import Operator
 from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
 from relayout.targets.target import Kernel
@@ -35,12 +33,6 @@ IMAGE = (3, 4)
 UNIT = (STATIC, INTEGER_KERNEL)
 
 
-def _counts_elements(operator: Operator) -> bool:
-    pads = operator.string("auto_pad", "NOTSET").startswith("SAME") or any(operator.ints("pads") or ())
-    return not pads or (SAME_OR_VALID.holds(operator) and NO_PADDED_MEAN.holds(operator))
-
-
-COUNTED = Condition("no pads, or SAME_UPPER and count_include_pad 0", _counts_elements)
 RELUS = Condition("a lower bound of 0", lambda operator: (clip_bounds(operator) or (1, 1))[0] == 0)
 
 TARGET = replace(
@@ -52,7 +44,7 @@ TARGET = replace(
         Kernel("Conv", ("NHWC IHWO",), TYPES, IMAGE, UNIT, DEPTHWISE),
         Kernel("ConvTranspose", ("NHWC OHWI",), TYPES, IMAGE, UNIT),
         Kernel("MaxPool", ("NHWC",), TYPES, IMAGE, (NO_INDICES, *UNIT)),
-        Kernel("AveragePool", ("NHWC",), TYPES, IMAGE, (NO_DILATIONS, COUNTED, *UNIT)),
+        Kernel("AveragePool", ("NHWC",), TYPES, IMAGE, (NO_DILATIONS, COUNTED_ELEMENTS, *UNIT)),
         Kernel("GlobalAveragePool", ("NHWC",), TYPES, IMAGE, UNIT),
         Kernel("GlobalMaxPool", ("NHWC",), BYTES, IMAGE, UNIT),
         Kernel("Resize", ("NHWC",), BYTES, (4,), (SPATIAL_ONLY, *UNIT)),

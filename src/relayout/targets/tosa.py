@@ -1,0 +1,113 @@
+"""TOSA 1.0, an operator set of NPUs: what a `.tflite` is legalized to, in the profiles PRO-INT and PRO-FP.
+
+Operators, types and limits: `.tflite` files of single operators, legalized by tosa-converter-for-tflite 2026.2,
+validated and run by tosa-tools 2026.8, and compared with LiteRT (`tests/targets/test_tosa.py`). A quantized unit runs
+in PRO-INT with the extensions EXT-INT16 and EXT-DOUBLEROUND, real numbers in PRO-FP. Version 1.0 has no integers of 64
+bits, no open extents, and no arithmetic of uint8. Three operators are wrong there, and no row
+claims them: RESIZE_NEAREST_NEIGHBOR takes other elements than LiteRT, a QUANTIZE of real numbers wraps around where it
+saturates, and GELU ends the reference model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from relayout.lowering.conditions import (
+    COUNTED_ELEMENTS,
+    DEPTHWISE,
+    NO_DILATIONS,
+    NO_INDICES,
+    NOT_DEPTHWISE,
+    RESIZE_PLAIN,
+    SPATIAL_ONLY,
+    STATIC,
+    Condition,
+    attribute,
+    constant,
+)
+from relayout.rules import Operator
+from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
+from relayout.targets.litert.table import TARGET as LITERT
+from relayout.targets.target import Kernel
+
+FLOAT32 = ("FLOAT",)
+INTEGERS = ("INT8", "INT16")
+TYPES = (*FLOAT32, *INTEGERS)
+IMAGE = (3, 4)
+ANY = (STATIC, INTEGER_KERNEL)
+
+
+def _has_constant_bounds(operator: Operator) -> bool:
+    slots = [slot for slot in range(1, len(operator.inputs)) if operator.has(slot)]
+    return all(operator.constant(slot) is not None for slot in slots)
+
+
+def _has_whole_extents(operator: Operator) -> bool:
+    """Tell whether a Resize gives sizes, or scales without a remainder: LiteRT's builtin counts in extents."""
+    if operator.has(3):
+        return True
+    scales, x, y = operator.constant(2) if operator.has(2) else None, operator.shape(), operator.outputs[0]
+    if scales is None or x is None or y is None:
+        return False
+    axes = operator.ints("axes") or tuple(range(len(x)))
+    extents = [(x[axis], y[axis]) for axis in axes]
+    return all(
+        isinstance(before, int) and before * float(scale) == after
+        for (before, after), scale in zip(extents, scales.reshape(-1), strict=False)
+    )
+
+
+def _has_equal_batches(operator: Operator) -> bool:
+    """Tell whether the converter can multiply: it does not broadcast batches, nor a vector to them."""
+    a, b = operator.shape(), operator.shape(1)
+    if a is None or b is None:
+        return False
+    return len(b) <= 2 or len(a) == 2 or (len(a) > 2 and a[:-2] == b[:-2])
+
+
+BOUNDS = Condition("constant bounds, axes and steps", _has_constant_bounds)
+WHOLE_EXTENTS = Condition("sizes, or scales that give whole extents", _has_whole_extents)
+EQUAL_BATCHES = Condition("batches alike, or an operand of rank 2", _has_equal_batches)
+AXES = constant(1, "list of axes")
+LINEAR, NEAREST = attribute("mode", ("linear",), "nearest"), attribute("mode", ("nearest",), "nearest")
+HALF_PIXEL = attribute("coordinate_transformation_mode", ("half_pixel",), "half_pixel")
+RESIZED = (SPATIAL_ONLY, RESIZE_PLAIN)
+
+TARGET = replace(
+    LITERT,
+    name="tosa",
+    line="TOSA 1.0: int8 and int16 (PRO-INT) and float32 (PRO-FP), NHWC; LiteRT's kernels run the rest",
+    kernels=(
+        Kernel("Conv", ("NHWC OHWI",), TYPES, IMAGE, ANY, NOT_DEPTHWISE),
+        Kernel("Conv", ("NHWC IHWO",), TYPES, IMAGE, ANY, DEPTHWISE),
+        Kernel("Conv", ("NDHWC DHWIO",), FLOAT32, (5,), (STATIC,), NOT_DEPTHWISE),
+        Kernel("ConvTranspose", ("NHWC OHWI",), TYPES, IMAGE, ANY),
+        Kernel("MaxPool", ("NHWC",), TYPES, IMAGE, (NO_INDICES, *ANY)),
+        Kernel("AveragePool", ("NHWC",), INTEGERS, IMAGE, (NO_DILATIONS, COUNTED_ELEMENTS, *ANY)),
+        Kernel("AveragePool", ("NHWC",), FLOAT32, IMAGE, (STATIC,)),
+        Kernel("GlobalAveragePool GlobalMaxPool", ("NHWC",), TYPES, IMAGE, ANY),
+        Kernel("Resize", ("NHWC",), TYPES, (4,), (*RESIZED, WHOLE_EXTENTS, *ANY), LINEAR),
+        Kernel("Resize", ("NHWC",), FLOAT32, (4,), (*RESIZED, HALF_PIXEL, STATIC), NEAREST),
+        Kernel("DepthToSpace", ("NHWC",), TYPES, (4,), ANY),
+        Kernel("SpaceToDepth", ("NHWC",), FLOAT32, (4,), (STATIC,)),
+        Kernel("Gemm", types=TYPES, limits=ANY),
+        Kernel("MatMul", types=TYPES, limits=(EQUAL_BATCHES, *ANY)),
+        Kernel("Add Mul Sub Max Min Concat", types=TYPES, limits=ANY),
+        Kernel("Flatten Reshape Split Squeeze Transpose Unsqueeze", types=TYPES, limits=ANY),
+        Kernel("Pad Slice", types=TYPES, limits=(BOUNDS, *ANY)),
+        Kernel("Clip HardSwish LeakyRelu Relu Sigmoid Tanh", types=TYPES, limits=ANY),
+        Kernel("ReduceMax ReduceMean", types=TYPES, limits=(AXES, *ANY)),
+        Kernel("Softmax", types=TYPES, limits=ANY, trailing="axis"),
+        Kernel("LogSoftmax", types=FLOAT32, limits=(STATIC,), trailing="axis"),
+        Kernel("QuantizeLinear", types=INTEGERS, limits=(STATIC,)),
+        Kernel("Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Cos Cosh", types=FLOAT32, limits=(STATIC,)),
+        Kernel("Elu Exp Floor HardSigmoid Log Mish Neg Reciprocal Round", types=FLOAT32, limits=(STATIC,)),
+        Kernel("Selu Shrink Sign Sin Sinh", types=FLOAT32, limits=(STATIC,)),
+        Kernel("Softplus Softsign Sqrt Swish Tan ThresholdedRelu", types=FLOAT32, limits=(STATIC,)),
+        Kernel("Div Mean PRelu Pow Sum", types=FLOAT32, limits=(STATIC,)),
+        Kernel("Equal Greater GreaterOrEqual Less LessOrEqual", types=(*FLOAT32, "INT32"), limits=(STATIC,)),
+        Kernel("LayerNormalization LpNormalization", types=FLOAT32, limits=(STATIC,)),
+        Kernel("ReduceL1 ReduceL2 ReduceMin ReduceProd ReduceSum", types=FLOAT32, limits=(AXES, STATIC)),
+    ),
+    fallback=LITERT,
+)
