@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from relayout.errors import printable
 from relayout.reports.chart import Chart, Edge, Mark, Region, Side, Spot, Stored
+from relayout.reports.layout_names import layout_name
 from relayout.reports.tables import short
 from relayout.terminal import count_of
 
@@ -216,7 +217,7 @@ class _Joined:
             found.append(("type", a.dtype, b.dtype))
             permuted = a.layout != b.layout and sorted(map(str, a.shape)) == sorted(map(str, b.shape))
             if permuted:
-                found.append(("layout", a.layout, b.layout))
+                found.append(("layout", layout_name(a.layout), layout_name(b.layout)))
             else:
                 found.append(("shape", " × ".join(map(str, a.shape)), " × ".join(map(str, b.shape))))
         return tuple(dict.fromkeys(f"{name} {old} -> {new}" for name, old, new in found if old != new))

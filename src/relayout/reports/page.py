@@ -11,12 +11,15 @@ import hashlib
 import html
 import json
 import re
+from collections import Counter
 from importlib.resources import files
 from typing import Any
 
 from relayout.errors import printable
-from relayout.reports.chart import Chart, Side
+from relayout.reports.chart import Chart, Side, Stored
+from relayout.reports.colours import colour_numbers
 from relayout.reports.differing import Diff
+from relayout.reports.layout_names import layout_name, layout_names
 from relayout.reports.report import Report
 from relayout.reports.tables import short
 
@@ -82,24 +85,39 @@ def embedded(data: object) -> str:
 
 
 def _data(report: Report) -> dict[str, Any]:
-    summary = {name: getattr(report, name) for name in _SUMMARY} | {"verdict": report.verdict}
+    claims = [] if report.claims is None else list(report.claims.lines(report.transposes - report.source_transposes))
+    summary = {name: getattr(report, name) for name in _SUMMARY} | {"verdict": report.verdict, "claims": claims}
     return {"summary": summary, **_drawn(report.chart)}
 
 
 def _drawn(chart: Chart) -> dict[str, Any]:
     return {
         "spots": [[s.name, s.operator, s.fixed, s.source, s.outputs] for s in chart.spots],
-        "values": [[v.tensor, v.dtype, v.shape, v.layout, v.stored, v.others, v.bytes] for v in chart.values],
+        "values": [_value(value) for value in chart.values],
+        "colours": list(_colours(chart).items()),
         "before": _side(chart.before),
         "after": _side(chart.after),
     }
 
 
+def _value(value: Stored) -> list[Any]:
+    layouts = layout_name(value.layout), layout_name(value.stored), list(map(layout_name, value.others))
+    return [value.tensor, value.dtype, value.shape, *layouts, value.bytes]
+
+
+def _colours(chart: Chart) -> dict[str, int]:
+    """Layout of a region -> number of its colour, the layouts of most operators first."""
+    weights = Counter[str]()
+    for region in (*chart.after.regions, *chart.before.regions):
+        weights[layout_name(region.layout)] += len(region.spots)
+    return colour_numbers(sorted(weights, key=lambda layout: (-weights[layout], layout)))
+
+
 def _side(side: Side) -> dict[str, Any]:
     return {
         "edges": [[e.value, e.producer, e.reader, e.through] for e in side.edges],
-        "marks": [[m.value, m.layout, m.bytes, short(m.reason)] for m in side.transposes],
-        "regions": [[r.layout, r.spots, r.bytes] for r in side.regions],
+        "marks": [[m.value, layout_names(m.layout), m.bytes, short(m.reason)] for m in side.transposes],
+        "regions": [[layout_name(r.layout), r.spots, r.bytes] for r in side.regions],
     }
 
 
