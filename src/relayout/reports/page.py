@@ -21,7 +21,8 @@ from relayout.reports.colours import colour_numbers
 from relayout.reports.differing import Diff
 from relayout.reports.layout_names import layout_name, layout_names
 from relayout.reports.report import Report
-from relayout.reports.tables import short
+from relayout.reports.tables import short_names
+from relayout.terminal import ShortNames
 
 LIBRARY = "3.34.4"
 """The version of Cytoscape.js in `assets/`: its own minified file, 436 kB, with its licence beside it."""
@@ -50,7 +51,7 @@ def diff_page(found: Diff) -> str:
             "only": [found.only_first, found.only_second],
             "changed": [[item.spot, item.what] for item in found.changed],
         },
-        **_drawn(chart),
+        **_drawn(chart, ShortNames(())),
     }
     return _page(" | ".join(names), data)
 
@@ -87,16 +88,16 @@ def embedded(data: object) -> str:
 def _data(report: Report) -> dict[str, Any]:
     claims = [] if report.claims is None else list(report.claims.lines(report.transposes - report.source_transposes))
     summary = {name: getattr(report, name) for name in _SUMMARY} | {"verdict": report.verdict, "claims": claims}
-    return {"summary": summary, **_drawn(report.chart)}
+    return {"summary": summary, **_drawn(report.chart, short_names(report, whole=False))}
 
 
-def _drawn(chart: Chart) -> dict[str, Any]:
+def _drawn(chart: Chart, short: ShortNames) -> dict[str, Any]:
     return {
         "spots": [[s.name, s.operator, s.fixed, s.source, s.outputs] for s in chart.spots],
         "values": [_value(value) for value in chart.values],
         "colours": list(_colours(chart).items()),
-        "before": _side(chart.before),
-        "after": _side(chart.after),
+        "before": _side(chart.before, short),
+        "after": _side(chart.after, short),
     }
 
 
@@ -113,10 +114,10 @@ def _colours(chart: Chart) -> dict[str, int]:
     return colour_numbers(sorted(weights, key=lambda layout: (-weights[layout], layout)))
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: Side, short: ShortNames) -> dict[str, Any]:
     return {
         "edges": [[e.value, e.producer, e.reader, e.through] for e in side.edges],
-        "marks": [[m.value, layout_names(m.layout), m.bytes, short(m.reason)] for m in side.transposes],
+        "marks": [[m.value, layout_names(m.layout), m.bytes, m.reason, short(m.reason)] for m in side.transposes],
         "regions": [[layout_name(r.layout), r.spots, r.bytes] for r in side.regions],
     }
 

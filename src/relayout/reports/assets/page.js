@@ -31,9 +31,15 @@
     return Number((n / size).toPrecision(3)) + unit;
   };
   const arrow = layout => layout.replace(" -> ", " → ");
-  const shortened = (text, most) => {
-    const first = text.split(";")[0];
-    return first.length <= most ? first : "…" + first.slice(1 - most);
+  const shortened = (text, most) => {   // as the reports do it: "a/Relu;…", "…block_3/expand/Conv2D"
+    const [first, rest] = text.includes("/") ? text.split(";", 2) : [text], omitted = rest ? ";…" : "";
+    return (first.length + omitted.length <= most ? first : "…" + first.slice(1 + omitted.length - most)) + omitted;
+  };
+  /* What shortens names so that those of one kind stay distinct: [kind, name] of all of them. */
+  const shortener = (pairs, most) => {
+    const names = new Map(), key = (kind, name) => kind + " " + shortened(name, most);
+    for (const [kind, name] of pairs) names.set(key(kind, name), (names.get(key(kind, name)) || new Set()).add(name));
+    return (kind, name) => (names.get(key(kind, name)).size > 1 ? name : shortened(name, most));
   };
   const element = (tag, text, attributes = {}) => {
     const made = document.createElement(tag);
@@ -54,6 +60,10 @@
   const spots = data.spots.map(([name, operator, fixed, source, outputs]) => ({ name, operator, fixed, source, outputs }));
   const values = data.values.map(([tensor, dtype, shape, layout, stored, others, size]) =>
     ({ tensor, dtype, shape, layout, stored, others, size }));
+
+  const shortSpot = shortener(spots.map(spot => [spot.operator, spot.name]), 60);
+  const spotName = spot => shortSpot(spots[spot].operator, spots[spot].name);
+  const shortTensor = shortener(values.map(value => ["", value.tensor]), 60);
 
   function styles() {
     const ink = getComputedStyle(document.body).getPropertyValue("--ink").trim();
@@ -342,7 +352,7 @@
     row(table, "layouts", arrow(mark.layout));
     row(table, "bytes", number.format(mark.size));
     row(table, "tensor", values[mark.value].tensor);
-    row(table, "read by", [...new Set(mark.readers)].map(spot => spots[spot].operator + " " + shortened(spots[spot].name, 40)).join(", "));
+    row(table, "read by", [...new Set(mark.readers)].map(spot => spots[spot].operator + " " + spots[spot].name).join(", "));
     row(table, "because", mark.reason);
     details.append(table);
   }
@@ -392,7 +402,7 @@
       const list = element("ul", undefined, { class: "transposes differences" });
       for (const [spot, what] of items.slice(0, 200)) {
         const item = element("li"), button = element("button");
-        button.append(element("b", spots[spot].operator), " " + shortened(spots[spot].name, 60), element("small", what.map(arrow).join("; ")));
+        button.append(element("b", spots[spot].operator), " " + spotName(spot), element("small", what.map(arrow).join("; ")));
         button.addEventListener("click", () => pick(spot));
         item.append(button);
         list.append(item);
@@ -411,9 +421,9 @@
     const marks = data.after.marks.map((mark, i) => [mark, i]).sort((a, b) => b[0][2] - a[0][2]);
     target.append(element("h2", marks.length ? `Transposes that remain: ${number.format(marks.length)}` : "No Transpose remains."));
     const items = element("ul", undefined, { class: "transposes" });
-    const add = rows => rows.forEach(([[value, layout, size, reason], i]) => {
+    const add = rows => rows.forEach(([[value, layout, size, , reason], i]) => {
       const item = element("li"), button = element("button");
-      button.append(element("b", bytes(size)), " " + arrow(layout) + " ", element("small", shortened(values[value].tensor, 60)), element("small", reason));
+      button.append(element("b", bytes(size)), " " + arrow(layout) + " ", element("small", shortTensor("", values[value].tensor)), element("small", reason));
       button.addEventListener("click", () => goTo("after", i));
       item.append(button);
       items.append(item);
@@ -475,7 +485,7 @@
     cursor = 0;
     found.replaceChildren(...hits.map(i => {
       const item = element("li", spots[i].operator + " ", { role: "option", "data-spot": i });
-      item.append(element("small", shortened(spots[i].name, 70)));
+      item.append(element("small", spotName(i)));
       item.addEventListener("click", () => pick(i));
       return item;
     }));
