@@ -24,21 +24,21 @@ MOST_SHOWN = 200
 """Characters of a value in a message."""
 
 
-class Kind(NamedTuple):
+class ArgumentKind(NamedTuple):
     """What an argument takes, in words for a message, and the test of it. None fits too, if it is the default."""
 
     wanted: str
     fits: Callable[[Any], bool]
 
 
-def one_of(*words: str) -> Kind:
+def one_of(*words: str) -> ArgumentKind:
     """One of some words."""
-    return Kind(" or ".join(map(repr, words)), lambda value: value in words)
+    return ArgumentKind(" or ".join(map(repr, words)), lambda value: value in words)
 
 
-def mapping(wanted: str, fits: Callable[[Any], bool]) -> Kind:
+def mapping(wanted: str, fits: Callable[[Any], bool]) -> ArgumentKind:
     """A dictionary from names to what fits."""
-    return Kind(
+    return ArgumentKind(
         f"a dictionary such as {wanted}",
         lambda value: (
             isinstance(value, Mapping) and all(isinstance(name, str) and fits(each) for name, each in value.items())
@@ -72,9 +72,9 @@ def _are_numbers(value: Any) -> bool:
     return _is_number(value) or (several and len(value) > 0 and all(map(_is_number, value)))
 
 
-def whole(least: int, most: int | None = None) -> Kind:
+def whole(least: int, most: int | None = None) -> ArgumentKind:
     """A whole number from `least` on, or to `most`."""
-    return Kind(
+    return ArgumentKind(
         f"a whole number from {least} {'on' if most is None else f'to {most}'}",
         lambda value: _is_whole(value) and value >= least and (most is None or value <= most),
     )
@@ -97,25 +97,25 @@ def is_symbol(value: Any) -> bool:
     return _is_text(value) and value.isidentifier()
 
 
-def instance(kind: type, wanted: str) -> Kind:
+def instance(kind: type, wanted: str) -> ArgumentKind:
     """An object of a class."""
-    return Kind(wanted, lambda value: isinstance(value, kind))
+    return ArgumentKind(wanted, lambda value: isinstance(value, kind))
 
 
-def several(wanted: str, fits: Callable[[Any], bool]) -> Kind:
+def several(wanted: str, fits: Callable[[Any], bool]) -> ArgumentKind:
     """A tuple or list of what fits."""
-    return Kind(wanted, lambda value: isinstance(value, tuple | list) and all(map(fits, value)))
+    return ArgumentKind(wanted, lambda value: isinstance(value, tuple | list) and all(map(fits, value)))
 
 
-def several_of(kind: type) -> Kind:
+def several_of(kind: type) -> ArgumentKind:
     """A tuple or list of objects of a class."""
     return several(f"a tuple of {kind.__name__}", lambda value: isinstance(value, kind))
 
 
-TEXT = Kind("a name", _is_text)
-WORDS = Kind("a text that is not empty", _is_name)
+TEXT = ArgumentKind("a name", _is_text)
+WORDS = ArgumentKind("a text that is not empty", _is_name)
 TEXTS = several("a tuple of texts, such as ('x',)", _is_text)
-NAMES = Kind(
+NAMES = ArgumentKind(
     "a list of names, such as ['x']",
     lambda value: isinstance(value, Sequence) and not _is_text(value) and all(map(_is_text, value)),
 )
@@ -125,24 +125,24 @@ NUMBERS = mapping(
     "{'image': (127.5, 127.5)}, of mean and standard deviation, each a number or a list of one for each channel",
     lambda value: isinstance(value, tuple | list) and len(value) == 2 and all(map(_are_numbers, value)),
 )
-EXTENT = Kind(
+EXTENT = ArgumentKind(
     "a whole number of 64 bits or a name", lambda value: (_is_whole(value) and abs(value) < 2**63) or is_symbol(value)
 )
 EXTENTS = mapping("{'batch': 1, 'unk__7': 'length'}, of whole numbers of 64 bits and names", EXTENT.fits)
-FLAG = Kind("True or False", lambda value: isinstance(value, Hashable) and value in (True, False))
-TOLERANCE = Kind("a number from 0 on", _is_size)
+FLAG = ArgumentKind("True or False", lambda value: isinstance(value, Hashable) and value in (True, False))
+TOLERANCE = ArgumentKind("a number from 0 on", _is_size)
 MOST_BYTES = 10**9
 """Of what a Transpose costs: solvers count in floats, and more would leave them too few digits for bytes."""
 BYTES = whole(0, MOST_BYTES)
-SECONDS = Kind("seconds, a number from 0 on", _is_size)
+SECONDS = ArgumentKind("seconds, a number from 0 on", _is_size)
 OPSETS = 13, 23
 """The least and the greatest opset of an ONNX result."""
-FUNCTION = Kind("a function", callable)
+FUNCTION = ArgumentKind("a function", callable)
 
 
 def check(
     given: Mapping[str, Any],
-    kinds: Mapping[str, Kind],
+    kinds: Mapping[str, ArgumentKind],
     defaults: Mapping[str, Any] = MappingProxyType({}),
     *,
     where: str = "",
@@ -167,7 +167,7 @@ def check(
             raise error(f"{where}{name}={_shown(value)}: it takes {kind.wanted}")
 
 
-def check_fields(made: Any, where: str, error: type[RelayoutError] = RelayoutError, **kinds: Kind) -> None:
+def check_fields(made: Any, where: str, error: type[RelayoutError] = RelayoutError, **kinds: ArgumentKind) -> None:
     """Check the fields of a dataclass that have a row; one whose default is None may be None.
 
     Raises:
@@ -188,7 +188,7 @@ def _positions(name: str, count: int) -> str:
     return f"{what}{saved}"
 
 
-def checked(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def checked(**kinds: ArgumentKind) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Check the keyword arguments of a function that have a row.
 
     Raises:

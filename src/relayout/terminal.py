@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import printable
+from relayout.progress import LOG
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -24,6 +27,53 @@ def shown(text: str, style: str = "", **options: Any) -> Text:
     from rich.text import Text
 
     return Text("\n".join(map(printable, text.split("\n"))), style, **options)
+
+
+LONG = 48
+"""Characters of a name; a longer one is shortened."""
+
+
+class ShortNames:
+    """Names of a model for people: shortened where that leaves them distinct, and whole with `-v`.
+
+    1. Of several names that `;` joins, as TensorFlow names what it fuses, the first stands for all: `a/Relu;…`.
+    2. A long name is cut in front: `…block_3/expand/Conv2D`.
+    3. A name stays whole where another name has the same short form. Names of operators count only beside names of
+       operators of the same type, since reports put the type before the name: `Conv a/Relu;…`.
+
+    Args:
+        texts: all texts with names that must stay distinct: names, `Conv NAME`, or sentences with these in them.
+        most: characters of a short name, signs of omission aside.
+        whole: leave all names as they are; by default where the library logs what it does, as with `-v`.
+    """
+
+    def __init__(self, texts: Iterable[str], most: int = LONG, whole: bool | None = None) -> None:
+        self._most = most
+        self._is_whole = LOG.isEnabledFor(logging.INFO) if whole is None else whole
+        self._words: dict[tuple[str, str], set[str]] = {}
+        for text in texts:
+            for before, word in _with_word_before(text):
+                self._words.setdefault((before, self._short(word)), set()).add(word)
+
+    def __call__(self, text: str) -> str:
+        """Return a text with its names shortened."""
+        if self._is_whole:
+            return text
+        return " ".join(self._distinct(before, word) for before, word in _with_word_before(text))
+
+    def _distinct(self, before: str, word: str) -> str:
+        short = self._short(word)
+        return word if len(self._words.get((before, short), ())) > 1 else short
+
+    def _short(self, word: str) -> str:
+        first, _, rest = word.partition(";") if "/" in word else (word, "", "")
+        first = first if len(first) <= self._most else f"…{first[1 - self._most :]}"
+        return f"{first};…" if rest else first
+
+
+def _with_word_before(text: str) -> Iterator[tuple[str, str]]:
+    """Each word of a text with the one before it."""
+    return pairwise(("", *text.split(" ")))
 
 
 ONE_LINE = 100_000

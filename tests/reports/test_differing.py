@@ -104,8 +104,8 @@ def test_a_source_and_its_result_differ_in_layouts(tmp_path: Path) -> None:
     assert (len(found.chart.before.transposes), len(found.chart.after.transposes)) == (16, 0)
     assert not found.only_first + found.only_second
     what = said(found)
-    assert what["tinynet_1/concatenate_1_1/concat/concat/Concat"] == ("axis 3 -> 1", "layout n h w c -> n c h w")
-    assert what["image"] == ("layout n h w c -> n c h w",)
+    assert what["tinynet_1/concatenate_1_1/concat/concat/Concat"] == ("axis 3 -> 1", "layout NHWC -> NCHW")
+    assert what["image"] == ("layout NHWC -> NCHW",)
     image = next(value for value in found.chart.values if value.tensor == "image")
     assert (image.layout, image.stored) == ("n h w c", "n c h w")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
 import html.parser
 import importlib.util
 import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import pytest
 from onnx import TensorProto, helper, shape_inference
 
 import relayout
+from relayout.reports import colours as colours_of_layouts
+from relayout.reports.colours import COUNT, OWN, colour_numbers
 from relayout.reports.page import embedded
 from reports.pages import CHROMIUM, DRIVER, opened, requests, settled
 
@@ -105,9 +109,7 @@ def test_hostile_names_are_only_text() -> None:
     names = [name.replace("\x00", "").replace("\ud800", "") for name in HOSTILE]
     hostile = relayout.optimize(wasteful(names)).html("</title><script>alert(1)</script>")
     assert Elements(hostile).tags == Elements(text).tags
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', hostile, re.DOTALL)
-    assert data is not None
-    assert {f"node {name}" for name in names} <= {spot[0] for spot in json.loads(data[1])["spots"]}
+    assert {f"node {name}" for name in names} <= {spot[0] for spot in data_of(hostile)["spots"]}
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -116,6 +118,77 @@ def test_embedded_json_holds_no_markup_and_reads_back(text: str) -> None:
     assert not set("<>&\u2028\u2029") & set(written)
     if "\ud800" not in text:
         assert json.loads(written) == {text: [text]}
+
+
+def data_of(text: str) -> dict[str, Any]:
+    """The data that a page holds."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def test_layouts_have_the_names_of_the_text_report() -> None:
+    data = data_of(relayout.convert(MODELS / "tinynet_int8.tflite").html())
+    assert {layout for layout, _ in data["colours"]} == {"NHWC", "NCHW", "n (h w c)"}
+    assert {mark[1] for side in ("before", "after") for mark in data[side]["marks"]} == {"NHWC -> NCHW", "NCHW -> NHWC"}
+    assert {region[0] for region in data["after"]["regions"]} == {"NHWC", "NCHW"}
+    stored = {layout for value in data["values"] for layout in (value[3], value[4], *value[5])}
+    assert {"NHWC", "NCHW"} <= stored
+    assert not {"n h w c", "n c h w"} & stored
+
+
+def test_a_layout_has_one_colour_on_every_page() -> None:
+    pages = [
+        relayout.convert(MODELS / "tinynet_int8.tflite").html(),
+        relayout.convert(MODELS / "tinynet_float.tflite", io="convert").html(),
+        relayout.optimize(wasteful(["a"])).html(),
+    ]
+    colours = [dict(data_of(text)["colours"]) for text in pages]
+    for layout in ("NHWC", "NCHW"):
+        assert {numbers[layout] for numbers in colours if layout in numbers} == {OWN[layout]}
+    assert all(len(set(numbers.values())) == len(numbers) for numbers in colours)
+    assert doctest.testmod(colours_of_layouts).failed == 0
+
+
+def test_layouts_beyond_the_palette_share_the_last_colour() -> None:
+    numbers = colour_numbers(["NWC", *(f"a b{number}" for number in range(COUNT + 2))])
+    assert numbers["NWC"] == OWN["NWC"]
+    assert Counter(numbers.values())[COUNT] == 3
+    assert len(set(numbers.values())) == COUNT + 1
+
+
+def test_the_page_says_what_a_target_runs() -> None:
+    result = relayout.convert(MODELS / "tinynet_float.tflite", target="nnapi")
+    assert result.report.claims is not None
+    assert data_of(result.html())["summary"]["claims"] == list(result.report.claims.lines(0))
+
+
+@browser
+def test_it_opens_on_what_remains_and_on_the_result(tmp_path: Path) -> None:
+    """The Transpose is behind 40 operators, beyond the end of the window."""
+    nodes = [helper.make_node("Relu", [f"v{number}"], [f"v{number + 1}"]) for number in range(40)]
+    nodes += [
+        helper.make_node("Transpose", ["v40"], ["t"], perm=[0, 3, 1, 2]),
+        helper.make_node("Conv", ["t", "k"], ["y"]),
+    ]
+    info = helper.make_tensor_value_info
+    ends = [info("v0", TensorProto.FLOAT, (1, 8, 6, 4))], [info("y", TensorProto.FLOAT, (1, 3, 8, 6))]
+    kernel = helper.make_tensor("k", TensorProto.FLOAT, (3, 4, 1, 1), [1.0] * 12)
+    graph = helper.make_graph(nodes, "g", *ends, [kernel])
+    path = page_of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), tmp_path / "page.html")
+    for width in (390, 1280):
+        with opened(path, width=width, height=800) as driver:
+            x, y, wide, high = driver.execute_script(
+                "const pane = relayout.panes.after, at = pane.cy.getElementById('t0').renderedPosition();"
+                "return [at.x, at.y, pane.holder.clientWidth, pane.holder.clientHeight];"
+            )
+            assert 0 < x < wide
+            assert 0 < y < high
+            ids = ("list", "after", "before") if width > 600 else ("list", "after", "details")
+            places = [driver.find_element("id", each).rect["x" if width > 600 else "y"] for each in ids]
+            assert places == sorted(set(places))
+            assert "Transposes that remain: 1" in driver.find_element("id", "list").text
 
 
 @browser
@@ -212,11 +285,11 @@ def test_it_renders_dark_and_light_wide_and_narrow_and_is_legible(dark: bool, wi
         assert (sum(map(int, re.findall(r"\d+", paper)[:3])) < 200) is dark
         assert driver.execute_script("return document.documentElement.scrollWidth") <= width
         shown = [pane.is_displayed() for pane in driver.find_elements("css selector", ".pane")]
-        assert shown == ([False, True] if width < 600 else [True, True])
+        assert shown == ([True, False] if width < 600 else [True, True])
         if width < 600:
             driver.find_element("css selector", ".tabs [data-side=before]").click()
             shown = [pane.is_displayed() for pane in driver.find_elements("css selector", ".pane")]
-            assert shown == [True, False]
+            assert shown == [False, True]
         assert driver.execute_script("return relayout.panes.after.cy.zoom()") > 0.3
         assert len(set(driver.get_screenshot_as_png())) > 100
         assert driver.get_log("browser") == []

@@ -111,9 +111,9 @@ def test_a_reason_names_the_operators_beside_its_transpose_and_their_axes() -> N
         "p": "n h w c -> n c h w",
     }
     assert [(cause.above, cause.below) for name in "aqp" for cause in found[name].causes] == [
-        ("Conv a needs NCHW", "MatMul q needs c last (NHWC)"),
-        ("MatMul q needs c last (NHWC)", "MatMul s needs h w c2 last (n c1 h w c2)"),
-        ("MatMul p needs c last (NHWC)", "MatMul s needs c2 h w last (n c1 c2 h w)"),
+        ("Conv a needs NCHW", "MatMul q needs c last (n (h w) c)"),
+        ("MatMul q needs c last (n (h w) c)", "MatMul s needs (h w) c2 last (n c1 (h w) c2)"),
+        ("MatMul p needs c last (n (h w) c)", "MatMul s needs c2 (h w) last (n c1 c2 (h w))"),
     ]
 
 
@@ -183,7 +183,7 @@ def test_a_transposed_tensor_of_an_importer_is_named_as_it_lies() -> None:
 def test_a_report_is_printed_as_the_terminal_shows_it() -> None:
     text = str(relayout.explain(attention()))
     assert "remains: a  NCHW -> NHWC, 1.28 KB" in text
-    assert "  Needed because Conv a needs NCHW and MatMul q needs c last (NHWC)." in text
+    assert "  Needed because Conv a needs NCHW and MatMul q needs c last (n (h w) c)." in text
     assert "proved minimal" in text
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 88

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from relayout.solve import Port, Problem, Value
+from relayout.solve import Problem, Value, ValueEnd
 
 
 def random_problem(seed: int, labels: int, *, pinned: float = 0.4, aligned: bool = True, hard: float = 0.0) -> Problem:
@@ -19,9 +19,9 @@ def random_problem(seed: int, labels: int, *, pinned: float = 0.4, aligned: bool
     kinds = [[rng.randrange(labels)] if size == 1 else list(range(labels)) for size in sizes]
     costs = tuple(tuple(rng.choice([0, 0, 0, 1, 5]) for _ in range(size)) for size in sizes)
 
-    def port(node: int) -> Port:
+    def port(node: int) -> ValueEnd:
         orders = kinds[node] if aligned else [rng.randrange(labels) for _ in range(sizes[node])]
-        return Port(node, tuple(orders))
+        return ValueEnd(node, tuple(orders))
 
     values = []
     for node in range(count - 1):
@@ -47,7 +47,7 @@ def tree_problem(seed: int) -> Problem:
         rng.shuffle(ends)
         held = [[rng.randrange(orders) for _ in range(sizes[end])] for end in ends]
         for _ in range(rng.choice([1, 1, 2, 3])):
-            first, second = (Port(end, tuple(each)) for end, each in zip(ends, held, strict=True))
+            first, second = (ValueEnd(end, tuple(each)) for end, each in zip(ends, held, strict=True))
             values.append(Value(rng.choice([0, 1, 2, 3, 4]), first, (second,)))
             coarser = [rng.randrange(max(1, orders - 1)) for _ in range(orders)]
             held = [[coarser[order] for order in each] for each in held]
@@ -64,8 +64,8 @@ def dense_problem(nodes: int, labels: int, seed: int = 0) -> Problem:
     """Free nodes without any order among them: for a thousand of them, minutes of linear programming."""
     rng = random.Random(seed)
 
-    def port() -> Port:
-        return Port(rng.randrange(nodes), tuple(rng.randrange(labels) for _ in range(labels)))
+    def port() -> ValueEnd:
+        return ValueEnd(rng.randrange(nodes), tuple(rng.randrange(labels) for _ in range(labels)))
 
     costs = tuple(tuple(rng.choice([0, 0, 1, 5]) for _ in range(labels)) for _ in range(nodes))
     values = tuple(Value(rng.choice([1, 3, 7, 1000]), port(), (port(), port(), port())) for _ in range(2 * nodes))

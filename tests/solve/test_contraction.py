@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from relayout.solve import Port, Problem, Solution, Value, bound, components, solve, solver
+from relayout.solve import Problem, Solution, Value, ValueEnd, bound, components, solve, solver
 from relayout.solve.certificate import Leaf
 from relayout.solve.presolve import Contraction
 from relayout.solve.problem import moved
@@ -44,8 +44,8 @@ def network(seed: int, count: int, *, hard: bool = False) -> Problem:
     values = tuple(
         Value(
             rng.choice([0, 3, 3, 3, 4]),
-            Port(node, held[node]),
-            tuple([Port(reader, held[reader]) for reader in readers]),
+            ValueEnd(node, held[node]),
+            tuple([ValueEnd(reader, held[reader]) for reader in readers]),
             frozenset([(0, 1), (1, 0), (2, 1)]) if hard and node % 5 == 0 else frozenset(),
             2,
         )
@@ -105,7 +105,10 @@ def test_what_is_contracted_exactly_is_proved_and_costs_what_brute_force_finds(
 
 def test_what_is_left_of_a_component_is_as_large_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else many small components would take the square of their number."""
-    pair = (Value(3, Port(0, (0, 1, 2)), (Port(1, (1, 2, 0)),)), Value(2, Port(1, (0, 1, 1)), (Port(0, (1, 0, 2)),)))
+    pair = (
+        Value(3, ValueEnd(0, (0, 1, 2)), (ValueEnd(1, (1, 2, 0)),)),
+        Value(2, ValueEnd(1, (0, 1, 1)), (ValueEnd(0, (1, 0, 2)),)),
+    )
     values = tuple(
         value._replace(
             producer=value.producer._replace(node=value.producer.node + 2 * place),

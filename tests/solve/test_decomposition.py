@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from relayout.solve import Leaf, Port, Problem, Solution, Together, Value, bound, moved, solve
+from relayout.solve import Leaf, Problem, Solution, Together, Value, ValueEnd, bound, moved, solve
 from relayout.solve.decomposition import Path, paths
 from solve.problems import random_problem
 
@@ -121,9 +121,9 @@ def test_one_transpose_between_three_pins_is_dealt_out() -> None:
     problem = Problem(
         ((0,), (0, 0), (0,), (0,)),
         (
-            Value(10, Port(0, (0,)), (Port(1, free),)),
-            Value(4, Port(1, free), (Port(2, (1,)),)),
-            Value(6, Port(1, free), (Port(3, (1,)),)),
+            Value(10, ValueEnd(0, (0,)), (ValueEnd(1, free),)),
+            Value(4, ValueEnd(1, free), (ValueEnd(2, (1,)),)),
+            Value(6, ValueEnd(1, free), (ValueEnd(3, (1,)),)),
         ),
     )
     solution, found = solved(problem)

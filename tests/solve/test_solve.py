@@ -16,11 +16,11 @@ from relayout.solve import (
     Certificate,
     CertificateError,
     Leaf,
-    Port,
     Problem,
     Solution,
     Together,
     Value,
+    ValueEnd,
     bound,
     certificate,
     components,
@@ -82,8 +82,10 @@ def test_a_reader_of_many_orders_pays_for_the_pair_that_is_hard() -> None:
     count = 6
     orders = tuple(range(count + 2))
     image, window, wanted = 0, 1, orders[2:]
-    value = Value(10, Port(1, (image, window)), (Port(2, wanted),), frozenset((image, each) for each in wanted), 25)
-    before = Value(10, Port(0, (image,)), (Port(1, (image, window)),))
+    value = Value(
+        10, ValueEnd(1, (image, window)), (ValueEnd(2, wanted),), frozenset((image, each) for each in wanted), 25
+    )
+    before = Value(10, ValueEnd(0, (image,)), (ValueEnd(1, (image, window)),))
     problem = Problem(((0,), (0, 0), (0,) * count), (before, value))
     solution = solve(problem)
     assert_proved(problem, solution)
@@ -130,9 +132,9 @@ def test_weights_that_no_machine_word_holds_in_steps_are_proved(size: int) -> No
     """Bytes, a count and closeness share one integer: prices in steps of it exceed 64 bits on large graphs."""
     rng = random.Random(size)
     count, first, turned = 7, (0, 1, 2), (0, 2, 1)
-    ports = [Port(0, (0,)), *(Port(node, first) for node in range(1, count)), Port(count, (0,))]
+    ports = [ValueEnd(0, (0,)), *(ValueEnd(node, first) for node in range(1, count)), ValueEnd(count, (0,))]
     values = tuple(
-        Value(size * rng.randint(3, 9) + rng.randint(0, 1), ports[node], (Port(node + 1, wanted),))
+        Value(size * rng.randint(3, 9) + rng.randint(0, 1), ports[node], (ValueEnd(node + 1, wanted),))
         for node, wanted in enumerate([turned, first, turned, first, turned, first, (1,)])
     )
     problem = Problem(((0,), *[(0, 1, 1)] * (count - 1), (0,)), values)
@@ -144,7 +146,9 @@ def test_ports_of_one_node_are_told_apart() -> None:
     for seed in range(100):
         rng = random.Random(seed)
         free, pinned, orders = range(4), range(4, 7), [(0, 1, 2), (0, 2, 1)]
-        ports = [Port(node, held) for node in free for held in orders] + [Port(node, (node - 4,)) for node in pinned]
+        ports = [ValueEnd(node, held) for node in free for held in orders] + [
+            ValueEnd(node, (node - 4,)) for node in pinned
+        ]
         values = tuple(
             Value(rng.randint(1, 9), rng.choice(ports), tuple(rng.choices(ports, k=rng.randint(1, 2))))
             for _ in range(9)
@@ -172,7 +176,7 @@ def test_cut_and_program_agree() -> None:
 
 def test_shared_transpose_is_paid_once_however_many_readers() -> None:
     """The single-dummy-node gadget would pay 2·w here: two readers on the other side, one beside the producer."""
-    producer, near, far = Port(0, (0,)), Port(1, (0,)), (Port(2, (1,)), Port(3, (1,)))
+    producer, near, far = ValueEnd(0, (0,)), ValueEnd(1, (0,)), (ValueEnd(2, (1,)), ValueEnd(3, (1,)))
     problem = Problem(((0,),) * 4, (Value(10, producer, (near, *far)),))
     assert solve(problem).cost == 10
 
@@ -183,8 +187,8 @@ def test_weights_beyond_32_and_64_bits_are_exact() -> None:
         problem = Problem(
             ((0,), (0, 0), (0,)),
             (
-                Value(weight * factor + 1, Port(0, (0,)), (Port(1, (0, 1)),)),
-                Value(weight * factor, Port(1, (0, 1)), (Port(2, (1,)),)),
+                Value(weight * factor + 1, ValueEnd(0, (0,)), (ValueEnd(1, (0, 1)),)),
+                Value(weight * factor, ValueEnd(1, (0, 1)), (ValueEnd(2, (1,)),)),
             ),
         )
         solution = solve(problem)
@@ -199,7 +203,8 @@ def test_equal_problems_give_equal_choices() -> None:
 
 def test_checker_refuses_what_is_no_proof() -> None:
     problem = Problem(
-        ((0,), (0, 0), (0,)), (Value(4, Port(0, (0,)), (Port(1, (0, 1)),)), Value(6, Port(1, (0, 1)), (Port(2, (1,)),)))
+        ((0,), (0, 0), (0,)),
+        (Value(4, ValueEnd(0, (0,)), (ValueEnd(1, (0, 1)),)), Value(6, ValueEnd(1, (0, 1)), (ValueEnd(2, (1,)),))),
     )
     assert bound(problem, solve(problem).certificate) == 4
     assert bound(problem, Leaf({})) == 0
@@ -224,8 +229,8 @@ def test_a_producer_is_given_back_what_readers_may_pay_beyond_their_orders(
     for seed in range(200):
         rng = random.Random(seed)
         hard = frozenset(pair for pair in itertools.permutations(orders, 2) if rng.random() < 0.5)
-        readers = tuple(Port(reader, tuple(orders)) for reader in range(1, 1 + rng.randint(1, 3)))
-        value = Value(rng.randint(1, 9), Port(0, tuple(orders)), readers, hard, rng.randint(1, 9))
+        readers = tuple(ValueEnd(reader, tuple(orders)) for reader in range(1, 1 + rng.randint(1, 3)))
+        value = Value(rng.randint(1, 9), ValueEnd(0, tuple(orders)), readers, hard, rng.randint(1, 9))
         paid = {reader: {order: rng.randint(0, 12) for order in orders} for reader in range(len(readers))}
         back = given_back(value, paid)
         for given in orders:
@@ -281,7 +286,7 @@ def beside_each_other(problems: Sequence[Problem]) -> Problem:
         first = len(costs)
         costs += problem.costs
         for value in problem.values:
-            producer, *readers = [Port(port.node + first, port.orders) for port in (value.producer, *value.readers)]
+            producer, *readers = [ValueEnd(port.node + first, port.orders) for port in (value.producer, *value.readers)]
             values.append(value._replace(producer=producer, readers=tuple(readers)))
     return Problem(tuple(costs), tuple(values))
 
@@ -305,7 +310,8 @@ def test_proofs_of_components_add_up() -> None:
 
 def test_proofs_of_parts_that_are_not_apart_are_refused() -> None:
     problem = Problem(
-        ((0,), (0, 0), (0,)), (Value(4, Port(0, (0,)), (Port(1, (0, 1)),)), Value(6, Port(1, (0, 1)), (Port(2, (1,)),)))
+        ((0,), (0, 0), (0,)),
+        (Value(4, ValueEnd(0, (0,)), (ValueEnd(1, (0, 1)),)), Value(6, ValueEnd(1, (0, 1)), (ValueEnd(2, (1,)),))),
     )
     first, second = Leaf({(0, 1, 0): 4}), Leaf({(1, 1, 0): 4})
     assert bound(problem, Leaf({**first.prices, **second.prices})) == 4

@@ -17,7 +17,7 @@ import relayout
 from relayout import pipeline
 from relayout.errors import LayoutError
 from relayout.lowering.merge_block_dims import join_tiles
-from relayout.targets import Blocks, targets
+from relayout.targets import BlockSizes, targets
 from relayout.targets.onnxruntime import cpu_guard
 from relayout.targets.onnxruntime.blocked_prices import KERNELS
 from running import run
@@ -607,7 +607,7 @@ def test_a_model_without_blocks_is_left_alone() -> None:
     assert join_tiles(found) == 0
     assert [node.op_type for node in found.graph] == before
     assert cpu_guard.note(found) == ""
-    cpu_guard.refuse_others(found, Blocks(16, DOMAIN, "ReorderInput", "ReorderOutput", ""))
+    cpu_guard.refuse_others(found, BlockSizes(16, DOMAIN, "ReorderInput", "ReorderOutput", ""))
 
 
 def test_the_spelling_of_these_tests_is_right() -> None:

@@ -10,11 +10,11 @@ import pytest
 from relayout.errors import ReadError, RelayoutError
 from relayout.layout.stored_as import Holds
 from relayout.verification.feeds import EXTENTS, channel_axis, dynamic_shape, given_feeds, random_feed
-from relayout.verification.side import Value
+from relayout.verification.side import ModelValue
 
 
-def value(dtype: str | None, shape: tuple[int | None, ...] | None = None, **more: object) -> Value:
-    return Value("x", None if dtype is None else np.dtype(dtype), shape, **more)
+def value(dtype: str | None, shape: tuple[int | None, ...] | None = None, **more: object) -> ModelValue:
+    return ModelValue("x", None if dtype is None else np.dtype(dtype), shape, **more)
 
 
 def feed(dtype: str, shape: tuple[int, ...], seed: int = 0, signed: bool = True, **more: object) -> np.ndarray:

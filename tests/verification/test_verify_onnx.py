@@ -17,7 +17,7 @@ from relayout.verification import Kind, Verdict, verify
 from relayout.verification.ort import OrtSide
 from relayout.verification.runtimes import FailedError
 from relayout.verification.sessions import Session
-from relayout.verification.side import Value
+from relayout.verification.side import ModelValue
 
 
 def model(
@@ -297,12 +297,12 @@ def test_a_session_shows_only_what_is_asked_where_values_are_large(monkeypatch: 
 
 def test_the_room_of_a_value_is_what_its_shape_tells() -> None:
     half = np.dtype(np.float16)
-    assert Value("v", half, (2, 3, 0)).size() == 0
-    assert Value("v", half, (2, 3, 4)).size() == 48
-    assert Value("v", None, ()).size() == 4
-    assert Value("v", half, (2, None, None), symbols=("", "h*w", "2*h")).size() == 2 * 2 * 64**2 * 128
-    assert Value("v", half, (2, None)).size() == 2 * 2 * 64
-    assert Value("v", half, None).size(Value("o", None, (2, 5))) == 20
+    assert ModelValue("v", half, (2, 3, 0)).size() == 0
+    assert ModelValue("v", half, (2, 3, 4)).size() == 48
+    assert ModelValue("v", None, ()).size() == 4
+    assert ModelValue("v", half, (2, None, None), symbols=("", "h*w", "2*h")).size() == 2 * 2 * 64**2 * 128
+    assert ModelValue("v", half, (2, None)).size() == 2 * 2 * 64
+    assert ModelValue("v", half, None).size(ModelValue("o", None, (2, 5))) == 20
 
 
 def test_a_call_whose_last_output_nobody_reads() -> None:

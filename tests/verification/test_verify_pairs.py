@@ -14,7 +14,7 @@ from relayout.errors import LayoutError, RelayoutError
 from relayout.layout.stored_as import Holds, parted, relay, resolved
 from relayout.verification import verify
 from relayout.verification.pairs import Pair, match_ends, match_interface, match_interiors
-from relayout.verification.side import Value
+from relayout.verification.side import ModelValue
 
 MODELS = Path(__file__).parents[2] / "models"
 NCHW = Holds("x", (2, 4, 5, 3), (0, 3, 1, 2), (2, 4, 5, 3))
@@ -24,8 +24,10 @@ STORED = (2, 3, 4, 5)
 BLOCKED = Holds("x", (2, 4, 5, 2, 16), (0, 3, 1, 2, 4), (2, 4, 5, 32))
 
 
-def value(name: str, shape: tuple[int | None, ...] | None = (2, 3), dtype: str = "float32", **more: object) -> Value:
-    return Value(name, np.dtype(dtype), shape, **more)
+def value(
+    name: str, shape: tuple[int | None, ...] | None = (2, 3), dtype: str = "float32", **more: object
+) -> ModelValue:
+    return ModelValue(name, np.dtype(dtype), shape, **more)
 
 
 def names(pairs: list[Pair]) -> list[tuple[str, str]]:

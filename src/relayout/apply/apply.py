@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.apply.blocked_operands import state_joined
-from relayout.apply.blocks import Blocks
+from relayout.apply.blocks import BlockSizes
 from relayout.apply.dim_grouping import forms
 from relayout.apply.layout_functions import add_function, drop_unused_functions
 from relayout.apply.placing import place_inside
@@ -35,7 +35,7 @@ of their own, and the integers behind which a Reshape stays."""
 
 
 def apply(
-    model: ir.Model, plan: Plan, blocks: Blocks | None = None, single_consumers: SingleConsumers | None = None
+    model: ir.Model, plan: Plan, blocks: BlockSizes | None = None, single_consumers: SingleConsumers | None = None
 ) -> ir.Model:
     """The model with every value stored as the plan says.
 
@@ -66,7 +66,7 @@ class Ended(NamedTuple):
 
 class _Rewrite:
     def __init__(
-        self, model: ir.Model, plan: Plan, blocks: Blocks | None, single_consumers: SingleConsumers | None
+        self, model: ir.Model, plan: Plan, blocks: BlockSizes | None, single_consumers: SingleConsumers | None
     ) -> None:
         self.model, self.plan = model, plan
         self.graph = model.graph

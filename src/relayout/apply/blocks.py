@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Blocks(NamedTuple):
+class BlockSizes(NamedTuple):
     """Kernels that are right for one size of blocks only, which their nodes do not say.
 
     Args:

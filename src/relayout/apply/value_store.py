@@ -16,7 +16,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.apply.blocked_operands import BLOCKED, JOINED
-from relayout.apply.blocks import Blocks
+from relayout.apply.blocks import BlockSizes
 from relayout.apply.provenance import Origins, origins
 from relayout.apply.quantization_annotations import Annotations
 from relayout.errors import LayoutError
@@ -66,7 +66,7 @@ class Storage:
     sites: Sites
     names: Names
     annotations: Annotations
-    blocks: Blocks | None = None
+    blocks: BlockSizes | None = None
     nodes: dict[ir.Graph, list[ir.Node]] = field(default_factory=dict)
     initializers: dict[ir.Graph, dict[str, ir.Value]] = field(default_factory=dict)
     stored: dict[tuple[Root, Form], ir.Value] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class Storage:
 
     # A target's own transforms between plain images and blocks of channels.
 
-    def _reorder(self, root: Root, form: Form, blocks: Blocks) -> bool:
+    def _reorder(self, root: Root, form: Form, blocks: BlockSizes) -> bool:
         """Bring a value into blocks, or out of them, by the target's own operator, where it has one for that."""
         if root.value.dtype != ir.DataType.FLOAT:
             return False

@@ -205,7 +205,7 @@ verbose = click.option(
     is_flag=True,
     expose_value=False,
     callback=_log,
-    help="Log each stage, and list every Transpose that remains.",
+    help="Log each stage; list every Transpose, with whole names.",
 )
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 external_data = click.option(

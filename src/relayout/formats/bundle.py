@@ -19,7 +19,7 @@ from typing import NamedTuple
 from relayout.errors import ReadError, nearest, printable
 from relayout.formats import archive
 from relayout.formats.flatbuffer import Schema, read_root, rows
-from relayout.formats.stored import StoredFile, Window, open_stored
+from relayout.formats.stored import FileWindow, StoredFile, open_stored
 
 HEAD = 64
 """Bytes by which a file is known."""
@@ -119,7 +119,7 @@ def _models(file: StoredFile, path: str, depth: int = 0) -> Iterator[tuple[str, 
 def _parts(file: StoredFile, path: str) -> Iterator[_Part]:
     begins = file.read(0, min(HEAD, file.size))
     if begins.startswith(_ZIP):
-        data = Window(file)
+        data = FileWindow(file)
         for entry in archive.entries(data, _MOST_FILES):
             opened = partial(_of_archive, file, data, entry, f"{path}/{entry.name}")
             yield _Part(entry.name, archive.head(data, entry, HEAD), opened)
@@ -127,7 +127,7 @@ def _parts(file: StoredFile, path: str) -> Iterator[_Part]:
         yield from _sections(file, path)
 
 
-def _of_archive(file: StoredFile, data: Window, entry: archive.Entry, path: str) -> StoredFile:
+def _of_archive(file: StoredFile, data: FileWindow, entry: archive.Entry, path: str) -> StoredFile:
     if entry.stored:
         return file.part(*archive.extent(data, entry), path)
     if entry.size > _MOST_UNPACKED:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relayout.errors import ReadError
-from relayout.formats.stored import HELD, StoredArray, Window
+from relayout.formats.stored import HELD, FileWindow, StoredArray
 
 MAX_DEPTH = 32
 """Tables inside tables; the TFLite schema needs seven."""
@@ -53,7 +53,7 @@ TEXTS: dict[str, str | bytes] = {"string": "", "bytes": b""}
 _I32, _U32, _TWO_U16 = SCALARS["int32"], SCALARS["uint32"], struct.Struct("<HH")
 
 
-Source = memoryview | Window
+Source = memoryview | FileWindow
 """A file's bytes: in memory, or in the file."""
 
 Raw = npt.NDArray[np.uint8] | StoredArray
@@ -62,13 +62,13 @@ Raw = npt.NDArray[np.uint8] | StoredArray
 
 def raw(data: Source, start: int, length: int) -> Raw:
     """Some bytes of a file, which is known to have them."""
-    if isinstance(data, Window):
+    if isinstance(data, FileWindow):
         held = data[start : start + length] if length < HELD else None
         return StoredArray(data.file, start, np.dtype(np.uint8), (length,), held)
     return np.frombuffer(data, np.uint8, length, start)
 
 
-class Row(NamedTuple):
+class FieldRow(NamedTuple):
     """One field of a table: its slot in the vtable, its name, its type, and the value it has when absent."""
 
     slot: int
@@ -77,7 +77,7 @@ class Row(NamedTuple):
     default: bool | int | float = 0
 
 
-def rows(text: str) -> tuple[Row, ...]:
+def rows(text: str) -> tuple[FieldRow, ...]:
     """The rows of a table from the words that describe it."""
     found = []
     for slot, word in enumerate(text.split()):
@@ -85,23 +85,23 @@ def rows(text: str) -> tuple[Row, ...]:
             continue
         name, _, kind = word.partition(":")
         kind, _, default = kind.partition("=")
-        found.append(Row(slot, name, kind, default == "True" if kind == "bool" else int(default or 0)))
+        found.append(FieldRow(slot, name, kind, default == "True" if kind == "bool" else int(default or 0)))
     return tuple(found)
 
 
-_Place = tuple[Row, "struct.Struct | None"]
+_Place = tuple[FieldRow, "struct.Struct | None"]
 
 
 @dataclass(frozen=True)
 class Schema:
     """The facts a reader needs: the rows of each table, the members of each union, the integer under each enum."""
 
-    tables: Mapping[str, tuple[Row, ...]]
+    tables: Mapping[str, tuple[FieldRow, ...]]
     unions: Mapping[str, tuple[str, ...]]
     enums: Mapping[str, str]
     _absent: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _places: dict[str, tuple[_Place, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _by_name: dict[str, dict[str, Row]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _by_name: dict[str, dict[str, FieldRow]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def places(self, kind: str) -> tuple[_Place, ...]:
         """The fields of a table by slot, each with how its number is written, if it is one."""
@@ -110,7 +110,7 @@ class Schema:
             self._places[kind] = tuple(zip(self.tables[kind], scalars, strict=True))
         return self._places[kind]
 
-    def by_name(self, kind: str) -> dict[str, Row]:
+    def by_name(self, kind: str) -> dict[str, FieldRow]:
         """The fields of a table by name."""
         if kind not in self._by_name:
             self._by_name[kind] = {row.name: row for row in self.tables[kind]}
@@ -162,7 +162,7 @@ def read_root(
     return _Reader(data, schema, base, repeated).root(kind, identifier)
 
 
-def _absent(row: Row, schema: Schema) -> Any:
+def _absent(row: FieldRow, schema: Schema) -> Any:
     if row.type in SCALARS or row.type in schema.enums:
         return row.default
     if row.type in TEXTS:
@@ -270,7 +270,7 @@ class _Reader:
         self.keep(kind, position, decoded, before)
         return decoded
 
-    def value(self, row: Row, target: int, fields: dict[str, Any], path: str, depth: int) -> Any:
+    def value(self, row: FieldRow, target: int, fields: dict[str, Any], path: str, depth: int) -> Any:
         if row.type in TEXTS:
             return self.text(row.type, target, path)
         if row.type.startswith("["):
@@ -279,7 +279,7 @@ class _Reader:
             return self.union(row, target, fields, path, depth)
         return self.table(row.type, target, path, depth + 1)
 
-    def union(self, row: Row, target: int, fields: dict[str, Any], path: str, depth: int) -> Table | None:
+    def union(self, row: FieldRow, target: int, fields: dict[str, Any], path: str, depth: int) -> Table | None:
         members, chosen = self.schema.unions[row.type], fields[f"{row.name}_type"]
         if chosen == 0:
             return None

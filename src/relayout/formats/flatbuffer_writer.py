@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relayout.errors import WriteError
-from relayout.formats.flatbuffer import DTYPES, SCALARS, TEXTS, Row, Schema, Table
+from relayout.formats.flatbuffer import DTYPES, SCALARS, TEXTS, FieldRow, Schema, Table
 from relayout.formats.stored import CHUNK, Content
 
 LIMIT = (1 << 31) - 1
@@ -62,14 +62,14 @@ def table(schema: Schema, kind: str, /, **fields: Any) -> Table:
     return Table(kind, 0, values)
 
 
-def _member(schema: Schema, row: Row, member: Table) -> int:
+def _member(schema: Schema, row: FieldRow, member: Table) -> int:
     try:
         return schema.unions[row.type].index(member.kind)
     except ValueError:
         raise ValueError(f"{member.kind} is no member of {row.type}") from None
 
 
-def _as_read(row: Row, value: Any, path: str) -> Any:
+def _as_read(row: FieldRow, value: Any, path: str) -> Any:
     """The value as the reader would give it: numbers rounded to those of the file."""
     if row.type == "float32":
         (rounded,) = _F32.unpack(_packed(_F32, value, path))
@@ -227,12 +227,12 @@ class _Encoder:
             self.out += vtable
         return self.vtables[vtable]
 
-    def fields(self, table: Table, path: str) -> tuple[dict[int, bytes], list[tuple[Row, Any]]]:
+    def fields(self, table: Table, path: str) -> tuple[dict[int, bytes], list[tuple[FieldRow, Any]]]:
         """The fields that are present: by slot what the table holds itself, and what it refers to."""
         if table.kind not in self.schema.tables:
             raise WriteError(f"{path} is of a kind that the schema does not have: {table.kind}")
         inline: dict[int, bytes] = {}
-        references: list[tuple[Row, Any]] = []
+        references: list[tuple[FieldRow, Any]] = []
         for (row, scalar), default in zip(
             self.schema.places(table.kind), self.packed_defaults(table.kind), strict=True
         ):
@@ -255,7 +255,7 @@ class _Encoder:
             self.defaults[kind] = tuple(scalar.pack(row.default) if scalar else None for row, scalar in places)
         return self.defaults[kind]
 
-    def reference(self, row: Row, value: Any, field: Field, place: int, path: str) -> None:
+    def reference(self, row: FieldRow, value: Any, field: Field, place: int, path: str) -> None:
         """Write what a field refers to, or leave it for later."""
         if field in self.last:
             self.streamed.append((place, _bytes(value, path)))
@@ -309,7 +309,7 @@ def _table(value: Any, kind: str, schema: Schema, path: str) -> Table:
     return value
 
 
-def _within(path: str, row: Row) -> str:
+def _within(path: str, row: FieldRow) -> str:
     return f"{path}.{row.name}" if path else row.name
 
 

@@ -150,7 +150,7 @@ class StoredFile:
             return os.read(self.descriptor, length)
 
 
-class Window:
+class FileWindow:
     """The bytes of a file as a sequence: pieces of it are in memory, those that were looked at last."""
 
     def __init__(self, file: StoredFile) -> None:
@@ -192,7 +192,7 @@ class Window:
         return self._piece
 
 
-def content_of(file: StoredFile, most: int) -> memoryview | Window:
+def content_of(file: StoredFile, most: int) -> memoryview | FileWindow:
     """The bytes of a file: in memory, read once, up to `most`; of a larger file those that are looked at.
 
     Nothing is mapped: a page of a mapping whose file is cut short meanwhile ends the process (`SIGBUS`).
@@ -201,7 +201,7 @@ def content_of(file: StoredFile, most: int) -> memoryview | Window:
         ReadError: it is written to while it is read.
     """
     if file.size > most:
-        return Window(file)
+        return FileWindow(file)
     data = np.empty(file.size, np.uint8)
     file.read_into(0, data.data)
     return data.data.toreadonly()

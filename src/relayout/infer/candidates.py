@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice
 
 from relayout.infer.build import Sites
-from relayout.infer.presolve import Following, result
+from relayout.infer.presolve import Aggregation, result
 from relayout.infer.sites import Form, Label, Order, Placed, Port, Site, order_of
 from relayout.layout import Extent, product
 from relayout.rules import Letters, Placement
@@ -186,7 +186,7 @@ class _Found:
 
 
 class _Search:
-    def __init__(self, sites: Sites, follow: Following, most: int) -> None:
+    def __init__(self, sites: Sites, follow: Aggregation, most: int) -> None:
         self.found: list[_Found] = []
         self.ends: list[list[tuple[_Found, int]]] = [[] for _ in sites.roots]
         for number, site in enumerate(sites.sites):
@@ -325,14 +325,14 @@ def placement(site: Site, label: Label) -> Placement:
     return Placement(tuple(inputs), tuple(outputs), site.runs)
 
 
-def candidates(sites: Sites, follow: Following | None = None) -> Candidates:
+def candidates(sites: Sites, follow: Aggregation | None = None) -> Candidates:
     """The labels of every site.
 
     Args:
         sites: the graph.
         follow: which sites follow others (default: none).
     """
-    follow = follow or Following.of_none(sites.roots)
+    follow = follow or Aggregation.of_none(sites.roots)
     most = max(MOST, EACH * len(sites.sites))
     search = _Search(sites, follow, most)
     labels = search.run()

@@ -22,12 +22,11 @@ from relayout.infer.candidates import (
     placement,
     source_numbers,
 )
-from relayout.infer.presolve import Following, following, result
+from relayout.infer.presolve import Aggregation, following, result
 from relayout.infer.sites import Label, Order, Port, Root, Site, order_of
 from relayout.infer.strided_copies import SPAN, is_run, is_scattered, scattering, span, stretches_elements
 from relayout.rules import is_transposed
-from relayout.solve import Port as NumberPort
-from relayout.solve import Problem, Solution, Value, moved, solve
+from relayout.solve import Problem, Solution, Value, ValueEnd, moved, solve
 
 INNERMOST = 8
 """What it weighs, in operators that run in another order than the source's, that a Transpose moves the innermost axis:
@@ -59,7 +58,7 @@ class Weights(NamedTuple):
         return cost // self.per_byte
 
 
-Part = tuple[Root, Sequence[NumberPort], Sequence[Order]]
+Part = tuple[Root, Sequence[ValueEnd], Sequence[Order]]
 """A value of the problem: its root, its ends (the producer, then the readers), order number -> order."""
 
 
@@ -86,7 +85,7 @@ class Formulation(NamedTuple):
     sizes: list[int]
     weights: Weights
     capped: bool
-    follow: Following
+    follow: Aggregation
 
     def stands(self, root: Root) -> Root:
         """The value that stands for another in the problem."""
@@ -272,7 +271,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     return Formulation(sites, labels, problem, *numbered, sizes, weights, found.capped, follow)
 
 
-def _each_once(ports: Iterable[NumberPort]) -> list[NumberPort]:
+def _each_once(ports: Iterable[ValueEnd]) -> list[ValueEnd]:
     """The ends of a value, each once: what has the same order as another end under every label costs nothing more."""
     return list(dict.fromkeys(ports))
 
@@ -314,11 +313,11 @@ def _part_runs(root: Root, orders: Sequence[Order]) -> bool:
     return len({_run(root, order) for order in orders}) == len(orders)
 
 
-def _innermost(root: Root, ports: Sequence[NumberPort], orders: Sequence[Order]) -> Value:
+def _innermost(root: Root, ports: Sequence[ValueEnd], orders: Sequence[Order]) -> Value:
     """A value again, in orders that differ only in the runs that lie together: what it costs to part these."""
     number: dict[Order, int] = {}
     runs = [number.setdefault(_run(root, order), len(number)) for order in orders]
-    ends = [NumberPort(port.node, tuple([runs[order] for order in port.orders])) for port in ports]
+    ends = [ValueEnd(port.node, tuple([runs[order] for order in port.orders])) for port in ports]
     producer, *readers = _each_once(ends)
     return Value(INNERMOST, producer, tuple(readers) if len(number) > 1 else ())
 
@@ -464,7 +463,7 @@ def with_source(sites: Sites, formulation: Formulation) -> Candidates:
     return Candidates([list(dict.fromkeys([*labels, identity(site)])) for site, labels in pairs], formulation.capped)
 
 
-def _ends(sites: Sites, follow: Following) -> Iterator[tuple[tuple[int, Port] | None, list[tuple[int, Port]]]]:
+def _ends(sites: Sites, follow: Aggregation) -> Iterator[tuple[tuple[int, Port] | None, list[tuple[int, Port]]]]:
     """The producer and the readers of every root; those of all that it stands for."""
     producers: list[tuple[int, Port] | None] = [None] * len(sites.roots)
     readers: list[list[tuple[int, Port]]] = [[] for _ in sites.roots]
@@ -484,10 +483,10 @@ Stored = Sequence[tuple[int, ...]]
 """Label of a site -> the number of the stored order of each operand."""
 
 
-def _dense(index: int, port: Port, stored: Stored, dense: dict[int, int]) -> NumberPort:
+def _dense(index: int, port: Port, stored: Stored, dense: dict[int, int]) -> ValueEnd:
     """An operand of the problem; of the orders of its value only those count that some end may have."""
     wanted = [operands[port.position] for operands in stored]
-    return NumberPort(index, tuple([dense.setdefault(number, len(dense)) for number in wanted]))
+    return ValueEnd(index, tuple([dense.setdefault(number, len(dense)) for number in wanted]))
 
 
 def _far(follower: Site, order: int) -> int:

@@ -26,7 +26,7 @@ End = tuple[int, int]
 
 
 @dataclass
-class Following:
+class Aggregation:
     """Which sites follow, and which value stands for each.
 
     Args:
@@ -43,9 +43,9 @@ class Following:
     readers: list[list[End]] = field(default_factory=list)
 
     @staticmethod
-    def of_none(roots: Sequence[Root]) -> Following:
+    def of_none(roots: Sequence[Root]) -> Aggregation:
         """Nothing follows: every value stands for itself."""
-        return Following(stands=list(range(len(roots))))
+        return Aggregation(stands=list(range(len(roots))))
 
     def before(self, root: int) -> list[int]:
         """The followers, one behind another, by whom a value is given in the order in which the first is given its."""
@@ -71,20 +71,20 @@ class Following:
         return {lead: number for number, (lead, _) in self.leads.items()}
 
 
-def following(sites: Sequence[Site], roots: Sequence[Root]) -> Following:
+def following(sites: Sequence[Site], roots: Sequence[Root]) -> Aggregation:
     """The followers of a graph; none where it is not large.
 
     Args:
         sites: the graph's sites, in its order.
         roots: all roots.
     """
-    found = Following.of_none(roots)
+    found = Aggregation.of_none(roots)
     if len(sites) > LARGE:
         _look(found, sites)
     return found
 
 
-def _look(found: Following, sites: Sequence[Site]) -> None:
+def _look(found: Aggregation, sites: Sequence[Site]) -> None:
     producers: list[End | None] = [None] * len(found.stands)
     readers: list[list[End]] = [[] for _ in found.stands]
     for number, site in enumerate(sites):

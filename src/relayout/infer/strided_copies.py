@@ -14,7 +14,7 @@ from itertools import product as product_of
 from relayout.infer.sites import Label, Order, Root, Site
 from relayout.layout import Extent, product
 from relayout.layout.perm import between, is_rotation
-from relayout.solve import Port as NumberPort
+from relayout.solve import ValueEnd
 
 RUN = 8
 """The shortest run, in elements, that is worth copying as a whole."""
@@ -43,7 +43,7 @@ def _is_scattered(root: Root, given: Order, order: Order) -> bool:
     return not is_run([root.extents[leaf] for leaf in given[stay:]])
 
 
-def scattering(root: Root, ports: Sequence[NumberPort], orders: Sequence[Order]) -> frozenset[tuple[int, int]]:
+def scattering(root: Root, ports: Sequence[ValueEnd], orders: Sequence[Order]) -> frozenset[tuple[int, int]]:
     """The pairs of orders, one that is given and one that is wanted, between which a Transpose takes single elements.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from relayout.infer.formulation import Formulation, Plan
-from relayout.solve import Port, Problem, Value, solve
+from relayout.solve import Problem, Value, ValueEnd, solve
 
 
 class Relaxed(NamedTuple):
@@ -58,7 +58,7 @@ def _without(formulation: Formulation, node: int) -> Problem:
         readers = tuple(port for port in value.readers if port.node != node)
         producer = value.producer
         if producer.node == node:
-            producer = Port(len(costs), tuple(range(len(orders))))
+            producer = ValueEnd(len(costs), tuple(range(len(orders))))
             costs.append((0,) * len(orders))
         if readers:
             values.append(Value(value.weight, producer, readers))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from relayout.apply.blocks import Blocks
+from relayout.apply.blocks import BlockSizes
 from relayout.graph.source_names import stands_for
 from relayout.graph.subgraphs import captured
 from relayout.lowering.constants import Constants
@@ -25,7 +25,7 @@ CHANNELS, IMAGE = 1, 4
 """The axis of the channels, and the rank of an image."""
 
 
-def pad_channels(model: ir.Model, blocks: Blocks) -> int:
+def pad_channels(model: ir.Model, blocks: BlockSizes) -> int:
     """Bring channels up to whole blocks where zeros in constant kernels do it, in place.
 
     Returns:
@@ -56,7 +56,7 @@ class _Node:
 
 
 class _Padding:
-    def __init__(self, model: ir.Model, blocks: Blocks) -> None:
+    def __init__(self, model: ir.Model, blocks: BlockSizes) -> None:
         self.model, self.blocks, self.known = model, blocks, Facts()
         self.constants = Constants(model)
         self.parent: dict[ir.Value, ir.Value] = {}

@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 import onnx
 import onnx_ir as ir
 
-from relayout.arguments import SECONDS, Kind, checked, whole
+from relayout.arguments import SECONDS, ArgumentKind, checked, whole
 from relayout.errors import RelayoutError
 from relayout.formats.onnx import complete, cut, lift_constants
 from relayout.formats.onnx import read as read_onnx
@@ -45,7 +45,7 @@ class Reduced:
     smallest: bool
 
 
-STILL = Kind(
+STILL = ArgumentKind(
     "'verify', 'transpose' or a function of the part",
     lambda value: callable(value) or value in ("verify", "transpose"),
 )

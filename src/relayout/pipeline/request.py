@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from relayout import arguments
-from relayout.arguments import Kind, check, one_of
+from relayout.arguments import ArgumentKind, check, one_of
 from relayout.formats.in_memory import AnySource
 from relayout.layout import Dim
 from relayout.lowering.interface_types import TYPES
@@ -40,7 +40,7 @@ OPTIONS = {
     "runtime": arguments.TEXT,
     "parts": arguments.FLAG,
     "to": arguments.TEXT,
-    "target": Kind("a target's name, or a Target", lambda value: isinstance(value, str | Target)),
+    "target": ArgumentKind("a target's name, or a Target", lambda value: isinstance(value, str | Target)),
     "desired_layouts": DESIRED_LAYOUTS,
     "node_layouts": DESIRED_LAYOUTS,
     "layout_for": arguments.FUNCTION,

@@ -67,16 +67,17 @@ class Axes:
     def form(self, root: Root, form: Form) -> str:
         """A form in einops' notation: `n h w c`, `n (h w) c`. Pieces of an axis that lie as in it are that axis."""
         if (root, form) not in self._written:
-            self._written[root, form] = self._form(root, form)
+            self._written[root, form] = " ".join(self.dims(root, form))
         return self._written[root, form]
 
-    def _form(self, root: Root, form: Form) -> str:
+    def dims(self, root: Root, form: Form) -> list[str]:
+        """Return what `form` says of each dimension: `n`, `(h w)`, `c`."""
         words = self._words(root, form)
         parts = [f"({word})" if " " in word else word for word in words]
         if all(form):
-            return " ".join(parts)
+            return parts
         filled = self._ones(root, form, words)
-        return " ".join(part if dim else one for part, dim, one in zip(parts, form, filled, strict=True))
+        return [part if dim else one for part, dim, one in zip(parts, form, filled, strict=True)]
 
     def _words(self, root: Root, form: Form) -> list[str]:
         """The names in each dimension of a form."""

@@ -8,8 +8,9 @@ the same.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -140,6 +141,11 @@ class _Drawn:
         self.given: list[list[int]] = [[] for _ in self.kept]
         for root, (site, _) in self.producers.items():
             self.given[self.spot[site]].append(self.number[root])
+        ends = [(site, port) for site, port, _ in self._readings() if not self.given[self.spot[site]]]
+        self.source_ends = {self.spot[site]: axes.form(port.view.root, port.view.form) for site, port in ends}
+        self.result_ends = {
+            self.spot[site]: axes.form(port.view.root, placed(site, self.label[site], port).form) for site, port in ends
+        }
 
     def run(self) -> Chart:
         values = tuple(self._values())
@@ -191,7 +197,7 @@ class _Drawn:
                         found.append(self._source_mark(value, root))
                     through.append(marks[value])
             edges.append(self._edge(site, root, tuple(reversed(through))))
-        return self._side(edges, found, [value.layout for value in values])
+        return self._side(edges, found, [value.layout for value in values], self.source_ends)
 
     def _source_mark(self, value: ir.Value, root: Root) -> Mark:
         forms = [self.sites.views[end].form for end in (self.source.behind[value], value) if end is not None]
@@ -222,38 +228,53 @@ class _Drawn:
         for crossing, reason in zip(self.plan.crossings, self.reasons, strict=True):
             orders = self.axes.orders(crossing.root, crossing.given, crossing.order)
             marks.append(Mark(self.number[crossing.root], " -> ".join(orders), crossing.size, reason))
-        return self._side(edges, marks, [value.stored for value in values])
+        return self._side(edges, marks, [value.stored for value in values], self.result_ends)
 
     def _edge(self, site: Site, root: Root, through: tuple[int, ...]) -> Edge:
         return Edge(self.number[root], self.spot[self.producers[root][0]], self.spot[site], through)
 
-    def _side(self, edges: Sequence[Edge], marks: Sequence[Mark], layouts: Sequence[str]) -> Side:
+    def _side(
+        self, edges: Sequence[Edge], marks: Sequence[Mark], layouts: Sequence[str], ends: Mapping[int, str]
+    ) -> Side:
+        """Return one side.
+
+        Args:
+            edges: who reads what.
+            marks: its Transposes.
+            layouts: the layout of each value.
+            ends: outputs, which give no value -> the layout of what they read, in the dimensions that it has there.
+        """
         distinct = tuple(dict.fromkeys(edge for edge in edges if edge.producer != edge.reader))
         factors = [len(root.extents) for root in self.producers]
         ranks = [len([dim for dim in root.logical if dim]) for root in self.producers]
         links = [Link(e.producer, e.reader, factors[e.value], bool(e.through)) for e in distinct]
-        held = [list(given) for given in self.given]
+        held = [[_Held(layouts[value], ranks[value], self.sizes[value]) for value in given] for given in self.given]
         for edge in distinct:
-            if not self.given[edge.reader]:  # an output gives nothing: it holds what it reads
-                wanted = marks[edge.through[-1]].layout.partition(" -> ")[2] if edge.through else layouts[edge.value]
-                held[edge.reader].append(len(layouts))
-                layouts, ranks = [*layouts, wanted], [*ranks, ranks[edge.value]]
-        sizes = self.sizes
+            if edge.reader in ends:
+                held[edge.reader].append(_Held(ends[edge.reader], ranks[edge.value], self.sizes[edge.value]))
         found = []
         for spots in regions(len(self.kept), links):
-            inside = [value for spot in spots for value in held[spot]]
-            size = sum(sizes[value] for value in inside if value < len(sizes))
-            found.append(Region(_majority(inside, ranks, layouts, sizes), spots, size))
+            size = sum(self.sizes[value] for spot in spots for value in self.given[spot])
+            found.append(Region(_majority([each for spot in spots for each in held[spot]]), spots, size))
         return Side(distinct, tuple(marks), tuple(found))
 
 
-def _majority(values: Sequence[int], ranks: Sequence[int], layouts: Sequence[str], sizes: Sequence[int]) -> str:
-    """The layout that most bytes lie in, of the values with the most axes."""
-    most = max((ranks[value] for value in values), default=0)
+class _Held(NamedTuple):
+    """A value that an operator gives or an output reads: its layout, how many axes it has, its bytes at run time."""
+
+    layout: str
+    rank: int
+    bytes: int
+
+
+def _majority(values: Sequence[_Held]) -> str:
+    """The layout of most bytes, of the values with the most axes; kernels that are ready before a run say nothing."""
+    at_run_time = [value for value in values if value.bytes] or values
+    most = max((value.rank for value in at_run_time), default=0)
     weights: Counter[str] = Counter()
-    for value in values:
-        if ranks[value] == most:
-            weights[layouts[value]] += sizes[value] if value < len(sizes) else 1
+    for value in at_run_time:
+        if value.rank == most:
+            weights[value.layout] += value.bytes
     return max(weights, key=lambda layout: weights[layout]) if weights else ""
 
 

@@ -16,8 +16,8 @@ import onnx_ir as ir
 
 from relayout.errors import printable
 from relayout.reports.chart import Chart, Edge, Mark, Region, Side, Spot, Stored
-from relayout.reports.tables import short
-from relayout.terminal import count_of
+from relayout.reports.layout_names import layout_name
+from relayout.terminal import ShortNames, count_of
 
 MOST = 4_000
 """Operators without a namesake up to which the order of the rest is aligned; that takes their product."""
@@ -105,14 +105,15 @@ class Diff:
             yield f"{name}: {count_of(count, 'Transpose')}, {size:,} bytes per inference{literally}"
         differ = f"{len(self.changed)} of them differ{'s' if len(self.changed) == 1 else ''}"
         yield f"both have {self.both} operators, inputs and outputs; {differ}"
-        spots = self.chart.spots
+        operators = [f"{spot.operator} {spot.name}" for spot in self.chart.spots]
+        short = ShortNames(operators)
         for item in self.changed[:most]:
-            yield f"  {spots[item.spot].operator} {short(spots[item.spot].name)}: {', '.join(item.what)}"
+            yield f"  {short(operators[item.spot])}: {', '.join(item.what)}"
         yield from _more(len(self.changed), most)
         for name, only in ((self.first, self.only_first), (self.second, self.only_second)):
             if only:
                 yield f"only {name} has {len(only)}"
-                yield from (f"  {spots[spot].operator} {short(spots[spot].name)}" for spot in only[:most])
+                yield from (f"  {short(operators[spot])}" for spot in only[:most])
                 yield from _more(len(only), most)
 
 
@@ -216,7 +217,7 @@ class _Joined:
             found.append(("type", a.dtype, b.dtype))
             permuted = a.layout != b.layout and sorted(map(str, a.shape)) == sorted(map(str, b.shape))
             if permuted:
-                found.append(("layout", a.layout, b.layout))
+                found.append(("layout", layout_name(a.layout), layout_name(b.layout)))
             else:
                 found.append(("shape", " × ".join(map(str, a.shape)), " × ".join(map(str, b.shape))))
         return tuple(dict.fromkeys(f"{name} {old} -> {new}" for name, old, new in found if old != new))

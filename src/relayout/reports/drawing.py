@@ -30,15 +30,24 @@ class Drawing:
     ) -> None:
         self._chart: Chart | None = None
         self._draw: Callable[[], Chart] = _nothing
+        self._source: Source | None = None
         if plan is not None and axes is not None:
-            self._draw = partial(_drawn, plan, Source(plan.sites), axes, reasons)
+            self._source = Source(plan.sites)
+            self._draw = partial(_drawn, plan, self._source, axes, reasons)
 
     @property
     def chart(self) -> Chart:
         """Operators, the layout of every value, Transposes and regions, before and after."""
         if self._chart is None:
-            self._chart, self._draw = self._draw(), _nothing
+            self._chart, self._draw, self._source = self._draw(), _nothing, None
         return self._chart
+
+    def names(self) -> list[str]:
+        """Return the names of the source: of its tensors, and of its operators with their types (`Conv NAME`)."""
+        if self._source is not None:
+            return [*self._source.names.values(), *self._source.operators()]
+        chart = self.chart
+        return [*(value.tensor for value in chart.values), *(f"{spot.operator} {spot.name}" for spot in chart.spots)]
 
 
 def _nothing() -> Chart:
@@ -61,3 +70,8 @@ class Source:
         self.names = {root: known_as(root.value) for root in sites.roots}
         self.behind = {node.outputs[0]: node.inputs[0] for node in sites.seen_through}
         self.moving = {value for value in self.behind if value.name in moving}
+        self._sites = sites.sites
+
+    def operators(self) -> list[str]:
+        """Return the operators and the ends of the interface, each by its type and its name."""
+        return [site.name for site in self._sites]

@@ -8,11 +8,13 @@ from typing import Any
 import onnx_ir as ir
 
 from relayout.graph.subgraphs import all_nodes
+from relayout.reports.colours import colour_numbers
+from relayout.reports.layout_names import layout_names
 from relayout.reports.report import Report
 
-PALETTE = ("#cfe3ff", "#ffe2bd", "#cdeed3", "#ecd7fb", "#c9eff2", "#fbd5e3", "#eceac0")
-"""Backgrounds by layout, under dark text; the page's own."""
-OTHER, MARK = "#e0e3e8", "#a3180f"
+PALETTE = ("#cfe3ff", "#ffe2bd", "#cdeed3", "#ecd7fb", "#c9eff2", "#fbd5e3", "#eceac0", "#e0e3e8")
+"""Backgrounds by the number of a layout's colour, under dark text; the page's own."""
+MARK = "#a3180f"
 
 
 def node_data(report: Report, layouts: Mapping[str, str], keys: Mapping[str, str]) -> dict[str, Any]:
@@ -23,10 +25,10 @@ def node_data(report: Report, layouts: Mapping[str, str], keys: Mapping[str, str
         layouts: name of a value in the graph that is looked at -> its layout there.
         keys: what readers of models call a node or a value otherwise -> name of the value, or of the node's first.
     """
-    kinds = list(dict.fromkeys(layouts.values()))
-    colours = {layout: PALETTE[i] if i < len(PALETTE) else OTHER for i, layout in enumerate(kinds)}
+    colours = colour_numbers(map(layout_names, layouts.values()))
     results: dict[str, dict[str, str]] = {
-        name: {"value": layout, "bgColor": colours[layout], "textColor": "#1b1f24"} for name, layout in layouts.items()
+        name: {"value": layout, "bgColor": PALETTE[colours[layout_names(layout)]], "textColor": "#1b1f24"}
+        for name, layout in layouts.items()
     }
     for left in report.remaining:
         for name in {left.tensor, keys.get(left.tensor, "")} & results.keys():  # in the source, and in the result

@@ -11,14 +11,18 @@ import hashlib
 import html
 import json
 import re
+from collections import Counter
 from importlib.resources import files
 from typing import Any
 
 from relayout.errors import printable
-from relayout.reports.chart import Chart, Side
+from relayout.reports.chart import Chart, Side, Stored
+from relayout.reports.colours import colour_numbers
 from relayout.reports.differing import Diff
+from relayout.reports.layout_names import layout_name, layout_names
 from relayout.reports.report import Report
-from relayout.reports.tables import short
+from relayout.reports.tables import short_names
+from relayout.terminal import ShortNames
 
 LIBRARY = "3.34.4"
 """The version of Cytoscape.js in `assets/`: its own minified file, 436 kB, with its licence beside it."""
@@ -47,7 +51,7 @@ def diff_page(found: Diff) -> str:
             "only": [found.only_first, found.only_second],
             "changed": [[item.spot, item.what] for item in found.changed],
         },
-        **_drawn(chart),
+        **_drawn(chart, ShortNames(())),
     }
     return _page(" | ".join(names), data)
 
@@ -82,24 +86,39 @@ def embedded(data: object) -> str:
 
 
 def _data(report: Report) -> dict[str, Any]:
-    summary = {name: getattr(report, name) for name in _SUMMARY} | {"verdict": report.verdict}
-    return {"summary": summary, **_drawn(report.chart)}
+    claims = [] if report.claims is None else list(report.claims.lines(report.transposes - report.source_transposes))
+    summary = {name: getattr(report, name) for name in _SUMMARY} | {"verdict": report.verdict, "claims": claims}
+    return {"summary": summary, **_drawn(report.chart, short_names(report, whole=False))}
 
 
-def _drawn(chart: Chart) -> dict[str, Any]:
+def _drawn(chart: Chart, short: ShortNames) -> dict[str, Any]:
     return {
         "spots": [[s.name, s.operator, s.fixed, s.source, s.outputs] for s in chart.spots],
-        "values": [[v.tensor, v.dtype, v.shape, v.layout, v.stored, v.others, v.bytes] for v in chart.values],
-        "before": _side(chart.before),
-        "after": _side(chart.after),
+        "values": [_value(value) for value in chart.values],
+        "colours": list(_colours(chart).items()),
+        "before": _side(chart.before, short),
+        "after": _side(chart.after, short),
     }
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _value(value: Stored) -> list[Any]:
+    layouts = layout_name(value.layout), layout_name(value.stored), list(map(layout_name, value.others))
+    return [value.tensor, value.dtype, value.shape, *layouts, value.bytes]
+
+
+def _colours(chart: Chart) -> dict[str, int]:
+    """Layout of a region -> number of its colour, the layouts of most operators first."""
+    weights = Counter[str]()
+    for region in (*chart.after.regions, *chart.before.regions):
+        weights[layout_name(region.layout)] += len(region.spots)
+    return colour_numbers(sorted(weights, key=lambda layout: (-weights[layout], layout)))
+
+
+def _side(side: Side, short: ShortNames) -> dict[str, Any]:
     return {
         "edges": [[e.value, e.producer, e.reader, e.through] for e in side.edges],
-        "marks": [[m.value, m.layout, m.bytes, short(m.reason)] for m in side.transposes],
-        "regions": [[r.layout, r.spots, r.bytes] for r in side.regions],
+        "marks": [[m.value, layout_names(m.layout), m.bytes, m.reason, short(m.reason)] for m in side.transposes],
+        "regions": [[layout_name(r.layout), r.spots, r.bytes] for r in side.regions],
     }
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from relayout.infer import ASKED, Crossing, Order, Plan, Port, Root, Site, placed
+from relayout.infer import ASKED, Crossing, Form, Order, Plan, Port, Root, Site, order_of, placed
 from relayout.reports.axes import Axes
 from relayout.reports.layout_names import layout_name, size_name
 from relayout.rules import is_known
@@ -250,7 +250,7 @@ class _Causes:
     def _words(self, node: int, root: Root, order: Order) -> str:
         """What a site demands of a value that it takes or gives in an order, in the words of its own operand."""
         site, port = self.sites[node], self._port(node, root)
-        layout = layout_name(self.axes.order(port.view.root, order))
+        layout = self._layout(node, port, order)
         if any(variant.name == ASKED for variant in site.signature.variants):
             return f"you store {site.name} in {layout}"
         if site.kind in ("input", "output") and site.signature.variants:
@@ -261,18 +261,36 @@ class _Causes:
             return f"{site.name} keeps the source's {layout} ({site.reason})"
         if site.signature.variants:
             return f"{site.name} needs {layout}"
-        return f"{site.name} {self._needs(site, port, order)}"
+        return f"{site.name} {self._needs(node, port, order)}"
 
-    def _needs(self, site: Site, port: Port, order: Order) -> str:
+    def _layout(self, node: int, port: Port, order: Order) -> str:
+        """The layout of an operand that is in an order: a view has other dimensions than its root."""
+        root, form = port.view.root, self._form(node, port)
+        return layout_name(self.axes.form(root, form) if order_of(form) == order else self.axes.order(root, order))
+
+    def _form(self, node: int, port: Port) -> Form:
+        """The dimensions of an operand as the plan stores them."""
+        return placed(self.sites[node], self.plan.labels[node], port).form
+
+    def _needs(self, node: int, port: Port, order: Order) -> str:
         """Which axes of an operand an operator needs last, or as one dimension, in which order."""
-        root = port.view.root
+        site, root, layout = self.sites[node], port.view.root, self._layout(node, port, order)
         held = list(zip(port.letters, port.view.form, strict=True))
         last = {factor for letter, dim in held if letter in site.signature.tail for factor in dim}
-        names, whole = self.axes.among(root, last, order)
-        layout = layout_name(whole)
         if last:
+            names, layout = self._some(node, port, order, last)
             place = "last, or exchanged" if site.signature.exchanged else "last"
             return f"needs {layout}" if last >= set(order) else f"needs {names} {place} ({layout})"
         groups = [self.axes.among(root, dim, order)[0] for letter, dim in held if letter in site.signature.block]
         together = ", ".join(f"({group})" for group in groups if " " in group)
         return f"needs {together} as one dimension ({layout})" if together else f"takes {layout} only"
+
+    def _some(self, node: int, port: Port, order: Order, factors: set[int]) -> tuple[str, str]:
+        """Return the names of some axes of an operand, and its layout, in which they have these names."""
+        root, form = port.view.root, self._form(node, port)
+        if order_of(form) != order:
+            names, whole = self.axes.among(root, factors, order)
+            return names, layout_name(whole)
+        dims = self.axes.dims(root, form)
+        held = [words for words, dim in zip(dims, form, strict=True) if factors & set(dim)]
+        return " ".join(held), layout_name(" ".join(dims))

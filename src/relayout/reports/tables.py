@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from relayout.progress import LOG
 from relayout.reports.layout_names import layout_names, size_name
 from relayout.reports.report import Report
-from relayout.terminal import as_html, count_of, shown, tabled
+from relayout.terminal import ShortNames, as_html, count_of, shown, tabled
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -26,9 +26,6 @@ FEW = 6
 ADD_A_RULE = "A rule lets them: docs/how-to/custom-operator.md"
 WIDTH = 88
 """Columns where there is no terminal to ask."""
-
-LONG = 48
-"""A longer name is cut."""
 
 
 def show(report: Report, console: Console | None = None, *, hint: bool = True) -> None:
@@ -61,7 +58,8 @@ def text(report: Report) -> str:
 
 def _parts(report: Report) -> list[RenderableType]:
     parts: list[RenderableType] = [_interface(report), _transposes(report)]
-    parts += _remaining(report)
+    short = short_names(report) if report.remaining or report.what_if else ShortNames(())
+    parts += _remaining(report, short)
     parts += [shown(f"without {short(item.site)}: {item.bytes:,} bytes less") for item in report.what_if[:MOST]]
     for reason, count in report.barriers.items():
         parts.append(shown(f"barrier, {count_of(count, 'operator')}: {reason}, so layouts cannot pass. {ADD_A_RULE}"))
@@ -85,10 +83,10 @@ def summary(report: Report) -> str:
     return f"{count_of(report.transposes, 'Transpose')}, {size_name(report.bytes)} per inference, {report.verdict}"
 
 
-def short(text: str) -> str:
-    """Names for people: of several joined by `;`, as TensorFlow names what it fuses, the first; its end where long."""
-    words = (word.partition(";")[0] if word.count("/") else word for word in text.split(" "))
-    return " ".join(word if len(word) <= LONG else f"…{word[1 - LONG :]}" for word in words)
+def short_names(report: Report, whole: bool | None = None) -> ShortNames:
+    """Return what shortens the names in a report: they stay distinct from all names of its model."""
+    texts = [text for item in report.remaining for text in (item.tensor, item.reason)]
+    return ShortNames([*texts, *(item.site for item in report.what_if), *report.drawing.names()], whole=whole)
 
 
 def _interface(report: Report) -> Table:
@@ -129,7 +127,7 @@ def _kinds(report: Report) -> list[str]:
     ]
 
 
-def _remaining(report: Report) -> list[RenderableType]:
+def _remaining(report: Report, short: ShortNames) -> list[RenderableType]:
     from rich.padding import Padding
 
     ordered = sorted(report.remaining, key=lambda item: -item.bytes)

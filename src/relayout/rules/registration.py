@@ -39,7 +39,7 @@ from relayout.rules.validation import place_of, promised
 Facts = Callable[[Operator], Fact]
 IMAGE = 4
 """The rank in which layouts are compared."""
-_LAYOUTS = arguments.Kind(
+_LAYOUTS = arguments.ArgumentKind(
     "a dictionary such as {0: 'NC', 1: 'OI'}",
     lambda value: isinstance(value, Mapping) and all(map(arguments.whole(0).fits, value)),
 )

@@ -44,22 +44,22 @@ def _is_letters(value: Any) -> bool:
     return isinstance(value, tuple) and all(map(_is_axis, value))
 
 
-_AXES = arguments.Kind(
+_AXES = arguments.ArgumentKind(
     "a frozenset of names of axes", lambda value: isinstance(value, frozenset) and all(map(_is_axis, value))
 )
-_STORED = arguments.Kind(
+_STORED = arguments.ArgumentKind(
     "a tuple with the dimensions of each operand, or None: (('n', 'c/16', 'h', 'c%16'), None)",
     lambda value: (
         isinstance(value, tuple)
         and all(each is None or (isinstance(each, tuple) and all(map(_is_token, each))) for each in value)
     ),
 )
-_LETTERS = arguments.Kind("a tuple of names of axes, such as ('m', 'n')", _is_letters)
-_OPERANDS = arguments.Kind(
+_LETTERS = arguments.ArgumentKind("a tuple of names of axes, such as ('m', 'n')", _is_letters)
+_OPERANDS = arguments.ArgumentKind(
     "a tuple with the names of the axes of each operand, or None: (('n', 'c'), None)",
     lambda value: isinstance(value, tuple) and all(each is None or _is_letters(each) for each in value),
 )
-_GRAIN = arguments.Kind(
+_GRAIN = arguments.ArgumentKind(
     "a tuple of axes with whole numbers from 1 on, such as (('c', 16),)",
     lambda value: (
         isinstance(value, tuple)
@@ -79,11 +79,11 @@ _SIGNATURE = {
     "changes": arguments.FUNCTION,
     "price": arguments.FUNCTION,
 }
-_PERM = arguments.Kind(
+_PERM = arguments.ArgumentKind(
     "a tuple of whole numbers",
     lambda value: isinstance(value, tuple) and all(map(arguments.whole(0).fits, value)),
 )
-_SHAPE = arguments.Kind(
+_SHAPE = arguments.ArgumentKind(
     "a tuple of extents: whole numbers, or names of dynamic ones",
     lambda value: isinstance(value, tuple) and all(isinstance(dim, Dim) and not isinstance(dim, bool) for dim in value),
 )

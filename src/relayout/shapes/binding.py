@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 
 from relayout.layout import Extent
 from relayout.rules import Operator, Signature
-from relayout.shapes.parts import Part
+from relayout.shapes.parts import OpenedFactor
 
-Binding = Callable[[Signature, Operator, str, Part], str]
+Binding = Callable[[Signature, Operator, str, OpenedFactor], str]
 """Say why a letter of a node cannot be opened; nothing if it can."""
 
 
-def of_rows(fact: Signature, operator: Operator, letter: str, part: Part) -> str:
+def of_rows(fact: Signature, operator: Operator, letter: str, part: OpenedFactor) -> str:
     """Say what an operator does along an axis but compute each element by itself."""
     if letter in fact.whole:
         return "slices, pads, joins or picks along it"
@@ -35,7 +35,7 @@ def of_rows(fact: Signature, operator: Operator, letter: str, part: Part) -> str
     return ""
 
 
-def of_lengths(fact: Signature, operator: Operator, letter: str, part: Part) -> str:
+def of_lengths(fact: Signature, operator: Operator, letter: str, part: OpenedFactor) -> str:
     """Say what an operator does along an axis that counts its elements: cut it, or make it longer."""
     computes = letter in fact.across or any(letter not in names for names in fact.outputs if names is not None)
     if computes and part.source_extent.is_one:

@@ -14,9 +14,9 @@ from relayout.layout import Extent
 from relayout.rules import Operator
 from relayout.shapes.own_axes import slice_bounds
 from relayout.shapes.parts import Parts
-from relayout.shapes.rewriting import Place, Rewriting
+from relayout.shapes.rewriting import DimensionRewriting, Place
 
-Change = Callable[[Rewriting], None]
+Change = Callable[[DimensionRewriting], None]
 """A change to the graph, to be made once the axis was followed to the end."""
 State = Callable[[Operator, Parts, Place], list[Change] | None]
 """How the constants of an operator are stated anew."""

@@ -23,13 +23,13 @@ from relayout.shapes.computed import Computed, is_arithmetic
 from relayout.shapes.constants import STATED, Change, State, shape_items
 from relayout.shapes.from_extents import MADE, made_parts
 from relayout.shapes.own_axes import OWN, VIEWS
-from relayout.shapes.parts import Part, Parts, dims_of
+from relayout.shapes.parts import OpenedFactor, Parts, dims_of
 from relayout.shapes.regrouping import likeliest, moved, moving_ways, ways
 from relayout.shapes.repeating import extents_of, repeats, sources
 from relayout.shapes.through_bodies import follow_bodies
-from relayout.shapes.unmerging import Rows, rows_of
+from relayout.shapes.unmerging import RowOperand, rows_of
 from relayout.shapes.views import NATURAL, written_shape
-from relayout.shapes.windows import WINDOWS, Window
+from relayout.shapes.windows import WINDOWS, WindowLength
 
 SHAPES = frozenset(("Shape", "Size"))
 """Operators that give the extents of what they read."""
@@ -76,7 +76,7 @@ class Following:
         self.last: list[Change] = []
         self.offered: list[Choice] = []
         self._facts = Facts()
-        self._lengths: dict[tuple[str, Window], str] = {}
+        self._lengths: dict[tuple[str, WindowLength], str] = {}
         known = (dim for value in model.graph.inputs for dim in value.shape or () if not isinstance(dim, int))
         self._names = Names({str(dim.value) for dim in known})
 
@@ -149,7 +149,7 @@ class Following:
 
     def _along(self, node: ir.Node, operator: Operator, fact: Signature) -> None:
         """Follow the axis along the letters of a signature."""
-        letters: dict[str, Part] = {}
+        letters: dict[str, OpenedFactor] = {}
         places: dict[str, tuple[ir.Value, int]] = {}
         restored = rows_of(node, fact, self.parts)
         for slot, rows in restored.items():
@@ -186,10 +186,10 @@ class Following:
         if stated is not None and letters:
             self._state(node, operator, stated, next(iter(places.values())))
 
-    def _restore(self, node: ir.Node, slot: int, rows: Rows) -> None:
+    def _restore(self, node: ir.Node, slot: int, rows: RowOperand) -> None:
         self.changes.append(lambda r: r.regroup(node, slot, rows.items))
 
-    def _slid(self, operator: Operator, letter: str, part: Part) -> dict[str, Part] | None:
+    def _slid(self, operator: Operator, letter: str, part: OpenedFactor) -> dict[str, OpenedFactor] | None:
         """Return the axis of the result along which a window slides over an opened one; None if none does."""
         rule = WINDOWS.get((operator.node.domain, operator.node.op_type))
         window = None if rule is None else rule(operator, letter)
@@ -202,11 +202,11 @@ class Following:
         if window.keeps:
             return {window.letter: part}
         if (exact := window.exact(part.length)) is not None:
-            return {window.letter: Part(ONE, exact, Extent(before), ONE)}
+            return {window.letter: OpenedFactor(ONE, exact, Extent(before), ONE)}
         name = self._lengths.get(formula)
         if name is None:
             name = self._lengths[formula] = self._names.unique(f"{part.length}_{len(self._lengths) + 1}")
-        return {window.letter: Part(ONE, Extent.of(name), Extent(before), ONE)}
+        return {window.letter: OpenedFactor(ONE, Extent.of(name), Extent(before), ONE)}
 
     def _state(self, node: ir.Node, operator: Operator, stated: State, place: tuple[ir.Value, int]) -> None:
         """Note how the constants of a node are stated anew; what the graph computes from extents follows by itself."""
@@ -215,7 +215,7 @@ class Following:
             raise self.bound(node, "reads the extents that it gives from an operand that is no constant")
         self.changes += changes or []
 
-    def demand(self, node: ir.Node, slot: int, axis: int, part: Part, place: tuple[ir.Value, int]) -> None:
+    def demand(self, node: ir.Node, slot: int, axis: int, part: OpenedFactor, place: tuple[ir.Value, int]) -> None:
         """Open an axis of an operand that has the source's extent: another input's, or that of a constant."""
         value = node.inputs[slot]
         assert value is not None
@@ -228,7 +228,7 @@ class Following:
             raise self.bound(node, f"reads '{value.name}', which holds other elements for each of {part.source_extent}")
         self.changes.append(lambda r: r.widen(node, slot, axis, part, place))
 
-    def _origins(self, value: ir.Value, axis: int, part: Part) -> Iterator[tuple[ir.Value, Parts]]:
+    def _origins(self, value: ir.Value, axis: int, part: OpenedFactor) -> Iterator[tuple[ir.Value, Parts]]:
         """Find the inputs, of the model or of a body, of which an axis of a value is an axis."""
         pending, seen = [(value, axis, part)], set()
         while pending:
@@ -339,7 +339,7 @@ class Following:
             self.parts[node.outputs[0]] = parts
 
     @property
-    def _opened(self) -> Part:
+    def _opened(self) -> OpenedFactor:
         """The dimension that is followed, as its input holds it."""
         return next(part for parts in self.parts.values() for part in parts.values())
 
@@ -361,7 +361,7 @@ def _text(extents: Sequence[Extent]) -> str:
     return f"[{', '.join(map(str, extents))}]"
 
 
-def _given(value: ir.Value, names: Sequence[str], letters: Mapping[str, Part]) -> dict[int, Part]:
+def _given(value: ir.Value, names: Sequence[str], letters: Mapping[str, OpenedFactor]) -> dict[int, OpenedFactor]:
     """Return the opened axes of what a node gives; one that was reduced to 1 element is none."""
     found = {axis: letters[name] for axis, name in enumerate(names) if name in letters}
     dims = extents_of(value) if value.shape is not None else ()
@@ -369,7 +369,11 @@ def _given(value: ir.Value, names: Sequence[str], letters: Mapping[str, Part]) -
 
 
 def _unopened(
-    node: ir.Node, fact: Signature, operator: Operator, letters: Mapping[str, Part], parts: Mapping[ir.Value, Parts]
+    node: ir.Node,
+    fact: Signature,
+    operator: Operator,
+    letters: Mapping[str, OpenedFactor],
+    parts: Mapping[ir.Value, Parts],
 ) -> Iterator[tuple[int, int, str]]:
     """List the axes of operands that are an opened axis and have the source's extent: (input, axis, letter).
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from relayout.layout import ONE, Extent
 from relayout.rules import Operator
 from relayout.shapes.computed import Items
-from relayout.shapes.parts import Part
+from relayout.shapes.parts import OpenedFactor
 
 
-def part_of(extent: Extent | None, part: Part) -> Part | None:
+def part_of(extent: Extent | None, part: OpenedFactor) -> OpenedFactor | None:
     """Return the part that an extent holds of an opened dimension: it leads, since all its steps are alike."""
     rest = None if extent is None else extent.divide(part.length)
-    return None if rest is None or not rest.is_static else Part(ONE, part.length, part.before, rest)
+    return None if rest is None or not rest.is_static else OpenedFactor(ONE, part.length, part.before, rest)
 
 
 def of_shape(_operator: Operator, items: Items) -> Sequence[Extent | None]:
@@ -38,7 +38,7 @@ MADE: Mapping[tuple[str, str], tuple[int, Callable[[Operator, Items], Sequence[E
 """(domain, operator) -> the input that holds extents, and the extents of its result by these."""
 
 
-def made_parts(operator: Operator, items: Items, part: Part) -> dict[int, Part] | None:
+def made_parts(operator: Operator, items: Items, part: OpenedFactor) -> dict[int, OpenedFactor] | None:
     """Return the opened axes of what an operator makes of extents; None where one is not known.
 
     Args:
@@ -51,7 +51,7 @@ def made_parts(operator: Operator, items: Items, part: Part) -> dict[int, Part] 
     extents = extents_of(operator, items)
     if output is None or any(extent is None for extent in extents) or len(extents) > len(output):
         return None
-    lead, found = len(output) - len(extents), dict[int, Part]()
+    lead, found = len(output) - len(extents), dict[int, OpenedFactor]()
     for place, extent in enumerate(extents, lead):
         own = part_of(extent, part)
         if own is not None and own.source_extent == Extent.of(output[place]):

@@ -18,7 +18,7 @@ from relayout.shapes.bound import MoreInputsError, OpeningError
 from relayout.shapes.following import Following
 from relayout.shapes.parts import Parts
 from relayout.shapes.proving import contradiction
-from relayout.shapes.rewriting import Rewriting
+from relayout.shapes.rewriting import DimensionRewriting
 
 
 class Opened(NamedTuple):
@@ -79,7 +79,7 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, *, ro
         for value in model.graph.outputs
         for axis, part in following.parts.get(value, {}).items()
     }
-    rewriting = Rewriting(model)
+    rewriting = DimensionRewriting(model)
     for change in (*following.changes, *following.last):
         change(rewriting)
     complete(model, outputs_of)

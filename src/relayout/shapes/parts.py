@@ -8,11 +8,11 @@ from typing import NamedTuple
 from relayout.layout import ONE, Extent
 
 
-class Part(NamedTuple):
+class OpenedFactor(NamedTuple):
     """The opened factor of one dimension, which is `outer * length * inner` from major to minor.
 
-    A batch of 1 that a Reshape joined with 12 heads is `Part(ONE, batch, ONE, Extent(12))`: the dimension is `batch*12`
-    where it was 12.
+    A batch of 1 that a Reshape joined with 12 heads is `OpenedFactor(ONE, batch, ONE, Extent(12))`: the dimension is
+    `batch*12` where it was 12.
 
     Args:
         outer: how many runs of it the dimension holds.
@@ -42,13 +42,13 @@ class Part(NamedTuple):
         return self.outer.is_one and self.inner.is_one
 
 
-Parts = Mapping[int, Part]
+Parts = Mapping[int, OpenedFactor]
 """Axis of a value -> its opened part."""
 
 
-def opened(length: Extent, before: Extent) -> Part:
+def opened(length: Extent, before: Extent) -> OpenedFactor:
     """Return the part of a dimension that holds nothing else."""
-    return Part(ONE, length, before, ONE)
+    return OpenedFactor(ONE, length, before, ONE)
 
 
 def dims_of(shape: tuple[Extent, ...], parts: Parts) -> tuple[Extent, ...]:

@@ -15,13 +15,13 @@ from itertools import islice
 from itertools import product as combinations
 
 from relayout.layout import Extent, product
-from relayout.shapes.parts import Part, Parts, dims_of
+from relayout.shapes.parts import OpenedFactor, Parts, dims_of
 
 MOST_WAYS = 16
 """Ways to regroup that are tried at one node."""
 
 
-def ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]) -> list[dict[int, Part]]:
+def ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]) -> list[dict[int, OpenedFactor]]:
     """List where the opened parts may lie in the regrouped value, the likeliest first; nothing if they mix with others.
 
     Args:
@@ -38,17 +38,19 @@ def ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]) -> li
     return sorted(found, key=lambda way: sum(_oddness(part, parts) for part in way.values()))
 
 
-def _places(source: Sequence[Extent], axis: int, part: Part, target: Sequence[Extent]) -> Iterator[tuple[int, Part]]:
+def _places(
+    source: Sequence[Extent], axis: int, part: OpenedFactor, target: Sequence[Extent]
+) -> Iterator[tuple[int, OpenedFactor]]:
     before = product(source[:axis]) * part.outer
     inside = part.inner * product(source[axis + 1 :])
     for place, extent in enumerate(target):
         outer = before.divide(product(target[:place]))
         inner = inside.divide(product(target[place + 1 :]))
         if outer is not None and inner is not None and outer * part.before * inner == extent:
-            yield place, Part(outer, part.length, part.before, inner)
+            yield place, OpenedFactor(outer, part.length, part.before, inner)
 
 
-def _oddness(part: Part, source: Parts) -> int:
+def _oddness(part: OpenedFactor, source: Parts) -> int:
     """Return 0 for a dimension of its own, 1 for one composed as in the source, 2 where it leads, else 3."""
     if part.is_whole:
         return 0
@@ -77,19 +79,19 @@ def as_written(items: Sequence[Extent | None], dims: Sequence[Extent], *, copies
     return found if others == whole else None
 
 
-def natural_squeeze(kept: Sequence[int], parts: Parts) -> dict[int, Part] | None:
+def natural_squeeze(kept: Sequence[int], parts: Parts) -> dict[int, OpenedFactor] | None:
     """Return where parts lie once axes have left; None if one of them would leave."""
     if any(axis not in kept for axis in parts):
         return None
     return {kept.index(axis): part for axis, part in parts.items()}
 
 
-def natural_unsqueeze(kept: Sequence[int], parts: Parts) -> dict[int, Part]:
+def natural_unsqueeze(kept: Sequence[int], parts: Parts) -> dict[int, OpenedFactor]:
     """Return where parts lie once axes have come; `kept` are the places of the operand's axes."""
     return {kept[axis]: part for axis, part in parts.items()}
 
 
-def moving_ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]) -> list[dict[int, Part]]:
+def moving_ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]) -> list[dict[int, OpenedFactor]]:
     """List where a batch of 1 may lie in the regrouped value if the Reshape was a Transpose, too.
 
     Converters write a Reshape for a Transpose that moves an axis of 1 element: `[1, 12, 5] -> [12, 1, 5]`. No other
@@ -124,6 +126,6 @@ def likeliest(
     return [way for place, way in enumerate(ordered) if way not in ordered[:place]]
 
 
-def moved(parts: Parts, perm: Sequence[int]) -> dict[int, Part]:
+def moved(parts: Parts, perm: Sequence[int]) -> dict[int, OpenedFactor]:
     """Return where parts lie behind a Transpose."""
     return {perm.index(axis): part for axis, part in parts.items()}

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from relayout.layout import Extent
 from relayout.rules import Fact, Operator, Permuted, Regrouped, Signature, draws
-from relayout.shapes.parts import Part
+from relayout.shapes.parts import OpenedFactor
 from relayout.shapes.regrouping import ways
 
 Look = Callable[[ir.Node], tuple[Operator, Fact]]
@@ -17,7 +17,7 @@ MOST_STEPS = 64
 """Operators between a value and the constants that it follows from."""
 
 
-def repeats(value: ir.Value, axis: int, part: Part, look: Look, steps: int = MOST_STEPS) -> bool:
+def repeats(value: ir.Value, axis: int, part: OpenedFactor, look: Look, steps: int = MOST_STEPS) -> bool:
     """Tell whether a value of fixed extents holds the same for every step of a part of an axis.
 
     Args:
@@ -48,7 +48,7 @@ def repeats(value: ir.Value, axis: int, part: Part, look: Look, steps: int = MOS
     )
 
 
-def _holds_the_same(tensor: ir.TensorProtocol, axis: int, part: Part) -> bool:
+def _holds_the_same(tensor: ir.TensorProtocol, axis: int, part: OpenedFactor) -> bool:
     if not all(extent.is_static for extent in (part.outer, part.before, part.inner)):
         return False
     array = tensor.numpy()
@@ -57,12 +57,12 @@ def _holds_the_same(tensor: ir.TensorProtocol, axis: int, part: Part) -> bool:
     return bool((apart == apart.take([0], axis + 1)).all())
 
 
-def of_shape(_operator: Operator, _axis: int, _part: Part) -> bool:
+def of_shape(_operator: Operator, _axis: int, _part: OpenedFactor) -> bool:
     """All elements are equal."""
     return True
 
 
-def stretched(operator: Operator, axis: int, part: Part) -> bool:
+def stretched(operator: Operator, axis: int, part: OpenedFactor) -> bool:
     """An Expand repeats what has 1 element along the axis, or no such axis."""
     shape, output = operator.shape(), operator.outputs[0]
     if shape is None or output is None:
@@ -71,7 +71,7 @@ def stretched(operator: Operator, axis: int, part: Part) -> bool:
     return place < 0 or (shape[place] == 1 and Extent.of(output[axis]) == part.source_extent)
 
 
-def tiled(operator: Operator, axis: int, part: Part) -> bool:
+def tiled(operator: Operator, axis: int, part: OpenedFactor) -> bool:
     """A Tile repeats the whole axis, so the part leads it and what the operand has is its inside."""
     shape, repeats_ = operator.shape(), operator.integers(1)
     if shape is None or repeats_ is None or axis >= len(repeats_):
@@ -80,13 +80,13 @@ def tiled(operator: Operator, axis: int, part: Part) -> bool:
     return inside is not None and repeats_[axis] % (part.outer * part.before * inside).number == 0
 
 
-def resized(operator: Operator, axis: int, _part: Part) -> bool:
+def resized(operator: Operator, axis: int, _part: OpenedFactor) -> bool:
     """A Resize repeats the one element that an axis has, but where it crops."""
     shape, mode = operator.shape(), operator.string("coordinate_transformation_mode", "half_pixel")
     return shape is not None and shape[axis] == 1 and mode != "tf_crop_and_resize"
 
 
-REPEATED: Mapping[tuple[str, str], Callable[[Operator, int, Part], bool]] = {
+REPEATED: Mapping[tuple[str, str], Callable[[Operator, int, OpenedFactor], bool]] = {
     ("", "ConstantOfShape"): of_shape,
     ("", "Expand"): stretched,
     ("", "Resize"): resized,
@@ -96,8 +96,8 @@ REPEATED: Mapping[tuple[str, str], Callable[[Operator, int, Part], bool]] = {
 
 
 def sources(
-    node: ir.Node, value: ir.Value, axis: int, part: Part, fact: Fact
-) -> list[tuple[ir.Value | None, int, Part]]:
+    node: ir.Node, value: ir.Value, axis: int, part: OpenedFactor, fact: Fact
+) -> list[tuple[ir.Value | None, int, OpenedFactor]]:
     """List the axes of a node's operands that are an axis of what it gives; None in place of one that is not known."""
     first = node.inputs[0] if node.inputs else None
     if isinstance(fact, Permuted) and first is not None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from relayout.graph.subgraphs import all_graphs
 from relayout.graph.value_names import Names
 from relayout.layout import Extent
-from relayout.shapes.parts import Part
+from relayout.shapes.parts import OpenedFactor
 
 Array = NDArray[Any]
 Place = tuple[ir.Value, int]
@@ -21,7 +21,7 @@ Place = tuple[ir.Value, int]
 
 
 @dataclass
-class Rewriting:
+class DimensionRewriting:
     """A model whose dimension is opened, in place.
 
     Args:
@@ -30,7 +30,7 @@ class Rewriting:
     """
 
     model: ir.Model
-    widened: dict[tuple[ir.Graph | None, ir.Value, int, Part], ir.Value] = field(default_factory=dict)
+    widened: dict[tuple[ir.Graph | None, ir.Value, int, OpenedFactor], ir.Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         graphs = list(all_graphs(self.model.graph))
@@ -150,7 +150,7 @@ class Rewriting:
         shape = self.emit(node, "Shape", [value], f"{value.name}_shape", vector)
         return self.emit(node, "Gather", [shape, self.constant(np.array([axis]), f"{name}_axis")], name, vector)
 
-    def length(self, node: ir.Node, place: Place, part: Part) -> ir.Value:
+    def length(self, node: ir.Node, place: Place, part: OpenedFactor) -> ir.Value:
         """Return the extent of the opened part of a dimension, as `extent` does."""
         found, other = self.extent(node, place), part.outer * part.inner
         if other.is_one:
@@ -158,7 +158,7 @@ class Rewriting:
         by = self.constant(np.array([other.number]), f"{found.name}_divisor")
         return self.emit(node, "Div", [found, by], found.name or "", found)
 
-    def widen(self, node: ir.Node, slot: int, axis: int, part: Part, place: Place) -> None:
+    def widen(self, node: ir.Node, slot: int, axis: int, part: OpenedFactor, place: Place) -> None:
         """Stretch an operand, which repeats along an axis, to the extent of an opened part.
 
         Args:
@@ -175,7 +175,7 @@ class Rewriting:
             self.widened[key] = self._stretched(node, value, axis, part, place)
         node.replace_input_with(slot, self.widened[key])
 
-    def _stretched(self, node: ir.Node, value: ir.Value, axis: int, part: Part, place: Place) -> ir.Value:
+    def _stretched(self, node: ir.Node, value: ir.Value, axis: int, part: OpenedFactor, place: Place) -> ir.Value:
         dims = [Extent.of(dim if isinstance(dim, int) else str(dim.value)) for dim in value.shape or ()]
         split = [*dims[:axis], part.outer, part.before, part.inner, *dims[axis + 1 :]]
         name, apart, rank = f"{value.name}_stretched", not part.is_whole, len(dims) + 2

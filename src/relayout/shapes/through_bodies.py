@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from relayout.rules import Body, Letters, Nested
 from relayout.shapes.bound import MoreInputsError
-from relayout.shapes.parts import Part, Parts
+from relayout.shapes.parts import OpenedFactor, Parts
 
 if TYPE_CHECKING:
     from relayout.shapes.following import Following
@@ -28,7 +28,7 @@ def follow_bodies(following: Following, node: ir.Node, fact: Nested) -> None:
     Raises:
         OpeningError: an operator in a body, or the node itself, binds it.
     """
-    letters: dict[str, Part] = {}
+    letters: dict[str, OpenedFactor] = {}
     for value, names in zip(node.inputs, fact.signature.inputs, strict=True):
         _learn(following, node, value, names, letters)
     begun = following.mark()
@@ -69,7 +69,12 @@ def follow_bodies(following: Following, node: ir.Node, fact: Nested) -> None:
 
 
 def _open_states(
-    following: Following, node: ir.Node, body: Body, graph: ir.Graph, more: MoreInputsError, letters: dict[str, Part]
+    following: Following,
+    node: ir.Node,
+    body: Body,
+    graph: ir.Graph,
+    more: MoreInputsError,
+    letters: dict[str, OpenedFactor],
 ) -> None:
     """Let letters have the parts of states that an operator of a body pairs with an opened axis.
 
@@ -91,7 +96,7 @@ def _bodies(node: ir.Node, fact: Nested) -> Iterator[tuple[Body, ir.Graph]]:
 
 
 def _learn(
-    following: Following, node: ir.Node, value: ir.Value | None, names: Letters | None, letters: dict[str, Part]
+    following: Following, node: ir.Node, value: ir.Value | None, names: Letters | None, letters: dict[str, OpenedFactor]
 ) -> None:
     """Let letters have the parts of a value.
 
@@ -105,11 +110,11 @@ def _learn(
             raise following.bound(node, "carries it in two ways that do not agree")
 
 
-def _parts(names: Sequence[str] | None, letters: dict[str, Part]) -> Parts:
+def _parts(names: Sequence[str] | None, letters: dict[str, OpenedFactor]) -> Parts:
     return {axis: letters[name] for axis, name in enumerate(names or ()) if name in letters}
 
 
-def _visible(following: Following, node: ir.Node, part: Part) -> tuple[ir.Value, int]:
+def _visible(following: Following, node: ir.Node, part: OpenedFactor) -> tuple[ir.Value, int]:
     """Return a dimension with a part that a node can see."""
     seen = (value for value in following.parts if value.graph is node.graph or value.is_graph_input())
     for value in seen:

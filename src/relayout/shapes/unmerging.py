@@ -14,11 +14,11 @@ import onnx_ir as ir
 
 from relayout.layout import ONE, Extent
 from relayout.rules import Signature
-from relayout.shapes.parts import Part, Parts
+from relayout.shapes.parts import OpenedFactor, Parts
 from relayout.shapes.repeating import extents_of
 
 
-class Rows(NamedTuple):
+class RowOperand(NamedTuple):
     """An operand whose first dimension starts with the rows that another operand has as an axis.
 
     Args:
@@ -28,20 +28,20 @@ class Rows(NamedTuple):
     """
 
     letter: str
-    part: Part
+    part: OpenedFactor
     items: list[int]
 
 
-def rows_of(node: ir.Node, fact: Signature, parts: Mapping[ir.Value, Parts]) -> dict[int, Rows]:
+def rows_of(node: ir.Node, fact: Signature, parts: Mapping[ir.Value, Parts]) -> dict[int, RowOperand]:
     """Find the operands of a node that stretches them which get their rows back: input -> its rows."""
-    whole: dict[str, Part] = {}
+    whole: dict[str, OpenedFactor] = {}
     for value, names in zip(node.inputs, fact.inputs, strict=True):
         if value is None or names is None:
             continue
         for axis, part in parts.get(value, {}).items():
             if part.is_whole:
                 whole.setdefault(names[axis], part)
-    order, found = fact.outputs[0] or (), dict[int, Rows]()
+    order, found = fact.outputs[0] or (), dict[int, RowOperand]()
     for slot, (value, names) in enumerate(zip(node.inputs, fact.inputs, strict=True)):
         merged = parts.get(value, {}).get(0) if value is not None else None
         if value is None or not names or merged is None or merged.is_whole or not merged.outer.is_one:
@@ -52,5 +52,5 @@ def rows_of(node: ir.Node, fact: Signature, parts: Mapping[ir.Value, Parts]) -> 
         if letter is not None and all(extent.is_static for extent in rest) and len(parts[value]) == 1:
             between = [Extent(1)] * (len(missing) - missing.index(letter) - 1)
             items = [-1, *(extent.number for extent in (*between, *rest))]
-            found[slot] = Rows(letter, Part(ONE, merged.length, merged.before, ONE), items)
+            found[slot] = RowOperand(letter, OpenedFactor(ONE, merged.length, merged.before, ONE), items)
     return found

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from relayout.layout import Extent, product
 from relayout.rules import Operator, normalized
 from relayout.shapes.computed import Items
-from relayout.shapes.parts import Part, Parts
+from relayout.shapes.parts import OpenedFactor, Parts
 from relayout.shapes.regrouping import as_written, natural_squeeze, natural_unsqueeze
 
 
@@ -15,7 +15,7 @@ def _axes(operator: Operator) -> Sequence[int] | None:
     return operator.integers(1) if operator.has(1) else operator.ints("axes")
 
 
-def squeeze(operator: Operator, parts: Parts) -> dict[int, Part] | None:
+def squeeze(operator: Operator, parts: Parts) -> dict[int, OpenedFactor] | None:
     """Keep a part where it is, if its axis does not leave."""
     shape, axes = operator.shape(), _axes(operator)
     if shape is None:
@@ -24,7 +24,7 @@ def squeeze(operator: Operator, parts: Parts) -> dict[int, Part] | None:
     return natural_squeeze([axis for axis in range(len(shape)) if axis not in gone], parts)
 
 
-def unsqueeze(operator: Operator, parts: Parts) -> dict[int, Part] | None:
+def unsqueeze(operator: Operator, parts: Parts) -> dict[int, OpenedFactor] | None:
     """Keep a part in its axis, wherever others come."""
     shape, axes = operator.shape(), _axes(operator)
     if shape is None or axes is None:
@@ -34,14 +34,14 @@ def unsqueeze(operator: Operator, parts: Parts) -> dict[int, Part] | None:
     return natural_unsqueeze([axis for axis in range(rank) if axis not in come], parts)
 
 
-def flatten(operator: Operator, parts: Parts) -> dict[int, Part] | None:
+def flatten(operator: Operator, parts: Parts) -> dict[int, OpenedFactor] | None:
     """Put a part into the first of two dimensions if it stands before the axis, else into the second."""
     shape = operator.shape()
     if shape is None:
         return None
     extents, axis = [Extent.of(dim) for dim in shape], operator.int("axis", 1)
     border = axis % len(shape) if axis < len(shape) and shape else len(shape)
-    found: dict[int, Part] = {}
+    found: dict[int, OpenedFactor] = {}
     for place, part in parts.items():
         side = int(place >= border)
         start, stop = ((0, border), (border, len(shape)))[side]
@@ -49,7 +49,7 @@ def flatten(operator: Operator, parts: Parts) -> dict[int, Part] | None:
             return None
         outer = product(extents[start:place]) * part.outer
         inner = part.inner * product(extents[place + 1 : stop])
-        found[side] = Part(outer, part.length, part.before, inner)
+        found[side] = OpenedFactor(outer, part.length, part.before, inner)
     return found
 
 
@@ -62,7 +62,7 @@ def written_shape(operator: Operator, items: Items | None, dims: Sequence[Extent
     return None if items is None else as_written(items, dims, copies=not operator.int("allowzero", 0))
 
 
-NATURAL: Mapping[tuple[str, str], Callable[[Operator, Parts], dict[int, Part] | None]] = {
+NATURAL: Mapping[tuple[str, str], Callable[[Operator, Parts], dict[int, OpenedFactor] | None]] = {
     ("", "Flatten"): flatten,
     ("", "Gather"): never,
     ("", "Split"): never,

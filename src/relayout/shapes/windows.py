@@ -16,7 +16,7 @@ SCALES, SIZES = 2, 3
 """Inputs of a Resize."""
 
 
-class Window(NamedTuple):
+class WindowLength(NamedTuple):
     """The new length of `n` elements: `(n * scale + more) // stride + 1`, or `n * scale` where the stride is 0.
 
     Args:
@@ -49,7 +49,7 @@ class Window(NamedTuple):
         return (longer + self.more) // self.stride + 1 if self.stride else longer
 
 
-def slid(operator: Operator, letter: str) -> Window | None:
+def slid(operator: Operator, letter: str) -> WindowLength | None:
     """A convolution or a pool, by its kernel, strides, dilations and pads."""
     rank, weights = operator.rank(), operator.shape(1) if operator.has(1) else None
     kernel = operator.ints("kernel_shape") or (weights or ())[2:]
@@ -64,12 +64,12 @@ def slid(operator: Operator, letter: str) -> Window | None:
     if not isinstance(size, int) or operator.int("ceil_mode", 0):
         return None
     if automatic.startswith("SAME"):
-        return Window(f"t{axis}", more=-1, stride=stride)
+        return WindowLength(f"t{axis}", more=-1, stride=stride)
     more = 0 if automatic == "VALID" else pads[axis] + pads[axis + count]
-    return Window(f"t{axis}", more=more - reach * (size - 1) - 1, stride=stride)
+    return WindowLength(f"t{axis}", more=more - reach * (size - 1) - 1, stride=stride)
 
 
-def slid_back(operator: Operator, letter: str) -> Window | None:
+def slid_back(operator: Operator, letter: str) -> WindowLength | None:
     """A transposed convolution: `(n - 1) * stride + reach + more`."""
     rank, weights, axis = operator.rank(), operator.shape(1), _place(letter)
     if rank is None or weights is None or axis is None or operator.ints("output_shape"):
@@ -81,10 +81,10 @@ def slid_back(operator: Operator, letter: str) -> Window | None:
     if not isinstance(size, int) or operator.string("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return None
     more = (operator.ints("output_padding") or (0,) * count)[axis] - pads[axis] - pads[axis + count]
-    return Window(f"t{axis}", stride, reach * (size - 1) - stride + more, 1)
+    return WindowLength(f"t{axis}", stride, reach * (size - 1) - stride + more, 1)
 
 
-def resized(operator: Operator, letter: str) -> Window | None:
+def resized(operator: Operator, letter: str) -> WindowLength | None:
     """A Resize by whole scales."""
     axis, scales, sizes = int(letter[1:]), operator.constant(SCALES), operator.integers(SIZES)
     shape = operator.shape() or ()
@@ -98,19 +98,19 @@ def resized(operator: Operator, letter: str) -> Window | None:
         scale = float(scales.reshape(-1)[place])
     else:
         return None
-    return Window(letter, int(scale)) if scale >= 1 and scale.is_integer() else None
+    return WindowLength(letter, int(scale)) if scale >= 1 and scale.is_integer() else None
 
 
-def depth_to_space(operator: Operator, letter: str) -> Window | None:
+def depth_to_space(operator: Operator, letter: str) -> WindowLength | None:
     """As many elements for each as a block has."""
     axis = _place(letter)
-    return None if axis is None else Window(f"t{axis}", operator.int("blocksize", 1))
+    return None if axis is None else WindowLength(f"t{axis}", operator.int("blocksize", 1))
 
 
-def space_to_depth(operator: Operator, letter: str) -> Window | None:
+def space_to_depth(operator: Operator, letter: str) -> WindowLength | None:
     """One element for each block."""
     axis, size = _place(letter), operator.int("blocksize", 1)
-    return None if axis is None else Window(f"t{axis}", more=-size, stride=size)
+    return None if axis is None else WindowLength(f"t{axis}", more=-size, stride=size)
 
 
 def _place(letter: str) -> int | None:
@@ -118,7 +118,7 @@ def _place(letter: str) -> int | None:
     return int(letter[1:]) if letter[:1] == "s" and letter[1:].isdigit() else None
 
 
-WINDOWS: Mapping[tuple[str, str], Callable[[Operator, str], Window | None]] = {
+WINDOWS: Mapping[tuple[str, str], Callable[[Operator, str], WindowLength | None]] = {
     **dict.fromkeys((("", name) for name in ("AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool")), slid),
     ("", "ConvTranspose"): slid_back,
     ("", "DepthToSpace"): depth_to_space,

@@ -11,7 +11,7 @@ from relayout.solve.certificate import (
     Together,
     bound,
 )
-from relayout.solve.problem import Port, Problem, Value, moved
+from relayout.solve.problem import Problem, Value, ValueEnd, moved
 from relayout.solve.solver import Solution, components, solve
 
 __all__ = [
@@ -20,13 +20,13 @@ __all__ = [
     "Certificate",
     "CertificateError",
     "Leaf",
-    "Port",
     "Price",
     "Prices",
     "Problem",
     "Solution",
     "Together",
     "Value",
+    "ValueEnd",
     "bound",
     "components",
     "moved",

@@ -19,7 +19,7 @@ from math import lcm
 from typing import NamedTuple
 
 from relayout.solve.certificate import Branch, Certificate, Leaf, Price, Together
-from relayout.solve.problem import Port, Problem, moved
+from relayout.solve.problem import Problem, ValueEnd, moved
 
 PARTS = 200
 """The most paths that one reader's price of one crossing is dealt out to; a tenth where it is no flow."""
@@ -159,7 +159,7 @@ class _Paths:
     def _is_paid(self, leaf: Leaf, key: Price) -> bool:
         return key[0] < len(self.problem.values) and leaf.prices[key] > 0
 
-    def _now(self, port: Port) -> int:
+    def _now(self, port: ValueEnd) -> int:
         return port.orders[self.choice[port.node]]
 
     def run(self) -> list[Path]:
@@ -234,7 +234,7 @@ class _Paths:
                 found.setdefault(port.orders[label], []).append(label)
         return self.labels[index, place]
 
-    def _walk(self, port: Port, start: End, labels: list[int], avoid: int) -> _Walk:
+    def _walk(self, port: ValueEnd, start: End, labels: list[int], avoid: int) -> _Walk:
         """From a port whose node could take `labels` instead to an end, best not at the node `avoid`.
 
         A flow is followed along what is left of it. The prices of a program are there for every label, so that going

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from relayout.solve.certificate import Price, Prices
-from relayout.solve.problem import Port, Problem
+from relayout.solve.problem import Problem, ValueEnd
 
 ALWAYS, NEVER = -1, -2
 """A port that gives or wants an order under every label of its node, or under none."""
@@ -162,7 +162,7 @@ def _gadget_arc(network: Network, outer: int, inner: int, capacity: int, side: i
     return network.arc(outer, inner, capacity) if side else network.arc(inner, outer, capacity)
 
 
-def _side(port: Port, order: int, flipped: dict[int, int]) -> int:
+def _side(port: ValueEnd, order: int, flipped: dict[int, int]) -> int:
     """The side on which `port` has `order`: 0, 1, ALWAYS or NEVER."""
     orders = port.orders
     if order not in orders:

@@ -25,7 +25,7 @@ from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
 from relayout.solve.certificate import Prices
-from relayout.solve.problem import Port, Problem, moved
+from relayout.solve.problem import Problem, ValueEnd, moved
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -249,7 +249,7 @@ class Contraction:
         joined = list[int]()
         for (value, position), orders in step.places:
             moved = tuple([orders[label] for label in step.follows])
-            self.ends[value][position] = Port(step.leader, moved)
+            self.ends[value][position] = ValueEnd(step.leader, moved)
             joined.append(value)
         self.places[step.leader] += [place for place, _ in step.places]
         own = self.costs[step.leader]
@@ -290,11 +290,11 @@ class Contraction:
         number = {node: place for place, node in enumerate(nodes)}
         costs = [self.costs[node] for node in nodes]
 
-        def numbered(port: Port) -> Port:
+        def numbered(port: ValueEnd) -> ValueEnd:
             if port.node not in number:
                 number[port.node] = len(costs)
                 costs.append(self.whole.costs[port.node])
-            return Port(number[port.node], port.orders)
+            return ValueEnd(number[port.node], port.orders)
 
         left = []
         for index in values:

@@ -19,7 +19,7 @@ Choice = Sequence[int] | Mapping[int, int]
 """node -> label"""
 
 
-class Port(NamedTuple):
+class ValueEnd(NamedTuple):
     """One end of a value at a node: the order that each of the node's labels gives or wants there.
 
     Args:
@@ -43,8 +43,8 @@ class Value(NamedTuple):
     """
 
     weight: int
-    producer: Port
-    readers: tuple[Port, ...]
+    producer: ValueEnd
+    readers: tuple[ValueEnd, ...]
     hard: frozenset[tuple[int, int]] = frozenset()
     more: int = 0
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from relayout.solve.certificate import MOST_DEPTH, MOST_WISHES, Branch, Leaf, Prices
 from relayout.solve.interruptible import SMALL, run
 from relayout.solve.limits import Limits
-from relayout.solve.problem import Port, Problem, Value
+from relayout.solve.problem import Problem, Value, ValueEnd
 
 _GRID = 1 << 20
 """Prices are rounded to multiples of gcd/_GRID."""
@@ -52,7 +52,7 @@ def _silent(highspy: Any) -> Any:
     return type("Highs", (highspy.Highs,), {"enableCallbacks": enable})()
 
 
-def _labels(port: Port) -> dict[int, list[int]]:
+def _labels(port: ValueEnd) -> dict[int, list[int]]:
     """Order -> the labels of the port's node under which it is stored so."""
     found: dict[int, list[int]] = {}
     for label, order in enumerate(port.orders):

@@ -16,7 +16,7 @@ from relayout.solve.certificate import Branch, Certificate, CertificateError, Le
 from relayout.solve.limits import Limits
 from relayout.solve.mincut import solve_two
 from relayout.solve.presolve import Contraction, settle
-from relayout.solve.problem import Port, Problem, moved
+from relayout.solve.problem import Problem, ValueEnd, moved
 
 LARGE = 400
 """A component of more labels is contracted first of all, also where that loses ties."""
@@ -238,5 +238,5 @@ def _pinned_prices(problem: Problem) -> Prices:
     return prices
 
 
-def _only(port: Port) -> int:
+def _only(port: ValueEnd) -> int:
     return port.orders[0]

@@ -1,6 +1,6 @@
 """What backends have: operators, layouts, element types, limits, prices; and what is asked of a graph for them."""
 
-from relayout.apply.blocks import Blocks
+from relayout.apply.blocks import BlockSizes
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.fusion_rows import Fusion
@@ -15,7 +15,7 @@ from relayout.targets.target import FLOAT, INT8, Kernel, Target
 __all__ = [
     "FLOAT",
     "INT8",
-    "Blocks",
+    "BlockSizes",
     "Condition",
     "Expansion",
     "Fusion",

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from relayout.arguments import TEXT, WORDS, Kind, check, several, whole
+from relayout.arguments import TEXT, WORDS, ArgumentKind, check, several, whole
 from relayout.errors import LayoutError, ReadError, nearest, printable
 from relayout.lowering.conditions import Condition
 from relayout.targets import conditions
@@ -31,7 +31,7 @@ LISTS = ("layouts", "types", "ranks", "limits")
 KERNEL_KEYS = ("op_types", *LISTS, "when", "domain", "trailing", "keeps_last")
 """Columns of `Kernel` that a file may have."""
 TEXT_LIST = several('a list of texts, such as ["INT8"]', TEXT.fits)
-NUMBER = Kind("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool))
+NUMBER = ArgumentKind("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool))
 MOST_BYTES = 1 << 20
 """The largest file that is taken for a table."""
 STRINGS = re.compile(
@@ -46,7 +46,7 @@ def named_conditions() -> dict[str, Condition]:
     return {name: value for name, value in sorted(vars(conditions).items()) if isinstance(value, Condition)}
 
 
-CONDITION_FUNCTIONS: Mapping[str, tuple[Callable[..., Condition], Mapping[str, Kind]]] = {
+CONDITION_FUNCTIONS: Mapping[str, tuple[Callable[..., Condition], Mapping[str, ArgumentKind]]] = {
     "attribute": (conditions.attribute, {"attribute": WORDS, "allowed": TEXT_LIST, "default": TEXT}),
     "batch": (conditions.batch, {"batch": whole(1)}),
     "bias_of": (lambda types: conditions.bias_of(*types), {"bias_of": TEXT_LIST}),

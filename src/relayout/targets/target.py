@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from relayout import arguments
-from relayout.apply.blocks import Blocks
+from relayout.apply.blocks import BlockSizes
 from relayout.errors import LayoutError, shortened
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
 from relayout.lowering.conditions import Condition
@@ -53,7 +53,7 @@ MOST_ORDERED = 3
 """Axes beside one that comes last whose orders are all listed."""
 
 _KERNEL = {
-    "op_types": arguments.Kind("names of operators in one text, such as 'Conv MaxPool'", arguments.WORDS.fits),
+    "op_types": arguments.ArgumentKind("names of operators in one text, such as 'Conv MaxPool'", arguments.WORDS.fits),
     "layouts": arguments.several("a tuple of layouts, such as ('NHWC OHWI',)", arguments.TEXT.fits),
     "types": arguments.several("a tuple of element types, such as ('FLOAT',)", arguments.TEXT.fits),
     "ranks": arguments.several("a tuple of ranks, such as (4,)", arguments.whole(0).fits),
@@ -167,7 +167,7 @@ class Kernel:
 
 MOST_NAME = 100
 """Characters of a target's name, which is a part of names of files and domains."""
-NAME = arguments.Kind(
+NAME = arguments.ArgumentKind(
     f"a name of at most {MOST_NAME} letters, digits, '-', '_' and '.'",
     lambda value: isinstance(value, str) and bool(re.fullmatch(rf"[A-Za-z0-9_.-]{{1,{MOST_NAME}}}", value)),
 )
@@ -182,7 +182,7 @@ _TARGET = {
     "least_run": arguments.whole(0),
     "per_transpose": arguments.BYTES,
     "per_scattered": arguments.BYTES,
-    "blocks": arguments.instance(Blocks, "a Blocks"),
+    "blocks": arguments.instance(BlockSizes, "a Blocks"),
     "expansions": arguments.several_of(Expansion),
     "lowering": arguments.several("a tuple of lowering passes, such as ('decompose',)", arguments.TEXT.fits),
     "fusions": arguments.several_of(Fusion),
@@ -236,7 +236,7 @@ class Target:
     saturates: bool = False
     inline: bool = False
     least_run: int = 0
-    blocks: Blocks | None = None
+    blocks: BlockSizes | None = None
     expansions: tuple[Expansion, ...] = ()
     fusions: tuple[Fusion, ...] = ()
     reads_units: bool = False

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from relayout.arguments import Kind, checked, mapping, whole
+from relayout.arguments import ArgumentKind, checked, mapping, whole
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError, nearest
 from relayout.progress import say
 from relayout.terminal import count_of
 from relayout.verification.feeds import EXTENTS, dynamic_shape, given_feeds, random_feed
 from relayout.verification.runtimes import FailedError, Held, asked
-from relayout.verification.side import ONNX_RUNTIME, Array, Feeds, Side, opened
+from relayout.verification.side import ONNX_RUNTIME, Array, Feeds, RunnableModel, opened
 
 PACKAGES = {ONNX_RUNTIME: "onnxruntime", "LiteRT": "ai_edge_litert", "TensorFlow": "tensorflow.lite.python"}
 TURN = 0.02
 """Seconds of one turn: long beside the question to the process that runs the models."""
 LEAST_TURNS = 5
-SECONDS = Kind("seconds, a number above 0", lambda value: isinstance(value, int | float) and 0 < value < 1e6)
+SECONDS = ArgumentKind("seconds, a number above 0", lambda value: isinstance(value, int | float) and 0 < value < 1e6)
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ EXTENTS_TRIED = ((1, 1, 1), *EXTENTS)
 
 
 def _drawn(
-    side: Side, feeds: Feeds, rng: np.random.Generator, sizes: dict[str, int], extents: tuple[int, int, int]
+    side: RunnableModel, feeds: Feeds, rng: np.random.Generator, sizes: dict[str, int], extents: tuple[int, int, int]
 ) -> dict[str, Array]:
     found = dict(feeds)
     for value in side.inputs:

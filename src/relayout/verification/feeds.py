@@ -13,7 +13,7 @@ import numpy as np
 
 from relayout.errors import ReadError, RelayoutError, nearest
 from relayout.formats.stored import open_stored
-from relayout.verification.side import Array, Value
+from relayout.verification.side import Array, ModelValue
 
 BATCH = 2
 """Size of a dynamic first dimension."""
@@ -47,7 +47,7 @@ def to_give(name: str) -> str:
     return f"give an array for it: --input {name}=FILE.npy"
 
 
-def given_feeds(inputs: Mapping[str, Any] | None, values: Sequence[Value]) -> dict[str, Array]:
+def given_feeds(inputs: Mapping[str, Any] | None, values: Sequence[ModelValue]) -> dict[str, Array]:
     """The arrays a caller gave, by the input's own name; from `.npy` files where a path was given.
 
     Raises:
@@ -66,7 +66,7 @@ def given_feeds(inputs: Mapping[str, Any] | None, values: Sequence[Value]) -> di
 
 
 def random_feed(
-    value: Value, shape: tuple[int, ...], rng: np.random.Generator, signed: bool, careful: bool = False
+    value: ModelValue, shape: tuple[int, ...], rng: np.random.Generator, signed: bool, careful: bool = False
 ) -> Array:
     """A random array for an input, never constant along any axis.
 
@@ -133,7 +133,9 @@ def smooth_images(shape: tuple[int, ...], channels: int, rng: np.random.Generato
     return image if channels == 3 else image.transpose(0, 3, 1, 2)
 
 
-def dynamic_shape(value: Value, sizes: dict[str, int], extents: tuple[int, int, int] = EXTENTS[0]) -> tuple[int, ...]:
+def dynamic_shape(
+    value: ModelValue, sizes: dict[str, int], extents: tuple[int, int, int] = EXTENTS[0]
+) -> tuple[int, ...]:
     """The value's shape with a size for every dynamic dimension; `sizes` keeps those of named ones.
 
     Args:
@@ -187,7 +189,7 @@ def _loaded(source: str | os.PathLike[str]) -> Array:
     return array
 
 
-def _fitted(array: Array, value: Value, name: str) -> Array:
+def _fitted(array: Array, value: ModelValue, name: str) -> Array:
     if value.dtype is not None and array.dtype != value.dtype:
         if not np.can_cast(array.dtype, value.dtype, "same_kind"):
             raise RelayoutError(f"input '{name}' is {value.dtype}, and the array given for it is {array.dtype}")

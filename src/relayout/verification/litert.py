@@ -28,7 +28,17 @@ from relayout.verification.initial_state import initial_state
 from relayout.verification.interpreters import Interpreter
 from relayout.verification.litert_forced import Cut, cut
 from relayout.verification.runtimes import asked
-from relayout.verification.side import Array, Feeds, Part, RunError, Runner, Source, Value, is_spelt, one_line
+from relayout.verification.side import (
+    Array,
+    DeclaredPart,
+    Feeds,
+    ModelValue,
+    RunError,
+    Runner,
+    Source,
+    is_spelt,
+    one_line,
+)
 
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 """Operators with an operand of indices, and which; the other of the first two is what they count into."""
@@ -117,10 +127,10 @@ class LiteRTSide:
         return "LiteRT" if own else "TensorFlow", str(asked("version", LITERT if own else "tensorflow"))
 
     @property
-    def part(self) -> Part | None:
+    def part(self) -> DeclaredPart | None:
         """The source that the file declares to be cut from."""
         part = self.provenance.part
-        return None if part is None else Part(tuple(part["outputs"]))
+        return None if part is None else DeclaredPart(tuple(part["outputs"]))
 
     @property
     def signature(self) -> str | None:
@@ -348,14 +358,14 @@ class LiteRTSide:
                 known.update(map(int, operator["outputs"]))
         return known
 
-    def _value(self, index: int, made: dict[int, tuple[int, dict[str, Any]]]) -> Value:
+    def _value(self, index: int, made: dict[int, tuple[int, dict[str, Any]]]) -> ModelValue:
         details = self._details[index]
         order, operator = made.get(index, (-1, {"op_name": "", "index": -1}))
         static = tuple(map(int, details["shape"]))
         signature = tuple(map(int, details["shape_signature"])) or static
         before = self._details[int(operator["inputs"][0])] if operator["op_name"] == "DEQUANTIZE" else None
         holding = self.provenance.tensors.get(str(details["name"]), Holding())
-        value = Value(
+        value = ModelValue(
             name=self._called(index),
             dtype=_of_text(np.dtype(details["dtype"])),
             shape=tuple(None if extent < 0 else extent for extent in signature),

@@ -39,7 +39,17 @@ from relayout.verification.recurrent_state import recall
 from relayout.verification.runtimes import AbortedError, FailedError, prepare
 from relayout.verification.saturation import has_products, in_full, saturates
 from relayout.verification.sessions import Session, runtime_version
-from relayout.verification.side import ONNX_RUNTIME, Array, Feeds, Part, RunError, Source, Value, is_spelt, one_line
+from relayout.verification.side import (
+    ONNX_RUNTIME,
+    Array,
+    DeclaredPart,
+    Feeds,
+    ModelValue,
+    RunError,
+    Source,
+    is_spelt,
+    one_line,
+)
 
 MOST = 1 << 29
 """Bytes of interior values that one session shows at most."""
@@ -145,13 +155,13 @@ class OrtSide:
         return self.model.metadata_props.get(SIGNATURE)
 
     @property
-    def part(self) -> Part | None:
+    def part(self) -> DeclaredPart | None:
         """What the model declares to be cut from, as `relayout.cut`."""
         try:
             outputs = [str(name) for name in json.loads(self.model.metadata_props[CUT])["outputs"]]
         except (ValueError, TypeError, KeyError, RecursionError):  # not there, or not as we write it
             return None
-        return Part(tuple(outputs))
+        return DeclaredPart(tuple(outputs))
 
     @cached_property
     def implied(self) -> dict[str, tuple[int | None, ...]]:
@@ -341,14 +351,14 @@ class OrtSide:
 
     def _value(
         self, value: ir.Value, orders: dict[int, int], bounds: dict[str, int], known: Mapping[str, ir.Value]
-    ) -> Value:
+    ) -> ModelValue:
         node = value.producer()
         dtype = None if value.dtype is None or value.dtype == ir.DataType.UNDEFINED else value.dtype.numpy()
         notes = value.metadata_props
         name = value.name or ""
         shape = known[name].shape if value.shape is None and name in known else value.shape
         dims = None if shape is None else tuple(shape)
-        return Value(
+        return ModelValue(
             name=name,
             dtype=dtype,
             shape=None if dims is None else tuple(d if isinstance(d, int) else None for d in dims),

@@ -14,7 +14,7 @@ from relayout.layout import Extent
 from relayout.layout import perm as perms
 from relayout.layout.stored_as import Holds, parted, relay, resolved, resolved_as_stored, restore
 from relayout.verification.permuting import proposal
-from relayout.verification.side import Array, Value
+from relayout.verification.side import Array, ModelValue
 
 T = TypeVar("T")
 
@@ -26,8 +26,8 @@ AT_ONCE = 1 << 28
 class Pair:
     """Two values that should be the same, once the layouts that their models declare are undone."""
 
-    left: Value
-    right: Value
+    left: ModelValue
+    right: ModelValue
     left_held: Holds | None = None
     right_held: Holds | None = None
 
@@ -152,8 +152,8 @@ class Pair:
 
 
 def match_interface(
-    lefts: Sequence[Value], rights: Sequence[Value], *, by_name_only: bool = False
-) -> tuple[list[Pair], list[Value], list[Value]]:
+    lefts: Sequence[ModelValue], rights: Sequence[ModelValue], *, by_name_only: bool = False
+) -> tuple[list[Pair], list[ModelValue], list[ModelValue]]:
     """Inputs with inputs, or outputs with outputs: by name, then what is left over by position.
 
     A name that the right model says its value had in the source goes before the name that it has now: names may have
@@ -181,7 +181,7 @@ def match_interface(
     return [found[i] for i in sorted(found)], lost, [right for j, right in enumerate(rights) if j not in taken]
 
 
-def match_ends(lefts: Sequence[Value], rights: Sequence[Value]) -> list[Pair]:
+def match_ends(lefts: Sequence[ModelValue], rights: Sequence[ModelValue]) -> list[Pair]:
     """Values of the left model that a part of it begins or ends with: one pair for each of those."""
     found: dict[int, Pair] = {}
     for pair in sorted(match_interiors(lefts, rights), key=lambda pair: pair.declared):  # by its own name first
@@ -189,11 +189,11 @@ def match_ends(lefts: Sequence[Value], rights: Sequence[Value]) -> list[Pair]:
     return [found[id(right)] for right in rights if id(right) in found]
 
 
-def match_interiors(lefts: Sequence[Value], rights: Sequence[Value]) -> list[Pair]:
+def match_interiors(lefts: Sequence[ModelValue], rights: Sequence[ModelValue]) -> list[Pair]:
     """Values that both models have: by name where the layout is the source's, else by what is declared."""
     same = {_called(right): right for right in reversed(rights) if right.names}
-    direct: dict[str, Value] = {}
-    held: dict[str, tuple[Value, Holds]] = {}
+    direct: dict[str, ModelValue] = {}
+    held: dict[str, tuple[ModelValue, Holds]] = {}
     for right in rights:  # what a value was called in the source goes before what it is called
         for name in right.aliases if right.names else ():
             direct.setdefault(name, right)
@@ -218,9 +218,9 @@ def match_interiors(lefts: Sequence[Value], rights: Sequence[Value]) -> list[Pai
     return pairs
 
 
-def holding(lefts: Sequence[Value], rights: Sequence[Value]) -> list[Pair]:
+def holding(lefts: Sequence[ModelValue], rights: Sequence[ModelValue]) -> list[Pair]:
     """Every value of the right model that holds one of the left, with that: a copy in another order of axes, too."""
-    holders: dict[str, list[tuple[Value, Holds | None]]] = {}
+    holders: dict[str, list[tuple[ModelValue, Holds | None]]] = {}
     for right in rights:
         for name, item in [(name, None) for name in right.names] + [(item.name, item) for item in right.held]:
             holders.setdefault(name, []).append((right, item))
@@ -255,15 +255,15 @@ def batches(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
         yield part
 
 
-def _called(value: Value) -> tuple[str, ...]:
+def _called(value: ModelValue) -> tuple[str, ...]:
     return (value.name, *value.aliases)
 
 
-def _share_name(left: Value, right: Value) -> bool:
+def _share_name(left: ModelValue, right: ModelValue) -> bool:
     return not set(left.all_names).isdisjoint(right.all_names)
 
 
-def _layouts(left: Value, right: Value) -> tuple[Holds | None, Holds | None]:
+def _layouts(left: ModelValue, right: ModelValue) -> tuple[Holds | None, Holds | None]:
     """The layouts of an input or output on both sides: those under which both have the same shape.
 
     What a model declares speaks of the models that it was made of, and these may have a name in common: then of the
@@ -286,7 +286,7 @@ def _layouts(left: Value, right: Value) -> tuple[Holds | None, Holds | None]:
     return min([*found, (None, None)], key=lambda held: _apart(left, right, *held))
 
 
-def _apart(left: Value, right: Value, left_held: Holds | None, right_held: Holds | None) -> int:
+def _apart(left: ModelValue, right: ModelValue, left_held: Holds | None, right_held: Holds | None) -> int:
     """Shapes with these layouts undone: 0 the same, dynamic dimensions too; 1 they can be the same; 2 they cannot."""
     mine, theirs = (
         value.shape if held is None else _dims(held) for value, held in ((left, left_held), (right, right_held))
@@ -317,14 +317,14 @@ def _plausible(pair: Pair) -> bool:
     )
 
 
-def _stands_for(left: Value, right: Value) -> bool:
+def _stands_for(left: ModelValue, right: ModelValue) -> bool:
     """Whether one value can mean what the quantized integers of the other mean."""
     if left.dtype is None or right.dtype is None:
         return False
     return bool(left.scale and right.dtype.kind == "f") or (left.quantized and _are_shifted(left.dtype, right.dtype))
 
 
-def _in_steps(array: Array, value: Value, dtype: np.dtype[Any]) -> Array:
+def _in_steps(array: Array, value: ModelValue, dtype: np.dtype[Any]) -> Array:
     """Real numbers as the integers of a value, at their limits where they lie beyond."""
     limits = np.iinfo(dtype)
     steps: Array = np.clip(np.rint(value.in_steps(array)), limits.min, limits.max).astype(dtype)

@@ -20,7 +20,7 @@ from relayout.verification.litert import LiteRTSide
 from relayout.verification.ort import OrtSide
 from relayout.verification.pairs import Pair
 from relayout.verification.report import Row, VerifyReport
-from relayout.verification.side import Array, Side, Source, opened
+from relayout.verification.side import Array, RunnableModel, Source, opened
 from relayout.verification.verifying import Comparison
 
 SCRIPT = '''"""{file} should compute expected.npy from its inputs, and does not. Written by `relayout verify --repro`.
@@ -184,7 +184,7 @@ class _Part:
 class _Reproducing:
     def __init__(
         self,
-        left: Side,
+        left: RunnableModel,
         right: OrtSide | LiteRTSide,
         found: VerifyReport,
         row: Row,

@@ -43,7 +43,7 @@ class RunError(RelayoutError):
 
 
 @dataclass(frozen=True)
-class Value:
+class ModelValue:
     """One value of a model: an input, an output, or what an operator made in between.
 
     Args:
@@ -105,7 +105,7 @@ class Value:
         """What it declares that it was called in its source; its own name where it declares nothing."""
         return (*self.aliases, *(item.name for item in self.held)) or (self.name,)
 
-    def size(self, other: Value | None = None) -> int:
+    def size(self, other: ModelValue | None = None) -> int:
         """Bytes that it takes, as its shape tells, or its counterpart's; what is open in an extent counts `OPEN`."""
         size = self.dtype.itemsize if self.dtype is not None else 4
         if self.name in self.fed:
@@ -138,7 +138,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Part:
+class DeclaredPart:
     """What a model that is a part of its source declares: the source's names of its outputs."""
 
     outputs: tuple[str, ...]
@@ -170,7 +170,7 @@ class Forced(Protocol):
         """The values of these names, made of what is given before them. RelayoutError if it fails."""
 
 
-class Side(Protocol):
+class RunnableModel(Protocol):
     """A model and its runtime."""
 
     @property
@@ -186,7 +186,7 @@ class Side(Protocol):
         """The file that its runtime loads, as an absolute path, or the model's bytes."""
 
     @property
-    def inputs(self) -> Sequence[Value]:
+    def inputs(self) -> Sequence[ModelValue]:
         """The graph's inputs, in its order."""
 
     @property
@@ -194,11 +194,11 @@ class Side(Protocol):
         """Inputs that are state from run to run -> what they begin with, which they are fed where nobody else does."""
 
     @property
-    def outputs(self) -> Sequence[Value]:
+    def outputs(self) -> Sequence[ModelValue]:
         """The graph's outputs, in its order."""
 
     @property
-    def interiors(self) -> Sequence[Value]:
+    def interiors(self) -> Sequence[ModelValue]:
         """What operators make besides the outputs, in topological order."""
 
     @property
@@ -226,7 +226,7 @@ class Side(Protocol):
         """The signature of a .tflite that it declares to be made of, where that is not of the first subgraph."""
 
     @property
-    def part(self) -> Part | None:
+    def part(self) -> DeclaredPart | None:
         """What it is a part of its source between, if it declares that."""
 
     @property
@@ -269,7 +269,9 @@ class Side(Protocol):
 
 
 @contextmanager
-def opened(source: Source, signature: str | None = None, *, other: Side | None = None) -> Iterator[Side]:
+def opened(
+    source: Source, signature: str | None = None, *, other: RunnableModel | None = None
+) -> Iterator[RunnableModel]:
     """The side of a model: `.tflite` runs in LiteRT, ONNX in ONNX Runtime.
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 from relayout.errors import ReadError
 from relayout.formats.tflite.provenance import Provenance
 from relayout.verification.litert import DEFAULT, OPTIMIZED, LiteRTSide, is_quantized, parameters
-from relayout.verification.side import Array, Feeds, RunError, Runner, Source, Value
+from relayout.verification.side import Array, Feeds, ModelValue, RunError, Runner, Source
 
 
 class SignatureSide(LiteRTSide):
@@ -61,7 +61,7 @@ class SignatureSide(LiteRTSide):
         except ValueError:
             raise ReadError(f"there is no signature {self._signature!r}", where=self.label) from None
 
-    def _ends(self, details: dict[str, dict[str, Any]]) -> list[Value]:
+    def _ends(self, details: dict[str, dict[str, Any]]) -> list[ModelValue]:
         """A value for each tensor, by its first name; the others, and the tensor's own, are aliases."""
         names: dict[int, list[str]] = {}
         tensors = {int(each["index"]): each for each in details.values()}
@@ -70,10 +70,10 @@ class SignatureSide(LiteRTSide):
         return [_value(tensors[index], called) for index, called in names.items()]
 
 
-def _value(details: dict[str, Any], names: Sequence[str]) -> Value:
+def _value(details: dict[str, Any], names: Sequence[str]) -> ModelValue:
     static = tuple(map(int, details["shape"]))
     stated = tuple(map(int, details["shape_signature"])) or static
-    return Value(
+    return ModelValue(
         name=names[0],
         dtype=np.dtype(details["dtype"]),
         shape=tuple(None if extent < 0 else extent for extent in stated),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from relayout.verification.compare import Difference, difference, wider
-from relayout.verification.side import Array, Feeds, Runner, Side
+from relayout.verification.side import Array, Feeds, RunnableModel, Runner
 
 DISTURBANCES = 3
 
@@ -21,7 +21,7 @@ class Spread:
     also run on disturbed inputs.
     """
 
-    def __init__(self, side: Side, interiors: Sequence[str]) -> None:
+    def __init__(self, side: RunnableModel, interiors: Sequence[str]) -> None:
         self._side, self._interiors = side, interiors
         self._runners: list[Runner] = []
         self._feeds: Feeds | None = None

@@ -47,7 +47,7 @@ from relayout.verification.compare import (
 )
 from relayout.verification.hybrid import readings
 from relayout.verification.pairs import Pair, batches, holding
-from relayout.verification.side import Array, Feeds, Forced, Side
+from relayout.verification.side import Array, Feeds, Forced, RunnableModel
 from relayout.verification.spread import DISTURBANCES, disturbed
 from relayout.verification.value_map import Holders, choices
 
@@ -109,7 +109,12 @@ class Stepwise:
     """
 
     def __init__(
-        self, left: Side, right: Side, inputs: Sequence[Pair], pairs: Sequence[Pair], tolerance: Tolerance
+        self,
+        left: RunnableModel,
+        right: RunnableModel,
+        inputs: Sequence[Pair],
+        pairs: Sequence[Pair],
+        tolerance: Tolerance,
     ) -> None:
         self._left, self._right, self._tolerance = left, right, tolerance
         self._holders = Holders(pairs, [*right.interiors, *right.outputs])

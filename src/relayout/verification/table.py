@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from relayout.terminal import count_of, shown
+from relayout.terminal import ShortNames, count_of, shown
 from relayout.verification.compare import Difference, Kind, Verdict
 from relayout.verification.report import Row, VerifyReport
 
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 WIDTH = 88
 """Columns where there is no terminal to ask."""
+
+NAME_WIDTH = 26
+"""Columns of a name in a table; a longer one takes several lines."""
+
+SENTENCE_WIDTH = 60
+"""Characters of a name in a sentence."""
 
 WORST = 8
 """How many interior values are listed."""
@@ -28,10 +34,13 @@ def render(report: VerifyReport) -> RenderableType:
     parts: list[RenderableType] = [shown(report.verdict, "bold green" if report.ok else "bold red")]
     if report.disagreement:
         parts.insert(0, shown(report.disagreement, "yellow"))
-    parts.append(_table("outputs", report.outputs))
+    short = ShortNames((row.name for row in report.rows), NAME_WIDTH - 2)
+    parts.append(_table("outputs", report.outputs, short))
     worst = sorted((row for row in report.interiors if row.difference is None or row.excess), key=_badness)[:WORST]
     if worst and not report.ok:
-        parts.append(_table(f"interior values: the {len(worst)} worst of {len(report.interiors)} compared", worst))
+        parts.append(
+            _table(f"interior values: the {len(worst)} worst of {len(report.interiors)} compared", worst, short)
+        )
     if report.first is not None and not report.ok:
         parts.append(shown(_where(report.first, report), "yellow"))
     counts = ", ".join(_counted(report))
@@ -71,12 +80,12 @@ def text(report: VerifyReport) -> str:
     return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
 
 
-def _table(title: str, rows: tuple[Row, ...] | list[Row]) -> Table:
+def _table(title: str, rows: tuple[Row, ...] | list[Row], short: ShortNames) -> Table:
     from rich.box import SIMPLE
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE, pad_edge=False)
-    table.add_column("value", max_width=26, overflow="ellipsis", no_wrap=True)
+    table.add_column("value", max_width=NAME_WIDTH, overflow="fold")
     for heading in ("made by", "type"):
         table.add_column(heading, overflow="fold")
     for heading in ("off by", "spread"):
@@ -104,13 +113,6 @@ def _number(difference: Difference | None, kind: Kind) -> str:
     return {Kind.REAL: f"{number:.1e}", Kind.STEPS: f"{number:.0f} LSB", Kind.EXACT: f"{100 * number:.3g} %"}[kind]
 
 
-def short(name: str, most: int = 60) -> str:
-    """A name for people: of several joined by `;`, as TensorFlow names what it fuses, the first; its end if long."""
-    first, *rest = name.split(";")
-    first = first if len(first) <= most else "…" + first[1 - most :]
-    return f"{first};…" if rest else first
-
-
 def _badness(row: Row) -> tuple[int, float]:
     return -row.verdict.rank, -row.excess
 
@@ -120,7 +122,7 @@ def _where(row: Row, report: VerifyReport) -> str:
     other = f"{row.other_operator} {row.other_node}".strip() or "nothing"
     before = sum(each.order < row.order for each in report.rows)
     agreed = f"; the {before} values compared before it agree" if before else "; no value before it was compared"
-    return (
-        f"first divergence: '{short(row.name)}', made by {made}, against '{short(row.other)}', made by {short(other)}"
-        f"{agreed}"
-    )
+    name = ShortNames((each.name for each in report.rows), SENTENCE_WIDTH)(row.name)
+    others = [text for each in report.rows for text in (each.other, f"{each.other_operator} {each.other_node}")]
+    short = ShortNames(others, SENTENCE_WIDTH)
+    return f"first divergence: '{name}', made by {made}, against '{short(row.other)}', made by {short(other)}{agreed}"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from relayout.verification.pairs import Pair, holding
-from relayout.verification.side import Value
+from relayout.verification.side import ModelValue
 
 Choice: TypeAlias = dict[str, Pair]
 """Of a value of the second model that holds several of the source's: which it is given."""
@@ -24,7 +24,7 @@ class Holders:
         rights: the values of the second model.
     """
 
-    def __init__(self, pairs: Sequence[Pair], rights: Sequence[Value]) -> None:
+    def __init__(self, pairs: Sequence[Pair], rights: Sequence[ModelValue]) -> None:
         self.first = {pair.left.name: pair for pair in pairs}
         found = {_key(pair): pair for pair in self.first.values()}
         for pair in holding([pair.left for pair in self.first.values()], rights):

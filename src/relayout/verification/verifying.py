@@ -23,7 +23,18 @@ from relayout.verification.pairs import Pair, batches, match_ends, match_interfa
 from relayout.verification.permuting import advice, permuted, proposal, refuse_unknown, with_layouts
 from relayout.verification.report import Fed, Row, VerifyReport
 from relayout.verification.rows import Batch, compare_rows
-from relayout.verification.side import OPEN, Array, Feeds, Part, RunError, Runner, Side, Source, Value, opened
+from relayout.verification.side import (
+    OPEN,
+    Array,
+    DeclaredPart,
+    Feeds,
+    ModelValue,
+    RunError,
+    RunnableModel,
+    Runner,
+    Source,
+    opened,
+)
 from relayout.verification.spread import Spread
 from relayout.verification.stepwise import Stepwise
 
@@ -112,8 +123,8 @@ def verify(
 class Comparison:
     """Both sides, their counterparts, their runners, how many values were compared, and the rows so far."""
 
-    left: Side
-    right: Side
+    left: RunnableModel
+    right: RunnableModel
     tolerance: Tolerance
     tensors: bool
     runs: int = 1
@@ -154,7 +165,7 @@ class Comparison:
         """True if interior values may take more room than one run has: then it matters how much exactly."""
         return sum(pair.left.size(pair.right) for pair in (*self.interiors, *self.outputs)) > pairing.AT_ONCE
 
-    def _learn(self, side: Side, feeds: Feeds) -> None:
+    def _learn(self, side: RunnableModel, feeds: Feeds) -> None:
         """Let a side learn its sizes, where that may matter."""
         if self._is_large or any(extent > OPEN for array in feeds.values() for extent in array.shape):
             side.learn(feeds)
@@ -169,7 +180,7 @@ class Comparison:
         added = [name for name in dict.fromkeys(asked[1]) if name not in shown]
         return self.left.runner(asked[0]), self.right.runner(added) if added else self._plain[1]
 
-    def _match_outputs(self, part: Part | None) -> list[Pair]:
+    def _match_outputs(self, part: DeclaredPart | None) -> list[Pair]:
         """Outputs with outputs; those of a part also with interior values, and what it left out is not missing."""
         found = match_interface(self.left.outputs, self.right.outputs, by_name_only=part is not None)
         outputs, self.missing, more = found
@@ -201,7 +212,7 @@ class Comparison:
         second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
         self.outputs = [self._permuted(pair, first, second) for pair in self.outputs]
         for value in self.missing:
-            self.add(_row(Pair(value, Value("", None, None)), True, first.get(value.name), Verdict.MISSING))
+            self.add(_row(Pair(value, ModelValue("", None, None)), True, first.get(value.name), Verdict.MISSING))
         rows = self._compare(self.outputs, first, second, feeds, output=True)
         for part in batches(self.interiors):
             mine = self._inner[0].run(feeds, [pair.left.name for pair in part])

@@ -11,9 +11,9 @@ import onnx_ir as ir
 import pytest
 
 from relayout.lowering.recognise_recurrent.forms import Reading
-from relayout.lowering.recognise_recurrent.polynomials import Applied, Formless, Leaf, Poly, Table
+from relayout.lowering.recognise_recurrent.polynomials import Applied, AtomTable, Formless, OperandColumns, Poly
 
-X = Leaf("x", (0, 1))
+X = OperandColumns("x", (0, 1))
 FUNCTIONS: dict[str, Callable[[float, float | None], float]] = {
     "Relu": lambda x, _: max(x, 0.0),
     "HardSigmoid": lambda x, alpha: min(max((alpha or 0.0) * x + 0.5, 0.0), 1.0),
@@ -35,7 +35,7 @@ def value(poly: Poly, x: float) -> float:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_clamps_of_affine_polynomials_keep_their_numbers(seed: int) -> None:
-    rng, table = np.random.default_rng(seed), Table()
+    rng, table = np.random.default_rng(seed), AtomTable()
     places = np.linspace(-6, 6, 41)
     poly, numbers = table.of(X), places
     for _ in range(3):
@@ -50,7 +50,7 @@ def test_clamps_of_affine_polynomials_keep_their_numbers(seed: int) -> None:
 
 
 def test_one_form_for_all_spellings() -> None:
-    table = Table()
+    table = AtomTable()
     x, one, half = table.of(X), table.number(1), table.number(0.5)
     line = table.number(0.25) * x + half
     wanted = table.clamped(line, 0, 1)
@@ -107,7 +107,7 @@ def _constant(number: Any) -> ir.Value:
 
 
 def test_no_numbers_between_two() -> None:
-    table = Table()
+    table = AtomTable()
     for low, high in ((1, 1), (2, 1), (math.nan, 1)):
         with pytest.raises(Formless):
             table.clamped(table.of(X), low, high)

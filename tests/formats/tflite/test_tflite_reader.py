@@ -18,7 +18,7 @@ from tflite_writing import Net, options
 
 from relayout.errors import ReadError, RelayoutError, UnsupportedError
 from relayout.formats.onnx import to_proto
-from relayout.formats.stored import PIECE, StoredArray, Window, open_stored
+from relayout.formats.stored import PIECE, FileWindow, StoredArray, open_stored
 from relayout.formats.tflite import read
 from relayout.formats.tflite.container.loading import load
 
@@ -261,7 +261,7 @@ def test_a_file_read_in_pieces_is_the_same_model(path: Path, monkeypatch: pytest
 def test_any_part_of_a_file_is_seen_through_a_window(tmp_path: Path) -> None:
     content = np.random.default_rng(0).bytes(5 * PIECE + 17)
     (tmp_path / "file").write_bytes(content)
-    window = Window(open_stored(tmp_path / "file"))
+    window = FileWindow(open_stored(tmp_path / "file"))
     assert len(window) == len(content)
     rng = random.Random(0)
     for _ in range(2000):

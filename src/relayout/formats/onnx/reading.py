@@ -27,7 +27,7 @@ from relayout.formats.onnx.sparse import make_dense
 from relayout.formats.onnx.structure import check_structure
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
 from relayout.formats.recognition import ORTM, not_a
-from relayout.formats.stored import StoredFile, Window, content_of, nbytes, open_stored, stored_tensor
+from relayout.formats.stored import FileWindow, StoredFile, content_of, nbytes, open_stored, stored_tensor
 from relayout.graph.facts import add_facts, add_notes
 from relayout.graph.subgraphs import all_graphs, all_nodes
 
@@ -91,7 +91,7 @@ class _Reading:
         if file.read(0, min(HEAD, file.size))[4:8] == ORTM:
             return self.from_ort(file, path)
         with in_file(self.origin):
-            proto, spans = _parsed(Window(file))
+            proto, spans = _parsed(FileWindow(file))
         for index, (offset, length) in spans.items():
             tensor = proto.graph.initializer[index]
             where = f"{self.origin}, initializer '{tensor.name}'"
@@ -211,7 +211,7 @@ def _copy_fields(source: Message, target: Message, but: str) -> None:
             setattr(target, field.name, value)
 
 
-def _parsed(buffer: Window) -> tuple[onnx.ModelProto, dict[int, tuple[int, int]]]:
+def _parsed(buffer: FileWindow) -> tuple[onnx.ModelProto, dict[int, tuple[int, int]]]:
     """The model without large raw data, and where that data is: initializer -> offset, length."""
     head = bytes(buffer[:HEAD])
     try:

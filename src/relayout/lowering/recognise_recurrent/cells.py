@@ -23,14 +23,14 @@ from relayout.lowering.recognise_recurrent.forms import Reading, known_row
 from relayout.lowering.recognise_recurrent.polynomials import (
     MIDDLE,
     Applied,
+    AtomTable,
     Coefficient,
     Columns,
     Formless,
     Function,
-    Leaf,
+    OperandColumns,
     Poly,
     Product,
-    Table,
     Term,
 )
 
@@ -55,7 +55,7 @@ class Cell(NamedTuple):
     op_type: str
     gates: str
     functions: Mapping[str, str]
-    equations: Callable[[Table], Mapping[str, Poly]]
+    equations: Callable[[AtomTable], Mapping[str, Poly]]
     before: bool | None = None
     """Of a GRU: whether r meets H before a matrix does."""
     steady: bool = True
@@ -72,15 +72,15 @@ def always(cell: Cell, bound: Bound, state: ir.Value) -> bool:
 
 
 class _Equations:
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: AtomTable) -> None:
         self.table, self.one = table, table.number(1)
-        self.x, self.h, self.c = (table.of(Leaf(name)) for name in (X, H, C))
+        self.x, self.h, self.c = (table.of(OperandColumns(name)) for name in (X, H, C))
 
     def apply(self, function: str, poly: Poly) -> Poly:
         return self.table.of(Applied(function, poly))
 
     def bias(self, matrix: str) -> Poly:
-        return self.table.of(Leaf(BIAS + matrix))
+        return self.table.of(OperandColumns(BIAS + matrix))
 
     def over_x(self, gate: str) -> Poly:
         return self.table.of(Product(self.x, f"W{gate}")) + self.bias(f"W{gate}")
@@ -92,7 +92,7 @@ class _Equations:
         return self.over_x(gate) + self.over(self.h, gate)
 
 
-def _gru(table: Table, *, before: bool) -> Mapping[str, Poly]:
+def _gru(table: AtomTable, *, before: bool) -> Mapping[str, Poly]:
     """`H' = (1 - z) n + z H`, where r meets H's product with a matrix, or H itself `before` that."""
     e = _Equations(table)
     z, r = (e.apply("f", e.gate(gate)) for gate in "zr")
@@ -101,13 +101,13 @@ def _gru(table: Table, *, before: bool) -> Mapping[str, Poly]:
     return {H: (e.one - z) * n + z * e.h}
 
 
-def _rnn(table: Table) -> Mapping[str, Poly]:
+def _rnn(table: AtomTable) -> Mapping[str, Poly]:
     """`H' = f(x W + H R)`."""
     e = _Equations(table)
     return {H: e.apply("f", e.gate("i"))}
 
 
-def _lstm(table: Table) -> Mapping[str, Poly]:
+def _lstm(table: AtomTable) -> Mapping[str, Poly]:
     """`C' = f C + i g(...)`, `H' = o h(C')`."""
     e = _Equations(table)
     i, o, f = (e.apply("f", e.gate(gate)) for gate in "iof")
@@ -127,7 +127,7 @@ CELLS = (
 class _Matching:
     """The ways in which atoms of one polynomial can stand for the names in another."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: AtomTable) -> None:
         self.table = table
 
     def polys(self, wanted: Poly, found: Poly, bound: Bound) -> Iterator[Bound]:
@@ -142,7 +142,7 @@ class _Matching:
             return
         (atoms, coefficient), bias = wanted[0], self._bias(wanted[0])
         if bias is not None:
-            atoms = tuple(number for number in atoms if self.table.atoms[number] != Leaf(bias))
+            atoms = tuple(number for number in atoms if self.table.atoms[number] != OperandColumns(bias))
             yield from self._terms(wanted[1:], found, {**bound, bias: 0.0})
         for k, (others, number) in enumerate(found):
             if bias is not None or number == coefficient:
@@ -151,7 +151,7 @@ class _Matching:
                     yield from self._terms(wanted[1:], [*found[:k], *found[k + 1 :]], more)
 
     def _bias(self, term: Term) -> str | None:
-        names = [atom.name for number in term[0] if isinstance(atom := self.table.atoms[number], Leaf)]
+        names = [atom.name for number in term[0] if isinstance(atom := self.table.atoms[number], OperandColumns)]
         return next((name for name in names if name.startswith(BIAS)), None)
 
     def _factors(self, wanted: Sequence[int], found: Sequence[int], bound: Bound) -> Iterator[Bound]:
@@ -165,7 +165,7 @@ class _Matching:
 
     def _atom(self, wanted: int, found: int, bound: Bound) -> Iterator[Bound]:
         one, other = self.table.atoms[wanted], self.table.atoms[found]
-        if isinstance(one, Leaf) and isinstance(other, Leaf):
+        if isinstance(one, OperandColumns) and isinstance(other, OperandColumns):
             yield from _with(bound, one.name, found)
         elif isinstance(one, Applied) and isinstance(other, Applied):
             for more in _with(bound, str(one.function), other.function):

@@ -20,12 +20,12 @@ import onnx_ir as ir
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.lowering.recognise_recurrent.polynomials import (
     Applied,
+    AtomTable,
     Columns,
     Formless,
-    Leaf,
+    OperandColumns,
     Poly,
     Product,
-    Table,
 )
 
 MOST_NODES = 80
@@ -55,7 +55,7 @@ class Reading:
     """The forms of what a body computes from its operands."""
 
     def __init__(self, nodes: Sequence[ir.Node], operands: Mapping[str, ir.Value]) -> None:
-        self.table = Table()
+        self.table = AtomTable()
         self.forms: dict[int, Form] = {}
         self.settled: dict[int, ir.Node] = {}
         """What nodes compute from nothing that a round changes."""
@@ -63,7 +63,7 @@ class Reading:
         for name, value in operands.items():
             width = dims(value)[-1] if dims(value) else None
             if isinstance(width, int) and value.dtype == ir.DataType.FLOAT and None not in dims(value):
-                self.forms[id(value)] = ((width, self.table.of(Leaf(name, (0, width)))),)
+                self.forms[id(value)] = ((width, self.table.of(OperandColumns(name, (0, width)))),)
         for node in nodes[: MOST_NODES + 1] if len(nodes) <= MOST_NODES else ():
             self._read(node)
 

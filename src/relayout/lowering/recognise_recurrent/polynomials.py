@@ -45,7 +45,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Leaf:
+class OperandColumns:
     """Columns of an operand; without a place, whatever is looked for under this name."""
 
     name: str
@@ -75,14 +75,14 @@ class Product:
     matrix: Columns | str
 
 
-Atom = Leaf | Applied | Product
+Atom = OperandColumns | Applied | Product
 
 
 @dataclass(frozen=True)
 class Poly:
     """A sum of terms without two of the same atoms, and without zeros."""
 
-    table: Table
+    table: AtomTable
     terms: frozenset[Term]
 
     def __add__(self, other: Poly) -> Poly:
@@ -111,7 +111,7 @@ class Poly:
 
 
 @dataclass(eq=False)
-class Table:
+class AtomTable:
     """All atoms; equal ones have one number, so that polynomials compare at a glance."""
 
     atoms: list[Atom] = field(default_factory=list)
@@ -191,7 +191,7 @@ class Table:
             elif isinstance(atom, Product) and isinstance(atom.matrix, Columns):
                 first = atom.matrix.columns[0]
                 atom = replace(atom, matrix=replace(atom.matrix, columns=(first + start, first + end)))
-            elif isinstance(atom, Leaf) and atom.place is not None:
+            elif isinstance(atom, OperandColumns) and atom.place is not None:
                 atom = replace(atom, place=(atom.place[0] + start, atom.place[0] + end))
             self._parts[key] = self.of(atom)
         return self._parts[key]

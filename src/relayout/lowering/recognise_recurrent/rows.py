@@ -26,7 +26,7 @@ from relayout.formats.tflite.container.model import Operator, Tensor
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.bodies import Body, discard, hand_over, operands
+from relayout.formats.tflite.importing.operators.bodies import NodeBody, discard, hand_over, operands
 from relayout.formats.tflite.importing.operators.lists import padded
 from relayout.formats.tflite.importing.operators.slicing import squeeze
 from relayout.formats.tflite.importing.program import Given
@@ -170,7 +170,7 @@ class _Writing:
             wider = self._gives_wider(states, found.lasts, outside)
             return wider and self._written_with(states, picked, kept, still, outside)
         op.builder.nodes += outside
-        body = Body(op, found.nodes).graph([*found.states, *found.rows], [*found.lasts, *found.results], "rows")
+        body = NodeBody(op, found.nodes).graph([*found.states, *found.rows], [*found.lasts, *found.results], "rows")
         self._emit(states, picked, body, found)
         return True
 

@@ -20,12 +20,9 @@
   const phone = matchMedia("(max-width: 860px)");
   const mode = () => (dark.matches ? "dark" : "light");
 
-  /* Layouts in the order of their weight, so that the commonest have the first colours on both sides. */
-  const weight = new Map();
-  for (const side of [data.after, data.before])
-    for (const [layout, spots] of side.regions) weight.set(layout, (weight.get(layout) || 0) + spots.length);
-  const layouts = [...weight.keys()].sort((a, b) => weight.get(b) - weight.get(a) || (a < b ? -1 : 1));
-  const hue = new Map(layouts.map((layout, i) => [layout, Math.min(i, PALETTE.light.length - 1)]));
+  /* The number of each layout's colour, the heaviest layout first. A layout with a name has one colour on every page. */
+  const hue = new Map(data.colours);
+  const layouts = [...hue.keys()];
 
   const number = new Intl.NumberFormat("en-US");
   const UNITS = [[1e9, " GB"], [1e6, " MB"], [1e3, " KB"]];
@@ -34,9 +31,15 @@
     return Number((n / size).toPrecision(3)) + unit;
   };
   const arrow = layout => layout.replace(" -> ", " → ");
-  const shortened = (text, most) => {
-    const first = text.split(";")[0];
-    return first.length <= most ? first : "…" + first.slice(1 - most);
+  const shortened = (text, most) => {   // as the reports do it: "a/Relu;…", "…block_3/expand/Conv2D"
+    const [first, rest] = text.includes("/") ? text.split(";", 2) : [text], omitted = rest ? ";…" : "";
+    return (first.length + omitted.length <= most ? first : "…" + first.slice(1 + omitted.length - most)) + omitted;
+  };
+  /* What shortens names so that those of one kind stay distinct: [kind, name] of all of them. */
+  const shortener = (pairs, most) => {
+    const names = new Map(), key = (kind, name) => kind + " " + shortened(name, most);
+    for (const [kind, name] of pairs) names.set(key(kind, name), (names.get(key(kind, name)) || new Set()).add(name));
+    return (kind, name) => (names.get(key(kind, name)).size > 1 ? name : shortened(name, most));
   };
   const element = (tag, text, attributes = {}) => {
     const made = document.createElement(tag);
@@ -58,12 +61,16 @@
   const values = data.values.map(([tensor, dtype, shape, layout, stored, others, size]) =>
     ({ tensor, dtype, shape, layout, stored, others, size }));
 
+  const shortSpot = shortener(spots.map(spot => [spot.operator, spot.name]), 60);
+  const spotName = spot => shortSpot(spots[spot].operator, spots[spot].name);
+  const shortTensor = shortener(values.map(value => ["", value.tensor]), 60);
+
   function styles() {
     const ink = getComputedStyle(document.body).getPropertyValue("--ink").trim();
     const line = getComputedStyle(document.body).getPropertyValue("--soft").trim();
     const accent = getComputedStyle(document.body).getPropertyValue("--accent").trim();
     const [fill, text, border] = MARK[mode()];
-    const colour = part => node => PALETTE[mode()][hue.get(node.data("layout")) ?? 7][part];
+    const colour = part => node => PALETTE[mode()][hue.get(node.data("layout"))][part];
     return [
       { selector: "node", style: { "font-family": "system-ui, sans-serif", "font-size": 12, "text-wrap": "wrap",
         "text-valign": "center", "text-halign": "center", label: "data(label)", shape: "round-rectangle", width: "data(w)",
@@ -231,6 +238,15 @@
       this.cy.viewport({ zoom, pan: { x: width / 2 - zoom * top.x, y: whole < least ? -zoom * top.y : height / 2 + 10 } });
     }
 
+    /* The first view: as `fit`, but with the heaviest Transpose in it. */
+    begin() {
+      const heaviest = this.marks.reduce((best, mark, i) => (best < 0 || mark.size > this.marks[best].size ? i : best), -1);
+      const node = this.cy.getElementById("t" + heaviest);
+      if (!node.length || !this.holder.clientWidth) return;
+      const { x, y } = node.renderedPosition();
+      if (x < 0 || y < 0 || x > this.holder.clientWidth || y > this.holder.clientHeight) this.cy.center(node);
+    }
+
     toggle(i, open = !this.open.has(i)) {
       open ? this.open.add(i) : this.open.delete(i);
       this.draw();
@@ -318,7 +334,7 @@
     const table = element("table");
     row(table, "name", name);
     row(table, "from", source);
-    row(table, "orders", fixed && !diff ? "one only" : "");
+    row(table, "layouts", fixed && !diff ? "one only" : "");
     row(table, "only in", only.get(spot));
     row(table, "differs in", (changed.get(spot) || []).map(arrow).join("\n"));
     for (const each of Object.values(panes)) if (each.region.has(spot)) row(table, diff ? titles[each.name] : each.name, each.regions[each.region.get(spot)].layout);
@@ -333,10 +349,10 @@
     const mark = pane.marks[i];
     details.replaceChildren(element("h2", diff ? "Transpose" : pane.name === "after" ? "Transpose that remains" : "Transpose of the source"));
     const table = element("table");
-    row(table, "orders", arrow(mark.layout));
+    row(table, "layouts", arrow(mark.layout));
     row(table, "bytes", number.format(mark.size));
     row(table, "tensor", values[mark.value].tensor);
-    row(table, "read by", [...new Set(mark.readers)].map(spot => spots[spot].operator + " " + shortened(spots[spot].name, 40)).join(", "));
+    row(table, "read by", [...new Set(mark.readers)].map(spot => spots[spot].operator + " " + spots[spot].name).join(", "));
     row(table, "because", mark.reason);
     details.append(table);
   }
@@ -369,7 +385,7 @@
 
   function overview() {
     details.replaceChildren(element("h2", diff ? "Side by side" : "Before and after"),
-      element("div", "A box is a region: connected operators whose values are stored in one order. Choose one to see what is in it; open it with a double click, a double tap, or o."));
+      element("div", "A box is a region: connected operators whose values are stored in one layout. Choose one to see what is in it; open it with a double click, a double tap, or o."));
   }
 
   function goTo(name, i) {
@@ -382,11 +398,11 @@
 
   function differences(target) {
     const add = (head, items) => {
-      target.append(element("h3", `${head}: ${number.format(items.length)}`));
+      target.append(element("h2", `${head}: ${number.format(items.length)}`));
       const list = element("ul", undefined, { class: "transposes differences" });
       for (const [spot, what] of items.slice(0, 200)) {
         const item = element("li"), button = element("button");
-        button.append(element("b", spots[spot].operator), " " + shortened(spots[spot].name, 60), element("small", what.map(arrow).join("; ")));
+        button.append(element("b", spots[spot].operator), " " + spotName(spot), element("small", what.map(arrow).join("; ")));
         button.addEventListener("click", () => pick(spot));
         item.append(button);
         list.append(item);
@@ -398,21 +414,29 @@
     diff.only.forEach((list, side) => add(`Only in ${diff.names[side]}`, list.map(spot => [spot, []])));
   }
 
+  /* What to look at first: what a target runs, and the Transposes that remain, heaviest first. */
   function list() {
     const target = document.getElementById("list");
     if (diff) { differences(target); return; }
     const marks = data.after.marks.map((mark, i) => [mark, i]).sort((a, b) => b[0][2] - a[0][2]);
-    target.append(element("h3", marks.length ? `Transposes that remain: ${number.format(marks.length)}` : "No Transpose remains."));
+    target.append(element("h2", marks.length ? `Transposes that remain: ${number.format(marks.length)}` : "No Transpose remains."));
     const items = element("ul", undefined, { class: "transposes" });
-    for (const [[value, layout, size, reason], i] of marks.slice(0, 200)) {
+    const add = rows => rows.forEach(([[value, layout, size, , reason], i]) => {
       const item = element("li"), button = element("button");
-      button.append(element("b", bytes(size)), " " + arrow(layout) + " ", element("small", shortened(values[value].tensor, 60)), element("small", reason));
+      button.append(element("b", bytes(size)), " " + arrow(layout) + " ", element("small", shortTensor("", values[value].tensor)), element("small", reason));
       button.addEventListener("click", () => goTo("after", i));
       item.append(button);
       items.append(item);
-    }
+    });
+    const few = phone.matches ? 3 : 200;
+    add(marks.slice(0, few));
     target.append(items);
-    if (marks.length > 200) target.append(element("p", `… and ${number.format(marks.length - 200)} more in the graph`));
+    if (marks.length > few) {
+      const more = element("button", `All ${number.format(marks.length)}`, { class: "more" });
+      more.addEventListener("click", () => { more.remove(); add(marks.slice(few)); items.children[few].firstChild.focus(); });
+      target.append(more);
+    }
+    data.summary.claims.forEach((line, i) => target.append(element(i ? "p" : "h2", line)));
   }
 
   function legend() {
@@ -426,9 +450,9 @@
       target.append(item);
     };
     add("Transpose", MARK[mode()]);
-    const shown = layouts.slice(0, PALETTE.light.length - (layouts.length > PALETTE.light.length ? 1 : 0));
-    for (const layout of shown) add(layout || "scalars", PALETTE[mode()][hue.get(layout)]);
-    if (shown.length < layouts.length) add(`${layouts.length - shown.length} other layouts`, PALETTE[mode()][7]);
+    const grey = PALETTE.light.length - 1, others = layouts.filter(layout => hue.get(layout) === grey);
+    for (const layout of layouts) if (hue.get(layout) !== grey) add(layout || "scalars", PALETTE[mode()][hue.get(layout)]);
+    if (others.length) add(others.length > 1 ? `${others.length} other layouts` : others[0] || "scalars", PALETTE[mode()][grey]);
   }
 
   function figures() {
@@ -447,7 +471,7 @@
     };
     const bound = element("span", `lower bound ${number.format(lower_bound)} bytes, `);
     bound.append(element("span", verdict, { class: proved ? "proved" : "" }));
-    target.append(part("before", source_transposes, source_bytes), part("after", transposes, left), bound);
+    target.append(part("after", transposes, left), part("before", source_transposes, source_bytes), bound);
   }
 
   /* Search: every word must occur in an operator's type, name or tensors. */
@@ -461,7 +485,7 @@
     cursor = 0;
     found.replaceChildren(...hits.map(i => {
       const item = element("li", spots[i].operator + " ", { role: "option", "data-spot": i });
-      item.append(element("small", shortened(spots[i].name, 70)));
+      item.append(element("small", spotName(i)));
       item.addEventListener("click", () => pick(i));
       return item;
     }));
@@ -506,6 +530,11 @@
   }
   for (const button of document.querySelectorAll(".tabs button")) button.addEventListener("click", () => show(button.dataset.side));
 
+  if (diff) {   // the first model is on the left; of one model the result is
+    document.body.classList.add("diff");
+    for (const [first, other] of [["#before", "#after"], [".tabs [data-side=before]", ".tabs [data-side=after]"]])
+      document.querySelector(other).before(document.querySelector(first));
+  }
   if (diff) for (const name of ["before", "after"]) {
     document.getElementById(name).querySelector("h2").firstChild.data = titles[name] + " ";
     document.querySelector(`.tabs [data-side=${name}]`).textContent = titles[name];
@@ -543,6 +572,7 @@
   list();
   show("after");
   both(pane => pane.fit());
+  panes.after.begin();
   /* For tests and for the curious. */
   window.relayout = { panes, spots, values, PALETTE, MARK, ready: performance.now() - began };
 })();

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import ActivationFunctionType
-from relayout.formats.tflite.exporting.units import QuantizedUnit
+from relayout.formats.tflite.exporting.units import UnitNodes
 
 DEQUANTIZING, QUANTIZING = frozenset({"DequantizeLinear"}), frozenset({"QuantizeLinear"})
 SHIFTS = {ir.DataType.UINT8: 128, ir.DataType.UINT16: 32768}
@@ -103,14 +103,14 @@ def _is_constant(value: ir.Value | None) -> bool:
     return value is not None and value.const_value is not None and not value.is_graph_input()
 
 
-def quantized_units(model: ir.Model, *, unsigned: bool = False) -> dict[ir.Node, QuantizedUnit]:
+def quantized_units(model: ir.Model, *, unsigned: bool = False) -> dict[ir.Node, UnitNodes]:
     """Return the operators that run on integers.
 
     Args:
         model: its layouts are chosen.
         unsigned: whether unsigned integers stay so.
     """
-    found: dict[ir.Node, QuantizedUnit] = {}
+    found: dict[ir.Node, UnitNodes] = {}
     for node in model.graph:
         row = ROWS.get(node.op_type) if not node.domain or node.domain.startswith(IMAGES) else None
         ends = None if row is None else _ends(node)
@@ -119,7 +119,7 @@ def quantized_units(model: ir.Model, *, unsigned: bool = False) -> dict[ir.Node,
         candidate = _candidate(node, ends.quantize, unsigned)
         kernel = None if candidate is None else row(candidate)
         if kernel is not None:
-            found[node] = QuantizedUnit(node, ends.quantize, ends.activation, ends.fused, kernel.gives)
+            found[node] = UnitNodes(node, ends.quantize, ends.activation, ends.fused, kernel.gives)
     return found
 
 

@@ -11,7 +11,7 @@ from functools import cache
 
 import onnx_ir as ir
 
-from relayout.apply.blocks import Blocks
+from relayout.apply.blocks import BlockSizes
 from relayout.errors import LayoutError, MissingRuntimeError
 from relayout.graph.subgraphs import all_nodes
 
@@ -23,7 +23,7 @@ HINT = "convert its source with --target onnxruntime-cpu-nchwc"
 SIZES = (1, 8, 16)
 
 
-def stamp(model: ir.Model, blocks: Blocks) -> None:
+def stamp(model: ir.Model, blocks: BlockSizes) -> None:
     """Say in a model's metadata on which CPUs it is right."""
     model.metadata_props[BLOCK], model.metadata_props[FEATURES] = str(blocks.tile), blocks.features
 
@@ -76,7 +76,7 @@ def note(model: ir.Model) -> str:
     return f"right only on CPUs for which ONNX Runtime has blocks of {tile} channels ({features or 'not said which'})"
 
 
-def refuse_others(model: ir.Model, blocks: Blocks | None) -> None:
+def refuse_others(model: ir.Model, blocks: BlockSizes | None) -> None:
     """Refuse to write kernels for blocks of one size beside those of another.
 
     Raises:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
-from relayout.apply.blocks import Blocks
+from relayout.apply.blocks import BlockSizes
 from relayout.errors import LayoutError
 from relayout.layout import Extent
 from relayout.lowering.conditions import FLOOR, NO_DILATIONS, NO_INDICES, Condition, clip_bounds, constant
@@ -200,7 +200,7 @@ def _target(tile: int) -> Target:
         line=f"ONNX Runtime's CPU provider on CPUs with blocks of {tile} channels ({FEATURES[tile]}): floats in blocks",
         kernels=(*rows, *others),
         price=_priced(tile, here),
-        blocks=Blocks(tile, DOMAIN, "ReorderInput", "ReorderOutput", FEATURES[tile], "Conv", NUMBERS, "Concat"),
+        blocks=BlockSizes(tile, DOMAIN, "ReorderInput", "ReorderOutput", FEATURES[tile], "Conv", NUMBERS, "Concat"),
         saturates=tile == 8,
         tflite=without_vnni if tile == 8 else with_vnni,
         fusions=(Fusion("Conv", (fits,), plain.CONTRIBUTED, "FusedConv", ("Add", "Sum"), 3, ACTIVATIONS),),

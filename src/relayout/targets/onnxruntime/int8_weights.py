@@ -13,7 +13,7 @@ import numpy as np
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
 from relayout.formats.tflite.importing.import_passes import FilePass
-from relayout.formats.tflite.importing.rewriting import Rewriting
+from relayout.formats.tflite.importing.rewriting import SubgraphRewriting
 from relayout.targets.onnxruntime.uint8_activations import SHIFT
 
 DATA = {"CONV_2D": 0, "CONV_3D": 0, "CONV_3D_TRANSPOSE": 2, "DEPTHWISE_CONV_2D": 0, "FULLY_CONNECTED": 0}
@@ -40,7 +40,7 @@ def lowered(tensor: Tensor) -> Tensor:
     )
 
 
-class _Lowering(Rewriting):
+class _Lowering(SubgraphRewriting):
     """One subgraph while its weights are changed."""
 
     def run(self) -> Subgraph:

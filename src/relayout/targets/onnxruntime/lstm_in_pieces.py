@@ -26,7 +26,7 @@ from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.extents import total
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.bodies import BOOL, Body
+from relayout.formats.tflite.importing.operators.bodies import BOOL, NodeBody
 from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.operators.lstm import Lstm, bidirectional, single_step, unidirectional
 from relayout.formats.tflite.importing.operators.recurrent import zeros
@@ -204,7 +204,7 @@ class Limited:
         piece = value(unique(op.hint("piece")), FLOAT, (steps, batch, columns))
         with op.builder.body() as nodes:
             y, *after = self.free.run(piece, before)
-        body = Body(op, nodes).graph([*before, piece], [*after, y, before[1]], "piece")
+        body = NodeBody(op, nodes).graph([*before, piece], [*after, y, before[1]], "piece")
         shapes: list[Dims] = [*map(dims, given), (count, *dims(y)), (count, *dims(given[1]))]
         way: dict[str, Any] = (
             {"scan_input_directions": [1], "scan_output_directions": [1, 1]} if self.free.reverse else {}
@@ -223,10 +223,10 @@ class Limited:
     def _chosen(self, near: ir.Value, values: Sequence[ir.Value]) -> list[ir.Value]:
         """These values, or others."""
         op = self.op
-        steps = Body(op)
+        steps = NodeBody(op)
         with op.builder.body() as steps.nodes:
             others = self.otherwise()
-        branches = [Body(op).graph([], values, "free"), steps.graph([], others, "limited")]
+        branches = [NodeBody(op).graph([], values, "free"), steps.graph([], others, "limited")]
         return list(
             op.emit_all("If", [near], [*map(dims, values)], FLOAT, then_branch=branches[0], else_branch=branches[1])
         )

@@ -20,7 +20,7 @@ import numpy as np
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Quantization, Subgraph, Tensor
 from relayout.formats.tflite.importing.import_passes import AS_IN_FILE, FilePass
-from relayout.formats.tflite.importing.rewriting import Rewriting
+from relayout.formats.tflite.importing.rewriting import SubgraphRewriting
 
 TOGETHER, LEAST = 16, 8
 """So many channels at once are what the kernel takes; and so few of them are not worth as many others."""
@@ -78,7 +78,7 @@ def _repeated(quantization: Quantization, count: int) -> Quantization:
 
 
 @dataclass
-class _Growing(Rewriting):
+class _Growing(SubgraphRewriting):
     """One subgraph while its tensors grow. `parents` joins tensors that have their channels in common."""
 
     parents: dict[int, int] = field(default_factory=dict)

@@ -19,7 +19,7 @@ import numpy as np
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
 from relayout.formats.tflite.importing.import_passes import AS_IN_FILE, FilePass
-from relayout.formats.tflite.importing.rewriting import Rewriting
+from relayout.formats.tflite.importing.rewriting import SubgraphRewriting
 
 SHIFT = 128
 BYTES = (TensorType.INT8, TensorType.UINT8)
@@ -81,7 +81,7 @@ def shifted(tensor: Tensor) -> Tensor:
 
 
 @dataclass
-class _Shifting(Rewriting):
+class _Shifting(SubgraphRewriting):
     """One subgraph while its tensors are changed. `twins` are uint8 beside a tensor that stays, by its index."""
 
     twins: dict[int, int] = field(default_factory=dict)

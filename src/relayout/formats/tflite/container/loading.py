@@ -13,13 +13,13 @@ import numpy.typing as npt
 from relayout.errors import ReadError
 from relayout.formats.bundle import TFL3, open_model
 from relayout.formats.flatbuffer import Raw, Source, Table, raw, read_root
-from relayout.formats.stored import Window, content_of
+from relayout.formats.stored import FileWindow, content_of
 from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS, TensorType
 from relayout.formats.tflite.container.model import (
     BITS,
     MAX_NAME,
     MAX_RANK,
-    Blocks,
+    BlockScales,
     Model,
     Operator,
     Quantization,
@@ -43,7 +43,7 @@ MOST_READ = 1 << 22
 """Bytes of a file that are read into memory, once, and that tensors are views of. A larger file is read in pieces."""
 
 
-def load(source: Path | bytes | memoryview | Window) -> Model:
+def load(source: Path | bytes | memoryview | FileWindow) -> Model:
     """Read and check a file or its bytes; constants stay views into it.
 
     Raises:
@@ -52,13 +52,13 @@ def load(source: Path | bytes | memoryview | Window) -> Model:
     return _Checker(opened(source)).model()
 
 
-def opened(source: Path | bytes | memoryview | Window) -> Source:
+def opened(source: Path | bytes | memoryview | FileWindow) -> Source:
     """The bytes of a file: in memory up to `MOST_READ`, above it what is looked at.
 
     Raises:
         ReadError: it cannot be opened, is empty, or is written to while it is read.
     """
-    if isinstance(source, Window):
+    if isinstance(source, FileWindow):
         return source
     if not isinstance(source, Path):
         return memoryview(source)
@@ -245,14 +245,16 @@ def _quantization(table: Table | None, kind: TensorType, shape: tuple[int, ...],
     return Quantization(scale, zero_point, axis)
 
 
-def _blocks(table: Table | None) -> Blocks | None:
+def _blocks(table: Table | None) -> BlockScales | None:
     details = None if table is None else table.details
     if details is None or details.kind == "CustomQuantization":
         return None
     if details.kind != "BlockwiseQuantization":
-        return Blocks(-1, 0, "scales along several axes")
+        return BlockScales(-1, 0, "scales along several axes")
     unknown = "zero points of blocks" if details.zero_points >= 0 else ""
-    return Blocks(details.scales, details.block_size, "blocks of several axes" if details.block_shape.size else unknown)
+    return BlockScales(
+        details.scales, details.block_size, "blocks of several axes" if details.block_shape.size else unknown
+    )
 
 
 def _check_blocks(tensor: Tensor, tensors: Sequence[Tensor]) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from relayout.errors import ReadError
 from relayout.formats.archive import files
-from relayout.formats.flatbuffer import Raw, Row, Source, Table, read_root
+from relayout.formats.flatbuffer import FieldRow, Raw, Source, Table, read_root
 from relayout.formats.stored import StoredArray
 from relayout.formats.tflite.container.metadata_schema import ENUMS, IDENTIFIER, SCHEMA
 from relayout.formats.tflite.container.model import Model
@@ -167,7 +167,7 @@ def _plain(table: Table) -> dict[str, Any]:
     return found
 
 
-def _value(row: Row, value: Any) -> Any:
+def _value(row: FieldRow, value: Any) -> Any:
     if row.type in ENUMS:
         names = ENUMS[row.type]
         return names[value] if 0 <= value < len(names) else int(value)

@@ -70,7 +70,7 @@ class Quantization(NamedTuple):
         )
 
 
-class Blocks(NamedTuple):
+class BlockScales(NamedTuple):
     """A scale for each run of elements along the last axis of a matrix; the integers lie around 0.
 
     Args:
@@ -105,7 +105,7 @@ class Tensor:
     """Whether it is the other type of 8 bits in the file, where integers and zero point are 128 lower or higher."""
     listed: bool = False
     """Whether it is a list of tensors in the file (see `lists`): extents that nobody knows are 0 until it has a row."""
-    blocks: Blocks | None = None
+    blocks: BlockScales | None = None
     beside: int = -1
     """The index of the tensor of the file beside which it was added, if it was (see `rewriting`)."""
 

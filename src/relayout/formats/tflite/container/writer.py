@@ -28,7 +28,7 @@ from relayout.formats.onnx.parts import one_line
 from relayout.formats.tflite.container.comparing import first_difference
 from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS
 from relayout.formats.tflite.container.loading import load, opened
-from relayout.formats.tflite.container.model import Blocks, Model, Operator, Signature, Subgraph, Tensor
+from relayout.formats.tflite.container.model import BlockScales, Model, Operator, Signature, Subgraph, Tensor
 from relayout.formats.tflite.container.schema import SCHEMA
 from relayout.graph.facts import Identity
 
@@ -286,7 +286,7 @@ def _quantization(tensor: Tensor) -> Table | None:
     return table(SCHEMA, "QuantizationParameters", **fields) if fields else None
 
 
-def _details(blocks: Blocks, name: str) -> Table:
+def _details(blocks: BlockScales, name: str) -> Table:
     if blocks.unknown:
         raise WriteError(f"tensor {name!r} cannot be written: it has {blocks.unknown}")
     return table(SCHEMA, "BlockwiseQuantization", scales=blocks.scales, zero_points=-1, block_size=blocks.size)

@@ -25,7 +25,7 @@ from relayout.formats.tflite.exporting.registry import Entry, Unwritable, entrie
 from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign, has_zero_point_of_16_bits
 from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.exporting.tidying import tidy
-from relayout.formats.tflite.exporting.units import QuantizedUnit, QuantizedUnits
+from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes
 
 SMALL = 1 << 16
 """Elements of constants that are looked at as arrays."""
@@ -300,7 +300,7 @@ class GraphExport:
         except Unwritable as problem:
             self._refuse(node, problem.reason)
 
-    def _on_integers(self, entry: Entry, unit: QuantizedUnit) -> bool:
+    def _on_integers(self, entry: Entry, unit: UnitNodes) -> bool:
         """Write a unit as its operator on integers; False where that cannot be: it stays on real numbers."""
         kept = (self.tensors, self.integers, self._stated, self._before)
         before = [dict(each) for each in kept]
@@ -611,7 +611,7 @@ class GraphExport:
         """Return how much higher integers lie than the signed ones of the same width."""
         return 128 if kind == TensorType.UINT8 else 0
 
-    def _finish(self, unit: QuantizedUnit) -> None:
+    def _finish(self, unit: UnitNodes) -> None:
         """Write what a unit's kernel does besides, and what follows it."""
         for value in unit.node.outputs:
             given = self.result_of(NodeExport(self, unit.node, quantized=True), unit.node.outputs.index(value))
@@ -621,7 +621,7 @@ class GraphExport:
             if unit.kernel is not None:
                 self.draft.add("QUANTIZE", [given], [self._integer_result(unit, value)])
 
-    def _integer_result(self, unit: QuantizedUnit, value: ir.Value) -> DraftTensor:
+    def _integer_result(self, unit: UnitNodes, value: ir.Value) -> DraftTensor:
         """Return the integers that a unit's kernel gives: those of its QuantizeLinear, or some before a QUANTIZE."""
         source = value if unit.activation is None or slot_of(unit, value) else unit.activation.outputs[0]
         quantize = unit.quantize[source][0]
@@ -725,7 +725,7 @@ def _raised(tensor: DraftTensor, kind: TensorType) -> Quantization | None:
     return meaning._replace(zero_point=meaning.zero_point + SHIFTS[kind][1])
 
 
-def slot_of(unit: QuantizedUnit, value: ir.Value) -> bool:
+def slot_of(unit: UnitNodes, value: ir.Value) -> bool:
     """Return whether a QuantizeLinear reads an output of a unit's node itself, not that of its activation."""
     return value in unit.quantize
 

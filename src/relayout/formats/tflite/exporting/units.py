@@ -10,7 +10,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 
 
-class QuantizedUnit(NamedTuple):
+class UnitNodes(NamedTuple):
     """The nodes that an operator on integers replaces.
 
     Args:
@@ -29,5 +29,5 @@ class QuantizedUnit(NamedTuple):
     kernel: tuple[float, int] | None = None
 
 
-QuantizedUnits = Mapping[ir.Node, QuantizedUnit]
+QuantizedUnits = Mapping[ir.Node, UnitNodes]
 """Operator -> its unit, for the operators that run on integers."""

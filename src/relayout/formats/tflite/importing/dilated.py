@@ -21,7 +21,7 @@ from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
 from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.flow import Flow
-from relayout.formats.tflite.importing.rewriting import Rewriting
+from relayout.formats.tflite.importing.rewriting import SubgraphRewriting
 from relayout.formats.tflite.sums import Sums
 
 CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
@@ -61,7 +61,7 @@ class _Chain(NamedTuple):
 
 
 @dataclass
-class _Joining(Rewriting):
+class _Joining(SubgraphRewriting):
     """One subgraph while convolutions are put together."""
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from relayout.formats.tflite.container.model import Subgraph, Tensor
 
 
 @dataclass
-class Rewriting:
+class SubgraphRewriting:
     """One subgraph, and what its tensors are to become."""
 
     subgraph: Subgraph

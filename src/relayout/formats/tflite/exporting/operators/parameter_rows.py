@@ -19,7 +19,7 @@ SMALL = 1 << 12
 """Elements up to which rows are held as an array."""
 
 
-class Rows(NamedTuple):
+class ParameterRows(NamedTuple):
     """Some rows of a parameter.
 
     Args:
@@ -49,7 +49,7 @@ class Rows(NamedTuple):
         part: NDArray[Any] = (whole if self.number is None else whole[self.number])[self.begin : self.begin + self.size]
         return part
 
-    def is_negated(self, other: Rows) -> bool:
+    def is_negated(self, other: ParameterRows) -> bool:
         """Return whether these are the other rows with the other sign."""
         producer = self.value.producer()
         if producer is not None and producer.op_type == "Neg" and not producer.domain:
@@ -84,7 +84,7 @@ class Rows(NamedTuple):
         return DraftTensor(name, kind, dims, TensorContent(lazy))
 
 
-def rows_of(value: ir.Value, number: int, begin: int, size: int) -> Rows:
+def rows_of(value: ir.Value, number: int, begin: int, size: int) -> ParameterRows:
     """Return rows of one direction of a parameter, as those of the smallest value that holds them.
 
     Args:
@@ -93,13 +93,13 @@ def rows_of(value: ir.Value, number: int, begin: int, size: int) -> Rows:
         begin: the first row.
         size: how many rows.
     """
-    found = Rows(value, number, begin, size)
+    found = ParameterRows(value, number, begin, size)
     while (smaller := _source(found)) is not None:
         found = smaller
     return found
 
 
-def _source(rows: Rows) -> Rows | None:
+def _source(rows: ParameterRows) -> ParameterRows | None:
     """Return the same rows as those of what a value is put together of; None where it is not."""
     node = rows.value.producer()
     if node is None or node.domain or rows.value.shape is None:
@@ -107,7 +107,7 @@ def _source(rows: Rows) -> Rows | None:
     first = node.inputs[0] if node.inputs else None
     if node.op_type in ("Unsqueeze", "Reshape") and first is not None and first.shape is not None:
         lacks_directions = rows.number == 0 and list(first.shape) == list(rows.value.shape[1:])
-        return Rows(first, None, rows.begin, rows.size) if lacks_directions else None
+        return ParameterRows(first, None, rows.begin, rows.size) if lacks_directions else None
     if node.op_type != "Concat":
         return None
     axis = node.attributes.get_int("axis", 0) % len(rows.value.shape)
@@ -123,7 +123,9 @@ def _source(rows: Rows) -> Rows | None:
         if place < extent:
             fits = place + length <= extent
             moved = (
-                Rows(value, rows.number, place, rows.size) if along_rows else Rows(value, place, rows.begin, rows.size)
+                ParameterRows(value, rows.number, place, rows.size)
+                if along_rows
+                else ParameterRows(value, place, rows.begin, rows.size)
             )
             return moved if fits else None
         place -= extent

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.operators.parameter_rows import Rows, rows_of
+from relayout.formats.tflite.exporting.operators.parameter_rows import ParameterRows, rows_of
 from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.states import KEPT, STATES
 from relayout.layout.stored_as import BATCH_FIRST
@@ -39,10 +39,10 @@ SINCE = 14
 class Gate(NamedTuple):
     """The parameters of one gate in one direction; None for a peephole that is none."""
 
-    kernel: Rows
-    recurrent: Rows
-    biases: tuple[Rows, ...]
-    peephole: Rows | None
+    kernel: ParameterRows
+    recurrent: ParameterRows
+    biases: tuple[ParameterRows, ...]
+    peephole: ParameterRows | None
 
     def is_negated(self, other: Gate) -> bool:
         """Return whether the gate's sums are those of another one with the other sign, so that both add up to 1."""
@@ -56,7 +56,7 @@ class Gate(NamedTuple):
         return bool(np.array_equal(sum_of_mine, -sum_of_theirs))
 
 
-def total(biases: Sequence[Rows]) -> NDArray[Any] | None:
+def total(biases: Sequence[ParameterRows]) -> NDArray[Any] | None:
     """Return the sum of biases that are constants; None where one is computed."""
     arrays = [bias.array() for bias in biases]
     found: NDArray[Any] = np.zeros(biases[0].size if biases else 0, np.float32)
@@ -219,7 +219,7 @@ def _parameters(steps: Steps, number: int) -> list[DraftTensor | None]:
         gates[FORGET] = gates[INPUT]
     left_out = {INPUT} if coupled or gates[INPUT].is_negated(gates[FORGET]) else set()
 
-    def tensor(rows: Rows, gate: int) -> DraftTensor:
+    def tensor(rows: ParameterRows, gate: int) -> DraftTensor:
         return rows.tensor(steps, negated=coupled and gate == FORGET)
 
     def bias(gate: int) -> DraftTensor:
@@ -243,7 +243,7 @@ def _parameters(steps: Steps, number: int) -> list[DraftTensor | None]:
 def _gate(op: NodeExport, number: int, gate: int) -> Gate:
     units = op.static(RECURRENT)[2]
 
-    def rows(slot: int, place: int) -> Rows:
+    def rows(slot: int, place: int) -> ParameterRows:
         return rows_of(op.value(slot), number, place * units, units)
 
     biases = (rows(BIAS, gate), rows(BIAS, 4 + gate)) if op.has(BIAS) else ()

@@ -46,7 +46,7 @@ def discard(nodes: Sequence[ir.Node]) -> None:
 
 
 @dataclass
-class Body:
+class NodeBody:
     """A graph inside a node: nodes that may read any value outside, and outputs of their own."""
 
     op: Operation

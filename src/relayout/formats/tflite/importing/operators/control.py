@@ -12,7 +12,7 @@ from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.bodies import (
     BOOL,
-    Body,
+    NodeBody,
     changed_extents,
     discard,
     fresh,
@@ -75,7 +75,7 @@ def _chosen(
     variables = op.program.variables
     bodies, results, kept = [], [], []
     for chain in ((conditions[:0], indices[:1]), (conditions[1:], indices[1:])):
-        body = Body(op)
+        body = NodeBody(op)
         with variables.apart() as before, op.builder.body() as body.nodes:
             results.append(_chosen(op, chain[0], given, chain[1]))
             kept.append({key: variables.current[key] for key in variables.assigned(before)})
@@ -154,7 +154,7 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
     while True:
         firsts = [*values_of(given, carried), *keys.values()]
         states = [state_of(op, value, {axis for i, axis in loose if i == k}) for k, value in enumerate(firsts)]
-        made, now = Body(op), list(given)
+        made, now = NodeBody(op), list(given)
         for i, state in zip(carried, states, strict=False):
             now[i] = state
         with variables.apart(), op.builder.body() as made.nodes:
