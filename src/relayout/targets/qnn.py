@@ -4,8 +4,8 @@ Layouts: Qualcomm, "QNN Operation Definitions" (Conv2d, DepthWiseConv2d: channel
 channels of a group, output channels), and ONNX Runtime's `core/providers/qnn/builder/opbuilder/conv_op_builder.cc`,
 which turns kernels of Conv and ConvTranspose into that order. Operators and limits: ONNX Runtime, "QNN Execution
 Provider", sections "Supported ONNX operators" and "Model requirements"; Qualcomm, "Supported ONNX Ops", for
-BatchNormalization. Element types vary by operator and processor:
-the table says nothing of them.
+BatchNormalization. Element types vary by operator and processor: the table says nothing of them, so quantized units of
+8 and 16 bits, which the HTP runs, are claimed as float operators are.
 """
 
 from relayout.lowering.conditions import INFERENCE, NO_INDICES, STATIC

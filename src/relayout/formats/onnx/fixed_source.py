@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.formats.onnx.fixing import fixed_dim, values_of
+from relayout.graph.facts import facts_of
 from relayout.layout import Dim
 from relayout.layout.stored_as import STATED
 
@@ -27,7 +28,7 @@ def fixed_source(source: Path | onnx.ModelProto, model: ir.Model, dims: Mapping[
     else:
         proto.CopyFrom(source)
     known = {value.name: value for value in values_of(model)}
-    own = frozenset(dims)
+    own = facts_of(model).fixed_dims
     for stated in _stated(proto.graph, *proto.functions):
         value = known.get(stated.name)
         shape = None if value is None else value.meta.get(STATED) or value.shape
