@@ -21,6 +21,7 @@ from running import moved_bytes, run
 from transposes import left
 
 EXACT, STEPPED = 1e-4, 0.05
+QUANTIZED, BODIES = frozenset({"quantized", "per channel"}), frozenset({"If", "Loop", "Scan"})
 """How far results may lie apart, in the length of the whole result: sums are added up in another order, and where
 values are quantized a number at the border of a step may fall on the other side."""
 
@@ -58,7 +59,7 @@ def hold(made: Made, layout: str = "NHWC") -> Held:
     """
     model, feed = made.model, made.feed
     want = run(model, feed)
-    tolerance = STEPPED if made.has & {"quantized", "per channel"} else EXACT
+    tolerance = STEPPED if made.has & QUANTIZED else EXACT
     optimized = _converted("optimize", relayout.optimize(model), model, want, feed, tolerance)
     certified(optimized, model)
     there = _converted("there", relayout.convert(model, to=layout), model, want, feed, tolerance)
@@ -83,9 +84,9 @@ def hold(made: Made, layout: str = "NHWC") -> Held:
     fixed = fixed_dims(made)
     gains = _gain(optimized if not fixed else relayout.optimize(model, dims=fixed))
     gains += _gain(relayout.optimize(shortened(made), dims=fixed or None))
-    if gains and not made.has & {"If", "Loop", "Scan"}:  # of a body's state an extent may be known a run later
+    if gains and not (made.has & QUANTIZED and made.has & BODIES):  # a run later more is known of a body's state
         raise PropertyError(f"again: {gains} bytes fewer")
-    if not made.has & {"If", "Loop", "Scan"}:  # a Transpose in a body has no output to look at
+    if not made.has & BODIES:  # a Transpose in a body has no output to look at
         _no_more_moved(made, optimized)
     results = optimized, there, back
     ends = [(each.report.transposes, each.report.bytes) for each in results]

@@ -167,6 +167,15 @@ def test_what_kernels_cannot_do_stays(text: str, numbers: tuple[object, object],
     assert relayout.verify(tmp_path / "a.onnx", tmp_path / "b.onnx").ok
 
 
+def test_kernels_that_would_lose_precision_leave_it_to_operators(tmp_path: Path) -> None:
+    source = _padded(0, 1, 10, is_nhwc=False)
+    onnx.save(source, tmp_path / "a.onnx")
+    result = relayout.convert(tmp_path / "a.onnx", normalize={"x": (0.0, 1e-5)})
+    assert "Div" in result.report.operators  # the kernel would be infinite
+    result = relayout.convert(tmp_path / "a.onnx", normalize={"x": (0.0, 5e4)})
+    assert "Div" in result.report.operators  # the kernel would be subnormal
+
+
 def _padded(pads: int, group: int, dtype: int, *, is_nhwc: bool) -> onnx.ModelProto:
     helper = onnx.helper
     rng = np.random.default_rng(0)

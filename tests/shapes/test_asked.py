@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import relayout
 from relayout.cli import cli
 from relayout.pipeline.names import SourceNames, layout_doubts
 from relayout.verification import Batch
+from running import run
 from small import build
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -117,6 +119,85 @@ def test_a_dimension_that_takes_a_name_is_changed_in_place(tmp_path: Path) -> No
     relayout.optimize(tmp_path / "a.onnx", dims={"b": "n"}).save(tmp_path / "b.onnx")
     found = onnx.load(tmp_path / "b.onnx")
     assert found == onnx.parser.parse_model(WRITTEN["nothing to win"].replace("[b,", "[n,"))
+
+
+def test_branches_may_have_other_values_of_one_name(tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["": 21]> g (float[N,K] x, bool c) => (float[P,Q] y) { y = If<
+        then_branch = a () => (float[N,K] p) <float[N,K] t> { t = Relu(x) p = Neg(t) },
+        else_branch = b () => (float[K,N] q) <float[K,N] t> { t = Transpose(x) q = Neg(t) }>(c) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "a.onnx")
+    relayout.optimize(tmp_path / "a.onnx", dims={"N": 4}).save(tmp_path / "b.onnx")
+    x = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
+    for which, expected in ((True, -np.maximum(x, 0)), (False, -x.T)):
+        np.testing.assert_array_equal(run(onnx.load(tmp_path / "b.onnx"), {"x": x, "c": np.array(which)})[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "text", "constants"),
+    [
+        ("float[N,3] x", "y = Add(x, c)", {"c": (5, 3)}),
+        ("float[N,6] x", "y = Reshape(x, s)", {"s": [5, -1]}),
+    ],
+)
+def test_a_number_that_does_not_fit_is_refused(
+    inputs: str, text: str, constants: dict[str, Any], tmp_path: Path
+) -> None:
+    onnx.save(build(inputs, text, constants), tmp_path / "a.onnx")
+    with pytest.raises(relayout.RelayoutError):
+        relayout.optimize(tmp_path / "a.onnx", dims={"N": 4}).save(tmp_path / "b.onnx")
+    assert not (tmp_path / "b.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "message"),
+    [
+        ("float[1,3] x", {"batch": "n", "dims": {"x:0": "m"}}, "--dim x:0: it cannot be both n and m"),
+        ("float[1,3] x", {"dims": {"x:1": 4, "x:-1": 5}}, "--dim x:1: it cannot be both 4 and 5"),
+        ("float[1,n] x", {"batch": "n"}, "--batch n: axis 1 of input 'x' has that name; take another"),
+        ("float[1,4,6] x", {"dims": {"x:1": "m", "x:2": "m"}}, "m cannot be the name of different extents"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(inputs: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(relayout.LayoutError, match=re.escape(message)):
+        relayout.convert(build(inputs, "y = Relu(x)", {}), **options)
+
+
+def test_inputs_that_keep_their_first_axis_are_named() -> None:
+    result = relayout.convert(
+        build("float[7] k, float[1,7] x, float[3,7] z", "y = Mul(x, k) w = Mul(z, k)", {}), batch="n"
+    )
+    assert [dim.dim_param or dim.dim_value for dim in result.proto.graph.input[1].type.tensor_type.shape.dim] == [
+        "n",
+        7,
+    ]
+    assert "note: --batch: inputs that keep their first axis: k (7), z (3)" in str(result.report)
+
+
+def test_integers_of_one_scale_bind_the_batch() -> None:
+    """Also where nobody reads the scale: it is that of all rows."""
+    model = build(
+        "float[1,4] x", "q, s, z = DynamicQuantizeLinear(x) y = MatMulInteger(q, w)", {"w": np.ones((4, 2), np.uint8)}
+    )
+    with pytest.raises(relayout.RelayoutError, match=r"DynamicQuantizeLinear .* computes along it"):
+        relayout.convert(model, batch="n")
+
+
+def test_many_inputs_that_hold_the_same_axis_are_opened(tmp_path: Path) -> None:
+    count = 80
+    inputs = ", ".join(["float[1,1,8] x", *(f"float[1,4,8] p{i}" for i in range(count))])
+    text = " ".join(f"c{i} = Concat<axis=1>(p{i}, x)" for i in range(count))
+    result = relayout.convert(build(inputs, text, {}), dims={"x:0": "n"}).proto
+    assert {value.type.tensor_type.shape.dim[0].dim_param for value in (*result.graph.input, *result.graph.output)} == {
+        "n"
+    }
+
+
+def test_a_value_that_many_paths_lead_to_is_looked_at_once() -> None:
+    """One look for each path would be 2^50 looks."""
+    text = "t0 = Transpose(w) " + " ".join(f"t{i} = Add(t{i - 1}, t{i - 1})" for i in range(1, 51)) + " y = Add(x, t50)"
+    alike = np.repeat(np.arange(8, dtype=np.float32)[:, None], 4, 1)
+    result = relayout.convert(build("float[4,8] x", text, {"w": alike}), batch="n").proto
+    assert result.graph.output[0].type.tensor_type.shape.dim[0].dim_param == "n"
 
 
 def test_new_names_mean_the_source() -> None:

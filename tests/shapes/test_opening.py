@@ -200,7 +200,7 @@ BOUND = {
     "Softmax 'y' computes along it": "y = Softmax<axis=0>(x)",
     "ReduceMean 'y' computes along it": "y = ReduceMean<keepdims=1>(x, zero)",
     "Gather 'y' slices, pads, joins or picks along it": "y = Gather(x, two)",
-    "DynamicQuantizeLinear 'y' makes one result of all its elements": "y, s, z = DynamicQuantizeLinear(x)",
+    "DynamicQuantizeLinear 'y' computes along it": "y, s, z = DynamicQuantizeLinear(x)",
     "NonZero 'y' has no rule": "y = NonZero(x)",
     "MatMul 'y' adds up along it": "y = MatMul(w, x)",
     r"Reshape 'y' mixes it with other axes: \[2, 3\] becomes \[3, 2\]": "y = Reshape(x, mixed)",

@@ -71,6 +71,8 @@ def fold_normalization(constants: Constants, value: ir.Value, wanted: Normalizat
     if not readers or None in readers:
         return wanted
     found = [reader for reader in readers if reader is not None]
+    if not all(_is_exact(reader, wanted) for reader in found):
+        return wanted
     keeps_mean = any(reader.has_borders for reader in found)
     for reader in found:
         _fold(constants, reader, wanted, keeps_mean=keeps_mean)
@@ -107,6 +109,15 @@ def _reader(constants: Constants, node: ir.Node, axis: int | None) -> _Reader | 
     if not known or any(array is None or array.dtype != dtype for array in known) or known[0] is None:
         return None
     return _Reader(node, known[0], axis)
+
+
+def _is_exact(reader: _Reader, wanted: Normalization) -> bool:
+    """Whether a kernel's type holds its numbers once they are divided: none is infinite, or subnormal."""
+    kernel = reader.kernel
+    with np.errstate(all="ignore"):
+        scaled = np.abs((kernel.astype(np.float64) / reader.per_channel(wanted.std))[kernel != 0])
+    limits = np.finfo(str(kernel.dtype))
+    return not scaled.size or bool(float(limits.tiny) <= scaled.min() and scaled.max() <= float(limits.max))
 
 
 def _fold(constants: Constants, reader: _Reader, wanted: Normalization, *, keeps_mean: bool) -> None:

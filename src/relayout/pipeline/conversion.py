@@ -18,7 +18,7 @@ from relayout.apply.apply import apply
 from relayout.apply.layout_functions import inline_functions
 from relayout.apply.renaming import rename as rename_values
 from relayout.arguments import checked
-from relayout.errors import LayoutError
+from relayout.errors import InvalidModelError, LayoutError
 from relayout.formats.in_memory import ModelSource, model_source
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.source_names import forget
@@ -268,8 +268,13 @@ def _original(
     given = Path(source) if isinstance(source, str) else source
     if not imports.dims:
         return given
+    from relayout.formats.onnx import check
     from relayout.formats.onnx.fixed_source import fixed_source
 
+    try:
+        check(model)
+    except InvalidModelError:  # the numbers may not fit, which is said as the model is written
+        return None
     return fixed_source(given, model, imports.dims)
 
 

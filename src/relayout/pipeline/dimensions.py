@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, nearest
-from relayout.graph.facts import add_facts, facts_of
+from relayout.graph.facts import add_facts, add_notes, facts_of
 from relayout.layout import Dim, Extent
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def open_dimensions(model: ir.Model, asked: Asked) -> None:
 
     Raises:
         OpeningError: an operator binds one.
-        LayoutError: there is no such input or axis.
+        LayoutError: there is no such input or axis, or what is asked for contradicts itself.
     """
     places: dict[str, Dim] = {}
     groups: dict[str, dict[tuple[ir.Value, int], Dim]] = {}
@@ -52,14 +52,19 @@ def open_dimensions(model: ir.Model, asked: Asked) -> None:
         group = extent if isinstance(extent, str) else key
         groups.setdefault(group, {})[_place(model, key)] = extent
     if asked.batch is not None:
-        groups = {"batch": dict.fromkeys(_batch(model), asked.batch)} | groups
-    for place in (place for group in groups.values() for place in group.items()):
-        (value, axis), extent = place
-        places[f"{value.name}:{axis}"] = extent
+        batch = _batch(model)
+        _refuse_taken(model, asked.batch, batch)
+        groups = {"batch": dict.fromkeys(batch, asked.batch)} | groups
+    for (value, axis), extent in (place for group in groups.values() for place in group.items()):
+        key = f"{value.name}:{axis}"
+        if places.setdefault(key, extent) != extent:
+            raise LayoutError(f"--dim {key}: it cannot be both {places[key]} and {extent}")
     found = [
         _open(model, group, "the batch" if word == "batch" and asked.batch is not None else "")
         for word, group in groups.items()
     ]
+    if asked.batch is not None:
+        add_notes(model, *_kept(model, asked.batch))
     if places:
         opened = tuple(each for each in found if each is not None)
         add_facts(model, opened_places=places, opened=opened)
@@ -80,13 +85,39 @@ def _place(model: ir.Model, key: str) -> tuple[ir.Value, int]:
 
 
 def _batch(model: ir.Model) -> list[tuple[ir.Value, int]]:
-    """List the first axes of all inputs that have one of the same extent, but vectors of one element."""
+    """List the first axes of all inputs that have one of the same extent, but vectors of one element.
+
+    The extent is that of the first input of several axes, if there is one.
+    """
     inputs = [value for value in model.graph.inputs if value.shape is not None and len(value.shape)]
     images = [value for value in inputs if value.shape is not None and (len(value.shape) > 1 or value.shape[0] != 1)]
     if not images:
         raise LayoutError("--batch: no input has an axis that could be a batch")
-    first = _extent(images[0], 0)
+    first = _extent(max(images, key=lambda value: len(value.shape or ()) > 1), 0)
     return [(value, 0) for value in images if _extent(value, 0) == first]
+
+
+def _refuse_taken(model: ir.Model, name: Dim, batch: Sequence[tuple[ir.Value, int]]) -> None:
+    """Refuse a name for the batch that another dimension has: both would be said to have one extent.
+
+    Raises:
+        LayoutError: another dimension has it.
+    """
+    for value in model.graph.inputs:
+        for axis in range(0 if value.shape is None else len(value.shape)):
+            if (value, axis) not in batch and name in _extent(value, axis).names:
+                raise LayoutError(f"--batch {name}: axis {axis} of input '{value.name}' has that name; take another")
+
+
+def _kept(model: ir.Model, batch: Dim) -> Iterator[str]:
+    """Say which inputs keep their first axis."""
+    kept = [
+        f"{value.name} ({_extent(value, 0)})"
+        for value in model.graph.inputs
+        if value.shape is not None and len(value.shape) and _extent(value, 0) != Extent.of(batch)
+    ]
+    if kept:
+        yield f"--batch: inputs that keep their first axis: {', '.join(kept)}"
 
 
 def _extent(value: ir.Value, axis: int) -> Extent:
@@ -103,6 +134,9 @@ def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str)
     wanted = next(iter(group.values()))
     named = {extent.symbols[0] for value, axis in group if not (extent := _extent(value, axis)).is_static}
     still = {place: _extent(*place) for place in group if _extent(*place).is_static}
+    if len({*still.values()}) > 1:
+        extents = ", ".join(f"{value.name}:{axis} of {extent}" for (value, axis), extent in still.items())
+        raise LayoutError(f"--dim: {wanted} cannot be the name of different extents: {extents}")
     if isinstance(wanted, int) and wanted < 1:
         raise LayoutError(f"--batch {wanted}: an extent is at least 1")
     symbol = wanted if isinstance(wanted, str) else _unused(model, "opened")

@@ -108,4 +108,5 @@ def dynamic(operator: Operator) -> Fact:
     if rank is None:
         return None
     letters: Letters = axis_letters(rank)
-    return Signature((letters,), (letters, None, None)[: len(operator.outputs)])
+    outputs = (letters, None, None)[: len(operator.outputs)]
+    return Signature((letters,), outputs, across=frozenset(letters))

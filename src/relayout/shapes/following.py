@@ -75,6 +75,7 @@ class Following:
         self.changes: list[Change] = []
         self.last: list[Change] = []
         self.offered: list[Choice] = []
+        self._more: dict[ir.Value, Parts] = {}
         self._facts = Facts()
         self._lengths: dict[tuple[str, WindowLength], str] = {}
         known = (dim for value in model.graph.inputs for dim in value.shape or () if not isinstance(dim, int))
@@ -85,9 +86,15 @@ class Following:
 
         Raises:
             OpeningError: an operator binds it.
-            MoreInputsError: another input holds it, too.
+            MoreInputsError: other inputs hold it, too: all that were met.
         """
-        self.follow_all(self.model.graph)
+        try:
+            self.follow_all(self.model.graph)
+        except OpeningError:
+            if not self._more:  # what binds it may be what another input has not yet
+                raise
+        if self._more:
+            raise MoreInputsError(self._more)
 
     def follow_all(self, graph: ir.Graph) -> None:
         """Follow the axis through the nodes of a graph."""
@@ -222,8 +229,12 @@ class Following:
         if self.parts.get(value) or value in self.computed:
             raise self.bound(node, f"pairs it with an axis of '{value.name}' in which it lies otherwise")
         seeds = dict(self._origins(value, axis, part))
-        if seeds:
+        if any(each.graph is not self.model.graph for each in seeds):
             raise MoreInputsError(seeds)
+        for each, parts in seeds.items():
+            self._more[each] = {**self._more.get(each, {}), **parts}
+        if seeds:
+            return
         if not part.before.is_one and not repeats(value, axis, part, self._look):
             raise self.bound(node, f"reads '{value.name}', which holds other elements for each of {part.source_extent}")
         self.changes.append(lambda r: r.widen(node, slot, axis, part, place))

@@ -99,21 +99,24 @@ def _followed(model: ir.Model, seeds: dict[ir.Value, Parts], what: str, binding:
     """Follow the axis; where it may go several ways, the first that leads to the end."""
     choices: dict[ir.Node, int] = {}
     first: OpeningError | None = None
-    for _ in range(MOST_ATTEMPTS):
+    attempts = 0
+    while attempts < MOST_ATTEMPTS:
         following = Following(model, seeds, what, choices, binding)
         try:
             following.run()
         except MoreInputsError as more:
+            known = dict(seeds)
             for value, parts in more.seeds.items():
                 seeds[value] = {**seeds.get(value, {}), **parts}
+            attempts += seeds == known
             choices = {}
-            continue
         except OpeningError as bound:
             first = first or bound
+            attempts += 1
             if not _advance(choices, following, bound.node):
                 break
-            continue
-        return following
+        else:
+            return following
     assert first is not None
     raise first
 

@@ -17,7 +17,7 @@ MOST_STEPS = 64
 """Operators between a value and the constants that it follows from."""
 
 
-def repeats(value: ir.Value, axis: int, part: OpenedFactor, look: Look, steps: int = MOST_STEPS) -> bool:
+def repeats(value: ir.Value, axis: int, part: OpenedFactor, look: Look) -> bool:
     """Tell whether a value of fixed extents holds the same for every step of a part of an axis.
 
     Args:
@@ -25,27 +25,40 @@ def repeats(value: ir.Value, axis: int, part: OpenedFactor, look: Look, steps: i
         axis: one of its axes.
         part: what is opened of it.
         look: what gives the operator and the fact of a node.
-        steps: how many operators may lie before it.
     """
-    if value.is_graph_input() or value.shape is None or not steps:
-        return False
-    if value.const_value is not None:
-        return _holds_the_same(value.const_value, axis, part)
-    node = value.producer()
-    if (
-        node is None
-        or draws(node)
-        or any(attribute.type is ir.AttributeType.GRAPH for attribute in node.attributes.values())
-    ):
-        return False
-    operator, fact = look(node)
-    made = REPEATED.get((node.domain, node.op_type))
-    if made is not None and made(operator, axis, part):
-        return True
-    return all(
-        operand is not None and repeats(operand, place, own, look, steps - 1)
-        for operand, place, own in sources(node, value, axis, part, fact) or [(None, 0, part)]
-    )
+    return _Repeating(look).holds(value, axis, part, MOST_STEPS)
+
+
+class _Repeating:
+    """What is known of values that others follow from: each is looked at once."""
+
+    def __init__(self, look: Look) -> None:
+        self.look = look
+        self.known: dict[tuple[ir.Value, int, OpenedFactor], bool] = {}
+
+    def holds(self, value: ir.Value, axis: int, part: OpenedFactor, steps: int) -> bool:
+        """Tell whether a value repeats, of which so many operators may lie before it."""
+        key = value, axis, part
+        if key not in self.known:
+            self.known[key] = self._holds(value, axis, part, steps)
+        return self.known[key]
+
+    def _holds(self, value: ir.Value, axis: int, part: OpenedFactor, steps: int) -> bool:
+        if value.is_graph_input() or value.shape is None or not steps:
+            return False
+        if value.const_value is not None:
+            return _holds_the_same(value.const_value, axis, part)
+        node = value.producer()
+        if node is None or draws(node) or any(each.type is ir.AttributeType.GRAPH for each in node.attributes.values()):
+            return False
+        operator, fact = self.look(node)
+        made = REPEATED.get((node.domain, node.op_type))
+        if made is not None and made(operator, axis, part):
+            return True
+        return all(
+            operand is not None and self.holds(operand, place, own, steps - 1)
+            for operand, place, own in sources(node, value, axis, part, fact) or [(None, 0, part)]
+        )
 
 
 def _holds_the_same(tensor: ir.TensorProtocol, axis: int, part: OpenedFactor) -> bool:

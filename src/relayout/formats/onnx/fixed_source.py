@@ -8,10 +8,12 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from relayout.formats.onnx.fixing import fixed_dim, values_of
+from relayout.formats.onnx.fixing import fixed_dim
 from relayout.graph.facts import facts_of
 from relayout.layout import Dim
 from relayout.layout.stored_as import STATED
+
+_Graph = onnx.GraphProto | onnx.FunctionProto
 
 
 def fixed_source(source: Path | onnx.ModelProto, model: ir.Model, dims: Mapping[str, Dim]) -> onnx.ModelProto:
@@ -27,10 +29,10 @@ def fixed_source(source: Path | onnx.ModelProto, model: ir.Model, dims: Mapping[
         proto.ParseFromString(source.read_bytes())
     else:
         proto.CopyFrom(source)
-    known = {value.name: value for value in values_of(model)}
+    known = {value.name: value for value in (*model.graph.inputs, *(v for node in model.graph for v in node.outputs))}
     own = facts_of(model).fixed_dims
-    for stated in _stated(proto.graph, *proto.functions):
-        value = known.get(stated.name)
+    for graph, stated in _stated(proto.graph, *proto.functions):
+        value = known.get(stated.name) if graph is proto.graph else None  # bodies may have other values of that name
         shape = None if value is None else value.meta.get(STATED) or value.shape
         for kind in _tensors(stated.type):
             inferred = list(shape or ()) if shape is not None and len(shape) == len(kind.shape.dim) else []
@@ -53,12 +55,12 @@ def _fix(
         dim.dim_param = str(fixed.value if isinstance(fixed, ir.SymbolicDim) else fixed)
 
 
-def _stated(*graphs: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.ValueInfoProto]:
-    """Yield every statement of a type, in bodies, too."""
+def _stated(*graphs: _Graph) -> Iterator[tuple[_Graph, onnx.ValueInfoProto]]:
+    """Yield every statement of a type with its graph, in bodies, too."""
     for graph in graphs:
         if isinstance(graph, onnx.GraphProto):
-            yield from (*graph.input, *graph.output)
-        yield from graph.value_info
+            yield from ((graph, value) for value in (*graph.input, *graph.output))
+        yield from ((graph, value) for value in graph.value_info)
         for node in graph.node:
             yield from _stated(*_bodies(node.attribute))
 

@@ -27,7 +27,7 @@ def fix_dims(model: ir.Model, dims: Mapping[str, Dim]) -> frozenset[str]:
     Returns:
         The names of all dynamic dimensions that the model had.
     """
-    values = list(values_of(model))
+    values = list(_values(model))
     texts = {text for value in values for shape in _shapes(value) for text in _texts(shape)}
     own = frozenset(name for text in texts for name in Extent.of(text).names)
     known = own.union(*(names for text in texts if (names := names_in(text)) <= own))
@@ -69,8 +69,7 @@ def state_results(model: ir.Model) -> None:
             value.meta[STATED] = ir.Shape([b if isinstance(b, int) else a for a, b in pairs])
 
 
-def values_of(model: ir.Model) -> Iterator[ir.Value]:
-    """Yield the inputs and results of a model, in bodies and functions, too."""
+def _values(model: ir.Model) -> Iterator[ir.Value]:
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         for inner in all_graphs(graph):
             yield from inner.inputs

@@ -78,5 +78,8 @@ TARGET = Target(
     price=price,
     reads_units=True,
     has_gelu=True,
-    broadcasting=("Add", "Div", "Max", "Min", "Mul", "Sub"),
+    broadcasting=(
+        *("Add", "Div", "Max", "Min", "Mod", "Mul", "Pow", "Sub", "Where"),
+        *("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Or", "Xor"),
+    ),
 )

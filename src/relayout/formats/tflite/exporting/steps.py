@@ -10,6 +10,7 @@ constants is computed here, and adds no operator.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,12 @@ from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import NUMPY_TYPES, Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
 
-MULTIPLIED = frozenset([TensorType.FLOAT32, TensorType.INT32, TensorType.INT64])
-"""Types of which MUL by 1 is the same number."""
+MULTIPLIED = frozenset([TensorType.FLOAT32, TensorType.INT32])
+"""Types of which MUL by 1 is the same number, in every runtime."""
 MOST_MULTIPLIED = 6
 """Axes up to which MUL stretches its operands."""
+MOST_ONES = 1 << 12
+"""Ones up to which they lie in the file."""
 
 ONE = Quantization(np.ones(1, np.float32), np.zeros(1, np.int64), 0)
 """What integers mean that are the numbers themselves."""
@@ -153,13 +156,20 @@ class Steps:
 
         MUL copies runs, and XNNPACK has it; BROADCAST_TO copies element by element, and takes 10 to 100 times as long.
         """
-        if len(dims) > MOST_MULTIPLIED:
+        if not len(tensor.dims) <= len(dims) <= MOST_MULTIPLIED:
             return None
         own = (1,) * (len(dims) - len(tensor.dims)) + tensor.dims
-        extents = [1 if mine == dim else dim for mine, dim in zip(own, dims, strict=True)]
+        extents = tuple(1 if mine == dim else dim for mine, dim in zip(own, dims, strict=True))
         if tensor.quantization is None and tensor.type in MULTIPLIED:
+            if prod(extents) > MOST_ONES:
+                return self.op.emit("FILL", [self.ints(extents), self.tensor(1, tensor.type)], extents, tensor.type)
             return self.op.const(np.ones(extents, NUMPY[tensor.type]))
-        if tensor.quantization is not None and tensor.type == TensorType.INT8 and not tensor.quantization.per_channel:
+        if (
+            prod(extents) <= MOST_ONES
+            and tensor.quantization is not None
+            and tensor.type == TensorType.INT8
+            and not tensor.quantization.per_channel
+        ):
             return self.op.const(np.ones(extents, np.int8), ONE)
         return None
 

@@ -166,6 +166,8 @@ def _from_front(op: NodeExport, indices: DraftTensor, extent: int | str) -> Draf
 def expand(op: NodeExport) -> None:
     """MUL by ones; RESHAPE where nothing is stretched, and BROADCAST_TO of types that MUL does not keep."""
     operand, dims, steps = op.input(0), op.out_dims(), Steps(op)
+    if len(dims) < len(operand.dims):
+        raise Unwritable("its result is said to have fewer axes than its operand")
     if all(isinstance(dim, int) for dim in dims) and operand.is_static:
         if [dim for dim in operand.dims if dim != 1] == [dim for dim in dims if dim != 1]:
             op.give(op.reshaped(operand, dims))
