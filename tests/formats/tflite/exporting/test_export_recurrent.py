@@ -140,3 +140,18 @@ def test_no_transpose_stays_where_the_batch_comes_first() -> None:
     assert result.report.transposes == 0
     assert operators(result.tflite) == ["UNPACK", FUSED]
     agrees(model, {"x": floats(2, 5, 3)})
+
+
+@pytest.mark.parametrize("opened", ["t", "5"])
+def test_a_refusal_names_a_node_without_a_name_by_its_result(opened: str) -> None:
+    text = 'out, h = GRU<hidden_size=4, activations=["Sigmoid", "Unheard"]>(x, w, r)'
+    model = build(f"float[{opened},2,3] x", text, {"w": (1, 12, 3), "r": (1, 12, 4)})
+    with pytest.raises(UnsupportedError, match=r"GRU \(the activation Unheard\) ×1 \(first: out[/)]"):
+        relayout.convert(model, format="tflite")
+
+
+def test_a_report_names_a_recurrence_as_the_source_does() -> None:
+    text = "a = Transpose<perm=[1,0,2]>(x)  out, h = GRU<hidden_size=4>(a, w, r)  z = Transpose<perm=[2,1,0,3]>(out)"
+    model = build("float[2,t,3] x", text, {"w": (1, 12, 3), "r": (1, 12, 4)}, outputs=("z",))
+    report = str(relayout.convert(model, format="tflite").report)
+    assert "Loop out is" in " ".join(report.split())

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES, SLICES_BACKWARDS, Writing, unique
 from relayout.formats.tflite.exporting.operators.recurrent import MOST_STEPS
 from relayout.formats.tflite.exporting.operators.sequence_lstm import is_fused
+from relayout.graph.source_names import stands_for
 
 STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}
 """Operator -> how many states it has."""
@@ -221,6 +222,7 @@ class _AsScan(Writing):
         result = add("Reshape", [result, rows], value("result", batch, hidden))
         for each in nodes:
             each.name = unique(f"{self.stem}/{each.op_type}", self.names)
+            stands_for(each, node)
         before, behind = ([each[place] for each in counts] for place in (0, 1))
         return ir.Graph([*states, *before, row], [*after, *behind, result], nodes=nodes, name=f"{self.stem}/step")
 
