@@ -64,6 +64,8 @@ def without_rules() -> Iterator[Case]:
     yield Case("NonZero", {"x": np.array([[0, 2, 0], [3, 0, 4]], np.float32)})
     yield Case("Range", {"a": np.array(2), "b": np.array(9), "c": np.array(3)})
     yield Case("STFT", {"x": f(2, 40, 1), "s": np.array(4), "w": None, "l": np.array(16)}, ("s", "l"))
+    yield Case("Identity", {"x": f(2, 3)})
+    yield Case("Constant", {}, attributes={"value": onnx.numpy_helper.from_array(f(2, 3))})
     branch = onnx.parser.parse_graph("branch () => (float[2] y) <float[2] y = {1, 2}> {}")
     yield Case("If", {"c": np.array(True)}, attributes={"then_branch": branch, "else_branch": branch})
     body = onnx.parser.parse_graph(

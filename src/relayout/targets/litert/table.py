@@ -56,10 +56,6 @@ _LAST = (Kernel("Softmax LogSoftmax TopK", trailing="axis"),)
 """Operators along an axis that the builtin wants last."""
 
 
-ABSENT = frozenset({"Constant", "Identity"})
-"""Operators that no row is about: none is left once a graph has been read."""
-
-
 def _rows() -> Iterator[Kernel]:
     """Yield a row for each domain, of all operators that have an export and no layouts of their own."""
     named = {
@@ -68,7 +64,7 @@ def _rows() -> Iterator[Kernel]:
     rows: dict[str, list[str]] = {}
     for domain, name in entries():
         rule = registry().get((domain, name))
-        if name not in ABSENT and (domain, name) not in named and rule is not None and not rule.layouts:
+        if (domain, name) not in named and rule is not None and not rule.layouts:
             rows.setdefault(domain, []).append(name)
     yield from (Kernel(" ".join(names), domain=domain) for domain, names in rows.items())
 

@@ -786,11 +786,13 @@ def _scales_of(node: ir.Node) -> tuple[NDArray[np.float32], NDArray[np.int64], i
 
 
 def _place(node: ir.Node) -> str:
-    """Return where an operator is: its name, or the source's name of its result."""
-    text = node.outputs[0].metadata_props.get(Holds.KEY)
-    if node.name or text is None:
-        return label(node)
+    """Return where an operator is: its name, or the source's name of its result.
+
+    A result that is stored in another order is called by the source's name and that order: `y__nhwc`.
+    """
+    name, result = label(node), node.outputs[0]
     try:
-        return Holds.load(text)[0].name
-    except (LayoutError, IndexError):  # metadata of others
-        return label(node)
+        held = Holds.load(result.metadata_props.get(Holds.KEY, "[]"))
+    except LayoutError:  # metadata of others
+        held = []
+    return next((each.name for each in held if not node.name and name.startswith(f"{each.name}__")), name)
