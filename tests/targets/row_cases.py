@@ -48,9 +48,30 @@ def of_tables() -> Iterator[Case]:
     )
     yield from beyond_limits(image)
     yield from in_blocks()
+    yield from without_rules()
     for kernel, group in (((4, 6, 3, 2), 1), ((6, 1, 3, 2), 6), ((4, 3, 3, 2), 2)):
         given = convolved(kernel)
         yield Case("QLinearConv", given, tuple(name for name in given if name != "x"), {"group": group})
+
+
+def without_rules() -> Iterator[Case]:
+    """Nodes of operators whose rules say nothing of layouts, so that the rules have no cases of them."""
+    boxes = np.array([[[0, 0, 1, 1], [0, 0.1, 1, 1.1], [2, 2, 3, 3]]], np.float32)
+    scores = np.array([[[0.9, 0.8, 0.7]]], np.float32)
+    most, least = np.array([2]), np.array([0.5], np.float32)
+    given = {"b": boxes, "s": scores, "n": most, "o": least, "t": np.array([0], np.float32)}
+    yield Case("NonMaxSuppression", given, ("n", "o", "t"))
+    yield Case("NonZero", {"x": np.array([[0, 2, 0], [3, 0, 4]], np.float32)})
+    yield Case("Range", {"a": np.array(2), "b": np.array(9), "c": np.array(3)})
+    yield Case("STFT", {"x": f(2, 40, 1), "s": np.array(4), "w": None, "l": np.array(16)}, ("s", "l"))
+    yield Case("Identity", {"x": f(2, 3)})
+    yield Case("Constant", {}, attributes={"value": onnx.numpy_helper.from_array(f(2, 3))})
+    branch = onnx.parser.parse_graph("branch () => (float[2] y) <float[2] y = {1, 2}> {}")
+    yield Case("If", {"c": np.array(True)}, attributes={"then_branch": branch, "else_branch": branch})
+    body = onnx.parser.parse_graph(
+        "body (int64 i, bool go, float[2, 3] x) => (bool on, float[2, 3] y) { on = Identity(go)  y = Add(x, x) }"
+    )
+    yield Case("Loop", {"n": np.array(3), "go": np.array(True), "x": f(2, 3)}, ("n", "go"), {"body": body})
 
 
 def in_blocks() -> Iterator[Case]:

@@ -51,7 +51,8 @@ def test_row_claims_a_node_that_runs_in_its_layout(target: Target, row: Kernel) 
         assert target.claims(operator)
         # A node alone may be cheaper as it is, where that is a way, too.
         result = relayout.convert(model, target=replace(target, joins=target.joins and target.blocks is None))
-        onnx.checker.check_model(result.proto, full_check=True)
+        if row.domain or onnx.defs.has(op_type):  # ONNX Runtime has operators of its own in ONNX's domain
+            onnx.checker.check_model(result.proto, full_check=True)
         assert result.report.proved
         written = [(node.domain, node.op_type) for node in result.proto.graph.node]
         if row.layouts:

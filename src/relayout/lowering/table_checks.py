@@ -8,6 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, nearest
+from relayout.rules import registry
 
 _TYPES = tuple(ir.DataType.__members__)
 
@@ -24,12 +25,12 @@ def check_types(names: Sequence[str], where: str) -> None:
 
 
 def check_operators(names: Sequence[str]) -> None:
-    """Look operators of ONNX's own domain up.
+    """Look operators of ONNX's own domain up: those of the standard, and those that have a rule here.
 
     Raises:
         LayoutError: there is none of a name.
     """
     for name in names:
-        if not onnx.defs.has(name):
+        if not onnx.defs.has(name) and ("", name) not in registry():
             known = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
             raise LayoutError(f"ONNX has no operator {name!r}{nearest(name, sorted(known))}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,13 @@ def there_and_back(source: bytes, folder: Path, *, keep_mark: bool = True) -> by
 
 
 KINDS = [*LSTMS, {"time_major": True}]
+INTEGER_KINDS: list[dict[str, Any]] = [
+    {},
+    {"cifg": True},
+    {"projection": 3},
+    {"normalized": True},
+    {"clip": 0.5},
+]
 WAYS = ("through ONNX", "at once")
 
 
@@ -91,7 +99,7 @@ def test_diagonal_weights_stay_diagonal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", [{}, {"cifg": True}, {"projection": 3}, {"normalized": True}, {"clip": 0.5}], ids=str)
+@pytest.mark.parametrize("kind", INTEGER_KINDS, ids=str)
 def test_an_integer_lstm_is_that_of_the_source_over_several_runs(
     kind: dict[str, Any], way: str, tmp_path: Path
 ) -> None:
@@ -162,6 +170,52 @@ def test_changed_weights_without_gates_are_those_of_the_result(tmp_path: Path) -
     feed = floats(*source.tensors[source.inputs[0]].shape)
     (wanted,) = with_runtime(model, {model.graph.input[0].name: feed})
     np.testing.assert_allclose(results_of_runs(content, [feed], KERNELS[0])[0], wanted, atol=1e-6)
+
+
+RECURRENT = {
+    **{f"lstm {kind}": partial(lstm, **kind) for kind in KINDS},
+    **{f"lstm int8 {kind}": partial(quantized_lstm, **kind) for kind in INTEGER_KINDS},
+    **{f"rnn {number}": partial(PLAIN.__getitem__, number) for number in range(len(PLAIN))},
+}
+PIECES = 0.05
+"""How far a result may be from the file's where its weights are integers: the kernel then rounds the sequence, too."""
+
+
+@pytest.mark.parametrize("batch", [4, 1, "n"])
+@pytest.mark.parametrize("name", RECURRENT)
+def test_another_batch_has_variables_of_its_own(name: str, batch: int | str) -> None:
+    source = RECURRENT[name]().bytes()
+    graph = load(source).subgraphs[0]
+    tensor, axis = graph.tensors[graph.inputs[0]], int(bool(graph.operators[0].options.time_major))
+    content = relayout.convert(source, format="tflite", dims={f"{tensor.name}:{axis}": batch}).tflite
+    few, count = tensor.shape[axis], batch if isinstance(batch, int) else 4
+    runs = 2 if operators(content) == operators(source) else 1  # the states are kept
+    feeds = [floats(*(count if place == axis else dim for place, dim in enumerate(tensor.shape))) for _ in range(runs)]
+    if tensor.type == TensorType.INT8:
+        feeds = [np.clip(feed * 60, -128, 127).astype(np.int8) for feed in feeds]
+    slack = 1 if tensor.type == TensorType.INT8 else PIECES
+    for first in range(0, count, few):
+        rows = np.arange(first, first + few) % count
+        wanted = results_of_runs(source, [feed.take(rows, axis) for feed in feeds], KERNELS[0])
+        for result, array in zip(results_of_runs(content, feeds, KERNELS[0]), wanted, strict=True):
+            np.testing.assert_allclose(result.take(rows, axis).astype(float), array.astype(float), atol=slack)
+
+
+def test_variables_take_the_extent_of_a_batch_that_is_a_number() -> None:
+    for source in (lstm().bytes(), PLAIN[0].bytes()):
+        for batch in (4, 1):
+            content = relayout.convert(source, format="tflite", batch=batch).tflite
+            assert set(operators(content)) - {"RESHAPE"} == set(operators(source))
+
+
+@pytest.mark.parametrize("batch", [4, "n"])
+def test_another_batch_runs_through_onnx_too(batch: int | str) -> None:
+    for source in (lstm().bytes(), PLAIN[0].bytes()):
+        content = relayout.convert(relayout.convert(source, batch=batch).proto, format="tflite").tflite
+        feed = floats(4, 5, 3)
+        halves = [results_of_runs(source, [half], KERNELS[0])[0] for half in (feed[:2], feed[2:])]
+        (result,) = results_of_runs(content, [feed], KERNELS[0])
+        np.testing.assert_allclose(result, np.concatenate(halves), atol=1e-6)
 
 
 def described(**options: Any) -> str:

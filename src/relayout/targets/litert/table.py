@@ -5,7 +5,7 @@ and the kernels of ai-edge-litert 2.3, run by this project's tests of the export
 (`relayout/formats/tflite/exporting/operators`).
 """
 
-import onnx
+from collections.abc import Iterator
 
 from relayout.formats.tflite.exporting.registry import entries
 from relayout.lowering.conditions import (
@@ -45,34 +45,34 @@ _ON_IMAGES = (
     Kernel("Resize Upsample", ("NHWC",), BYTES_TOO, IMAGE),
     Kernel("BatchNormalization", ("NHWC",), BYTES_TOO),
 )
+_IN_ORDER = (
+    Kernel("GridSample MaxUnpool RoiAlign", ("NCHW",)),
+    Kernel("GridSample", ("NCHW",), domain="com.microsoft"),
+)
+"""Operators on images that are written as others, in ONNX's own order."""
 _BUILTINS = (Kernel("UNIDIRECTIONAL_SEQUENCE_LSTM UNIDIRECTIONAL_SEQUENCE_RNN", domain="tflite"),)
 """Builtins that ONNX spells out, which a model was read with."""
 _LAST = (Kernel("Softmax LogSoftmax TopK", trailing="axis"),)
 """Operators along an axis that the builtin wants last."""
-ELSEWHERE = frozenset({"Constant", "Identity", "NonMaxSuppression", "NonZero", "Range", "STFT"})
-"""Operators that no row is about: gone once a graph has been read, or opaque to layouts."""
 
 
-def _rows() -> tuple[Kernel, ...]:
-    """Return the row of all operators that have an export, but for those on images and those with bodies."""
-    left_out = ELSEWHERE.union(*(row.op_types.split() for row in (*_ON_IMAGES, *_LAST)))
-    names = [name for domain, name in entries() if not domain and name not in left_out and _is_plain(name)]
-    return (Kernel(" ".join(names)),)
-
-
-def _is_plain(name: str) -> bool:
-    """Return whether an operator is the standard's, has no layouts of its own, and no bodies."""
-    rule = registry().get(("", name))
-    if not onnx.defs.has(name) or rule is None or rule.layouts:
-        return False
-    attributes = onnx.defs.get_schema(name).attributes.values()
-    return all(attribute.type != onnx.defs.OpSchema.AttrType.GRAPH for attribute in attributes)
+def _rows() -> Iterator[Kernel]:
+    """Yield a row for each domain, of all operators that have an export and no layouts of their own."""
+    named = {
+        (row.domain, name) for row in (*_ON_IMAGES, *_LAST, *_IN_ORDER, *_BUILTINS) for name in row.op_types.split()
+    }
+    rows: dict[str, list[str]] = {}
+    for domain, name in entries():
+        rule = registry().get((domain, name))
+        if (domain, name) not in named and rule is not None and not rule.layouts:
+            rows.setdefault(domain, []).append(name)
+    yield from (Kernel(" ".join(names), domain=domain) for domain, names in rows.items())
 
 
 TARGET = Target(
     "litert",
     "LiteRT (TensorFlow Lite), its builtin operators: NHWC, kernels OHWI, depthwise 1HWC",
-    (*_ON_IMAGES, *_LAST, *_rows(), *_BUILTINS),
+    (*_ON_IMAGES, *_LAST, *_rows(), *_IN_ORDER, *_BUILTINS),
     expansions=DECOMPOSITIONS,
     fusions=FOLDED,
     price=price,

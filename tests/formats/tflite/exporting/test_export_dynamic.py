@@ -22,6 +22,7 @@ REASONS = (
     "is computed",
     "are computed",
     "is not known",
+    "a sequence of open length in version 7",
     "inverses of more than three rows",
     "rows that are compared as a whole",
     "tf_crop_and_resize",

@@ -10,6 +10,7 @@ from export_running import agrees, assert_close
 
 import relayout
 from litert_runs import FUSED, KERNELS, operators, results_of_runs
+from relayout.errors import UnsupportedError
 from rules.law import Array, Case, with_runtime
 from small import build
 from text_form import floats
@@ -65,10 +66,11 @@ EXTENTS = {"t,2": [(1, 2), (6, 2)], "5,n": [(5, 1), (5, 3)], "t,n": [(1, 1), (6,
 """Open extents of time and batch -> times and batches to run."""
 
 
+@pytest.mark.parametrize("version", [9, 13])
 @pytest.mark.parametrize("opened", EXTENTS)
 @pytest.mark.parametrize("way", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("name", OPEN)
-def test_a_recurrence_of_open_extents_agrees(name: str, way: str, opened: str) -> None:
+def test_a_recurrence_of_open_extents_agrees(name: str, way: str, opened: str, version: int) -> None:
     directions = 2 if way == "bidirectional" else 1
     gates = 3 if "GRU" in OPEN[name] else 1 if "RNN" in OPEN[name] else 4
     batch, text = opened[2:], OPEN[name].format(way=f'"{way}"')
@@ -76,7 +78,7 @@ def test_a_recurrence_of_open_extents_agrees(name: str, way: str, opened: str) -
     inputs += f", float[{directions},{batch},4] s" if name == "states" else ""
     inputs += f", int32[{batch}] l" if name == "lengths" else ""
     shapes = {"w": (directions, gates * 4, 3), "r": (directions, gates * 4, 4), "b": (directions, gates * 8)}
-    model = build(inputs, text, shapes)
+    model = build(inputs, text, shapes, opset=version)
     names = operators(relayout.convert(model, format="tflite").tflite)
     assert names.count("WHILE") == (directions if opened[0] == "t" and name != "LSTM fused" else 0)
     if name == "LSTM fused":
@@ -86,6 +88,16 @@ def test_a_recurrence_of_open_extents_agrees(name: str, way: str, opened: str) -
         feed |= {"s": floats(directions, rows, 4)} if name == "states" else {}
         feed |= {"l": (1 + np.arange(rows) % time).astype(np.int32)} if name == "lengths" else {}
         agrees(model, feed)
+
+
+@pytest.mark.parametrize("name", ["GRU", "RNN", "lengths"])
+def test_an_open_length_before_version_9_is_refused_by_its_name(name: str) -> None:
+    gates = {"GRU": 3, "RNN": 1, "lengths": 4}[name]
+    inputs = "float[t,2,3] x, int32[2] l" if name == "lengths" else "float[t,2,3] x"
+    shapes = {"w": (1, gates * 4, 3), "r": (1, gates * 4, 4), "b": (1, gates * 8)}
+    model = build(inputs, OPEN[name].format(way='"forward"'), shapes, opset=8)
+    with pytest.raises(UnsupportedError, match=r"open length in version 8 of ONNX's operators; version 9"):
+        relayout.convert(model, format="tflite")
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -128,3 +140,18 @@ def test_no_transpose_stays_where_the_batch_comes_first() -> None:
     assert result.report.transposes == 0
     assert operators(result.tflite) == ["UNPACK", FUSED]
     agrees(model, {"x": floats(2, 5, 3)})
+
+
+@pytest.mark.parametrize("opened", ["t", "5"])
+def test_a_refusal_names_a_node_without_a_name_by_its_result(opened: str) -> None:
+    text = 'out, h = GRU<hidden_size=4, activations=["Sigmoid", "Unheard"]>(x, w, r)'
+    model = build(f"float[{opened},2,3] x", text, {"w": (1, 12, 3), "r": (1, 12, 4)})
+    with pytest.raises(UnsupportedError, match=r"GRU \(the activation Unheard\) ×1 \(first: out[/)]"):
+        relayout.convert(model, format="tflite")
+
+
+def test_a_report_names_a_recurrence_as_the_source_does() -> None:
+    text = "a = Transpose<perm=[1,0,2]>(x)  out, h = GRU<hidden_size=4>(a, w, r)  z = Transpose<perm=[2,1,0,3]>(out)"
+    model = build("float[2,t,3] x", text, {"w": (1, 12, 3), "r": (1, 12, 4)}, outputs=("z",))
+    report = str(relayout.convert(model, format="tflite").report)
+    assert "Loop out is" in " ".join(report.split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from export_running import agrees
 
@@ -115,17 +116,83 @@ def test_sizes_of_some_axes_and_images_of_other_ranks() -> None:
     agrees(counts, {"x": np.arange(90, dtype=np.uint8).reshape(1, 3, 5, 6), "u": np.array([9, 11])})
 
 
+COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
+
+
+def by_scales(extents: str, scales: tuple[float, ...], said: str, *, computed: bool = False) -> onnx.ModelProto:
+    """Return a Resize of `1, 2, extents` by scales, which are a constant or an input."""
+    if computed:
+        return build(f"float[1,2,{extents}] x, float[2] u", SCALES.replace("MODE", said), {"ones": np.ones(2, "f")})
+    q = np.array([1, 1, *scales], np.float32)
+    return build(f"float[1,2,{extents}] x", f"y = Resize<{said}>(x, , q)", {"q": q}, opset=18)
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
+def test_an_axis_that_keeps_its_extent_is_interpolated_by_its_scale(mode: str, coordinates: str) -> None:
+    said = f'mode="{mode}", coordinate_transformation_mode="{coordinates}"'
+    for shape in ((5, 30), (5, 7), (30, 5)):  # times 1.1: 5 stay 5, 7 stay 7, and where both stay it is a copy
+        feed: dict[str, Array] = {"x": floats(1, 2, *shape)}
+        agrees(by_scales(f"{shape[0]},{shape[1]}", (1.1, 1.1), said), feed)
+        if (mode, coordinates) != ("nearest", "half_pixel_symmetric"):
+            for extents in ("h,w", f"{shape[0]},w"):
+                agrees(by_scales(extents, (1.1, 1.1), said), feed)
+            agrees(by_scales("h,w", (), said, computed=True), {**feed, "u": np.array([1.1, 1.1], np.float32)})
+
+
+def test_an_axis_of_a_signal_that_keeps_its_extent_is_interpolated_too() -> None:
+    for scales in ((1.4, 1, 1.1), (1.4, 1, 2)):
+        q = np.array(scales, np.float32)
+        agrees(build("float[2,3,5] x", "y = Resize(x, , q)", {"q": q}), {"x": floats(2, 3, 5)})
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+def test_sizes_that_keep_the_aspect_ratio_are_one_factor(policy: str, mode: str, coordinates: str) -> None:
+    said = f'mode="{mode}", coordinate_transformation_mode="{coordinates}", keep_aspect_ratio_policy="{policy}"'
+    for shape, sizes in (((5, 7), [10, 10]), ((5, 7), [5, 8]), ((6, 9), [4, 4]), ((5, 8), [13, 3])):
+        image = f"float[1,2,{shape[0]},{shape[1]}] x"
+        model = build(image, f"y = Resize<axes=[2,3], {said}>(x, , , s)", {"s": sizes})
+        agrees(model, {"x": floats(1, 2, *shape)})
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_antialias_changes_nothing_of_an_image_that_grows(mode: str, coordinates: str) -> None:
+    for scales in ((2, 2), (1.5, 2.3), (3, 1)):
+        for outside in (0, 1):
+            said = f'mode="{mode}", coordinate_transformation_mode="{coordinates}", antialias=1'
+            for extents in ("h,w", "5,7"):
+                model = by_scales(extents, scales, f"{said}, exclude_outside={outside}")
+                agrees(model, {"x": floats(1, 2, 5, 7)})
+
+
+def test_antialias_of_an_image_that_grows_is_the_builtin() -> None:
+    model = by_scales("h,w", (2, 3), 'mode="linear", antialias=1')
+    assert "RESIZE_BILINEAR" in operators(relayout.convert(model, format="tflite").tflite)
+
+
+@pytest.mark.parametrize("extents", ["h,w", "5,7"])
+@pytest.mark.parametrize("scales", [(2.0, 3.0), (1.5, 1.1), (1.1, 1.1)], ids=str)
+def test_scales_that_are_an_attribute(scales: tuple[float, float], extents: str) -> None:
+    for mode in ("nearest", "linear"):
+        said = f'mode="{mode}", scales=[1.0, 1.0, {scales[0]}, {scales[1]}]'
+        model = build(f"float[1,2,{extents}] x", f"y = Upsample<{said}>(x)", {}, opset=7)
+        agrees(model, {"x": floats(1, 2, 5, 7)})
+
+
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
         ('coordinate_transformation_mode="half_pixel_symmetric"', "double precision"),
         ('keep_aspect_ratio_policy="not_larger"', "keep the aspect ratio"),
-        ('mode="linear", antialias=1', "with antialias"),
+        ('mode="linear", antialias=1', "that is known only at run time"),
     ],
 )
 def test_what_is_refused_at_run_time_says_why(said: str, reason: str) -> None:
     model = build("float[n,3,h,w] x, int64[2] u", f"y = Resize<axes=[2,3], {said}>(x, , , u)", {})
-    with pytest.raises(UnsupportedError, match=reason):
+    with pytest.raises(UnsupportedError, match=rf"{reason}.*\(first: y\)"):
         relayout.convert(model, format="tflite")
 
 

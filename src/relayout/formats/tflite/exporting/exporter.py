@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.errors import UnsupportedError
+from relayout.errors import LayoutError, UnsupportedError
 from relayout.formats.stored import nbytes
 from relayout.formats.tflite.container.contents import TensorContent
 from relayout.formats.tflite.container.enums import TensorType
@@ -26,6 +26,8 @@ from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign, has_zer
 from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.exporting.tidying import tidy
 from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes
+from relayout.graph.source_names import label
+from relayout.layout.stored_as import Holds
 
 SMALL = 1 << 16
 """Elements of constants that are looked at as arrays."""
@@ -320,7 +322,7 @@ class GraphExport:
     def _refuse(self, node: ir.Node, reason: str) -> None:
         kind = f"{node.domain}:{node.op_type}" if node.domain and not node.domain.startswith(IMAGES) else node.op_type
         key = f"{kind} ({reason})"
-        count, first = self.refused.get(key, (0, node.name or node.outputs[0].name or ""))
+        count, first = self.refused.get(key, (0, _place(node)))
         self.refused[key] = (count + 1, first)
         self.unwritten.add(node.outputs[0].name or "")
         self._leave_out(node)
@@ -781,3 +783,16 @@ def _scales_of(node: ir.Node) -> tuple[NDArray[np.float32], NDArray[np.int64], i
     zeros = np.zeros(scales.shape, np.int64) if zero is None else zero.astype(np.int64).reshape(-1)
     rank = 1 if node.inputs[0] is None or node.inputs[0].shape is None else len(node.inputs[0].shape)
     return scales, zeros, node.attributes.get_int("axis", 1) % max(rank, 1) if scales.size > 1 else 0
+
+
+def _place(node: ir.Node) -> str:
+    """Return where an operator is: its name, or the source's name of its result.
+
+    A result that is stored in another order is called by the source's name and that order: `y__nhwc`.
+    """
+    name, result = label(node), node.outputs[0]
+    try:
+        held = Holds.load(result.metadata_props.get(Holds.KEY, "[]"))
+    except LayoutError:  # metadata of others
+        held = []
+    return next((each.name for each in held if not node.name and name.startswith(f"{each.name}__")), name)

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from relayout.graph.source_names import label, stands_for
+
 MOST_NODES = 4096
 """Nodes that the bodies of a Loop that is written out may have together."""
 MOST_NODES_OF_ALL = 16384
@@ -88,7 +90,7 @@ class Writing:
 
     def __init__(self, graph: ir.Graph, node: ir.Node, names: set[str], version: int) -> None:
         self.graph, self.node, self.names, self.version = graph, node, names, version
-        self.stem = node.name or node.op_type
+        self.stem = label(node)
 
     def add(self, op_type: str, inputs: Sequence[ir.Value | None], **attributes: Any) -> ir.Value:
         """Add a node before the one that is replaced; return its result."""
@@ -100,6 +102,7 @@ class Writing:
         """Add a node of several results before the one that is replaced; return these."""
         name = unique(f"{self.stem}/{op_type}", self.names)
         made = ir.node(op_type, list(inputs), attributes or None, num_outputs=count, name=name)
+        stands_for(made, self.node)
         for value in made.outputs:
             value.name = unique(f"{self.stem}/{op_type.lower()}", self.names)
         self.graph.insert_before(self.node, made)
@@ -207,8 +210,9 @@ class _ScanAsLoop(Writing):
             num_outputs=len(node.outputs),
             name=unique(f"{self.stem}/Loop", self.names),
         )
+        stands_for(loop, node)
         for value, given in zip(loop.outputs, node.outputs, strict=True):
-            value.name = unique(f"{self.stem}/{given.name or 'output'}", self.names)
+            value.name = unique(f"{given.name or self.stem}/loop", self.names)
         node.attributes.pop("body")
         self.graph.insert_before(node, loop)
         scanned = [self._placed(value, place) for place, value in enumerate(loop.outputs[len(states) :])]
@@ -253,6 +257,7 @@ class _ScanAsLoop(Writing):
         added.append(kept)
         for each in added:
             each.name = unique(f"{self.stem}/{each.op_type}", self.names)
+            stands_for(each, self.node)
             each.outputs[0].name = unique(f"{self.stem}/{each.op_type.lower()}", self.names)
         body.outputs.insert(0, kept.outputs[0])
         if len(body):

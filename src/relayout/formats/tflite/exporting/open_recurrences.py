@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES, Writing, unique
+from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES, SLICES_BACKWARDS, Writing, unique
 from relayout.formats.tflite.exporting.operators.recurrent import MOST_STEPS
 from relayout.formats.tflite.exporting.operators.sequence_lstm import is_fused
+from relayout.graph.source_names import stands_for
 
 STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}
 """Operator -> how many states it has."""
@@ -92,9 +93,12 @@ class _AsScan(Writing):
             first.append(self._zeros(sequence) if given is None else self._part(given, number, count))
         body = self._body(parameters, number, count)
         reverses = backwards and lengths is not None
+        turns = backwards and not reverses and self.version < SLICES_BACKWARDS  # a Scan cannot turn its results there
         if lengths is not None:
             first.append(self.constant(np.array([0], np.int32)))
-        way = {"scan_input_directions": [1], "scan_output_directions": [1]} if backwards and not reverses else {}
+        way = {"scan_input_directions": [1]} if backwards and not reverses else {}
+        if way and not turns:
+            way["scan_output_directions"] = [1]
         *last, every = self.add_many(
             "Scan",
             [*first, self._reversed(sequence, lengths) if reverses else sequence],
@@ -103,13 +107,39 @@ class _AsScan(Writing):
             num_scan_inputs=1,
             **way,
         )
-        every = self._reversed(every, lengths) if reverses else every
+        if reverses or turns:
+            every = self._reversed(every, self._all_steps(sequence) if turns else lengths)
         return [self.unsqueeze(every, 1), *last[: STATES[node.op_type]]]
 
-    def _reversed(self, sequence: ir.Value | None, lengths: ir.Value | None) -> ir.Value:
-        """Return the first steps of each row of `t b c` backwards, as many as it has."""
+    def _reversed(self, steps: ir.Value | None, lengths: ir.Value | None) -> ir.Value:
+        """Return the first steps of each row of `t b c` backwards, as many as it has.
+
+        The result has its type and shape from here: before version 10 ONNX has no ReverseSequence to infer them by.
+        """
         wide = self.add("Cast", [lengths], to=int(ir.DataType.INT64))
-        return self.add("ReverseSequence", [sequence, wide], time_axis=0, batch_axis=1)
+        made = self.add("ReverseSequence", [steps, wide], time_axis=0, batch_axis=1)
+        if steps is not None and steps.shape is not None:
+            made.shape, made.type = steps.shape, steps.type
+        else:
+            length, batch = self._steps_and_rows()
+            made.shape, made.type = ir.Shape([length, batch, self._hidden()]), ir.TensorType(ir.DataType.FLOAT)
+        return made
+
+    def _all_steps(self, sequence: ir.Value | None) -> ir.Value:
+        """Return the number of steps once for each row of a sequence, `b`."""
+        extents = self.add("Shape", [sequence])
+        length, rows = (
+            self.add("Gather", [extents, self.constant(np.array([axis], np.int64))], axis=0) for axis in (0, 1)
+        )
+        return self.add("Expand", [length, rows])
+
+    def _steps_and_rows(self) -> tuple[int | ir.SymbolicDim, int | ir.SymbolicDim]:
+        """Return the extents of time and batch."""
+        sequence = self.node.inputs[SEQUENCE]
+        assert sequence is not None
+        assert sequence.shape is not None
+        first, second = list(sequence.shape)[:2]
+        return (second, first) if self.batch_first else (first, second)
 
     def _zeros(self, sequence: ir.Value | None) -> ir.Value:
         """Return states to begin with, `1 b h`."""
@@ -192,6 +222,7 @@ class _AsScan(Writing):
         result = add("Reshape", [result, rows], value("result", batch, hidden))
         for each in nodes:
             each.name = unique(f"{self.stem}/{each.op_type}", self.names)
+            stands_for(each, node)
         before, behind = ([each[place] for each in counts] for place in (0, 1))
         return ir.Graph([*states, *before, row], [*after, *behind, result], nodes=nodes, name=f"{self.stem}/step")
 

@@ -89,11 +89,14 @@ class _Restoring:
                 if value is None:
                     return False
             inputs.append(value)
+        builtin = self._at_batch(sequence, inputs)
+        if builtin is None:
+            return False
         made = ir.Node(
             DOMAIN,
             self.builtin.name,
             inputs,
-            [ir.AttrString("description", self.builtin.dump()), ir.AttrInt64("time_major", int(sequence.time == 0))],
+            [ir.AttrString("description", builtin.dump()), ir.AttrInt64("time_major", int(sequence.time == 0))],
             name=self.loop.name,
         )
         made.metadata_props[SOURCE] = self.loop.metadata_props.get(SOURCE, "")
@@ -125,6 +128,24 @@ class _Restoring:
         if sequence.value.shape is None or not is_moved or 1 not in list(sequence.value.shape)[:2]:
             return sequence
         return _End(self._turned(sequence.value, [1, 0, 2]), 1 - sequence.time)
+
+    def _at_batch(self, sequence: _End, inputs: Sequence[ir.Value | None]) -> Builtin | None:
+        """Return the builtin with variables for the sequences that the graph has now; None where it cannot have them.
+
+        A variable has a row for each sequence, and no runtime gives it other rows. So the batch must be a number.
+        """
+        shape, operands = sequence.value.shape, list(self.builtin.inputs)
+        batch = None if shape is None else shape[1 - sequence.time]
+        for place, (operand, value) in enumerate(zip(self.builtin.inputs, inputs, strict=True)):
+            if operand is None or place == 0:
+                continue
+            if operand.variable:
+                if not isinstance(batch, int):
+                    return None
+                operands[place] = operand = operand._replace(shape=(batch, *operand.shape[1:]))
+            if value is not None and (value.shape is None or list(value.shape) != list(operand.shape)):
+                return None
+        return self.builtin._replace(inputs=tuple(operands))
 
     def _result(self) -> _End | None:
         """Return the value that others read of what the loop yields."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.operators.sequence_lstm import first_states, has_kernel, write_sequence_lstm
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
@@ -125,6 +126,11 @@ def _recurrent(op: NodeExport, cell: Cell) -> None:
     steps = Steps(op)
     batch_first = bool(op.integer("layout"))
     sequence = steps.transpose(op.input(0), (1, 0, 2)) if batch_first else op.input(0)
+    if op.version < SCAN_WITHOUT_BATCHES and not isinstance(sequence.dims[0], int):
+        raise Unwritable(
+            f"a sequence of open length in version {op.version} of ONNX's operators; "
+            f"version {SCAN_WITHOUT_BATCHES} is the first in which it is a loop"
+        )
     (length,) = known(sequence.dims[:1])
     if length > MOST_STEPS:
         raise Unwritable(f"a sequence of more than {MOST_STEPS} steps")

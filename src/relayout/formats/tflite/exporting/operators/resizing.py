@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
-from relayout.formats.tflite.exporting.operators.run_time_resizing import Factors, resized_along
+from relayout.formats.tflite.exporting.operators.run_time_resizing import resized_along
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.resize_factors import SIZES, Factors, is_new, stored_axis
 from relayout.formats.tflite.exporting.resize_places import BUILTINS as NEAREST_BUILTINS
 from relayout.formats.tflite.exporting.resize_places import ROUNDINGS, Builtin, nearest, places, stays_exact
 from relayout.formats.tflite.exporting.steps import Steps
-from relayout.layout import Extent
 
 CROPPED = "tf_crop_and_resize"
 """The coordinates of a region of the image."""
@@ -38,27 +37,30 @@ def resize(op: NodeExport) -> None:
     if coordinates == CROPPED:
         _crop(op, operand, dims, mode)
         return
-    changed = _changed(op, operand, dims)
-    if not changed:
+    factors = Factors(op, dims)
+    changed = factors.changed()
+    stays = factors.stays(changed)
+    if stays is True:
         op.give(operand)
         return
-    factors = _factors(op, dims)
     over_space = rank == 4 and set(changed) <= {1, 2}
-    options = _options(op, mode, coordinates, operand, dims) if over_space else None
+    options = _options(factors, mode, coordinates) if over_space else None
     if options is not None:
         if coordinates == "pytorch_half_pixel":
             operand = _first_of_single(factors, operand)
-        op.result(BUILTINS[mode], [operand, _size(op, factors)], **options._asdict())
+        op.result(BUILTINS[mode], [operand, _size(factors)], **options._asdict())
         return
     if op.quantized:
         raise Unwritable("a quantized Resize that LiteRT has no kernel for")
     result = operand
     for axis in changed:
         grown: Dims = (*result.dims[:axis], dims[axis], *result.dims[axis + 1 :])
-        scale = _scales(op, op.dims(), dims)[axis]
+        scale = factors.number(axis)
         rounding = _rounding(op, scale)
-        if scale is None or not isinstance(operand.dims[axis], int) or not isinstance(dims[axis], int):
-            result = resized_along(factors, result, axis, grown, mode, coordinates, rounding)
+        of_others = () if mode == "nearest" or axis == rank - 1 else result.dims  # which a product counts on
+        is_static = all(isinstance(dim, int) for dim in (operand.dims[axis], dims[axis], *of_others))
+        if scale is None or not is_static or stays:
+            result = resized_along(factors, result, axis, grown, mode, coordinates, rounding, stays)
             continue
         extent, count = known((operand.dims[axis], dims[axis]))
         if mode == "nearest":
@@ -69,15 +71,6 @@ def resize(op: NodeExport) -> None:
     op.give(result)
 
 
-def _factors(op: NodeExport, dims: Dims) -> Factors:
-    """Return the sizes and scales of a node."""
-    slot = 2 if _is_new(op) else 1
-    has_scales = op.has(slot) and op.dims(slot) != (0,) and not op.has(3)
-    axes = [axis % op.rank() for axis in op.integers("axes", range(op.rank()))]
-    stored = {_stored_axis(op, axis): place for place, axis in enumerate(axes)}
-    return Factors(op, dims, slot if has_scales else None, stored.get)
-
-
 def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
     """Resize a region, whose corners are given as parts of the extents; outside of the image lies one number."""
     if op.quantized:
@@ -86,7 +79,7 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
     rank, steps = op.rank(), Steps(op)
     corners = np.array([[0] * rank, [1] * rank], np.float32)
     for place, axis in enumerate(op.integers("axes", range(rank))):
-        corners[:, _stored_axis(op, axis % rank)] = regions[:, place]
+        corners[:, stored_axis(op, axis % rank)] = regions[:, place]
     result, inside = operand, np.ones((1,) * rank, bool)
     for axis, (start, end) in enumerate(corners.T):
         if operand.dims[axis] == dims[axis]:
@@ -118,43 +111,18 @@ def _places_of_region(start: np.float32, end: np.float32, extent: int, count: in
     return found
 
 
-def _changed(op: NodeExport, operand: DraftTensor, dims: Dims) -> list[int]:
-    """Return the axes along which the result may have another extent."""
-    changed = [axis for axis in range(op.rank()) if operand.dims[axis] != dims[axis]]
-    if all(isinstance(dim, int) for dim in dims):
-        return changed
-    if op.has(3) and op.dims(3) != (0,):
-        if op.text("keep_aspect_ratio_policy", "stretch") != "stretch":
-            raise Unwritable("sizes that keep the aspect ratio of an image whose extents are known only at run time")
-        listed = op.integers("axes")
-        if listed:
-            changed = [axis for axis in changed if axis in {_stored_axis(op, each % op.rank()) for each in listed}]
-        # Two of four axes are interpolated at most: if channels keep their extent, an unnamed batch does, too.
-        keeps_channels = operand.dims[-1] == dims[-1]
-        is_spatial = op.rank() == 4 and op.layouts[0] and keeps_channels and op.text("mode", "nearest") == "linear"
-        return [axis for axis in changed if axis in (1, 2)] if is_spatial else changed
-    return [axis for axis, scale in enumerate(_scales(op, operand.dims, dims)) if scale != 1.0]
-
-
-def _size(op: NodeExport, factors: Factors) -> DraftTensor:
+def _size(factors: Factors) -> DraftTensor:
     """Return height and width of a builtin's result."""
-    dims = factors.dims
+    op, dims = factors.op, factors.dims
     if all(isinstance(dim, int) for dim in dims[1:3]):
         return op.ints32(known(dims[1:3]), "size")
-    if not op.has(3):
-        return _scaled_size(op, dims)
+    if not op.has(SIZES):
+        steps, scales = factors.steps, [factors.number(axis) or 0.0 for axis in (1, 2)]
+        return steps.mul(steps.part(steps.extents(op.input(0)), 0, 1, 2), np.array(scales))
     if op.integers("axes"):
         return factors.size()
-    sizes = op.cast(op.input(3), TensorType.INT32)
+    sizes = op.cast(op.input(SIZES), TensorType.INT32)
     return op.emit("SLICE", [sizes, op.ints32([2 if op.layouts[0] else 1]), op.ints32([2])], (2,))
-
-
-def _scaled_size(op: NodeExport, dims: Dims) -> DraftTensor:
-    """Return whole multiples of extents that are known only at run time."""
-    steps, operand = Steps(op), op.input(0)
-    scales = _scales(op, operand.dims, dims)[1:3]
-    shape = op.emit("SHAPE", [operand], (op.rank(),), TensorType.INT32, out_type=TensorType.INT32)
-    return steps.mul(steps.part(shape, 0, 1, 2), np.array(scales))
 
 
 def _first_of_single(factors: Factors, operand: DraftTensor) -> DraftTensor:
@@ -169,56 +137,13 @@ def _first_of_single(factors: Factors, operand: DraftTensor) -> DraftTensor:
     return op.emit("SLICE", [operand, steps.ints([0] * 4), sizes], (operand.dims[0], *names, operand.dims[3]))
 
 
-def _scales(op: NodeExport, operand: Dims, dims: Dims) -> list[float | None]:
-    """Return the factor of each axis; None where it is known only at run time."""
-    slot, rank = 2 if _is_new(op) else 1, len(operand)
-    listed: list[float | None] | None = None
-    if op.node.attributes.get("scales") is not None:
-        listed = list(op.numbers("scales"))
-    elif op.has(slot) and op.dims(slot) != (0,) and not op.has(3):
-        listed = _items(op.value(slot))
-    axes = [axis % rank for axis in op.integers("axes", range(rank))]
-    if listed is not None or (op.has(slot) and op.dims(slot) != (0,) and not op.has(3)):
-        found: list[float | None] = [1.0] * rank
-        for place, axis in enumerate(axes):
-            found[_stored_axis(op, axis)] = None if listed is None else listed[place]
-        return found
-    return [_ratio(a, b) for a, b in zip(operand, dims, strict=True)]
-
-
-def _items(value: ir.Value) -> list[float | None] | None:
-    """Return the elements of a vector, None for one that is computed; None if their number is not known."""
-    if value.const_value is not None and not value.is_graph_input():
-        return [float(each) for each in value.const_value.numpy().reshape(-1)]
-    node = value.producer()
-    if node is not None and node.op_type == "Concat" and not node.domain:
-        parts = [_items(part) for part in node.inputs if part is not None]
-        return None if any(part is None for part in parts) else [each for part in parts for each in part or ()]
-    extent = value.shape[0] if value.shape is not None and len(value.shape) == 1 else None
-    return [None] * extent if isinstance(extent, int) else None
-
-
-def _ratio(before: int | str, after: int | str) -> float | None:
-    """Return by how much an extent grows; None where that is known only at run time."""
-    if isinstance(before, int) and isinstance(after, int):
-        return after / before if before else 1.0
-    quotient = Extent.of(after).divide(Extent.of(before))
-    return float(quotient.number) if quotient is not None and quotient.is_static else None
-
-
-def _stored_axis(op: NodeExport, axis: int) -> int:
-    """Return where an axis of the source lies: operands of an operator in another layout count in the source's."""
-    if not op.layouts[0] or axis == 0:
-        return axis
-    return op.rank() - 1 if axis == 1 else axis - 1
-
-
-def _options(op: NodeExport, mode: str, coordinates: str, operand: DraftTensor, dims: Dims) -> Builtin | None:
+def _options(factors: Factors, mode: str, coordinates: str) -> Builtin | None:
     """Return the options of the builtin that computes the same; None where there is none."""
-    if mode not in BUILTINS or op.integer("antialias") or op.integer("exclude_outside"):
+    op, dims, before = factors.op, factors.dims, factors.op.dims()
+    is_smoothed = op.integer("antialias") and any((factors.number(axis) or 0.0) < 1 for axis in (1, 2))
+    if mode not in BUILTINS or is_smoothed or op.integer("exclude_outside"):
         return None
-    scales = _scales(op, operand.dims, dims)
-    axes = [(operand.dims[axis], dims[axis], scales[axis]) for axis in (1, 2)]
+    axes = [(before[axis], dims[axis], factors.number(axis)) for axis in (1, 2)]
     if mode == "linear":
         kinds = {
             "half_pixel": Builtin(False, True),
@@ -229,7 +154,7 @@ def _options(op: NodeExport, mode: str, coordinates: str, operand: DraftTensor, 
             coordinates = "half_pixel"
         is_exact = all(_is_exact(op, *axis) for axis in axes)
         return kinds.get(coordinates) if is_exact else None
-    if all(isinstance(dim, int) for dim in (*operand.dims[1:3], *dims[1:3])):
+    if all(isinstance(dim, int) for dim in (*before[1:3], *dims[1:3])):
         return _nearest_builtin(op, coordinates, axes)
     # Whatever the extents, the kernel repeats elements as often as a whole scale says.
     roundings = {"floor"} | ({"round_prefer_floor"} if all(scale in (1.0, 2.0) for *_, scale in axes) else set())
@@ -259,20 +184,15 @@ def _nearest_builtin(
 def _is_exact(op: NodeExport, extent: int | str, count: int | str, scale: float | None) -> bool:
     """Return whether the scale is that of the extents, which a builtin takes for it."""
     if scale is None:
-        return op.has(3)
+        return op.has(SIZES)
     if isinstance(extent, int) and isinstance(count, int):
         return abs(scale - count / extent) < 1e-6 * scale
     return scale == int(scale)
 
 
-def _is_new(op: NodeExport) -> bool:
-    """Return whether a node says its coordinates and its rounding."""
-    return op.op_type == "Resize" and op.version > 10
-
-
 def _rounding(op: NodeExport, scale: float | None) -> str:
     """Return how places are rounded; the first Resize takes the next element where the image becomes smaller."""
-    if _is_new(op):
+    if is_new(op):
         return op.text("nearest_mode", "round_prefer_floor")
     if op.op_type == "Resize" and scale is None:
         raise Unwritable("scales of the first Resize that are computed")

@@ -13,84 +13,23 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable
+from relayout.formats.tflite.exporting.resize_factors import Factors, real
 from relayout.formats.tflite.exporting.resize_places import HALF, TIE
 from relayout.formats.tflite.exporting.steps import Operand, Steps
 
 CUBIC_TAPS = (-1, 0, 1, 2)
 
 
-class Factors:
-    """The sizes and the scales of a Resize, each known or computed; what is computed is computed once.
-
-    Args:
-        op: the node.
-        dims: the extents of its result.
-        scales: the operand that holds the scales; None where the sizes tell them.
-        place_of: stored axis -> its place in that operand or in the one that holds the sizes; None: it keeps its size.
-    """
-
-    def __init__(self, op: NodeExport, dims: Dims, scales: int | None, place_of: Callable[[int], int | None]) -> None:
-        self.op, self.steps, self.dims, self.scales, self.place_of = op, Steps(op), dims, scales, place_of
-        self._made: dict[tuple[str, int], Operand] = {}
-
-    def extent(self, axis: int) -> Operand:
-        """Return the number of elements of the operand along an axis, as a real number."""
-        return self._once("extent", axis, lambda: _real(self.steps, self.steps.extent(self.op.input(0), axis)))
-
-    def last(self, axis: int) -> Operand:
-        """Return the place of the last element of the operand along an axis, as a real number."""
-        return self._once("last", axis, lambda: _less_one(self.steps, self.extent(axis)))
-
-    def count(self, axis: int) -> Operand:
-        """Return the number of elements of the result along an axis: a number, or a scalar of int32."""
-        return self._once("count", axis, lambda: self._count(axis))
-
-    def scale(self, axis: int) -> Operand:
-        """Return the factor along an axis, as a real number."""
-        return self._once("scale", axis, lambda: self._scale(axis))
-
-    def _once(self, what: str, axis: int, make: Callable[[], Operand]) -> Operand:
-        if (what, axis) not in self._made:
-            self._made[what, axis] = make()
-        return self._made[what, axis]
-
-    def _count(self, axis: int) -> Operand:
-        dim, steps = self.dims[axis], self.steps
-        if isinstance(dim, int):
-            return dim
-        if self.scales is None:
-            return self._item(3, axis, TensorType.INT32)
-        product = steps.mul(self.extent(axis), self.scale(axis))
-        return steps.cast(steps.each("FLOOR", product), TensorType.INT32)
-
-    def _scale(self, axis: int) -> Operand:
-        if self.scales is not None:
-            constant, place = self.op.constant(self.scales), self.place_of(axis)
-            if constant is not None and place is not None:
-                return float(constant.reshape(-1)[place])
-            return self._item(self.scales, axis, TensorType.FLOAT32)
-        count, extent = _real(self.steps, self.count(axis)), self.extent(axis)
-        if isinstance(count, DraftTensor) or isinstance(extent, DraftTensor):
-            return self.steps.div(count, extent)
-        return float(np.float32(count) / np.float32(extent))
-
-    def size(self) -> DraftTensor:
-        """Return height and width of the result of a builtin, `2`."""
-        steps = self.steps
-        parts = [steps.reshape(steps.tensor(self.count(axis), TensorType.INT32), (1,)) for axis in (1, 2)]
-        return steps.concat(parts, 0)
-
-    def _item(self, slot: int, axis: int, kind: TensorType) -> DraftTensor:
-        place = self.place_of(axis)
-        if place is None:
-            raise Unwritable("an axis changes of which no size is given")
-        return self.steps.cast(self.steps.at(self.op.input(slot), 0, place), kind)
-
-
 def resized_along(
-    factors: Factors, tensor: DraftTensor, axis: int, dims: Dims, mode: str, coordinates: str, rounding: str
+    factors: Factors,
+    tensor: DraftTensor,
+    axis: int,
+    dims: Dims,
+    mode: str,
+    coordinates: str,
+    rounding: str,
+    stays: bool | DraftTensor,
 ) -> DraftTensor:
     """Return a tensor resized along one axis.
 
@@ -102,12 +41,13 @@ def resized_along(
         mode: `nearest`, `linear` or `cubic`.
         coordinates: how a place is found.
         rounding: how a place is rounded.
+        stays: whether all extents stay, so that each element is its own.
 
     Raises:
         Unwritable: there is no such mode, or it is computed in another precision than LiteRT has.
     """
     steps, op = factors.steps, factors.op
-    place = _place(factors, axis, coordinates)
+    place = _place(factors, axis, coordinates, stays)
     last, is_positive = factors.last(axis), coordinates in ("asymmetric", "align_corners")
 
     def taken(at: DraftTensor) -> DraftTensor:
@@ -120,8 +60,13 @@ def resized_along(
         if coordinates == "half_pixel_symmetric":
             raise Unwritable("half_pixel_symmetric of extents known only at run time, which needs double precision")
         return taken(_rounded(steps, place, rounding))
-    if op.integer("antialias"):  # the number of elements that a weight reaches depends on the scale
-        raise Unwritable("a Resize with antialias by a scale that is known only at run time")
+    number = factors.number(axis)
+    if op.integer("antialias") and (number is None or number < 1):  # a weight reaches more elements of a smaller image
+        raise Unwritable(
+            "a Resize with antialias by a scale that is known only at run time"
+            if number is None
+            else "a Resize with antialias to a smaller image whose extents are known only at run time"
+        )
     if tensor.type != TensorType.FLOAT32:
         raise Unwritable("integers that are interpolated by a scale that is known only at run time")
     behind = (1,) * (len(dims) - axis - 1)
@@ -129,7 +74,7 @@ def resized_along(
     def column(weight: DraftTensor) -> DraftTensor:
         return steps.reshape(weight, (weight.dims[0], *behind))
 
-    if mode == "linear" and not op.integer("exclude_outside"):
+    if mode == "linear":  # a place is inside, so that no weight is outside
         inside = steps.maximum(steps.minimum(place, last), 0.0)
         below = steps.each("FLOOR", inside)
         first = taken(below)
@@ -185,17 +130,23 @@ def _polynomial(steps: Steps, x: DraftTensor, coefficients: tuple[float, ...]) -
     return found
 
 
-def _place(factors: Factors, axis: int, coordinates: str) -> DraftTensor:
+def _place(factors: Factors, axis: int, coordinates: str, stays: bool | DraftTensor) -> DraftTensor:
     """Return where along an axis each result lies, in elements of the operand."""
-    steps, count = factors.steps, factors.count(axis)
-    number = steps.tensor(count, TensorType.INT32)
+    steps, number = factors.steps, factors.steps.tensor(factors.count(axis), TensorType.INT32)
     dims = (factors.dims[axis],)
     listed = factors.op.emit("RANGE", [steps.ints(np.array(0)), number, steps.ints(np.array(1))], dims)
     x = steps.cast(listed, TensorType.FLOAT32)
+    place = _scaled(factors, axis, coordinates, x)
+    return steps.select(stays, x, place) if isinstance(stays, DraftTensor) else place
+
+
+def _scaled(factors: Factors, axis: int, coordinates: str, x: DraftTensor) -> DraftTensor:
+    """Return where along an axis the results `x` lie, by the factor of the axis."""
+    steps, count = factors.steps, factors.count(axis)
     if coordinates == "asymmetric":
         return steps.div(x, factors.scale(axis))
     if coordinates == "align_corners":
-        divisor = steps.maximum(steps.sub(_as_tensor(steps, _real(steps, count)), 1.0), 1.0)
+        divisor = steps.maximum(steps.sub(_as_tensor(steps, real(steps, count)), 1.0), 1.0)
         return steps.div(steps.mul(x, factors.last(axis)), divisor)
     if coordinates not in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"):
         raise Unwritable(f"coordinates of a Resize by {coordinates}")
@@ -206,7 +157,7 @@ def _place(factors: Factors, axis: int, coordinates: str) -> DraftTensor:
         return steps.select(several, centered, 0.0)
     if coordinates == "half_pixel_symmetric" and factors.scales is not None:
         extent = _as_tensor(steps, factors.extent(axis))
-        ratio = steps.div(_as_tensor(steps, _real(steps, count)), steps.mul(extent, scale))
+        ratio = steps.div(_as_tensor(steps, real(steps, count)), steps.mul(extent, scale))
         return steps.add(steps.mul(steps.mul(extent, HALF), steps.sub(1.0, ratio)), centered)
     return centered
 
@@ -224,13 +175,5 @@ def _rounded(steps: Steps, place: DraftTensor, rounding: str) -> DraftTensor:
     return steps.add(below, steps.cast(goes_up, TensorType.FLOAT32))
 
 
-def _less_one(steps: Steps, number: Operand) -> Operand:
-    return steps.sub(number, 1.0) if isinstance(number, DraftTensor) else float(np.asarray(number)) - 1
-
-
 def _as_tensor(steps: Steps, number: Operand, kind: TensorType = TensorType.FLOAT32) -> DraftTensor:
     return steps.tensor(number, kind)
-
-
-def _real(steps: Steps, number: Operand) -> Operand:
-    return steps.cast(number, TensorType.FLOAT32) if isinstance(number, DraftTensor) else number

@@ -5,7 +5,8 @@
 
 The kernel keeps its states from run to run, and ONNX's LSTM begins each run anew. So UNPACK writes the initial states
 into the variables in every run. An LSTM that was read from a `.tflite` says whether its states were kept there
-(`STATES`); then nothing is written, and the file keeps them as its source does.
+(`STATES`); then nothing is written, and the file keeps them as its source does. Of an open batch UNPACK also gives the
+variables their extents, so each run begins anew.
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ def _states(steps: Steps, count: int) -> list[list[DraftTensor]]:
             anew += variables
         else:
             op.graph.draft.add("UNPACK", [op.input(slot)], variables, num=count, axis=axis)
-    if anew and op.node.metadata_props.get(STATES) != KEPT:
+    is_kept = op.node.metadata_props.get(STATES) == KEPT and isinstance(batch, int)
+    if anew and not is_kept:
         zeros = first_states(steps, op.input(0), _time_axis(op), len(anew), units)
         op.graph.draft.add("UNPACK", [zeros], anew, num=len(anew), axis=0)
     return made

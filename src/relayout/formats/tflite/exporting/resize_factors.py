@@ -1,0 +1,214 @@
+"""By how much a Resize stretches each axis: the one place that decides it.
+
+scales              the scale that is stated, whatever the extents: 5 elements times 1.1 are 5, and are interpolated
+sizes               size / extent
+sizes, policy       the least or largest size / extent, for all axes
+an axis not named   1
+
+Where all extents stay, ONNX Runtime copies the tensor, whatever the scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.registry import Unwritable
+from relayout.formats.tflite.exporting.steps import Operand, Steps
+from relayout.layout import Extent
+
+SIZES = 3
+"""The operand of a Resize that holds sizes."""
+POLICIES = {"not_larger": min, "not_smaller": max}
+"""Policy for the aspect ratio -> which factor all axes take."""
+DOUBLED = 2.0
+"""From this scale on no extent stays."""
+
+
+class Factors:
+    """The sizes and the factors of a Resize, each known or computed; what is computed is computed once.
+
+    Args:
+        op: the node.
+        dims: the extents of its result.
+    """
+
+    def __init__(self, op: NodeExport, dims: Dims) -> None:
+        self.op, self.steps, self.dims = op, Steps(op), dims
+        slot = 2 if is_new(op) else 1
+        has_sizes = op.has(SIZES) and op.dims(SIZES) != (0,)
+        self.scales = slot if op.has(slot) and op.dims(slot) != (0,) and not has_sizes else None
+        axes = [stored_axis(op, axis % op.rank()) for axis in op.integers("axes", range(op.rank()))]
+        self.place_of = {axis: place for place, axis in enumerate(axes)}
+        self._numbers = self._find()
+        self._made: dict[tuple[str, int], Operand] = {}
+
+    def number(self, axis: int) -> float | None:
+        """Return the factor of an axis; None where it is known only at run time."""
+        return self._numbers[axis]
+
+    def changed(self) -> list[int]:
+        """Return the axes along which the result may differ from the operand, in the stored order."""
+        before, last, numbers = self.op.dims(), self.op.rank() - 1, self._numbers
+        changed = [axis for axis, number in enumerate(numbers) if number != 1.0]
+        changed = [axis for axis in changed if (before[axis], self.dims[axis]) != (1, 1)]
+        # Two of four axes are interpolated at most: if channels keep their extent, an unnamed batch does, too.
+        keeps_channels = before[last] == self.dims[last] and numbers[last] in (1.0, None)
+        is_image = last == 3 and self.op.layouts[0] and self.op.text("mode", "nearest") != "nearest"
+        is_spatial = is_image and keeps_channels
+        return [axis for axis in changed if axis in (1, 2) or not is_spatial or numbers[axis] is not None]
+
+    def stays(self, axes: list[int]) -> bool | DraftTensor:
+        """Return whether all extents stay, so that the result is a copy: known, or a scalar computed at run time.
+
+        Args:
+            axes: those along which the result may differ.
+        """
+        before, found = self.op.dims(), None
+        for axis in axes:
+            a, b, number = before[axis], self.dims[axis], self.number(axis)
+            if isinstance(a, int) and isinstance(b, int):
+                if a != b:
+                    return False
+                continue
+            is_given = self.scales is None and number is None  # by sizes: where they stay, each place is its own
+            if is_given or (number is not None and not 1 < number < DOUBLED):
+                return False
+        for axis in axes:
+            if not (isinstance(before[axis], int) and isinstance(self.dims[axis], int)):
+                same = self._is_same(axis)
+                found = same if found is None else self.steps.both(found, same)
+        return True if found is None else found
+
+    def extent(self, axis: int) -> Operand:
+        """Return the number of elements of the operand along an axis, as a real number."""
+        return self._once("extent", axis, lambda: real(self.steps, self.steps.extent(self.op.input(0), axis)))
+
+    def last(self, axis: int) -> Operand:
+        """Return the place of the last element of the operand along an axis, as a real number."""
+        return self._once("last", axis, lambda: _less_one(self.steps, self.extent(axis)))
+
+    def count(self, axis: int) -> Operand:
+        """Return the number of elements of the result along an axis: a number, or a scalar of int32."""
+        return self._once("count", axis, lambda: self._count(axis))
+
+    def scale(self, axis: int) -> Operand:
+        """Return the factor along an axis, as a real number."""
+        return self._once("scale", axis, lambda: self._scale(axis))
+
+    def size(self) -> DraftTensor:
+        """Return height and width of the result of a builtin, `2`."""
+        steps = self.steps
+        parts = [steps.reshape(steps.tensor(self.count(axis), TensorType.INT32), (1,)) for axis in (1, 2)]
+        return steps.concat(parts, 0)
+
+    def _find(self) -> list[float | None]:
+        """Return the factor of each axis, None where it is known only at run time."""
+        op, rank = self.op, self.op.rank()
+        listed = self._listed()
+        ratios = [_ratio(a, b) for a, b in zip(op.dims(), self.dims, strict=True)]
+        policy = POLICIES.get(op.text("keep_aspect_ratio_policy", "stretch"))
+        if listed is None and policy is not None and op.has(SIZES):
+            common = policy(self._stated_ratios())
+            ratios = [common] * rank
+        found: list[float | None] = [1.0] * rank
+        for axis, place in self.place_of.items():
+            found[axis] = ratios[axis] if listed is None else listed[place]
+        return found
+
+    def _listed(self) -> list[float | None] | None:
+        """Return the scales that are stated; None where the sizes tell them."""
+        if self.op.node.attributes.get("scales") is not None:
+            return list(self.op.numbers("scales"))
+        if self.scales is None:
+            return None
+        return _items(self.op.value(self.scales)) or [None] * len(self.place_of)
+
+    def _stated_ratios(self) -> list[float]:
+        """Return size / extent of each axis that has a size."""
+        sizes, before = self.op.constant(SIZES), self.op.dims()
+        extents = [before[axis] for axis in self.place_of]
+        if sizes is None or not all(isinstance(extent, int) and extent for extent in extents):
+            raise Unwritable("sizes that keep the aspect ratio of an image whose extents are known only at run time")
+        return [float(size) / int(extent) for size, extent in zip(sizes.reshape(-1), extents, strict=True)]
+
+    def _once(self, what: str, axis: int, make: Callable[[], Operand]) -> Operand:
+        if (what, axis) not in self._made:
+            self._made[what, axis] = make()
+        return self._made[what, axis]
+
+    def _is_same(self, axis: int) -> DraftTensor:
+        """Return whether an axis keeps its extent."""
+        steps = self.steps
+        counts = [self.count(axis), steps.extent(self.op.input(0), axis)]
+        first, second = (steps.tensor(count, TensorType.INT32) for count in counts)
+        return steps.compare("EQUAL", first, second)
+
+    def _count(self, axis: int) -> Operand:
+        dim, steps = self.dims[axis], self.steps
+        if isinstance(dim, int):
+            return dim
+        number = self.number(axis)
+        if number == 1.0:
+            return steps.extent(self.op.input(0), axis)
+        if self.scales is None and self.op.has(SIZES):
+            return self._item(SIZES, axis, TensorType.INT32)
+        product = steps.mul(self.extent(axis), self.scale(axis))
+        return steps.cast(steps.each("FLOOR", product), TensorType.INT32)
+
+    def _scale(self, axis: int) -> Operand:
+        number = self.number(axis)
+        if number is not None:
+            return float(np.float32(number))
+        if self.scales is not None:
+            return self._item(self.scales, axis, TensorType.FLOAT32)
+        return self.steps.div(real(self.steps, self.count(axis)), self.extent(axis))
+
+    def _item(self, slot: int, axis: int, kind: TensorType) -> DraftTensor:
+        return self.steps.cast(self.steps.at(self.op.input(slot), 0, self.place_of[axis]), kind)
+
+
+def is_new(op: NodeExport) -> bool:
+    """Return whether a node says its coordinates and its rounding."""
+    return op.op_type == "Resize" and op.version > 10
+
+
+def stored_axis(op: NodeExport, axis: int) -> int:
+    """Return where an axis of the source lies: operands of an operator in another layout count in the source's."""
+    if not op.layouts[0] or axis == 0:
+        return axis
+    return op.rank() - 1 if axis == 1 else axis - 1
+
+
+def real(steps: Steps, number: Operand) -> Operand:
+    """Return a number or a scalar of integers as a real number."""
+    return steps.cast(number, TensorType.FLOAT32) if isinstance(number, DraftTensor) else number
+
+
+def _less_one(steps: Steps, number: Operand) -> Operand:
+    return steps.sub(number, 1.0) if isinstance(number, DraftTensor) else float(np.asarray(number)) - 1
+
+
+def _items(value: ir.Value) -> list[float | None] | None:
+    """Return the elements of a vector, None for one that is computed; None if their number is not known."""
+    if value.const_value is not None and not value.is_graph_input():
+        return [float(each) for each in value.const_value.numpy().reshape(-1)]
+    node = value.producer()
+    if node is not None and node.op_type == "Concat" and not node.domain:
+        parts = [_items(part) for part in node.inputs if part is not None]
+        return None if any(part is None for part in parts) else [each for part in parts for each in part or ()]
+    extent = value.shape[0] if value.shape is not None and len(value.shape) == 1 else None
+    return [None] * extent if isinstance(extent, int) else None
+
+
+def _ratio(before: int | str, after: int | str) -> float | None:
+    """Return by how much an extent grows; None where that is known only at run time."""
+    if isinstance(before, int) and isinstance(after, int):
+        return after / before if before else 1.0
+    quotient = Extent.of(after).divide(Extent.of(before))
+    return float(quotient.number) if quotient is not None and quotient.is_static else None
