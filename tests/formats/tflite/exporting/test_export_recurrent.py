@@ -80,14 +80,26 @@ def test_a_recurrence_of_open_extents_agrees(name: str, way: str, opened: str, v
     shapes = {"w": (directions, gates * 4, 3), "r": (directions, gates * 4, 4), "b": (directions, gates * 8)}
     model = build(inputs, text, shapes, opset=version)
     names = operators(relayout.convert(model, format="tflite").tflite)
-    assert names.count("WHILE") == (directions if opened[0] == "t" and name != "LSTM fused" else 0)
-    if name == "LSTM fused":
-        assert names.count(FUSED) == directions
+    fused = directions if name == "LSTM fused" and batch == "2" else 0  # the variables of an open batch would be short
+    if name == "LSTM fused" or batch == "n":
+        assert names.count(FUSED) == fused
+    assert names.count("WHILE") == (directions - fused if opened[0] == "t" else 0)
     for time, rows in EXTENTS[opened]:
         feed: dict[str, Array] = {"x": floats(time, rows, 3)}
         feed |= {"s": floats(directions, rows, 4)} if name == "states" else {}
         feed |= {"l": (1 + np.arange(rows) % time).astype(np.int32)} if name == "lengths" else {}
         agrees(model, feed)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_wide_states_of_an_open_batch(kernels: OpResolverType) -> None:
+    """LiteRT wrote behind the end of variables whose file states a batch of 1, which small states survive."""
+    constants = {"w": (1, 192, 5), "r": (1, 192, 48)}
+    model = build("float[6,n,5] x", "y = LSTM<hidden_size=48>(x, w, r)", constants)
+    content = relayout.convert(model, format="tflite").tflite
+    feeds = [floats(6, rows, 5, seed=rows) for rows in (9, 33)]
+    for feed, result in zip(feeds, results_of_runs(content, feeds, kernels), strict=True):
+        assert_close(result, with_runtime(model, {"x": feed})[0], "a run")
 
 
 @pytest.mark.parametrize("name", ["GRU", "RNN", "lengths"])

@@ -5,8 +5,8 @@
 
 The kernel keeps its states from run to run, and ONNX's LSTM begins each run anew. So UNPACK writes the initial states
 into the variables in every run. An LSTM that was read from a `.tflite` says whether its states were kept there
-(`STATES`); then nothing is written, and the file keeps them as its source does. Of an open batch UNPACK also gives the
-variables their extents, so each run begins anew.
+(`STATES`); then nothing is written, and the file keeps them as its source does. A batch that is open has no such
+kernel: LiteRT allocates the variables of a file for the batch that it states, and writes behind their end.
 """
 
 from __future__ import annotations
@@ -71,11 +71,19 @@ def total(biases: Sequence[ParameterRows]) -> NDArray[Any] | None:
 def has_kernel(op: NodeExport) -> bool:
     """Return whether LiteRT's fused kernel computes an LSTM."""
     dims = op.dims(0)
-    length = dims[_time_axis(op)]
-    return isinstance(dims[2], int) and length != 0 and is_fused(op.node) and op.type(0) == TensorType.FLOAT32
+    length, batch = dims[_time_axis(op)], dims[1 - _time_axis(op)]
+    are_known = isinstance(batch, int) and isinstance(dims[2], int)
+    return are_known and length != 0 and has_activations(op.node) and op.type(0) == TensorType.FLOAT32
 
 
 def is_fused(node: ir.Node) -> bool:
+    """Return whether the fused kernel computes a node of the graph: its batch is known, its length need not be."""
+    x = node.inputs[0]
+    batch = None if x is None or x.shape is None else x.shape[0 if node.attributes.get_int("layout", 0) else 1]
+    return isinstance(batch, int) and has_activations(node)
+
+
+def has_activations(node: ir.Node) -> bool:
     """Return whether the fused kernel has a node's activations, for whatever shapes."""
     attributes = node.attributes
     if attributes.get_float("clip", 0.0) or attributes.get("activation_alpha") or attributes.get("activation_beta"):
@@ -137,8 +145,7 @@ def _states(steps: Steps, count: int) -> list[list[DraftTensor]]:
             anew += variables
         else:
             op.graph.draft.add("UNPACK", [op.input(slot)], variables, num=count, axis=axis)
-    is_kept = op.node.metadata_props.get(STATES) == KEPT and isinstance(batch, int)
-    if anew and not is_kept:
+    if anew and op.node.metadata_props.get(STATES) != KEPT:
         zeros = first_states(steps, op.input(0), _time_axis(op), len(anew), units)
         op.graph.draft.add("UNPACK", [zeros], anew, num=len(anew), axis=0)
     return made
