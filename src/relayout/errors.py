@@ -113,5 +113,5 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"; there are {', '.join(map(repr, known))}" if 0 < len(known) <= MOST_LISTED else ""
 
 
-MOST_NEAR, MOST_LISTED = 20_000, 16
+MOST_NEAR, MOST_LISTED = 20_000, 24
 """Names that a suggestion is looked for among, and names that a message lists."""
