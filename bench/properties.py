@@ -113,7 +113,7 @@ def said(state: dict[str, Any]) -> str:
     lines.append(f"  back with more bytes, since splits of an axis do not agree: {state['contested']}")
     lines.append(f"  minimal among the orders that were considered, since there are too many: {state['capped']}")
     lines.append(
-        f"  optimized again with fewer bytes, since an extent of a body's state was known later: {state['divided']}"
+        f"  optimized again with fewer bytes, since a view alone read what was dequantized: {state['divided']}"
     )
     lines.append(f"{sum(count for count, _ in state['findings'].values())} findings")
     lines += [f"  {count} x {finding}: {examples[0]}" for finding, (count, examples) in state["findings"].items()]

@@ -84,7 +84,7 @@ def hold(made: Made, layout: str = "NHWC") -> Held:
     fixed = fixed_dims(made)
     gains = _gain(optimized if not fixed else relayout.optimize(model, dims=fixed))
     gains += _gain(relayout.optimize(shortened(made), dims=fixed or None))
-    if gains and not (made.has & QUANTIZED and made.has & BODIES):  # a run later more is known of a body's state
+    if gains and not made.has & QUANTIZED:
         raise PropertyError(f"again: {gains} bytes fewer")
     if not made.has & BODIES:  # a Transpose in a body has no output to look at
         _no_more_moved(made, optimized)

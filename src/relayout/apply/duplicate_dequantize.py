@@ -1,19 +1,17 @@
 """A DequantizeLinear for each of its readers while orders are chosen, and one again for those that read alike.
 
-It belongs to who reads it, also behind Transposes and Reshapes. Where two readers want two orders, the integers before
-it are brought into both, at a quarter of the bytes, and each reader has it right before itself, where runtimes look for
-it.
+It belongs to who reads it. Where two readers want two orders, the integers before it are brought into both, at a
+quarter of the bytes, and each reader has it right before itself, where runtimes look for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
 from relayout.apply.provenance import holds_itself
-from relayout.graph.quantized_unit import is_dequantized_view
-from relayout.graph.source_names import added, stands_for
+from relayout.graph.source_names import stands_for
 from relayout.graph.subgraphs import all_nodes
 from relayout.graph.value_names import Names
 from relayout.rules import repeats
@@ -22,10 +20,15 @@ Shared = Sequence[Sequence[ir.Node]]
 """Nodes that a model had once: the source's own, then one for each other reader."""
 
 
-def apart(model: ir.Model) -> Shared:
-    """Give each reader of what is dequantized a node of its own, and views of its own behind that, in place."""
+def apart(model: ir.Model, is_copied: Callable[[ir.Node], bool] = lambda _: False) -> Shared:
+    """Give each reader of what is dequantized a node of its own, in place.
+
+    Args:
+        model: the model.
+        is_copied: which other nodes each of their readers has of its own, too.
+    """
     nodes = list(all_nodes(model.graph))
-    views = [node for node in nodes if is_dequantized_view(node)]
+    views = [node for node in nodes if is_copied(node)]
     found = [node for node in nodes if repeats(node) and not _narrows(node)]
     if not any(_others(node.outputs[0]) for node in (*views, *found)):
         return ()
@@ -92,7 +95,6 @@ def _copy(node: ir.Node, reader: ir.Node, slots: Sequence[int], names: Names) ->
         version=node.version,
     )
     stands_for(copied, node)
-    added(copied)
     node.graph.insert_after(node, copied)
     for slot in slots:
         reader.replace_input_with(slot, given)

@@ -36,8 +36,7 @@ def label(node: ir.Node) -> str:
 
 
 ADDED = "relayout.added"
-"""In the metadata, likewise, of a node of which the source has none there: a Transpose that a target's form of an
-operator needs, or a copy for one of several readers."""
+"""In the metadata, likewise, of a Transpose that a target's form of an operator needs where the source has none."""
 
 
 def added(node: ir.Node) -> None:

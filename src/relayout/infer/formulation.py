@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from relayout.graph.source_names import is_added
 from relayout.infer.build import Sites
 from relayout.infer.candidates import (
     Candidates,
@@ -181,8 +180,7 @@ class Plan:
     def source_scattered(self) -> int:
         """The same bytes of the source."""
         sites = self.sites
-        viewing = [(read, given) for node, read, given in sites.viewing if not is_added(node)]
-        moving = [(read, order_of(given.form)) for read, given in viewing if not read.root.constant]
+        moving = [(read, order_of(given.form)) for _, read, given in sites.viewing if not read.root.constant]
         moved = [read.root for read, order in moving if is_scattered(read.root, order_of(read.form), order)]
         stretching = (site for site in sites.sites if site.signature.broadcast)
         stretched = [scattered_by(sites, site, identity(site)) for site in stretching]

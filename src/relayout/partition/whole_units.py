@@ -8,13 +8,13 @@ from contextlib import contextmanager
 import onnx_ir as ir
 
 from relayout.apply.duplicate_dequantize import apart, together
-from relayout.graph.quantized_unit import unit_of
+from relayout.graph.quantized_unit import is_dequantized_view, unit_of
 
 
 @contextmanager
 def whole_units(model: ir.Model) -> Iterator[None]:
     """Give each quantized unit DequantizeLinears, and views behind them, of its own, in place, until the block ends."""
-    duplicates = apart(model)
+    duplicates = apart(model, is_dequantized_view)
     together([[node for node in group if unit_of(node) is None] for group in duplicates])
     try:
         yield
