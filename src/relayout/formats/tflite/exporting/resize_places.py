@@ -66,19 +66,19 @@ def places(extent: int, count: int, scale: float, coordinates: str) -> NDArray[n
     raise Unwritable(f"coordinates of a Resize by {coordinates}")
 
 
-def nearest(extent: int, count: int, scale: float, coordinates: str, rounding: str) -> NDArray[np.int32]:
+def nearest_places(extent: int, count: int, scale: float, coordinates: str, rounding: str) -> NDArray[np.int32]:
     """Return which element each result is. The arguments are those of `places`, and how a place is rounded."""
     found = ROUNDINGS[rounding](places(extent, count, scale, coordinates))
     return found.clip(0, extent - 1).astype(np.int32)
 
 
-class Builtin(NamedTuple):
+class NearestBuiltin(NamedTuple):
     """The options of RESIZE_NEAREST_NEIGHBOR."""
 
     align_corners: bool
     half_pixel_centers: bool
 
-    def nearest(self, extent: int, count: int) -> NDArray[np.int32]:
+    def nearest_places(self, extent: int, count: int) -> NDArray[np.int32]:
         """Return which element each result is, as LiteRT's kernel computes it: with a factor, in single precision."""
         x = np.arange(count, dtype=np.float32)
         aligned = self.align_corners and count > 1
@@ -89,7 +89,7 @@ class Builtin(NamedTuple):
         return found
 
 
-BUILTINS = (Builtin(False, False), Builtin(False, True), Builtin(True, False))
+BUILTINS = (NearestBuiltin(False, False), NearestBuiltin(False, True), NearestBuiltin(True, False))
 
 
 def stays_exact(scale: float) -> bool:

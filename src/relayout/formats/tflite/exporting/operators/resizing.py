@@ -14,12 +14,18 @@ from relayout.formats.tflite.exporting.operators.run_time_resizing import resize
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.resize_factors import SIZES, Factors, is_new, stored_axis
 from relayout.formats.tflite.exporting.resize_places import BUILTINS as NEAREST_BUILTINS
-from relayout.formats.tflite.exporting.resize_places import ROUNDINGS, Builtin, nearest, places, stays_exact
+from relayout.formats.tflite.exporting.resize_places import (
+    ROUNDINGS,
+    NearestBuiltin,
+    nearest_places,
+    places,
+    stays_exact,
+)
 from relayout.formats.tflite.exporting.steps import Steps
 
 CROPPED = "tf_crop_and_resize"
 """The coordinates of a region of the image."""
-PLAIN = Builtin(False, False)
+PLAIN = NearestBuiltin(False, False)
 BUILTINS = {"linear": "RESIZE_BILINEAR", "nearest": "RESIZE_NEAREST_NEIGHBOR"}
 
 
@@ -64,7 +70,7 @@ def resize(op: NodeExport) -> None:
             continue
         extent, count = known((operand.dims[axis], dims[axis]))
         if mode == "nearest":
-            chosen = nearest(extent, count, scale, coordinates, rounding)
+            chosen = nearest_places(extent, count, scale, coordinates, rounding)
             result = op.emit("GATHER", [result, op.ints32(chosen.tolist())], grown, axis=axis)
         else:
             result = _along(op, result, axis, places(extent, count, scale, coordinates), scale, mode)
@@ -137,7 +143,7 @@ def _first_of_single(factors: Factors, operand: DraftTensor) -> DraftTensor:
     return op.emit("SLICE", [operand, steps.ints([0] * 4), sizes], (operand.dims[0], *names, operand.dims[3]))
 
 
-def _options(factors: Factors, mode: str, coordinates: str) -> Builtin | None:
+def _options(factors: Factors, mode: str, coordinates: str) -> NearestBuiltin | None:
     """Return the options of the builtin that computes the same; None where there is none."""
     op, dims, before = factors.op, factors.dims, factors.op.dims()
     is_smoothed = op.integer("antialias") and any((factors.number(axis) or 0.0) < 1 for axis in (1, 2))
@@ -146,9 +152,9 @@ def _options(factors: Factors, mode: str, coordinates: str) -> Builtin | None:
     axes = [(before[axis], dims[axis], factors.number(axis)) for axis in (1, 2)]
     if mode == "linear":
         kinds = {
-            "half_pixel": Builtin(False, True),
-            "align_corners": Builtin(True, False),
-            "asymmetric": Builtin(False, False),
+            "half_pixel": NearestBuiltin(False, True),
+            "align_corners": NearestBuiltin(True, False),
+            "asymmetric": NearestBuiltin(False, False),
         }
         if coordinates == "pytorch_half_pixel" and all(dim != 1 for dim in dims[1:3]):
             coordinates = "half_pixel"
@@ -165,15 +171,15 @@ def _options(factors: Factors, mode: str, coordinates: str) -> Builtin | None:
 
 def _nearest_builtin(
     op: NodeExport, coordinates: str, axes: Sequence[tuple[int | str, int | str, float | None]]
-) -> Builtin | None:
+) -> NearestBuiltin | None:
     """Return the options with which the kernel takes the same elements along both axes."""
     if any(scale is None for *_, scale in axes):
         return None
     for builtin in NEAREST_BUILTINS:
         if all(
             np.array_equal(
-                nearest(int(extent), int(count), scale or 0.0, coordinates, _rounding(op, scale)),
-                builtin.nearest(int(extent), int(count)),
+                nearest_places(int(extent), int(count), scale or 0.0, coordinates, _rounding(op, scale)),
+                builtin.nearest_places(int(extent), int(count)),
             )
             for extent, count, scale in axes
         ):
