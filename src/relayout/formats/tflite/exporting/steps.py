@@ -154,7 +154,7 @@ class Steps:
     def ones(self, tensor: DraftTensor, dims: Sequence[int]) -> DraftTensor | None:
         """Return ones by which a tensor is multiplied to stretch it, or None where MUL does not keep its numbers.
 
-        MUL copies runs, and XNNPACK has it; BROADCAST_TO copies element by element, and takes 10 to 100 times as long.
+        MUL moves whole rows; BROADCAST_TO copies element by element.
         """
         if not len(tensor.dims) <= len(dims) <= MOST_MULTIPLIED:
             return None
