@@ -48,7 +48,11 @@ def kind_of(arrays: Sequence[Any]) -> str:
 
 
 def legalized(path: Path, kind: str, cwd: Path) -> None:
-    """Write `model.tosa`; refuse a model of which an operator stays as it is, or that no profile has."""
+    """Write `model.tosa`.
+
+    Raises:
+        RefusedError: an operator stays as it is, or is in no profile.
+    """
     run(program("tosa-converter-for-tflite"), str(path), "--text", "-o", "model.mlir", cwd=cwd)
     remaining = REMAINING.findall((cwd / "model.mlir").read_text(errors="replace"))
     if remaining:

@@ -1,4 +1,4 @@
-"""What a judge in an environment of its own is fed, and what it shall give: `i0`, `i1`, … and `o0`, … of MODEL.npz.
+"""Inputs for a judge in an environment of its own, and expected outputs: `i0`, `i1`, … and `o0`, … of MODEL.npz.
 
 Wants numpy alone.
 """

@@ -60,7 +60,7 @@ def saved(path: Path, *names: str) -> Path:
 
 
 def explained(path: Path, *options: str) -> str:
-    """What `explain` prints."""
+    """Return the output of `explain`."""
     command = [sys.executable, "-m", "relayout", "explain", str(path), *options]
     return subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout
 

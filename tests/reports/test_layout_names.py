@@ -59,39 +59,46 @@ def test_images_of_every_rank_have_the_name_of_that_rank(spatial: int, last: str
     assert [line.split()[-1] for line in text.splitlines() if line.startswith(("input", "output"))] == [last, last]
 
 
-def test_a_one_dimensional_network_on_images_keeps_the_names_of_its_own_rank_at_its_ends() -> None:
-    """As TensorFlow Lite writes a 1-D convolution: its input gets a height of 1, and its output loses it."""
+@pytest.mark.parametrize(
+    ("ends", "first", "last", "constants", "expected"),
+    [
+        pytest.param(
+            "(float[2,7,4] x) => (float[2,7,3] y)",
+            "i = Unsqueeze(x, one)",
+            "y = Squeeze(o, one)",
+            {"one": [1]},
+            (["you keep input x in NWC", "you keep output y in NWC"], ["n w c", "n c h w", "n w c"]),
+            id="as TensorFlow Lite writes a 1-D convolution",
+        ),
+        pytest.param(
+            "(float[2,7,6,4] x) => (float[2,42,3] y)",
+            "i = Identity(x)",
+            "y = Reshape(o, flat)",
+            {"flat": [2, 42, 3]},
+            (["you keep input x in NHWC", "you keep output y in n (h w) c"], ["n h w c", "n c h w", "n (h w) c"]),
+            id="an output that is a view of an image",
+        ),
+    ],
+)
+def test_ends_are_named_in_their_own_rank(
+    ends: str, first: str, last: str, constants: dict[str, list[int]], expected: tuple[list[str], list[str]]
+) -> None:
     proto = model(
-        """(float[2,7,4] x) => (float[2,7,3] y) {
-            x4 = Unsqueeze(x, one)
-            a = Transpose<perm=[0,3,1,2]>(x4)
+        f"""{ends} {{
+            {first}
+            a = Transpose<perm=[0,3,1,2]>(i)
             b = Conv(a, k)
-            b4 = Transpose<perm=[0,2,3,1]>(b)
-            y = Squeeze(b4, one)
-        }""",
+            o = Transpose<perm=[0,2,3,1]>(b)
+            {last}
+        }}""",
         k=kernel(3, 4, 1, 1),
-        one=shape(1),
+        **{name: shape(*extents) for name, extents in constants.items()},
     )
     report = relayout.explain(proto)
-    assert words(report) == {"you keep input x in NWC", "Conv b needs NCHW", "you keep output y in NWC"}
-    assert [region.layout for region in report.chart.after.regions] == ["n w c", "n c h w", "n w c"]
-
-
-def test_an_output_of_rank_3_is_not_called_nhwc_since_it_is_a_view_of_an_image() -> None:
-    proto = model(
-        """(float[2,7,6,4] x) => (float[2,42,3] y) {
-            a = Transpose<perm=[0,3,1,2]>(x)
-            b = Conv(a, k)
-            b4 = Transpose<perm=[0,2,3,1]>(b)
-            y = Reshape(b4, flat)
-        }""",
-        k=kernel(3, 4, 1, 1),
-        flat=shape(2, 42, 3),
-    )
-    report = relayout.explain(proto)
-    assert words(report) == {"you keep input x in NHWC", "Conv b needs NCHW", "you keep output y in n (h w) c"}
+    reasons, regions = expected
+    assert words(report) == {"Conv b needs NCHW", *reasons}
     for side in (report.chart.before, report.chart.after):
-        assert [region.layout for region in side.regions] == ["n h w c", "n c h w", "n (h w) c"]
+        assert [region.layout for region in side.regions] == regions
 
 
 def test_kernels_that_are_ready_before_a_run_do_not_name_a_region() -> None:

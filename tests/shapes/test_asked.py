@@ -132,6 +132,18 @@ def test_branches_may_have_other_values_of_one_name(tmp_path: Path) -> None:
         np.testing.assert_array_equal(run(onnx.load(tmp_path / "b.onnx"), {"x": x, "c": np.array(which)})[0], expected)
 
 
+def test_a_function_may_have_another_value_of_one_name(tmp_path: Path) -> None:
+    source = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21, "acme": 1]> g (float[N,K] x) => (float[K,N] y) { y = acme.F(x) }
+        <domain: "acme", opset_import: ["": 21]> F (a) => (r) { x = Transpose(a) r = Neg(x) }
+    """)
+    source.functions[0].value_info.append(onnx.helper.make_tensor_value_info("x", 1, ["K", "N"]))
+    onnx.save(source, tmp_path / "a.onnx")
+    relayout.optimize(tmp_path / "a.onnx", dims={"N": 4}).save(tmp_path / "b.onnx")
+    (stated,) = onnx.load(tmp_path / "b.onnx").functions[0].value_info
+    assert [dim.dim_param or dim.dim_value for dim in stated.type.tensor_type.shape.dim] == ["K", 4]
+
+
 @pytest.mark.parametrize(
     ("inputs", "text", "constants"),
     [

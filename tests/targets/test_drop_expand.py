@@ -10,6 +10,8 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 
 import relayout
+from relayout.rules.elementwise import broadcasting, prelu
+from relayout.rules.registry import registry
 from running import run
 from small import build
 
@@ -102,33 +104,55 @@ def test_many_ones_are_no_part_of_the_file() -> None:
     same(model, result)
 
 
-@pytest.mark.parametrize("op_type", ["Where", "Pow", "Equal", "Greater", "LessOrEqual", "And", "Mod"])
-def test_all_that_broadcasts(op_type: str) -> None:
-    kind = {"And": "bool", "Mod": "int32"}.get(op_type, "float")
-    given = "bool" if op_type in ("Where", "And") else kind
-    text = "e = Expand(m, s) y = Where(e, x, x)" if op_type == "Where" else f"e = Expand(m, s) y = {op_type}(x, e)"
-    text = text.replace("Mod(", "Mod<fmod=0>(")
+KINDS = {
+    "float": "Add Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul PRelu Pow Sub Sum Where",
+    "int32": "BitwiseAnd BitwiseOr BitwiseXor Mod",
+    "uint8": "BitShift",
+    "bool": "And Or Xor",
+}
+ATTRIBUTES = {"BitShift": '<direction="LEFT">'}
+
+
+@pytest.mark.parametrize(("kind", "op_type"), [(kind, name) for kind, names in KINDS.items() for name in names.split()])
+def test_all_that_broadcasts(kind: str, op_type: str) -> None:
+    """Each operator whose rule says that it broadcasts, but for one on strings and one that is written as others."""
+    given = "bool" if op_type == "Where" else kind
+    operands = "(e, x, x)" if op_type == "Where" else "(x, e)"
+    text = f"e = Expand(m, s) y = {op_type}{ATTRIBUTES.get(op_type, '')}{operands}"
     model = build(f"{kind}[2,3] x, {given}[2,1] m", text, {"s": [2, 3]})
     result = relayout.convert(model, format="tflite")
-    assert not {"BROADCAST_TO", "MUL"} & set(operators(result))
+    assert "Expands that their readers do themselves: 1 Expand" in str(result.report)
     rng = np.random.default_rng(0)
-    feeds = {"x": (rng.random((2, 3)) * 4 + 1).astype(np.float32), "m": (rng.random((2, 1)) * 4 + 1).astype(np.float32)}
-    types = {"bool": np.bool_, "int32": np.int32, "float": np.float32}
-    feeds = {"x": feeds["x"].astype(types[kind]), "m": feeds["m"].astype(types[given])}
-    found = Interpreter(model_content=result.tflite).get_signature_runner()(**feeds)["y"]
-    np.testing.assert_allclose(found, run(model, feeds)[0], rtol=1e-6)
+    types = {"float": np.float32, "bool": np.bool_}
+    x, m = ((rng.random(dims) * 3).astype(types.get(each, each)) for dims, each in (((2, 3), kind), ((2, 1), given)))
+    m = m if given == "bool" else m + np.ones((), m.dtype)  # no division by 0
+    given_back = Interpreter(model_content=result.tflite).get_signature_runner()(x=x, m=m)["y"]
+    np.testing.assert_allclose(given_back, run(model, {"x": x, "m": m})[0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("zero_point", [-128, 0, 5])
-def test_a_quantized_expand_gives_the_same_integers(zero_point: int) -> None:
-    model = onnx.parser.parse_model("""
-        <ir_version: 10, opset_import: ["": 21]> g (int8[256,1] q) => (int8[256,6] y) {
-            x = DequantizeLinear(q, scale, zero) e = Expand(x, s) y = QuantizeLinear(e, scale, zero)
-        }""")
-    made = {"scale": np.float32(0.037), "zero": np.int8(zero_point), "s": np.array([256, 6])}
-    model.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in made.items())
+def test_every_operator_that_broadcasts_is_tried() -> None:
+    tried = {name for names in KINDS.values() for name in names.split()}
+    known = {name for (_, name), rule in registry().items() if rule.facts in (broadcasting, prelu)}
+    assert known - {"StringConcat", "SwiGLU"} == tried
+
+
+@pytest.mark.parametrize("text", ["y = MatMul(x, e)", "y = PRelu(e, x)"])
+def test_operands_that_do_not_stretch_stay(text: str) -> None:
+    """Along the axes of a product nothing is stretched, nor is the first operand of a PRelu."""
+    model = build("float[2,3,3] x, float[2,3,1] m", f"e = Expand(m, s) {text}", {"s": [2, 3, 3]})
     result = relayout.convert(model, format="tflite")
-    assert operators(result) == ["MUL"]
+    assert "Expands that their readers" not in str(result.report)
+    same(model, result)
+
+
+@pytest.mark.parametrize(("text", "name"), [("Expand(x, s)", "MUL"), ("Tile(x, n)", "TILE")])
+@pytest.mark.parametrize("zero_point", [-128, 0, 5])
+def test_a_quantized_copy_gives_the_same_integers(zero_point: int, text: str, name: str) -> None:
+    text = f"x = DequantizeLinear(q, scale, zero) e = {text} y = QuantizeLinear(e, scale, zero)"
+    constants = {"scale": np.float32(0.037), "zero": np.int8(zero_point), "s": [256, 6], "n": [1, 6]}
+    model = build("int8[256,1] q", text, constants)
+    result = relayout.convert(model, format="tflite")
+    assert operators(result) == [name]
     q = np.arange(-128, 128).astype(np.int8).reshape(256, 1)
     given = Interpreter(model_content=result.tflite).get_signature_runner()(q=q)["y"]
     np.testing.assert_array_equal(given, np.broadcast_to(q, (256, 6)))

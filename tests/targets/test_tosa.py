@@ -30,7 +30,7 @@ MOST_ELEMENTS = 1 << 17
 MOST_STEPS, MOST_PART = 1, 1e-4
 """The largest difference of integers, in steps, and of real numbers, by the largest value."""
 LOGITS = "tinynet_1/dense_3_1/MatMul;tinynet_1/dense_3_1/BiasAdd"
-"""What goes into the Softmax, which makes many steps of one."""
+"""The tensor before the Softmax, which makes many steps of one."""
 needs_tosa = pytest.mark.skipif(PYTHON is None, reason="no TOSA tools: RELAYOUT_TOSA names a Python that has them")
 
 

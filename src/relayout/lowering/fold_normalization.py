@@ -49,7 +49,7 @@ class _Reader:
 
     @property
     def has_borders(self) -> bool:
-        """Whether the convolution puts zeros around its image, or may."""
+        """True if the convolution puts zeros around its image, or may."""
         attributes = self.node.attributes
         pads = attributes.get_ints("pads", [])
         return attributes.get_string("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or any(pads)
@@ -70,11 +70,11 @@ def fold_normalization(constants: Constants, value: ir.Value, wanted: Normalizat
     readers = list(_readers(constants, value, wanted.axis, between))
     if not readers or None in readers:
         return wanted
-    found = [reader for reader in readers if reader is not None]
-    if not all(_is_exact(reader, wanted) for reader in found):
+    convolutions = [reader for reader in readers if reader is not None]
+    if not all(_is_exact(reader, wanted) for reader in convolutions):
         return wanted
-    keeps_mean = any(reader.has_borders for reader in found)
-    for reader in found:
+    keeps_mean = any(reader.has_borders for reader in convolutions)
+    for reader in convolutions:
         _fold(constants, reader, wanted, keeps_mean=keeps_mean)
     for each in between:  # it holds other numbers than the source's of that name
         each.name = constants.names.unique(f"{each.name}/raw")
@@ -112,7 +112,7 @@ def _reader(constants: Constants, node: ir.Node, axis: int | None) -> _Reader | 
 
 
 def _is_exact(reader: _Reader, wanted: Normalization) -> bool:
-    """Whether a kernel's type holds its numbers once they are divided: none is infinite, or subnormal."""
+    """Tell whether a kernel's type holds its numbers once they are divided: none is infinite, or subnormal."""
     kernel = reader.kernel
     with np.errstate(all="ignore"):
         scaled = np.abs((kernel.astype(np.float64) / reader.per_channel(wanted.std))[kernel != 0])

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnx_ir as ir
@@ -59,6 +59,9 @@ from relayout.pipeline.tflite_result import (
 from relayout.progress import say
 from relayout.reports import Naming, Report, constants, grown, left_out, operators, scattered, unsaid
 from relayout.targets import LayoutFor, Target, Wishes, hint
+
+if TYPE_CHECKING:
+    from relayout.formats.onnx.fixed_source import FixedSource
 
 CUSTOM = "tflite.custom"
 """The domain of custom operators between two `.tflite` files, where nobody says another."""
@@ -255,7 +258,7 @@ def _converted(source: ModelSource, request: Request, output: OutputOptions) -> 
 
 def _original(
     source: ModelSource, model: ir.Model, request: Request, output: OutputOptions
-) -> Path | onnx.ModelProto | None:
+) -> Path | FixedSource | onnx.ModelProto | None:
     """Return the source as it is given back where nothing is won; None where more is asked than fixed dimensions."""
     facts = facts_of(model)
     imports = request.imports
@@ -268,14 +271,16 @@ def _original(
     given = Path(source) if isinstance(source, str) else source
     if not imports.dims:
         return given
+    if not isinstance(given, Path):
+        return None
     from relayout.formats.onnx import check
-    from relayout.formats.onnx.fixed_source import fixed_source
+    from relayout.formats.onnx.fixed_source import FixedSource
 
     try:
         check(model)
     except InvalidModelError:  # the numbers may not fit, which is said as the model is written
         return None
-    return fixed_source(given, model, imports.dims)
+    return FixedSource(given, model, imports.dims)
 
 
 def _applied(result: Result, plan: Planned) -> Result:

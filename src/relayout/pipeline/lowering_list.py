@@ -72,7 +72,7 @@ def _pad(model: ir.Model, target: Target) -> dict[str, int]:
 BEFORE: Mapping[str, Callable[[ir.Model, Target], dict[str, int]]] = {
     "qlinear-to-qdq": lambda model, target: qlinear_to_qdq(model) if target.reads_units else {},
     "recognise-gelu": lambda model, target: recognise_gelu(model) if target.has_gelu else {},
-    "drop-expand": lambda model, target: drop_expand(model, target.broadcasting),
+    "drop-expand": lambda model, target: drop_expand(model) if target.broadcasts else {},
     "decompose": lambda model, target: expand(model, target.expansions),
     "keep-float": lambda model, target: keep_reals(model, target.units),
     "qdq-to-integer": lambda model, target: fuse_units(model, target.units, target.unsigned),

@@ -20,6 +20,7 @@ from relayout.reports import Naming, Report
 from relayout.targets import Target
 
 if TYPE_CHECKING:
+    from relayout.formats.onnx.fixed_source import FixedSource
     from relayout.formats.tflite.container.model import Model
     from relayout.shapes import Opened
 
@@ -48,7 +49,7 @@ class Result:
     model: ir.Model
     report: Report
     written: Callable[[], dict[str, Any]]
-    untouched: Path | onnx.ModelProto | None = None
+    untouched: Path | FixedSource | onnx.ModelProto | None = None
     naming: Naming | None = None
     target: Target | None = None
     format: Literal["onnx", "tflite"] = "onnx"
@@ -161,7 +162,7 @@ class Result:
         """The result as ONNX's protobuf, with all weights in memory."""
         from relayout.formats.onnx import to_proto
 
-        if self.untouched is not None and not isinstance(self.untouched, Path):
+        if isinstance(self.untouched, onnx.ModelProto):
             copied = type(self.untouched)()
             copied.CopyFrom(self.untouched)
             return copied
@@ -215,9 +216,8 @@ class Result:
             return
         if suffix == ".tflite":
             raise WriteError(f"cannot write '{path}': the result is ONNX; convert with format='tflite'")
-        files = facts_of(self.model).files
-        if self.untouched is not None and files and external_data is None:
-            copy(self.untouched, path, sources=() if overwrite else files)
+        if self.untouched is not None and not isinstance(self.untouched, onnx.ModelProto) and external_data is None:
+            copy(self.untouched, path, sources=() if overwrite else facts_of(self.model).files)
             return
         write(self.model, path, external_data=external_data, overwrite=overwrite, checked=False)
 

@@ -30,7 +30,7 @@ def repeats(value: ir.Value, axis: int, part: OpenedFactor, look: Look) -> bool:
 
 
 class _Repeating:
-    """What is known of values that others follow from: each is looked at once."""
+    """A walk back from a value, in which each value is looked at once, however many paths lead to it."""
 
     def __init__(self, look: Look) -> None:
         self.look = look

@@ -186,7 +186,9 @@ _TARGET = {
     "expansions": arguments.several_of(Expansion),
     "lowering": arguments.several("a tuple of lowering passes, such as ('decompose',)", arguments.TEXT.fits),
     "fusions": arguments.several_of(Fusion),
-    **dict.fromkeys(("joins", "rest", "unsigned", "saturates", "inline", "reads_units", "has_gelu"), arguments.FLAG),
+    **dict.fromkeys(
+        ("joins", "rest", "unsigned", "saturates", "inline", "reads_units", "has_gelu", "broadcasts"), arguments.FLAG
+    ),
 }
 
 
@@ -215,7 +217,7 @@ class Target:
         fusions: what it runs as a part of a kernel, before layouts are chosen.
         lowering: its lowering passes in order (`relayout.lowering.passes`); one without rows here does nothing.
         has_gelu: it has a kernel for GELU: one that is spelled out becomes the operator.
-        broadcasting: operators whose kernels broadcast their operands: an Expand before one is left out.
+        broadcasts: its kernels broadcast as ONNX does: an Expand before one that does is left out.
         reads_units: it reads operators on integers (QLinearConv) as quantized units.
         tflite: returns what is done to a `.tflite` beside its literal import.
         single_consumers: finds the integers that only one DequantizeLinear may read (see `apply`).
@@ -241,7 +243,7 @@ class Target:
     fusions: tuple[Fusion, ...] = ()
     reads_units: bool = False
     has_gelu: bool = False
-    broadcasting: tuple[str, ...] = ()
+    broadcasts: bool = False
     lowering: tuple[str, ...] = IN_ORDER
     tflite: Callable[[], ImportPasses] = portable
     single_consumers: SingleConsumers | None = None

@@ -94,7 +94,7 @@ def fixed_dim(dim: int | ir.SymbolicDim, dims: Mapping[str, Dim], own: frozenset
     Args:
         dim: the dimension.
         dims: name -> number, or another name.
-        own: the names that are dimensions by themselves, of which expressions are made.
+        own: names of dimensions that are no expressions of others.
     """
     if isinstance(dim, int) or not dim.value:
         return dim

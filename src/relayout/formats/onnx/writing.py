@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -23,6 +23,9 @@ from relayout.formats.onnx.checking import check, check_parts
 from relayout.formats.onnx.parts import Weight, one_line, split, wrong_length
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LIMIT, MODEL_GRAPH, TENSOR_RAW_DATA, opening
 from relayout.graph.facts import Identity, facts_of
+
+if TYPE_CHECKING:
+    from relayout.formats.onnx.fixed_source import FixedSource
 
 EXTERNAL = 1 << 10
 """Tensors below this size stay in the model, as others' readers expect of shapes and scalars."""
@@ -154,11 +157,11 @@ def _settle(target: Path, data: Path, beside: Path, plan: _Plan) -> None:
         beside.unlink()
 
 
-def copy(source: Path | onnx.ModelProto, path: str | Path, *, sources: Collection[Identity] = ()) -> None:
-    """Write the bytes of a file, or of a model without external data, to `path`, or nothing.
+def copy(source: Path | FixedSource, path: str | Path, *, sources: Collection[Identity] = ()) -> None:
+    """Write the bytes of a file, maybe with dimensions fixed, to `path`, or nothing.
 
     Args:
-        source: the file or the model.
+        source: the file.
         path: the file; an existing one is replaced when the new one is complete.
         sources: files that are not replaced.
 
@@ -171,7 +174,7 @@ def copy(source: Path | onnx.ModelProto, path: str | Path, *, sources: Collectio
             file = stack.enter_context(source.open("rb"))
             chunks: Iterator[bytes] = iter(lambda: file.read(CHUNK), b"")
         else:
-            chunks = iter((source.SerializeToString(deterministic=True),))
+            chunks = source.chunks()
         files = stack.enter_context(Replacement(sources))
         try:
             files.write(Path(path), chunks)

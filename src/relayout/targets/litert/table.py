@@ -78,8 +78,5 @@ TARGET = Target(
     price=price,
     reads_units=True,
     has_gelu=True,
-    broadcasting=(
-        *("Add", "Div", "Max", "Min", "Mod", "Mul", "Pow", "Sub", "Where"),
-        *("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Or", "Xor"),
-    ),
+    broadcasts=True,
 )

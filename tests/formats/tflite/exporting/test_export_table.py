@@ -39,7 +39,7 @@ def test_an_operator_without_a_case_is_not_listed(monkeypatch) -> None:  # type:
 
 
 def test_every_operator_that_is_written_is_claimed() -> None:
-    """What the exporter writes has a row of the target, or is written as others before layouts are chosen."""
+    """Each operator of the exporter has a row of the target, or is written as others before layouts are chosen."""
     claimed = {(row.domain, name) for row in TARGET.kernels for name in row.op_types.split()}
     claimed |= {("", row.op_type) for row in TARGET.expansions}
     assert set(entries()) <= claimed

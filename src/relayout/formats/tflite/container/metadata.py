@@ -26,7 +26,7 @@ METADATA = "TFLITE_METADATA"
 """The metadata buffer that has a schema of its own."""
 
 BUFFERS, FILES, BASE64 = "tflite.metadata.", "tflite.file.", ";base64"
-"""Prefixes of the keys of buffers and of files behind a model, and the suffix of those that are no text."""
+"""Prefixes of metadata keys, for buffers and for files behind a model; the suffix marks bytes that are no text."""
 
 WHOLE = f"{BUFFERS}{METADATA}{BASE64}"
 """The key of `TFLITE_METADATA` as it is, for whoever writes a `.tflite` again."""

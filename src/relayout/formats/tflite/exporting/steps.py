@@ -29,7 +29,7 @@ MOST_ONES = 1 << 12
 """Ones up to which they lie in the file."""
 
 ONE = Quantization(np.ones(1, np.float32), np.zeros(1, np.int64), 0)
-"""What integers mean that are the numbers themselves."""
+"""The quantization of integers that are the numbers themselves."""
 
 Operand = DraftTensor | NDArray[Any] | float
 FOLDED: Mapping[str, Callable[..., Any]] = {

@@ -171,10 +171,8 @@ def expand(op: NodeExport) -> None:
     if all(isinstance(dim, int) for dim in dims) and operand.is_static:
         if [dim for dim in operand.dims if dim != 1] == [dim for dim in dims if dim != 1]:
             op.give(op.reshaped(operand, dims))
-        elif (ones := steps.ones(operand, known(dims))) is not None:
-            op.result("MUL", [operand, ones])
         else:
-            op.result("BROADCAST_TO", [operand, op.ints32(known(dims), "shape")])
+            op.give(steps.stretch(operand, known(dims)))
         return
     wanted = steps.cast(op.input(1), TensorType.INT32)
     (count,), rank = op.static(1), len(operand.dims)

@@ -37,9 +37,7 @@ def resize(op: NodeExport) -> None:
     if op.layouts[0] and not op.layouts[0].endswith("c"):
         raise Unwritable("its channels do not come last")
     mode = op.text("mode", "nearest")
-    coordinates = op.text(
-        "coordinate_transformation_mode", "half_pixel" if op.op_type == "Resize" and op.version > 10 else "asymmetric"
-    )
+    coordinates = op.text("coordinate_transformation_mode", "half_pixel" if is_new(op) else "asymmetric")
     if coordinates == CROPPED:
         _crop(op, operand, dims, mode)
         return

@@ -146,18 +146,18 @@ def _scaled(factors: Factors, axis: int, coordinates: str, x: DraftTensor) -> Dr
     if coordinates == "asymmetric":
         return steps.div(x, factors.scale(axis))
     if coordinates == "align_corners":
-        divisor = steps.maximum(steps.sub(_as_tensor(steps, real(steps, count)), 1.0), 1.0)
+        divisor = steps.maximum(steps.sub(steps.tensor(real(steps, count), TensorType.FLOAT32), 1.0), 1.0)
         return steps.div(steps.mul(x, factors.last(axis)), divisor)
     if coordinates not in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"):
         raise Unwritable(f"coordinates of a Resize by {coordinates}")
     scale = factors.scale(axis)
     centered = steps.sub(steps.div(steps.add(x, HALF), scale), HALF)
     if coordinates == "pytorch_half_pixel":
-        several = steps.compare("GREATER", _as_tensor(steps, count, TensorType.INT32), 1)
+        several = steps.compare("GREATER", steps.tensor(count, TensorType.INT32), 1)
         return steps.select(several, centered, 0.0)
     if coordinates == "half_pixel_symmetric" and factors.scales is not None:
-        extent = _as_tensor(steps, factors.extent(axis))
-        ratio = steps.div(_as_tensor(steps, real(steps, count)), steps.mul(extent, scale))
+        extent = steps.tensor(factors.extent(axis), TensorType.FLOAT32)
+        ratio = steps.div(steps.tensor(real(steps, count), TensorType.FLOAT32), steps.mul(extent, scale))
         return steps.add(steps.mul(steps.mul(extent, HALF), steps.sub(1.0, ratio)), centered)
     return centered
 
@@ -173,7 +173,3 @@ def _rounded(steps: Steps, place: DraftTensor, rounding: str) -> DraftTensor:
     is_low = rounding == "round_prefer_floor"
     goes_up = steps.compare("GREATER" if is_low else "GREATER_EQUAL", distance, HALF + TIE if is_low else HALF - TIE)
     return steps.add(below, steps.cast(goes_up, TensorType.FLOAT32))
-
-
-def _as_tensor(steps: Steps, number: Operand, kind: TensorType = TensorType.FLOAT32) -> DraftTensor:
-    return steps.tensor(number, kind)
