@@ -34,11 +34,6 @@ SAME_MEANING = {
     "Part": "part of a model that a target runs; a part of an axis in a rule that others may import as `rules.Part`",
 }
 """Names -> why two modules may have them."""
-TWO_MEANINGS = {
-    "align apply axes_of constant fits in_blocks in_full moved numbers opened": "to rename",
-    "operands parameters parted planned recorded reduced repeats rows_of run sites_of stamp unique": "to rename",
-}
-"""Functions that two modules have in different meanings since before this test. A name may leave, and none may join."""
 
 RETIRED = {
     "apart": "duplicate, strided",
@@ -121,7 +116,7 @@ def modules() -> dict[str, ast.Module]:
 
 def test_a_name_that_others_import_has_one_home(modules: dict[str, ast.Module]) -> None:
     several = {name for name, places in homes(modules).items() if len(places) > 1}
-    excepted = {name for names in SAME_MEANING | TWO_MEANINGS for name in names.split()}
+    excepted = {name for names in SAME_MEANING for name in names.split()}
     assert several - excepted == set(), "give one of the two another name"
     assert excepted - several == set(), "no exception any more: take it from the list"
 

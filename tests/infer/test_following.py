@@ -15,7 +15,7 @@ import relayout
 from infer.graphs import random_model
 from infer.test_random_graphs import transposed_bytes
 from relayout.infer import Plan, build, plan
-from relayout.infer.candidates import numbers
+from relayout.infer.candidates import stored_order_numbers
 from relayout.infer.plan_file import check, to_json
 from relayout.pipeline.result import Result
 from rewrite.test_standard_wrapped import standard, wrapped
@@ -59,7 +59,10 @@ def test_no_tie_is_broken_less_well_on_random_graphs(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(LARGE, 0)
         found = plan(sites)
         pairs = zip(sites.sites, alone.formulation.labels, found.labels, strict=True)
-        choice = [[numbers(site, each) for each in labels].index(numbers(site, label)) for site, labels, label in pairs]
+        choice = [
+            [stored_order_numbers(site, each) for each in labels].index(stored_order_numbers(site, label))
+            for site, labels, label in pairs
+        ]
         problem = alone.formulation.problem
         assert problem.evaluate(choice) == alone.solution.cost, seed
         ties += alone.solution.cost % problem.unit

@@ -17,13 +17,13 @@ import relayout
 from infer.graphs import random_model
 from relayout.errors import RelayoutError
 from relayout.infer import build, plan, within_source
-from relayout.infer.formulation import planned
+from relayout.infer.formulation import plan_of
 from relayout.infer.no_regression import own_choice, with_choice
 from relayout.infer.sites import Label
 from relayout.infer.strided_copies import stretches_elements
 from relayout.pipeline import check_plan, inspect
 from relayout.pipeline.onnx_ir_pass import OptimizeLayouts
-from relayout.solve import Leaf, Solution, moved
+from relayout.solve import Leaf, Solution, transposed_orders
 from relayout.targets import target as target_named
 from running import run
 from text_form import floats, model
@@ -156,7 +156,7 @@ def test_no_choice_with_as_many_transposes_moves_fewer_bytes(seed: int) -> None:
     values, problem = found.formulation.values, found.formulation.problem
     sizes = []
     for choice in itertools.product(*(range(len(costs)) for costs in problem.costs)):
-        if sum(len(moved(value, choice)) for value in values) <= len(found.crossings):
+        if sum(len(transposed_orders(value, choice)) for value in values) <= len(found.crossings):
             sizes.append(found.formulation.moved_bytes(choice))
     assert found.size == min(sizes)
     result = relayout.optimize(graph)
@@ -324,7 +324,7 @@ def test_no_choice_with_as_few_single_elements_moves_fewer_bytes(monkeypatch: py
     problem = found.formulation.problem
     sizes = []
     for choice in itertools.product(*(range(len(costs)) for costs in problem.costs)):
-        tried = planned(found.formulation, found.solution._replace(choice=choice, cost=problem.evaluate(choice)))
+        tried = plan_of(found.formulation, found.solution._replace(choice=choice, cost=problem.evaluate(choice)))
         if tried.scattered <= found.scattered:
             sizes.append(tried.size)
     assert fewest.size <= found.size == min(sizes) <= found.source_size

@@ -20,19 +20,19 @@ EXTENTS = st.tuples(*(st.integers(1, 9),) * 4)
 
 @given(PERMS)
 def test_inverse_undoes(perm: list[int]) -> None:
-    assert perms.is_identity(perms.apply(perm, perms.inverse(perm)))
-    assert perms.is_identity(perms.apply(perms.inverse(perm), perm))
+    assert perms.is_identity(perms.permute(perm, perms.inverse(perm)))
+    assert perms.is_identity(perms.permute(perms.inverse(perm), perm))
     assert perms.inverse(perms.inverse(perm)) == tuple(perm)
 
 
 @given(st.integers(0, 6).flatmap(lambda n: st.tuples(*(st.permutations(range(n)),) * 3)))
 def test_composition_is_associative_and_what_two_transposes_do(three: tuple[list[int], ...]) -> None:
     p, q, r = three
-    both = perms.apply(q, p)
-    assert perms.apply(r, both) == perms.apply(perms.apply(r, q), p)
+    both = perms.permute(q, p)
+    assert perms.permute(r, both) == perms.permute(perms.permute(r, q), p)
     array = np.arange(int(np.prod(range(2, 2 + len(p))))).reshape(range(2, 2 + len(p)))
     assert (array.transpose(p).transpose(q) == array.transpose(both)).all()
-    assert perms.apply(both, array.shape) == array.transpose(p).transpose(q).shape
+    assert perms.permute(both, array.shape) == array.transpose(p).transpose(q).shape
 
 
 def test_between_and_validated_refuse_what_is_no_permutation() -> None:

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from products import in_full
 from relayout.verification import law
-from relayout.verification.law import MOST, Array, Runner, Tried, parted, parted_inputs, shape_of
+from relayout.verification.law import MOST, Array, Runner, Tried, parted_inputs, shape_of, two_factors
 
 __all__ = [
     "MOST",
@@ -23,9 +23,9 @@ __all__ = [
     "Tried",
     "forced",
     "holds",
-    "parted",
     "parted_inputs",
     "shape_of",
+    "two_factors",
     "typed",
 ]
 

@@ -19,9 +19,9 @@ from rules.law import (
     Runner,
     forced,
     holds,
-    parted,
     parted_inputs,
     shape_of,
+    two_factors,
     typed,
     with_reference,
     with_runtime,
@@ -96,7 +96,7 @@ def collected() -> Iterator[Standard]:
         feed = {name: np.asarray(item) for name, item in zip(names, given, strict=True)}
         if all(array.dtype.kind in "fiub" for array in feed.values()):
             filled = all(array.size for array in feed.values())
-            divides = filled and any(len(parted(extent)) > 1 for array in feed.values() for extent in array.shape)
+            divides = filled and any(len(two_factors(extent)) > 1 for array in feed.values() for extent in array.shape)
             for fixed in (False, True)[: len(feed)]:
                 for split in (False, True)[: 1 + divides]:
                     yield Standard(case.name, model, feed, fixed, split)

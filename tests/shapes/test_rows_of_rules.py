@@ -14,7 +14,7 @@ from relayout.layout import Extent
 from relayout.pipeline import read
 from relayout.shapes import OpeningError, open_axes
 from relayout.shapes.opening import Opened
-from relayout.shapes.parts import opened
+from relayout.shapes.parts import whole_dimension
 from rules.cases import cases
 from rules.law import Array, Case, with_runtime
 
@@ -38,7 +38,7 @@ def ways_to_open(model: onnx.ModelProto, case: Case) -> Iterator[tuple[onnx.Mode
             if not isinstance(extent, int) or extent < 2:
                 continue
             try:
-                found = open_axes(graph, {end: {axis: opened(Extent.of(NAME), Extent(extent))}}, "the axis")
+                found = open_axes(graph, {end: {axis: whole_dimension(Extent.of(NAME), Extent(extent))}}, "the axis")
             except OpeningError:
                 continue
             _counts[str(case)] = _counts.get(str(case), 0) + 1

@@ -12,7 +12,7 @@ import pytest
 from relayout.solve import Problem, Solution, Value, ValueEnd, bound, components, solve, solver
 from relayout.solve.certificate import Leaf
 from relayout.solve.presolve import Contraction
-from relayout.solve.problem import moved
+from relayout.solve.problem import transposed_orders
 from solve.problems import random_problem, tree_problem
 
 UNIT = 1024
@@ -167,7 +167,7 @@ def test_no_node_beside_a_moved_value_could_break_ties_better(monkeypatch: pytes
         choice = solved(problem, monkeypatch, -1).choice
         least = problem.evaluate(choice)
         for value in problem.values:
-            if not value.weight or not moved(value, choice):
+            if not value.weight or not transposed_orders(value, choice):
                 continue
             for node in {port.node for port in (value.producer, *value.readers)}:
                 for label in range(len(problem.costs[node])):

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from relayout.solve import Leaf, Problem, Solution, Together, Value, ValueEnd, bound, moved, solve
+from relayout.solve import Leaf, Problem, Solution, Together, Value, ValueEnd, bound, solve, transposed_orders
 from relayout.solve.decomposition import Path, paths
 from solve.problems import random_problem
 
@@ -26,7 +26,7 @@ def crossing_weights(problem: Problem, choice: Sequence[int]) -> dict[tuple[int,
     crossing = {
         (index, order): Fraction(value.price(value.producer.orders[choice[value.producer.node]], order))
         for index, value in enumerate(problem.values)
-        for order in moved(value, choice)
+        for order in transposed_orders(value, choice)
     }
     return {key: weight for key, weight in crossing.items() if weight}
 

@@ -13,7 +13,7 @@ import relayout
 from conftest import KERAS
 from formats.tflite.tflite_writing import Net, Scale, options
 from relayout.verification import verify
-from relayout.verification.side import opened
+from relayout.verification.side import open_side
 
 TINYNET = Path(__file__).parents[2] / "models" / "tinynet_int8.tflite"
 QUICK = ("bidirectional_lstm_fused.int8", "group_norm.int8", "simplernn_unrolled.int16x8")
@@ -205,7 +205,7 @@ def behind(model: ir.Model, operator: str, number: float) -> None:
 
 
 def _ran(source: bytes, fed: dict[str, np.ndarray]) -> np.ndarray:
-    with opened(source) as side:
+    with open_side(source) as side:
         name = side.outputs[0].name
         return side.runner().run(fed, [name])[name]
 

@@ -18,7 +18,7 @@ from relayout import convert
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.verification import Verdict, litert, verify
 from relayout.verification.litert import OPTIMIZED, LiteRTSide
-from relayout.verification.side import opened
+from relayout.verification.side import open_side
 from relayout.verification.spread import Spread, disturbed
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -214,7 +214,7 @@ def test_disturbances_are_small_and_stay_in_range() -> None:
 
 
 def test_the_spread_is_asked_for_once_per_feeds() -> None:
-    with opened(MODELS / "tinynet_dynamic.tflite") as side:
+    with open_side(MODELS / "tinynet_dynamic.tflite") as side:
         name = side.outputs[0].name
         spread, runner = Spread(side, [v.name for v in side.interiors]), side.runner()
         for seed in range(2):
@@ -230,7 +230,7 @@ def test_operators_without_reference_kernels_have_a_spread() -> None:
     net = Net()
     x, y = net.input((2, 3), name="x"), net.output((2, 3), name="y")
     net.op("CEIL", [x], [y])
-    with opened(net.bytes()) as side:
+    with open_side(net.bytes()) as side:
         feeds = {"x": np.ones((2, 3), np.float32)}
         assert side.runner(reference=True).run(feeds, ["y"]).keys() == {"y"}
 
@@ -248,7 +248,7 @@ def softmax_of_many() -> Net:
 def test_kernels_that_abort_do_not_end_the_process() -> None:
     content = softmax_of_many().bytes()
     feeds = {"x": np.zeros((1, 1000), np.int8)}
-    with opened(content) as side:
+    with open_side(content) as side:
         (wanted,) = side.runner().run(feeds, ["y"]).values()
         np.testing.assert_allclose(side.runner(reference=True).run(feeds, ["y"])["y"], wanted, atol=1)
 
@@ -266,7 +266,7 @@ def test_reference_kernels_are_tried_in_another_process(
 
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess((), status))
     monkeypatch.setattr(LiteRTSide, "interpreter", interpreter)
-    with opened(MODELS / "tinynet_int8.tflite") as side:
+    with open_side(MODELS / "tinynet_int8.tflite") as side:
         assert side.notes == []
         feeds = {side.inputs[0].name: np.zeros((2, 24, 40, 3), np.int8)}
         asked.clear()
@@ -304,7 +304,7 @@ def test_state_does_not_leak_between_runs() -> None:
     ]
     y = net.output((1, 6), name="y")
     net.op("RNN", [x, *weights, state], [y], options("RNNOptions", fusedActivationFunction=4))
-    with opened(net.bytes()) as side:
+    with open_side(net.bytes()) as side:
         runner = side.runner()
         feeds = [{"x": np.ones((1, 4), np.float32)} for _ in range(2)]
         first, second = (runner.run(each, ["y"])["y"] for each in feeds)
@@ -344,7 +344,7 @@ def test_onnx_may_be_the_source() -> None:
 
 def test_tensors_that_were_not_kept_are_left_out() -> None:
     path = MODELS / "tinynet_float.tflite"
-    with opened(path) as side:
+    with open_side(path) as side:
         names = [value.name for value in (*side.interiors, *side.outputs)]
         feeds = {side.inputs[0].name: np.ones((2, 24, 40, 3), np.float32)}
         found = side.runner().run(feeds, names)  # one delegate for all: nothing but the output is there

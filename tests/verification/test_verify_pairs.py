@@ -11,7 +11,7 @@ from onnx import parser
 
 import relayout
 from relayout.errors import LayoutError, RelayoutError
-from relayout.layout.stored_as import Holds, parted, relay, resolved
+from relayout.layout.stored_as import Holds, fill_factors, relay, resolved
 from relayout.verification import verify
 from relayout.verification.pairs import Pair, match_ends, match_interface, match_interiors
 from relayout.verification.side import ModelValue
@@ -286,7 +286,7 @@ def test_open_extents_that_stay_side_by_side_are_one() -> None:
 def test_open_extents_are_filled_in(
     extents: tuple[int, ...], shape: tuple[int, ...], found: tuple[int, ...] | None
 ) -> None:
-    assert parted(extents, shape) == found
+    assert fill_factors(extents, shape) == found
 
 
 def test_what_factors_make_which_axis_is_read_where_extents_do_not_tell() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from relayout.verification.side import opened
+from relayout.verification.side import open_side
 
 TIME, BATCH, COLUMNS, UNITS = 5, 2, 3, 4
 
@@ -47,7 +47,7 @@ def test_its_own_results_change_nothing_and_others_change_the_step_behind_them(
     fed = {"x": rng.normal(size=(TIME, BATCH, COLUMNS)).astype(np.float32)}
     if start:
         fed["h0"] = rng.normal(size=(1, BATCH, UNITS)).astype(np.float32)
-    with opened(recurrent(kind, direction, start)) as side:
+    with open_side(recurrent(kind, direction, start)) as side:
         plain = side.runner().run(fed, ["y"])["y"]
         forced = side.forced(["y"], [], own=True)
         assert forced is not None
@@ -66,5 +66,5 @@ def test_what_is_no_recurrent_operator_is_not_given_anything() -> None:
     model = ir.from_onnx_text(
         '<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) { a = Neg(x) y = Identity(a) }'
     )
-    with opened(model) as side:
+    with open_side(model) as side:
         assert side.forced(["y"], [], own=True) is None

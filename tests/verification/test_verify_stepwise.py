@@ -22,7 +22,7 @@ from relayout.verification.compare import Tolerance
 from relayout.verification.feeds import random_feed
 from relayout.verification.ort import OrtSide
 from relayout.verification.pairs import match_interface, match_interiors
-from relayout.verification.side import opened
+from relayout.verification.side import open_side
 from relayout.verification.signature import SignatureSide
 from relayout.verification.stepwise import Step, Stepwise, has_direction
 
@@ -32,7 +32,7 @@ TOLERANCE = Tolerance(1e-5, 1e-6)
 
 def steps(source: Path | bytes | ir.Model, model: Path | ir.Model) -> tuple[dict[str, Step], dict[str, str]]:
     """What is found of each value, and the operator of the source that makes it."""
-    with opened(source) as left, opened(model) as right:
+    with open_side(source) as left, open_side(model) as right:
         inputs, _, _ = match_interface(left.inputs, right.inputs)
         outputs, _, _ = match_interface(left.outputs, right.outputs)
         pairs = [*match_interiors(left.interiors, [*right.interiors, *right.outputs]), *outputs]
@@ -333,7 +333,7 @@ def test_what_several_multiplications_of_few_bits_round_may_lean_and_nothing_els
     """Of 256 integers some fall to the other side; such a one alone in a channel leans there."""
     content = switched()
     every = np.arange(-128, 128, dtype=np.int8).reshape(1, 8, 8, 4)
-    with opened(content) as left, opened(read(content)) as right:
+    with open_side(content) as left, open_side(read(content)) as right:
         a, b = (side.runner([]).run({"x": every}, ["pooled"])["pooled"] for side in (left, right))
     (off, *_) = every[a != b]
     fed = every.copy()
@@ -426,7 +426,7 @@ def test_values_are_given_inside_of_bodies_too() -> None:
     bodies = {"then_branch": body("p", "Abs"), "else_branch": body("q", "Exp")}
     y = ir.node("If", [c], bodies, outputs=[value("y")])
     graph = ir.Graph([x, c], y.outputs, nodes=[a, y], opset_imports={"": 21}, name="g")
-    with opened(ir.Model(graph, ir_version=10)) as side:
+    with open_side(ir.Model(graph, ir_version=10)) as side:
         assert side.before("y") >= {"y", "c", "x", "a"}
         forced = side.forced(["y"], ["a"])
         assert forced is not None
@@ -438,7 +438,7 @@ def test_values_are_given_inside_of_bodies_too() -> None:
 def test_what_nobody_needs_is_not_asked_for() -> None:
     text = """<ir_version: 10, opset_import: ["" : 21]>
     g (float[3] x) => (float[3] y) <float[3] a, float[3] b> { a = Neg(x) b = Exp(a) y = Abs(b) }"""
-    with opened(parser.parse_model(text)) as side:
+    with open_side(parser.parse_model(text)) as side:
         forced = side.forced(["b", "y"], ["a", "b"])
         assert forced is not None
         assert sorted(forced.given) == ["a", "b"]
@@ -448,7 +448,7 @@ def test_what_nobody_needs_is_not_asked_for() -> None:
 def test_an_output_that_is_read_is_given_to_its_readers_and_shown_as_it_is() -> None:
     text = """<ir_version: 10, opset_import: ["" : 21]>
     g (float[3] x) => (float[3] a, float[3] y) { a = Neg(x) y = Abs(a) }"""
-    with opened(parser.parse_model(text)) as side:
+    with open_side(parser.parse_model(text)) as side:
         forced = side.forced(["a", "y"], ["a"])
         assert forced is not None
         given = {"x": np.float32([1, 2, 3]), forced.given["a"]: np.float32([-4, 5, -6])}
@@ -488,7 +488,7 @@ def test_what_cannot_be_given_is_judged_as_a_whole(monkeypatch: pytest.MonkeyPat
 
 def test_what_integer_kernels_compute_with_cannot_be_moved() -> None:
     path = MODELS / "tinynet_float.tflite"
-    with opened(path) as side:
+    with open_side(path) as side:
         (output,) = (value.name for value in side.outputs)
         assert side.forced([output], []) is not None
         assert side.forced([output], [], nudge=0.1) is None
@@ -517,7 +517,7 @@ def test_a_stored_shape_of_as_many_dimensions_as_factors() -> None:
     held = Holds("y", (4, 5, 2, 3), (2, 3, 0, 1), (1, 4, 5, 6))
     stored = next(node for node in result.graph if node.op_type == "Transpose").outputs[0]
     stored.metadata_props[Holds.KEY] = Holds.dump([held])
-    with opened(source) as left, opened(result) as right:
+    with open_side(source) as left, open_side(result) as right:
         (pair,) = [p for p in match_interiors(left.interiors, right.interiors) if p.left.name == "y"]
         array = np.random.default_rng(0).normal(size=(1, 4, 5, 6)).astype(np.float32)
         np.testing.assert_array_equal(pair.carried(array), array.transpose(0, 3, 1, 2))
@@ -537,7 +537,7 @@ def clamped(rows: int, depth: int) -> bytes:
 def test_sums_are_rounded_relative_to_their_terms() -> None:
     source = clamped(2048, 300)
     model = relayout.convert(source).model
-    with opened(model) as right:
+    with open_side(model) as right:
         assert right.sum_behind("y") not in (None, "y")
         assert right.sum_behind("z") is None
     report = verify(source, model)
@@ -553,7 +553,7 @@ def test_terms_are_added_up_where_no_type_is_stated() -> None:
         '<ir_version: 10, opset_import: ["": 21]> g (float[1,2] x) => (float[1,1] y)'
         "<float[2,1] w = {-3, 4}> { n = Neg(x) p = MatMul(n, w) y = Exp(p) }"
     )
-    with opened(model) as right:
+    with open_side(model) as right:
         forced = right.forced(["p"], [], terms=True)
         assert forced is not None
         fed = {"x": np.array([[1, -2]], np.float32)}

@@ -14,7 +14,7 @@ from relayout.apply.dim_grouping import forms
 from relayout.apply.layout_functions import add_function, drop_unused_functions
 from relayout.apply.placing import place_inside
 from relayout.apply.quantization_annotations import Annotations
-from relayout.apply.step_operands import operands
+from relayout.apply.step_operands import operands_of_step
 from relayout.apply.value_store import Storage, relaid
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.subgraphs import nested
@@ -311,7 +311,7 @@ class _Rewrite:
         *before, last = steps(self._placement(site), known)
         for step in (*before, last):
             value = found[step.name] = ir.Value(type=root.value.type)
-            read = operands(step, found, self.storage.constant, name)
+            read = operands_of_step(step, found, self.storage.constant, name)
             made = ir.Node("", step.op_type, read, outputs=[value], name=node.name)
             made.metadata_props.update(node.metadata_props)
             self._set(made, step.attributes)

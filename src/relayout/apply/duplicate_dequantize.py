@@ -14,7 +14,7 @@ from relayout.apply.provenance import holds_itself
 from relayout.graph.source_names import stands_for
 from relayout.graph.subgraphs import all_nodes
 from relayout.graph.value_names import Names
-from relayout.rules import repeats
+from relayout.rules import may_repeat
 
 Shared = Sequence[Sequence[ir.Node]]
 """Nodes that a model had once: the source's own, then one for each other reader."""
@@ -29,7 +29,7 @@ def apart(model: ir.Model, is_copied: Callable[[ir.Node], bool] = lambda _: Fals
     """
     nodes = list(all_nodes(model.graph))
     views = [node for node in nodes if is_copied(node)]
-    found = [node for node in nodes if repeats(node) and not _narrows(node)]
+    found = [node for node in nodes if may_repeat(node) and not _narrows(node)]
     if not any(_others(node.outputs[0]) for node in (*views, *found)):
         return ()
     values = [*model.graph.inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs)]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from relayout.rules import Step
 
 
-def operands(
+def operands_of_step(
     step: Step,
     found: Mapping[int | str, ir.Value | None],
     constant: Callable[[str, NDArray[Any]], ir.Value],

@@ -9,7 +9,7 @@ import click
 
 from relayout.cli import many, options
 from relayout.cli.group import Command
-from relayout.cli.one import run
+from relayout.cli.one import run_job
 
 
 @click.command(cls=Command)
@@ -34,6 +34,6 @@ def convert(
     """
     made = many.jobs_of("convert", paths, out, out_dir, jobs, verify, given)
     if out_dir is None:
-        run(made[0], as_json, quiet)
+        run_job(made[0], as_json, quiet)
     else:
         many.run_all(made, jobs, as_json, quiet)

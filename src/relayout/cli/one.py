@@ -14,7 +14,7 @@ from relayout.cli.starting import one_job
 from relayout.errors import printable
 
 
-def run(job: Job, as_json: bool, quiet: bool) -> None:
+def run_job(job: Job, as_json: bool, quiet: bool) -> None:
     """Perform one job, print what was done, and exit with 1 where verification fails or too much stays transposed."""
     one_job()
     tflite = job.given.get("format") == "tflite"

@@ -9,7 +9,7 @@ import click
 
 from relayout.cli import many, options
 from relayout.cli.group import Command
-from relayout.cli.one import run
+from relayout.cli.one import run_job
 
 
 @click.command(cls=Command)
@@ -36,6 +36,6 @@ def optimize(
     """
     made = many.jobs_of("optimize", paths, out, out_dir, jobs, verify, given)
     if out_dir is None:
-        run(made[0], as_json, quiet)
+        run_job(made[0], as_json, quiet)
     else:
         many.run_all(made, jobs, as_json, quiet)

@@ -114,7 +114,7 @@ class Flatbuffer:
         """Where the head refers to these vectors."""
         end = len(self._head)
         for place, content in encoder.streamed:
-            start = align(end + 4, alignment)
+            start = next_multiple(end + 4, alignment)
             self._places.append(place)
             self._streamed.append((start - 4, content))
             end = start + content.nbytes
@@ -165,7 +165,7 @@ def _pieces(content: Bytes) -> Iterator[bytes | memoryview]:
         yield from content.chunks()
 
 
-def align(position: int, alignment: int) -> int:
+def next_multiple(position: int, alignment: int) -> int:
     """The next multiple of the alignment."""
     return -(-position // alignment) * alignment
 

@@ -61,7 +61,7 @@ def _orders(site: Site, label: Label) -> tuple[Order, ...]:
     return tuple([_order(site, label, port) for port in site.ports])
 
 
-def numbers(site: Site, label: Label) -> tuple[int, ...]:
+def stored_order_numbers(site: Site, label: Label) -> tuple[int, ...]:
     """The number of the stored order of every operand under a label, in its value's space."""
     known = site.pattern.numbers.get(label)
     if known is None:
@@ -224,7 +224,7 @@ class _Search:
                         self.add(found, label)
 
     def add(self, found: _Found, label: Label) -> None:
-        key = numbers(found.site, label)
+        key = stored_order_numbers(found.site, label)
         if key in found.labels:
             return
         if found.labels and (len(found.labels) >= CAP or self.left <= 0):

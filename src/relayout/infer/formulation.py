@@ -17,16 +17,16 @@ from relayout.infer.candidates import (
     Candidates,
     candidates,
     identity,
-    numbers,
     passing_on,
     placement,
     source_numbers,
+    stored_order_numbers,
 )
 from relayout.infer.presolve import Aggregation, following, result
 from relayout.infer.sites import Label, Order, Port, Root, Site, order_of
 from relayout.infer.strided_copies import SPAN, is_run, is_scattered, scattering, span, stretches_elements
 from relayout.rules import is_transposed
-from relayout.solve import Problem, Solution, Value, ValueEnd, moved, solve
+from relayout.solve import Problem, Solution, Value, ValueEnd, solve, transposed_orders
 
 INNERMOST = 8
 """What it weighs, in operators that run in another order than the source's, that a Transpose moves the innermost axis:
@@ -104,7 +104,9 @@ class Formulation(NamedTuple):
 
     def moved_bytes(self, choice: Sequence[int]) -> int:
         """The bytes that a choice transposes."""
-        return sum(size * len(moved(value, choice)) for size, value in zip(self.sizes, self.values, strict=True))
+        return sum(
+            size * len(transposed_orders(value, choice)) for size, value in zip(self.sizes, self.values, strict=True)
+        )
 
     def least_bytes(self, proved: int, cost: int, size: int) -> int:
         """The bytes below which no choice can go that costs as much besides as this one: for its operators beside their
@@ -227,7 +229,10 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     follow = following(sites.sites, sites.roots)
     found = candidates(sites, follow) if among is None else among
     labels = [[] if number in follow.leads else choice for number, choice in enumerate(found.labels)]
-    stored = [[numbers(site, label) for label in choice] for site, choice in zip(sites.sites, labels, strict=True)]
+    stored = [
+        [stored_order_numbers(site, label) for label in choice]
+        for site, choice in zip(sites.sites, labels, strict=True)
+    ]
     ends = _ends(sites, follow)
     parts: list[Part] = []
     for root, (producer, readers) in zip(sites.roots, ends, strict=True):
@@ -344,7 +349,7 @@ def plan(
         among: the labels to choose from (default: all that some pin demands).
     """
     formulation = formulate(sites, dims=dims, among=among)
-    found = planned(formulation, solve(formulation.problem, time_limit=time_limit), dims)
+    found = plan_of(formulation, solve(formulation.problem, time_limit=time_limit), dims)
     if among is None and not sites.chosen and _is_dearer(found):
         wider = with_source(sites, formulation)
         return plan(sites, dims=dims, time_limit=time_limit, among=wider)
@@ -360,7 +365,7 @@ def _is_dearer(found: Plan) -> bool:
     return more > 0
 
 
-def planned(formulation: Formulation, solution: Solution, dims: Mapping[str, int] | None = None) -> Plan:
+def plan_of(formulation: Formulation, solution: Solution, dims: Mapping[str, int] | None = None) -> Plan:
     """A choice as a plan.
 
     Args:
@@ -391,7 +396,7 @@ def _labels(formulation: Formulation, choice: Sequence[int]) -> list[Label]:
     for number, (lead, position) in leads.items():
         label = found[lead]
         assert label is not None
-        order = numbers(sites[lead], label)[position]
+        order = stored_order_numbers(sites[lead], label)[position]
         found[number] = passing_on(sites[number], order)
     return [label for label in found if label is not None]
 
@@ -401,7 +406,7 @@ def _crossings(formulation: Formulation, choice: Sequence[int], labels: list[Lab
     sites = formulation.sites.sites
     found = []
     for index, value in enumerate(formulation.values):
-        if not moved(value, choice):
+        if not transposed_orders(value, choice):
             continue
         given = value.producer.orders[choice[value.producer.node]]
         wanting: dict[int, dict[int, None]] = {}
@@ -434,7 +439,7 @@ def _slid(
     """
     sites, follow = formulation.sites.sites, formulation.follow
     given, wanted = map(root.space.orders.number, orders)
-    reading = [n for n, end in follow.readers[root.index] if numbers(sites[n], labels[n])[end] == wanted]
+    reading = [n for n, end in follow.readers[root.index] if stored_order_numbers(sites[n], labels[n])[end] == wanted]
     before, behind = follow.before(root.index) if alone else [], follow.behind(reading)
     made = follow.producers[root.index]
     assert made is not None
@@ -497,7 +502,7 @@ def _far(follower: Site, order: int) -> int:
 def _is_far(follower: Site, order: int) -> int:
     label = passing_on(follower, order)
     short = follower.signature.broadcast and span(follower, label) < SPAN
-    return (numbers(follower, label) != source_numbers(follower)) + INNERMOST * short
+    return (stored_order_numbers(follower, label) != source_numbers(follower)) + INNERMOST * short
 
 
 def _costs(

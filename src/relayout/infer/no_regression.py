@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from relayout.infer.build import Sites
 from relayout.infer.candidates import Candidates, identity
-from relayout.infer.formulation import Formulation, Plan, formulate, hard_pairs, plan, planned, with_source
+from relayout.infer.formulation import Formulation, Plan, formulate, hard_pairs, plan, plan_of, with_source
 from relayout.solve import Leaf, Solution, solve
 
 ROUNDS = 16
@@ -136,4 +136,4 @@ def own_choice(sites: Sites, found: Plan) -> tuple[Formulation, tuple[int, ...]]
 
 def with_choice(formulation: Formulation, choice: tuple[int, ...], solution: Solution) -> Plan:
     """Return a choice as a plan, with what is known of the least cost."""
-    return planned(formulation, solution._replace(choice=choice, cost=formulation.problem.evaluate(choice)))
+    return plan_of(formulation, solution._replace(choice=choice, cost=formulation.problem.evaluate(choice)))

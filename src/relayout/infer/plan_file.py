@@ -13,7 +13,17 @@ from relayout.infer.build import Sites
 from relayout.infer.formulation import Formulation, Plan, formulate, with_source
 from relayout.infer.sites import order_of
 from relayout.layout.perm import between
-from relayout.solve import MOST_DEPTH, Branch, Certificate, CertificateError, Leaf, Prices, Together, bound, moved
+from relayout.solve import (
+    MOST_DEPTH,
+    Branch,
+    Certificate,
+    CertificateError,
+    Leaf,
+    Prices,
+    Together,
+    bound,
+    transposed_orders,
+)
 
 FORMAT = "relayout-plan-1"
 
@@ -147,7 +157,7 @@ def check(data: Any, sites: Sites, dims: Mapping[str, int] | None = None) -> Che
 
 
 def _checked(formulation: Formulation, choice: list[int], certificate: Certificate) -> Checked:
-    count = sum(len(moved(value, choice)) for value in formulation.values)
+    count = sum(len(transposed_orders(value, choice)) for value in formulation.values)
     problem, size = formulation.problem, formulation.moved_bytes(choice)
     lower = formulation.least_bytes(bound(problem, certificate), problem.evaluate(choice), size)
     each = formulation.sites.per_transpose, formulation.sites.per_scattered

@@ -167,4 +167,4 @@ def perm_of(source: str | Layout, target: str | Layout) -> tuple[int, ...]:
 def describe(perm: Sequence[int]) -> str:
     """A perm in einops' notation: `(0, 3, 1, 2)` -> `a b c d -> a d b c`."""
     letters = [chr(ord("a") + i) if i < 26 else f"a{i}" for i in range(len(perm))]
-    return f"{' '.join(letters)} -> {' '.join(perms.apply(perm, letters))}"
+    return f"{' '.join(letters)} -> {' '.join(perms.permute(perm, letters))}"

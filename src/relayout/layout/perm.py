@@ -30,7 +30,7 @@ def inverse(perm: Sequence[int]) -> Perm:
     return tuple(result)
 
 
-def apply(perm: Sequence[int], items: Sequence[T]) -> tuple[T, ...]:
+def permute(perm: Sequence[int], items: Sequence[T]) -> tuple[T, ...]:
     """`items` in the order of `perm`: what a Transpose does to a shape, and to the perm of a Transpose before it."""
     return tuple(items[axis] for axis in perm)
 

@@ -122,7 +122,7 @@ def relay(array: NDArray[np.generic], holds: Holds, stored: Sequence[int] | None
 def restore(array: NDArray[np.generic], holds: Holds) -> NDArray[np.generic]:
     """The source's array from the stored one: the inverse of `relay`."""
     factors = _filled(holds.factors, array.size)
-    laid = array.reshape(perms.apply(holds.perm, factors))
+    laid = array.reshape(perms.permute(holds.perm, factors))
     return laid.transpose(perms.inverse(holds.perm)).reshape(_filled(holds.shape, array.size))
 
 
@@ -145,7 +145,7 @@ def resolved(holds: Holds, shape: Sequence[int]) -> Holds:
     if -1 not in holds.factors:
         return replace(holds, shape=tuple(shape))
     for known in (holds, _joined(holds)):
-        factors = parted(known.factors, shape, holds.shape)
+        factors = fill_factors(known.factors, shape, holds.shape)
         if factors is not None:
             return replace(known, factors=factors, shape=tuple(shape))
     fits = all(stated in (-1, extent) for stated, extent in zip(holds.shape, shape, strict=True))
@@ -161,10 +161,10 @@ def resolved_as_stored(holds: Holds, stored: Sequence[int]) -> Holds:
     if holds.factors.count(-1) < 2:
         return holds
     for known in (holds, _joined(holds)):
-        laid = parted(perms.apply(known.perm, known.factors), stored)
+        laid = fill_factors(perms.permute(known.perm, known.factors), stored)
         if laid is not None:
-            factors = perms.apply(perms.inverse(known.perm), laid)
-            return replace(known, factors=factors, shape=parted(known.shape, factors) or known.shape)
+            factors = perms.permute(perms.inverse(known.perm), laid)
+            return replace(known, factors=factors, shape=fill_factors(known.shape, factors) or known.shape)
     return _with_one_open(holds)
 
 
@@ -204,7 +204,9 @@ def _joined(holds: Holds) -> Holds:
     return replace(holds, factors=factors, perm=tuple(order.index(run) for run in runs), axes=())
 
 
-def parted(factors: Sequence[int], shape: Sequence[int], stated: Sequence[int] | None = None) -> tuple[int, ...] | None:
+def fill_factors(
+    factors: Sequence[int], shape: Sequence[int], stated: Sequence[int] | None = None
+) -> tuple[int, ...] | None:
     """Factors, the open ones (-1) filled in, such that each dimension of a shape has some of them, in order.
 
     `(-1, 1024, -1)` of 2 × 1024 × 6 × 1 are `(2, 1024, 6)`.

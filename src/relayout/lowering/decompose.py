@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from relayout.apply.step_operands import operands
+from relayout.apply.step_operands import operands_of_step
 from relayout.errors import LayoutError
 from relayout.formats.onnx.inferring import SHORT, infer_node
 from relayout.graph.source_names import added, stands_for
@@ -68,7 +68,7 @@ def _write(constants: Constants, node: ir.Node, steps: Sequence[Step]) -> None:
     found: dict[int | str, ir.Value | None] = dict(enumerate(node.inputs))
     stem = node.name or given.name or node.op_type
     for step in steps:
-        read = operands(step, found, constants.new, stem)
+        read = operands_of_step(step, found, constants.new, stem)
         attributes = [ir.convenience.convert_attribute(name, value) for name, value in step.attributes.items()]
         if step is steps[-1]:
             node.domain, node.op_type, node.version = "", step.op_type, None

@@ -28,7 +28,7 @@ from relayout.lowering.normalized_inputs import numbers_by_input
 from relayout.partition.claims import claims
 from relayout.partition.regions import as_functions
 from relayout.partition.whole_units import whole_units
-from relayout.pipeline.lowering_list import as_transposes, before_layouts, in_blocks, in_full
+from relayout.pipeline.lowering_list import as_transposes, avoid_saturation, before_layouts, state_blocks
 from relayout.pipeline.names import SourceNames, layout_doubts
 from relayout.pipeline.planning import Planned, planned
 from relayout.pipeline.request import (
@@ -309,7 +309,7 @@ def _lowered_after(result: Result, request: Request, output: OutputOptions, befo
     """Run what is done to a model once its layouts are chosen, in place; `before` is what lowering said before that."""
     target, wishes = request.target, request.layout.wishes
     inlined = _inlined(result.model) if output.inline or (target is not None and target.inline) else ()
-    stored = (*in_full(result.model, target), *in_blocks(result.model, target))
+    stored = (*avoid_saturation(result.model, target), *state_blocks(result.model, target))
     report = replace(result.report, notes=(*result.report.notes, *before, *inlined, *stored))
     if not wishes and not wishes.literal:
         report = replace(report, hint=hint(result.model))
@@ -402,9 +402,9 @@ def _domains_of_custom_ops(source: ModelSource, custom_ops: Mapping[str, str], f
 def _stamped(result: Result) -> Result:
     """Return a result whose nodes say what they were when it was made, where they say of which builtin they are."""
     if facts_of(result.model).is_tflite:
-        from relayout.formats.tflite.spelled_out import stamp
+        from relayout.formats.tflite.spelled_out import stamp_builtins
 
-        stamp(result.model)
+        stamp_builtins(result.model)
     return result
 
 

@@ -129,7 +129,7 @@ def _extent(value: ir.Value, axis: int) -> Extent:
 def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str) -> Opened | None:
     """Open one dimension, which several inputs may hold, and give it its name or number."""
     from relayout.shapes import open_axes
-    from relayout.shapes.parts import opened
+    from relayout.shapes.parts import whole_dimension
 
     wanted = next(iter(group.values()))
     named = {extent.symbols[0] for value, axis in group if not (extent := _extent(value, axis)).is_static}
@@ -145,7 +145,7 @@ def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str)
         value, axis = next(iter(still))
         seeds: dict[ir.Value, dict[int, Any]] = {}
         for (each, place), extent in still.items():
-            seeds.setdefault(each, {})[place] = opened(Extent.of(symbol), extent)
+            seeds.setdefault(each, {})[place] = whole_dimension(Extent.of(symbol), extent)
         at = f"axis {axis} of '{value.name}'"
         made = open_axes(model, seeds, f"{what} ({at})" if what else at, rows=bool(what))
         named.add(symbol)

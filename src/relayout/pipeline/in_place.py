@@ -7,7 +7,7 @@ import onnx_ir as ir
 from relayout.apply.apply import apply
 from relayout.graph.facts import facts_of
 from relayout.graph.source_names import forget
-from relayout.pipeline.lowering_list import as_kernels, as_transposes, in_blocks, in_full
+from relayout.pipeline.lowering_list import as_kernels, as_transposes, avoid_saturation, state_blocks
 from relayout.pipeline.planning import planned
 from relayout.pipeline.request import Request
 from relayout.rules import is_known, outputs_of
@@ -40,6 +40,6 @@ def relayout_in_place(model: ir.Model, request: Request) -> tuple[tuple[int, int
     forget(model.graph)
     if target is None:
         restore_calls(model)
-    for lowering in (as_transposes, in_full, in_blocks):
+    for lowering in (as_transposes, avoid_saturation, state_blocks):
         lowering(model, target)
     return before, after

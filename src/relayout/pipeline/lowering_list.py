@@ -25,7 +25,7 @@ from relayout.lowering.recognise_gelu import recognise_gelu
 from relayout.lowering.split_transposes import in_two_steps
 from relayout.pipeline.request import Request
 from relayout.rules import outputs_of
-from relayout.targets import Target, note, refuse_others, stamp
+from relayout.targets import Target, note, refuse_others, stamp_cpu
 
 
 def before_layouts(model: ir.Model, request: Request) -> tuple[str, ...]:
@@ -94,20 +94,20 @@ def as_transposes(model: ir.Model, target: Target | None) -> tuple[str, ...]:
     return (told,) if count else ()
 
 
-def in_full(model: ir.Model, target: Target | None) -> tuple[str, ...]:
+def avoid_saturation(model: ir.Model, target: Target | None) -> tuple[str, ...]:
     """Store kernels so that the target's products of integers do not saturate, in place; what to say of it."""
     listed = target is not None and target.saturates and "int8-weights-to-uint8" in target.lowering
     count = unsigned_kernels(model) if listed else 0
     return (f"kernels of int8 stored as uint8, so that products do not saturate: {count}",) if count else ()
 
 
-def in_blocks(model: ir.Model, target: Target | None) -> tuple[str, ...]:
+def state_blocks(model: ir.Model, target: Target | None) -> tuple[str, ...]:
     """State shapes as kernels for blocks of channels want them, in place; what to say of it."""
     blocks = None if target is None else target.blocks
     if target is None or blocks is None or blocks.domain not in {node.domain for node in all_nodes(model.graph)}:
         return ()
     reshapes = join_tiles(model, blocks.joining)
-    stamp(model, blocks)
+    stamp_cpu(model, blocks)
     told = [f"kernels in blocks of {blocks.tile} channels; Reshapes around them, which move nothing: {reshapes}"]
     rows = [row for row in target.kernels if row.written is not None and row.written.domain == blocks.domain]
     kinds = {(row.domain, name) for row in rows for name in row.op_types.split()}

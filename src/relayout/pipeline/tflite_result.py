@@ -167,9 +167,9 @@ def refuse_runtime(runtime: str | None, format: str) -> None:  # noqa: A002 - th
         return
     if format != "tflite":
         raise LayoutError(f"--runtime {runtime} is for a .tflite result, and this one is ONNX: leave it out")
-    from relayout.formats.tflite.exporting.older import numbers
+    from relayout.formats.tflite.exporting.older import version_numbers
 
-    numbers(runtime)
+    version_numbers(runtime)
 
 
 def refuse_unknown_custom_ops(model: ir.Model, custom_ops: Collection[str]) -> None:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from relayout.formats.bundle import open_model
 from relayout.formats.onnx.transposes import perms
-from relayout.formats.tflite.container.loading import load, opened
+from relayout.formats.tflite.container.loading import load, open_source
 from relayout.formats.tflite.container.metadata import metadata
 from relayout.formats.tflite.container.model import Model, Tensor
 from relayout.graph.facts import facts_of
@@ -216,7 +216,7 @@ def _won(now: Moved, keep: Moved, convert: Moved, source: str) -> RenderableType
 
 
 def _about(model: Model, path: Path) -> dict[str, str]:
-    said = metadata(model, 0, opened(path)).properties
+    said = metadata(model, 0, open_source(path)).properties
     return {
         key: said[f"tflite.{key}"] for key in ("name", "description", "version", "author") if f"tflite.{key}" in said
     }

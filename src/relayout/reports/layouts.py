@@ -78,7 +78,7 @@ class Naming:
                 root, form = self._known[item.name].root, self._known[item.name].form
                 order = order_of(form)
                 if len(order) == len(item.perm):
-                    order, extents = perm.apply(item.perm, order), perm.apply(item.perm, item.factors)
+                    order, extents = perm.permute(item.perm, order), perm.permute(item.perm, item.factors)
                     form = _form(order, extents, value.shape)
                     return self._axes.form(root, form) if form else self._axes.order(root, order)
         return ""

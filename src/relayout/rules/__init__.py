@@ -13,7 +13,7 @@ from relayout.rules.facts import (
     is_on_images,
     is_view,
     may_go,
-    repeats,
+    may_repeat,
     rule_of,
 )
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
@@ -78,12 +78,12 @@ __all__ = [
     "is_view",
     "laid",
     "may_go",
+    "may_repeat",
     "normalized",
     "outputs_of",
     "register",
     "register_variant",
     "registry",
-    "repeats",
     "rule",
     "rule_of",
     "scope",

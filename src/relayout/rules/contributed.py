@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relayout.rules.elementwise import aligned
 from relayout.rules.operator import Operator, axis_letters, normalized
-from relayout.rules.reductions import along, flattened_from, reduced
+from relayout.rules.reductions import along, flattened_from, reduced_letters
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Placement, Signature
 
@@ -91,5 +91,5 @@ def qlinear_reduce_mean(operator: Operator) -> Fact:
     def changes(placement: Placement) -> Changes:
         return Changes({"axes": placement.axes(gone)}) if axes else Changes()
 
-    output = reduced(letters, gone, operator.int("keepdims", 1))
+    output = reduced_letters(letters, gone, operator.int("keepdims", 1))
     return Signature(operator.operands({0: letters}), (output,), changes=changes, across=frozenset(gone))

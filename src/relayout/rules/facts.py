@@ -44,7 +44,7 @@ def draws(node: ir.Node) -> bool:
     return rule.draws if isinstance(rule.draws, bool) else rule.draws(node)
 
 
-def repeats(node: ir.Node) -> bool:
+def may_repeat(node: ir.Node) -> bool:
     """Whether a node belongs to who reads it: each reader may have one of its own, at no cost."""
     rule = registry().get(_called(node))
     return rule is not None and rule.repeats

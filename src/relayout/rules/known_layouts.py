@@ -43,7 +43,7 @@ def laid_as(text: str) -> Laid:
     return layouts
 
 
-def fits(layouts: Laid, rule: Rule) -> str:
+def why_not(layouts: Laid, rule: Rule) -> str:
     """Why an operator has no layouts such as these; empty if it may have them."""
     if not rule.layouts:
         return "it has no layouts of its own; leave them out"

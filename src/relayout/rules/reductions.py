@@ -20,7 +20,7 @@ MOST_ORDERS = 24
 """Of an operator whose orders are listed; beyond, the flattened axes stay as they are."""
 
 
-def reduced(letters: Letters, axes: Letters, keep: int) -> Letters:
+def reduced_letters(letters: Letters, axes: Letters, keep: int) -> Letters:
     """The output's letters of a reduction."""
     return letters if keep else tuple(letter for letter in letters if letter not in axes)
 
@@ -51,7 +51,7 @@ def reduction(operator: Operator) -> Fact:
         where = placement.axes(gone)
         return Changes(inputs={1: np.array(where, np.int64)}) if as_input else Changes({"axes": where})
 
-    output = reduced(letters, gone, operator.int("keepdims", 1))
+    output = reduced_letters(letters, gone, operator.int("keepdims", 1))
     return Signature(operator.operands({0: letters}), (output,), changes=changes, across=frozenset(gone))
 
 
@@ -63,7 +63,7 @@ def arg(operator: Operator) -> Fact:
         return None
     letters = axis_letters(rank)
     axis = letters[operator.int("axis", 0) % rank]
-    output = reduced(letters, (axis,), operator.int("keepdims", 1))
+    output = reduced_letters(letters, (axis,), operator.int("keepdims", 1))
     return Signature((letters,), (output,), frozenset({axis}), changes=lambda p: Changes({"axis": p.axis(axis)}))
 
 

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 
 from relayout import arguments
 from relayout.errors import LayoutError, nearest
-from relayout.rules.known_layouts import fits, laid_as
+from relayout.rules.known_layouts import laid_as, why_not
 from relayout.rules.layouts import DOMAIN, STANDARD, Laid, at_rank
 from relayout.rules.operator import Operator
 from relayout.rules.registry import (
@@ -121,7 +121,7 @@ def register_variant(
     if not rule.layouts:
         raise LayoutError(f"{operator} is no operator on images: its rule names no layouts")
     found = laid_as(layouts)
-    if reason := fits(found, rule):
+    if reason := why_not(found, rule):
         raise LayoutError(f"a variant of {operator} in {layouts}: {reason}")
     lies = str(at_rank(found, IMAGE, kernels=rule))
     if lies == str(STANDARD):

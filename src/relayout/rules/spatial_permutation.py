@@ -37,9 +37,9 @@ def turning(operator: Operator, signature: Signature | None, *space: Letters) ->
         if held not in turned:
             return Changes()
         order = tuple(sorted(range(count), key=lambda axis: held.index(space[0][axis])))
-        lists = {name: perms.apply(order, found) for name, found in said.items()}
+        lists = {name: perms.permute(order, found) for name, found in said.items()}
         if pads is not None:
-            lists["pads"] = (*perms.apply(order, pads[:count]), *perms.apply(order, pads[count:]))
+            lists["pads"] = (*perms.permute(order, pads[:count]), *perms.permute(order, pads[count:]))
         return Changes(lists)
 
     variants = _variants(*signature.variants, space)

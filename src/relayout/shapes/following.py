@@ -24,10 +24,10 @@ from relayout.shapes.constants import STATED, Change, State, shape_items
 from relayout.shapes.from_extents import MADE, made_parts
 from relayout.shapes.own_axes import OWN, VIEWS
 from relayout.shapes.parts import OpenedFactor, Parts, dims_of
-from relayout.shapes.regrouping import likeliest, moved, moving_ways, ways
-from relayout.shapes.repeating import extents_of, repeats, sources
+from relayout.shapes.regrouping import likeliest, moving_ways, transposed_parts, ways
+from relayout.shapes.repeating import extents_of, repeats_along, sources
 from relayout.shapes.through_bodies import follow_bodies
-from relayout.shapes.unmerging import RowOperand, rows_of
+from relayout.shapes.unmerging import RowOperand, row_operands
 from relayout.shapes.views import NATURAL, written_shape
 from relayout.shapes.windows import WINDOWS, WindowLength
 
@@ -142,7 +142,7 @@ class Following:
             case Permuted(perm):
                 first = node.inputs[0]
                 assert first is not None
-                self.parts[node.outputs[0]] = moved(self.parts[first], perm)
+                self.parts[node.outputs[0]] = transposed_parts(self.parts[first], perm)
             case Regrouped(shape):
                 self._regrouped(node, operator, [Extent.of(dim) for dim in shape])
             case Signature():
@@ -158,7 +158,7 @@ class Following:
         """Follow the axis along the letters of a signature."""
         letters: dict[str, OpenedFactor] = {}
         places: dict[str, tuple[ir.Value, int]] = {}
-        restored = rows_of(node, fact, self.parts)
+        restored = row_operands(node, fact, self.parts)
         for slot, rows in restored.items():
             letters[rows.letter] = rows.part
             self._restore(node, slot, rows)
@@ -235,7 +235,7 @@ class Following:
             self._more[each] = {**self._more.get(each, {}), **parts}
         if seeds:
             return
-        if not part.before.is_one and not repeats(value, axis, part, self._look):
+        if not part.before.is_one and not repeats_along(value, axis, part, self._look):
             raise self.bound(node, f"reads '{value.name}', which holds other elements for each of {part.source_extent}")
         self.changes.append(lambda r: r.widen(node, slot, axis, part, place))
 

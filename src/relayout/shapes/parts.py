@@ -46,7 +46,7 @@ Parts = Mapping[int, OpenedFactor]
 """Axis of a value -> its opened part."""
 
 
-def opened(length: Extent, before: Extent) -> OpenedFactor:
+def whole_dimension(length: Extent, before: Extent) -> OpenedFactor:
     """Return the part of a dimension that holds nothing else."""
     return OpenedFactor(ONE, length, before, ONE)
 

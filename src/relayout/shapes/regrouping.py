@@ -126,6 +126,6 @@ def likeliest(
     return [way for place, way in enumerate(ordered) if way not in ordered[:place]]
 
 
-def moved(parts: Parts, perm: Sequence[int]) -> dict[int, OpenedFactor]:
+def transposed_parts(parts: Parts, perm: Sequence[int]) -> dict[int, OpenedFactor]:
     """Return where parts lie behind a Transpose."""
     return {perm.index(axis): part for axis, part in parts.items()}

@@ -17,7 +17,7 @@ MOST_STEPS = 64
 """Operators between a value and the constants that it follows from."""
 
 
-def repeats(value: ir.Value, axis: int, part: OpenedFactor, look: Look) -> bool:
+def repeats_along(value: ir.Value, axis: int, part: OpenedFactor, look: Look) -> bool:
     """Tell whether a value of fixed extents holds the same for every step of a part of an axis.
 
     Args:

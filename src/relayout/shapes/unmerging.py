@@ -32,7 +32,7 @@ class RowOperand(NamedTuple):
     items: list[int]
 
 
-def rows_of(node: ir.Node, fact: Signature, parts: Mapping[ir.Value, Parts]) -> dict[int, RowOperand]:
+def row_operands(node: ir.Node, fact: Signature, parts: Mapping[ir.Value, Parts]) -> dict[int, RowOperand]:
     """Find the operands of a node that stretches them which get their rows back: input -> its rows."""
     whole: dict[str, OpenedFactor] = {}
     for value, names in zip(node.inputs, fact.inputs, strict=True):

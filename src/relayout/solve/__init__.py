@@ -11,7 +11,7 @@ from relayout.solve.certificate import (
     Together,
     bound,
 )
-from relayout.solve.problem import Problem, Value, ValueEnd, moved
+from relayout.solve.problem import Problem, Value, ValueEnd, transposed_orders
 from relayout.solve.solver import Solution, components, solve
 
 __all__ = [
@@ -29,6 +29,6 @@ __all__ = [
     "ValueEnd",
     "bound",
     "components",
-    "moved",
     "solve",
+    "transposed_orders",
 ]

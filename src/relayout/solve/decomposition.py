@@ -19,7 +19,7 @@ from math import lcm
 from typing import NamedTuple
 
 from relayout.solve.certificate import Branch, Certificate, Leaf, Price, Together
-from relayout.solve.problem import Problem, ValueEnd, moved
+from relayout.solve.problem import Problem, ValueEnd, transposed_orders
 
 PARTS = 200
 """The most paths that one reader's price of one crossing is dealt out to; a tenth where it is no flow."""
@@ -165,7 +165,7 @@ class _Paths:
     def run(self) -> list[Path]:
         found: list[Path] = []
         for index, value in enumerate(self.problem.values):
-            for order in sorted(moved(value, self.choice)) if value.weight or value.hard else ():
+            for order in sorted(transposed_orders(value, self.choice)) if value.weight or value.hard else ():
                 found += self._crossing(index, order)
         return found
 

@@ -16,7 +16,7 @@ LOOK, PATIENCE = 0.05, 0.8
 """Seconds between two looks at what the main thread is sent, and seconds that HiGHS has to stop when it is asked to."""
 
 
-def run(highs: Any, columns: int) -> None:
+def run_solver(highs: Any, columns: int) -> None:
     """Solve the program that HiGHS was given.
 
     Args:

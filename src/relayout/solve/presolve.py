@@ -25,7 +25,7 @@ from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
 from relayout.solve.certificate import Prices
-from relayout.solve.problem import Problem, ValueEnd, moved
+from relayout.solve.problem import Problem, ValueEnd, transposed_orders
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -374,7 +374,7 @@ def settle(problem: Problem, values: Sequence[int], labels: dict[int, int]) -> N
         held = {value.producer.node, *[port.node for port in value.readers]} & beside.keys()
         for node in held:
             beside[node].append(index)
-        if (value.weight or value.hard) and moved(value, choice):
+        if (value.weight or value.hard) and transposed_orders(value, choice):
             waiting.update(dict.fromkeys(sorted(held)))
     while waiting:
         node = next(iter(waiting))

@@ -73,17 +73,18 @@ class Problem(NamedTuple):
         paid = range(len(self.costs)) if nodes is None else nodes
         held = self.values if values is None else [self.values[index] for index in values]
         return sum(self.costs[node][choice[node]] for node in paid) + sum(
-            value.weight * len(moved(value, choice)) if not value.hard else _hard(value, choice) for value in held
+            value.weight * len(transposed_orders(value, choice)) if not value.hard else _hard(value, choice)
+            for value in held
         )
 
 
 def _hard(value: Value, choice: Choice) -> int:
     """What a value costs some of whose pairs of orders are hard."""
     given = value.producer.orders[choice[value.producer.node]]
-    return sum([value.price(given, order) for order in moved(value, choice)])
+    return sum([value.price(given, order) for order in transposed_orders(value, choice)])
 
 
-def moved(value: Value, choice: Choice) -> set[int]:
+def transposed_orders(value: Value, choice: Choice) -> set[int]:
     """The orders in which `value` has to exist besides the one that its producer gives."""
     wanted = {port.orders[choice[port.node]] for port in value.readers}
     return wanted - {value.producer.orders[choice[value.producer.node]]}

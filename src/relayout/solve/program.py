@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.solve.certificate import MOST_DEPTH, MOST_WISHES, Branch, Leaf, Prices
-from relayout.solve.interruptible import SMALL, run
+from relayout.solve.interruptible import SMALL, run_solver
 from relayout.solve.limits import Limits
 from relayout.solve.problem import Problem, Value, ValueEnd
 
@@ -298,11 +298,11 @@ class Program:
         self.allowed = allowed
         if self.columns > SMALL:
             highs.setOptionValue("time_limit", highs.getRunTime() + max(0.0, seconds))
-        run(highs, self.columns)
+        run_solver(highs, self.columns)
         if highs.getModelStatus() == highspy.HighsModelStatus.kSolveError:  # costs far from each other, as ties are
             highs.setOptionValue("user_objective_scale", _SCALED)
             highs.clearSolver()
-            run(highs, self.columns)
+            run_solver(highs, self.columns)
         if highs.getModelStatus() == highspy.HighsModelStatus.kTimeLimit:
             return None
         solution = highs.getSolution()

@@ -16,7 +16,7 @@ from relayout.solve.certificate import Branch, Certificate, CertificateError, Le
 from relayout.solve.limits import Limits
 from relayout.solve.mincut import solve_two
 from relayout.solve.presolve import Contraction, settle
-from relayout.solve.problem import Problem, ValueEnd, moved
+from relayout.solve.problem import Problem, ValueEnd, transposed_orders
 
 LARGE = 400
 """A component of more labels is contracted first of all, also where that loses ties."""
@@ -131,7 +131,7 @@ def _cut(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> Found
     cheapest = {node: costs.index(min(costs)) for node in nodes for costs in (problem.costs[node],)}
     choice = defaultdict(int, cheapest)
     between = [value for value in map(problem.values.__getitem__, values) if value.weight or value.hard]
-    if not any(moved(value, choice) for value in between):
+    if not any(transposed_orders(value, choice) for value in between):
         return cheapest, {}
     if any(value.hard for value in between):
         return None

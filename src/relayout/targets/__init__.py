@@ -7,7 +7,7 @@ from relayout.lowering.fusion_rows import Fusion
 from relayout.lowering.unit_rows import Unit
 from relayout.targets.layout_request_file import read_wishes
 from relayout.targets.layout_requests import LayoutFor, Wishes
-from relayout.targets.onnxruntime.cpu_guard import note, pass_on, refuse_elsewhere, refuse_others, stamp
+from relayout.targets.onnxruntime.cpu_guard import note, pass_on, refuse_elsewhere, refuse_others, stamp_cpu
 from relayout.targets.onnxruntime.hint import hint
 from relayout.targets.registry import target, targets
 from relayout.targets.target import FLOAT, INT8, Kernel, Target
@@ -30,7 +30,7 @@ __all__ = [
     "read_wishes",
     "refuse_elsewhere",
     "refuse_others",
-    "stamp",
+    "stamp_cpu",
     "target",
     "targets",
 ]

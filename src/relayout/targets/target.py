@@ -34,7 +34,7 @@ from relayout.rules import (
     laid,
     rule_of,
 )
-from relayout.rules.known_layouts import fits, laid_as
+from relayout.rules.known_layouts import laid_as, why_not
 from relayout.rules.registry import registry
 from relayout.targets.portable import portable
 
@@ -115,7 +115,7 @@ class Kernel:
         for name in self.op_types.split():
             rule = registry().get((self.domain, name))
             for layouts in map(laid_as, self.layouts):
-                if rule is not None and (reason := fits(layouts, rule)):
+                if rule is not None and (reason := why_not(layouts, rule)):
                     raise LayoutError(f"{where}{layouts} for {name}: {reason}")
 
     def concerns(self, operator: Operator, domain: str, name: str) -> bool:

@@ -16,7 +16,7 @@ from relayout.progress import say
 from relayout.terminal import count_of
 from relayout.verification.feeds import EXTENTS, dynamic_shape, given_feeds, random_feed
 from relayout.verification.runtimes import FailedError, Held, asked
-from relayout.verification.side import ONNX_RUNTIME, Array, Feeds, RunnableModel, opened
+from relayout.verification.side import ONNX_RUNTIME, Array, Feeds, RunnableModel, open_side
 
 PACKAGES = {ONNX_RUNTIME: "onnxruntime", "LiteRT": "ai_edge_litert", "TensorFlow": "tensorflow.lite.python"}
 TURN = 0.02
@@ -147,7 +147,7 @@ class _Model:
     ) -> None:
         self.path = path
         self._held = Held()
-        with opened(path) as side:
+        with open_side(path) as side:
             name, version = side.runtime
             self.runtime = f"{name} {version}"
             self.names = [name for value in side.inputs for name in value.all_names]

@@ -60,7 +60,7 @@ def all_variants(_: Operator, signature: Signature) -> Signature:
     return signature
 
 
-def sites_of(model: onnx.ModelProto | ir.Model) -> Sites:
+def one_node_sites(model: onnx.ModelProto | ir.Model) -> Sites:
     """Build the sites of a model with one node, whose interface may be stored in any order."""
     read = model if isinstance(model, ir.Model) else ir.from_proto(model)
     return build(read, keep_interface=False, exchange=True, choose=all_variants)
@@ -87,7 +87,7 @@ def forced(
     """
     source = parted_outputs(model, run, feed) if cut else model
     original = run(source, feed)
-    first = sites_of(source)
+    first = one_node_sites(source)
     position = position_of(first)
     site = first.sites[position]
     if site.reason:
@@ -95,7 +95,7 @@ def forced(
     sizes = dict(zip([value.name for value in source.graph.output], original, strict=True))
     for label in labels(site, most):
         copy = ir.from_proto(source)
-        sites = sites_of(copy)
+        sites = one_node_sites(copy)
         node = sites.sites[position]
         stored = {port.view.root: placed(node, label, port).form for port in node.ports}
         chosen = [identity(end) for end in sites.sites]
@@ -174,7 +174,7 @@ def relaid(array: Array, source: Form, stored: Form, extents: Sequence[int]) -> 
 # Axes in pieces.
 
 
-def parted(extent: int) -> list[int]:
+def two_factors(extent: int) -> list[int]:
     """Split an extent into two factors, where it has any."""
     least = next((factor for factor in range(2, extent) if extent % factor == 0), None)
     return [extent] if least is None else [least, extent // least]
@@ -185,7 +185,7 @@ def parted_inputs(model: onnx.ModelProto, feed: Mapping[str, Array]) -> tuple[on
     found, reshapes = dict(feed), []
     for value in model.graph.input:
         array = feed[value.name]
-        parts = [part for extent in array.shape for part in parted(extent)]
+        parts = [part for extent in array.shape for part in two_factors(extent)]
         if len(parts) == array.ndim or not array.size:
             continue
         model.graph.value_info.append(value)
@@ -204,8 +204,8 @@ def parted_outputs(model: onnx.ModelProto, run: Runner, feed: Mapping[str, Array
     """Put a Reshape behind every output whose axes may lie in pieces: an interface axis is whole."""
     for value, array in zip(model.graph.output, run(model, feed), strict=True):
         if array.size:
-            _part(model, value, [part for extent in array.shape for part in parted(extent)])
-    views = {value.name: view for value, view in sites_of(model).views.items()}
+            _part(model, value, [part for extent in array.shape for part in two_factors(extent)])
+    views = {value.name: view for value, view in one_node_sites(model).views.items()}
     for value in model.graph.output:
         view = views[value.name]
         if any(len(dim) > 1 for dim in view.form):

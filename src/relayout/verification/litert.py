@@ -318,7 +318,7 @@ class LiteRTSide:
         self._tried.add(kernels)
         known = [d for d in interpreter.get_tensor_details() if is_quantized(d)]
         bytes_ = (d for d in known if np.dtype(d["dtype"]).itemsize == 1)
-        scales = [scale for d in bytes_ for scale in parameters(d)["scale"]]
+        scales = [scale for d in bytes_ for scale in quantization_arguments(d)["scale"]]
         apart = max(scales, default=0) > FARTHEST * min(scales, default=0)
         if (apart or any(d["dtype"] is np.int16 for d in known)) and self._attempt(kernels, False) < 0:
             raise RelayoutError(f"LiteRT aborts on '{self.label}': there is nothing to verify against")
@@ -375,12 +375,12 @@ class LiteRTSide:
             node=str(operator["index"]) if operator["op_name"] else "",
             order=order,
             quantized=is_quantized(details),
-            **parameters(details),
+            **quantization_arguments(details),
             bound=self._bound(index),
             likely=SAMPLE_RATE if self._is_rate(index) else None,
             normalization=self.provenance.normalization(str(details["name"]), signature),
             fallback=static,
-            step=0.0 if before is None else max(parameters(before)["scale"], default=0.0),
+            step=0.0 if before is None else max(quantization_arguments(before)["scale"], default=0.0),
             limits=None if before is None else _limits(before),
             operands=tuple(self._called(int(t)) for t in operator.get("inputs", ()) if int(t) in self._details),
             title=self._title(index),
@@ -586,7 +586,7 @@ def _limits(details: dict[str, Any]) -> tuple[float, float] | None:
     return float(scale) * (info.min - int(zero)), float(scale) * (info.max - int(zero))
 
 
-def parameters(details: dict[str, Any]) -> dict[str, Any]:
+def quantization_arguments(details: dict[str, Any]) -> dict[str, Any]:
     """What a tensor's integers mean, as arguments of `Value`."""
     found = details["quantization_parameters"]
     scale, zero = (tuple(found[name].tolist()) for name in ("scales", "zero_points"))

@@ -37,7 +37,7 @@ from relayout.verification.initial_state import initial_state
 from relayout.verification.internal_nhwc import run_as_standard
 from relayout.verification.recurrent_state import recall
 from relayout.verification.runtimes import AbortedError, FailedError, prepare
-from relayout.verification.saturation import has_products, in_full, saturates
+from relayout.verification.saturation import compute_in_full, has_products, saturates
 from relayout.verification.sessions import Session, runtime_version
 from relayout.verification.side import (
     ONNX_RUNTIME,
@@ -104,7 +104,7 @@ class OrtSide:
             self._quantized = any(
                 node.op_type in QUANTIZING or node.op_type.startswith("QLinear") for node in self.model.graph
             )
-            if has_products(self.model) and saturates(Session) and (told := in_full(self.model)):
+            if has_products(self.model) and saturates(Session) and (told := compute_in_full(self.model)):
                 self.notes += told
                 self._path = Path(self._directory.name) / "full.onnx"
                 write(self.model, self._path)

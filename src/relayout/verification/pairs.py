@@ -12,7 +12,7 @@ import numpy as np
 from relayout.errors import LayoutError, RelayoutError
 from relayout.layout import Extent
 from relayout.layout import perm as perms
-from relayout.layout.stored_as import Holds, parted, relay, resolved, resolved_as_stored, restore
+from relayout.layout.stored_as import Holds, fill_factors, relay, resolved, resolved_as_stored, restore
 from relayout.verification.permuting import proposal
 from relayout.verification.side import Array, ModelValue
 
@@ -120,7 +120,7 @@ class Pair:
         if self.left_held or not any(right.symbols) or right.shape is None:
             return {}
         laid = left.shape if held is None else _laid(left, held)
-        stored = laid and parted([-1 if extent is None else extent for extent in right.shape], laid)
+        stored = laid and fill_factors([-1 if extent is None else extent for extent in right.shape], laid)
         return {name: extent for name, extent in zip(right.symbols, stored or (), strict=False) if name}
 
     def fixed(self, extents: Mapping[str, int]) -> Pair:
@@ -353,7 +353,7 @@ def _laid(left: Array, held: Holds) -> tuple[int, ...] | None:
     known = math.prod(factor for factor in held.factors if factor != -1)
     if held.factors.count(-1) > 1 or known < 1 or len(held.perm) != len(held.factors):
         return None
-    return perms.apply(held.perm, [left.size // known if factor == -1 else factor for factor in held.factors])
+    return perms.permute(held.perm, [left.size // known if factor == -1 else factor for factor in held.factors])
 
 
 def _restored(array: Array, held: Holds) -> Array:
@@ -371,7 +371,7 @@ def _relaid(array: Array, held: Holds, stored: tuple[int | None, ...] | None) ->
         array = relay(array, resolved(held, array.shape))
         if not _fits(array.shape, stored):
             wanted = [-1 if extent is None else extent for extent in stored or ()]
-            array = array.reshape(parted(wanted, array.shape) or wanted)
+            array = array.reshape(fill_factors(wanted, array.shape) or wanted)
         return np.asarray(array)
     except ValueError:
         raise LayoutError(_misfit(array, held)) from None

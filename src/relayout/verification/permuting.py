@@ -74,7 +74,7 @@ def fitting_perm(shape: Sequence[int], wanted: Shape) -> tuple[int, ...] | None:
     rank = len(shape)
     if rank != len(wanted) or rank > MOST_AXES:
         return None
-    fitting = [perm for perm in permutations(range(rank)) if _fits(perms.apply(perm, shape), wanted)]
+    fitting = [perm for perm in permutations(range(rank)) if _fits(perms.permute(perm, shape), wanted)]
     if len(fitting) > 1:
         fitting = [perm for perm in fitting if perm in USUAL]
     return fitting[0] if len(fitting) == 1 else None
@@ -93,7 +93,7 @@ def advice(pairs: Iterable[Pair]) -> list[str]:
         left, right = pair.left.shape, pair.right.shape
         if pair.declared or left is None or right is None or None not in left or left == right:
             continue
-        perm = next((perm for perm in USUAL if len(perm) == len(left) and perms.apply(perm, left) == right), None)
+        perm = next((perm for perm in USUAL if len(perm) == len(left) and perms.permute(perm, left) == right), None)
         if perm is not None:
             name, first, second = pair.left.title or pair.left.name, *map(_text, (left, right))
             told.append(
@@ -106,7 +106,7 @@ def advice(pairs: Iterable[Pair]) -> list[str]:
 def called(perm: tuple[int, ...]) -> str:
     """Return how a user writes a perm: `NHWC:NCHW`."""
     letters = ascii_uppercase[: len(perm)]
-    return USUAL.get(perm) or f"{letters}:{''.join(perms.apply(perm, letters))}"
+    return USUAL.get(perm) or f"{letters}:{''.join(perms.permute(perm, letters))}"
 
 
 def _laid(pair: Pair, name: str, source: str, target: str) -> Pair:
@@ -118,7 +118,7 @@ def _laid(pair: Pair, name: str, source: str, target: str) -> Pair:
     for shape in shapes:
         if len(shape) != len(perm):
             raise LayoutError(f"--layout {name}={source}:{target}: the tensor has rank {len(shape)}")
-    if len(shapes) == 2 and not _may_be(perms.apply(perm, shapes[0]), shapes[1]):
+    if len(shapes) == 2 and not _may_be(perms.permute(perm, shapes[0]), shapes[1]):
         first, second = map(_text, shapes)
         raise LayoutError(f"--layout {name}={source}:{target}: {first} is not {second} then")
     return permuted(pair, perm)

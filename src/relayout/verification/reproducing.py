@@ -20,7 +20,7 @@ from relayout.verification.litert import LiteRTSide
 from relayout.verification.ort import OrtSide
 from relayout.verification.pairs import Pair
 from relayout.verification.report import Row, VerifyReport
-from relayout.verification.side import Array, RunnableModel, Source, opened
+from relayout.verification.side import Array, RunnableModel, Source, open_side
 from relayout.verification.verifying import Comparison
 
 SCRIPT = '''"""{file} should compute expected.npy from its inputs, and does not. Written by `relayout verify --repro`.
@@ -132,7 +132,7 @@ def reproduce(
         what = "the two models agree" if row is None else f"'{row.name}' is {row.verdict.value}, which no part shows"
         raise RelayoutError(f"--repro: {what}: there is nothing to reproduce")
     refuse_reproduction(folder)
-    with opened(a) as left, opened(b) as right:
+    with open_side(a) as left, open_side(b) as right:
         assert isinstance(right, OrtSide | LiteRTSide)
         return _Reproducing(left, right, found, row, folder, layouts or {}).run(inputs)
 
@@ -170,7 +170,7 @@ class _Part:
 
     def run(self) -> Array:
         """Return what it computes."""
-        with opened(self.model) as side:
+        with open_side(self.model) as side:
             return side.runner().run(self.feeds, [self.output])[self.output]
 
     def save(self, stem: Path) -> None:

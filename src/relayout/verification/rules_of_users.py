@@ -16,7 +16,17 @@ from relayout.errors import RelayoutError, nearest
 from relayout.graph.source_names import label
 from relayout.layout import Extent
 from relayout.rules import Rule, outputs_of, registry
-from relayout.verification.law import MOST, Array, Runner, Tried, forced, parted, parted_inputs, position_of, sites_of
+from relayout.verification.law import (
+    MOST,
+    Array,
+    Runner,
+    Tried,
+    forced,
+    one_node_sites,
+    parted_inputs,
+    position_of,
+    two_factors,
+)
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 """How far real numbers may be off: kernels add in other orders."""
@@ -142,11 +152,13 @@ def _checked(model: ir.Model, node: ir.Node, rule: Rule, extents: _Extents, run:
     for value, array in zip(single.graph.output, results, strict=True):
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         value.CopyFrom(helper.make_tensor_value_info(value.name, kind, array.shape))
-    sites = sites_of(single)
+    sites = one_node_sites(single)
     if reason := sites.sites[position_of(sites)].reason:
         return Kept(name, operator, 0, reason)
     tried = 0
-    for cut in (False, True)[: 1 + any(len(parted(extent)) > 1 for array in feed.values() for extent in array.shape)]:
+    for cut in (False, True)[
+        : 1 + any(len(two_factors(extent)) > 1 for array in feed.values() for extent in array.shape)
+    ]:
         copy = onnx.ModelProto()
         copy.CopyFrom(single)
         prepared, given = parted_inputs(copy, feed) if cut else (copy, feed)

@@ -42,7 +42,7 @@ def saturates(opened: Callable[[bytes], Any]) -> bool:
     return bool((found != 255 * 127 * _ROWS).any())
 
 
-def in_full(model: ir.Model) -> tuple[str, ...]:
+def compute_in_full(model: ir.Model) -> tuple[str, ...]:
     """Store kernels of int8 as the option would, in place, where their products saturate; what to say of it."""
     told = "products of uint8 by int8 saturate in ONNX Runtime on this CPU, which has no VNNI"
     said = []

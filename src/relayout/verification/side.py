@@ -269,7 +269,7 @@ class RunnableModel(Protocol):
 
 
 @contextmanager
-def opened(
+def open_side(
     source: Source, signature: str | None = None, *, other: RunnableModel | None = None
 ) -> Iterator[RunnableModel]:
     """The side of a model: `.tflite` runs in LiteRT, ONNX in ONNX Runtime.

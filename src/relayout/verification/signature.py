@@ -9,7 +9,7 @@ import numpy as np
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.provenance import Provenance
-from relayout.verification.litert import DEFAULT, OPTIMIZED, LiteRTSide, is_quantized, parameters
+from relayout.verification.litert import DEFAULT, OPTIMIZED, LiteRTSide, is_quantized, quantization_arguments
 from relayout.verification.side import Array, Feeds, ModelValue, RunError, Runner, Source
 
 
@@ -79,7 +79,7 @@ def _value(details: dict[str, Any], names: Sequence[str]) -> ModelValue:
         shape=tuple(None if extent < 0 else extent for extent in stated),
         aliases=(*names[1:], str(details["name"])),
         quantized=is_quantized(details),
-        **parameters(details),
+        **quantization_arguments(details),
         fallback=static,
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 from relayout.arguments import FLAG, LAYOUTS, TOLERANCE, checked, mapping, whole
 from relayout.errors import LayoutError, RelayoutError
 from relayout.layout import perm_of
-from relayout.layout.perm import apply
+from relayout.layout.perm import permute
 from relayout.progress import say
 from relayout.verification import pairs as pairing
 from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of, wider
@@ -33,7 +33,7 @@ from relayout.verification.side import (
     RunnableModel,
     Runner,
     Source,
-    opened,
+    open_side,
 )
 from relayout.verification.spread import Spread
 from relayout.verification.stepwise import Stepwise
@@ -92,8 +92,8 @@ def verify(
     """
     say("loading")
     with ExitStack() as stack:
-        right = stack.enter_context(opened(b))
-        left = stack.enter_context(opened(a, right.signature, other=right))
+        right = stack.enter_context(open_side(b))
+        left = stack.enter_context(open_side(a, right.signature, other=right))
         comparison = Comparison(left, right, Tolerance(rtol, atol), tensors, runs=runs, layouts=layouts or {})
         given = given_feeds(inputs, left.inputs)
         fed: tuple[Fed, ...] = ()
@@ -273,7 +273,7 @@ class Comparison:
             return pair
         for source, target in self.layouts.values():
             perm = perm_of(source, target)
-            if len(perm) == len(shape) and apply(perm, shape) == wanted:
+            if len(perm) == len(shape) and permute(perm, shape) == wanted:
                 self.notes.append(f"output '{name}' was compared as an input is: --layout {name}={source}:{target}")
                 return permuted(pair, perm)
         if option := proposal(name, shape, wanted):

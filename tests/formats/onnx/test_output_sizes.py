@@ -14,7 +14,7 @@ from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from relayout.formats.onnx.evaluating import FROM_EXTENTS
-from relayout.formats.onnx.output_sizes import SIZES, fits, output_size
+from relayout.formats.onnx.output_sizes import SIZES, output_size, writes_at_most
 
 F, I = np.float32, np.int64  # noqa: E741
 ONE = "Abs Ceil Cos Exp Floor IsNaN Log Neg Reciprocal Round Sign Sin Sqrt Identity".split()  # noqa: SIM905
@@ -78,8 +78,8 @@ def test_the_size_is_that_of_the_output_at_least(name: str) -> None:
     size = output_size(node, arrays)
     assert max(a.size for a in [*arrays, np.asarray(found)]) <= size
     assert size <= max(np.asarray(found).size, *(a.size for a in arrays)) or name == "Pad"  # nor is it far from that
-    assert fits(node, arrays, int(size))
-    assert not fits(node, arrays, int(size) - 1)
+    assert writes_at_most(node, arrays, int(size))
+    assert not writes_at_most(node, arrays, int(size) - 1)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_the_size_is_that_of_the_output_at_least(name: str) -> None:
     ],
 )
 def test_what_does_not_fit_or_is_wrong_is_not_run(text: str, arrays: list[Any]) -> None:
-    assert not fits(node_of(text), arrays, 400)
+    assert not writes_at_most(node_of(text), arrays, 400)
 
 
 MANY = 400_000_000

@@ -23,9 +23,9 @@ from relayout.formats.tflite.container import (
     first_difference,
     options,
     record,
-    recorded,
     save,
     to_bytes,
+    with_record,
     write,
 )
 from relayout.formats.tflite.container.comparing import difference
@@ -230,10 +230,10 @@ def test_bytes_that_are_in_order_are_not_copied() -> None:
 
 def test_a_record_comes_back() -> None:
     facts = {"layouts": {"x": "NHWC"}, "of": ["größe", 1, None]}
-    model = recorded(recorded(added(), {"old": 1}), facts)
+    model = with_record(with_record(added(), {"old": 1}), facts)
     assert record(load(to_bytes(model))) == facts
     assert [name for name, _ in model.metadata] == ["relayout"]
-    assert to_bytes(recorded(added(), dict(reversed(facts.items())))) == to_bytes(model)
+    assert to_bytes(with_record(added(), dict(reversed(facts.items())))) == to_bytes(model)
     assert record(added()) == {}
 
 

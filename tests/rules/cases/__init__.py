@@ -17,7 +17,7 @@ from rules.cases import (
     quantized,
     sources,
 )
-from rules.law import Case, parted
+from rules.law import Case, two_factors
 
 FAMILIES = (attending, axes, elementwise, indexing, layers, matrices, normalizing, quantized, sources)
 
@@ -38,7 +38,7 @@ def _divides(case: Case) -> bool:
         and all(a.size for a in case.arrays.values())
         and case.opset >= RESHAPE_TAKES_A_SHAPE
         and any(
-            len(parted(extent)) > 1
+            len(two_factors(extent)) > 1
             for name, array in case.arrays.items()
             if name not in case.constants
             for extent in array.shape

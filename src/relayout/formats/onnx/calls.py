@@ -68,7 +68,7 @@ class Calls:
     constants: list[ir.Value] = field(default_factory=list)
 
 
-def recorded(graph: ir.Graph, formals: Mapping[ir.Value, int]) -> Iterator[Made]:
+def body_nodes(graph: ir.Graph, formals: Mapping[ir.Value, int]) -> Iterator[Made]:
     """The nodes of a body (or of a subgraph in it) as they are, but for Identities, through which one looks."""
 
     def read(value: ir.Value | None) -> Read:
@@ -77,7 +77,7 @@ def recorded(graph: ir.Graph, formals: Mapping[ir.Value, int]) -> Iterator[Made]
 
     for node in graph:
         if not is_identity(node):
-            inner = tuple((tuple(recorded(each, formals)), tuple(map(read, each.outputs))) for each in bodies(node))
+            inner = tuple((tuple(body_nodes(each, formals)), tuple(map(read, each.outputs))) for each in bodies(node))
             reads = tuple(map(read, node.inputs))
             yield Made(node, node.op_identifier(), dict(node.attributes.items()), reads, inner)
 
@@ -113,16 +113,6 @@ def take_over(value: ir.Value, other: ir.Value, but: Collection[ir.Node] = ()) -
     for use in list(other.uses()):
         if use.node not in but:
             use.node.replace_input_with(use.idx, value)
-
-
-def unique(name: str, names: set[str]) -> str:
-    """The name, or `name_2` and so on where it is taken; it is taken afterwards."""
-    found, number = name, 1
-    while found in names:
-        number += 1
-        found = f"{name}_{number}"
-    names.add(found)
-    return found
 
 
 def names_of(node: ir.Node) -> Iterator[str]:

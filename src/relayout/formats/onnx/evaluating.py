@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from relayout.formats.onnx.inferring import infer_node
-from relayout.formats.onnx.output_sizes import fits
+from relayout.formats.onnx.output_sizes import writes_at_most
 from relayout.layout import Extent, product
 
 Array = NDArray[Any]
@@ -354,7 +354,7 @@ class Evaluation:
             if array is None:
                 return []
             given[name] = array
-        if not fits(node, [given.get(name) for name in node.input], MOST_BYTES):
+        if not writes_at_most(node, [given.get(name) for name in node.input], MOST_BYTES):
             return []
         if any(array.dtype == object for array in given.values()):
             if node.op_type in OF_ITEMS:

@@ -120,7 +120,7 @@ SIZES: Mapping[str, Callable[[Operands, Attributes], float]] = {
 """Operators that write more than their operands have, or other amounts."""
 
 
-def fits(node: onnx.NodeProto, operands: Operands, most: int) -> bool:
+def writes_at_most(node: onnx.NodeProto, operands: Operands, most: int) -> bool:
     """Tell whether a node is known to write no more than so many elements."""
     try:
         with np.errstate(all="ignore"):

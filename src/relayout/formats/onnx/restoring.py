@@ -15,10 +15,10 @@ from relayout.formats.onnx.calls import (
     holds_graph,
     is_identity,
     take_over,
-    unique,
 )
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.subgraphs import all_nodes, bodies
+from relayout.graph.value_names import Names
 
 
 def restore_calls(model: ir.Model) -> None:
@@ -86,9 +86,9 @@ def _name_unread(model: ir.Model, calls: Sequence[ir.Node]) -> None:
     graphs = (model.graph, *model.graph.subgraphs())
     values = [value for node in all_nodes(model.graph) for value in node.outputs]
     values += [value for graph in graphs for value in (*graph.inputs, *graph.initializers.values())]
-    names = {value.name or "" for value in values if value not in unread}
+    names = Names({value.name or "" for value in values if value not in unread})
     for value, name in unread.items():
-        value.name = unique(name, names)
+        value.name = names.unique(name)
 
 
 def _is_as_made(made: Made, through: Mapping[ir.Node, None], actual: dict[int, ir.Value | None]) -> bool:

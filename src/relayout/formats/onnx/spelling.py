@@ -11,16 +11,16 @@ from relayout.formats.onnx.calls import (
     Call,
     Calls,
     Key,
+    body_nodes,
     holds_graph,
     is_identity,
     names_of,
-    recorded,
     source_of,
     take_over,
-    unique,
 )
 from relayout.graph.facts import add_facts
 from relayout.graph.subgraphs import all_nodes, bodies
+from relayout.graph.value_names import Names
 
 MOST_NODES, GROWTH = 20_000, 10
 """Nodes that all bodies together may add, or so many times the nodes of the file, functions included: a function that
@@ -50,9 +50,10 @@ class _SpellingOut:
         self.open: set[Key] = set()
         own = len(list(all_nodes(model.graph))) + sum(len(list(all_nodes(f))) for f in model.functions.values())
         self.left = max(MOST_NODES, GROWTH * own)
-        self.names = {name for node in all_nodes(model.graph) for name in (node.name, *names_of(node)) if name}
+        names = {name for node in all_nodes(model.graph) for name in (node.name, *names_of(node)) if name}
         graphs = (model.graph, *model.graph.subgraphs())
-        self.names |= {value.name or "" for g in graphs for value in (*g.inputs, *g.initializers.values())}
+        names |= {value.name or "" for g in graphs for value in (*g.inputs, *g.initializers.values())}
+        self.names = Names(names)
 
     def run(self) -> None:
         waiting = list(all_nodes(self.model.graph))[::-1]
@@ -106,7 +107,7 @@ class _SpellingOut:
         lifted = self._lift(body, graph)
         outputs = [lifted.get(value, value) for value in outputs]
         formals = {value: slot for slot, value in enumerate(body.inputs)}
-        call = Call(node, tuple(node.inputs), tuple(recorded(body, formals)))
+        call = Call(node, tuple(node.inputs), tuple(body_nodes(body, formals)))
         call.sources.update(_sources(outputs, formals))
         nodes = list(body)
         call.identities.update(dict.fromkeys(node for node in nodes if is_identity(node)))
@@ -184,7 +185,7 @@ class _SpellingOut:
                 value.name = self._unique(f"{stem}/{value.name}")
 
     def _unique(self, name: str) -> str:
-        return unique(name, self.names)
+        return self.names.unique(name)
 
 
 def _is_closed(function: ir.Function) -> bool:

@@ -152,7 +152,7 @@ def nodes_of(graph: ir.Graph, source: str) -> list[ir.Node]:
     return [node for node in graph if node in found]
 
 
-def stamp(model: ir.Model) -> None:
+def stamp_builtins(model: ir.Model) -> None:
     """Say of each builtin that is spelled out what its nodes are now, in place."""
     for node in model.graph:
         builtin = Builtin.parse(node.metadata_props.get(BUILTIN, ""))

@@ -26,7 +26,7 @@ from relayout.formats.tflite.container.model import Operator, Tensor
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.bodies import NodeBody, discard, hand_over, operands
+from relayout.formats.tflite.importing.operators.bodies import NodeBody, carried_operands, discard, hand_over
 from relayout.formats.tflite.importing.operators.lists import padded
 from relayout.formats.tflite.importing.operators.slicing import squeeze
 from relayout.formats.tflite.importing.program import Given
@@ -48,7 +48,7 @@ def by_rows(op: Operation, is_better: IsBetter = always) -> bool:
         is_better: tells whether one operator for all rounds is better than a Scan of them.
     """
     condition, body = op.options.cond_subgraph_index, op.options.body_subgraph_index
-    given = [value for value in operands(op) if isinstance(value, ir.Value)]
+    given = [value for value in carried_operands(op) if isinstance(value, ir.Value)]
     inner, test = op.program.subgraph(body, op.place), op.program.subgraph(condition, op.place)
     if not len(op.operator.inputs) == len(given) == len(inner.inputs) == len(inner.outputs) == len(test.inputs):
         return False

@@ -23,7 +23,7 @@ HINT = "convert its source with --target onnxruntime-cpu-nchwc"
 SIZES = (1, 8, 16)
 
 
-def stamp(model: ir.Model, blocks: BlockSizes) -> None:
+def stamp_cpu(model: ir.Model, blocks: BlockSizes) -> None:
     """Say in a model's metadata on which CPUs it is right."""
     model.metadata_props[BLOCK], model.metadata_props[FEATURES] = str(blocks.tile), blocks.features
 
@@ -33,7 +33,7 @@ def pass_on(source: Mapping[str, str], part: MutableMapping[str, str]) -> None:
     part.update({key: source[key] for key in (BLOCK, FEATURES) if key in source})
 
 
-def in_blocks(model: ir.Model) -> bool:
+def has_unstated_blocks(model: ir.Model) -> bool:
     """Whether a model has kernels that do not say how large their blocks are."""
     if DOMAINS.isdisjoint(model.opset_imports):
         return False
@@ -50,7 +50,7 @@ def stamped(model: ir.Model) -> int | None:
     Raises:
         LayoutError: it has some, and does not say.
     """
-    if not in_blocks(model):
+    if not has_unstated_blocks(model):
         return None
     found = model.metadata_props.get(BLOCK, "")
     if not found:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
-from relayout.formats.tflite.importing.operators.matrix import hand_over_rows, matrix_product, rows_of
-from relayout.formats.tflite.importing.operators.weights import in_blocks
+from relayout.formats.tflite.importing.operators.matrix import fully_connected_rows, hand_over_rows, matrix_product
+from relayout.formats.tflite.importing.operators.weights import weights_in_blocks
 from relayout.formats.tflite.importing.tensors import FEW_BITS
 
 LONG_BLOCKS = 256, 128
@@ -19,14 +19,14 @@ def product_by_blocks(op: Operation) -> bool:
     The result is between Reshapes of as few dimensions as can be: of rank 2, ONNX Runtime makes a Gemm of a MatMul and
     the Add of a residual behind it, which takes no blocks.
     """
-    found, size = rows_of(op), block_size(op)
+    found, size = fully_connected_rows(op), block_size(op)
     if not size:
         return False
     if found.keeps_rank(op):
-        matrix_product(op, op.real(0), in_blocks(op, op.input(1), size, (1, 0), zeros=False), found.units)
+        matrix_product(op, op.real(0), weights_in_blocks(op, op.input(1), size, (1, 0), zeros=False), found.units)
         return True
     x, bias = found.matrix(op), op.bias(2, 0, 1)
-    kernel = in_blocks(op, op.input(1), size, (1, 0), zeros=False)
+    kernel = weights_in_blocks(op, op.input(1), size, (1, 0), zeros=False)
     y = op.emit("MatMul", [op.dequantize(0, x), kernel], (found.rows, found.units))
     hand_over_rows(op, found, y if bias is None else two(op, "Add", y, bias))
     return True

@@ -21,7 +21,7 @@ from relayout.formats.tflite.container.model import Operator, Subgraph, Tensor
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.operators.elementwise import one, two
-from relayout.formats.tflite.importing.operators.matrix import hand_over_rows, rows_of
+from relayout.formats.tflite.importing.operators.matrix import fully_connected_rows, hand_over_rows
 from relayout.formats.tflite.importing.program import Program
 from relayout.formats.tflite.importing.tensors import array
 
@@ -32,7 +32,7 @@ LEAST_STEP = 1e-30
 
 def integer_product(op: Operation) -> bool:
     """Hand over a FULLY_CONNECTED as a product of integers, if its weights are integers beside real rows."""
-    found = rows_of(op)
+    found = fully_connected_rows(op)
     if not is_hybrid(op, found.rows) or (found.keeps_rank(op) and found.several_are_open(op)):
         return False
     x, bias = found.matrix(op), op.bias(2, 0, 1)

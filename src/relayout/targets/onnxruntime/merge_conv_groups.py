@@ -71,7 +71,7 @@ def widened(op: Operation, perm: Sequence[int]) -> tuple[ir.Value, int] | None:
     """
     if not _is_of_bytes(op, perm[0]):
         return None
-    o, depth, *window = perms.apply(perm, op.input(1).shape)
+    o, depth, *window = perms.permute(perm, op.input(1).shape)
     channels = dims(op.stored(0))[-1]
     if not isinstance(channels, int) or min(channels, o, depth, *window) < 1:
         return None

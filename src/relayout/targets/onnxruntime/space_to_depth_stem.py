@@ -93,7 +93,7 @@ def _convolved(op: Operation, image: ir.Value, axes: Sequence[_Axis], shape: Dim
     blocks = op.emit("SpaceToDepth", [image], (n, depth, *(axis.extent for axis in axes)), blocksize=BLOCK)
     window = [axis.blocks for axis in axes]
     content = ir.LazyTensor(
-        lambda: ir.Tensor(in_blocks(array(weights), axes)),
+        lambda: ir.Tensor(kernel_in_blocks(array(weights), axes)),
         ir.DataType.INT8,
         ir.Shape((weights.shape[0], depth, *window)),
     )
@@ -103,7 +103,7 @@ def _convolved(op: Operation, image: ir.Value, axes: Sequence[_Axis], shape: Dim
     return op.emit("Conv", operands, shape, pads=border, kernel_shape=window)
 
 
-def in_blocks(kernel: npt.NDArray[np.int8], axes: Sequence[_Axis]) -> npt.NDArray[np.int8]:
+def kernel_in_blocks(kernel: npt.NDArray[np.int8], axes: Sequence[_Axis]) -> npt.NDArray[np.int8]:
     """A kernel `o h w i` as `o (dh dw i) h w`, in steps of a block; zeros fill the blocks that it does not."""
     o, *window, i = kernel.shape
     behind = [axis.blocks * BLOCK - k - axis.before for axis, k in zip(axes, window, strict=True)]

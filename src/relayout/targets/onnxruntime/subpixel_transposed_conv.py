@@ -62,7 +62,7 @@ def taps(extent: int, kernel: int, stride: int, cut: int, target: int) -> Taps:
     return Taps(places, window, -first, blocks - extent + window - 1 + first, blocks)
 
 
-def in_blocks(op: Operation) -> bool:
+def transposed_conv_in_blocks(op: Operation) -> bool:
     """Hand over a TRANSPOSE_CONV as Conv and DepthToSpace, if it is of bytes, in whole blocks, and its windows overlap.
 
     Where none do, ConvTranspose is a product of matrices and takes as long.

@@ -7,7 +7,7 @@ relayout says in a file for itself.
 
 from relayout.formats.tflite.container.comparing import first_difference
 from relayout.formats.tflite.container.contents import TensorContent, array_content
-from relayout.formats.tflite.container.records import record, recorded
+from relayout.formats.tflite.container.records import record, with_record
 from relayout.formats.tflite.container.versions import finished
 from relayout.formats.tflite.container.writer import options, save, to_bytes, write
 
@@ -18,8 +18,8 @@ __all__ = [
     "first_difference",
     "options",
     "record",
-    "recorded",
     "save",
     "to_bytes",
+    "with_record",
     "write",
 ]

@@ -49,10 +49,10 @@ def load(source: Path | bytes | memoryview | FileWindow) -> Model:
     Raises:
         ReadError: the bytes are not a sound TFLite model.
     """
-    return _Checker(opened(source)).model()
+    return _Checker(open_source(source)).model()
 
 
-def opened(source: Path | bytes | memoryview | FileWindow) -> Source:
+def open_source(source: Path | bytes | memoryview | FileWindow) -> Source:
     """The bytes of a file: in memory up to `MOST_READ`, above it what is looked at.
 
     Raises:

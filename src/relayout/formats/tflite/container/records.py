@@ -16,7 +16,7 @@ RECORD = "relayout"
 """The metadata buffer's name."""
 
 
-def recorded(model: Model, facts: Mapping[str, object]) -> Model:
+def with_record(model: Model, facts: Mapping[str, object]) -> Model:
     """Return the model with a record of these facts, in the place of one that it may have. Equal facts: equal bytes."""
     text = json.dumps(facts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     others = tuple(row for row in model.metadata if row[0] != RECORD)

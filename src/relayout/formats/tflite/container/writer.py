@@ -22,12 +22,12 @@ from relayout.errors import ReadError, RelayoutError, WriteError
 from relayout.formats.archive import archive, files
 from relayout.formats.bundle import TFL3
 from relayout.formats.flatbuffer import Table
-from relayout.formats.flatbuffer_writer import LIMIT, Bytes, Field, Flatbuffer, align, stream, table
+from relayout.formats.flatbuffer_writer import LIMIT, Bytes, Field, Flatbuffer, next_multiple, stream, table
 from relayout.formats.onnx.atomic import Replacement
 from relayout.formats.onnx.parts import one_line
 from relayout.formats.tflite.container.comparing import first_difference
 from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS
-from relayout.formats.tflite.container.loading import load, opened
+from relayout.formats.tflite.container.loading import load, open_source
 from relayout.formats.tflite.container.model import BlockScales, Model, Operator, Signature, Subgraph, Tensor
 from relayout.formats.tflite.container.schema import SCHEMA
 from relayout.graph.facts import Identity
@@ -111,7 +111,7 @@ def _check(model: Model, written: Path) -> None:
     """Read the file back. Weights are compared by length only: to read all of them takes as long as to write them."""
     try:
         difference = first_difference(load(written), model)
-        if not difference and model.files and tuple(files(opened(written)).items()) != model.files:
+        if not difference and model.files and tuple(files(open_source(written)).items()) != model.files:
             difference = "the files behind the model"
     except ReadError as error:
         raise WriteError(f"the model would not be a sound file: {error}") from error
@@ -192,7 +192,7 @@ class _Plan:
     def places(self, length: int) -> Iterator[tuple[int, Bytes]]:
         """Where each buffer begins behind a flatbuffer of that length."""
         for content in self.contents:
-            start = align(length, ALIGNMENT)
+            start = next_multiple(length, ALIGNMENT)
             yield start, content
             length = start + content.nbytes
 

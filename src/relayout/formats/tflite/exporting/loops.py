@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.graph.source_names import label, stands_for
+from relayout.graph.value_names import Names
 
 MOST_NODES = 4096
 """Nodes that the bodies of a Loop that is written out may have together."""
@@ -26,7 +27,7 @@ SCAN_WITHOUT_BATCHES = 9
 """The version of ONNX from which on a Scan has no batches of its own."""
 
 
-def write_out(model: ir.Model, names: set[str]) -> bool:
+def write_out(model: ir.Model, names: Names) -> bool:
     """Write out Scans and short Loops, in place; return whether there were any.
 
     Args:
@@ -54,16 +55,6 @@ def _is_scan(node: ir.Node, version: int) -> bool:
     return version >= SCAN_WITHOUT_BATCHES and (version >= SLICES_BACKWARDS or not any(backwards))
 
 
-def unique(name: str, names: set[str]) -> str:
-    """Return a name that no value has yet."""
-    result, count = name, 0
-    while result in names:
-        count += 1
-        result = f"{name}_{count}"
-    names.add(result)
-    return result
-
-
 def _trips(node: ir.Node) -> int | None:
     """Return how often a Loop runs, if that is known and little enough to write it out."""
     most, condition = (node.inputs[slot] if slot < len(node.inputs) else None for slot in (0, 1))
@@ -88,7 +79,7 @@ def _trips(node: ir.Node) -> int | None:
 class Writing:
     """A node of a graph that others take the place of."""
 
-    def __init__(self, graph: ir.Graph, node: ir.Node, names: set[str], version: int) -> None:
+    def __init__(self, graph: ir.Graph, node: ir.Node, names: Names, version: int) -> None:
         self.graph, self.node, self.names, self.version = graph, node, names, version
         self.stem = label(node)
 
@@ -100,11 +91,11 @@ class Writing:
         self, op_type: str, inputs: Sequence[ir.Value | None], count: int, **attributes: Any
     ) -> list[ir.Value]:
         """Add a node of several results before the one that is replaced; return these."""
-        name = unique(f"{self.stem}/{op_type}", self.names)
+        name = self.names.unique(f"{self.stem}/{op_type}")
         made = ir.node(op_type, list(inputs), attributes or None, num_outputs=count, name=name)
         stands_for(made, self.node)
         for value in made.outputs:
-            value.name = unique(f"{self.stem}/{op_type.lower()}", self.names)
+            value.name = self.names.unique(f"{self.stem}/{op_type.lower()}")
         self.graph.insert_before(self.node, made)
         return list(made.outputs)
 
@@ -116,7 +107,7 @@ class Writing:
 
     def constant(self, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> ir.Value:
         """Add a constant."""
-        tensor = ir.tensor(array, name=unique(f"{self.stem}/constant", self.names))
+        tensor = ir.tensor(array, name=self.names.unique(f"{self.stem}/constant"))
         made = ir.Value(
             name=tensor.name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
         )
@@ -128,7 +119,7 @@ class Writing:
         for given, value in zip(self.node.outputs, results, strict=True):
             if not given.name or value is None:
                 continue
-            copied = ir.node("Identity", [value], name=unique(f"{self.stem}/Identity", self.names))
+            copied = ir.node("Identity", [value], name=self.names.unique(f"{self.stem}/Identity"))
             self.graph.insert_before(self.node, copied)
             result = copied.outputs[0]
             result.shape, result.type = given.shape, given.type
@@ -159,13 +150,13 @@ class _Unrolling(Writing):
         body.outputs.clear()
         for value in list(body.initializers.values()):
             body.initializers.pop(value.name or "")
-            value.name = unique(f"{self.stem}/{step}/{value.name}", self.names)
+            value.name = self.names.unique(f"{self.stem}/{step}/{value.name}")
             self.graph.register_initializer(value)
         nodes = list(body)
         for node in _all_nodes(nodes):
             for value in node.outputs:
                 if value.name:
-                    value.name = unique(f"{self.stem}/{step}/{value.name}", self.names)
+                    value.name = self.names.unique(f"{self.stem}/{step}/{value.name}")
         body.remove(nodes)
         self.graph.insert_before(self.node, nodes)
         for formal, actual in zip(body.inputs, given, strict=True):
@@ -208,11 +199,11 @@ class _ScanAsLoop(Writing):
             [length, self.constant(np.array(True)), *states],
             {"body": body},
             num_outputs=len(node.outputs),
-            name=unique(f"{self.stem}/Loop", self.names),
+            name=self.names.unique(f"{self.stem}/Loop"),
         )
         stands_for(loop, node)
         for value, given in zip(loop.outputs, node.outputs, strict=True):
-            value.name = unique(f"{given.name or self.stem}/loop", self.names)
+            value.name = self.names.unique(f"{given.name or self.stem}/loop")
         node.attributes.pop("body")
         self.graph.insert_before(node, loop)
         scanned = [self._placed(value, place) for place, value in enumerate(loop.outputs[len(states) :])]
@@ -231,10 +222,14 @@ class _ScanAsLoop(Writing):
         """Let a body take its elements by Gather, with the inputs and outputs that a Loop's body has."""
         backwards = self.node.attributes.get_ints("scan_input_directions", [0] * len(sequences))
         number = ir.Value(
-            name=unique(f"{self.stem}/number", self.names), shape=ir.Shape([]), type=ir.TensorType(ir.DataType.INT64)
+            name=self.names.unique(f"{self.stem}/number"),
+            shape=ir.Shape([]),
+            type=ir.TensorType(ir.DataType.INT64),
         )
         again = ir.Value(
-            name=unique(f"{self.stem}/again", self.names), shape=ir.Shape([]), type=ir.TensorType(ir.DataType.BOOL)
+            name=self.names.unique(f"{self.stem}/again"),
+            shape=ir.Shape([]),
+            type=ir.TensorType(ir.DataType.BOOL),
         )
         formals = list(body.inputs)[len(body.inputs) - len(sequences) :]
         del body.inputs[len(body.inputs) - len(sequences) :]
@@ -256,9 +251,9 @@ class _ScanAsLoop(Writing):
         kept.outputs[0].shape, kept.outputs[0].type = again.shape, again.type
         added.append(kept)
         for each in added:
-            each.name = unique(f"{self.stem}/{each.op_type}", self.names)
+            each.name = self.names.unique(f"{self.stem}/{each.op_type}")
             stands_for(each, self.node)
-            each.outputs[0].name = unique(f"{self.stem}/{each.op_type.lower()}", self.names)
+            each.outputs[0].name = self.names.unique(f"{self.stem}/{each.op_type.lower()}")
         body.outputs.insert(0, kept.outputs[0])
         if len(body):
             body.insert_before(body[0], added)

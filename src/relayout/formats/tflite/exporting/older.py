@@ -22,7 +22,7 @@ PARTS = 3
 """Numbers of a runtime's version: `2.14` is `2.14.0`."""
 
 
-def numbers(runtime: str) -> tuple[int, ...]:
+def version_numbers(runtime: str) -> tuple[int, ...]:
     """Return a runtime as three numbers.
 
     Raises:
@@ -37,7 +37,7 @@ def numbers(runtime: str) -> tuple[int, ...]:
 def is_older(runtime: str, name: str, number: int) -> str:
     """Return the first runtime that has an operator in a version, if a runtime is older; else nothing."""
     first = first_runtime(name, number)
-    return first if first and numbers(runtime) < parsed(first) else ""
+    return first if first and version_numbers(runtime) < parsed(first) else ""
 
 
 def write_for(draft: Draft, begin: int, runtime: str) -> None:

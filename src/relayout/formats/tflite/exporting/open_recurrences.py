@@ -10,17 +10,18 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES, SLICES_BACKWARDS, Writing, unique
+from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES, SLICES_BACKWARDS, Writing
 from relayout.formats.tflite.exporting.operators.recurrent import MOST_STEPS
 from relayout.formats.tflite.exporting.operators.sequence_lstm import is_fused
 from relayout.graph.source_names import stands_for
+from relayout.graph.value_names import Names
 
 STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}
 """Operator -> how many states it has."""
 SEQUENCE, KERNEL, RECURRENT, BIAS, LENGTHS, FIRST, PEEPHOLE = 0, 1, 2, 3, 4, 5, 7
 
 
-def scan_open_recurrences(model: ir.Model, names: set[str]) -> bool:
+def scan_open_recurrences(model: ir.Model, names: Names) -> bool:
     """Write such operators as Scans, in place; return whether there were any.
 
     Args:
@@ -179,7 +180,7 @@ class _AsScan(Writing):
         lengths, nodes = _operand(node, LENGTHS), list[ir.Node]()
 
         def value(name: str, *dims: int | ir.SymbolicDim, kind: ir.DataType = ir.DataType.FLOAT) -> ir.Value:
-            name = unique(f"{self.stem}/{name}", self.names)
+            name = self.names.unique(f"{self.stem}/{name}")
             return ir.Value(name=name, shape=ir.Shape(dims), type=ir.TensorType(kind))
 
         def add(op_type: str, inputs: list[ir.Value | None], result: ir.Value) -> ir.Value:
@@ -221,7 +222,7 @@ class _AsScan(Writing):
         rows = self.constant(np.array([-1, hidden], np.int64))
         result = add("Reshape", [result, rows], value("result", batch, hidden))
         for each in nodes:
-            each.name = unique(f"{self.stem}/{each.op_type}", self.names)
+            each.name = self.names.unique(f"{self.stem}/{each.op_type}")
             stands_for(each, node)
         before, behind = ([each[place] for each in counts] for place in (0, 1))
         return ir.Graph([*states, *before, row], [*after, *behind, result], nodes=nodes, name=f"{self.stem}/step")

@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 
 from relayout.formats.onnx.spelling import spell_out
 from relayout.formats.tflite.exporting.fused_definitions import definition_of
-from relayout.formats.tflite.exporting.loops import unique, write_out
+from relayout.formats.tflite.exporting.loops import write_out
 from relayout.formats.tflite.exporting.open_recurrences import scan_open_recurrences
 from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch_first
 from relayout.formats.tflite.exporting.registry import entries
 from relayout.formats.tflite.exporting.restoring import restore_builtins
 from relayout.formats.tflite.exporting.sequences import inline_sequences
+from relayout.graph.value_names import Names
 
 ROUNDS = 12
 SMALL = 1 << 10
@@ -263,29 +264,29 @@ def branch(model: ir.Model) -> bool:
     return found
 
 
-def _names(model: ir.Model) -> set[str]:
+def _names(model: ir.Model) -> Names:
     graphs = (model.graph, *model.graph.subgraphs())
     values = (
         value
         for graph in graphs
         for value in (*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs))
     )
-    return {value.name for value in values if value.name}
+    return Names({value.name for value in values if value.name})
 
 
-def _inline(graph: ir.Graph, node: ir.Node, body: ir.Graph, names: set[str]) -> None:
+def _inline(graph: ir.Graph, node: ir.Node, body: ir.Graph, names: Names) -> None:
     """Put the nodes of a branch in the place of its If."""
     outputs = list(body.outputs)
     body.outputs.clear()
     for value in list(body.initializers.values()):
         body.initializers.pop(value.name or "")
-        value.name = unique(f"{node.name or 'If'}/{value.name}", names)
+        value.name = names.unique(f"{node.name or 'If'}/{value.name}")
         graph.register_initializer(value)
     nodes = list(body)
     for each in nodes:
         for value in each.outputs:
             if value.name:
-                value.name = unique(f"{node.name or 'If'}/{value.name}", names)
+                value.name = names.unique(f"{node.name or 'If'}/{value.name}")
     body.remove(nodes)
     graph.insert_before(node, nodes)
     for given, value in zip(node.outputs, outputs, strict=True):

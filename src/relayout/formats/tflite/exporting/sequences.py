@@ -11,12 +11,13 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.exporting.loops import Writing
+from relayout.graph.value_names import Names
 
 MOST = 1024
 """Tensors of a sequence up to which it is written so."""
 
 
-def inline_sequences(model: ir.Model, names: set[str]) -> bool:
+def inline_sequences(model: ir.Model, names: Names) -> bool:
     """Replace what reads a sequence of known length, in place; return whether there was any.
 
     Args:
@@ -38,7 +39,7 @@ READERS = ("SequenceAt", "SequenceLength", "ConcatFromSequence")
 """Operators that read a sequence and give a tensor."""
 
 
-def _items(graph: ir.Graph, value: ir.Value | None, names: set[str], version: int) -> list[ir.Value] | None:
+def _items(graph: ir.Graph, value: ir.Value | None, names: Names, version: int) -> list[ir.Value] | None:
     """Return the tensors of a sequence; None where its length is not known."""
     node = None if value is None else value.producer()
     if node is None or node.domain or node.graph is not graph:
@@ -69,7 +70,7 @@ def _number(value: ir.Value | None) -> int | None:
     return None if constant is None else int(constant.numpy().reshape(-1)[0])
 
 
-def _split(graph: ir.Graph, node: ir.Node, names: set[str], version: int) -> list[ir.Value] | None:
+def _split(graph: ir.Graph, node: ir.Node, names: Names, version: int) -> list[ir.Value] | None:
     """Return the parts of a tensor, which a Split before the node gives from now on."""
     source = node.inputs[0]
     if source is None or source.shape is None:
@@ -100,7 +101,7 @@ SPLITS_BY_OPERAND = 13
 """The version of ONNX from which on the sizes of a Split are an operand."""
 
 
-def _replace(graph: ir.Graph, node: ir.Node, items: Sequence[ir.Value], names: set[str], version: int) -> bool:
+def _replace(graph: ir.Graph, node: ir.Node, items: Sequence[ir.Value], names: Names, version: int) -> bool:
     writing = Writing(graph, node, names, version)
     if node.op_type == "SequenceLength":
         writing.finish([writing.constant(np.array(len(items), np.int64))])

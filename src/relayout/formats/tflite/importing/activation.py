@@ -68,7 +68,7 @@ def apply_stored(
     return value if math.isinf(low) and math.isinf(high) else clip(operation, value, stored(low), stored(high))
 
 
-def apply(
+def emit_activation(
     operation: Operation, value: ir.Value, fused: int, tensor: Tensor, quantization: Quantization | None
 ) -> ir.Value:
     """Emit what is needed of an activation."""

@@ -2,7 +2,8 @@
 
 Keras writes Flatten with an open batch as SHAPE - STRIDED_SLICE - PACK - RESHAPE. Followed backwards through the nodes
 that were written for it, the target is `(batch, 36)`, and a Reshape to the constant `(-1, 36)` does the same. What is
-known as a whole is a constant (see `constant`): files hold whole chains of arithmetic on extents that are numbers.
+known as a whole is a constant (see `constant_elements`): files hold whole chains of arithmetic on extents that are
+numbers.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def element(value: ir.Value) -> Dim:
     return single
 
 
-def constant(value: ir.Value, is_settled: Callable[[ir.Value], bool]) -> npt.NDArray[Any] | None:
+def constant_elements(value: ir.Value, is_settled: Callable[[ir.Value], bool]) -> npt.NDArray[Any] | None:
     """The elements of a small tensor that follows from constants and extents, in its type; None of any other.
 
     Args:

@@ -134,7 +134,7 @@ class Emission:
         if len(dims(value)) != len(perm):
             raise ReadError(f"{self.operator.name} wants rank {len(perm)}, not {len(dims(value))}", where=self.place)
         name = name or f"{(value.name or '')[:MAX_NAME]}/transposed"
-        return self.emit("Transpose", [value], perms.apply(perm, dims(value)), name=name, perm=list(perm))
+        return self.emit("Transpose", [value], perms.permute(perm, dims(value)), name=name, perm=list(perm))
 
     def reshape(self, value: ir.Value, shape: Sequence[Dim]) -> ir.Value:
         """A Reshape to known extents, of which at most one may be known only at run time."""

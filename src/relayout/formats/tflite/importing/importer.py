@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from relayout.errors import ReadError, RelayoutError, UnsupportedError, nearest
-from relayout.formats.tflite.container.loading import load, opened
+from relayout.formats.tflite.container.loading import load, open_source
 from relayout.formats.tflite.container.metadata import Metadata, metadata
 from relayout.formats.tflite.container.model import Model, Signature, Subgraph
 from relayout.formats.tflite.importing.builder import Builder
@@ -86,7 +86,7 @@ def read(
     """
     if opset is not None and opset not in IR_VERSIONS:
         raise RelayoutError(f"opset {opset} cannot be written; choose {min(IR_VERSIONS)} to {max(IR_VERSIONS)}")
-    data = opened(source if isinstance(source, bytes) else Path(source))
+    data = open_source(source if isinstance(source, bytes) else Path(source))
     model = load(data)
     if state not in ("zero", "io"):
         raise RelayoutError(f"there is no state {state!r}; choose 'zero' or 'io'")

@@ -336,8 +336,8 @@ class Operation(Emission):
         tensor = self.output(i)
         quantization = self.tensors.quantization(tensor)
         if quantization is None or value.dtype != ir.DataType.FLOAT:
-            return activation.apply(self, value, fused, tensor, quantization)
-        value = activation.apply(self, value, fused, tensor, quantization)
+            return activation.emit_activation(self, value, fused, tensor, quantization)
+        value = activation.emit_activation(self, value, fused, tensor, quantization)
         scale, zero_point = self.tensors.parameters(tensor)
         axis = None
         if quantization.per_channel:

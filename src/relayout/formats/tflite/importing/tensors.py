@@ -17,7 +17,7 @@ from relayout.formats.tflite.container.model import MAX_NAME, Model, Quantizatio
 from relayout.formats.tflite.container.sparse import dense
 from relayout.formats.tflite.container.texts import texts
 from relayout.formats.tflite.importing.builder import Builder, Dims, dims
-from relayout.formats.tflite.importing.contents import constant
+from relayout.formats.tflite.importing.contents import constant_elements
 from relayout.formats.tflite.importing.flow import Flow
 from relayout.formats.tflite.importing.placeholders import Placeholders
 from relayout.formats.tflite.importing.registry import Unsupported, entry_of
@@ -241,7 +241,7 @@ class Tensors:
         """Make a value the tensor's own: from here on it carries its name."""
         if tensor.index in self._values:
             raise ReadError(f"tensor {tensor.index} is computed twice or also given", where=tensor.place)
-        elements = constant(value, self.is_bound)
+        elements = constant_elements(value, self.is_bound)
         if elements is not None:
             value = self.builder.array(self.hint(tensor, "known"), elements)
         shape = value.shape

@@ -84,7 +84,7 @@ class ParameterRows(NamedTuple):
         return DraftTensor(name, kind, dims, TensorContent(lazy))
 
 
-def rows_of(value: ir.Value, number: int, begin: int, size: int) -> ParameterRows:
+def select_rows(value: ir.Value, number: int, begin: int, size: int) -> ParameterRows:
     """Return rows of one direction of a parameter, as those of the smallest value that holds them.
 
     Args:

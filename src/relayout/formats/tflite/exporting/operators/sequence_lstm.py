@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.operators.parameter_rows import ParameterRows, rows_of
+from relayout.formats.tflite.exporting.operators.parameter_rows import ParameterRows, select_rows
 from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.states import KEPT, STATES
 from relayout.layout.stored_as import BATCH_FIRST
@@ -253,7 +253,7 @@ def _gate(op: NodeExport, number: int, gate: int) -> Gate:
     units = op.static(RECURRENT)[2]
 
     def rows(slot: int, place: int) -> ParameterRows:
-        return rows_of(op.value(slot), number, place * units, units)
+        return select_rows(op.value(slot), number, place * units, units)
 
     biases = (rows(BIAS, gate), rows(BIAS, 4 + gate)) if op.has(BIAS) else ()
     peephole = rows(PEEPHOLE, gate) if op.has(PEEPHOLE) and gate != CELL else None

@@ -17,7 +17,7 @@ from relayout.formats.tflite.importing.variables import Handle
 BOOL = ir.DataType.BOOL
 
 
-def operands(op: Operation, first: int = 0) -> list[Given]:
+def carried_operands(op: Operation, first: int = 0) -> list[Given]:
     """What stands behind each operand from a position on."""
     return [
         op.tensors.handles.get(op.operator.inputs[i]) or op.stored(i) for i in range(first, len(op.operator.inputs))

@@ -13,11 +13,11 @@ from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.bodies import (
     BOOL,
     NodeBody,
+    carried_operands,
     changed_extents,
     discard,
     fresh,
     hand_over,
-    operands,
     state_of,
     values_of,
 )
@@ -38,7 +38,7 @@ def if_(op: Operation) -> None:
     if op.stored(0).dtype != BOOL:
         raise ReadError(f"the condition is {op.stored(0).dtype}", where=op.place)
     indices = (op.options.then_subgraph_index, op.options.else_subgraph_index)
-    branches(op, [scalar(op, op.stored(0))], operands(op, 1), indices)
+    branches(op, [scalar(op, op.stored(0))], carried_operands(op, 1), indices)
 
 
 @operator("STABLEHLO_CASE", options="StablehloCaseOptions")
@@ -51,7 +51,7 @@ def case(op: Operation) -> None:
         raise Unsupported(f"more than {MAX_BRANCHES} branches")
     place = scalar(op, index)
     conditions = [op.emit("Equal", [place, op.number(k, place)], (), BOOL) for k in range(len(indices) - 1)]
-    branches(op, conditions, operands(op, 1), indices)
+    branches(op, conditions, carried_operands(op, 1), indices)
 
 
 def branches(op: Operation, conditions: Sequence[ir.Value], given: Sequence[Given], indices: Sequence[int]) -> None:
@@ -143,7 +143,7 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
     3. The runtime copies results to operands one after the other (see `_copied`), unless all are taken `at_once`.
     4. Where a round gives a state another extent than it had, that extent is unknown, and the body is written again.
     """
-    given, variables = operands(op), op.program.variables
+    given, variables = carried_operands(op), op.program.variables
     inner = op.program.subgraph(body, op.place)
     if not len(given) == len(inner.inputs) == len(inner.outputs):
         raise ReadError("the body's operands and results differ in number", where=op.place)

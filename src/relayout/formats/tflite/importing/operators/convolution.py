@@ -27,7 +27,7 @@ def convolved(
     last: Sequence[int],
 ) -> None:
     """Transpose - Conv - Transpose, given a kernel in ONNX's order `o i *s`; `first` and `last` order the data."""
-    options, shape = op.options, perms.apply(first, dims(op.stored(0)))
+    options, shape = op.options, perms.permute(first, dims(op.stored(0)))
     n, _, *spatial = shape
     o, _, *extents = dims(kernel)
     window = [k for k in extents if isinstance(k, int)]
@@ -44,7 +44,7 @@ def convolved(
     y = op.emit(
         "Conv",
         [x, kernel, op.bias(2, 0, 1)],
-        perms.apply(first, op.out_dims([n, *known, o])),
+        perms.permute(first, op.out_dims([n, *known, o])),
         **border,
         dilations=list(dilations),
         group=group,

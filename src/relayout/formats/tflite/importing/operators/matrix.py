@@ -46,7 +46,7 @@ class Rows(NamedTuple):
         return open_ > 1 and op.input(0).type != TensorType.INT16
 
 
-def rows_of(op: Operation) -> Rows:
+def fully_connected_rows(op: Operation) -> Rows:
     """Return the rows of a FULLY_CONNECTED: what the operand's elements make, whatever its rank."""
     if op.options.weights_format != FullyConnectedOptionsWeightsFormat.DEFAULT:
         raise Unsupported("shuffled weights")
@@ -70,7 +70,7 @@ def fully_connected(op: Operation) -> None:
     16 bits is never a MatMul's: ONNX Runtime 1.32 takes 8 bits of it beside weights of 8 bits whose columns lie
     innermost.
     """
-    found, by_blocks = rows_of(op), op.input(1).blocks is not None
+    found, by_blocks = fully_connected_rows(op), op.input(1).blocks is not None
     if found.keeps_rank(op) and (found.several_are_open(op) or by_blocks):
         matrix_product(op, op.real(0), weights(op, 1, 0, (1, 0)), found.units)
         return

@@ -113,7 +113,7 @@ def transpose(op: Operation) -> None:
     perm = [op.axis(axis, rank) for axis in op.integers(1)]
     if sorted(perm) != list(range(rank)):
         raise ReadError(f"{perm} is no order of {rank} axes", where=op.place)
-    finish(op.emit("Transpose", [x], perms.apply(perm, dims(x)), perm=perm))
+    finish(op.emit("Transpose", [x], perms.permute(perm, dims(x)), perm=perm))
 
 
 @operator("BROADCAST_TO")

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.bodies import hand_over, operands
+from relayout.formats.tflite.importing.operators.bodies import carried_operands, hand_over
 from relayout.formats.tflite.importing.operators.elementwise import one, two, unary_of_reals
 from relayout.formats.tflite.importing.operators.gathering import chosen
 from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
@@ -129,4 +129,4 @@ def shift_left(op: Operation) -> None:
 @operator("STABLEHLO_COMPOSITE", options="StableHLOCompositeOptions")
 def composite(op: Operation) -> None:
     """The operators of the decomposition, in place."""
-    hand_over(op, op.program.inline(op.options.decomposition_subgraph_index, operands(op), op.place))
+    hand_over(op, op.program.inline(op.options.decomposition_subgraph_index, carried_operands(op), op.place))

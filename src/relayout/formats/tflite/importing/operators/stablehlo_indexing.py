@@ -18,7 +18,7 @@ from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.slicing import cut, squeeze, unsqueeze
-from relayout.formats.tflite.importing.operators.stablehlo_moving import axes_of, fixed, listed
+from relayout.formats.tflite.importing.operators.stablehlo_moving import distinct_axes, fixed, listed
 from relayout.formats.tflite.importing.operators.stablehlo_reducing import reducer
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 from relayout.layout import perm as perms
@@ -53,7 +53,7 @@ def _starts(op: Operation, i: int, vector: int, axes: Sequence[int], rank: int) 
     if vector != many - 1:
         vector = op.axis(vector, many)
         indices = op.transpose(indices, [*(a for a in range(many) if a != vector), vector])
-    named = axes_of(axes, rank, op)
+    named = distinct_axes(axes, rank, op)
     if dims(indices)[-1] != len(named):
         raise ReadError(f"{dims(indices)[-1]} coordinates for {len(named)} axes", where=op.place)
     return _Starts(indices, named)
@@ -99,13 +99,13 @@ def gather(op: Operation) -> None:
     else:
         order = list(range(rank))
         y = op.emit("Expand", [x, op.ints([*fixed(op, batch), *sizes], "shape")], (*batch, *sizes))
-    collapsed = axes_of(options.collapsed_slice_dims, rank, op)
+    collapsed = distinct_axes(options.collapsed_slice_dims, rank, op)
     if any(sizes[a] != 1 for a in collapsed):
         raise ReadError(f"axes {collapsed} of slices {sizes} are not 1", where=op.place)
     if collapsed:
         y = squeeze(op, y, [rows + order.index(a) for a in collapsed])
     kept = [axis for axis in order if axis not in collapsed]
-    offsets = axes_of(options.offset_dims, len(dims(y)), op)
+    offsets = distinct_axes(options.offset_dims, len(dims(y)), op)
     if len(offsets) != len(kept):
         raise ReadError(f"{len(offsets)} offsets for {len(kept)} axes", where=op.place)
     finish(_arranged(op, y, rows, kept, offsets))
@@ -134,8 +134,8 @@ def scatter(op: Operation) -> None:
     x, updates = op.real(0), op.real(2)
     rank = len(dims(x))
     extents = fixed(op, dims(x))
-    inserted = axes_of(options.inserted_window_dims, rank, op)
-    window_axes = axes_of(options.update_window_dims, len(dims(updates)), op)
+    inserted = distinct_axes(options.inserted_window_dims, rank, op)
+    window_axes = distinct_axes(options.update_window_dims, len(dims(updates)), op)
     windowed = [axis for axis in range(rank) if axis not in inserted]
     if len(window_axes) != len(windowed):
         raise ReadError(f"{len(window_axes)} window axes for {len(windowed)}", where=op.place)
@@ -175,7 +175,7 @@ def _scattered(
     reduction: str,
 ) -> ir.Value:
     rank, many = len(order), len(extents)
-    shape: list[Dim] = list(perms.apply(order, dims(x)))
+    shape: list[Dim] = list(perms.permute(order, dims(x)))
     x = op.transpose(x, order) if order != list(range(rank)) else x
     inside = two(op, "And", two(op, "GreaterOrEqual", indices, op.number(0, indices, "zero"), _BOOL),
                  two(op, "Less", indices, op.ints(extents, "extents"), _BOOL), _BOOL)  # fmt: skip

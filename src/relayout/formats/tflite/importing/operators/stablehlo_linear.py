@@ -12,8 +12,8 @@ from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.slicing import FIRST, LAST, cut
-from relayout.formats.tflite.importing.operators.stablehlo_moving import axes_of, fixed, listed, per_axis
-from relayout.formats.tflite.importing.operators.windows import bordered, parted
+from relayout.formats.tflite.importing.operators.stablehlo_moving import distinct_axes, fixed, listed, per_axis
+from relayout.formats.tflite.importing.operators.windows import bordered, interleave
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 
 
@@ -27,12 +27,12 @@ def dot_general(op: Operation) -> None:
     options, a, b = op.options, op.real(0), op.real(1)
     rank_a, rank_b = len(dims(a)), len(dims(b))
     batch_a, batch_b = (
-        axes_of(options.lhs_batching_dimensions, rank_a, op),
-        axes_of(options.rhs_batching_dimensions, rank_b, op),
+        distinct_axes(options.lhs_batching_dimensions, rank_a, op),
+        distinct_axes(options.rhs_batching_dimensions, rank_b, op),
     )
     shared_a, shared_b = (
-        axes_of(options.lhs_contracting_dimensions, rank_a, op),
-        axes_of(options.rhs_contracting_dimensions, rank_b, op),
+        distinct_axes(options.lhs_contracting_dimensions, rank_a, op),
+        distinct_axes(options.rhs_contracting_dimensions, rank_b, op),
     )
     if not shared_a:
         raise Unsupported("a product without a common axis")
@@ -65,7 +65,7 @@ def convolution(op: Operation) -> None:
         raise Unsupported("groups of the batch")
 
     def order(batch: int, feature: int, spatial: Sequence[int]) -> list[int]:
-        return axes_of([batch, feature, *listed(spatial, many, "spatial dimensions", op)], rank, op)
+        return distinct_axes([batch, feature, *listed(spatial, many, "spatial dimensions", op)], rank, op)
 
     first = order(options.input_batch_dimension, options.input_feature_dimension, options.input_spatial_dimensions)
     kernel_order = order(
@@ -86,7 +86,7 @@ def convolution(op: Operation) -> None:
         raise ReadError("a convolution whose window does not fit its rank", where=op.place)
     lows, highs, zero = flat[::2], flat[1::2], op.number(0, x, "zero")
     for axis, step in enumerate(gaps, 2):
-        x = parted(op, x, axis, step, zero)
+        x = interleave(op, x, axis, step, zero)
     if min(flat) < 0:
         x = bordered(op, x, [0, 0, *lows], [0, 0, *highs], zero)
         lows, highs = [0] * many, [0] * many

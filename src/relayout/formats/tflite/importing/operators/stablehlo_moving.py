@@ -14,7 +14,7 @@ from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.gathering import counted
 from relayout.formats.tflite.importing.operators.shape import regrouped, scalar
 from relayout.formats.tflite.importing.operators.slicing import cut, joined
-from relayout.formats.tflite.importing.operators.windows import bordered, parted
+from relayout.formats.tflite.importing.operators.windows import bordered, interleave
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 from relayout.layout import perm as perms
 
@@ -34,7 +34,7 @@ def per_axis(op: Operation, option: str, count: int) -> list[int]:
     return listed(given, count, option, op) if len(given) else [1] * count
 
 
-def axes_of(values: Sequence[int], rank: int, op: Operation) -> list[int]:
+def distinct_axes(values: Sequence[int], rank: int, op: Operation) -> list[int]:
     """Distinct axes, counted from the front."""
     axes = [op.axis(int(a), rank) for a in values[: rank + 1]]
     if len(set(axes)) != len(axes):
@@ -62,8 +62,8 @@ def reshape(op: Operation) -> None:
 def transpose(op: Operation) -> None:
     """Transpose."""
     (x,), finish = op.carried(0)
-    perm = axes_of(listed(op.options.permutation, len(dims(x)), "permutation", op), len(dims(x)), op)
-    finish(op.emit("Transpose", [x], perms.apply(perm, dims(x)), perm=perm))
+    perm = distinct_axes(listed(op.options.permutation, len(dims(x)), "permutation", op), len(dims(x)), op)
+    finish(op.emit("Transpose", [x], perms.permute(perm, dims(x)), perm=perm))
 
 
 @operator("STABLEHLO_CONCATENATE", options="StablehloConcatenateOptions")
@@ -120,7 +120,7 @@ def pad(op: Operation) -> None:
         for name in ("edge_padding_low", "edge_padding_high", "interior_padding")
     )
     for axis, step in enumerate(between):
-        x = parted(op, x, axis, step + 1, value)
+        x = interleave(op, x, axis, step + 1, value)
     finish(bordered(op, x, lows, highs, value))
 
 
@@ -142,7 +142,7 @@ def broadcast_in_dim(op: Operation) -> None:
     (x,), finish = op.carried(0)
     shape = fixed(op, op.tensors.claimed(op.output()))
     places = listed(op.options.broadcast_dimensions, len(dims(x)), "broadcast_dimensions", op)
-    places = axes_of(places, len(shape), op)
+    places = distinct_axes(places, len(shape), op)
     order = sorted(range(len(places)), key=places.__getitem__)
     if order != list(range(len(places))):
         x = op.transpose(x, order)

@@ -10,8 +10,8 @@ from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.shape import scalar
-from relayout.formats.tflite.importing.operators.stablehlo_moving import axes_of, fixed, per_axis
-from relayout.formats.tflite.importing.operators.windows import bordered, parted, reduced
+from relayout.formats.tflite.importing.operators.stablehlo_moving import distinct_axes, fixed, per_axis
+from relayout.formats.tflite.importing.operators.windows import bordered, interleave, reduce_windows
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 
 _REDUCERS = {
@@ -52,7 +52,7 @@ def reduce(op: Operation) -> None:
     if len(op.operator.inputs) != 2:
         raise Unsupported("a reduction of several tensors")
     op_type, x, start = reducer(op, op.options.body_subgraph_index), op.real(0), scalar(op, op.real(1))
-    axes = axes_of(op.options.dimensions, len(dims(x)), op)
+    axes = distinct_axes(op.options.dimensions, len(dims(x)), op)
     shape = tuple(dim for axis, dim in enumerate(dims(x)) if axis not in axes)
     if not op_type:
         raise Unsupported("a reduction by nothing")
@@ -79,11 +79,11 @@ def reduce_window(op: Operation) -> None:
     if x.dtype == ir.DataType.BOOL:
         raise Unsupported("windows of booleans")
     for axis, step in enumerate(per_axis(op, "base_dilations", rank)):
-        x = parted(op, x, axis, step, start)
+        x = interleave(op, x, axis, step, start)
     x = bordered(op, x, flat[::2], flat[1::2], start)
     sizes = ("window_dimensions", "window_strides", "window_dilations")
     window, strides, dilations = (per_axis(op, name, rank) for name in sizes)
-    op.result(reduced(op, op_type, x, start, window, strides, dilations))
+    op.result(reduce_windows(op, op_type, x, start, window, strides, dilations))
 
 
 @operator("STABLEHLO_SORT", options="StablehloSortOptions")

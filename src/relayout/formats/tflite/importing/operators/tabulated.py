@@ -111,7 +111,7 @@ def tabulated(op: Operation, curve: Function, undefined: int | None = None) -> b
             return curve(x)
         return np.where(x <= 0, np.float32(after.scale[0]) * np.float32(undefined), curve(x)).astype(np.float32)
 
-    results = interpolated(function, parameters(before), parameters(after))
+    results = interpolated(function, scale_and_zero_point(before), scale_and_zero_point(after))
     op.result_stored(looked_up(op, op.stored(0), results.astype(np.int16)))
     return True
 
@@ -166,7 +166,7 @@ def tanh(op: Operation) -> None:
     if op.input(0).type != TensorType.INT16 or quantization is None:
         op.result(one(op, "Tanh", op.real(0)))
         return
-    op.result_stored(looked_up(op, op.stored(0), _tanh(parameters(quantization)[0]).astype(np.int16)))
+    op.result_stored(looked_up(op, op.stored(0), _tanh(scale_and_zero_point(quantization)[0]).astype(np.int16)))
 
 
 def _tanh(scale: float) -> npt.NDArray[np.int64]:
@@ -187,7 +187,7 @@ def _tanh(scale: float) -> npt.NDArray[np.int64]:
     return result
 
 
-def parameters(quantization: Quantization) -> tuple[float, int]:
+def scale_and_zero_point(quantization: Quantization) -> tuple[float, int]:
     """The one scale and the one zero point."""
     if quantization.per_channel:
         raise Unsupported("a table for several scales")

@@ -32,7 +32,7 @@ def weights(op: Operation, i: int, data: int, perm: Sequence[int] | None = None)
     """
     tensor, other = op.input(i), op.input(data).stated
     if tensor.blocks is not None:
-        return in_blocks(op, tensor, tensor.blocks.size, perm)
+        return weights_in_blocks(op, tensor, tensor.blocks.size, perm)
     if (other, tensor.stated) in _MISREAD:
         raise Unsupported(_MISREAD[other, tensor.stated])
     if other == TensorType.FLOAT32 and tensor.type == TensorType.FLOAT16:
@@ -42,7 +42,9 @@ def weights(op: Operation, i: int, data: int, perm: Sequence[int] | None = None)
     return op.real(i, perm)
 
 
-def in_blocks(op: Operation, tensor: Tensor, size: int, perm: Sequence[int] | None, *, zeros: bool = True) -> ir.Value:
+def weights_in_blocks(
+    op: Operation, tensor: Tensor, size: int, perm: Sequence[int] | None, *, zeros: bool = True
+) -> ir.Value:
     """Return the real numbers of a constant matrix, with a scale for each block of so many columns.
 
     Args:

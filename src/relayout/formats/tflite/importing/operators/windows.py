@@ -21,7 +21,7 @@ REDUCERS = ("", "Add", "Mul", "Min", "Max", "And", "Or")
 _OF_BOOLEANS = {"Add": "Or", "Mul": "And", "Min": "And", "Max": "Or", "And": "And", "Or": "Or"}
 
 
-def parted(op: Operation, x: ir.Value, axis: int, step: int, value: ir.Value) -> ir.Value:
+def interleave(op: Operation, x: ir.Value, axis: int, step: int, value: ir.Value) -> ir.Value:
     """Every element along an axis `step` places from the next, a value between them: Pad behind each, then Slice."""
     shape = list(dims(x))
     extent = shape[axis]
@@ -51,7 +51,7 @@ def bordered(op: Operation, x: ir.Value, lows: Sequence[int], highs: Sequence[in
     return op.emit("Pad", [x, op.ints(begins + ends, "pads"), value], grown, mode="constant")
 
 
-def reduced(
+def reduce_windows(
     op: Operation,
     op_type: str,
     x: ir.Value,
@@ -107,7 +107,7 @@ def reduce_window(op: Operation) -> None:
     x, start, op_type = op.whole(0), scalar(op, op.whole(1)), REDUCERS[number]
     if x.dtype == ir.DataType.BOOL:
         op_type = _OF_BOOLEANS[op_type]
-    op.result_whole(reduced(op, op_type, x, start, window, strides, dilations))
+    op.result_whole(reduce_windows(op, op_type, x, start, window, strides, dilations))
 
 
 @operator("DILATE", options="DilateOptions")
@@ -117,5 +117,5 @@ def dilate(op: Operation) -> None:
     if len(steps) != len(dims(x)) or min(steps, default=1) < 1:
         raise ReadError(f"dilations {steps} do not fit rank {len(dims(x))}", where=op.place)
     for axis, step in enumerate(steps):
-        x = parted(op, x, axis, step, value)
+        x = interleave(op, x, axis, step, value)
     op.result_whole(x)
