@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice
 
-from relayout.infer.build import Sites
+from relayout.infer.graph_sites import Sites
 from relayout.infer.presolve import Aggregation, result
 from relayout.infer.sites import Form, Label, Order, Placed, Port, Site, order_of
 from relayout.layout import Extent, product

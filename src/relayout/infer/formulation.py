@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from relayout.infer.build import Sites
 from relayout.infer.candidates import (
     Candidates,
     candidates,
@@ -22,6 +21,7 @@ from relayout.infer.candidates import (
     source_numbers,
     stored_order_numbers,
 )
+from relayout.infer.graph_sites import Sites
 from relayout.infer.presolve import Aggregation, following, result
 from relayout.infer.sites import Label, Order, Port, Root, Site, order_of
 from relayout.infer.strided_copies import SPAN, is_run, is_scattered, scattering, span, stretches_elements

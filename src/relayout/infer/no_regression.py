@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from relayout.infer.build import Sites
 from relayout.infer.candidates import Candidates, identity
 from relayout.infer.formulation import Formulation, Plan, formulate, hard_pairs, plan, plan_of, with_source
+from relayout.infer.graph_sites import Sites
 from relayout.solve import Leaf, Solution, solve
 
 ROUNDS = 16

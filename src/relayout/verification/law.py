@@ -22,8 +22,8 @@ from onnx import helper, numpy_helper
 
 from relayout.apply.apply import apply
 from relayout.infer import Form, Label, Site, build, placed, placement
-from relayout.infer.build import Sites
 from relayout.infer.candidates import identity, repaired
+from relayout.infer.graph_sites import Sites
 from relayout.rules import Operator, Signature
 
 Array = NDArray[Any]

@@ -1,0 +1,87 @@
+"""What a graph is for the engine: its roots, sites and views, and what counts of the source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import onnx_ir as ir
+
+from relayout.infer.nesting import Inner
+from relayout.infer.open_extents import Relation
+from relayout.infer.sites import Root, Site, View
+from relayout.layout import Extent
+
+
+class Move(NamedTuple):
+    """A Transpose of the source that moves data.
+
+    Args:
+        name: of the value that it gives.
+        root: what it moves.
+        times: how often it does each time that this is computed.
+    """
+
+    name: str
+    root: Root
+    times: int = 1
+
+
+@dataclass(eq=False)
+class Sites:
+    """A graph as the engine sees it.
+
+    Args:
+        graph: the source graph.
+        roots: all roots, in the order of their producers.
+        sites: interface, nodes and pins, in the order of the graph.
+        views: every value of the graph as a view of its root.
+        moves: the source's own Transposes that move data.
+        inners: the bodies that are part of the problem.
+        repeats: value whose conversions stand in a loop -> how often that runs.
+        originals: root -> the values that are views of it.
+        viewing: the source's nodes that are views: (node, what it reads, what it gives).
+        permuting: those of them that are Transposes.
+        requantizing: the source's nodes that make integers again of what was made of them, moved or not: views, too;
+            and those that made it, where nobody else reads it.
+        idle: how many Transposes of the source move nothing: axes of one element, or no elements.
+        unneeded: the source's nodes that no output needs. Their Transposes are among `moves`.
+        named: an extent as the product that it is -> the name that the source has for it.
+        likely: dynamic dimension that nobody named -> the extent that an operand beside it has there, or those that an
+            operator makes it of have at least: a price only.
+        relations: what is known of dynamic dimensions that nobody named, in the order of the graph.
+        declared: what the inputs call their open extents.
+        is_open: some extents are not numbers.
+        chosen: a target has given some node other variants: the source itself is none of the choices.
+        contested: Reshapes split an axis in ways that do not agree: the first is free, and the others are barriers.
+        per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
+        per_scattered: what each byte costs besides, in bytes, that is taken element by element.
+    """
+
+    graph: ir.Graph
+    roots: list[Root] = field(default_factory=list)
+    sites: list[Site] = field(default_factory=list)
+    views: dict[ir.Value, View] = field(default_factory=dict)
+    moves: list[Move] = field(default_factory=list)
+    inners: dict[ir.Graph, Inner] = field(default_factory=dict)
+    repeats: dict[Root, int] = field(default_factory=dict)
+    originals: dict[Root, list[ir.Value]] = field(default_factory=dict)
+    viewing: list[tuple[ir.Node, View, View]] = field(default_factory=list)
+    permuting: set[ir.Node] = field(default_factory=set)
+    requantizing: list[ir.Node] = field(default_factory=list)
+    idle: int = 0
+    unneeded: list[ir.Node] = field(default_factory=list)
+    named: dict[Extent, str] = field(default_factory=dict)
+    likely: dict[str, int] = field(default_factory=dict)
+    relations: list[Relation] = field(default_factory=list)
+    declared: frozenset[str] = frozenset()
+    is_open: bool = False
+    chosen: bool = False
+    contested: bool = False
+    per_transpose: int = 0
+    per_scattered: int = 0
+
+    @property
+    def seen_through(self) -> list[ir.Node]:
+        """The source's nodes that are none of the problem: views, and what makes the same integers again."""
+        return [*(node for node, _, _ in self.viewing), *self.requantizing]

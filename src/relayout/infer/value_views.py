@@ -1,0 +1,102 @@
+"""Values as views of roots: which value a graph computes, and which ones only look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+
+import onnx_ir as ir
+
+from relayout.infer.graph_sites import Sites
+from relayout.infer.pieces import Piece
+from relayout.infer.sites import Root, View
+from relayout.infer.value_extents import ValueExtents
+from relayout.layout import Dim, Extent
+from relayout.rules import draws
+
+
+class ValueViews:
+    """The roots of a graph and its bodies, and the view that each value is.
+
+    Args:
+        sites: what the roots and the views are noted in.
+        extents: the extents of values.
+
+    Attributes:
+        scope: the graph or body whose values come next.
+        runs: how often that is computed in an inference.
+    """
+
+    def __init__(self, sites: Sites, extents: ValueExtents) -> None:
+        self.sites, self.extents = sites, extents
+        self.scope, self.runs = sites.graph, 1
+
+    @contextmanager
+    def inside(self, graph: ir.Graph, times: int) -> Iterator[None]:
+        """Look at the values of a body, which runs so often each time that what is around it does."""
+        around = self.scope, self.runs
+        self.scope, self.runs = graph, self.runs * times
+        yield
+        self.scope, self.runs = around
+
+    def root(
+        self, value: ir.Value, *, constant: bool, alike: Sequence[View | None] = (), runs: int | None = None
+    ) -> View:
+        """A new root; a value of unknown rank becomes one opaque axis, which only barriers touch.
+
+        Args:
+            value: the value.
+            constant: whether it is known when the model is converted.
+            alike: operands that have the same axes: with the extents of one of them it has its very pieces, so that
+                what splits one splits both.
+            runs: how often it is computed in an inference (default: as often as the graph runs).
+        """
+        shape = self.extents.of(value)
+        if shape is None:
+            shape = (self.extents.symbol(),)
+        extents = _extents_of(shape)
+        for other in alike:
+            pieces = None if other is None else other.pieces
+            if other is not None and pieces is not None and tuple([piece.extent for piece in pieces]) == extents:
+                dims = other.dims
+                break
+        else:
+            pieces = tuple([Piece(extent) for extent in extents])
+            dims = tuple([(piece,) for piece in pieces])
+        root = Root(len(self.sites.roots), value, pieces, constant, self.scope, self.runs if runs is None else runs)
+        self.sites.roots.append(root)
+        view = View(root, dims, itself=True)
+        self.name(value, view)
+        return view
+
+    def unread(self, value: ir.Value, shape: tuple[Dim, ...]) -> View:
+        """A root for a value that is none of the problem, for the sake of its bytes."""
+        pieces = tuple([Piece(extent) for extent in _extents_of(shape)])
+        constant = value.const_value is not None
+        root = Root(len(self.sites.roots), value, pieces, constant, self.scope, self.runs)
+        self.sites.roots.append(root)
+        return View(root, tuple([(piece,) for piece in pieces]), itself=True)
+
+    def name(self, value: ir.Value, view: View) -> None:
+        """Note what a value is a view of."""
+        self.sites.views[value] = view
+        self.sites.originals.setdefault(view.root, []).append(value)
+
+    def view(self, value: ir.Value) -> View:
+        """The view that a value is; a new root where nothing is noted of it."""
+        found = self.sites.views.get(value)
+        return found if found is not None else self.root(value, constant=value.const_value is not None)
+
+
+@lru_cache(4096)
+def _extents_of(shape: tuple[Dim, ...]) -> tuple[Extent, ...]:
+    return tuple(map(Extent.of, shape))
+
+
+def is_fixed(node: ir.Node, inputs: Sequence[View | None]) -> bool:
+    """Whether a node computes the same in every inference: a runtime computes it once, when it loads the model."""
+    for view in inputs:
+        if view is not None and view.root.runs and not view.root.constant:
+            return False
+    return any(view is not None for view in inputs) and not draws(node)
