@@ -13,8 +13,8 @@ import pytest
 import relayout
 from infer.graphs import random_model
 from relayout.infer import build, formulate, plan
-from relayout.infer.candidates import Label, candidates, repaired
-from relayout.infer.sites import Site
+from relayout.infer.candidates import candidates, repaired
+from relayout.infer.sites import Label, Site
 from running import run
 from text_form import model
 

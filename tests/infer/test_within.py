@@ -17,8 +17,8 @@ import relayout
 from infer.graphs import random_model
 from relayout.errors import RelayoutError
 from relayout.infer import build, plan, within_source
-from relayout.infer.formulation import plan_of
 from relayout.infer.no_regression import own_choice, with_choice
+from relayout.infer.plans import plan_of
 from relayout.infer.sites import Label
 from relayout.infer.strided_copies import stretches_elements
 from relayout.pipeline import check_plan, inspect

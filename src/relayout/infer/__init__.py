@@ -2,11 +2,13 @@
 
 from relayout.infer.at_run_time import no_more_at_run_time
 from relayout.infer.build import ASKED, build
-from relayout.infer.candidates import identity, orders, placed, placement, repaired
-from relayout.infer.formulation import Crossing, Formulation, Plan, formulate, plan, size_of
+from relayout.infer.candidates import identity, placement, repaired
+from relayout.infer.formulation import Formulation, formulate, size_of
 from relayout.infer.graph_sites import Sites
 from relayout.infer.no_regression import within_source
+from relayout.infer.plans import Crossing, Plan, plan
 from relayout.infer.sites import Form, Label, Order, Port, Root, Site, View, order_of
+from relayout.infer.stored_orders import orders, placed
 from relayout.infer.strided_copies import is_scattered
 from relayout.infer.what_if import Relaxed, what_if
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from relayout.infer.formulation import Formulation, Plan, formulate, plan, size_of, with_source
+from relayout.infer.formulation import Formulation, formulate, size_of, with_source
 from relayout.infer.graph_sites import Sites
 from relayout.infer.no_regression import own_choice, with_choice
 from relayout.infer.open_extents import runs
+from relayout.infer.plans import Plan, plan
 from relayout.solve import solve
 
 

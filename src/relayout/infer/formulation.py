@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate, repeat
+from itertools import repeat
 from operator import ne
 from typing import NamedTuple
 
@@ -18,15 +16,17 @@ from relayout.infer.candidates import (
     identity,
     passing_on,
     placement,
+)
+from relayout.infer.graph_sites import Sites
+from relayout.infer.presolve import Aggregation, following
+from relayout.infer.sites import Label, Order, Port, Root, Site
+from relayout.infer.stored_orders import (
     source_numbers,
     stored_order_numbers,
 )
-from relayout.infer.graph_sites import Sites
-from relayout.infer.presolve import Aggregation, following, result
-from relayout.infer.sites import Label, Order, Port, Root, Site, order_of
-from relayout.infer.strided_copies import SPAN, is_run, is_scattered, scattering, span, stretches_elements
+from relayout.infer.strided_copies import SPAN, is_run, scattering, span, stretches_elements
 from relayout.rules import is_transposed
-from relayout.solve import Problem, Solution, Value, ValueEnd, solve, transposed_orders
+from relayout.solve import Problem, Value, ValueEnd, transposed_orders
 
 INNERMOST = 8
 """What it weighs, in operators that run in another order than the source's, that a Transpose moves the innermost axis:
@@ -119,79 +119,6 @@ class Formulation(NamedTuple):
             size: the bytes that it moves.
         """
         return self.weights.bytes_in(proved) - (self.weights.bytes_in(cost) - size)
-
-
-class Crossing(NamedTuple):
-    """A value that has to exist in one more order.
-
-    Args:
-        root: the value.
-        given: the order that its producer gives.
-        order: the order that readers want.
-        size: bytes of the value.
-        producer: the site that gives it otherwise.
-        readers: the sites that want `order`.
-    """
-
-    root: Root
-    given: Order
-    order: Order
-    size: int
-    producer: Site
-    readers: tuple[Site, ...]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A choice for a graph, and its proof.
-
-    Args:
-        formulation: the graph as a problem.
-        solution: the choice in numbers, with its certificate.
-        labels: site -> the label chosen.
-        crossings: the Transposes that remain.
-        size: bytes they move in one inference.
-        bound: bytes below which no choice can go, as the checker proved.
-        source_count: Transposes of the source graph that move data.
-        source_size: bytes they move.
-    """
-
-    formulation: Formulation
-    solution: Solution
-    labels: tuple[Label, ...]
-    crossings: tuple[Crossing, ...]
-    size: int
-    bound: int
-    source_count: int
-    source_size: int
-
-    @property
-    def sites(self) -> Sites:
-        """The graph."""
-        return self.formulation.sites
-
-    @cached_property
-    def scattered(self) -> int:
-        """The bytes that are taken element by element: by Transposes, and where operators stretch an operand."""
-        moved = [each.size for each in self.crossings if is_scattered(each.root, each.given, each.order)]
-        pairs = zip(self.sites.sites, self.labels, strict=True)
-        stretched = [scattered_by(self.sites, site, label) for site, label in pairs if site.signature.broadcast]
-        return sum(moved) + sum(stretched)
-
-    @cached_property
-    def source_scattered(self) -> int:
-        """The same bytes of the source."""
-        sites = self.sites
-        moving = [(read, order_of(given.form)) for _, read, given in sites.viewing if not read.root.constant]
-        moved = [read.root for read, order in moving if is_scattered(read.root, order_of(read.form), order)]
-        stretching = (site for site in sites.sites if site.signature.broadcast)
-        stretched = [scattered_by(sites, site, identity(site)) for site in stretching]
-        return sum([size_of(root, {}, sites.likely) for root in moved]) + sum(stretched)
-
-    @property
-    def proved(self) -> bool:
-        """Whether no choice among all orders that a pin demands moves fewer bytes."""
-        return self.bound == self.size and not self.formulation.capped
 
 
 def size_of(root: Root, dims: Mapping[str, int], likely: Mapping[str, int] | None = None) -> int:
@@ -332,136 +259,6 @@ def _run(root: Root, order: Order) -> Order:
     return order[-1:] if is_run([root.extents[order[-1]]]) else order
 
 
-def plan(
-    sites: Sites,
-    *,
-    dims: Mapping[str, int] | None = None,
-    time_limit: float | None = None,
-    among: Candidates | None = None,
-) -> Plan:
-    """The plan with the fewest transposed bytes, then the fewest Transposes, then the closest to the source that
-    moves few innermost axes. Where Transposes cost something by themselves, bytes and that cost count together.
-
-    Args:
-        sites: the graph.
-        dims: extents that dynamic dimensions count with; 1 where not named.
-        time_limit: seconds for the solver.
-        among: the labels to choose from (default: all that some pin demands).
-    """
-    formulation = formulate(sites, dims=dims, among=among)
-    found = plan_of(formulation, solve(formulation.problem, time_limit=time_limit), dims)
-    if among is None and not sites.chosen and _is_dearer(found):
-        wider = with_source(sites, formulation)
-        return plan(sites, dims=dims, time_limit=time_limit, among=wider)
-    return found
-
-
-def _is_dearer(found: Plan) -> bool:
-    """Whether a plan costs more than the source does."""
-    sites, more = found.sites, found.size - found.source_size
-    more += sites.per_transpose * (len(found.crossings) - found.source_count)
-    if sites.per_scattered:
-        more += sites.per_scattered * (found.scattered - found.source_scattered)
-    return more > 0
-
-
-def plan_of(formulation: Formulation, solution: Solution, dims: Mapping[str, int] | None = None) -> Plan:
-    """A choice as a plan.
-
-    Args:
-        formulation: the graph as a problem.
-        solution: the choice in numbers.
-        dims: extents that dynamic dimensions count with; 1 where not named.
-    """
-    sites = formulation.sites
-    labels = _labels(formulation, solution.choice)
-    crossings = tuple(_crossings(formulation, solution.choice, labels))
-    size = sum(crossing.size for crossing in crossings)
-    return Plan(
-        formulation,
-        solution,
-        tuple(labels),
-        crossings,
-        size,
-        formulation.least_bytes(solution.bound, solution.cost, size),
-        len(sites.moves),
-        sum(size_of(root, dims or {}, sites.likely) * times for _, root, times in sites.moves),
-    )
-
-
-def _labels(formulation: Formulation, choice: Sequence[int]) -> list[Label]:
-    """The label of every site, also of those that follow others."""
-    sites, leads = formulation.sites.sites, formulation.follow.leads
-    found = [labels[taken] if labels else None for labels, taken in zip(formulation.labels, choice, strict=True)]
-    for number, (lead, position) in leads.items():
-        label = found[lead]
-        assert label is not None
-        order = stored_order_numbers(sites[lead], label)[position]
-        found[number] = passing_on(sites[number], order)
-    return [label for label in found if label is not None]
-
-
-def _crossings(formulation: Formulation, choice: Sequence[int], labels: list[Label]) -> list[Crossing]:
-    """The Transposes that remain; followers on the way get other labels where a Transpose stands better before them."""
-    sites = formulation.sites.sites
-    found = []
-    for index, value in enumerate(formulation.values):
-        if not transposed_orders(value, choice):
-            continue
-        given = value.producer.orders[choice[value.producer.node]]
-        wanting: dict[int, dict[int, None]] = {}
-        for reader in value.readers:
-            wanting.setdefault(reader.orders[choice[reader.node]], {})[reader.node] = None
-        for order in sorted(wanting.keys() - {given}):
-            root, size, orders = formulation.roots[index], formulation.sizes[index], formulation.orders[index]
-            producer, readers = value.producer.node, tuple(wanting[order])
-            if formulation.follow.leads:
-                between = orders[given], orders[order]
-                root, producer, readers = _slid(formulation, labels, root, between, alone=len(wanting) == 1)
-            ends = sites[producer], tuple(sites[node] for node in readers)
-            found.append(Crossing(root, orders[given], orders[order], size, *ends))
-    return found
-
-
-def _slid(
-    formulation: Formulation, labels: list[Label], root: Root, orders: tuple[Order, Order], *, alone: bool
-) -> tuple[Root, int, tuple[int, ...]]:
-    """Where among followers a Transpose stands best: value, producer, readers.
-
-    Each runs in the one order or in the other, nearer to the source or farther from it (`_far`).
-
-    Args:
-        formulation: the graph.
-        labels: of all sites; followers that come to be on its other side get others.
-        root: the value that stands for those between them: there it stands at first.
-        orders: the one that is given, and the one that is wanted.
-        alone: everybody wants that one.
-    """
-    sites, follow = formulation.sites.sites, formulation.follow
-    given, wanted = map(root.space.orders.number, orders)
-    reading = [n for n, end in follow.readers[root.index] if stored_order_numbers(sites[n], labels[n])[end] == wanted]
-    before, behind = follow.before(root.index) if alone else [], follow.behind(reading)
-    made = follow.producers[root.index]
-    assert made is not None
-    # Each place: the value there, who gives it, and who reads it.
-    places: list[tuple[Root, int, tuple[int, ...]]] = []
-    for number in before:
-        lead, position = follow.leads[number]
-        places.append((sites[lead].ports[position].view.root, lead, (number,)))
-    places.append((root, made[0], tuple(dict.fromkeys(reading))))
-    for number, reader in zip(behind, (*behind[1:], *(follow.leads[first][0] for first in behind[:1])), strict=True):
-        places.append((result(sites[number]).view.root, number, (reader,)))
-    passing = [*before, *behind]
-    farther = [_far(sites[number], given) - _far(sites[number], wanted) for number in passing]
-    first, costs = len(before), list(accumulate(farther, initial=0))
-    best = min(range(len(places)), key=lambda place: (costs[place], abs(place - first)))
-    for number in passing[best:first]:
-        labels[number] = passing_on(sites[number], wanted)
-    for number in passing[first:best]:
-        labels[number] = passing_on(sites[number], given)
-    return places[best]
-
-
 def with_source(sites: Sites, formulation: Formulation) -> Candidates:
     """The labels with the source's own order added: whatever else fails, the result is no worse than the source."""
     pairs = zip(sites.sites, formulation.labels, strict=True)
@@ -494,7 +291,7 @@ def _dense(index: int, port: Port, stored: Stored, dense: dict[int, int]) -> Val
     return ValueEnd(index, tuple([dense.setdefault(number, len(dense)) for number in wanted]))
 
 
-def _far(follower: Site, order: int) -> int:
+def far(follower: Site, order: int) -> int:
     """How far a follower is from the source in an order: by that order, and by stretching an operand in short runs."""
     return follower.pattern.of(_is_far, order, follower, order)
 

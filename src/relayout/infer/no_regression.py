@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from relayout.infer.candidates import Candidates, identity
-from relayout.infer.formulation import Formulation, Plan, formulate, hard_pairs, plan, plan_of, with_source
+from relayout.infer.formulation import Formulation, formulate, hard_pairs, with_source
 from relayout.infer.graph_sites import Sites
+from relayout.infer.plans import Plan, plan, plan_of
 from relayout.solve import Leaf, Solution, solve
 
 ROUNDS = 16

@@ -9,8 +9,9 @@ from math import lcm
 from typing import Any
 
 from relayout.errors import ReadError
-from relayout.infer.formulation import Formulation, Plan, formulate, with_source
+from relayout.infer.formulation import Formulation, formulate, with_source
 from relayout.infer.graph_sites import Sites
+from relayout.infer.plans import Plan
 from relayout.infer.sites import order_of
 from relayout.layout.perm import between
 from relayout.solve import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from relayout.infer.formulation import Formulation, Plan
+from relayout.infer.formulation import Formulation
+from relayout.infer.plans import Plan
 from relayout.solve import Problem, Value, ValueEnd, solve
 
 

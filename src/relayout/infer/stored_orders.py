@@ -1,0 +1,146 @@
+"""How the operands of a site are stored under a label: their dimensions, and the order of their factors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from relayout.infer.sites import Form, Label, Order, Placed, Port, Site, order_of
+from relayout.layout import Extent, product
+from relayout.rules import Letters
+from relayout.rules.signature import Part, Variant, parts_of
+
+
+def placed(site: Site, label: Label, port: Port) -> Placed:
+    """The stored dimensions of one operand under a label."""
+    known = site.pattern.placed.get((label, port.position))
+    if known is None:
+        dims, form = _placed(site, label, port)
+        known = site.pattern.placed[label, port.position] = Placed(dims, form, order_of(form))
+    return known
+
+
+def variant_of(site: Site, label: Label) -> Variant | None:
+    """The variant that decides where a site's axes lie under a label; None where they lie as the label says."""
+    variant = site.signature.variants[label.variant] if label.variant >= 0 else None
+    return None if variant is None or variant.free else variant
+
+
+def orders(site: Site, label: Label) -> tuple[Order, ...]:
+    """The stored order of every operand under a label."""
+    return site.pattern.of(_orders, label, site, label)
+
+
+def _orders(site: Site, label: Label) -> tuple[Order, ...]:
+    return tuple([_order(site, label, port) for port in site.ports])
+
+
+def stored_order_numbers(site: Site, label: Label) -> tuple[int, ...]:
+    """The number of the stored order of every operand under a label, in its value's space."""
+    known = site.pattern.numbers.get(label)
+    if known is None:
+        known = site.pattern.numbers[label] = _numbers(site, orders(site, label))
+    return known
+
+
+def source_numbers(site: Site) -> tuple[int, ...]:
+    """The number of the order in which the source graph stores each operand."""
+    return site.pattern.of(_source_numbers, None, site)
+
+
+def _source_numbers(site: Site) -> tuple[int, ...]:
+    return _numbers(site, [order_of(port.view.form) for port in site.ports])
+
+
+def _numbers(site: Site, stored: Sequence[Order]) -> tuple[int, ...]:
+    return tuple([port.view.root.space.orders.number(order) for port, order in zip(site.ports, stored, strict=True)])
+
+
+def _order(site: Site, label: Label, port: Port) -> Order:
+    """The stored order of one operand under a label: its factors as they come, where no dimension is made of others."""
+    if port.pinned or variant_of(site, label) or site.pattern.of(_apart, None, site):
+        return placed(site, label, port).order
+    lies = port.factors
+    return tuple([leaf for factor in label.order if factor in lies for leaf in lies[factor]])
+
+
+def _apart(site: Site) -> bool:
+    """Whether an operand holds in several dimensions an axis that must lie in one."""
+    return any(len(port.dims(letter)) > 1 for port in site.ports for letter in site.whole)
+
+
+def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Extent], ...], Form]:
+    if port.pinned:
+        return tuple(zip(port.letters, port.view.extents, strict=True)), port.view.form
+    root = port.view.root
+    variant = variant_of(site, label)
+    dims: list[tuple[str, tuple[int, ...]]] = []
+    for letter, run in _runs(site, label, port):
+        held = [port.factors.get(factor, ()) for factor in run]
+        axes = port.dims(letter.rstrip("%").partition("*")[0])
+        if letter in site.whole and len(axes) > 1 and variant is None:
+            dims += [(letter, port.view.form[axis]) for axis in axes]
+        elif axes or (letter in site.signature.stretched and not port.output):
+            dims.append((letter, tuple(index for indices in held for index in indices)))
+    if site.signature.broadcast and not site.signature.variants:
+        while len(dims) > len(port.letters) and not dims[0][1] and dims[0][0] not in port.letters:
+            del dims[0]
+    if "*" in site.signature.exchanged and variant is None and is_exchanged(site, label.order):
+        dims = _joined_behind(dims, site.signature.tail)
+    extents = tuple((letter, product(root.extents[index] for index in indices)) for letter, indices in dims)
+    return extents, tuple(indices for _, indices in dims)
+
+
+def _joined_behind(dims: list[tuple[str, tuple[int, ...]]], tail: Letters) -> list[tuple[str, tuple[int, ...]]]:
+    """Stored dimensions with those behind the tail's axes as one."""
+    end = 1 + max(place for place, (letter, _) in enumerate(dims) if letter in tail)
+    behind = [index for _, indices in dims[end:] for index in indices]
+    return [*dims[:end], ("*", tuple(behind))] if end < len(dims) else dims
+
+
+def _runs(site: Site, label: Label, port: Port) -> Iterator[tuple[str, list[int]]]:
+    """Factors of the site that make one stored dimension, in order."""
+    variant = variant_of(site, label)
+    if variant is not None:
+        stored = (variant.outputs if port.output else variant.inputs)[0 if site.node is None else port.slot]
+        # What one operand holds in tiles keeps the source's order in all of them.
+        kept = site.whole.union(letter for letter, _ in variant.tiles)
+        for parts in map(parts_of, dict.fromkeys(stored or ())):
+            runs = [_part(site, label, port, part, part.letter in kept) for part in parts]
+            yield "*".join(part.letter for part in parts), [factor for run in runs for factor in run]
+        return
+    for letter, run in groupby(label.order, key=lambda factor: site.factors[factor][0]):
+        factors = list(run)
+        if letter not in site.grain:
+            yield letter, factors
+            continue
+        # The axis itself begins with what stays together; what a grain holds before it lies in a dimension of its own.
+        first = next((place for place, factor in enumerate(factors) if site.factors[factor][1] == 0), len(factors))
+        if first:
+            yield f"{letter}%", factors[:first]
+        if first < len(factors):
+            yield letter, factors[first:]
+
+
+def _part(site: Site, label: Label, port: Port, part: Part, kept: bool) -> list[int]:
+    """List the factors of a part of a variant's dimension; `kept`: in the source's order."""
+    held = [factor for factor in label.order if site.factors[factor][0] == part.letter]
+    if kept:
+        held.sort()
+    return _tiled(held, part, port) if part.tile else held
+
+
+def _tiled(held: list[int], part: Part, port: Port) -> list[int]:
+    """Of the factors of an axis in tiles, in the source's order, those of the tile, or the others."""
+    size, first = 1, len(held)
+    while size < part.tile and first:
+        first -= 1
+        for leaf in port.factors.get(held[first], ()):
+            size *= port.view.root.extents[leaf].number
+    return held[first:] if part.inner else held[:first]
+
+
+def is_exchanged(site: Site, order: Sequence[int]) -> bool:
+    """Whether the tail's axes come in another order than the tail's."""
+    met = dict.fromkeys(site.factors[factor][0] for factor in order)
+    return [letter for letter in met if letter in site.signature.tail] != list(site.signature.tail)
