@@ -110,8 +110,8 @@ STAGES = {
     "complete": "relayout.formats.onnx:complete",
     "build": "relayout.pipeline.planning:build",
     "candidates": "relayout.infer.formulation:candidates",
-    "formulate": "relayout.infer.formulation:formulate",
-    "solve": "relayout.infer.formulation:solve",
+    "formulate": "relayout.infer.plans:formulate",
+    "solve": "relayout.infer.plans:solve",
     "certify": "relayout.pipeline.planning:plan",
     "report": "relayout.pipeline.planning:report",
     "name": "relayout.pipeline.conversion:Naming",
@@ -166,7 +166,7 @@ def optimize(source: str, target: str) -> dict[str, Any]:
     import relayout
     import relayout.formats.onnx
     import relayout.pipeline
-    import relayout.solve.program
+    import relayout.solve.branching
     from relayout.cli.starting import one_job, short_process
 
     relayout.rules.registry()

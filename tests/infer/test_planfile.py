@@ -29,7 +29,7 @@ def test_a_plan_is_checked_without_the_solver(tmp_path: Path, monkeypatch: pytes
         model, _ = random_model(seed, steps=10)
         result = relayout.optimize(model)
         with monkeypatch.context() as patch:
-            patch.setattr("relayout.infer.formulation.solve", None)
+            patch.setattr("relayout.infer.plans.solve", None)
             found = check_plan(written(tmp_path, result.plan), model)
         assert (found.bytes, found.transposes) == (result.report.bytes, result.report.transposes)
         assert (found.bound, found.proved) == (result.report.lower_bound, True)

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 import relayout
-from relayout.apply.value_store import transposed
+from relayout.apply.transposing import transposed
 from relayout.infer import order_of
 from relayout.infer.sites import Form
 from running import run

@@ -28,10 +28,10 @@ from relayout.solve import (
     solve,
     solver,
 )
+from relayout.solve.branching import solve_many
 from relayout.solve.certificate import given_back
 from relayout.solve.decomposition import paths
 from relayout.solve.limits import MOST_PRICES, Limits
-from relayout.solve.program import solve_many
 from solve.problems import dense_problem, random_problem
 
 
@@ -354,7 +354,7 @@ def test_a_proof_that_would_be_too_large_is_left_with_its_gap(
 ) -> None:
     problem = dense_problem(20, 4)
     first = Fraction(bound(problem, solve(problem, time_limit=0).certificate))
-    monkeypatch.setattr("relayout.solve.program.MOST_DEPTH", depth)
+    monkeypatch.setattr("relayout.solve.branching.MOST_DEPTH", depth)
     monkeypatch.setattr("relayout.solve.limits.MOST_PRICES", prices)
     found = solve(problem)
     monkeypatch.undo()

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-import numpy as np
 import onnx_ir as ir
 
 from relayout.apply.blocked_operands import state_joined
 from relayout.apply.blocks import BlockSizes
 from relayout.apply.dim_grouping import forms
-from relayout.apply.layout_functions import add_function, drop_unused_functions
-from relayout.apply.placing import place_inside
+from relayout.apply.layout_functions import add_function, drop_unused_functions, in_body
+from relayout.apply.node_changes import NodeChanges
+from relayout.apply.placing import arrange, place_inside
 from relayout.apply.quantization_annotations import Annotations
+from relayout.apply.relaid_constants import relaid
 from relayout.apply.step_operands import operands_of_step
-from relayout.apply.value_store import Storage, relaid
+from relayout.apply.value_store import Storage
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.subgraphs import nested
 from relayout.graph.value_names import Names
 from relayout.infer import Form, Plan, Port, Root, Site, Sites, placed, placement
 from relayout.layout import Extent
 from relayout.layout.stored_as import STATED
-from relayout.rules import Attribute, Changes, Letters, Placement, Variant, Written
+from relayout.rules import Changes, Placement, Variant, Written
 from relayout.rules.signature import Constants, Step, unchanged
-
-Dims = tuple[tuple[str, Extent], ...]
-"""The letter and extent of each dimension of an operand."""
-
 
 SingleConsumers = Callable[[Sites, Mapping[Root, ir.Node], Mapping[Port, Form]], tuple[set[Port], set[Root]]]
 """Of the source, the integers between quantized units, and where each operand is stored: the operands that get integers
@@ -75,6 +72,7 @@ class _Rewrite:
         kept = {site.node.name for site in plan.sites.sites if site.node is not None}
         annotations = Annotations(plan.sites.originals if facts_of(model).is_annotated else {})
         self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}), annotations, blocks)
+        self.changes = NodeChanges(self.storage)
         self.forms, self.labels = forms(plan)
         self.own: set[Port] = set()
         self.apart: set[Root] = set()
@@ -247,14 +245,14 @@ class _Rewrite:
         changes, written = UNCHANGED, None if variant is None else variant.written
         if written is not None and written.body is not None:
             if written.body.inputs != site.signature.inputs:
-                changes = site.signature.changes(_in_body(written.body, self._placement(site)))
+                changes = site.signature.changes(in_body(written.body, self._placement(site)))
         elif site.signature.changes is not unchanged and any(
             self.forms[port] != port.view.form for port in site.carried or site.ports
         ):
             changes = site.signature.changes(self._placement(site))
             if written is not None and changes.op_type is not None:  # said of an operator that is not written
                 changes = UNCHANGED
-        self._change(site.graph, node, changes)
+        self.changes.change(site.graph, node, changes)
         if variant is not None and written is not None:
             self._write_as(node, variant, written)
         self.storage.nodes[site.graph].append(node)
@@ -262,7 +260,7 @@ class _Rewrite:
             if port.output and port.body < 0 and port.slot < len(node.outputs):
                 if port.slot in changes.extents:
                     self.storage.origins(port.view.root)
-                    value = self._multiplied(site.graph, node.outputs[port.slot], changes.extents[port.slot])
+                    value = self.changes.multiplied(site.graph, node.outputs[port.slot], changes.extents[port.slot])
                     self.storage.put(port.view.root, self.forms[port], value)
                 else:
                     self._give(port)
@@ -290,7 +288,7 @@ class _Rewrite:
     def _write_as(self, node: ir.Node, variant: Variant, written: Written) -> None:
         """Write a node as a variant asks for: another operator, or a call of a function."""
         node.domain, node.op_type, node.overload = written.domain, written.op_type, ""
-        self._set(node, written.attributes)
+        self.changes.set(node, written.attributes)
         if written.body is not None:
             add_function(self.model, node, variant)
         elif written.domain:
@@ -314,7 +312,7 @@ class _Rewrite:
             read = operands_of_step(step, found, self.storage.constant, name)
             made = ir.Node("", step.op_type, read, outputs=[value], name=node.name)
             made.metadata_props.update(node.metadata_props)
-            self._set(made, step.attributes)
+            self.changes.set(made, step.attributes)
             self.storage.nodes[graph].append(made)
             if step is not last:
                 value.name = self.storage.names.unique(f"{name}__{step.name}")
@@ -379,132 +377,6 @@ class _Rewrite:
         elif len(self.plan.sites.originals.get(root, [])) > 1:
             self.storage.tell(value, root, form)
         self.storage.put(root, form, value)
-
-    @staticmethod
-    def _set(node: ir.Node, attributes: Mapping[str, Attribute | None]) -> None:
-        for name, attribute in attributes.items():
-            node.attributes.pop(name, None)
-            if attribute is not None:
-                node.attributes.add(ir.convenience.convert_attribute(name, attribute))
-
-    def _change(self, graph: ir.Graph, node: ir.Node, changes: Changes) -> None:
-        self._set(node, changes.attributes)
-        if changes.exchanged:
-            first, second, *_ = node.inputs
-            node.replace_input_with(0, second)
-            node.replace_input_with(1, first)
-        if changes.op_type is not None:
-            node.op_type = changes.op_type
-        for slot, array in changes.inputs.items():
-            if slot >= len(node.inputs):
-                node.resize_inputs(slot + 1)
-            stem = f"{node.name or node.outputs[0].name}/{slot}"
-            node.replace_input_with(slot, None if array is None else self.storage.constant(stem, array))
-        for slot, (axis, indices) in changes.gathered.items():
-            self._follow(graph, node, slot, axis, indices)
-        for slot, table in changes.looked_up.items():
-            self._look_up(graph, node, slot, table)
-        while changes.inputs and node.inputs[-1] is None:
-            node.resize_inputs(len(node.inputs) - 1)
-
-    def _follow(self, graph: ir.Graph, node: ir.Node, slot: int, axis: int, indices: tuple[int, ...]) -> None:
-        """A parameter with its items in the new order: folded, or a Gather."""
-        value = node.inputs[slot]
-        assert value is not None
-        stem = f"{node.name or node.outputs[0].name}/{slot}"
-        if value.const_value is not None and not value.is_graph_input():
-            followed = self.storage.constant(stem, np.take(value.const_value.numpy(), indices, axis))
-        else:
-            followed = ir.Value(name=self.storage.names.unique(stem), type=value.type, shape=value.shape)
-            self._gather(graph, value, followed, axis, indices)
-        node.replace_input_with(slot, followed)
-
-    def _look_up(self, graph: ir.Graph, node: ir.Node, slot: int, table: tuple[int, ...]) -> None:
-        """Look the axes of a parameter up in a table: folded, or by a Gather, which takes negative axes, too."""
-        value = node.inputs[slot]
-        assert value is not None
-        stem = f"{node.name or node.outputs[0].name}/{slot}"
-        items = np.array(table, np.int64 if value.dtype is None else value.dtype.numpy())
-        if value.const_value is not None and not value.is_graph_input():
-            found = self.storage.constant(stem, items[value.const_value.numpy()])
-        else:
-            found = ir.Value(name=self.storage.names.unique(stem), type=value.type, shape=value.shape)
-            name = self.storage.names.unique(f"{stem}/Gather")
-            held = self.storage.constant(f"{stem}/table", items)
-            axis = ir.AttrInt64("axis", 0)
-            self.storage.nodes[graph].append(ir.Node("", "Gather", [held, value], [axis], outputs=[found], name=name))
-        node.replace_input_with(slot, found)
-
-    def _multiplied(self, graph: ir.Graph, stored: ir.Value, groups: Sequence[tuple[int, ...]]) -> ir.Value:
-        """The extents that the source has, as products of those that are stored: the value takes the source's name."""
-        stem, kind, shape = stored.name or "", stored.type, stored.shape
-        stored.name, stored.shape = self.storage.names.unique(f"{stem}__stored"), None
-        most = max([1, *map(len, groups)])
-        items = stored
-        if any(len(group) != most for group in groups):
-            one = self.storage.constant(f"{stem}/one", np.ones(1, np.int64))
-            items = self._small(graph, "Concat", [stored, one], f"{stem}__and_one", axis=0)
-        pieces = []
-        for place in range(most):
-            indices = [group[place] if place < len(group) else -1 for group in groups]
-            pieces.append(self._small(graph, "Gather", [items, self._indices(stem, indices)], f"{stem}__piece", axis=0))
-        result = pieces[0]
-        for piece in pieces[1:]:
-            result = self._small(graph, "Mul", [result, piece], f"{stem}__product")
-        result.name, result.type, result.shape = stem, kind, shape
-        return result
-
-    def _small(self, graph: ir.Graph, op_type: str, inputs: Sequence[ir.Value], name: str, **given: int) -> ir.Value:
-        """What a node on a few integers gives."""
-        output = ir.Value(name=self.storage.names.unique(name), type=ir.TensorType(ir.DataType.INT64))
-        attributes = [ir.AttrInt64(key, number) for key, number in given.items()]
-        named = self.storage.names.unique(f"{name}/{op_type}")
-        self.storage.nodes[graph].append(ir.Node("", op_type, inputs, attributes, outputs=[output], name=named))
-        return output
-
-    def _indices(self, stem: str, indices: Sequence[int]) -> ir.Value:
-        return self.storage.constant(f"{stem}/items", np.array(indices, np.int64))
-
-    def _gather(self, graph: ir.Graph, value: ir.Value, output: ir.Value, axis: int, indices: tuple[int, ...]) -> None:
-        items = self._indices(output.name or "", indices)
-        name = self.storage.names.unique(f"{output.name}/Gather")
-        attributes = [ir.AttrInt64("axis", axis)]
-        self.storage.nodes[graph].append(ir.Node("", "Gather", [value, items], attributes, outputs=[output], name=name))
-
-
-def arrange(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
-    """Let a graph have these nodes, in this order, in place. What stays where it is is not touched: that is most."""
-    kept = set(nodes)
-    graph.remove([node for node in graph if node not in kept])
-    place = {node: number for number, node in enumerate(graph)}
-    last, before, coming = -1, None, list[ir.Node]()
-    for node in nodes:
-        if place.get(node, -1) <= last:  # new, or of a place behind: to insert it is to move it
-            coming.append(node)
-            continue
-        if coming:
-            graph.insert_before(node, coming)
-            coming = []
-        last, before = place[node], node
-    if before is None:
-        graph.extend(coming)
-    elif coming:
-        graph.insert_after(before, coming)
-
-
-def _in_body(standard: Variant, held: Placement) -> Placement:
-    """Where the axes lie for the operator in a function's body, which is in the standard's order."""
-
-    def operands(given: Sequence[Letters | None], dims: Sequence[Dims | None]) -> tuple[Dims | None, ...]:
-        found: list[Dims | None] = []
-        for letters, parts in zip(given, dims, strict=True):
-            extents = dict.fromkeys(letters or (), Extent(1))
-            for letter, extent in parts or ():
-                extents[letter] = extents[letter] * extent  # an axis in tiles lies in two dimensions
-            found.append(None if letters is None else tuple(extents.items()))
-        return tuple(found)
-
-    return Placement(operands(standard.inputs, held.inputs), operands(standard.outputs, held.outputs))
 
 
 def _is_used(value: ir.Value) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from relayout.infer import Form, Root
+from relayout.layout import Extent, product
 from relayout.rules import Letters, Variant
 from relayout.rules.signature import part_of
 
@@ -25,3 +27,14 @@ def _groups(letters: Letters) -> Groups:
     parts = list(enumerate(map(part_of, letters)))
     inner = {part.letter: place for place, part in parts if part.inner}
     return tuple((place, inner[part.letter]) if part.tile else (place,) for place, part in parts if not part.inner)
+
+
+def plain_forms(root: Root, form: Form, tile: int) -> tuple[Form, ...]:
+    """The forms of an image that lies in blocks, `n c/16 h w 16`, channels first and last; none where it does not."""
+    if len(form) != 1 + max(place for dim in BLOCKED for place in dim):
+        return ()
+    n, outer, h, w, inner = form
+    channels = [root.extents[index] for index in (*outer, *inner)]
+    if product(root.extents[index] for index in inner) != Extent.of(tile) or not all(e.is_static for e in channels):
+        return ()
+    return (n, (*outer, *inner), h, w), (n, h, w, (*outer, *inner))

@@ -6,14 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from relayout.apply.value_store import transposed
+from relayout.apply.fewest_reshapes import Beside, fewest_of, ones_in_front, reshapes_beside, reshapes_between
 from relayout.infer import Form, Label, Plan, Port, Root, Site, Sites, order_of, orders, placed, repaired
 from relayout.rules import is_reshaped
 from relayout.rules.signature import unchanged
 
 Forms = dict[Port, Form]
-Token = tuple[int, int]
-"""One factor of a site as its operands hold it: (factor of the site, which of the leaves that it has there)."""
 
 
 def forms(plan: Plan) -> tuple[Forms, dict[Site, Label]]:
@@ -91,9 +89,9 @@ class _Choice:
             free = site.free_ports()
             beside, taken = self._beside(free, readers), tuple(self.chosen[port] for port in free)
             own = self.own.get(site)
-            if own is None or _reshapes(beside, own) > _reshapes(beside, taken):
-                found = _fewest_of(site, free, taken, beside)
-                own = found if _reshapes(beside, found) < _reshapes(beside, taken) else taken
+            if own is None or reshapes_beside(beside, own) > reshapes_beside(beside, taken):
+                found = fewest_of(site, free, taken, beside)
+                own = found if reshapes_beside(beside, found) < reshapes_beside(beside, taken) else taken
             if own != taken:
                 self.chosen.update(zip(free, own, strict=True))
                 self.given.update((port.view.root, self.chosen[port]) for port in free if port.output)
@@ -108,7 +106,7 @@ class _Choice:
         wants a scalar.
         """
         moved = [self.chosen[port] for port in free if self.chosen[port] != port.view.form and any(self.chosen[port])]
-        ones = max((_ones_in_front(form[::-1]) for form in moved), default=0)  # behind all others
+        ones = max((ones_in_front(form[::-1]) for form in moved), default=0)  # behind all others
         most = max(len(self.chosen[port]) for port in free)
         for port in free:
             root, form = port.view.root, self.chosen[port]
@@ -140,7 +138,7 @@ class _Choice:
         """Store every operand of a site in the dimensions that need the fewest Reshapes around it."""
         free = site.free_ports()
         now, beside = tuple([self.chosen[port] for port in free]), self._beside(free, self.readers)
-        found = _fewest_of(site, free, now, beside)
+        found = fewest_of(site, free, now, beside)
         if found != now:
             self.own[site] = now
             self.chosen.update(zip(free, found, strict=True))
@@ -166,11 +164,6 @@ class _Stored(NamedTuple):
 def _forms(site: Site, label: Label) -> _Stored:
     found = tuple([placed(site, label, port).form for port in site.ports])
     return _Stored(found, tuple([position for position, form in enumerate(found) if not _is_even(form)]))
-
-
-def _ones_in_front(form: Form) -> int:
-    """How many size-1 axes stand before all others."""
-    return next((place for place, dim in enumerate(form) if dim), len(form))
 
 
 def _is_even(form: Form) -> bool:
@@ -234,93 +227,6 @@ def _counts_no_axes(site: Site) -> bool:
     return site.kind == "node" and not fixed and signature.changes is unchanged and any(port.output for port in free)
 
 
-class Beside(NamedTuple):
-    """What stands beside an operand: the form in which an input is given, or the forms that readers of an output want.
-
-    A constant is given in none: it is re-laid for nothing.
-    """
-
-    given: Form | None = None
-    wanted: frozenset[Form] = frozenset()
-
-    def reshapes(self, form: Form) -> int:
-        """How many Reshapes stand beside an operand in `form`."""
-        if self.given is not None:
-            return _between(self.given, form)
-        return sum([_between(form, other) for other in self.wanted])
-
-
-def _between(form: Form, other: Form) -> int:
-    """How many Reshapes bring a value from one form into another, beside a Transpose where the orders differ.
-
-    An estimate where extents are dynamic: then dimensions that a Transpose would join stay apart.
-    """
-    if form == other:
-        return 0
-    if order_of(form) == order_of(other):
-        return 1
-    before, after = transposed(form, other)
-    return (before != form) + (after != other)
-
-
-def _reshapes(beside: Sequence[Beside], forms: Sequence[Form]) -> int:
-    """How many Reshapes stand beside all operands of a site."""
-    return sum(each.reshapes(form) for each, form in zip(beside, forms, strict=True))
-
-
-def _fewest_of(site: Site, free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside]) -> Sequence[Form]:
-    return site.pattern.of(_fewest, (now, beside), free, now, beside, site.signature.unidirectional)
-
-
-def _fewest(
-    free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside], unidirectional: bool
-) -> Sequence[Form]:
-    """The forms of a site's operands with the fewest Reshapes around it: those of an operand as it is given, or as its
-    readers want it, or `now`.
-    """
-    tokens = [_tokens(port) for port in free]
-    full = max((len(held) for held in tokens), default=0)
-
-    alike: dict[tuple[tuple[Token, ...], ...], None] = {}  # of a thousand operands nearly all are
-    for each, held, order in zip(beside, tokens, map(order_of, now), strict=True):
-        for form in (*sorted(each.wanted), *(() if each.given is None else (each.given,))):
-            if len(held) == full and order_of(form) == order:
-                alike[tuple(tuple(held[leaf] for leaf in dim) for dim in form)] = None
-    best, least = None, _reshapes(beside, now)
-    for dims in alike:
-        dealt = [_dealt(other, dims) for other in tokens]
-        whole = [taken for taken in dealt if taken is not None]
-        if len(whole) < len(free) or any(order_of(a) != order_of(b) for a, b in zip(whole, now, strict=True)):
-            continue
-        # Of one that is stretched dimensions may be missing in front; the result has as many as the longest operand.
-        found = [form[_ones_in_front(form) * (len(held) < full) :] for form, held in zip(whole, tokens, strict=True)]
-        read = [place for place, port in enumerate(free) if not port.output]
-        if read and all(len(found[place]) < len(dims) for place in read):
-            longest = read[0] if unidirectional else min(read, key=lambda at: beside[at].reshapes(whole[at]))
-            found[longest] = whole[longest]
-        needed = _reshapes(beside, found)
-        if needed < least or (needed == least and best is None):  # what follows may follow, too
-            best, least = found, needed
-    return now if best is None else tuple(best)
-
-
-def _tokens(port: Port) -> dict[int, Token]:
-    """Leaf of the port's root -> the site's token."""
-    return {leaf: (factor, k) for factor, held in port.factors.items() for k, leaf in enumerate(held)}
-
-
-def _dealt(tokens: Mapping[int, Token], dims: Sequence[Sequence[Token]]) -> Form | None:
-    """An operand's form under the dimensions `dims`; None where it holds a part of one of them only."""
-    leaves = {token: leaf for leaf, token in tokens.items()}
-    form = []
-    for dim in dims:
-        held = tuple(leaves[token] for token in dim if token in leaves)
-        if held and len(held) != len(dim):
-            return None
-        form.append(held)
-    return tuple(form)
-
-
 def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
     """Let what belongs to its reader have its dimensions; a Reshape before what belongs to its maker is theirs.
 
@@ -341,7 +247,7 @@ def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
             return 0
         held = there[source.view.root]
         others = [other for other, count in held.items() if count > (other == chosen[source])]
-        return min([_between(other, form) for other in others], default=0)
+        return min([reshapes_between(other, form) for other in others], default=0)
 
     for site in reversed(following):
         source, result = site.free_ports()

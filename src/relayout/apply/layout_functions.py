@@ -15,10 +15,13 @@ import onnx_ir as ir
 
 from relayout import isolation
 from relayout.graph.subgraphs import all_nodes
+from relayout.layout import Extent
 from relayout.layout.perm import between
-from relayout.rules import FUNCTIONS, Letters, Variant
+from relayout.rules import FUNCTIONS, Letters, Placement, Variant
 from relayout.rules.signature import part_of
 
+Dims = tuple[tuple[str, Extent], ...]
+"""The letter and extent of each dimension of an operand."""
 OVERLOADS = 10
 """Version of the IR from which functions of one name are told apart by an overload."""
 EXACT = "relayout.exact"
@@ -207,3 +210,18 @@ def _function(model: ir.Model, node: ir.Node, variant: Variant) -> ir.Function:
 
 def _formal(parameters: Sequence[onnx.defs.OpSchema.FormalParameter], slot: int) -> str:
     return parameters[min(slot, len(parameters) - 1)].name + (f"_{slot}" if slot >= len(parameters) else "")
+
+
+def in_body(standard: Variant, held: Placement) -> Placement:
+    """Where the axes lie for the operator in a function's body, which is in the standard's order."""
+
+    def operands(given: Sequence[Letters | None], dims: Sequence[Dims | None]) -> tuple[Dims | None, ...]:
+        found: list[Dims | None] = []
+        for letters, parts in zip(given, dims, strict=True):
+            extents = dict.fromkeys(letters or (), Extent(1))
+            for letter, extent in parts or ():
+                extents[letter] = extents[letter] * extent  # an axis in tiles lies in two dimensions
+            found.append(None if letters is None else tuple(extents.items()))
+        return tuple(found)
+
+    return Placement(operands(standard.inputs, held.inputs), operands(standard.outputs, held.outputs))

@@ -1,8 +1,8 @@
-"""Where conversions of outer values stand that only a body wants: in a branch, and in a loop that may not run."""
+"""Where nodes stand: in order, and conversions that only a body wants in a branch, or a loop that may not run."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -60,3 +60,23 @@ def _may_enter(sites: Sites, body: ir.Graph, node: ir.Node, conversions: Mapping
     moving = [other for other, before, _ in sites.viewing if before.root is root and other in sites.permuting]
     there = any(body in (*entered(sites.inners, other.graph, root.graph),) for other in moving)
     return not inner.surely and (root in sites.repeats or there)
+
+
+def arrange(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
+    """Let a graph have these nodes, in this order, in place. What stays where it is is not touched: that is most."""
+    kept = set(nodes)
+    graph.remove([node for node in graph if node not in kept])
+    place = {node: number for number, node in enumerate(graph)}
+    last, before, coming = -1, None, list[ir.Node]()
+    for node in nodes:
+        if place.get(node, -1) <= last:  # new, or of a place behind: to insert it is to move it
+            coming.append(node)
+            continue
+        if coming:
+            graph.insert_before(node, coming)
+            coming = []
+        last, before = place[node], node
+    if before is None:
+        graph.extend(coming)
+    elif coming:
+        graph.insert_after(before, coming)

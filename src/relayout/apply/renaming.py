@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from relayout.apply.value_store import TAGS
+from relayout.apply.forms_in_words import TAGS
 from relayout.errors import NamesError, nearest
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.normalization import NORMALIZE, Normalization

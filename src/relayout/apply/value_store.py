@@ -6,43 +6,30 @@ one order moves no byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.apply.blocked_operands import BLOCKED, JOINED
+from relayout.apply.blocked_operands import BLOCKED, JOINED, plain_forms
 from relayout.apply.blocks import BlockSizes
+from relayout.apply.forms_in_words import declared_dims, held_as, tag
 from relayout.apply.provenance import Origins, origins
 from relayout.apply.quantization_annotations import Annotations
-from relayout.errors import LayoutError
+from relayout.apply.quantized_moves import quantizers
+from relayout.apply.relaid_constants import relaid
+from relayout.apply.run_time_shapes import RunTimeShapes
+from relayout.apply.transposing import distinct, filled_dims, transposed
 from relayout.graph.value_names import Names
 from relayout.infer import Form, Order, Root, Sites, View, order_of
-from relayout.layout import Extent, product
+from relayout.layout import product
 from relayout.layout.perm import between
 from relayout.layout.stored_as import Holds
 
-TAGS = {
-    (0, 3, 1, 2): "nchw",
-    (0, 2, 3, 1): "nhwc",
-    (0, 2, 1): "ncw",
-    (0, 4, 1, 2, 3): "ncdhw",
-    (0, 2, 3, 4, 1): "ndhwc",
-}
-
-
-SHAPE_IS_INPUT, AXES_ARE_INPUT, SHAPE_HAS_ENDS = 5, 13, 15
-"""Opsets from which a Reshape's shape is an input, the axes of a Squeeze are, and a Shape tells of some axes alone."""
-
-
-BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
-"""Types of what runtimes run units of."""
-PARAMETERS = 3
-"""Operands of a QuantizeLinear that says its zero point."""
+SHAPE_IS_INPUT, AXES_ARE_INPUT = 5, 13
+"""Opsets from which a Reshape's shape is an input, and from which the axes of a Squeeze are."""
 
 
 @dataclass
@@ -79,7 +66,7 @@ class Storage:
     sources: dict[Root, Origins] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.units = _units(self.sites)
+        self.units = quantizers(self.sites)
         self.viewing: dict[Root, list[tuple[ir.Node, View, View]]] = {}
         for node, before, after in self.sites.viewing:
             if node.graph is before.root.graph:
@@ -152,13 +139,13 @@ class Storage:
         """Bring a value into blocks, or out of them, by the target's own operator, where it has one for that."""
         if root.value.dtype != ir.DataType.FLOAT:
             return False
-        for last, plain in enumerate(_plain(root, form, blocks.tile)):
+        for last, plain in enumerate(plain_forms(root, form, blocks.tile)):
             if (root, order_of(plain)) in self.first:
                 read = self.get(root, plain)
                 self._reordered(blocks.into, read, root, form, {(True, 0): BLOCKED}, channels_last=last)
                 return True
         source = self.given[root]
-        for last, plain in enumerate(_plain(root, source, blocks.tile)):
+        for last, plain in enumerate(plain_forms(root, source, blocks.tile)):
             if order_of(plain) == order_of(form):
                 channels = product(root.extents[index] for index in plain[3 if last else 1]).number
                 read, joined = self.stored[root, source], {(False, 0): BLOCKED}
@@ -220,7 +207,7 @@ class Storage:
     def _transpose(self, root: Root, source: Form, target: Form) -> None:
         if self._original(root, source, target, permuting=True):
             return
-        filled = _distinct(source), _distinct(target)
+        filled = distinct(source), distinct(target)
         perm = between(*filled)
         attributes = [ir.AttrInt64s("perm", perm)]
         self._emit("Transpose", [self.stored[root, source]], root, target, attributes)
@@ -231,11 +218,11 @@ class Storage:
         shape = _constant_shape(root, source, target)
         # Beside a -1 no 0 may copy an extent that is 0: in some run each open one may be.
         infers = shape is not None and {0, -1} <= set(shape)
-        if (shape is None or infers) and (filled := _filled(source)) == _filled(target):
+        if (shape is None or infers) and (filled := filled_dims(source)) == filled_dims(target):
             self._place_ones(root, source, filled, target)
             return
         if shape is None or (infers and self.version >= SHAPE_IS_INPUT):
-            computed = self._computed_shape(root, source, target)
+            computed = RunTimeShapes(self).of(root, source, target)
             self._emit("Reshape", [self.stored[root, source], computed], root, target)
             return
         if self.version < SHAPE_IS_INPUT:
@@ -293,100 +280,10 @@ class Storage:
                     self._emit(op_type, operands, root, form, attributes)
                 source = form
 
-    def _computed_shape(self, root: Root, source: Form, target: Form) -> ir.Value:
-        """The shape of `target` at run time, from that of `source`: several dimensions of both are dynamic.
-
-        What lies in one dimension of `source` with others is read from another value that has it for itself. One
-        dimension at most that no value has is a -1: in a run in which another one is 0 it cannot be found. A dimension
-        that stays where it is is a 0.
-        """
-        stem = f"{root.value.name}__{tag(root, target)}"
-        held, parts = self.stored[root, source], list[Any]()
-        for place, dim in enumerate(target):
-            extent = product(root.extents[index] for index in dim)
-            axes = tuple([axis for axis, found in enumerate(source) if found and set(found) <= set(dim)])
-            if extent.is_static:
-                parts.append(extent.number)
-            elif place < len(source) and source[place] == dim:
-                parts.append(0)
-            elif tuple(index for axis in axes for index in source[axis]) != dim:
-                left = -1 not in parts and not self._is_measurable(root, extent)
-                parts.append(-1 if left else self._measured(root, stem, extent))
-            elif len(axes) == 1:
-                parts.append(axes)
-            else:
-                taken = self._extents(root, stem, held, axes)
-                parts.append(self._helper(root, f"{stem}/product", "ReduceProd", [taken]))
-        pieces: list[ir.Value] = []
-        for kind, group in groupby(parts, type):
-            alike = list(group)
-            if kind is int:
-                pieces.append(self.constant(f"{stem}/extents", np.array(alike, np.int64)))
-            elif kind is tuple:
-                pieces.append(self._extents(root, stem, held, [axis for (axis,) in alike]))
-            else:
-                pieces += alike
-        if len(pieces) == 1:
-            return pieces[0]
-        return self._helper(root, f"{stem}/target", "Concat", pieces, [ir.AttrInt64("axis", 0)])
-
-    def _extents(self, root: Root, stem: str, value: ir.Value, axes: Sequence[int]) -> ir.Value:
-        """Extents of a value at run time."""
-        name, first = f"{stem}/shape", axes[0]
-        if self.version >= SHAPE_HAS_ENDS and list(axes) == list(range(first, first + len(axes))):
-            ends = [ir.AttrInt64("start", first), ir.AttrInt64("end", first + len(axes))]
-            return self._helper(root, name, "Shape", [value], ends)
-        wanted = self.constant(f"{stem}/axes", np.array(axes, np.int64))
-        return self._helper(root, f"{stem}/taken", "Gather", [self._helper(root, name, "Shape", [value]), wanted])
-
-    def _measured(self, root: Root, stem: str, extent: Extent) -> ir.Value:
-        """An extent at run time: symbols that stored values have as dimensions, multiplied."""
-        factors = [self.constant(f"{stem}/extent", np.array([extent.number], np.int64))] if extent.number != 1 else []
-        for symbol in extent.symbols:
-            value, axis, times = self._having(root, Extent(1, (symbol,)))
-            taken = self._extents(root, stem, value, [axis])
-            if times > 1:
-                divisor = self.constant(f"{stem}/times", np.array([times], np.int64))
-                taken = self._helper(root, f"{stem}/quotient", "Div", [taken, divisor])
-            factors.append(taken)
-        if len(factors) == 1:
-            return factors[0]
-        joined = self._helper(root, f"{stem}/factors", "Concat", factors, [ir.AttrInt64("axis", 0)])
-        return self._helper(root, f"{stem}/product", "ReduceProd", [joined])
-
-    def _is_measurable(self, root: Root, extent: Extent) -> bool:
-        """Tell whether some value has each symbol of an extent as a dimension."""
-        try:
-            for symbol in extent.symbols:
-                self._having(root, Extent(1, (symbol,)))
-        except LayoutError:
-            return False
-        return True
-
-    def _having(self, root: Root, extent: Extent) -> tuple[ir.Value, int, int]:
-        """A value that is there where `root` is, its dimension of that extent, and how many times it has that.
-
-        Raises:
-            LayoutError: there is none.
-        """
-        several: tuple[ir.Value, int, int] | None = None
-        for (other, form), value in self.stored.items():
-            if not other.constant and other.graph in (root.graph, self.sites.graph):
-                for axis, found in enumerate(other.shape(form)):
-                    times = found.divide(extent)
-                    if times is not None and times.is_one:
-                        return value, axis, 1
-                    if times is not None and times.is_static and several is None:
-                        several = value, axis, times.number
-        if several is not None:
-            return several
-        raise LayoutError(
-            f"the extent {extent} of '{root.value.name}' is in no dimension of its own; fix it with --dim"
-        )
-
-    def _helper(
+    def compute(
         self, root: Root, name: str, op_type: str, inputs: Sequence[ir.Value], attributes: Sequence[ir.Attr] = ()
     ) -> ir.Value:
+        """The result of a new node, integers, in the graph where `root` is computed."""
         output = ir.Value(name=self.names.unique(name), type=ir.TensorType(ir.DataType.INT64))
         node = ir.Node("", op_type, inputs, attributes, outputs=[output], name=self._node_name(f"{name}/{op_type}"))
         self._append(root, node)
@@ -458,7 +355,7 @@ class Storage:
 
     def describe(self, value: ir.Value, root: Root, form: Form) -> None:
         """Give a stored value its shape, and say in its metadata which of the source's values it holds, and how."""
-        value.shape = ir.Shape(root.space.of(_dims, form, root.shape(form), self.sites.named))
+        value.shape = ir.Shape(root.space.of(declared_dims, form, root.shape(form), self.sites.named))
         self.tell(value, root, form)
 
     def origins(self, root: Root) -> Origins:
@@ -473,189 +370,13 @@ class Storage:
         names, older = self.origins(root)
         told = [(name, source) for name, source in names if not (name == value.name and source == form)]
         held = [
-            Holds(name, *root.space.of(_lies, (source, form), root.extents, source, form))
+            Holds(name, *root.space.of(held_as, (source, form), root.extents, source, form))
             for name, source in (*told, *older)
         ]
         value.metadata_props.pop(Holds.KEY, None)
         if held:
             value.metadata_props[Holds.KEY] = Holds.dump(held)
         self.annotations.carry(value, root)
-
-
-class Relaid(ir.LazyTensor):
-    """A constant in another order of axes. `strided` is a view of the source with the same bytes in C order."""
-
-    strided: Callable[[], NDArray[Any]]
-
-
-def relaid(root: Root, form: Form) -> ir.LazyTensor:
-    """What a constant holds, or an input when nothing is given for it, as it lies in a form."""
-    tensor = root.value.const_value
-    assert tensor is not None
-    factors = order_of(root.logical)
-    extents = [root.extents[factor].number for factor in factors]
-    shape = tuple(extent.number for extent in root.shape(form))
-    perm = between(factors, order_of(form))
-
-    def strided() -> NDArray[Any]:
-        return tensor.numpy().reshape(extents).transpose(perm)
-
-    def evaluated() -> ir.TensorProtocol:
-        array = np.ascontiguousarray(strided().reshape(shape))
-        return ir.Tensor(array, dtype=tensor.dtype, shape=ir.Shape(shape))
-
-    made = Relaid(evaluated, tensor.dtype, ir.Shape(shape))
-    made.strided = strided
-    return made
-
-
-def _units(sites: Sites) -> dict[Root, ir.Node]:
-    """Integers between quantized units, of one scale and zero point -> the QuantizeLinear that gives them."""
-    made: dict[Root, ir.Node] = {}
-    for site in sites.sites:
-        if site.signature.with_maker and site.node is not None and len(site.node.inputs) == PARAMETERS:
-            root = next(port.view.root for port in site.ports if port.output)
-            kinds = {None if value is None else value.dtype for value in site.node.inputs[:2]}
-            if root.value.dtype in BYTES and kinds == {ir.DataType.FLOAT} and site.node.inputs[2] is not None:
-                made[root] = site.node
-    for site in sites.sites if made else ():
-        for port in site.ports:
-            if not port.output and not site.signature.with_reader:
-                made.pop(port.view.root, None)
-    return made
-
-
-def tag(root: Root, form: Form) -> str:
-    """A short word for a form: `nchw`, `p021`, or the shape."""
-    return root.space.of(_tag, form, root, form)
-
-
-def _tag(root: Root, form: Form) -> str:
-    logical = root.logical
-    if sorted(logical) == sorted(form):
-        perm = between(_distinct(logical), _distinct(form))
-        return TAGS.get(perm, "p" + "".join(map(str, perm)))
-    return "as_" + "x".join(str(extent) for extent in root.shape(form))
-
-
-def _dims(extents: Sequence[Extent], named: Mapping[Extent, str]) -> list[int | str | None]:
-    return [_dim(extent, named) for extent in extents]
-
-
-def _dim(extent: Extent, named: Mapping[Extent, str]) -> int | str | None:
-    if extent.is_static:
-        return extent.number
-    if extent in named:
-        return named[extent]
-    if any(name.startswith("?") for name in extent.names):
-        return None
-    text = str(extent)
-    return text if Extent.of(text) == extent else None
-
-
-def _distinct(form: Form) -> tuple[object, ...]:
-    """The dimensions of a form as distinct items: size-1 dimensions are told apart by number."""
-    ones = 0
-    items: list[object] = []
-    for dim in form:
-        items.append(dim or f"one {ones}")
-        ones += not dim
-    return tuple(items)
-
-
-def _plain(root: Root, form: Form, tile: int) -> tuple[Form, ...]:
-    """The forms of an image that lies in blocks, `n c/16 h w 16`, channels first and last; none where it does not."""
-    if len(form) != 1 + max(place for dim in BLOCKED for place in dim):
-        return ()
-    n, outer, h, w, inner = form
-    channels = [root.extents[index] for index in (*outer, *inner)]
-    if product(root.extents[index] for index in inner) != Extent.of(tile) or not all(e.is_static for e in channels):
-        return ()
-    return (n, (*outer, *inner), h, w), (n, h, w, (*outer, *inner))
-
-
-def transposed(source: Form, target: Form, *, bounded: bool = False) -> tuple[Form, Form]:
-    """What a Transpose reads and gives that brings a value into another order: Reshapes are before and behind it.
-
-    Args:
-        source: the form in which the value is.
-        target: the one in which it is wanted.
-        bounded: dimensions are not joined, since they are dynamic and could not be split.
-    """
-    if sorted(source) == sorted(target):
-        return source, target
-    if sorted(filter(None, source)) == sorted(filter(None, target)):
-        # Only size-1 dimensions differ: they stay in front while the others are brought into order, if nowhere else.
-        leading = (*(dim for dim in source if not dim), *filter(None, target))
-        found = [leading, *_ordered(source, target)]
-        return source, next((far for far in found if _moves_one(source, far)), leading)
-    coarse = _common(source, target, bounded=bounded)
-    before, after = (tuple(coarse[dim] for dim in _runs(order_of(form), coarse)) for form in (source, target))
-    if bounded:
-        return before, after
-    # One Reshape is enough where either form has its dimensions in the other's order, too.
-    pairs = [(near, target) for near in _ordered(target, source)] + [(source, far) for far in _ordered(source, target)]
-    pairs.append((before, after))
-    return next((pair for pair in pairs if _moves_one(*pair)), pairs[0])
-
-
-def _ordered(form: Form, other: Form) -> list[Form]:
-    """The dimensions of a form in the order of another; none where the other parts one of them.
-
-    One of size 1 stays before what is behind it: a product can read `a 1 b c -> 1 b a c` in strides. Those in front of
-    all may stay there, too.
-    """
-    place = {factor: place for place, factor in enumerate(order_of(other))}
-    if any([place[factor] - place[dim[0]] for factor in dim] != [*range(len(dim))] for dim in form if dim):
-        return []
-    groups: list[Form] = []
-    ones: Form = ()
-    for dim in form:
-        ones = (*ones, dim)
-        if dim:
-            groups.append(ones)
-            ones = ()
-    front, first = groups[0][:-1], groups[0][-1:]
-    found = []
-    for leading, held in (((), groups), (front, [first, *groups[1:]])):
-        held = sorted(held, key=lambda group: place[group[-1][0]])
-        found.append((*leading, *chain.from_iterable(held), *ones))
-    return found
-
-
-def _moves_one(source: Form, target: Form) -> bool:
-    """Whether a Transpose from one form to another moves one axis: runtimes copy in blocks then."""
-    perm = between(_distinct(source), _distinct(target))
-    others = ([axis for axis in perm if axis != moved] for moved in perm)
-    return any(axes == sorted(axes) for axes in others)
-
-
-def _common(first: Form, second: Form, *, bounded: bool) -> dict[int, tuple[int, ...]]:
-    """The longest runs of factors that are adjacent, in order, in both stored orders: first factor -> run.
-
-    Args:
-        first: one form.
-        second: the other.
-        bounded: runs end where a dimension of either form does. What is dynamic is not merged: it could not be split.
-    """
-    follows = dict(zip(order_of(second), order_of(second)[1:], strict=False))
-    ends = {dim[-1] for dim in (*first, *second) if dim} if bounded else set()
-    runs: list[list[int]] = []
-    for factor in order_of(first):
-        if runs and follows.get(runs[-1][-1]) == factor and runs[-1][-1] not in ends:
-            runs[-1].append(factor)
-        else:
-            runs.append([factor])
-    return {run[0]: tuple(run) for run in runs}
-
-
-def _runs(order: Order, coarse: dict[int, tuple[int, ...]]) -> list[int]:
-    return [factor for factor in order if factor in coarse]
-
-
-def _filled(form: Form) -> Form:
-    """A form without its size-1 axes."""
-    return tuple(dim for dim in form if dim)
 
 
 def _constant_shape(root: Root, source: Form, target: Form) -> tuple[int, ...] | None:
@@ -673,20 +394,3 @@ def _constant_shape(root: Root, source: Form, target: Form) -> tuple[int, ...] |
         else:
             shape.append(-1)
     return tuple(shape) if shape.count(-1) <= 1 else None
-
-
-def _lies(extents: Sequence[Extent], source: Form, stored: Form) -> tuple[tuple[int, ...], ...]:
-    """How a value in form `stored` holds a value of the source in form `source`: all of `Holds` but the name."""
-
-    def number(extent: Extent) -> int:
-        return extent.number if extent.is_static else -1
-
-    factors = order_of(source)
-    numbers = tuple(number(extents[factor]) for factor in factors)
-    tells_itself = numbers.count(-1) < 2 or all(len(dim) < 2 for dim in source)
-    return (
-        numbers,
-        between(factors, order_of(stored)),
-        tuple(number(product(extents[factor] for factor in dim)) for dim in source),
-        () if tells_itself else tuple(map(len, source)),
-    )

@@ -1,4 +1,4 @@
-"""More than two labels: a linear program, and branching where it is not tight.
+"""More than two labels: a linear program.
 
     min  Σ w_t·y[t,o] + Σ cost[v][l]·x[v,l]     y[t,o] ≥ Σ_{l gives o} x[c,l] − Σ_{l gives o} x[p,l],   Σ_l x[v,l] = 1
 
@@ -8,19 +8,18 @@ integers. HiGHS works in floating point, so neither is believed: the checker dec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fractions import Fraction
-from math import ceil, gcd, inf, prod
+from math import gcd, inf
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.solve.certificate import MOST_DEPTH, MOST_WISHES, Branch, Leaf, Prices
+from relayout.solve.certificate import Prices
 from relayout.solve.interruptible import SMALL, run_solver
-from relayout.solve.limits import Limits
-from relayout.solve.problem import Problem, Value, ValueEnd
+from relayout.solve.problem import Problem
+from relayout.solve.program_rows import Rows
 
 _GRID = 1 << 20
 """Prices are rounded to multiples of gcd/_GRID."""
@@ -38,9 +37,6 @@ _OPTIONS: dict[str, bool | int | float | str] = {
     "dual_simplex_cost_perturbation_multiplier": 0.0,
 }
 
-NOTHING = Leaf({})
-"""What is known before the first relaxation."""
-
 
 def _silent(highspy: Any) -> Any:
     """A new HiGHS that prints nothing: 1.16 greets when its constructor sets the callbacks, whatever is set later."""
@@ -52,180 +48,10 @@ def _silent(highspy: Any) -> Any:
     return type("Highs", (highspy.Highs,), {"enableCallbacks": enable})()
 
 
-def _labels(port: ValueEnd) -> dict[int, list[int]]:
-    """Order -> the labels of the port's node under which it is stored so."""
-    found: dict[int, list[int]] = {}
-    for label, order in enumerate(port.orders):
-        found.setdefault(order, []).append(label)
-    return found
-
-
-MOST_FLOWS = 1 << 10
-"""Columns of one value up to which its program is a flow."""
-
-FREE, EASY, HARD = 0, 1, 2
-"""What a column of a value costs: nothing, its weight, or more."""
-
-Place = tuple[int, int]
-"""A column in a value's rows: what it counts from (0 its own, 1 the producer's, 2 on the readers'), and where."""
-
-
-class _Rows(NamedTuple):
-    """The rows of one value, which all values have whose ports give and want the same labels.
-
-    `y[order] − Σ x[reader] + Σ x[producer] ≥ lower`, a row for each order and reader that may be unlike the producer.
-    Where pairs of orders are hard, `y` is a flow from the orders that are given to those that are wanted.
-
-    Args:
-        keys: (order, position of the reader) of each row whose dual is a price; None of any other.
-        columns: what each of the value's own columns costs.
-        lengths: entries of each row.
-        bases: what each entry's column counts from.
-        offsets: each entry's column, from there.
-        entries: the coefficients.
-        lower: of each row.
-    """
-
-    keys: tuple[tuple[int, int] | None, ...]
-    columns: tuple[int, ...]
-    lengths: NDArray[np.int64]
-    bases: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    entries: NDArray[np.float64]
-    lower: NDArray[np.float64]
-
-    @staticmethod
-    def of(value: Value) -> _Rows:
-        """The rows of a value; a port of one label stands for a node outside the component, whose label is known."""
-        rows = _Writing(value)
-        if not value.hard:
-            rows.alike()
-        elif rows.flows <= MOST_FLOWS and (len(rows.wanted) == 1 or rows.wishes <= MOST_WISHES):
-            rows.flow()
-        else:
-            rows.apart()
-        places = np.array([place for row in rows.terms for place in row], np.int64).reshape(-1, 2)
-        return _Rows(
-            tuple(rows.keys),
-            tuple(rows.columns),
-            np.array([len(row) for row in rows.terms], np.int64),
-            places[:, 0],
-            places[:, 1],
-            np.array([entry for row in rows.terms for entry in row.values()], np.float64),
-            np.array(rows.lower, np.float64),
-        )
-
-
-class _Writing:
-    """The rows of a value as they are written."""
-
-    def __init__(self, value: Value) -> None:
-        self.value = value
-        self.nodes = {port.node: base for base, port in reversed(list(enumerate((value.producer, *value.readers), 1)))}
-        self.wanted, self.given = [_labels(port) for port in value.readers], _labels(value.producer)
-        self.keys: list[tuple[int, int] | None] = []
-        self.terms: list[dict[Place, float]] = []
-        self.lower: list[float] = []
-        self.columns: list[int] = []
-
-    @property
-    def flows(self) -> int:
-        """How many columns `flow` has."""
-        made = len(self.given) * len(set().union(*self.wanted))
-        return made if len(self.wanted) == 1 else made + len(self.given) * sum(map(len, self.wanted))
-
-    @property
-    def wishes(self) -> int:
-        """Combinations of an order that is given and those that readers want, or none."""
-        return len(self.given) * prod(len(labels) + 1 for labels in self.wanted)
-
-    def alike(self) -> None:
-        """A column for each order; a row for each reader that may want it."""
-        for order in sorted(set().union(*self.wanted)):
-            gives = self.given.get(order, [])
-            if len(gives) == len(self.value.producer.orders):
-                continue
-            held = self._column(EASY)
-            for reader in self._wanting(order):
-                self._row((order, reader), [(held, 1.0)], reader=reader, wants=order, gives=gives)
-
-    def apart(self) -> None:
-        """A column more for each order that is hard to make of some: no more of the other than what is given allows."""
-        for order in sorted(set().union(*self.wanted)):
-            gives = self.given.get(order, [])
-            easy, hard = self._column(EASY), self._column(HARD)
-            for reader in self._wanting(order):
-                self._row((order, reader), [(easy, 1.0), (hard, 1.0)], reader=reader, wants=order, gives=gives)
-            self._row(None, [(easy, -1.0)], gives=self._making(order))
-
-    def flow(self) -> None:
-        """A column for each pair of orders, and for what each reader takes of it: of what is given, one order."""
-        every = sorted(set().union(*self.wanted))
-        made = {(given, order): self._made(given, order) for given in sorted(self.given) for order in every}
-        for reader, wanted in enumerate(self.wanted):
-            taken = made if len(self.wanted) == 1 else {pair: self._column(FREE) for pair in made if pair[1] in wanted}
-            for order in wanted:
-                own = [(taken[given, order], 1.0) for given in self.given]
-                self._row((order, reader), own, reader=reader, wants=order)
-            for given, labels in self.given.items():
-                self._row(None, [(taken[given, order], -1.0) for order in wanted], gives=labels)
-            for pair in taken if taken is not made else ():
-                if pair[0] != pair[1]:
-                    self._row(None, [(made[pair], 1.0), (taken[pair], -1.0)])
-
-    def _made(self, given: int, order: int) -> Place:
-        return self._column(FREE if given == order else HARD if (given, order) in self.value.hard else EASY)
-
-    def _column(self, kind: int) -> Place:
-        self.columns.append(kind)
-        return 0, len(self.columns) - 1
-
-    def _wanting(self, order: int) -> list[int]:
-        return [reader for reader, labels in enumerate(self.wanted) if order in labels]
-
-    def _making(self, order: int) -> list[int]:
-        """The labels under which another order is given, of which this one is not hard to make."""
-        others = (given for given in self.given if given != order and (given, order) not in self.value.hard)
-        return [label for given in others for label in self.given[given]]
-
-    def _row(
-        self,
-        key: tuple[int, int] | None,
-        own: Iterable[tuple[Place, float]],
-        *,
-        reader: int = 0,
-        wants: int | None = None,
-        gives: Sequence[int] = (),
-    ) -> None:
-        """A row: own columns, less the labels under which a reader wants an order, and those of the producer.
-
-        Args:
-            key: of the price that the row's dual is.
-            own: own columns, and what each counts.
-            reader: position of the reader.
-            wants: the order that it wants.
-            gives: labels of the producer.
-        """
-        row, constant = dict(own), 0.0
-        ends = [(self.value.producer, gives, 1.0)]
-        if wants is not None:
-            ends.insert(0, (self.value.readers[reader], self.wanted[reader][wants], -1.0))
-        for end, labels, sign in ends:
-            if len(end.orders) == 1:
-                constant += sign if labels else 0.0
-                continue
-            for label in labels:
-                place = self.nodes[end.node], label
-                row[place] = row.get(place, 0.0) + sign
-        self.keys.append(key)
-        self.terms.append({place: entry for place, entry in row.items() if entry})
-        self.lower.append(-constant)
-
-
 class _Group(NamedTuple):
     """Values with the same rows: row `first + i * len(rows.keys) + k` is row k of the i-th of them."""
 
-    rows: _Rows
+    rows: Rows
     values: list[int]
     first: int
 
@@ -271,7 +97,7 @@ class Program:
         found: list[_Group] = []
         first = 0
         for held in alike.values():
-            rows = _Rows.of(self.problem.values[held[0]])
+            rows = Rows.of(self.problem.values[held[0]])
             if rows.keys:
                 found.append(_Group(rows, held, first))
                 first += len(held) * len(rows.keys)
@@ -380,121 +206,3 @@ class Program:
             highs.setOptionValue(option, value)
         highs.passModel(program)
         return highs
-
-
-def solve_many(
-    problem: Problem, nodes: Sequence[int], values: Sequence[int], start: Sequence[int], limits: Limits
-) -> tuple[dict[int, int], Branch | Leaf, bool]:
-    """The best labels of a component by branch and bound over linear relaxations.
-
-    Args:
-        problem: the whole problem.
-        nodes: the nodes to label; all others have one label.
-        values: the values that touch them.
-        start: a choice for all nodes, the first incumbent.
-        limits: where they are reached, the best found is returned.
-
-    Returns:
-        (node -> label, certificate, whether the search was finished).
-    """
-    search = _Search(problem, Program(problem, nodes, values), list(start), limits)
-    certificate = search.explore({node: frozenset(range(len(problem.costs[node]))) for node in nodes})
-    return {node: search.best[node] for node in nodes}, certificate, search.finished
-
-
-def relaxed(
-    problem: Problem, nodes: Sequence[int], values: Sequence[int], limits: Limits
-) -> tuple[dict[int, int], Prices] | None:
-    """The labels that have most of each node in one relaxation, and its prices; None where there is no time."""
-    found = Program(problem, nodes, values).relax({}, limits.seconds)
-    if found is None:
-        return None
-    _, shares, prices = found
-    return {node: _largest(range(len(weights)), weights) for node, weights in shares.items()}, prices
-
-
-def _largest(labels: Iterable[int], weights: Sequence[float]) -> int:
-    """The label that has most of a node in a relaxation, the first of several."""
-    return max(labels, key=lambda label: (round(weights[label], 6), -label))
-
-
-@dataclass
-class _Search:
-    """Depth first, within limits: of time where there is one, of prices, and of depth.
-
-    Where a limit is reached, the certificate has the prices of the last relaxation above: they hold for what was not
-    looked at, too.
-    """
-
-    problem: Problem
-    program: Program
-    best: list[int]
-    limits: Limits
-    finished: bool = True
-
-    def __post_init__(self) -> None:
-        self.least = self._cost(self.best)
-
-    def _cost(self, choice: Sequence[int]) -> int:
-        return self.problem.evaluate(choice, self.program.nodes, self.program.values)
-
-    def explore(self, allowed: dict[int, frozenset[int]], above: Leaf = NOTHING, depth: int = 0) -> Branch | Leaf:
-        """The proof of what is still allowed, and better labels on the way.
-
-        Args:
-            allowed: node -> labels.
-            above: the prices of the relaxation that this one narrows.
-            depth: how many branches are above.
-        """
-        spent = depth and self.limits.prices <= 0
-        relaxed = None if spent else self.program.relax(allowed, self.limits.seconds)
-        if relaxed is None:
-            self.finished = False
-            return above
-        objective, shares, prices = relaxed
-        self.limits.prices -= len(prices) + 1 if depth else 0
-        rounded = list(self.best)
-        for node, weights in shares.items():
-            rounded[node] = _largest(sorted(allowed[node]), weights)
-        if (cost := self._cost(rounded)) < self.least:
-            self.best, self.least = rounded, cost
-        leaf = Leaf(prices)
-        scale = self.program.scale
-        if ceil(objective - 1e-6) * scale >= self.least:
-            return leaf
-        open_nodes = [node for node in shares if len(allowed[node]) > 1]
-        if not open_nodes:
-            return leaf
-        if self.limits.reached or depth == MOST_DEPTH:
-            self.finished = False
-            return leaf
-        node = max(open_nodes, key=lambda node: (round(1 - max(shares[node]), 6), -node))
-        kept = self._kept(node, allowed[node], shares[node], rounded[node])
-        parts = (kept, allowed[node] - kept)
-        children = tuple(self.explore({**allowed, node: part}, leaf, depth + 1) for part in parts)
-        return Branch(node, parts, children)
-
-    def _kept(self, node: int, allowed: frozenset[int], shares: Sequence[float], best: int) -> frozenset[int]:
-        """The labels that are tried first: the one that has most of a node, or, where none has half of it, a group.
-
-        Of hundreds of labels that share a node, one more or less changes nothing. A group gives or wants one order of
-        one value, or is every other label; the one nearest to half of the node is taken.
-        """
-        if shares[best] >= 1 / 2 or len(allowed) == 2:
-            return frozenset({best})
-        held = {label: shares[label] for label in sorted(allowed)}
-        groups: dict[frozenset[int], float] = {frozenset({best}): shares[best]}
-        for index in self.program.values:
-            value = self.problem.values[index]
-            for port in (value.producer, *value.readers):
-                by_order: dict[int, list[int]] = {}
-                for label in held if port.node == node else ():
-                    by_order.setdefault(port.orders[label], []).append(label)
-                for labels in by_order.values():
-                    groups.setdefault(frozenset(labels), sum(held[label] for label in labels))
-        groups.pop(allowed, None)
-        half = sorted(held, key=lambda label: (-round(held[label], 6), label))[
-            ::2
-        ]  # half of the labels and their shares
-        groups.setdefault(frozenset(half), sum(held[label] for label in half))
-        return min(groups, key=lambda group: (round(abs(groups[group] - 1 / 2), 6), sorted(group)))

@@ -12,10 +12,11 @@ from functools import partial
 from math import ceil
 from typing import NamedTuple, TypeAlias
 
+from relayout.solve.breaking_ties import settle
 from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, Prices, Together, bound, gain
 from relayout.solve.limits import Limits
 from relayout.solve.mincut import solve_two
-from relayout.solve.presolve import Contraction, settle
+from relayout.solve.presolve import Contraction
 from relayout.solve.problem import Problem, ValueEnd, transposed_orders
 
 LARGE = 400
@@ -115,7 +116,7 @@ def _solved(
     """The best labels of a component as it is: by a minimum cut, or a linear program and branches."""
     if cut := _cut(problem, nodes, values):
         return Solved(cut[0], Leaf(cut[1]))
-    from relayout.solve.program import solve_many
+    from relayout.solve.branching import solve_many
 
     return Solved(*solve_many(problem, nodes, values, choice, limits))
 
@@ -175,7 +176,7 @@ def _contracted(
             rest[0].extend(left)
             rest[1].extend(held)
     if limits is not None and rest[0]:
-        from relayout.solve.program import relaxed
+        from relayout.solve.branching import relaxed
 
         if not solved(*rest, partial(relaxed, limits=limits)):
             return None

@@ -1,0 +1,115 @@
+"""What a rule changes about a node: attributes, constants, parameters that follow their axis, extents that it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.apply.value_store import Storage
+from relayout.rules import Attribute, Changes
+
+
+class NodeChanges:
+    """Carries out changes.
+
+    Args:
+        storage: the values of the result, and its nodes so far.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+
+    @staticmethod
+    def set(node: ir.Node, attributes: Mapping[str, Attribute | None]) -> None:
+        """Give a node attributes; None takes one away."""
+        for name, attribute in attributes.items():
+            node.attributes.pop(name, None)
+            if attribute is not None:
+                node.attributes.add(ir.convenience.convert_attribute(name, attribute))
+
+    def change(self, graph: ir.Graph, node: ir.Node, changes: Changes) -> None:
+        """Carry out on a node what its rule says, in the graph where it stands."""
+        self.set(node, changes.attributes)
+        if changes.exchanged:
+            first, second, *_ = node.inputs
+            node.replace_input_with(0, second)
+            node.replace_input_with(1, first)
+        if changes.op_type is not None:
+            node.op_type = changes.op_type
+        for slot, array in changes.inputs.items():
+            if slot >= len(node.inputs):
+                node.resize_inputs(slot + 1)
+            stem = f"{node.name or node.outputs[0].name}/{slot}"
+            node.replace_input_with(slot, None if array is None else self.storage.constant(stem, array))
+        for slot, (axis, indices) in changes.gathered.items():
+            self._follow(graph, node, slot, axis, indices)
+        for slot, table in changes.looked_up.items():
+            self._look_up(graph, node, slot, table)
+        while changes.inputs and node.inputs[-1] is None:
+            node.resize_inputs(len(node.inputs) - 1)
+
+    def _follow(self, graph: ir.Graph, node: ir.Node, slot: int, axis: int, indices: tuple[int, ...]) -> None:
+        """A parameter with its items in the new order: folded, or a Gather."""
+        value = node.inputs[slot]
+        assert value is not None
+        stem = f"{node.name or node.outputs[0].name}/{slot}"
+        if value.const_value is not None and not value.is_graph_input():
+            followed = self.storage.constant(stem, np.take(value.const_value.numpy(), indices, axis))
+        else:
+            followed = ir.Value(name=self.storage.names.unique(stem), type=value.type, shape=value.shape)
+            self._gather(graph, value, followed, axis, indices)
+        node.replace_input_with(slot, followed)
+
+    def _look_up(self, graph: ir.Graph, node: ir.Node, slot: int, table: tuple[int, ...]) -> None:
+        """Look the axes of a parameter up in a table: folded, or by a Gather, which takes negative axes, too."""
+        value = node.inputs[slot]
+        assert value is not None
+        stem = f"{node.name or node.outputs[0].name}/{slot}"
+        items = np.array(table, np.int64 if value.dtype is None else value.dtype.numpy())
+        if value.const_value is not None and not value.is_graph_input():
+            found = self.storage.constant(stem, items[value.const_value.numpy()])
+        else:
+            found = ir.Value(name=self.storage.names.unique(stem), type=value.type, shape=value.shape)
+            name = self.storage.names.unique(f"{stem}/Gather")
+            held = self.storage.constant(f"{stem}/table", items)
+            axis = ir.AttrInt64("axis", 0)
+            self.storage.nodes[graph].append(ir.Node("", "Gather", [held, value], [axis], outputs=[found], name=name))
+        node.replace_input_with(slot, found)
+
+    def multiplied(self, graph: ir.Graph, stored: ir.Value, groups: Sequence[tuple[int, ...]]) -> ir.Value:
+        """The extents that the source has, as products of those that are stored: the value takes the source's name."""
+        stem, kind, shape = stored.name or "", stored.type, stored.shape
+        stored.name, stored.shape = self.storage.names.unique(f"{stem}__stored"), None
+        most = max([1, *map(len, groups)])
+        items = stored
+        if any(len(group) != most for group in groups):
+            one = self.storage.constant(f"{stem}/one", np.ones(1, np.int64))
+            items = self._small(graph, "Concat", [stored, one], f"{stem}__and_one", axis=0)
+        pieces = []
+        for place in range(most):
+            indices = [group[place] if place < len(group) else -1 for group in groups]
+            pieces.append(self._small(graph, "Gather", [items, self._indices(stem, indices)], f"{stem}__piece", axis=0))
+        result = pieces[0]
+        for piece in pieces[1:]:
+            result = self._small(graph, "Mul", [result, piece], f"{stem}__product")
+        result.name, result.type, result.shape = stem, kind, shape
+        return result
+
+    def _small(self, graph: ir.Graph, op_type: str, inputs: Sequence[ir.Value], name: str, **given: int) -> ir.Value:
+        """What a node on a few integers gives."""
+        output = ir.Value(name=self.storage.names.unique(name), type=ir.TensorType(ir.DataType.INT64))
+        attributes = [ir.AttrInt64(key, number) for key, number in given.items()]
+        named = self.storage.names.unique(f"{name}/{op_type}")
+        self.storage.nodes[graph].append(ir.Node("", op_type, inputs, attributes, outputs=[output], name=named))
+        return output
+
+    def _indices(self, stem: str, indices: Sequence[int]) -> ir.Value:
+        return self.storage.constant(f"{stem}/items", np.array(indices, np.int64))
+
+    def _gather(self, graph: ir.Graph, value: ir.Value, output: ir.Value, axis: int, indices: tuple[int, ...]) -> None:
+        items = self._indices(output.name or "", indices)
+        name = self.storage.names.unique(f"{output.name}/Gather")
+        attributes = [ir.AttrInt64("axis", axis)]
+        self.storage.nodes[graph].append(ir.Node("", "Gather", [value, items], attributes, outputs=[output], name=name))

@@ -1,0 +1,102 @@
+"""Which Transpose brings a value from one form into another: between Reshapes, with as few of these as there can be."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from relayout.infer import Form, Order, order_of
+from relayout.layout.perm import between
+
+
+def transposed(source: Form, target: Form, *, bounded: bool = False) -> tuple[Form, Form]:
+    """What a Transpose reads and gives that brings a value into another order: Reshapes are before and behind it.
+
+    Args:
+        source: the form in which the value is.
+        target: the one in which it is wanted.
+        bounded: dimensions are not joined, since they are dynamic and could not be split.
+    """
+    if sorted(source) == sorted(target):
+        return source, target
+    if sorted(filter(None, source)) == sorted(filter(None, target)):
+        # Only size-1 dimensions differ: they stay in front while the others are brought into order, if nowhere else.
+        leading = (*(dim for dim in source if not dim), *filter(None, target))
+        found = [leading, *_ordered(source, target)]
+        return source, next((far for far in found if _moves_one(source, far)), leading)
+    coarse = _common(source, target, bounded=bounded)
+    before, after = (tuple(coarse[dim] for dim in _runs(order_of(form), coarse)) for form in (source, target))
+    if bounded:
+        return before, after
+    # One Reshape is enough where either form has its dimensions in the other's order, too.
+    pairs = [(near, target) for near in _ordered(target, source)] + [(source, far) for far in _ordered(source, target)]
+    pairs.append((before, after))
+    return next((pair for pair in pairs if _moves_one(*pair)), pairs[0])
+
+
+def _ordered(form: Form, other: Form) -> list[Form]:
+    """The dimensions of a form in the order of another; none where the other parts one of them.
+
+    One of size 1 stays before what is behind it: a product can read `a 1 b c -> 1 b a c` in strides. Those in front of
+    all may stay there, too.
+    """
+    place = {factor: place for place, factor in enumerate(order_of(other))}
+    if any([place[factor] - place[dim[0]] for factor in dim] != [*range(len(dim))] for dim in form if dim):
+        return []
+    groups: list[Form] = []
+    ones: Form = ()
+    for dim in form:
+        ones = (*ones, dim)
+        if dim:
+            groups.append(ones)
+            ones = ()
+    front, first = groups[0][:-1], groups[0][-1:]
+    found = []
+    for leading, held in (((), groups), (front, [first, *groups[1:]])):
+        held = sorted(held, key=lambda group: place[group[-1][0]])
+        found.append((*leading, *chain.from_iterable(held), *ones))
+    return found
+
+
+def _moves_one(source: Form, target: Form) -> bool:
+    """Whether a Transpose from one form to another moves one axis: runtimes copy in blocks then."""
+    perm = between(distinct(source), distinct(target))
+    others = ([axis for axis in perm if axis != moved] for moved in perm)
+    return any(axes == sorted(axes) for axes in others)
+
+
+def _common(first: Form, second: Form, *, bounded: bool) -> dict[int, tuple[int, ...]]:
+    """The longest runs of factors that are adjacent, in order, in both stored orders: first factor -> run.
+
+    Args:
+        first: one form.
+        second: the other.
+        bounded: runs end where a dimension of either form does. What is dynamic is not merged: it could not be split.
+    """
+    follows = dict(zip(order_of(second), order_of(second)[1:], strict=False))
+    ends = {dim[-1] for dim in (*first, *second) if dim} if bounded else set()
+    runs: list[list[int]] = []
+    for factor in order_of(first):
+        if runs and follows.get(runs[-1][-1]) == factor and runs[-1][-1] not in ends:
+            runs[-1].append(factor)
+        else:
+            runs.append([factor])
+    return {run[0]: tuple(run) for run in runs}
+
+
+def _runs(order: Order, coarse: dict[int, tuple[int, ...]]) -> list[int]:
+    return [factor for factor in order if factor in coarse]
+
+
+def distinct(form: Form) -> tuple[object, ...]:
+    """The dimensions of a form as distinct items: size-1 dimensions are told apart by number."""
+    ones = 0
+    items: list[object] = []
+    for dim in form:
+        items.append(dim or f"one {ones}")
+        ones += not dim
+    return tuple(items)
+
+
+def filled_dims(form: Form) -> Form:
+    """A form without its size-1 axes."""
+    return tuple(dim for dim in form if dim)

@@ -1,0 +1,133 @@
+"""Branch and bound over linear relaxations, within limits of time, prices and depth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from relayout.solve.certificate import MOST_DEPTH, Branch, Leaf, Prices
+from relayout.solve.limits import Limits
+from relayout.solve.problem import Problem
+from relayout.solve.program import Program
+
+NOTHING = Leaf({})
+"""What is known before the first relaxation."""
+
+
+def solve_many(
+    problem: Problem, nodes: Sequence[int], values: Sequence[int], start: Sequence[int], limits: Limits
+) -> tuple[dict[int, int], Branch | Leaf, bool]:
+    """The best labels of a component by branch and bound over linear relaxations.
+
+    Args:
+        problem: the whole problem.
+        nodes: the nodes to label; all others have one label.
+        values: the values that touch them.
+        start: a choice for all nodes, the first incumbent.
+        limits: where they are reached, the best found is returned.
+
+    Returns:
+        (node -> label, certificate, whether the search was finished).
+    """
+    search = _Search(problem, Program(problem, nodes, values), list(start), limits)
+    certificate = search.explore({node: frozenset(range(len(problem.costs[node]))) for node in nodes})
+    return {node: search.best[node] for node in nodes}, certificate, search.finished
+
+
+def relaxed(
+    problem: Problem, nodes: Sequence[int], values: Sequence[int], limits: Limits
+) -> tuple[dict[int, int], Prices] | None:
+    """The labels that have most of each node in one relaxation, and its prices; None where there is no time."""
+    found = Program(problem, nodes, values).relax({}, limits.seconds)
+    if found is None:
+        return None
+    _, shares, prices = found
+    return {node: _largest(range(len(weights)), weights) for node, weights in shares.items()}, prices
+
+
+def _largest(labels: Iterable[int], weights: Sequence[float]) -> int:
+    """The label that has most of a node in a relaxation, the first of several."""
+    return max(labels, key=lambda label: (round(weights[label], 6), -label))
+
+
+@dataclass
+class _Search:
+    """Depth first, within limits: of time where there is one, of prices, and of depth.
+
+    Where a limit is reached, the certificate has the prices of the last relaxation above: they hold for what was not
+    looked at, too.
+    """
+
+    problem: Problem
+    program: Program
+    best: list[int]
+    limits: Limits
+    finished: bool = True
+
+    def __post_init__(self) -> None:
+        self.least = self._cost(self.best)
+
+    def _cost(self, choice: Sequence[int]) -> int:
+        return self.problem.evaluate(choice, self.program.nodes, self.program.values)
+
+    def explore(self, allowed: dict[int, frozenset[int]], above: Leaf = NOTHING, depth: int = 0) -> Branch | Leaf:
+        """The proof of what is still allowed, and better labels on the way.
+
+        Args:
+            allowed: node -> labels.
+            above: the prices of the relaxation that this one narrows.
+            depth: how many branches are above.
+        """
+        spent = depth and self.limits.prices <= 0
+        relaxed = None if spent else self.program.relax(allowed, self.limits.seconds)
+        if relaxed is None:
+            self.finished = False
+            return above
+        objective, shares, prices = relaxed
+        self.limits.prices -= len(prices) + 1 if depth else 0
+        rounded = list(self.best)
+        for node, weights in shares.items():
+            rounded[node] = _largest(sorted(allowed[node]), weights)
+        if (cost := self._cost(rounded)) < self.least:
+            self.best, self.least = rounded, cost
+        leaf = Leaf(prices)
+        scale = self.program.scale
+        if ceil(objective - 1e-6) * scale >= self.least:
+            return leaf
+        open_nodes = [node for node in shares if len(allowed[node]) > 1]
+        if not open_nodes:
+            return leaf
+        if self.limits.reached or depth == MOST_DEPTH:
+            self.finished = False
+            return leaf
+        node = max(open_nodes, key=lambda node: (round(1 - max(shares[node]), 6), -node))
+        kept = self._kept(node, allowed[node], shares[node], rounded[node])
+        parts = (kept, allowed[node] - kept)
+        children = tuple(self.explore({**allowed, node: part}, leaf, depth + 1) for part in parts)
+        return Branch(node, parts, children)
+
+    def _kept(self, node: int, allowed: frozenset[int], shares: Sequence[float], best: int) -> frozenset[int]:
+        """The labels that are tried first: the one that has most of a node, or, where none has half of it, a group.
+
+        Of hundreds of labels that share a node, one more or less changes nothing. A group gives or wants one order of
+        one value, or is every other label; the one nearest to half of the node is taken.
+        """
+        if shares[best] >= 1 / 2 or len(allowed) == 2:
+            return frozenset({best})
+        held = {label: shares[label] for label in sorted(allowed)}
+        groups: dict[frozenset[int], float] = {frozenset({best}): shares[best]}
+        for index in self.program.values:
+            value = self.problem.values[index]
+            for port in (value.producer, *value.readers):
+                by_order: dict[int, list[int]] = {}
+                for label in held if port.node == node else ():
+                    by_order.setdefault(port.orders[label], []).append(label)
+                for labels in by_order.values():
+                    groups.setdefault(frozenset(labels), sum(held[label] for label in labels))
+        groups.pop(allowed, None)
+        half = sorted(held, key=lambda label: (-round(held[label], 6), label))[
+            ::2
+        ]  # half of the labels and their shares
+        groups.setdefault(frozenset(half), sum(held[label] for label in half))
+        return min(groups, key=lambda group: (round(abs(groups[group] - 1 / 2), 6), sorted(group)))
