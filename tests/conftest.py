@@ -28,6 +28,19 @@ def shared_models(*folders: str) -> list[Path]:
     return [path for folder in folders for path in sorted((SHARED / folder).glob("*.tflite"))]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the instances of a sampled test every n-th runs by default; the others are slow."""
+    seen: dict[str, int] = {}
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is not None:
+            name = item.nodeid.partition("[")[0]
+            if seen.setdefault(name, 0) % mark.kwargs["every"]:
+                item.add_marker(pytest.mark.slow)
+            seen[name] += 1
+
+
 TERMINAL = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLORTERM", "COLUMNS", "LINES")
 """What a caller's terminal says of itself, to which `rich` listens."""
 

@@ -69,6 +69,7 @@ def calls(model: onnx.ModelProto) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("network", [residual, dequantized, gathered])
+@pytest.mark.sampled(every=3)
 def test_calls_grow_with_nodes(network: Callable[[int], onnx.ModelProto], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relayout.infer.presolve.LARGE", 0)  # both are large
     monkeypatch.setattr("relayout.solve.solver.LARGE", 0)

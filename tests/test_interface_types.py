@@ -36,6 +36,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(("before", "after", "suffix"), list(product(TYPES, TYPES, ("onnx", "tflite"))))
+@pytest.mark.sampled(every=3)
 def test_every_type_becomes_every_other(
     sources: dict[str, Path], before: str, after: str, suffix: str, tmp_path: Path
 ) -> None:

@@ -188,6 +188,7 @@ def held(path: Path) -> float:
     return float(weights[0, 0])
 
 
+@pytest.mark.slow
 def test_killed_between_a_model_and_its_data(tmp_path: Path) -> None:
     """Wherever it ends, the model that is there has its own data."""
     onnx.save(pair(tmp_path / "new", 2.0), tmp_path / "in.onnx")
@@ -233,6 +234,7 @@ def test_pairs_killed_at_random_moments(tmp_path: Path) -> None:
     killed_pairs(200, tmp_path)
 
 
+@pytest.mark.slow
 def test_killed_now_and_then(source: Path, tmp_path: Path) -> None:
     killed(source, 6, tmp_path)
 
@@ -428,6 +430,7 @@ except (SystemExit, KeyboardInterrupt) as error:
 @pytest.mark.parametrize(
     ("number", "said"), [(signal.SIGTERM, "SystemExit 143"), (signal.SIGINT, "KeyboardInterrupt ")]
 )
+@pytest.mark.sampled(every=2)
 def test_an_interruption_while_a_file_is_closed_is_not_lost(number: signal.Signals, said: str) -> None:
     command = [sys.executable, "-c", FINALIZED, str(int(number))]
     ran = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=True)

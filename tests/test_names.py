@@ -144,6 +144,7 @@ def test_the_plan_of_a_renamed_part_can_be_checked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", [FLOAT, INT8], ids=lambda path: path.stem)
 @pytest.mark.parametrize("io", ["keep", "convert"])
 @pytest.mark.parametrize(("inputs", "outputs"), [([SUM], [POOLED]), ([SUM], []), ([], [POOLED]), (["image"], [SUM])])
+@pytest.mark.sampled(every=3)
 def test_a_part_of_a_tflite_computes_what_the_whole_does(
     source: Path, io: str, inputs: list[str], outputs: list[str], tmp_path: Path
 ) -> None:

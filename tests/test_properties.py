@@ -25,6 +25,7 @@ from running import run
 
 
 @pytest.mark.parametrize("block", range(4))
+@pytest.mark.sampled(every=4)
 def test_there_and_back_computes_the_same(block: int) -> None:
     before = after = 0
     has: set[str] = set()
@@ -113,6 +114,7 @@ def test_where_orders_are_too_many_a_quarter_is_taken(monkeypatch: pytest.Monkey
     assert 0 < capped < 12
 
 
+@pytest.mark.slow
 def test_hundreds_of_orders_that_share_an_operator_are_proved() -> None:
     """The relaxation gives each of 720 orders the 720th part of an operator: they are dealt out in groups."""
     report = relayout.optimize(mixed_model(65_313, 4 + 65_313 % 12).model).report
@@ -130,6 +132,7 @@ MODELS = sorted([*(Path(__file__).parents[1] / "models").glob("*.tflite"), *KERA
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+@pytest.mark.sampled(every=2)
 def test_what_is_converted_cannot_be_optimized(path: Path) -> None:
     """Nor can it once an open batch is fixed."""
     model = relayout.convert(path).proto

@@ -67,6 +67,7 @@ def models(*folders: str) -> list[pytest.param]:  # type: ignore[valid-type]
 
 @pytest.mark.parametrize("path", models("tflite2onnx", "coral", "operators"))
 @pytest.mark.parametrize("io", ["keep", "convert"])
+@pytest.mark.sampled(every=2)
 def test_converts_and_equals_the_interpreter(path: Path, io: str, tmp_path: Path) -> None:
     result = relayout.convert(path, io=io)  # type: ignore[arg-type]
     assert result.report.proved
@@ -83,6 +84,7 @@ def test_what_cannot_be_expressed_is_refused_by_name(name: str) -> None:
         relayout.convert(SHARED / name)
 
 
+@pytest.mark.slow
 def test_no_model_keeps_more_bytes_than_the_peers_leave() -> None:
     peers = json.loads((Path(__file__).parent / "data" / "peers.json").read_text(encoding="utf-8"))
     compared = 0

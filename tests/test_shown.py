@@ -114,6 +114,7 @@ def test_numbers_are_not_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+@pytest.mark.sampled(every=2)
 def test_any_encoding_will_do(tmp_path: Path, encoding: str) -> None:
     source = str(MODELS / "tinynet_int8.tflite")
     ran = piped("convert", source, "--out-dir", str(tmp_path), PYTHONIOENCODING=encoding)

@@ -72,6 +72,7 @@ def test_no_tie_is_broken_less_well_on_random_graphs(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("block", range(6))
+@pytest.mark.sampled(every=3)
 def test_followers_lose_nothing_on_random_graphs(block: int) -> None:
     """Bytes, Transposes and proof are those of the same graph without followers, and so are the numbers."""
     fewer = 0

@@ -64,6 +64,7 @@ MANY = 10**9
 """More than all bytes of a random graph."""
 
 
+@pytest.mark.slow
 def test_with_a_price_of_their_own_transposes_are_as_few_as_can_be() -> None:
     """Never more of them than the source has; by bytes alone there may be, where several small ones replace a large."""
     fewer = 0

@@ -92,6 +92,7 @@ def test_the_page_holds_all_that_it_needs_and_nothing_that_asks_for_more() -> No
     assert len(text.encode()) < 600_000
 
 
+@pytest.mark.slow
 def test_equal_models_give_equal_pages() -> None:
     source = MODELS / "tinynet_int8.tflite"
     code = f"import relayout, sys; sys.stdout.write(relayout.convert({str(source)!r}).html('tinynet'))"

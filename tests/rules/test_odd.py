@@ -88,6 +88,7 @@ def operand(name: str, draw: random.Random) -> ir.Value | None:
 
 
 @pytest.mark.parametrize("key", registry(), ids=lambda key: key[1])
+@pytest.mark.sampled(every=3)
 def test_odd_nodes_are_barriers_or_fit(key: tuple[str, str]) -> None:
     draw = random.Random(str(key))
     for _ in range(300):

@@ -73,6 +73,7 @@ def assert_same_units(problem: Problem, made: Solution, cost: int) -> None:
 @pytest.mark.parametrize("labels", [2, 3, 4])
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("hard", [0.0, 0.5])
+@pytest.mark.sampled(every=5)
 def test_small_problems_cost_no_unit_more_than_brute_force(
     monkeypatch: pytest.MonkeyPatch, labels: int, aligned: bool, hard: float
 ) -> None:
@@ -131,6 +132,7 @@ def test_what_is_left_of_a_component_is_as_large_as_that(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("hard", "again", "most"), [(False, 0.01, 0.7), (True, 0.01, 0.85)])
+@pytest.mark.sampled(every=2)
 def test_networks_cost_no_unit_more_and_most_of_their_operators_follow(
     monkeypatch: pytest.MonkeyPatch, hard: bool, again: float, most: float
 ) -> None:

@@ -66,6 +66,7 @@ def test_integer_program_equals_brute_force_and_is_proved(
 @pytest.mark.parametrize("labels", [2, 3, 4])
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("most", [1 << 12, 1])
+@pytest.mark.sampled(every=5)
 def test_pairs_of_orders_that_cost_more_equal_brute_force_and_are_proved(
     monkeypatch: pytest.MonkeyPatch, labels: int, aligned: bool, most: int
 ) -> None:
@@ -94,7 +95,7 @@ def test_a_reader_of_many_orders_pays_for_the_pair_that_is_hard() -> None:
 
 def test_what_highs_fails_over_is_tried_again_with_smaller_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[float] = []
-    run = program.run
+    run = program.run_solver
 
     def failing(highs: highspy.Highs, columns: int) -> None:
         runs.append(highs.getOptionValue("user_objective_scale")[1])
@@ -104,7 +105,7 @@ def test_what_highs_fails_over_is_tried_again_with_smaller_costs(monkeypatch: py
         else:
             monkeypatch.delattr(highs, "getModelStatus")
 
-    monkeypatch.setattr(program, "run", failing)
+    monkeypatch.setattr(program, "run_solver", failing)
     problem = random_problem(1, 3, pinned=0.25, aligned=False, hard=0.5)
     assert_proved(problem, solve(problem))
     assert 0 in runs

@@ -46,6 +46,7 @@ def check(proto: onnx.ModelProto, array: NDArray[Any], wanted: NDArray[Any]) -> 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.sampled(every=3)
 def test_a_transform_is_products(length: int, kind: str, rows: str) -> None:
     """Also where nothing but the length is known: no shape is computed at run time."""
     parts, half, inverse = KINDS[kind]

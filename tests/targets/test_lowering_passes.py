@@ -46,6 +46,7 @@ def test_some_orders_are_refused_and_some_are_not() -> None:
 
 
 @pytest.mark.parametrize("name", ["onnxruntime-cpu", "litert"])
+@pytest.mark.sampled(every=2)
 def test_independent_passes_in_any_order_give_the_same_bytes(name: str, tmp_path: Path) -> None:
     orders, known = allowed(), target(name)
     contents = set()

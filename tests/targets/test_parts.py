@@ -382,6 +382,7 @@ def lines_of(rng: random.Random, known: list[str], stem: str, depth: int) -> lis
 
 
 @pytest.mark.parametrize("seed", range(24))
+@pytest.mark.sampled(every=3)
 def test_random_claims_on_random_graphs(seed: int, tmp_path: Path) -> None:
     """Any set of claims falls into parts that run in order, and together compute the model, with bodies and without."""
     rng = random.Random(seed)

@@ -73,6 +73,7 @@ def pads_on_the_other_side(model: ir.Model, node: ir.Node) -> None:
         (pads_on_the_other_side, 0),
     ],
 )
+@pytest.mark.sampled(every=3)
 def test_a_fault_is_found_at_its_operator(fault: Callable[[ir.Model, ir.Node], None], place: int, io: str) -> None:
     model = relayout.convert(TINYNET, quant="float", io=io).model
     assert verify(TINYNET, model).ok

@@ -74,6 +74,7 @@ def damaged(precision: str, damage: Callable[[ir.Model], None], io: str = "conve
 @pytest.mark.parametrize("place", [0, 1, 3, 4])
 @pytest.mark.parametrize("fault", [wrong_weight, dropped_bias])
 @pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.sampled(every=3)
 def test_a_fault_in_a_convolution_is_found_there(precision: str, fault: Callable[..., None], place: int) -> None:
     report = damaged(precision, lambda model: fault(model, place))
     expected = convolution_operators(MODELS / f"tinynet_{precision}.tflite")[place]

@@ -71,12 +71,14 @@ def test_hybrid_models_agree_within_what_the_runtime_rounds_off() -> None:
         "split_concat",
     ],
 )
+@pytest.mark.sampled(every=3)
 def test_deployed_models_agree(name: str) -> None:
     report = verified(SHARED / "coral" / f"{name}.tflite", "keep")
     assert report.ok, report.verdict
 
 
 @needs_shared
+@pytest.mark.slow
 def test_every_small_model_agrees() -> None:
     for path in sorted((SHARED / "tflite2onnx").glob("*.tflite")):
         for io in ("keep", "convert"):

@@ -272,6 +272,7 @@ def changed_average(model: ir.Model, scale: float, zero: int) -> ir.Model:
 
 @pytest.mark.parametrize("zero", [0, 5])
 @pytest.mark.parametrize("least", [4, 5, -6])
+@pytest.mark.sampled(every=3)
 def test_numbers_midway_between_two_integers_may_lean_and_no_others(zero: int, least: int) -> None:
     """Of two adjacent integers half of the averages are midway: the kernel goes away from 0, ONNX to the even one."""
     content = averaged(zero)

@@ -53,6 +53,7 @@ def test_a_cell_of_onnx_is_one_operator(cell: Cell, form: str) -> None:
 @pytest.mark.parametrize("form", ["real", "halves", "bytes"])
 @pytest.mark.parametrize("gate", SIGMOIDS)
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if cell is not rnn])
+@pytest.mark.sampled(every=4)
 def test_gates_of_two_clamps_are_hard_sigmoids(cell: Cell, gate: str, form: str) -> None:
     net = looped(cell, form=form, gate=gate)
     content = net.bytes()

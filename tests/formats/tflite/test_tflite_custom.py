@@ -329,6 +329,7 @@ FLEX = sorted(name for name in CASES if name.startswith("CUSTOM Flex"))
 
 
 @pytest.mark.parametrize("name", FLEX)
+@pytest.mark.sampled(every=4)
 def test_damaged_operators_of_tensorflow_are_refused(name: str) -> None:
     """Bytes of the attributes and of constants changed at random: an error or another model, soon, and nothing else."""
     rng, net = np.random.default_rng(0), next(CASES[name][0]())

@@ -57,6 +57,7 @@ def found(name: str) -> Path:
 
 
 @pytest.mark.parametrize("path", parameters())
+@pytest.mark.sampled(every=2)
 def test_model_computes_what_the_interpreter_computes(path: Path) -> None:
     if path.stem in UNSUPPORTED:
         with pytest.raises(UnsupportedError, match=UNSUPPORTED[path.stem]):

@@ -27,6 +27,7 @@ def step(source: bytes, model: ir.Model, seed: int) -> Step:
 
 
 @pytest.mark.parametrize("quant", ["qdq", "float"])
+@pytest.mark.slow
 def test_each_step_of_an_integer_lstm_is_a_step_off_at_most(quant: str) -> None:
     """A Scan on integers, an LSTM or a Scan on floats."""
     for net in (quantized_lstm(), quantized_lstm(projection=3), quantized_lstm(cifg=True)):

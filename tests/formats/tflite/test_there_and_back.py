@@ -183,6 +183,7 @@ PIECES = 0.05
 
 @pytest.mark.parametrize("batch", [4, 1, "n"])
 @pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.sampled(every=4)
 def test_another_batch_has_variables_of_its_own(name: str, batch: int | str) -> None:
     source = RECURRENT[name]().bytes()
     graph = load(source).subgraphs[0]

@@ -104,6 +104,7 @@ def model(
 @pytest.mark.parametrize("opened", [False, True])
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.sampled(every=3)
 def test_keys_of_earlier_runs_come_first(name: str, constant: bool, opened: bool, said: dict[str, object]) -> None:
     run = RUNS[name]
     feed = run.feed()

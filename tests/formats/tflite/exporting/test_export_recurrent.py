@@ -70,6 +70,7 @@ EXTENTS = {"t,2": [(1, 2), (6, 2)], "5,n": [(5, 1), (5, 3)], "t,n": [(1, 1), (6,
 @pytest.mark.parametrize("opened", EXTENTS)
 @pytest.mark.parametrize("way", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("name", OPEN)
+@pytest.mark.sampled(every=3)
 def test_a_recurrence_of_open_extents_agrees(name: str, way: str, opened: str, version: int) -> None:
     directions = 2 if way == "bidirectional" else 1
     gates = 3 if "GRU" in OPEN[name] else 1 if "RNN" in OPEN[name] else 4

@@ -41,6 +41,7 @@ BUILTINS = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 
 @pytest.mark.parametrize("open_image", [True, False])
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.sampled(every=3)
 def test_an_image_takes_the_size_of_another(mode: str, open_image: bool) -> None:
     image = "n,3,h,w" if open_image else "1,3,14,6"
     model = build(f"float[{image}] x, float[m,k,p,q] z", SIZES.replace("MODE", MODES[mode]), CONSTANTS)
@@ -54,6 +55,7 @@ def test_an_image_takes_the_size_of_another(mode: str, open_image: bool) -> None
 
 @pytest.mark.parametrize("scales", [(2.0, 3.0), (1.5, 0.7)], ids=str)
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.sampled(every=3)
 def test_scales_are_computed_or_belong_to_an_open_image(mode: str, scales: tuple[float, float]) -> None:
     computed = build(
         "float[n,3,h,w] x, float[2] u", SCALES.replace("MODE", MODES[mode]), {"ones": np.ones(2, np.float32)}
@@ -129,6 +131,7 @@ def by_scales(extents: str, scales: tuple[float, ...], said: str, *, computed: b
 
 @pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
+@pytest.mark.sampled(every=3)
 def test_an_axis_that_keeps_its_extent_is_interpolated_by_its_scale(mode: str, coordinates: str) -> None:
     said = f'mode="{mode}", coordinate_transformation_mode="{coordinates}"'
     for shape in ((5, 30), (5, 7), (30, 5)):  # times 1.1: 5 stay 5, 7 stay 7, and where both stay it is a copy
