@@ -8,8 +8,11 @@ import onnx
 from onnx import numpy_helper
 
 from relayout.formats.onnx.bodies import graphs_in
-from relayout.formats.onnx.evaluating import BROADCASTING, CUTTING, WINDOWS, Array, Evaluation, Item
+from relayout.formats.onnx.evaluated_operators import BROADCASTING, CUTTING, WINDOWS
+from relayout.formats.onnx.evaluating import Evaluation
 from relayout.formats.onnx.inferring import infer_and_judge
+from relayout.formats.onnx.shape_vectors import Array, Item
+from relayout.formats.onnx.told_extents import broadcast_extents, slid_extents, told_extents
 from relayout.formats.onnx.value_shapes import MADE_UP
 from relayout.layout import Extent
 
@@ -93,8 +96,8 @@ def _name_by_others(
             continue
         for _ in evaluation.run(node):
             pass
-        items = evaluation.slid(node) if node.op_type in WINDOWS else evaluation.told(node)
-        items = evaluation.broadcast(node) if node.op_type in BROADCASTING else items
+        items = slid_extents(evaluation, node) if node.op_type in WINDOWS else told_extents(evaluation, node)
+        items = broadcast_extents(evaluation, node) if node.op_type in BROADCASTING else items
         for dim, item in zip(evaluation.dims(node.output[0]) or (), items, strict=False):
             if isinstance(dim, Extent) and len(dim.symbols) == dim.number == 1 and item not in (None, dim):
                 (name,) = dim.symbols
@@ -142,7 +145,10 @@ def _evaluated(
         if node.domain not in ("", "ai.onnx") or node.output[0] in known:
             continue
         values.update(evaluation.run(node))
-        told = [(name, evaluation.told(node)) for name in (node.output if node.op_type in CUTTING else node.output[:1])]
+        told = [
+            (name, told_extents(evaluation, node))
+            for name in (node.output if node.op_type in CUTTING else node.output[:1])
+        ]
         # A chain of shapes that are reckoned from those before them is gone through at once.
         if any(name in found for name in node.input):
             told += evaluation.followed(node)

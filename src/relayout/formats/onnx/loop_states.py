@@ -10,8 +10,8 @@ import onnx
 import onnx_ir as ir
 
 from relayout.formats.onnx.checking import without_weights
-from relayout.formats.onnx.evaluating import Array
 from relayout.formats.onnx.inferring_rounds import infer_in_rounds
+from relayout.formats.onnx.shape_vectors import Array
 from relayout.formats.onnx.value_shapes import Dims, better_shape, dims_of_shape, is_known_value, open_stated
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.stored_as import STATED
