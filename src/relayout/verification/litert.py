@@ -20,15 +20,8 @@ from relayout.verification.initial_state import initial_state
 from relayout.verification.litert_details import is_quantized, limits_of, quantization_arguments
 from relayout.verification.litert_file import DEFAULT, OPTIMIZED, LiteRTFile
 from relayout.verification.litert_forced import Cut, cut
-from relayout.verification.litert_runners import LiteRTRunner, ReferenceRunner, RunnableModel
-from relayout.verification.side import (
-    Array,
-    DeclaredPart,
-    Feeds,
-    ModelValue,
-    Runner,
-    Source,
-)
+from relayout.verification.litert_runners import LiteRTRunner, LoadedModel, ReferenceRunner
+from relayout.verification.side import Array, DeclaredPart, Feeds, ModelValue, Runner, Source
 
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 """Operators with an operand of indices, and which; the other of the first two is what they count into."""
@@ -197,7 +190,7 @@ class LiteRTSide:
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
         """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one."""
         preserve = bool(interiors)
-        model = RunnableModel(self.file, self.indices, self.initial, self.remembers)
+        model = LoadedModel(self.file, self.indices, self.initial, self.remembers)
         return ReferenceRunner(model, preserve) if reference else LiteRTRunner(model, DEFAULT, preserve)
 
     def _signature_names(self, interpreter: Any) -> dict[int, tuple[str, ...]]:

@@ -22,12 +22,7 @@ from relayout.verification.feeds import EXTENTS, of_rank
 from relayout.verification.interpreters import Interpreter
 from relayout.verification.litert_details import is_quantized, quantization_arguments
 from relayout.verification.runtimes import asked
-from relayout.verification.side import (
-    Array,
-    Source,
-    is_spelt,
-    one_line,
-)
+from relayout.verification.side import Array, Source, is_spelt, one_line
 
 DEFAULT, REFERENCE, OPTIMIZED = "AUTO", "BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
 """LiteRT's names for its kernels: XNNPACK's where it takes an operator, and those besides."""

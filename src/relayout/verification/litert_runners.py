@@ -8,14 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from relayout.verification.litert_file import OPTIMIZED, REFERENCE, LiteRTFile
-from relayout.verification.side import (
-    Array,
-    Feeds,
-    RunError,
-)
+from relayout.verification.side import Array, Feeds, RunError
 
 
-class RunnableModel(NamedTuple):
+class LoadedModel(NamedTuple):
     """What a run has to know of a model.
 
     Args:
@@ -34,7 +30,7 @@ class RunnableModel(NamedTuple):
 class LiteRTRunner:
     """An interpreter that runs once for the same feeds, however often it is asked."""
 
-    def __init__(self, model: RunnableModel, kernels: str, preserve: bool) -> None:
+    def __init__(self, model: LoadedModel, kernels: str, preserve: bool) -> None:
         self._model, self._kind = model, (kernels, preserve)
         self._interpreter = model.file.interpreter(*self._kind)
         self._fed: Feeds | None = None
@@ -82,7 +78,7 @@ class LiteRTRunner:
 class ReferenceRunner:
     """The reference kernels; where those cannot run the model, the optimized ones, which differ from XNNPACK's too."""
 
-    def __init__(self, model: RunnableModel, preserve: bool) -> None:
+    def __init__(self, model: LoadedModel, preserve: bool) -> None:
         self._model, self._preserve = model, preserve
         self._fed: Feeds | None = None
         self._runners: dict[str, LiteRTRunner] = {}

@@ -35,15 +35,7 @@ from relayout.verification.recurrent_state import recall
 from relayout.verification.runtimes import AbortedError, FailedError, prepare
 from relayout.verification.saturation import compute_in_full, has_products, saturates
 from relayout.verification.sessions import Session, runtime_version
-from relayout.verification.side import (
-    ONNX_RUNTIME,
-    DeclaredPart,
-    Feeds,
-    ModelValue,
-    Source,
-    is_spelt,
-    one_line,
-)
+from relayout.verification.side import ONNX_RUNTIME, DeclaredPart, Feeds, ModelValue, Source, is_spelt, one_line
 from relayout.verification.value_numbers import held_by, index_bounds, initial_array, sample_rates, step_of
 
 MOST = 1 << 29

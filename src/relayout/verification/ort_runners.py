@@ -10,11 +10,7 @@ import numpy as np
 
 from relayout.verification.runtimes import FailedError
 from relayout.verification.sessions import Session
-from relayout.verification.side import (
-    Array,
-    Feeds,
-    RunError,
-)
+from relayout.verification.side import Array, Feeds, RunError
 
 
 class OrtRunner:

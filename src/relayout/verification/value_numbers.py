@@ -11,9 +11,7 @@ import onnx_ir as ir
 from relayout.errors import LayoutError
 from relayout.layout.stored_as import INITIAL, TENSOR, Holds
 from relayout.verification.initial_state import initial_state
-from relayout.verification.side import (
-    Array,
-)
+from relayout.verification.side import Array
 
 COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
 RATES = {"MelWeightMatrix": 2}
