@@ -114,8 +114,8 @@ STAGES = {
     "solve": "relayout.infer.plans:solve",
     "certify": "relayout.pipeline.planning:plan",
     "report": "relayout.pipeline.planning:report",
-    "name": "relayout.pipeline.conversion:Naming",
-    "apply": "relayout.pipeline.conversion:apply",
+    "name": "relayout.pipeline.stages:Naming",
+    "apply": "relayout.pipeline.stages:apply",
     "check": "relayout.formats.onnx.writing:check_parts",
     "write": "relayout.formats.onnx:write",
 }

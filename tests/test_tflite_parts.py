@@ -22,7 +22,7 @@ from relayout.errors import LayoutError, UnsupportedError, WriteError
 from relayout.formats.tflite.container.flexbuffer import parse
 from relayout.formats.tflite.container.flexbuffer_writer import to_flexbuffer
 from relayout.formats.tflite.container.loading import load
-from relayout.formats.tflite.exporting import exporter
+from relayout.formats.tflite.exporting import graph_export
 from relayout.formats.tflite.exporting.registry import entries
 from running import run
 from small import build, feed_of
@@ -102,7 +102,7 @@ def test_what_an_export_refuses_is_left_to_the_host(monkeypatch: pytest.MonkeyPa
         {"w": (5, 3, 3, 5)},
     )
     known = {key: entry for key, entry in entries().items() if key != ("", "Tanh")}
-    monkeypatch.setattr(exporter, "entries", lambda: known)
+    monkeypatch.setattr(graph_export, "entries", lambda: known)
     result = package.convert(source, format="tflite", parts=True)
     parts = result.save_parts(tmp_path / "parts")
     assert [part.name for part in result.parts()] == [part.name for part in parts]

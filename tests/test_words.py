@@ -55,7 +55,7 @@ RETIRED = {
 }
 """Words that a name of a class or a function may not have -> what the glossary says instead."""
 STILL_THERE = {
-    "Found Held Laid Told Together Wishes": "records that rules and targets of other packages may hold",
+    "Held Laid Told Together Wishes": "records that rules and targets of other packages may hold",
     "apart together kept_apart": "steps of one pass, each beside its inverse",
     "given_back given_feeds held_by": "what a caller handed in, beside what was made for it",
     "is_laid laid laid_as unlaid read_wishes": "the layouts of variants and of requests; they go with their records",

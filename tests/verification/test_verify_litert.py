@@ -16,8 +16,9 @@ from formats.tflite.tflite_writing import Net, Scale, options
 from products import EXACT_CPU
 from relayout import convert
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
-from relayout.verification import Verdict, litert, verify
-from relayout.verification.litert import OPTIMIZED, LiteRTSide
+from relayout.verification import Verdict, litert_file, verify
+from relayout.verification.litert import LiteRTSide
+from relayout.verification.litert_file import OPTIMIZED, LiteRTFile
 from relayout.verification.side import open_side
 from relayout.verification.spread import Spread, disturbed
 
@@ -76,7 +77,7 @@ def test_a_model_that_ends_litert_is_one_error() -> None:
 
 
 def test_an_abort_that_nobody_expects_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LiteRTSide, "_try", lambda *_: None)
+    monkeypatch.setattr(LiteRTFile, "_try", lambda *_: None)
     net = Net()
     zeros = net.const(np.zeros(4), "int16", q=Scale(0.0))
     x, y = net.input((2, 4), "int16", q=Scale(0.01)), net.output((2, 4), "int16", q=Scale(0.01))
@@ -258,14 +259,14 @@ def test_reference_kernels_are_tried_in_another_process(
     monkeypatch: pytest.MonkeyPatch, status: int, notes: int, kernels: str
 ) -> None:
     asked: list[str] = []
-    plain = LiteRTSide.interpreter
+    plain = LiteRTFile.interpreter
 
-    def interpreter(side: LiteRTSide, name: str, preserve: bool = False) -> object:
+    def interpreter(file: LiteRTFile, name: str, preserve: bool = False) -> object:
         asked.append(name)
-        return plain(side, name, preserve)
+        return plain(file, name, preserve)
 
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess((), status))
-    monkeypatch.setattr(LiteRTSide, "interpreter", interpreter)
+    monkeypatch.setattr(LiteRTFile, "interpreter", interpreter)
     with open_side(MODELS / "tinynet_int8.tflite") as side:
         assert side.notes == []
         feeds = {side.inputs[0].name: np.zeros((2, 24, 40, 3), np.int8)}
@@ -511,7 +512,7 @@ def test_operators_of_tensorflow_need_its_interpreter(monkeypatch: pytest.Monkey
 
 def test_an_interpreter_without_the_delegate_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """That of `tensorflow-cpu` says what LiteRT's does."""
-    monkeypatch.setattr(litert, "_is_left_to_flex", lambda source: False)
+    monkeypatch.setattr(litert_file, "_is_left_to_flex", lambda source: False)
     with pytest.raises(MissingRuntimeError, match=r"'tensorflow==2\.19\.\*', which is built with that delegate"):
         verify(flexible(), convert(flexible()).model)
 

@@ -10,6 +10,7 @@ import click
 from relayout.cli import options
 from relayout.cli.group import Command
 from relayout.cli.json_output import print_json
+from relayout.cli.parameter_types import MODEL
 from relayout.cli.running import FAILED
 from relayout.errors import printable
 from relayout.terminal import count_of
@@ -19,8 +20,8 @@ MOST = 20
 
 
 @click.command(cls=Command)
-@click.argument("plan", type=options.MODEL)
-@click.argument("source", type=options.MODEL)
+@click.argument("plan", type=MODEL)
+@click.argument("source", type=MODEL)
 @options.as_json
 @options.quiet
 def check(plan: Path, source: Path, as_json: bool, quiet: bool) -> None:

@@ -10,13 +10,14 @@ from relayout.cli import options
 from relayout.cli.bars import bars
 from relayout.cli.group import Command
 from relayout.cli.json_output import print_json
+from relayout.cli.parameter_types import MODEL, PAGE
 from relayout.cli.running import STDOUT, put_text, refuse_own_source
 
 
 @click.command(cls=Command)
-@click.argument("first", type=options.MODEL)
-@click.argument("second", type=options.MODEL)
-@click.option("--html", type=options.PAGE, help="Write both, side by side, as one page.")
+@click.argument("first", type=MODEL)
+@click.argument("second", type=MODEL)
+@click.option("--html", type=PAGE, help="Write both, side by side, as one page.")
 @options.as_json
 @options.quiet
 def diff(first: Path, second: Path, html: Path | None, as_json: bool, quiet: bool) -> None:

@@ -11,6 +11,8 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import MADE, bars
 from relayout.cli.group import Command
+from relayout.cli.option_values import python_options
+from relayout.cli.parameter_types import MODEL
 from relayout.cli.running import FAILED, STDOUT, exceeds, print_report, refuse_one_place, refuse_own_source, write_views
 
 AS_ONNX = "This is what a conversion to ONNX leaves; for a .tflite result add --format tflite."
@@ -18,7 +20,7 @@ AS_ONNX = "This is what a conversion to ONNX leaves; for a .tflite result add --
 
 
 @click.command(cls=Command)
-@click.argument("source", type=options.MODEL)
+@click.argument("source", type=MODEL)
 @options.conversion
 @options.max_bytes
 @options.as_json
@@ -43,7 +45,7 @@ def explain(
 
     refuse_one_place({"--html": html, "--model-explorer": model_explorer})
     refuse_own_source([html, model_explorer], [source], ever=False)
-    converted = options.converted(given)
+    converted = python_options(given)
     with bars(MADE, quiet or as_json):
         result = pipeline.convert(source, **converted)
         write_views(result, source.name, html, model_explorer)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from relayout.cli.options import SECTION
+from relayout.cli.option_texts import SECTION
 from relayout.cli.running import REFUSED
 
 EXIT_CODES = (

@@ -10,11 +10,12 @@ from relayout.cli import options
 from relayout.cli.bars import MADE, bars
 from relayout.cli.group import Command
 from relayout.cli.json_output import print_json
+from relayout.cli.parameter_types import MODEL
 from relayout.cli.running import console
 
 
 @click.command(cls=Command)
-@click.argument("file", type=options.MODEL)
+@click.argument("file", type=MODEL)
 @options.as_json
 def info(file: Path, as_json: bool) -> None:
     """What a file is, and what a conversion would save.

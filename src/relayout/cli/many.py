@@ -12,6 +12,8 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import bar
 from relayout.cli.json_output import print_json
+from relayout.cli.option_texts import together
+from relayout.cli.parameter_types import MODEL
 from relayout.cli.running import FAILED, REFUSED, Job, console, exceeds, perform, refuse_own_source
 from relayout.errors import RelayoutError
 from relayout.terminal import count_of, print_rows, shown, tabled
@@ -227,10 +229,10 @@ out_dir = click.option(
     metavar="DIR",
     help="Any number of sources, each to DIR/NAME.onnx, or .tflite with --format tflite.",
 )
-out = click.option("-o", "out", type=options.MODEL, metavar="TARGET", help="The same as TARGET behind SOURCE.")
+out = click.option("-o", "out", type=MODEL, metavar="TARGET", help="The same as TARGET behind SOURCE.")
 jobs_option = click.option(
     "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Models at a time, with --out-dir."
 )
-paths = click.argument("paths", nargs=-1, required=True, type=options.MODEL, metavar="SOURCE... [TARGET]")
-models = options.together(paths, out, out_dir, jobs_option)
+paths = click.argument("paths", nargs=-1, required=True, type=MODEL, metavar="SOURCE... [TARGET]")
+models = together(paths, out, out_dir, jobs_option)
 """One source and its target, or many sources."""

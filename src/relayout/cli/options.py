@@ -1,68 +1,23 @@
-"""The options that verbs share, and what their values are in Python."""
+"""The options that verbs share."""
 
 from __future__ import annotations
 
 import logging
-import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
-from relayout.arguments import MOST_BYTES, OPSETS, is_symbol
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-MOST_DIGITS = 18
-"""Of an extent: what 64 bits hold."""
-
-SECTION = "section"
-"""Attribute of an option: the heading in `--help` that it stands under."""
-
-
-def together(*options: Callable[[F], F], section: str = "") -> Callable[[F], F]:
-    """Several options as one decorator; `--help` lists them in this order, under the heading of their section."""
-
-    def decorate(function: F) -> F:
-        before = len(getattr(function, "__click_params__", ()))
-        for option in reversed(options):
-            function = option(function)
-        for made in getattr(function, "__click_params__", ())[before:] if section else ():
-            setattr(made, SECTION, section)
-        return function
-
-    return decorate
-
-
-def _pairs(separator: str, form: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, str]]:
-    def parse(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for item in items:
-            name, mark, rest = item.rpartition(separator)
-            if not mark or not name or not rest:
-                raise click.BadParameter(f"{item!r} is not {form}")
-            if found.setdefault(name, rest) != rest:
-                raise click.BadParameter(f"{name!r} is given twice: {found[name]!r} and {rest!r}")
-        return found
-
-    return parse
-
-
-def one_of(name: str, values: Sequence[str], what: str) -> Callable[[F], F]:
-    """An option that takes one of some words; the first where it is not given."""
-    return click.option(name, type=click.Choice(values), default=values[0], show_default=True, help=what)
-
+from relayout.arguments import MOST_BYTES, OPSETS
+from relayout.cli.option_texts import custom_domains, names_of, normalizations, one_of, pairs_by, together
+from relayout.cli.parameter_types import PAGE, LayoutName, TargetName
 
 layouts = click.option(
     "--layout",
     "layouts",
     multiple=True,
     metavar="TENSOR=SRC:DST",
-    callback=_pairs("=", "TENSOR=SRC:DST"),
+    callback=pairs_by("=", "TENSOR=SRC:DST"),
     help="Store a tensor in this layout: x=NHWC:NCHW (repeatable).",
 )
 counterparts = click.option(
@@ -70,7 +25,7 @@ counterparts = click.option(
     "layouts",
     multiple=True,
     metavar="TENSOR=SRC:DST",
-    callback=_pairs("=", "TENSOR=SRC:DST"),
+    callback=pairs_by("=", "TENSOR=SRC:DST"),
     help="An input or output that is SRC in FIRST is DST in SECOND: x=NHWC:NCHW (repeatable).",
 )
 dims = click.option(
@@ -78,7 +33,7 @@ dims = click.option(
     "dims",
     multiple=True,
     metavar="NAME=N",
-    callback=_pairs("=", "NAME=N"),
+    callback=pairs_by("=", "NAME=N"),
     help="Fix a dynamic dimension, batch=1, or say that it is another, unk__7=batch; open a fixed one, image:0=batch"
     " (repeatable).",
 )
@@ -95,27 +50,11 @@ io = one_of(
 INTERFACE_TYPES = click.Choice(["float32", "int8", "uint8"])
 input_type = click.option("--input-type", type=INTERFACE_TYPES, help="Element type of inputs that are quantized.")
 output_type = click.option("--output-type", type=INTERFACE_TYPES, help="Element type of outputs that are quantized.")
-
-
-def _normalized(
-    context: click.Context, parameter: click.Parameter, items: tuple[str, ...]
-) -> dict[str, tuple[list[float], list[float]]]:
-    form = "INPUT=MEAN:STD, such as image=127.5:127.5 or image=124,116,104:58,57,57"
-    by_input = {}
-    for name, text in _pairs("=", form)(context, parameter, items).items():
-        try:
-            mean, std = ([float(number) for number in side.split(",")] for side in text.split(":"))
-        except ValueError:
-            raise click.BadParameter(f"{f'{name}={text}'!r} is not {form}") from None
-        by_input[name] = (mean, std)
-    return by_input
-
-
 normalize = click.option(
     "--normalize",
     multiple=True,
     metavar="INPUT=MEAN:STD",
-    callback=_normalized,
+    callback=normalizations,
     help="Let the result normalize an input, image=127.5:127.5, or with a number for each channel,"
     " image=124,116,104:58,57,57 (repeatable).",
 )
@@ -141,19 +80,12 @@ signature = click.option("--signature", metavar="NAME", help="Which signature of
 state = one_of(
     "--state", ["zero", "io"], "Variables of a .tflite: their initial values in every run, or inputs and outputs."
 )
-
-
-def _custom(context: click.Context, parameter: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
-    bare = dict.fromkeys((item for item in items if "=" not in item), "")
-    return bare | _pairs("=", "NAME=DOMAIN")(context, parameter, tuple(item for item in items if "=" in item))
-
-
 custom_ops = click.option(
     "--custom-op",
     "custom_ops",
     multiple=True,
     metavar="NAME[=DOMAIN]",
-    callback=_custom,
+    callback=custom_domains,
     help="A custom operator: of a .tflite source it becomes a node of DOMAIN; in a .tflite result a node of DOMAIN, or"
     " of any, becomes CUSTOM (repeatable).",
 )
@@ -177,7 +109,6 @@ what_if = click.option("--what-if", is_flag=True, help="Also list which single c
 plan_file = click.option(
     "--plan", "plan_file", type=click.Path(dir_okay=False, path_type=Path), help="Write choice and certificate as JSON."
 )
-PAGE = click.Path(dir_okay=False, path_type=Path)
 html = click.option("--html", type=PAGE, help="Write the graph before and after as one page.")
 model_explorer = click.option("--model-explorer", type=PAGE, help="Write every layout as Model Explorer's node data.")
 annotate = click.option(
@@ -217,63 +148,30 @@ feeds = click.option(
     "feeds",
     multiple=True,
     metavar="NAME=FILE.npy",
-    callback=_pairs("=", "NAME=FILE.npy"),
+    callback=pairs_by("=", "NAME=FILE.npy"),
     help="What to feed (repeatable; default: random, image-like for images).",
 )
-
-
-def _names(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> list[str]:
-    return [name.strip() for item in items for name in item.split(",") if name.strip()]
-
-
 inputs = click.option(
     "--inputs",
     multiple=True,
     metavar="A,B",
-    callback=_names,
+    callback=names_of,
     help="Only the part of the graph from these values on.",
 )
 outputs = click.option(
     "--outputs",
     multiple=True,
     metavar="C,D",
-    callback=_names,
+    callback=names_of,
     help="Only the part of the graph up to these values.",
 )
 rename = click.option(
     "--rename",
     multiple=True,
     metavar="OLD=NEW",
-    callback=_pairs("=", "OLD=NEW"),
+    callback=pairs_by("=", "OLD=NEW"),
     help="Give an input, output or interior value another name (repeatable).",
 )
-
-
-class TargetName(click.ParamType[str]):
-    """A target's name, or a file with one; completion offers both."""
-
-    name = "target"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the targets whose names begin so, or files."""
-        from relayout.targets import targets
-
-        known = [
-            CompletionItem(name, help=each.line) for name, each in targets().items() if name.startswith(incomplete)
-        ]
-        return known or [CompletionItem(incomplete, type="file")]
-
-
-class LayoutName(click.ParamType[str]):
-    """A layout; completion offers the usual ones."""
-
-    name = "layout"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the usual layouts that begin so."""
-        return [CompletionItem(name) for name in ("NHWC", "NCHW", "NCHW16c", "NCHW8c") if name.startswith(incomplete)]
-
-
 to = click.option(
     "--to",
     type=LayoutName(),
@@ -318,20 +216,7 @@ inline = click.option(
     "--inline", is_flag=True, help="Write standard operators between Transposes instead of functions."
 )
 seed = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
-
-
-class _Model(click.Path):
-    """A path. Whether it is a file is said by who reads or writes it, but of a `/` in the end, which a `Path` loses."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if str(value).endswith(("/", os.sep)) and not os.path.isdir(value):
-            self.fail(f"{value} is the name of a directory, and there is none; give the name of a file", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-MODEL = _Model(path_type=Path)
 verify = click.option("--verify", is_flag=True, help="Run source and result and compare them value by value.")
-
 part = together(dims, batch, inputs, outputs, rename, section="Which part of the graph")
 importing = together(opset, quant, signature, state, custom_ops, section="Reading a .tflite")
 wishing = together(to, backend, claimed_operators, desired, inline, section="Layouts of operators")
@@ -346,65 +231,5 @@ writing = together(annotate, plan_file, external_data, overwrite, section="What 
 verifying = together(verify, feeds, seed, section="Verification")
 written = together(writing, verifying, max_bytes, as_json, quiet, verbose)
 """How a model is written, checked and reported."""
-
-
 FOR_ONE = {"--plan": "plan_file", "--html": "html", "--model-explorer": "model_explorer", "--partition-dir": "parts"}
 """Options that name one place, and so are for one model -> their parameters."""
-
-
-def layout_pairs(layouts: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Tensor and its two layouts, of `SRC:DST`.
-
-    Raises:
-        click.BadParameter: it is not that.
-    """
-    for name, pair in layouts.items():
-        source, mark, target = pair.partition(":")
-        if not mark:
-            raise click.BadParameter(f"{name}={pair} is not TENSOR=SRC:DST", param_hint="--layout")
-        yield name, (source, target)
-
-
-def converted(options: dict[str, Any]) -> dict[str, Any]:
-    """Options as the Python interface takes them."""
-    if options.get("format") is None:
-        options.pop("format", None)
-    layouts = options.pop("layouts", None)
-    if layouts is not None:
-        options["layouts"] = dict(layout_pairs(layouts))
-    dims = options.pop("dims", {})
-    options["dims"] = {name: _extent(extent, f"{name}=", "--dim") for name, extent in dims.items()}
-    batch = options.pop("batch", None)
-    if batch is not None:
-        options["batch"] = _extent(batch, "", "--batch")
-    return options | _wishes(options)
-
-
-def _extent(text: str, before: str, option: str) -> int | str:
-    """Return the number or name that a dimension gets.
-
-    Raises:
-        click.BadParameter: it is neither.
-    """
-    if not is_symbol(text) and (not text.isdecimal() or len(text) > MOST_DIGITS or not int(text)):
-        raise click.BadParameter(
-            f"{before}{text}: an extent is a whole number from 1 on, of at most {MOST_DIGITS} digits, or the name"
-            " of a dimension of the same extent",
-            param_hint=option,
-        )
-    return text if is_symbol(text) else int(text)
-
-
-def _wishes(options: dict[str, Any]) -> dict[str, Any]:
-    """What a file asks for; an option beside it has precedence."""
-    path, target, operators = (options.pop(name, None) for name in ("desired", "backend", "claimed_operators"))
-    if operators is not None:
-        if target is not None:
-            raise click.BadParameter("--target says what is run, too: give one of the two", param_hint="--ops")
-        target = f"ops:{operators}"
-    wishes: dict[str, Any] = {} if target is None else {"target": target}
-    if path is not None:
-        from relayout.targets import read_wishes
-
-        wishes = read_wishes(path) | wishes
-    return wishes if options.get("to") is None else wishes | {"to": options["to"]}

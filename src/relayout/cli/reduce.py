@@ -11,14 +11,16 @@ from relayout.cli import options
 from relayout.cli.bars import bars
 from relayout.cli.group import Command
 from relayout.cli.json_output import print_json
+from relayout.cli.option_texts import one_of
+from relayout.cli.parameter_types import MODEL
 from relayout.cli.running import STDOUT, put_model, refuse_console, refuse_own_source
 
 
 @click.command(cls=Command)
-@click.argument("source", type=options.MODEL)
-@click.argument("target", type=options.MODEL, required=False)
-@click.option("-o", "--output", type=options.MODEL, help="TARGET, given as an option.")
-@options.one_of(
+@click.argument("source", type=MODEL)
+@click.argument("target", type=MODEL, required=False)
+@click.option("-o", "--output", type=MODEL, help="TARGET, given as an option.")
+@one_of(
     "--still",
     ["verify", "transpose"],
     "What the part must still show: that verification fails after optimize, or that a Transpose remains.",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from relayout.cli import options
 from relayout.cli.json_output import print_json
+from relayout.cli.option_values import python_options
 from relayout.errors import RelayoutError, WriteError, printable
 from relayout.progress import say
 
@@ -88,7 +88,7 @@ class Job(NamedTuple):
         refuse_console(target, beside=verify or own["external_data"])
         if not verify and (own["feeds"] or own["seed"]):
             raise click.UsageError("--input and --seed are for --verify: give that, too")
-        converted = options.converted(rest)
+        converted = python_options(rest)
         if own["parts"] is not None and "target" not in converted and converted.get("format") != "tflite":
             raise click.UsageError("--partition-dir: parts are what a target runs, and the rest: give --target, too")
         job = Job(verb, source, target, converted, verify, **own)

@@ -6,10 +6,11 @@ import click
 
 from relayout.cli import options
 from relayout.cli.json_output import print_json
+from relayout.cli.parameter_types import TargetName
 
 
 @click.command("targets")
-@click.argument("name", required=False, type=options.TargetName())
+@click.argument("name", required=False, type=TargetName())
 @click.option("--new", "new", metavar="NAME", help="Print a commented table for a target of your own, in TOML.")
 @options.as_json
 def targets_command(name: str | None, new: str | None, as_json: bool) -> None:

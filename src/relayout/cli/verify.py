@@ -13,6 +13,9 @@ from relayout.cli import options
 from relayout.cli.bars import COMPARED, bars
 from relayout.cli.group import Command
 from relayout.cli.json_output import print_json
+from relayout.cli.option_texts import F
+from relayout.cli.option_values import layout_pairs
+from relayout.cli.parameter_types import MODEL
 from relayout.cli.running import FAILED, in_one_line, print_verification, verified
 from relayout.errors import RelayoutError
 from relayout.terminal import count_of
@@ -21,14 +24,14 @@ if TYPE_CHECKING:
     from relayout.verification import VerifyReport
 
 
-def tolerance(name: str, default: float, what: str) -> Callable[[options.F], options.F]:
+def tolerance(name: str, default: float, what: str) -> Callable[[F], F]:
     """An option that takes a size, such as 1e-5."""
     return click.option(name, type=click.FloatRange(0), default=default, show_default=True, help=what)
 
 
 @click.command("verify", cls=Command)
-@click.argument("first", type=options.MODEL)
-@click.argument("second", type=options.MODEL)
+@click.argument("first", type=MODEL)
+@click.argument("second", type=MODEL)
 @options.feeds
 @options.counterparts
 @options.seed
@@ -62,7 +65,7 @@ def verify_command(
     FIRST is the source, SECOND is held against it; each a .tflite, an .onnx or an .ort file. Layouts are
     undone.
     """
-    told = dict(options.layout_pairs(layouts))
+    told = dict(layout_pairs(layouts))
     if repro is not None:
         from relayout.verification import refuse_reproduction
 

@@ -60,7 +60,8 @@ def tflite_model(
     """
     from relayout.formats.onnx import complete
     from relayout.formats.tflite.exporting import descriptions
-    from relayout.formats.tflite.exporting.exporter import UnwritableGraphError, export
+    from relayout.formats.tflite.exporting.exporter import export
+    from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
     from relayout.targets.litert.quantized_units import keeps_unsigned, quantized_units
     from relayout.targets.litert.views_of_units import move_views_out
 
@@ -91,7 +92,7 @@ def tflite_parts(
 
     What an export refuses although the target's table claims it is left to the host, and the graph is parted again.
     """
-    from relayout.formats.tflite.exporting.exporter import UnwritableGraphError
+    from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
 
     host: set[str] = set()
     while True:

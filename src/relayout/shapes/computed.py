@@ -8,14 +8,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from relayout.formats.onnx.evaluating import (
-    JOINING,
-    MOST_ELEMENTS,
-    MOVING,
-    SHAPE_ARITHMETIC,
-    Array,
-    Evaluation,
-)
+from relayout.formats.onnx.evaluated_operators import JOINING, MOVING, SHAPE_ARITHMETIC
+from relayout.formats.onnx.evaluating import MOST_ELEMENTS, Evaluation
+from relayout.formats.onnx.shape_vectors import Array
 from relayout.layout import Dim, Extent
 
 Items = list[Extent | None]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -20,26 +19,19 @@ from relayout.rules.in_graph import operator_of
 from relayout.shapes.binding import Binding, of_lengths, of_rows
 from relayout.shapes.bound import MoreInputsError, OpeningError
 from relayout.shapes.computed import Computed, is_arithmetic
-from relayout.shapes.constants import STATED, Change, State, shape_items
+from relayout.shapes.constants import STATED, Change, State
 from relayout.shapes.from_extents import MADE, made_parts
 from relayout.shapes.own_axes import OWN, VIEWS
 from relayout.shapes.parts import OpenedFactor, Parts, dims_of
-from relayout.shapes.regrouping import likeliest, moving_ways, transposed_parts, ways
+from relayout.shapes.regrouping import transposed_parts
 from relayout.shapes.repeating import extents_of, repeats_along, sources
 from relayout.shapes.through_bodies import follow_bodies
+from relayout.shapes.through_reshapes import Choice, follow_reshape
 from relayout.shapes.unmerging import RowOperand, row_operands
-from relayout.shapes.views import NATURAL, written_shape
 from relayout.shapes.windows import WINDOWS, WindowLength
 
 SHAPES = frozenset(("Shape", "Size"))
 """Operators that give the extents of what they read."""
-
-
-class Choice(NamedTuple):
-    """A node at which an opened part could go into several dimensions, and how many ways there are."""
-
-    node: ir.Node
-    ways: int
 
 
 class Following:
@@ -144,7 +136,7 @@ class Following:
                 assert first is not None
                 self.parts[node.outputs[0]] = transposed_parts(self.parts[first], perm)
             case Regrouped(shape):
-                self._regrouped(node, operator, [Extent.of(dim) for dim in shape])
+                follow_reshape(self, node, operator, [Extent.of(dim) for dim in shape])
             case Signature():
                 self._along(node, operator, fact)
             case Nested():
@@ -268,70 +260,6 @@ class Following:
             fact = replace(fact, across=fact.block | frozenset(fact.tail))
         return operator, fact
 
-    # Views
-
-    def _regrouped(self, node: ir.Node, operator: Operator, target: Sequence[Extent]) -> None:
-        """Follow the axis through a Reshape, or an operator that does as one, and state its shape anew."""
-        value, result = node.inputs[0], node.outputs[0]
-        assert value is not None
-        if not self.parts.get(value):
-            raise self.bound(node, "takes its shape from an opened extent, and its operand has none")
-        source, parts = extents_of(value), self.parts[value]
-        found: list[Parts] = [*ways(source, parts, target)]
-        others = [way for way in moving_ways(source, parts, target) if way not in found]
-        if not found and not others:
-            raise self.bound(node, f"mixes it with other axes: {_text(source)} becomes {_text(target)}")
-        natural, written = self._natural(node, operator, parts)
-        if natural is not None:
-            alone = [way for way in found if _is_alone(way)]
-            ordered = [natural, *found] if _is_alone(natural) else [*alone, natural, *found]
-            found = [way for place, way in enumerate(ordered) if way not in ordered[:place]]
-        else:
-            found = likeliest(found, target, written, computed=self._is_computed(node))
-        # A batch has mostly a dimension of its own: it is joined with another only where there is none.
-        means = self._is_computed(node) and list(dims_of(tuple(target), found[0])) == written if found else False
-        others = [] if means else [way for way in others if way not in found]
-        found = [*filter(_is_alone, found), *others, *(way for way in found if not _is_alone(way))]
-        index = self.choices.get(node, 0)
-        if len(found) > 1:
-            self.offered.append(Choice(node, len(found)))
-        way = found[index]
-        self.parts[result] = way
-        dims = list(dims_of(tuple(target), way))
-        if way in others and way != natural:
-            ((axis, _),), ((place, _),) = parts.items(), way.items()
-            rest = [extent.number for index, extent in enumerate(target) if index != place]
-            self.last.append(lambda r: r.move(node, axis, place, rest))
-            return
-        if way == natural or dims == written:
-            return
-        items = shape_items(dims, self.dims(value))
-        if items is None:
-            raise self.bound(node, f"would need a shape of several open extents: {_text(dims)}")
-        if (node.domain, node.op_type) in NATURAL:
-            self.last.append(lambda r: r.become_reshape(node, items))
-        elif operator.has(1):
-            self.changes.append(lambda r: r.reshape(node, items))
-        else:
-            self.changes.append(lambda r: r.set_integers(node, "shape", items))
-
-    def _is_computed(self, node: ir.Node) -> bool:
-        return len(node.inputs) > 1 and node.inputs[1] in self.computed
-
-    def _natural(self, node: ir.Node, operator: Operator, parts: Parts) -> tuple[Parts | None, list[Extent] | None]:
-        """Return where the parts lie if the node stays as it is, and the extents that a Reshape's own shape gives."""
-        key = node.domain, node.op_type
-        if key in NATURAL:
-            return NATURAL[key](operator, parts), None
-        value = node.inputs[0]
-        assert value is not None
-        shape = node.inputs[1] if len(node.inputs) > 1 else None
-        items = None if shape is None else self.computed.items(shape)
-        if items is None and (shape is None or shape not in self.computed):
-            known = operator.integers(1) if operator.has(1) else operator.ints("shape")
-            items = None if known is None else [Extent(item) for item in known]
-        return None, written_shape(operator, items, self.dims(value))
-
     # Extents that are computed
 
     def _from_extents(self, node: ir.Node, operator: Operator) -> None:
@@ -361,15 +289,6 @@ class Following:
 
 def _rank(value: ir.Value | None) -> int | None:
     return None if value is None or value.shape is None else len(value.shape)
-
-
-def _is_alone(way: Parts) -> bool:
-    """Tell whether the parts are in dimensions that hold nothing else."""
-    return all(part.is_whole for part in way.values())
-
-
-def _text(extents: Sequence[Extent]) -> str:
-    return f"[{', '.join(map(str, extents))}]"
 
 
 def _given(value: ir.Value, names: Sequence[str], letters: Mapping[str, OpenedFactor]) -> dict[int, OpenedFactor]:

@@ -2,81 +2,41 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
-from relayout.formats.bundle import TFL3, open_model
-from relayout.formats.stored import open_stored
+from relayout.errors import RelayoutError
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model
 from relayout.formats.tflite.container.writer import to_bytes
 from relayout.formats.tflite.provenance import Holding, Provenance, load_provenance
-from relayout.verification.feeds import EXTENTS, SAMPLE_RATE, of_rank
+from relayout.verification.feeds import SAMPLE_RATE
 from relayout.verification.initial_state import initial_state
-from relayout.verification.interpreters import Interpreter
+from relayout.verification.litert_details import is_quantized, limits_of, quantization_arguments
+from relayout.verification.litert_file import DEFAULT, OPTIMIZED, LiteRTFile
 from relayout.verification.litert_forced import Cut, cut
-from relayout.verification.runtimes import asked
-from relayout.verification.side import (
-    Array,
-    DeclaredPart,
-    Feeds,
-    ModelValue,
-    RunError,
-    Runner,
-    Source,
-    is_spelt,
-    one_line,
-)
+from relayout.verification.litert_runners import LiteRTRunner, LoadedModel, ReferenceRunner
+from relayout.verification.side import Array, DeclaredPart, Feeds, ModelValue, Runner, Source
 
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 """Operators with an operand of indices, and which; the other of the first two is what they count into."""
-
 RATES = {"Mfcc": 1}
 """Operators with an operand that is a sample rate, and which."""
-
 PASSING = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "PAD")
 """Operators that keep all elements in their order, and add none but 0: as an operand is rounded, so is theirs."""
-
-DEFAULT, REFERENCE, OPTIMIZED = "AUTO", "BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
-"""LiteRT's names for its kernels: XNNPACK's where it takes an operator, and those besides."""
-
-WITHOUT_DELEGATE = "LiteRT's default delegate, XNNPACK, does not take the source: it ran without"
-
-
-LITERT, TENSORFLOW = "ai_edge_litert", "tensorflow.lite.python"
-"""Whose interpreter runs a model: TensorFlow's has the Flex delegate, which runs operators of TensorFlow."""
-
-NEEDED = {
-    LITERT: "running a .tflite needs LiteRT: pip install 'relayout[verify]'",
-    TENSORFLOW: "the Flex delegate's operators need TensorFlow's interpreter: pip install 'tensorflow==2.19.*'",
-}
-"""What to say where it is not there."""
-
-NO_DELEGATE = "Select TensorFlow op"
-"""How an interpreter without the Flex delegate begins, such as that of `tensorflow-cpu`."""
-
-FARTHEST = 1 << 19
-"""One scale is so many of another at most where a kernel of LiteRT's that adds makes a multiplier below 1 of them."""
 
 
 class LiteRTSide:
     """A .tflite model, from a path or its bytes."""
 
     def __init__(self, source: Source) -> None:
-        self._name(source)
-        interpreter = self._sized()
+        self._open(source)
+        interpreter = self.file.sized()
         self.provenance = _provenance(source)
         self._details: dict[int, dict[str, Any]] = {d["index"]: d for d in interpreter.get_tensor_details()}
         self._operators = [o for o in interpreter._get_ops_details() if o["op_name"] != "DELEGATE"]
@@ -106,25 +66,20 @@ class LiteRTSide:
                 if array is not None:
                     yield value.name, array
 
-    def _name(self, source: Source) -> None:
-        self.label = "the given bytes" if isinstance(source, bytes) else str(source)
-        self._extents: tuple[int, int, int] | None = None
-        self._tried = {REFERENCE}  # `lives` tries those, with feeds
+    def _open(self, source: Source) -> None:
+        self.file = LiteRTFile(source)
+        self.label, self.notes = self.file.label, self.file.notes
         self._fed: dict[str, tuple[int | None, ...]] = {}
-        self._source: Any = source if isinstance(source, bytes) else _given(Path(str(source)))
-        self._package = TENSORFLOW if _is_left_to_flex(source) else LITERT
-        self.notes: list[str] = []
 
     @property
     def loaded(self) -> str | bytes:
         """The file that the interpreter loads, as an absolute path, or the model's bytes."""
-        return self._source if isinstance(self._source, bytes) else os.path.abspath(self._source)
+        return self.file.loaded
 
     @property
     def runtime(self) -> tuple[str, str]:
-        """LiteRT and its version, or TensorFlow, whose interpreter it was."""
-        own = self._package == LITERT
-        return "LiteRT" if own else "TensorFlow", str(asked("version", LITERT if own else "tensorflow"))
+        """LiteRT and its version, or TensorFlow, whose interpreter it is."""
+        return self.file.runtime
 
     @property
     def part(self) -> DeclaredPart | None:
@@ -193,7 +148,7 @@ class LiteRTSide:
 
     @cached_property
     def _model(self) -> Model:
-        return load(self._source if isinstance(self._source, bytes) else Path(self._source))
+        return load(self.file.content if isinstance(self.file.content, bytes) else Path(self.file.content))
 
     def before(self, name: str) -> set[str]:
         """The names of all values that a value is made of, itself among them."""
@@ -224,7 +179,7 @@ class LiteRTSide:
         """Let an interpreter prepare what is fed, and tell all shapes."""
         if all(value.shape is not None and None not in value.shape for value in self.interiors):
             return
-        interpreter = self.interpreter(OPTIMIZED)
+        interpreter = self.file.interpreter(OPTIMIZED)
         for name, array in feeds.items():
             interpreter.resize_tensor_input(self.indices[name], array.shape)
         interpreter.allocate_tensors()
@@ -235,109 +190,8 @@ class LiteRTSide:
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
         """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one."""
         preserve = bool(interiors)
-        return _Reference(self, preserve) if reference else _Runner(self, DEFAULT, preserve)
-
-    def lives(self, feeds: Feeds, kernels: str, preserve: bool) -> bool:
-        """Whether the model runs with these kernels: tried in a process of its own, which some kernels abort."""
-        status = self._attempt(kernels, preserve, feeds)
-        if status < 0:
-            self.notes.append("LiteRT's reference kernels abort on the source: its spread is the optimized ones'")
-        return status == 0
-
-    def _attempt(self, kernels: str, preserve: bool, feeds: Feeds | None = None) -> int:
-        """The exit status of a process that prepares the model, and runs it if there are feeds; 1 without a Python."""
-        if not sys.executable or getattr(sys, "frozen", False):
-            return 1
-        with tempfile.TemporaryDirectory(prefix="relayout-verify-") as directory:
-            model, fed = Path(directory, "model.tflite"), Path(directory, "feeds")
-            if isinstance(self._source, bytes):
-                model.write_bytes(self._source)
-            else:
-                model = Path(self._source)
-            if feeds is not None:
-                fed.write_bytes(pickle.dumps({self.indices[name]: array for name, array in feeds.items()}))
-            start = "import runpy, sys; sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
-            script = Path(__file__).with_name("probe_process.py")
-            ended = subprocess.run(
-                [sys.executable, "-c", start, script, model, fed, kernels, "preserve" * preserve, self._package],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-            )
-        return ended.returncode
-
-    def interpreter(self, kernels: str, preserve: bool = False) -> Any:
-        """The model, ready to be fed, with the kernels of this name; `preserve` keeps every tensor.
-
-        Where the default delegate does not take the model, the default is LiteRT without it.
-        """
-        try:
-            return self._made(kernels, preserve)
-        except ReadError as error:
-            if kernels != DEFAULT:
-                raise
-            try:
-                made = self._made(OPTIMIZED, preserve)
-            except ReadError:
-                raise error from None
-            if WITHOUT_DELEGATE not in self.notes:
-                self.notes.append(WITHOUT_DELEGATE)
-            return made
-
-    def _made(self, kernels: str, preserve: bool) -> Any:
-        package = self._package
-        if not _is_installed(package):
-            raise MissingRuntimeError(NEEDED[package])
-        try:
-            interpreter = Interpreter(package, self._source, kernels, preserve)
-            self._try(interpreter, kernels)
-            if self._extents:
-                _resize(interpreter, self._extents)
-            interpreter.allocate_tensors()
-        except ImportError as error:
-            raise MissingRuntimeError(f"{NEEDED[package]} ({one_line(error)})") from None
-        except (ValueError, RuntimeError) as error:
-            self.without_delegate(error)
-            raise ReadError(f"{self.runtime[0]} cannot run the model: {one_line(error)}", where=self.label) from None
-        return interpreter
-
-    def without_delegate(self, error: Exception) -> None:
-        """Say what a model needs that has operators of TensorFlow, if that is what an interpreter lacks."""
-        if str(error).startswith(NO_DELEGATE):
-            raise MissingRuntimeError(f"{NEEDED[TENSORFLOW]}, which is built with that delegate") from None
-
-    def _try(self, interpreter: Any, kernels: str) -> None:
-        """Prepare a model that some kernels abort in a process of its own first.
-
-        That is one of quantized 16-bit integers, or of 8-bit ones with scales so far apart that no multiplier goes from
-        one to the other.
-        """
-        if kernels in self._tried:
-            return
-        self._tried.add(kernels)
-        known = [d for d in interpreter.get_tensor_details() if is_quantized(d)]
-        bytes_ = (d for d in known if np.dtype(d["dtype"]).itemsize == 1)
-        scales = [scale for d in bytes_ for scale in quantization_arguments(d)["scale"]]
-        apart = max(scales, default=0) > FARTHEST * min(scales, default=0)
-        if (apart or any(d["dtype"] is np.int16 for d in known)) and self._attempt(kernels, False) < 0:
-            raise RelayoutError(f"LiteRT aborts on '{self.label}': there is nothing to verify against")
-
-    def _sized(self) -> Any:
-        """The model with its own extents for open axes, or the first of `EXTENTS` with which kernels can be prepared.
-
-        Raises:
-            ReadError: there is none.
-        """
-        errors: list[ReadError] = []
-        for extents in (None, *EXTENTS):
-            self._extents = extents
-            try:
-                self.interpreter(DEFAULT)
-                return self.interpreter(OPTIMIZED)
-            except ReadError as error:
-                errors.append(error)
-        raise errors[0]
+        model = LoadedModel(self.file, self.indices, self.initial, self.remembers)
+        return ReferenceRunner(model, preserve) if reference else LiteRTRunner(model, DEFAULT, preserve)
 
     def _signature_names(self, interpreter: Any) -> dict[int, tuple[str, ...]]:
         """The names that signatures have for tensors of the first subgraph, which is the one that is run."""
@@ -381,7 +235,7 @@ class LiteRTSide:
             normalization=self.provenance.normalization(str(details["name"]), signature),
             fallback=static,
             step=0.0 if before is None else max(quantization_arguments(before)["scale"], default=0.0),
-            limits=None if before is None else _limits(before),
+            limits=None if before is None else limits_of(before),
             operands=tuple(self._called(int(t)) for t in operator.get("inputs", ()) if int(t) in self._details),
             title=self._title(index),
             fed=self._fed,
@@ -468,80 +322,6 @@ class ForcedLiteRT:
         return {name: found[self.shown[name]] for name in names if self.shown[name] in found}
 
 
-class _Runner:
-    """An interpreter that runs once for the same feeds, however often it is asked."""
-
-    def __init__(self, side: LiteRTSide, kernels: str, preserve: bool) -> None:
-        self._side, self._kind = side, (kernels, preserve)
-        self._interpreter = side.interpreter(*self._kind)
-        self._fed: Feeds | None = None
-        self._ran = self._failed = False  # a delegate that cannot be prepared once cannot be prepared again
-
-    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
-        """The tensors of these names that the interpreter kept."""
-        if feeds is not self._fed:
-            self._fed = None
-            if self._ran and (self._side.remembers or self._failed):
-                self._interpreter = self._side.interpreter(*self._kind)
-            self._ran = self._failed = True
-            self._invoke(feeds)
-            self._fed, self._failed = feeds, False
-        found = {}
-        for name in names:
-            index = self._side.indices[name]
-            try:
-                found[name] = _texts(np.asarray(self._interpreter.get_tensor(index)))
-            except ValueError:  # fused away, inside a branch that was not taken, or without elements
-                details = self._interpreter._get_tensor_details(index, 0)
-                if 0 in details["shape"]:
-                    found[name] = np.zeros(details["shape"], details["dtype"])
-        return found
-
-    def _invoke(self, feeds: Feeds) -> None:
-        interpreter = self._interpreter
-        feeds = {**self._side.initial, **feeds}
-        try:
-            current = {int(d["index"]): tuple(d["shape"]) for d in interpreter.get_input_details()}
-            shapes = {self._side.indices[name]: array.shape for name, array in feeds.items()}
-            for index, shape in shapes.items():
-                if current[index] != shape:
-                    interpreter.resize_tensor_input(index, shape)
-            interpreter.allocate_tensors()
-            interpreter.reset_all_variables()
-            for name, array in feeds.items():
-                interpreter.set_tensor(self._side.indices[name], _bytes(array))
-            interpreter.invoke()
-        except (ValueError, RuntimeError) as error:
-            self._side.without_delegate(error)
-            raise RunError(self._side.runtime[0], self._side.label, error) from None
-
-
-class _Reference:
-    """The reference kernels; where those cannot run the model, the optimized ones, which differ from XNNPACK's too."""
-
-    def __init__(self, side: LiteRTSide, preserve: bool) -> None:
-        self._side, self._preserve = side, preserve
-        self._fed: Feeds | None = None
-        self._runners: dict[str, _Runner] = {}
-
-    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
-        """The tensors of these names that the interpreter kept."""
-        if feeds is not self._fed:
-            self._kernels = REFERENCE if self._side.lives(feeds, REFERENCE, self._preserve) else OPTIMIZED
-            self._fed = feeds
-        if self._kernels not in self._runners:
-            self._runners[self._kernels] = _Runner(self._side, self._kernels, self._preserve)
-        return self._runners[self._kernels].run(feeds, names)
-
-
-def _given(path: Path) -> str | bytes:
-    """How the interpreter gets a model: by its path, or as bytes where it lies in a bundle, or its path is no text."""
-    file = open_model(path)
-    if is_spelt(path) and path.is_file() and open_stored(path).read(0, 8)[4:] == TFL3:
-        return str(path)
-    return file.read(0, file.size)
-
-
 def _provenance(source: Source) -> Provenance:
     """Return what a file says of the model that it was made of; nothing of a damaged one."""
     try:
@@ -550,70 +330,6 @@ def _provenance(source: Source) -> Provenance:
         return Provenance()
 
 
-def _is_left_to_flex(source: Source) -> bool:
-    """Whether a model has operators of TensorFlow; False of a damaged one, of which the interpreter says more."""
-    try:
-        model = load(source if isinstance(source, bytes) else Path(str(source)))
-    except RelayoutError:
-        return False
-    return any(o.name.startswith("CUSTOM Flex") for subgraph in model.subgraphs for o in subgraph.operators)
-
-
-def _is_installed(package: str) -> bool:
-    """Tell whether there is an interpreter, as far as can be told without loading it."""
-    try:
-        return find_spec(f"{LITERT}.interpreter" if package == LITERT else "tensorflow") is not None
-    except ModuleNotFoundError:
-        return False
-
-
-def _resize(interpreter: Any, extents: tuple[int, int, int]) -> None:
-    """Give open axes of inputs, but for a batch, an extent: those of images, of volumes, and all others."""
-    for details in interpreter.get_input_details():
-        own = [int(n) for n in details["shape"]]
-        open_axes = [axis for axis, n in enumerate(details["shape_signature"]) if n == -1 and (axis or len(own) == 1)]
-        if open_axes:
-            shape = [of_rank(len(own), extents) if axis in open_axes else n for axis, n in enumerate(own)]
-            interpreter.resize_tensor_input(details["index"], shape)
-
-
-def _limits(details: dict[str, Any]) -> tuple[float, float] | None:
-    """The least and the greatest real number that a tensor's integers stand for; None without one scale."""
-    dtype, (scale, zero) = np.dtype(details["dtype"]), details["quantization"]
-    if dtype.kind not in "iu" or not scale:
-        return None
-    info = np.iinfo(dtype)
-    return float(scale) * (info.min - int(zero)), float(scale) * (info.max - int(zero))
-
-
-def quantization_arguments(details: dict[str, Any]) -> dict[str, Any]:
-    """What a tensor's integers mean, as arguments of `Value`."""
-    found = details["quantization_parameters"]
-    scale, zero = (tuple(found[name].tolist()) for name in ("scales", "zero_points"))
-    return {"scale": scale, "zero": zero, "axis": int(found["quantized_dimension"])}
-
-
-def is_quantized(details: dict[str, Any]) -> bool:
-    """Whether a tensor holds integers with a scale."""
-    return len(details["quantization_parameters"]["scales"]) > 0 and np.dtype(details["dtype"]).kind in "iu"
-
-
 def _of_text(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type in which texts are held here, where LiteRT has bytes; any other as it is."""
     return np.dtype(np.object_) if dtype.kind == "S" else dtype
-
-
-def _texts(array: Array) -> Array:
-    """Texts, where LiteRT has bytes; any other array as it is."""
-    if array.dtype.kind not in "SO":
-        return array
-    texts = [item.decode(errors="replace") if isinstance(item, bytes) else item for item in array.reshape(-1)]
-    return np.array(texts, np.object_).reshape(array.shape)
-
-
-def _bytes(array: Array) -> Array:
-    """Texts as LiteRT takes them: as bytes."""
-    if array.dtype.kind != "O":
-        return array
-    texts = [item if isinstance(item, bytes) else str(item).encode() for item in array.reshape(-1)]
-    return np.array(texts, np.object_).reshape(array.shape)

@@ -4,60 +4,42 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 from weakref import finalize
 
-import numpy as np
 import onnx_ir as ir
-from onnx_ir import convenience
 from onnx_ir.passes.common import InlinePass, RemoveUnusedNodesPass
 
-from relayout.errors import LayoutError, ReadError, RelayoutError
+from relayout.errors import ReadError, RelayoutError
 from relayout.formats.onnx import complete, read, write
 from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import reads
 from relayout.layout.normalization import NORMALIZE, Normalization
-from relayout.layout.stored_as import CUT, INITIAL, SIGNATURE, TENSOR, Holds
+from relayout.layout.stored_as import CUT, SIGNATURE, TENSOR, Holds
 from relayout.lowering.interface_types import integer_ends
 from relayout.partition.regions import REGIONS
 from relayout.rules import draws, outputs_of
 from relayout.targets import refuse_elsewhere
 from relayout.verification.feeds import SAMPLE_RATE
+from relayout.verification.forced_graph import MOVING, give_values, move_quantized, take_magnitudes
 from relayout.verification.implied import implied_extents
-from relayout.verification.initial_state import initial_state
 from relayout.verification.internal_nhwc import run_as_standard
+from relayout.verification.ort_runners import ForcedOrt, OnDemandRunner, OrtRunner
 from relayout.verification.recurrent_state import recall
 from relayout.verification.runtimes import AbortedError, FailedError, prepare
 from relayout.verification.saturation import compute_in_full, has_products, saturates
 from relayout.verification.sessions import Session, runtime_version
-from relayout.verification.side import (
-    ONNX_RUNTIME,
-    Array,
-    DeclaredPart,
-    Feeds,
-    ModelValue,
-    RunError,
-    Source,
-    is_spelt,
-    one_line,
-)
+from relayout.verification.side import ONNX_RUNTIME, DeclaredPart, Feeds, ModelValue, Source, is_spelt, one_line
+from relayout.verification.value_numbers import held_by, index_bounds, initial_array, sample_rates, step_of
 
 MOST = 1 << 29
 """Bytes of interior values that one session shows at most."""
-
-COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
-MOVING = {"Clip", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
-RATES = {"MelWeightMatrix": 2}
-"""Operators with an operand that is a sample rate, and which."""
 CLAMPING = {"Relu", *MOVING}
 SUMMING = {
     "Add",
@@ -71,10 +53,8 @@ SUMMING = {
     "ReduceSum",
     "Sum",
 }
-ROUNDING = {"QuantizeLinear"}
 LEVELS = {"DynamicQuantizeLinear": 255}
 """Operator -> to how many levels it rounds real numbers, by their range."""
-DEQUANTIZING = {"DequantizeLinear"}
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 
 
@@ -194,17 +174,17 @@ class OrtSide:
             for name, shape in shapes.items()
         )
 
-    def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> _Runner | _ByDemand:
+    def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> OrtRunner | OnDemandRunner:
         """A session; with `interiors`, of a copy of the model with more outputs; as a reference, without fusions."""
         known = {value.name: value for value in self.interiors}
         if sum(known[name].size() for name in interiors if name in known) > MOST:
-            return _ByDemand(interiors, lambda names: self._runner(names, reference))
+            return OnDemandRunner(interiors, lambda names: self._runner(names, reference))
         return self._runner(interiors, reference)
 
-    def _runner(self, interiors: Sequence[str], reference: bool) -> _Runner:
+    def _runner(self, interiors: Sequence[str], reference: bool) -> OrtRunner:
         if not interiors:
-            return _Runner(self.label, self._session(self._path, reference), self.initial)
-        return _Runner(self.label, self._session_of(self._with_outputs(interiors), reference), self.initial)
+            return OrtRunner(self.label, self._session(self._path, reference), self.initial)
+        return OrtRunner(self.label, self._session_of(self._with_outputs(interiors), reference), self.initial)
 
     def _with_outputs(self, names: Sequence[str]) -> ir.Model:
         model = self.model.clone()
@@ -242,7 +222,7 @@ class OrtSide:
 
     def forced(
         self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
-    ) -> _Forced | None:
+    ) -> ForcedOrt | None:
         """A session of a copy of the model in which given values are inputs, without what nobody needs.
 
         With a `nudge`, what is shown is rounded from numbers that are so many steps higher. With `terms`, the operators
@@ -250,19 +230,12 @@ class OrtSide:
         given it, too, as what they made in the steps before; None if they cannot be.
         """
         model = self.model.clone()
-        graph, entries = model.graph, {}
-        made = {value.name: value for node in graph for value in node.outputs}
-        graph.outputs.clear()  # what is shown is what the model makes there, also where its readers are given another
-        for name in given:
-            value = made.get(name)
-            if value is not None and value.uses() and value.type is not None:
-                entries[name] = entry = ir.Value(name=f"{name}/given", type=value.type, shape=value.shape)
-                convenience.replace_all_uses_with(value, entry)
-        graph.outputs[:] = [made[name] for name in shown if name in made]
+        graph = model.graph
+        entries = give_values(graph, given, shown)
         if nudge:
-            _nudge(graph, nudge)
+            move_quantized(graph, nudge)
         if terms:
-            _take_magnitudes(graph)
+            take_magnitudes(graph)
         recalled = {name: recall(graph, name) for name in shown} if own else {}
         if None in recalled.values():
             return None
@@ -270,8 +243,8 @@ class OrtSide:
         RemoveUnusedNodesPass()(model)
         needed = {name: entry for name, entry in entries.items() if entry.uses()}
         graph.inputs.extend(needed.values())
-        return _Forced(
-            _Runner(self.label, self._session_of(model), self.initial),
+        return ForcedOrt(
+            OrtRunner(self.label, self._session_of(model), self.initial),
             {name: entry.name or "" for name, entry in needed.items()},
             max((LEVELS.get(node.op_type, 0) for node in graph), default=0),
         )
@@ -320,7 +293,7 @@ class OrtSide:
 
     def _collect(self) -> None:
         graph = self.model.graph
-        bounds = _bounds(graph)
+        bounds = index_bounds(graph)
         outputs = {id(value) for value in graph.outputs}
         orders = {id(value): order for order, node in enumerate(graph) for value in node.outputs}
         made = [
@@ -334,13 +307,15 @@ class OrtSide:
             id(value): self._value(value, orders, bounds, known) for value in (*graph.inputs, *graph.outputs, *made)
         }
         weights = set(graph.initializers)
-        rates = _rates(graph)
+        rates = sample_rates(graph)
         self.inputs = [
             replace(values[id(value)], likely=SAMPLE_RATE if value.name in rates else None)
             for value in graph.inputs
             if value.name not in weights
         ]
-        self.initial = {value.name or "": array for value in graph.inputs if (array := _initial(value)) is not None}
+        self.initial = {
+            value.name or "": array for value in graph.inputs if (array := initial_array(value)) is not None
+        }
         self.outputs = [values[id(value)] for value in graph.outputs]
         self.interiors = [values[id(v)] for v in made if id(v) not in outputs]
 
@@ -376,90 +351,13 @@ class OrtSide:
             if NORMALIZE in notes
             else None,
             fed=self._fed,
-            step=_step(node) if self._steps else 0.0,
+            step=step_of(node) if self._steps else 0.0,
         )
-
-
-class _Runner:
-    """A session."""
-
-    def __init__(self, label: str, session: Session, initial: Feeds) -> None:
-        self._label, self._session, self._initial = label, session, initial
-        self._inputs = {value.name for value in session.get_inputs()}
-        self._shown = {value.name for value in session.get_outputs() if _is_plain(value.type)}
-
-    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
-        """The values of these names, outputs of this session's model, as far as numpy can hold them."""
-        asked = [name for name in names if name in self._shown]
-        fed = {name: array for name, array in {**self._initial, **feeds}.items() if name in self._inputs}
-        try:
-            results = self._session.run(asked, fed) if asked else []
-        except FailedError as error:
-            raise RunError("ONNX Runtime", self._label, error) from None
-        return {name: _one_array(value) for name, value in zip(asked, results, strict=True)}
-
-
-class _ByDemand:
-    """Sessions each of which shows what is asked of it, one at a time: of all that one shows it keeps every value until
-    the end of a run, asked for or not.
-    """
-
-    def __init__(self, interiors: Sequence[str], make: Callable[[Sequence[str]], _Runner]) -> None:
-        self._interiors, self._make = set(interiors), make
-        self._names: list[str] = []
-        self._runner: _Runner | None = None
-
-    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
-        """The values of these names."""
-        wanted = [name for name in names if name in self._interiors]
-        if self._runner is None or wanted != self._names:
-            self._runner = None  # the room that it took is given back first
-            self._runner, self._names = self._make(wanted), wanted
-        return self._runner.run(feeds, names)
-
-
-class _Forced:
-    """A session some of whose inputs are values of the model."""
-
-    requantizes = False
-
-    def __init__(self, runner: _Runner, given: dict[str, str], levels: int) -> None:
-        self._runner, self.given, self.levels = runner, given, levels
-
-    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
-        """The values of these names."""
-        return self._runner.run(feeds, names)
 
 
 def _remove(path: Path) -> None:
     for file in (path, path.with_name(path.name + ".data")):
         file.unlink(missing_ok=True)
-
-
-def _step(node: ir.Node | None) -> float:
-    """The step of the integers that a node dequantizes; 0 if it is none, or its scale is computed."""
-    if node is None or node.op_type not in DEQUANTIZING or len(node.inputs) < 2 or node.inputs[1] is None:
-        return 0.0
-    scale = node.inputs[1].const_value
-    return 0.0 if scale is None or not scale.size else float(np.abs(scale.numpy()).max())
-
-
-def _initial(value: ir.Value) -> Array | None:
-    """What an input begins with, stored as the input is; None if it does not say, or dimensions are open."""
-    notes = value.metadata_props
-    if INITIAL not in notes or value.dtype is None or value.shape is None or not value.shape.is_static():
-        return None
-    held = held_by(notes)
-    names = (value.name or "", notes.get(TENSOR, ""))
-    return initial_state(notes[INITIAL], value.dtype.numpy(), tuple(value.shape.numpy()), held, names)
-
-
-def held_by(notes: Mapping[str, str]) -> list[Holds]:
-    """Return what a value's metadata says that it holds; nothing where that cannot be read."""
-    try:
-        return Holds.load(notes[Holds.KEY]) if Holds.KEY in notes else []
-    except LayoutError:
-        return []
 
 
 def _inferred(model: ir.Model) -> dict[str, ir.Value]:
@@ -470,94 +368,3 @@ def _inferred(model: ir.Model) -> dict[str, ir.Value]:
     other = model.clone()
     complete(other, outputs_of)
     return {value.name or "": value for node in other.graph for value in node.outputs}
-
-
-def _nudge(graph: ir.Graph, steps: float) -> None:
-    """Move the real numbers that outputs are quantized from."""
-    for quantizing in {id(node): node for node in map(_quantized_by, graph.outputs) if node is not None}.values():
-        real, step = quantizing.inputs[0], quantizing.inputs[1]
-        if real is None or step is None or step.dtype is None:
-            continue
-        share = ir.node("Constant", [], {"value": ir.tensor(np.array(steps, step.dtype.numpy()))})
-        by = ir.node("Mul", [step, *share.outputs])
-        moved = ir.node("Add", [real, *by.outputs])
-        graph.insert_before(quantizing, [share, by, moved])
-        quantizing.replace_input_with(0, moved.outputs[0])
-
-
-def _take_magnitudes(graph: ir.Graph) -> None:
-    """Give the operators that make outputs the magnitudes of their operands."""
-    for node in {id(node): node for value in graph.outputs if (node := value.producer()) is not None}.values():
-        for slot, operand in enumerate(node.inputs):
-            if operand is not None and (operand.dtype is None or operand.dtype.is_floating_point()):
-                magnitude = ir.node("Abs", [operand])
-                graph.insert_before(node, magnitude)
-                node.replace_input_with(slot, magnitude.outputs[0])
-
-
-def _quantized_by(value: ir.Value) -> ir.Node | None:
-    """The QuantizeLinear, of one step for all elements, whose integers a value holds, moved and clamped at most."""
-    node = value.producer()
-    while node is not None and node.op_type in MOVING and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
-    if node is None or node.op_type not in ROUNDING or node.inputs[1] is None:
-        return None
-    shape = node.inputs[1].shape
-    return node if shape is not None and all(extent == 1 for extent in shape) else None
-
-
-def _bounds(graph: ir.Graph) -> dict[str, int]:
-    """Graph inputs that operators count with, and how far they may."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for node in graph:
-        place = COUNTING_OPERAND.get(node.op_type)
-        if place is None or len(node.inputs) <= place:
-            continue
-        data, indices = node.inputs[0], node.inputs[place]
-        if data is not None and indices is not None and data.shape is not None:
-            found[indices.name or ""].append(min((d for d in data.shape if isinstance(d, int)), default=1))
-    return {name: min(bounds) for name, bounds in found.items()}
-
-
-def _rates(graph: ir.Graph) -> set[str]:
-    """Graph inputs that operators read as sample rates."""
-    read = ((node, RATES[node.op_type]) for node in graph if node.op_type in RATES)
-    operands = (node.inputs[place] for node, place in read if len(node.inputs) > place)
-    return {value.name or "" for value in operands if value is not None}
-
-
-_PLAIN = frozenset(
-    "float double float16 bool string int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()  # noqa: SIM905
-)
-"""Element types, in ONNX Runtime's words, that it hands out as numpy arrays."""
-
-
-def _is_plain(kind: str) -> bool:
-    """Whether ONNX Runtime hands out a value as numpy arrays: a tensor, or a sequence, a map or an optional of them.
-
-    >>> _is_plain("seq(tensor(float))"), _is_plain("tensor(bfloat16)")
-    (True, False)
-    """
-    elements = re.findall(r"tensor\((\w+)\)", kind)
-    return bool(elements) and _PLAIN.issuperset(elements)
-
-
-def _one_array(value: Any) -> Array:
-    """A value as one array: of a sequence its tensors, stacked, or one after another where their shapes differ."""
-    if not isinstance(value, list | dict):
-        return np.asarray(value)
-    tensors = list(_tensors(value))
-    if not tensors or len({tensor.shape for tensor in tensors}) == 1:
-        return np.asarray(tensors)
-    return np.concatenate([tensor.reshape(-1) for tensor in tensors])
-
-
-def _tensors(value: Any) -> Iterator[Array]:
-    """The tensors in a sequence, and those of a map by its keys."""
-    if isinstance(value, dict):
-        value = [value[key] for key in sorted(value)]
-    if not isinstance(value, list):
-        yield np.asarray(value)
-        return
-    for item in value:
-        yield from _tensors(item)

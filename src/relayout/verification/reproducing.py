@@ -15,13 +15,13 @@ from relayout.formats.onnx import complete, cut, write
 from relayout.formats.tflite.container.loading import load
 from relayout.graph.subgraphs import captured
 from relayout.verification.compare import Kind, Tolerance, difference, judge, kind_of
+from relayout.verification.comparison import Comparison
 from relayout.verification.feeds import given_feeds
 from relayout.verification.litert import LiteRTSide
 from relayout.verification.ort import OrtSide
 from relayout.verification.pairs import Pair
 from relayout.verification.report import Row, VerifyReport
 from relayout.verification.side import Array, RunnableModel, Source, open_side
-from relayout.verification.verifying import Comparison
 
 SCRIPT = '''"""{file} should compute expected.npy from its inputs, and does not. Written by `relayout verify --repro`.
 

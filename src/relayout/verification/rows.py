@@ -18,7 +18,7 @@ from relayout.verification.report import Row
 from relayout.verification.side import Array, Feeds
 
 if TYPE_CHECKING:
-    from relayout.verification.verifying import Comparison
+    from relayout.verification.comparison import Comparison
 
 EXTENTS = (3, 7)
 """Batches that are tried where the result leaves the batch open."""

@@ -9,7 +9,9 @@ import numpy as np
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.provenance import Provenance
-from relayout.verification.litert import DEFAULT, OPTIMIZED, LiteRTSide, is_quantized, quantization_arguments
+from relayout.verification.litert import LiteRTSide
+from relayout.verification.litert_details import is_quantized, quantization_arguments
+from relayout.verification.litert_file import DEFAULT, OPTIMIZED
 from relayout.verification.side import Array, Feeds, ModelValue, RunError, Runner, Source
 
 
@@ -21,10 +23,10 @@ class SignatureSide(LiteRTSide):
     """
 
     def __init__(self, source: Source, signature: str) -> None:
-        self._name(source)
+        self._open(source)
         self.provenance = Provenance()
         self._signature = signature
-        whole = self.interpreter(OPTIMIZED)
+        whole = self.file.interpreter(OPTIMIZED)
         called = self.called(whole)
         self.indices, self.interiors = {}, []
         self.initial: Feeds = {}
@@ -95,7 +97,8 @@ class _Called:
         """The outputs of these names."""
         if feeds is not self._fed:
             self._fed = None
-            called = self._side.called(self._side.interpreter(self._kernels))  # one of its own: variables keep state
+            interpreter = self._side.file.interpreter(self._kernels)  # one of its own: variables keep state
+            called = self._side.called(interpreter)
             try:
                 self._found = called(**feeds)
             except (ValueError, RuntimeError) as error:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser
 
 import relayout
-from relayout.formats.onnx import complete, completing, read
+from relayout.formats.onnx import complete, inferring_rounds, read
 from relayout.formats.onnx.fixing import fix_dims
 from relayout.formats.onnx.inferring import infer_and_judge
 from relayout.infer import build
@@ -725,11 +725,11 @@ def test_rounds_are_bounded_where_shapes_of_many_nodes_are_inferred(monkeypatch:
         calls.append(light)
         return infer_and_judge(light)
 
-    monkeypatch.setattr(completing, "INFERRED", 0)
-    monkeypatch.setattr(completing, "infer_and_judge", counted)
+    monkeypatch.setattr(inferring_rounds, "INFERRED", 0)
+    monkeypatch.setattr(inferring_rounds, "infer_and_judge", counted)
     proto = padded(cut_layer)
     assert shape(completed(proto)["y"])[1] is None
-    assert len(calls) <= completing.ROUNDS
+    assert len(calls) <= inferring_rounds.ROUNDS
 
 
 def grouped_layer(layer: int) -> str:
@@ -751,7 +751,7 @@ def test_a_chain_of_shapes_is_gone_through_at_once(batch: str, monkeypatch: pyte
         calls.append(light)
         return infer_and_judge(light)
 
-    monkeypatch.setattr(completing, "infer_and_judge", counted)
+    monkeypatch.setattr(inferring_rounds, "infer_and_judge", counted)
     proto = parser.parse_model(
         f"""<ir_version: 8, opset_import: ["": 13]>
         g (float[{batch},6,5,7] x0) => (float[{batch},5,7,6] y) {{

@@ -2,33 +2,28 @@
 
 1. An operator whose definition did not change since stays. So does one that says nothing new: attributes at their
    defaults are left out, and element types and operands are held to the older schema.
-2. Axes that became operands become attributes again (ReduceMean before 18), and the like (`ROWS`).
-3. A few operators that are younger become older ones (`DEFINITIONS`). All others are one error.
+2. Axes that became operands become attributes again (ReduceMean before 18), and the like (`older_forms.py`).
+3. A few operators that are younger become older ones (`older_operators.py`). All others are one error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
-import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
+from relayout.formats.onnx.older_forms import ROWS
+from relayout.formats.onnx.older_model import NewerError, OlderModel, owners_of
+from relayout.formats.onnx.older_operators import DEFINITIONS, OlderSteps
+from relayout.formats.onnx.operator_schemas import first_version, first_version_with, is_default, schema_of
 from relayout.graph.subgraphs import all_nodes
-from relayout.graph.value_names import Names
 
 IR_VERSIONS = {13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
 """Opset -> the IR version that came with it."""
 WITH_FUNCTIONS = 8
 """The first IR version that has model-local functions."""
 MOST_NAMED = 5
-
-
-class _NewerError(Exception):
-    """A fact of an operator that the older opset cannot state."""
 
 
 def to_older_opset(model: ir.Model, opset: int) -> None:
@@ -42,8 +37,8 @@ def to_older_opset(model: ir.Model, opset: int) -> None:
         LayoutError: operators that need a newer one: all of them, each with the reason and how many.
     """
     rewriting = _Rewriting(model, opset)
-    for owner in _owners(model):
-        rewriting.owner = owner
+    for owner in owners_of(model):
+        rewriting.older.owner = owner
         for node in list(all_nodes(owner)):
             if node.domain in ("", "ai.onnx"):
                 rewriting.node(node)
@@ -56,101 +51,43 @@ def to_older_opset(model: ir.Model, opset: int) -> None:
     model.ir_version = max(IR_VERSIONS[opset], WITH_FUNCTIONS if model.functions else 0)
 
 
-def _owners(model: ir.Model) -> tuple[ir.Graph | ir.Function, ...]:
-    """Return the graph and the functions of a model."""
-    return (model.graph, *model.functions.values())
-
-
 class _Rewriting:
     def __init__(self, model: ir.Model, opset: int) -> None:
-        self.model, self.opset, self.current = model, opset, model.opset_imports.get("", opset)
+        self.older, self.current = OlderModel(model, opset), model.opset_imports.get("", opset)
         self.refused: dict[str, int] = {}
-        self.owner: ir.Graph | ir.Function = model.graph
-        """The graph or function whose nodes, those of bodies among them, are rewritten."""
-        owners = _owners(model)
-        nodes = [node for owner in owners for node in all_nodes(owner)]
-        inputs = (value for owner in owners for value in owner.inputs)
-        values = (*inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs))
-        self.names = Names({name for name in (*(v.name for v in values), *(node.name for node in nodes)) if name})
 
     def node(self, node: ir.Node) -> None:
         """Rewrite one node, or note why it cannot be."""
         try:
             self._rewrite(node)
-        except _NewerError as newer:
+        except NewerError as newer:
             reason = f"{node.op_type} ({newer})"
             self.refused[reason] = self.refused.get(reason, 0) + 1
 
     def _rewrite(self, node: ir.Node) -> None:
-        now = _schema(node, self.current)
-        then = _schema(node, self.opset)
+        now = schema_of(node, self.current)
+        then = schema_of(node, self.older.opset)
         if now is None or (then is not None and then.since_version == now.since_version and node.op_type not in ROWS):
             return
         if then is None:
             if node.op_type not in DEFINITIONS:
-                raise _NewerError(f"from opset {_first_version(node.op_type)} on")
-            DEFINITIONS[node.op_type](Steps(self, node))
+                raise NewerError(f"from opset {first_version(node.op_type)} on")
+            DEFINITIONS[node.op_type](OlderSteps(self.older, node))
             return
         row = ROWS.get(node.op_type)
         if row is not None:
-            row(self, node)
+            row(self.older, node)
         for name, attribute in list(node.attributes.items()):
             if name in then.attributes:
                 continue
-            if not _is_default(now, name, attribute):
-                raise _NewerError(f"{name} {_shown(attribute)}, from opset {_with_attribute(node.op_type, name)} on")
+            if not is_default(now, name, attribute):
+                raise NewerError(f"{name} {_shown(attribute)}, from opset {first_version_with(node.op_type, name)} on")
             del node.attributes[name]
         if len(node.inputs) < then.min_input or any(value is None for value in node.inputs[: then.min_input]):
-            raise _NewerError("an absent operand")
+            raise NewerError("an absent operand")
         if len(node.inputs) > then.max_input:
-            raise _NewerError(f"{len(node.inputs)} operands, where opset {self.opset} has {then.max_input}")
+            raise NewerError(f"{len(node.inputs)} operands, where opset {self.older.opset} has {then.max_input}")
         _hold_types(node, then)
-
-    def constant(self, name: str, array: NDArray[Any]) -> ir.Value:
-        """Return a new constant: an initializer, in a function the result of a Constant."""
-        value = ir.Value(
-            name=self.names.unique(name),
-            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-            shape=ir.Shape(array.shape),
-            const_value=ir.Tensor(array),
-        )
-        if isinstance(self.owner, ir.Function):
-            attribute = ir.AttrTensor("value", ir.Tensor(array))
-            self.owner.insert_before(self.owner[0], ir.Node("", "Constant", [], [attribute], outputs=[value]))
-        else:
-            self.model.graph.register_initializer(value)
-        return value
-
-
-def _schema(node: ir.Node, opset: int) -> Any | None:
-    try:
-        return onnx.defs.get_schema(node.op_type, opset, "")
-    except onnx.defs.SchemaError:
-        return None
-
-
-def _first_version(op_type: str) -> int:
-    return min(int(schema.since_version) for schema in _schemas(op_type))
-
-
-def _with_attribute(op_type: str, name: str) -> int:
-    return min(int(schema.since_version) for schema in _schemas(op_type) if name in schema.attributes)
-
-
-def _schemas(op_type: str) -> Iterable[Any]:
-    every = onnx.defs.get_all_schemas_with_history()
-    return (schema for schema in every if schema.name == op_type and schema.domain == "")
-
-
-ONES = frozenset({"dilations"})
-"""Attributes whose default is 1 along each axis, which schemas say in their text only."""
-
-
-def _is_default(schema: Any, name: str, attribute: ir.Attr) -> bool:
-    default = schema.attributes[name].default_value if name in schema.attributes else None
-    if default is None or not default.type:
-        return name in ONES and set(attribute.value) == {1}
-    return bool(ir.serde.deserialize_attribute(default).value == attribute.value)
 
 
 def _shown(attribute: ir.Attr) -> str:
@@ -165,7 +102,7 @@ def _hold_types(node: ir.Node, schema: Any) -> None:
             formal = formals[min(slot, len(formals) - 1)]
             name = None if value is None or value.type is None else _type_name(value.type)
             if name is not None and name not in allowed.get(formal.type_str, {formal.type_str}):
-                raise _NewerError(f"{name} as {formal.name}")
+                raise NewerError(f"{name} as {formal.name}")
 
 
 def _type_name(kind: ir.TypeProtocol) -> str:
@@ -175,262 +112,3 @@ def _type_name(kind: ir.TypeProtocol) -> str:
     if isinstance(kind, ir.OptionalType):
         return f"optional({_type_name(kind.elem_type)})"
     return f"tensor({kind.dtype.name.lower()})"
-
-
-# Operators that say the same in another way
-
-
-def _array(value: ir.Value | None) -> NDArray[Any] | None:
-    if value is None or value.const_value is None or value.is_graph_input():
-        return None
-    return value.const_value.numpy()
-
-
-def _drop_input(node: ir.Node, slot: int) -> None:
-    """Leave out an operand and all that follow: they are absent."""
-    node.resize_inputs(min(slot, len(node.inputs)))
-
-
-def _axes_as_attribute(rewriting: _Rewriting, node: ir.Node) -> None:
-    """A reduction's axes: an operand from 18 on."""
-    if rewriting.opset >= 18 or len(node.inputs) < 2:
-        return
-    axes = None if node.inputs[1] is None else _array(node.inputs[1])
-    if node.inputs[1] is not None and axes is None:
-        raise _NewerError("computed axes, from opset 18 on")
-    if axes is not None and axes.size:
-        node.attributes["axes"] = ir.AttrInt64s("axes", [int(axis) for axis in axes.reshape(-1)])
-    elif node.attributes.get_int("noop_with_empty_axes", 0):
-        raise _NewerError("no axes and noop_with_empty_axes, from opset 18 on")
-    node.attributes.pop("noop_with_empty_axes", None)
-    _drop_input(node, 1)
-
-
-def _split(rewriting: _Rewriting, node: ir.Node) -> None:
-    """A number of outputs that states sizes: from 18 on."""
-    if rewriting.opset >= 18 or "num_outputs" not in node.attributes:
-        return
-    count = node.attributes["num_outputs"].as_int()
-    del node.attributes["num_outputs"]
-    value = node.inputs[0]
-    axis = node.attributes.get_int("axis", 0)
-    extent = None if value is None or value.shape is None else value.shape[axis]
-    if not isinstance(extent, int):
-        raise _NewerError("an open extent in parts, from opset 18 on")
-    if extent % count:
-        size = -(-extent // count)
-        sizes = np.array([size] * (count - 1) + [extent - size * (count - 1)], np.int64)
-        node.resize_inputs(2)
-        node.replace_input_with(1, rewriting.constant("split", sizes))
-
-
-def _pad(rewriting: _Rewriting, node: ir.Node) -> None:
-    """A Pad of some axes: from 18 on."""
-    if rewriting.opset >= 18 or len(node.inputs) < 4:
-        return
-    axes, pads, value = _array(node.inputs[3]), _array(node.inputs[1]), node.inputs[0]
-    if axes is None or pads is None or value is None or value.shape is None:
-        raise _NewerError("computed axes, from opset 18 on")
-    rank, count = len(value.shape), axes.size
-    whole = np.zeros(2 * rank, np.int64)
-    for place, axis in enumerate(int(each) % rank for each in axes.reshape(-1)):
-        whole[axis], whole[rank + axis] = pads[place], pads[count + place]
-    node.replace_input_with(1, rewriting.constant("pads", whole))
-    _drop_input(node, 3)
-
-
-def _resize(rewriting: _Rewriting, node: ir.Node) -> None:
-    """A Resize of some axes: from 18 on."""
-    if rewriting.opset >= 18 or "axes" not in node.attributes:
-        return
-    value = node.inputs[0]
-    if value is None or value.shape is None:
-        raise _NewerError("axes of an unknown rank, from opset 18 on")
-    rank = len(value.shape)
-    axes = [axis % rank for axis in node.attributes["axes"].as_ints()]
-    del node.attributes["axes"]
-    for slot, rest in ((2, [1.0] * rank), (3, list(value.shape))):
-        given = node.inputs[slot] if slot < len(node.inputs) else None
-        known = _array(given)
-        if given is None or (known is not None and not known.size):
-            continue
-        if known is None or not all(isinstance(dim, int | float) for dim in rest):
-            raise _NewerError("computed sizes of some axes, from opset 18 on")
-        whole = np.array(rest, known.dtype)
-        whole[axes] = known.reshape(-1)
-        node.replace_input_with(slot, rewriting.constant("sizes" if slot == 3 else "scales", whole))
-
-
-def _grid_sample(rewriting: _Rewriting, node: ir.Node) -> None:
-    """The words for modes changed with 20."""
-    words = {"linear": "bilinear", "cubic": "bicubic"}
-    mode = node.attributes.get_string("mode", "linear")
-    if rewriting.opset < 20 and mode in words:
-        node.attributes["mode"] = ir.AttrString("mode", words[mode])
-
-
-def _roi_align(rewriting: _Rewriting, node: ir.Node) -> None:
-    """Before 16 there is one way to count coordinates."""
-    if rewriting.opset >= 16:
-        return
-    mode = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
-    if mode != "output_half_pixel":
-        raise _NewerError(f"coordinate_transformation_mode {mode}, from opset 16 on")
-    node.attributes.pop("coordinate_transformation_mode", None)
-
-
-def _pool(rewriting: _Rewriting, node: ir.Node) -> None:
-    """Since 22, a window that begins in the padding behind an axis is none (`ceil_mode`)."""
-    if rewriting.opset >= 22 or not node.attributes.get_int("ceil_mode", 0):
-        return
-    value, result = node.inputs[0], node.outputs[0]
-    window = node.attributes["kernel_shape"].as_ints()
-    ones, none = [1] * len(window), [0] * (2 * len(window))
-    steps, gaps = (node.attributes.get_ints(name, ones) for name in ("strides", "dilations"))
-    pads = node.attributes.get_ints("pads", none)
-    if value is None or value.shape is None or result.shape is None:
-        raise _NewerError("ceil_mode 1 of an unknown shape, from opset 22 on")
-    extents, counts = tuple(value.shape)[2:], tuple(result.shape)[2:]
-    for axis, (extent, count) in enumerate(zip(extents, counts, strict=True)):
-        reach = (window[axis] - 1) * gaps[axis] + 1
-        room = extent + pads[axis] + pads[axis + len(window)] - reach if isinstance(extent, int) else None
-        if room is None or count != -(-room // steps[axis]) + 1:
-            raise _NewerError("ceil_mode 1 with a window in the padding, from opset 22 on")
-
-
-def _mod(rewriting: _Rewriting, node: ir.Node) -> None:
-    """Real numbers have one remainder only before 26."""
-    dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
-    if dtype is not None and dtype.is_floating_point() and not node.attributes.get_int("fmod", 0):
-        raise _NewerError("fmod 0 of real numbers")
-
-
-def _always_newer(rewriting: _Rewriting, node: ir.Node) -> None:
-    raise _NewerError("it means something else in older opsets")
-
-
-ROWS: Mapping[str, Callable[[_Rewriting, ir.Node], None]] = {
-    **dict.fromkeys(
-        (
-            "ReduceL1",
-            "ReduceL2",
-            "ReduceLogSum",
-            "ReduceLogSumExp",
-            "ReduceMax",
-            "ReduceMean",
-            "ReduceMin",
-            "ReduceProd",
-            "ReduceSumSquare",
-        ),
-        _axes_as_attribute,
-    ),
-    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
-    "DFT": _always_newer,
-    "GridSample": _grid_sample,
-    "GroupNormalization": _always_newer,
-    "Mod": _mod,
-    "Pad": _pad,
-    "Resize": _resize,
-    "RoiAlign": _roi_align,
-    "Split": _split,
-}
-"""Operators whose definition changed in more than what a schema tells."""
-
-
-# Operators that older opsets do not have
-
-
-class Steps:
-    """The operators that stand for a node, in front of it."""
-
-    def __init__(self, rewriting: _Rewriting, node: ir.Node) -> None:
-        self.rewriting, self.original = rewriting, node
-        value = node.inputs[0]
-        self.dtype = None if value is None else value.dtype
-        self.x = value
-
-    def constant(self, number: float) -> ir.Value:
-        """Return a number of the operand's type."""
-        if self.dtype is None:
-            raise _NewerError(f"an unknown element type, from opset {_first_version(self.original.op_type)} on")
-        return self.rewriting.constant("constant", np.array(number, self.dtype.numpy()))
-
-    def add(self, op_type: str, *inputs: ir.Value | None, **attributes: Any) -> ir.Value:
-        """Return the result of a new operator, of the operand's type and shape unless `like` says otherwise."""
-        node = self.original
-        name = self.rewriting.names.unique(f"{node.outputs[0].name}/{op_type.lower()}")
-        result = ir.Value(name=name, type=node.outputs[0].type)
-        made = ir.node(op_type, inputs, attributes or None, outputs=[result], name=name)
-        assert node.graph is not None
-        node.graph.insert_before(node, made)
-        return result
-
-    def give(self, value: ir.Value) -> None:
-        """Let a value stand for the node's first output; the node goes."""
-        node, output = self.original, self.original.outputs[0]
-        if any(each.uses() or each.is_graph_output() for each in node.outputs[1:]):
-            raise _NewerError(f"its other outputs, from opset {_first_version(node.op_type)} on")
-        last = value.producer()
-        assert last is not None
-        assert node.graph is not None
-        name, inputs, attributes = output.name, last.inputs, list(last.attributes.values())
-        end = ir.Value(name=name, type=output.type, shape=output.shape)
-        end.metadata_props.update(output.metadata_props)
-        made = ir.Node("", last.op_type, inputs, attributes, outputs=[end], name=node.name)
-        node.graph.insert_before(node, made)
-        ir.convenience.replace_all_uses_with(output, end, replace_graph_outputs=True)
-        node.graph.remove([node, last], safe=True)
-
-
-def _hard_swish(steps: Steps) -> None:
-    slope = steps.add("HardSigmoid", steps.x, alpha=1 / 6, beta=0.5)
-    steps.give(steps.add("Mul", steps.x, slope))
-
-
-def _mish(steps: Steps) -> None:
-    steps.give(steps.add("Mul", steps.x, steps.add("Tanh", steps.add("Softplus", steps.x))))
-
-
-def _gelu(steps: Steps) -> None:
-    half = steps.add("Mul", steps.x, steps.constant(0.5))
-    if steps.original.attributes.get_string("approximate", "none") == "tanh":
-        cube = steps.add("Mul", steps.add("Mul", steps.x, steps.x), steps.x)
-        inner = steps.add("Add", steps.x, steps.add("Mul", cube, steps.constant(0.044715)))
-        curve = steps.add("Tanh", steps.add("Mul", inner, steps.constant(float(np.sqrt(2 / np.pi)))))
-    else:
-        curve = steps.add("Erf", steps.add("Mul", steps.x, steps.constant(float(np.sqrt(0.5)))))
-    steps.give(steps.add("Mul", half, steps.add("Add", curve, steps.constant(1.0))))
-
-
-def _layer_normalization(steps: Steps) -> None:
-    node = steps.original
-    value = steps.x
-    if value is None or value.shape is None:
-        raise _NewerError("an unknown rank, from opset 17 on")
-    rank = len(value.shape)
-    axes = list(range(node.attributes.get_int("axis", -1) % rank, rank))
-    axes = [axis - rank for axis in axes]
-
-    def mean(each: ir.Value | None) -> ir.Value:
-        if steps.rewriting.opset >= 18:
-            numbers = steps.rewriting.constant("axes", np.array(axes, np.int64))
-            return steps.add("ReduceMean", each, numbers, keepdims=1)
-        return steps.add("ReduceMean", each, axes=axes, keepdims=1)
-
-    centred = steps.add("Sub", value, mean(value))
-    variance = mean(steps.add("Mul", centred, centred))
-    epsilon = steps.constant(node.attributes.get_float("epsilon", 1e-5))
-    deviation = steps.add("Sqrt", steps.add("Add", variance, epsilon))
-    result = steps.add("Mul", steps.add("Div", centred, deviation), node.inputs[1])
-    if len(node.inputs) > 2 and node.inputs[2] is not None:
-        result = steps.add("Add", result, node.inputs[2])
-    steps.give(result)
-
-
-DEFINITIONS: Mapping[str, Callable[[Steps], None]] = {
-    "Gelu": _gelu,
-    "HardSwish": _hard_swish,
-    "LayerNormalization": _layer_normalization,
-    "Mish": _mish,
-}
-"""Operators that become older ones."""

@@ -13,9 +13,10 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.registry import Unwritable
+from relayout.formats.tflite.exporting.value_types import stored_type, tensor_dims
 
 if TYPE_CHECKING:
-    from relayout.formats.tflite.exporting.exporter import GraphExport
+    from relayout.formats.tflite.exporting.graph_export import GraphExport
 
 IMAGES = "relayout."
 """What the domains of operators in other layouts begin with: `relayout.nhwc.ohwi`."""
@@ -130,7 +131,7 @@ class NodeExport:
         Raises:
             Unwritable: its rank is not known.
         """
-        return self.graph.dims_of(self.value(slot))
+        return tensor_dims(self.value(slot))
 
     def out_dims(self, slot: int = 0) -> Dims:
         """Return the extents of an output.
@@ -138,7 +139,7 @@ class NodeExport:
         Raises:
             Unwritable: its rank is not known.
         """
-        return self.graph.dims_of(self.node.outputs[slot])
+        return tensor_dims(self.node.outputs[slot])
 
     def rank(self, slot: int = 0) -> int:
         """Return the number of axes of an operand."""
@@ -162,7 +163,7 @@ class NodeExport:
 
     def stored_type(self, slot: int = 0) -> TensorType:
         """Return the element type that an output has in the model: half precision is single inside of the file."""
-        return self.graph.stored_type(self.node.outputs[slot])
+        return stored_type(self.node.outputs[slot])
 
     def axes(self, slot: int = 1, default: Sequence[int] | None = None) -> list[int]:
         """Return axes that are an attribute in old versions and an operand in new ones, counted from the front.
@@ -188,9 +189,9 @@ class NodeExport:
     def input(self, slot: int = 0) -> DraftTensor:
         """Return the tensor of an operand: its integers, where the node runs on integers."""
         tensor = self.graph.tensor_of(self.value(slot), integers=self.quantized)
-        if self.quantized or self.graph.moves_shifted(self.node):
+        if self.quantized or self.graph.integers.moves_shifted(self.node):
             return tensor
-        return self.graph.as_stated(self.value(slot), tensor)
+        return self.graph.integers.as_stated(self.value(slot), tensor)
 
     def dequantized_constant(self, slot: int) -> DraftTensor | None:
         """Return the integers of an operand that is made of constant ones alone; None where it is not."""
@@ -198,7 +199,7 @@ class NodeExport:
         source = None if node is None or node.op_type != "DequantizeLinear" or node.domain else node.inputs[0]
         if source is None or source.const_value is None or source.is_graph_input() or self.quantized:
             return None
-        tensor = self.graph.integers_of(source, node)
+        tensor = self.graph.integers.read(source, node)
         return tensor if tensor.type in (TensorType.INT8, TensorType.INT4, TensorType.UINT8) else None
 
     def inputs(self) -> list[DraftTensor]:
@@ -281,7 +282,34 @@ class NodeExport:
             return tensor
         if tensor.data is not None and tensor.array is not None:
             return self.const(tensor.array.reshape(known(dims)), tensor.quantization)
-        return self.emit("RESHAPE", [tensor, self.graph.shape_tensor(self, dims, like or tensor)], dims)
+        return self.emit("RESHAPE", [tensor, self.shape_tensor(dims, like or tensor)], dims)
+
+    def shape_tensor(self, dims: Dims, source: DraftTensor) -> DraftTensor:
+        """Return extents as a tensor of int32, for operators that take a shape.
+
+        Args:
+            dims: the extents; of one that is known only at run time RESHAPE finds out by itself.
+            source: what is reshaped: its extents are read where several are not known.
+
+        Raises:
+            Unwritable: extents that `source` does not have.
+        """
+        unknown = [dim for dim in dims if not isinstance(dim, int)]
+        if len(unknown) <= 1:
+            return self.ints32([dim if isinstance(dim, int) else -1 for dim in dims], "shape")
+        listed = self.emit("SHAPE", [source], (len(source.dims),), TensorType.INT32, out_type=TensorType.INT32)
+        pieces = []
+        for dim in dims:
+            if isinstance(dim, int):
+                pieces.append(self.ints32([dim]))
+            elif dim in source.dims:
+                place = source.dims.index(dim)
+                pieces.append(
+                    self.emit("SLICE", [listed, self.ints32([place]), self.ints32([1])], (1,), TensorType.INT32)
+                )
+            else:
+                raise Unwritable("several extents of a shape are known only at run time")
+        return self.emit("CONCATENATION", pieces, (len(dims),), TensorType.INT32, axis=0)
 
     def transposed(self, tensor: DraftTensor, perm: Sequence[int]) -> DraftTensor:
         """Return a tensor with its axes in another order."""

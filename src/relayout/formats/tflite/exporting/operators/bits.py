@@ -9,6 +9,7 @@ from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps, stretched
+from relayout.formats.tflite.exporting.value_types import stored_type
 
 WIDE = (TensorType.INT64, TensorType.UINT64)
 """Integers of which LiteRT has BITWISE_XOR and shifts for halves only."""
@@ -128,6 +129,6 @@ def _shifted_left(steps: Steps, operand: DraftTensor, amount: DraftTensor) -> Dr
 def bit_cast(op: NodeExport) -> None:
     """BITCAST."""
     operand, kind = op.input(0), op.stored_type()
-    if TensorType.FLOAT16 in (kind, op.graph.stored_type(op.value(0))):
+    if TensorType.FLOAT16 in (kind, stored_type(op.value(0))):
         raise Unwritable("bits of half precision")
     op.result("BITCAST", [operand])

@@ -12,6 +12,7 @@ from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
+from relayout.formats.tflite.exporting.value_types import kernel_type, tensor_dims
 
 
 @exporter("If")
@@ -89,7 +90,7 @@ class _Loop:
             rest = () if value in self.open else self._slice(value)
             kinds[3 + self.states + place] = (collected[place].type, (f"?{op.name}", *rest))
         for place, value in enumerate(self.body.outputs[1 : 1 + self.states]):
-            kinds[3 + place] = (states[place].type, _joined(states[place].dims, op.graph.dims_of(value)))
+            kinds[3 + place] = (states[place].type, _joined(states[place].dims, tensor_dims(value)))
         indices = [op.graph.program.index(each) for each in (self._condition(kinds), self._body(kinds))]
         results = steps.outputs("WHILE", carried, kinds, cond_subgraph_index=indices[0], body_subgraph_index=indices[1])
         found = results[3 : 3 + self.states + len(self.scanned)]
@@ -119,10 +120,10 @@ class _Loop:
         return self.op.const(np.array(np.iinfo(np.int64).max))
 
     def _kind(self, value: ir.Value) -> TensorType:
-        return self.op.graph.type_of(value)
+        return kernel_type(value)
 
     def _slice(self, value: ir.Value) -> Dims:
-        return self.op.graph.dims_of(value)
+        return tensor_dims(value)
 
     def _condition(self, kinds: Sequence[tuple[TensorType, Dims]]) -> Draft:
         draft = Draft("condition")
@@ -151,7 +152,7 @@ class _Loop:
         body.write()
         outputs, extents = [steps.add(number, 1), most], list[DraftTensor]()
         for place, value in enumerate(self.body.outputs):
-            if body.refused or value in body.unknown:
+            if body.refusals.reasons or value in body.unknown:
                 return draft
             tensor = body.tensor_of(value)
             if place > self.states:

@@ -103,7 +103,7 @@ def conv(op: NodeExport) -> None:
         result.quantization,
         **options,
     )
-    op.result("RESHAPE", [inner, op.graph.shape_tensor(op, result.dims, inner)])
+    op.result("RESHAPE", [inner, op.shape_tensor(result.dims, inner)])
 
 
 def _with_row(op: NodeExport, kernel: DraftTensor) -> DraftTensor:
@@ -284,4 +284,4 @@ class _Transposed:
                 op.result("SLICE", [made, begin, size])
                 return
             made = op.emit("SLICE", [made, begin, size], wanted)
-        op.result("RESHAPE", [made, op.graph.shape_tensor(op, result.dims, made)])
+        op.result("RESHAPE", [made, op.shape_tensor(result.dims, made)])

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.constants import constant_tensor
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
@@ -35,7 +36,7 @@ def reshape(op: NodeExport) -> None:
         return
     if len(unknown) > 1:
         dims = _dims_of_operand(op, operand, dims)
-    op.result("RESHAPE", [operand, op.graph.shape_tensor(op, dims, operand)])
+    op.result("RESHAPE", [operand, op.shape_tensor(dims, operand)])
 
 
 def _dims_of_operand(op: NodeExport, operand: DraftTensor, dims: Dims) -> Dims:
@@ -85,7 +86,7 @@ def transpose(op: NodeExport) -> None:
     moved = [axis for axis in perm if operand.dims[axis] != 1]
     if moved == sorted(moved) and len([d for d in operand.dims if not isinstance(d, int)]) <= 1:
         dims = tuple(operand.dims[axis] for axis in perm)
-        op.result("RESHAPE", [operand, op.graph.shape_tensor(op, dims, operand)])
+        op.result("RESHAPE", [operand, op.shape_tensor(dims, operand)])
         return
     if rank > LARGEST_RANK:
         _transpose_merged(op, operand, perm)
@@ -267,7 +268,7 @@ def constant(op: NodeExport) -> None:
         if tensor is None:
             raise Unwritable("a constant that is no tensor")
         op.node.outputs[0].const_value = tensor
-    op.graph.tensors[op.node.outputs[0]] = op.graph._constant(op.node.outputs[0])
+    op.graph.tensors[op.node.outputs[0]] = constant_tensor(op.graph.draft, op.node.outputs[0])
 
 
 @exporter("Range")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from relayout.formats.tflite.container.contents import TensorContent
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.steps import Steps
+from relayout.formats.tflite.exporting.value_types import kernel_type
 
 SMALL = 1 << 12
 """Elements up to which rows are held as an array."""
@@ -80,7 +81,7 @@ class ParameterRows(NamedTuple):
             name=self.value.name,
         )
         name = op.graph.draft.unique(f"{self.value.name}/rows")
-        kind = op.graph.type_of(self.value)
+        kind = kernel_type(self.value)
         return DraftTensor(name, kind, dims, TensorContent(lazy))
 
 

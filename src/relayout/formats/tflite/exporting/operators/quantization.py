@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.exporting.exporter import _scales_of, _type
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.quantizing import quantize, quantize_by_range
 from relayout.formats.tflite.exporting.registry import exporter
+from relayout.formats.tflite.exporting.scales import scales_of
+from relayout.formats.tflite.exporting.value_types import kernel_type
 
 
 @exporter("QuantizeLinear")
 def quantize_linear(op: NodeExport) -> None:
     """QUANTIZE, to signed integers inside of the graph."""
     value = op.node.outputs[0]
-    found = _scales_of(op.node)
+    found = scales_of(op.node)
     if found is None or found[0].size > 1:  # computed scales, one for each block, or for each channel
         quantize(op)
         return
     scale, zero, axis = found
-    kind = _type(value)
+    kind = kernel_type(value)
     inside = not value.is_graph_output() and all(use.node.op_type == "DequantizeLinear" for use in value.uses())
-    signed, shift = op.graph.shifts.get(kind, (kind, 0)) if inside else (kind, 0)
+    signed, shift = op.graph.integers.shifts.get(kind, (kind, 0)) if inside else (kind, 0)
     if signed not in (TensorType.INT8, TensorType.UINT8, TensorType.INT16):
         quantize(op)
         return
@@ -31,7 +32,7 @@ def quantize_linear(op: NodeExport) -> None:
     result.type, result.quantization = signed, quantization
     op.graph.draft.add("QUANTIZE", [operand], [result])
     if inside:
-        op.graph.integers[value] = result
+        op.graph.integers.by_value[value] = result
 
 
 @exporter("DequantizeLinear")

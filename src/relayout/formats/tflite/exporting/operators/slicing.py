@@ -157,7 +157,7 @@ def _known_pad(op: NodeExport, mode: str, pads: list[tuple[int, int]]) -> None:
     elif mode == "constant":
         value = op.constant(2)
         if operand.type == op.output(0).type:  # the kernel wants all of them to mean the same
-            operand.quantization = operand.quantization or op.graph.quantization_of(op.node.outputs[0])
+            operand.quantization = operand.quantization or op.graph.integers.meaning(op.node.outputs[0])
         op.give(bordered(op, operand, pads, op.number("value") if value is None else value.reshape(-1)[0].item()))
     elif mode == "reflect" and _reflects_once(operand.dims, pads):
         op.result("MIRROR_PAD", [operand, op.const(np.array(pads, np.int32))], mode=MirrorPadMode.REFLECT)

@@ -1,0 +1,320 @@
+"""One graph of a model, or one body, and the subgraph of the file that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.exporting.constants import constant_tensor
+from relayout.formats.tflite.exporting.custom import write_custom
+from relayout.formats.tflite.exporting.dequantizing import real_numbers
+from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
+from relayout.formats.tflite.exporting.integers import IntegerTensors
+from relayout.formats.tflite.exporting.kernel_types import widen
+from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
+from relayout.formats.tflite.exporting.older import write_for
+from relayout.formats.tflite.exporting.refusals import Refusals
+from relayout.formats.tflite.exporting.registry import Entry, Unwritable, entries
+from relayout.formats.tflite.exporting.scales import DEQUANTIZE, QUANTIZE, scales_in
+from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign
+from relayout.formats.tflite.exporting.unit_results import UnitResults
+from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes
+from relayout.formats.tflite.exporting.value_types import TYPES, kernel_type, stored_type, tensor_dims
+
+
+class GraphExport:
+    """A graph and the subgraph that it becomes.
+
+    Args:
+        model: the model.
+        graph: its graph, or a body.
+        units: the operators that run on integers.
+        program: the graphs of the file, if this one is a body.
+        refusals: what cannot be written, gathered over all graphs, if this one is a body.
+        unsigned: whether unsigned integers stay so.
+        custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
+        runtime: the oldest runtime that has to run the file; "": any.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        graph: ir.Graph,
+        units: QuantizedUnits,
+        program: list[Draft] | None = None,
+        *,
+        refusals: Refusals | None = None,
+        unsigned: bool = False,
+        custom_ops: Mapping[str, str] | None = None,
+        runtime: str = "",
+    ) -> None:
+        self.model, self.graph, self.custom_ops, self.runtime = model, graph, custom_ops or {}, runtime
+        self.program: list[Draft] = [] if program is None else program
+        """All graphs of the file under construction; this one and its bodies are among them."""
+        self.units = dict(units)
+        self.unsigned = unsigned
+        self.version = model.opset_imports.get("", 1)
+        self.draft = Draft(graph.name or "main")
+        self.program.append(self.draft)
+        self.tensors: dict[ir.Value, DraftTensor] = {}
+        self.refusals = Refusals() if refusals is None else refusals
+        self.integers = IntegerTensors(self.draft, self.tensors, scales_in(graph), {} if unsigned else SHIFTS)
+        self.unit_results = UnitResults(self.draft, self.integers)
+        self.absorbed = {unit.activation for unit in units.values() if unit.activation is not None}
+        self.unknown: set[ir.Value | None] = set()
+        """Results of operators that cannot be written, of which nothing is known."""
+        self.begin = 0
+        """How many operators there were before those of the node that is translated."""
+
+    def run(self) -> None:
+        """Translate every node; what cannot be written is collected in `refusals`."""
+        ends = {value.name for value in (*self.graph.inputs, *self.graph.outputs) if value.name}
+        for name in ends:
+            self.draft.unique(name)
+        self.draft.reserved = frozenset(value.name for node in self.graph for value in node.outputs if value.name)
+        for value in self.graph.inputs:
+            self._input(value)
+        self.write()
+        for value in self.graph.outputs:
+            self._write_output(value)
+
+    def write(self) -> None:
+        """Translate every node; what cannot be written is collected in `refusals`."""
+        table = entries()
+        for node in self.graph:
+            self._node(node, table)
+
+    # Bodies.
+
+    def body(self, graph: ir.Graph) -> GraphExport:
+        """Return the export of a body: a graph of its own in the file; what it refuses, this one refuses."""
+        return GraphExport(
+            self.model,
+            graph,
+            self.units,
+            self.program,
+            refusals=self.refusals,
+            unsigned=self.unsigned,
+            custom_ops=self.custom_ops,
+            runtime=self.runtime,
+        )
+
+    def take(self, values: Sequence[ir.Value]) -> None:
+        """Let a body read values of the graph around it, by operands of its own."""
+        for value in values:
+            tensor = DraftTensor(self.draft.unique(value.name or "outer"), kernel_type(value), tensor_dims(value))
+            self.tensors[value] = tensor
+            self.draft.inputs.append(tensor)
+
+    def give_all(self, values: Sequence[ir.Value], op: NodeExport) -> None:
+        """Let a body give values, of the types that a node's outputs have."""
+        found = [self.tensor_of(value) for value in values if not self.refusals.reasons and value not in self.unknown]
+        self.draft.outputs = self.distinct(found)
+
+    def distinct(self, tensors: Sequence[DraftTensor]) -> list[DraftTensor]:
+        """Return a body's outputs: none of them is an input, a constant, or another output."""
+        found: list[DraftTensor] = []
+        for tensor in tensors:
+            result = tensor
+            if tensor in self.draft.inputs or tensor.data is not None or tensor in found:
+                result = self.draft.tensor(f"{tensor.name}/given", tensor.type, tensor.dims, tensor.quantization)
+                self._copy(tensor, result)
+            found.append(result)
+        return found
+
+    def _input(self, value: ir.Value) -> None:
+        try:
+            tensor = DraftTensor(value.name or "", stored_type(value), tensor_dims(value))
+        except Unwritable as problem:
+            self._refuse_end("input", value, problem.reason, [use.node for use in value.uses()])
+            return
+        tensor.quantization = self.integers.meaning(value)
+        self.draft.inputs.append(tensor)
+        kind = kernel_type(value)
+        if tensor.type == kind:
+            self.tensors[value] = tensor
+            return
+        self.tensors[value] = self.draft.tensor(f"{value.name}/{kind.name.lower()}", kind, tensor.dims)
+        self.draft.add("CAST", [tensor], [self.tensors[value]], in_data_type=tensor.type, out_data_type=kind)
+
+    def _write_output(self, value: ir.Value) -> None:
+        if self.refusals.reasons or value in self.unknown:
+            return
+        try:
+            self.draft.outputs.append(self._output(value))
+        except Unwritable as problem:
+            self._refuse_end("output", value, problem.reason, [value.producer()])
+
+    def _node(self, node: ir.Node, table: Any) -> None:
+        if node in self.absorbed or (node.op_type == DEQUANTIZE and not node.domain):
+            return  # read where it is wanted
+        if node.op_type == QUANTIZE and self._is_in_unit(node):
+            return
+        if any(value in self.unknown for value in node.inputs):
+            self._leave_out(node)
+            return
+        domain = "" if node.domain == "ai.onnx" or node.domain.startswith(IMAGES) else node.domain
+        entry = table.get((domain, node.op_type))
+        is_custom = self.custom_ops.get(node.op_type) in ("", domain) and (domain or entry is None)
+        try:
+            if is_custom:
+                write_custom(NodeExport(self, node))
+            elif entry is None:
+                raise Unwritable("TensorFlow Lite has no such operator")
+            else:
+                self.begin = len(self.draft.operators)
+                if node not in self.units or not self._on_integers(entry, self.units[node]):
+                    entry.export(NodeExport(self, node))
+                widen(self.draft, self.begin)
+                if self.runtime:
+                    write_for(self.draft, self.begin, self.runtime)
+        except Unwritable as problem:
+            self._refuse(node, problem.reason)
+
+    def _on_integers(self, entry: Entry, unit: UnitNodes) -> bool:
+        """Write a unit as its operator on integers; False where that cannot be: it stays on real numbers."""
+        kept = (self.tensors, self.integers.by_value, self.integers.stated, self.unit_results.before)
+        before = [dict(each) for each in kept]
+        try:
+            entry.export(NodeExport(self, unit.node, quantized=True))
+        except Unwritable:
+            del self.draft.operators[self.begin :]
+            for each, held in zip(kept, before, strict=True):  # nobody reads what is not written
+                each.clear()
+                each.update(held)
+            del self.units[unit.node]
+            self.absorbed.discard(unit.activation)
+            return False
+        self.unit_results.finish(unit)
+        return True
+
+    def _refuse(self, node: ir.Node, reason: str) -> None:
+        self.refusals.refuse(node, reason)
+        self._leave_out(node)
+
+    def _leave_out(self, node: ir.Node) -> None:
+        """Let others read the outputs of a node that is not written: there is no file, but all its reasons are told."""
+        for value in node.outputs:
+            if value.shape is None or value.dtype not in TYPES:
+                self.unknown.add(value)
+            else:
+                self.tensors.setdefault(value, DraftTensor("", kernel_type(value), tensor_dims(value)))
+
+    def _refuse_end(self, kind: str, value: ir.Value, reason: str, nodes: Sequence[ir.Node | None]) -> None:
+        self.refusals.refuse_end(kind, value, reason, nodes)
+        self.tensors.setdefault(value, DraftTensor("", TensorType.FLOAT32, ()))
+
+    def _is_in_unit(self, node: ir.Node) -> bool:
+        value = node.inputs[0]
+        producer = None if value is None else value.producer()
+        return producer is not None and (producer in self.units or producer in self.absorbed)
+
+    def values_of(self, names: Collection[str]) -> dict[str, list[ir.Value]]:
+        """Return the values that are tensors of these names; constants are left out."""
+        found: dict[str, list[ir.Value]] = {}
+        for value, tensor in self.tensors.items():
+            if tensor.name in names and tensor.data is None:
+                found.setdefault(tensor.name, []).append(value)
+        for value in self.graph.outputs:  # one that is a copy of a tensor of another name
+            if value.name and value not in found.setdefault(value.name, []):
+                found[value.name].append(value)
+        return found
+
+    # Values.
+
+    def tensor_of(self, value: ir.Value, *, integers: bool = False) -> DraftTensor:
+        """Return the tensor of a value; with `integers` those of which it was made, where it was dequantized."""
+        node = value.producer()
+        if node is not None and node.op_type == DEQUANTIZE and not node.domain:
+            source = node.inputs[0]
+            assert source is not None
+            if integers:
+                return self.integers.read(source, node)
+            if value not in self.tensors:
+                self.tensors[value] = real_numbers(self, value, source, node)
+            return self.tensors[value]
+        if value not in self.tensors:
+            if value.const_value is None:
+                raise Unwritable("an operand is not computed before it is read")
+            self.tensors[value] = constant_tensor(self.draft, value)
+        return self.tensors[value]
+
+    # Results.
+
+    def result_of(self, node: NodeExport, slot: int) -> DraftTensor:
+        """Return the tensor that an operator writes for a node's output."""
+        value = node.node.outputs[slot]
+        unit = self.units.get(node.node)
+        if unit is None:
+            if value not in self.tensors:
+                name = value.name or ""
+                is_output = value.is_graph_output() and stored_type(value) == kernel_type(value)
+                named = name if is_output else self.draft.unique(name or node.op_type)
+                made = DraftTensor(named, kernel_type(value), tensor_dims(value))
+                made.quantization = self.integers.meaning(value)  # kernels refuse integers that only some have
+                source = self.integers.moved(node.node, value)
+                if source is not None:
+                    made.type, made.quantization = source.type, source.quantization
+                self.tensors[value] = made
+            return self.tensors[value]
+        return self.unit_results.of(unit, value)
+
+    def alias(self, node: NodeExport, slot: int, tensor: DraftTensor) -> None:
+        """Let a tensor be a node's output. One that the last operator gives takes the output's name."""
+        value = node.node.outputs[slot]
+        if not node.quantized and not value.is_graph_output():
+            self.tensors[value] = tensor
+            return
+        result = self.result_of(node, slot)
+        last = self.draft.operators[-1] if self.draft.operators else None
+        named = any(self.tensors.get(end) is tensor for end in self.graph.outputs)
+        is_new = len(self.draft.operators) > self.begin and not named
+        if last is not None and tensor in last.outputs and is_new:
+            last.outputs = [result if each is tensor else each for each in last.outputs]
+            if result.type == tensor.type and not node.quantized:
+                result.quantization = tensor.quantization or result.quantization
+            for known in (self.tensors, self.integers.by_value):  # whoever reads it under another name
+                known.update({each: result for each, held in known.items() if held is tensor})
+        else:
+            self._copy(tensor, result)
+
+    def _copy(self, tensor: DraftTensor, result: DraftTensor) -> None:
+        """Give a tensor a second name; of extents that are known only at run time SHAPE tells them."""
+        shape = self.draft.constant("shape", np.array(tensor.shape, np.int32))
+        if not tensor.is_static:
+            shape = self.draft.tensor("shape", TensorType.INT32, (len(tensor.dims),))
+            self.draft.add("SHAPE", [tensor], [shape], out_type=TensorType.INT32)
+        self.draft.add("RESHAPE", [tensor, shape], [result])
+
+    def _output(self, value: ir.Value) -> DraftTensor:
+        tensor = self.tensors.get(value)
+        if tensor is None:
+            tensor = self.tensor_of(value)
+        kind = stored_type(value)
+        if tensor.type != kind or tensor in self.draft.inputs or tensor.data is not None or tensor.name != value.name:
+            meaning = self.integers.meaning(value) or _raised(tensor, kind)
+            result = DraftTensor(value.name or "", kind, tensor_dims(value), quantization=meaning)
+            if kind != kernel_type(value):
+                self.draft.add("CAST", [tensor], [result], in_data_type=tensor.type, out_data_type=kind)
+            elif tensor.type != kind:
+                if result.quantization is None and tensor.quantization is not None:
+                    scale, zero, axis = tensor.quantization
+                    result.quantization = Quantization(scale, zero + SHIFTS[kind][1], axis)
+                change_sign(self.draft, tensor, result)
+            else:
+                self._copy(tensor, result)
+            return result
+        return tensor
+
+
+def _raised(tensor: DraftTensor, kind: TensorType) -> Quantization | None:
+    """Return what integers mean as those of another type, of the same width."""
+    meaning = tensor.quantization
+    if meaning is None or tensor.type == kind or kind not in SHIFTS:
+        return None
+    return meaning._replace(zero_point=meaning.zero_point + SHIFTS[kind][1])

@@ -1,0 +1,146 @@
+"""The tensors of integers that the quantized values of a graph become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.exporting.constants import integer_constant
+from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
+from relayout.formats.tflite.exporting.registry import Unwritable
+from relayout.formats.tflite.exporting.scales import INTEGERS, JOINING, MOVING, Scales, scales_of
+from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign
+from relayout.formats.tflite.exporting.value_types import TYPES, kernel_type, tensor_dims
+
+
+class IntegerTensors:
+    """The integers of a graph: their tensors, of types that kernels take, and what they mean.
+
+    Args:
+        draft: the subgraph under construction.
+        tensors: value -> its tensor, shared with the export of the graph.
+        scales: integers -> their scales, where nodes state them.
+        shifts: unsigned types -> the signed ones that integers get, and how much lower these lie.
+    """
+
+    def __init__(
+        self,
+        draft: Draft,
+        tensors: dict[ir.Value, DraftTensor],
+        scales: Mapping[ir.Value, Scales],
+        shifts: Mapping[TensorType, tuple[TensorType, int]],
+    ) -> None:
+        self.draft, self.tensors, self.shifts = draft, tensors, shifts
+        self.by_value: dict[ir.Value, DraftTensor] = {}
+        """Integers between quantized units -> their tensor, of a type that kernels take."""
+        self.stated: dict[ir.Value, DraftTensor] = {}
+        """Unsigned integers that are stored as signed ones -> a copy in the type that ONNX states."""
+        self._scales = scales
+
+    def read(self, value: ir.Value, reader: ir.Node | None = None) -> DraftTensor:
+        """Return the tensor of integers that are read as real numbers, of a type that kernels take.
+
+        Raises:
+            Unwritable: their scale is computed, or others read them with another one.
+        """
+        scale, zero, axis = self.scales(value, reader)
+        kind = kernel_type(value)
+        signed, shift = self.shifts.get(kind, (kind, 0))
+        quantization = Quantization(scale, zero - shift, axis)
+        if value not in self.by_value:
+            if value.const_value is not None and not value.is_graph_input():
+                self.by_value[value] = integer_constant(self.draft, value, signed, shift, quantization)
+            elif shift and value in self.tensors:
+                self._require_meaning(self.tensors[value], kind, quantization, shift)
+                made = self.draft.tensor(
+                    f"{value.name}/{signed.name.lower()}", signed, tensor_dims(value), quantization
+                )
+                source = self.tensors[value]
+                source.quantization = source.quantization or Quantization(scale, zero, axis)
+                change_sign(self.draft, source, made)
+                self.by_value[value] = made
+            else:
+                tensor = self.tensors[value]
+                tensor.quantization = tensor.quantization or quantization
+                self.by_value[value] = tensor
+        self._require_meaning(self.by_value[value], kind, quantization, shift)
+        return self.by_value[value]
+
+    @staticmethod
+    def _require_meaning(tensor: DraftTensor, kind: TensorType, wanted: Quantization, shift: int) -> None:
+        """Refuse integers that mean other numbers to those that made them, or to others that read them.
+
+        Args:
+            tensor: the integers.
+            kind: their type in the source.
+            wanted: what they mean to the one that reads them, once they are signed.
+            shift: how much lower they lie once they are signed.
+
+        Raises:
+            Unwritable: they do.
+        """
+        wanted = wanted._replace(zero_point=wanted.zero_point + (shift if tensor.type == kind else 0))
+        tensor.quantization = tensor.quantization or wanted
+        if not wanted.equals(tensor.quantization):
+            raise Unwritable("integers that are read with two scales")
+
+    def meaning(self, value: ir.Value) -> Quantization | None:
+        """Return what the integers of a value mean, if anything in the graph says so."""
+        if value not in self._scales or value.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
+            return None
+        scale, zero, axis = self._scales[value]
+        if scale.size > 1:  # of no constant: LiteRT's kernels take one scale
+            return None
+        return Quantization(scale, zero, axis)
+
+    def scales(self, value: ir.Value, reader: ir.Node | None) -> Scales:
+        """Return the scales of integers, as `reader` states them or else any other node.
+
+        Raises:
+            Unwritable: they are computed.
+        """
+        if reader is not None and (found := scales_of(reader)) is not None:
+            return found
+        if value not in self._scales:
+            raise Unwritable("the scale of its integers is computed")
+        return self._scales[value]
+
+    def as_stated(self, value: ir.Value, tensor: DraftTensor) -> DraftTensor:
+        """Return integers in the type that ONNX states, where they are stored as signed ones."""
+        if value.dtype not in INTEGERS or tensor.type == kernel_type(value) or tensor.quantization is None:
+            return tensor
+        if value not in self.stated:
+            kind = kernel_type(value)
+            scale, zero, axis = tensor.quantization
+            _, shift = SHIFTS[kind]
+            dims = tensor_dims(value)
+            made = self.draft.tensor(
+                f"{value.name}/{kind.name.lower()}", kind, dims, Quantization(scale, zero + shift, axis)
+            )
+            change_sign(self.draft, tensor, made)
+            self.stated[value] = made
+        return self.stated[value]
+
+    def moves_shifted(self, node: ir.Node) -> bool:
+        """Return whether a node moves integers that are all stored as signed ones: then its results are, too."""
+        if node.op_type not in MOVING:
+            return False
+        values = node.inputs if node.op_type in JOINING else node.inputs[:1]
+        tensors = [self.tensors.get(value) for value in values if value is not None]
+        kinds = [TYPES.get(value.dtype) if value.dtype else None for value in values if value is not None]
+        shifted = (
+            tensor is not None and kind is not None and tensor.type != kind
+            for tensor, kind in zip(tensors, kinds, strict=True)
+        )
+        return all(shifted) and bool(tensors)
+
+    def moved(self, node: ir.Node, value: ir.Value) -> DraftTensor | None:
+        """Return the integers that a node moves, whose meaning its result has, too."""
+        source = node.inputs[0] if node.op_type in MOVING and node.inputs else None
+        if source is None or source.dtype != value.dtype or value.dtype not in INTEGERS:
+            return None
+        tensor = self.tensors.get(source)
+        return tensor if tensor is None or self.moves_shifted(node) or tensor.type == kernel_type(value) else None

@@ -1,0 +1,194 @@
+"""Activations: operators that a network applies to each element of a result."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
+from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+
+
+@exporter("Elu")
+def elu(op: NodeExport) -> None:
+    """ELU; with another alpha MAXIMUM, MINIMUM, EXP, SUB, MUL and ADD."""
+    alpha = op.number("alpha", 1.0)
+    if alpha == 1.0:
+        op.result("ELU", [op.input(0)])
+        return
+    operand = op.input(0)
+    below = op.emit("EXP", [op.emit("MINIMUM", [operand, op.real(0.0)], operand.dims)], operand.dims)
+    scaled = op.emit("MUL", [op.emit("SUB", [below, op.real(1.0)], operand.dims), op.real(alpha)], operand.dims)
+    op.result("ADD", [op.emit("RELU", [operand], operand.dims), scaled])
+
+
+@exporter("Selu")
+def selu(op: NodeExport) -> None:
+    """RELU, EXP and sums."""
+    alpha, gamma = op.number("alpha", 1.6732632), op.number("gamma", 1.0507010)
+    operand = op.input(0)
+    dims = operand.dims
+    below = op.emit("EXP", [op.emit("MINIMUM", [operand, op.real(0.0)], dims)], dims)
+    scaled = op.emit("MUL", [op.emit("SUB", [below, op.real(1.0)], dims), op.real(alpha * gamma)], dims)
+    above = op.emit("MUL", [op.emit("RELU", [operand], dims), op.real(gamma)], dims)
+    op.result("ADD", [above, scaled])
+
+
+@exporter("Celu")
+def celu(op: NodeExport) -> None:
+    """ELU between a division and a product."""
+    alpha, operand = op.number("alpha", 1.0), op.input(0)
+    inner = op.emit("ELU", [op.emit("MUL", [operand, op.real(1.0 / alpha)], operand.dims)], operand.dims)
+    below = op.emit("MUL", [op.emit("MINIMUM", [inner, op.real(0.0)], operand.dims), op.real(alpha)], operand.dims)
+    op.result("ADD", [op.emit("RELU", [operand], operand.dims), below])
+
+
+@exporter("LeakyRelu")
+def leaky_relu(op: NodeExport) -> None:
+    """LEAKY_RELU."""
+    op.result("LEAKY_RELU", [op.input(0)], alpha=op.number("alpha", 0.01))
+
+
+@exporter("PRelu")
+def prelu(op: NodeExport) -> None:
+    """PRELU with a slope for each channel; with others a sum of RELU and a product."""
+    operand, slope = op.input(0), op.input(1)
+    dims = operand.dims
+    tail = slope.dims[len(slope.dims) - len(dims) + 1 :] if len(slope.dims) >= len(dims) else slope.dims
+    fits = len(dims) > 1 and len(tail) == len(dims) - 1 and all(dim in (1, dims[i + 1]) for i, dim in enumerate(tail))
+    if fits and slope.data is not None and (len(slope.dims) < len(dims) or slope.dims[0] == 1):
+        op.result("PRELU", [operand, op.reshaped(slope, tail)])
+        return
+    below = op.emit("MUL", [op.emit("MINIMUM", [operand, op.real(0.0)], dims), slope], dims)
+    op.result("ADD", [op.emit("RELU", [operand], dims), below])
+
+
+@exporter("Gelu")
+@exporter("Gelu", "FastGelu", "QuickGelu", domain="com.microsoft")
+def gelu(op: NodeExport) -> None:
+    """GELU; QuickGelu as a product with LOGISTIC."""
+    operand = op.input(0)
+    if op.op_type == "QuickGelu":
+        scaled = op.emit("MUL", [operand, op.real(op.number("alpha", 1.702))], operand.dims)
+        op.result("MUL", [operand, op.emit("LOGISTIC", [scaled], operand.dims)])
+        return
+    if op.op_type == "FastGelu" and op.has(1):
+        operand = op.emit("ADD", [operand, op.input(1)], operand.dims)
+    approximate = op.op_type == "FastGelu" or op.text("approximate", "none") == "tanh"
+    op.result("GELU", [operand], approximate=approximate)
+
+
+@exporter("Swish")
+def swish(op: NodeExport) -> None:
+    """MUL with LOGISTIC."""
+    operand = op.input(0)
+    alpha = op.number("alpha", 1.0)
+    inner = operand if alpha == 1.0 else op.emit("MUL", [operand, op.real(alpha)], operand.dims)
+    op.result("MUL", [operand, op.emit("LOGISTIC", [inner], operand.dims)])
+
+
+@exporter("HardSigmoid")
+def hard_sigmoid(op: NodeExport) -> None:
+    """MUL, ADD and RELU_0_TO_1."""
+    operand = op.input(0)
+    scaled = op.emit("MUL", [operand, op.real(op.number("alpha", 0.2))], operand.dims)
+    moved = op.emit("ADD", [scaled, op.real(op.number("beta", 0.5))], operand.dims)
+    op.result("RELU_0_TO_1", [moved])
+
+
+@exporter("Clip")
+def clip(op: NodeExport) -> None:
+    """RELU, RELU6, RELU_N1_TO_1 or RELU_0_TO_1 where its bounds are these; else MAXIMUM and MINIMUM."""
+    operand = op.input(0)
+    low, high = _bound(op, 1, "min", -math.inf), _bound(op, 2, "max", math.inf)
+    names = {
+        (0.0, math.inf): "RELU",
+        (0.0, 6.0): "RELU6",
+        (-1.0, 1.0): "RELU_N1_TO_1",
+        (0.0, 1.0): "RELU_0_TO_1",
+    }
+    if operand.type == TensorType.FLOAT32 or op.quantized:
+        name = None if low is None or high is None else names.get((low, high))
+        if name is not None:
+            op.result(name, [operand])
+            return
+        if op.quantized:
+            raise Unwritable("bounds of a quantized Clip that no activation has")
+    result = operand
+    if low is None or not math.isinf(low):
+        bound = op.input(1) if low is None else op.real(np.asarray(low, NUMPY[operand.type]), operand)
+        result = op.emit("MAXIMUM", [result, bound], operand.dims)
+    if high is None or not math.isinf(high):
+        bound = op.input(2) if high is None else op.real(np.asarray(high, NUMPY[operand.type]), operand)
+        result = op.emit("MINIMUM", [result, bound], operand.dims)
+    op.give(result)
+
+
+def _bound(op: NodeExport, slot: int, name: str, default: float) -> float | None:
+    """Return a bound of a Clip; None where it is computed."""
+    if op.node.attributes.get(name) is not None:
+        value = op.number(name)
+        return math.copysign(math.inf, value) if abs(value) >= float(np.finfo(np.float32).max) else value
+    if not op.has(slot):
+        return default
+    array = op.constant(slot)
+    if array is None:
+        return None
+    value = float(array.reshape(-1)[0])
+    kind = array.dtype
+    limit = float(np.finfo(kind).max) if np.issubdtype(kind, np.floating) else math.inf
+    return math.copysign(math.inf, value) if abs(value) >= limit else value
+
+
+@exporter("ThresholdedRelu")
+def thresholded_relu(op: NodeExport) -> None:
+    """GREATER and SELECT_V2."""
+    operand = op.input(0)
+    above = op.emit("GREATER", [operand, op.real(op.number("alpha", 1.0))], operand.dims, TensorType.BOOL)
+    op.result("SELECT_V2", [above, operand, op.real(0.0)])
+
+
+@exporter("Shrink")
+def shrink(op: NodeExport) -> None:
+    """LESS, GREATER and SELECT_V2."""
+    operand = op.input(0)
+    limit, bias = op.number("lambd", 0.5), op.number("bias", 0.0)
+    zero = op.real(0.0)
+    below = op.emit("LESS", [operand, op.real(-limit)], operand.dims, TensorType.BOOL)
+    above = op.emit("GREATER", [operand, op.real(limit)], operand.dims, TensorType.BOOL)
+    raised = op.emit("ADD", [operand, op.real(bias)], operand.dims)
+    lowered = op.emit("SUB", [operand, op.real(bias)], operand.dims)
+    inner = op.emit("SELECT_V2", [above, lowered, zero], operand.dims, operand.type)
+    op.result("SELECT_V2", [below, raised, inner])
+
+
+@exporter("Softsign")
+def softsign(op: NodeExport) -> None:
+    """ABS, ADD and DIV."""
+    operand = op.input(0)
+    size = op.emit("ADD", [op.emit("ABS", [operand], operand.dims), op.real(1.0)], operand.dims)
+    op.result("DIV", [operand, size])
+
+
+@exporter("Softplus")
+def softplus(op: NodeExport) -> None:
+    """`max(x, 0) + log(1 + exp(-|x|))`."""
+    operand = op.input(0)
+    op.give(_softplus(op, operand))
+
+
+def _softplus(op: NodeExport, operand: DraftTensor) -> DraftTensor:
+    dims = operand.dims
+    size = op.emit("EXP", [op.emit("NEG", [op.emit("ABS", [operand], dims)], dims)], dims)
+    log = op.emit("LOG", [op.emit("ADD", [size, op.real(1.0, operand)], dims)], dims)
+    return op.emit("ADD", [op.emit("RELU", [operand], dims), log], dims)
+
+
+@exporter("Mish")
+def mish(op: NodeExport) -> None:
+    """A product with TANH of Softplus."""
+    operand = op.input(0)
+    op.result("MUL", [operand, op.emit("TANH", [_softplus(op, operand)], operand.dims)])

@@ -1,0 +1,62 @@
+"""The operators, inputs and outputs that cannot be written, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from relayout.errors import LayoutError, UnsupportedError
+from relayout.formats.tflite.exporting.node import IMAGES
+from relayout.graph.source_names import label
+from relayout.layout.stored_as import Holds
+
+
+class UnwritableGraphError(UnsupportedError):
+    """Operators, inputs or outputs cannot be written: all of them, each with its reason.
+
+    Args:
+        found: operator and reason -> (how often, first place).
+        values: the first output of each such operator; of an input, those of the operators that read it.
+        hint: what to do about it.
+    """
+
+    def __init__(self, found: dict[str, tuple[int, str]], values: set[str], hint: str = "") -> None:
+        self.values = values
+        super().__init__(found, hint)
+
+
+class Refusals:
+    """What cannot be written of a model, gathered over all of its graphs."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[str, tuple[int, str]] = {}
+        """Operator and reason -> (how often, first place)."""
+        self.values: set[str] = set()
+        """The first outputs of the nodes that are refused."""
+
+    def refuse(self, node: ir.Node, reason: str) -> None:
+        """Note an operator that cannot be written."""
+        kind = f"{node.domain}:{node.op_type}" if node.domain and not node.domain.startswith(IMAGES) else node.op_type
+        key = f"{kind} ({reason})"
+        count, first = self.reasons.get(key, (0, _place(node)))
+        self.reasons[key] = (count + 1, first)
+        self.values.add(node.outputs[0].name or "")
+
+    def refuse_end(self, kind: str, value: ir.Value, reason: str, nodes: Sequence[ir.Node | None]) -> None:
+        """Note an input or output that cannot be written; `nodes` read or compute it."""
+        self.reasons[f"{kind} {value.name} ({reason})"] = (1, value.name or "")
+        self.values.update(node.outputs[0].name or "" for node in nodes if node is not None)
+
+
+def _place(node: ir.Node) -> str:
+    """Return where an operator is: its name, or the source's name of its result.
+
+    A result that is stored in another order is called by the source's name and that order: `y__nhwc`.
+    """
+    name, result = label(node), node.outputs[0]
+    try:
+        held = Holds.load(result.metadata_props.get(Holds.KEY, "[]"))
+    except LayoutError:  # metadata of others
+        held = []
+    return next((each.name for each in held if not node.name and name.startswith(f"{each.name}__")), name)

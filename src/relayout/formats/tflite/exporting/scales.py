@@ -1,0 +1,63 @@
+"""The scales and zero points that QuantizeLinear and DequantizeLinear nodes of a graph state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+Scales = tuple[NDArray[np.float32], NDArray[np.int64], int]
+"""Scales and zero points, one or one for each channel, and the axis of the channels."""
+DEQUANTIZE, QUANTIZE = "DequantizeLinear", "QuantizeLinear"
+INTEGERS = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
+MOVING = frozenset(
+    {"Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice"}
+    | {"SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+)
+"""Operators whose results hold elements of their first operand, whatever these mean."""
+JOINING = frozenset({"Concat"})
+"""Those of which this is true of all operands."""
+
+
+def scales_in(graph: ir.Graph) -> dict[ir.Value, Scales]:
+    """Return integers -> their scales, by the nodes that quantize them or read them as real numbers.
+
+    Integers that are only moved mean what those mean that they are moved to.
+    """
+    scales = dict(_stated_scales(graph))
+    for node in reversed(graph):
+        found = scales.get(node.outputs[0])
+        if node.op_type not in (*MOVING, "Pad", "Resize") or found is None or found[0].size != 1:
+            continue
+        for value in node.inputs if node.op_type in JOINING else node.inputs[:1]:
+            if value is not None and value.dtype == node.outputs[0].dtype and value.dtype in INTEGERS:
+                scales.setdefault(value, found)
+    return scales
+
+
+def _stated_scales(graph: ir.Graph) -> Iterator[tuple[ir.Value, Scales]]:
+    """Yield integers and what they mean: of each DequantizeLinear its operand, of each QuantizeLinear its result."""
+    for node in graph:
+        if node.domain or node.op_type not in (DEQUANTIZE, QUANTIZE):
+            continue
+        integers = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0]
+        found = scales_of(node)
+        if integers is not None and found is not None:
+            yield integers, found
+
+
+def scales_of(node: ir.Node) -> Scales | None:
+    """Return the scale, zero point and axis of a QuantizeLinear or DequantizeLinear; None where they are computed."""
+    scale = None if len(node.inputs) < 2 or node.inputs[1] is None else node.inputs[1].const_value
+    if scale is None or node.attributes.get_int("block_size", 0) != 0:
+        return None
+    zero_value = node.inputs[2] if len(node.inputs) > 2 else None
+    if zero_value is not None and zero_value.const_value is None:
+        return None
+    scales = scale.numpy().astype(np.float32).reshape(-1)
+    zero = None if zero_value is None or zero_value.const_value is None else zero_value.const_value.numpy()
+    zeros = np.zeros(scales.shape, np.int64) if zero is None else zero.astype(np.int64).reshape(-1)
+    rank = 1 if node.inputs[0] is None or node.inputs[0].shape is None else len(node.inputs[0].shape)
+    return scales, zeros, node.attributes.get_int("axis", 1) % max(rank, 1) if scales.size > 1 else 0

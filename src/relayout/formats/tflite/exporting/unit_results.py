@@ -1,0 +1,78 @@
+"""The tensors that the kernels of quantized units write."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
+from relayout.formats.tflite.exporting.integers import IntegerTensors
+from relayout.formats.tflite.exporting.units import UnitNodes
+from relayout.formats.tflite.exporting.value_types import kernel_type, tensor_dims
+
+
+class UnitResults:
+    """The results of the quantized units of one graph.
+
+    Args:
+        draft: the subgraph under construction.
+        integers: its integers.
+    """
+
+    def __init__(self, draft: Draft, integers: IntegerTensors) -> None:
+        self.draft, self.integers = draft, integers
+        self.before: dict[ir.Value, DraftTensor] = {}
+        """Output of a unit's node -> what its kernel gives, before a QUANTIZE."""
+
+    def of(self, unit: UnitNodes, value: ir.Value) -> DraftTensor:
+        """Return the tensor that a unit's kernel writes for an output of its node."""
+        if unit.kernel is None:
+            return self._integer_result(unit, value)
+        if value not in self.before:
+            scale, zero = unit.kernel
+            kind = self._integer_result(unit, value).type
+            meaning = Quantization(np.array([scale], np.float32), np.array([zero + _signed_offset(kind)], np.int64), 0)
+            self.before[value] = self.draft.tensor(f"{value.name}/kernel", kind, tensor_dims(value), meaning)
+        return self.before[value]
+
+    def finish(self, unit: UnitNodes) -> None:
+        """Write what a unit's kernel does besides, and what follows it."""
+        for value in unit.node.outputs:
+            given = self.of(unit, value)
+            if unit.fused:
+                operator = next(each for each in reversed(self.draft.operators) if given in each.outputs)
+                operator.options["fused_activation_function"] = unit.fused
+            if unit.kernel is not None:
+                self.draft.add("QUANTIZE", [given], [self._integer_result(unit, value)])
+
+    def _integer_result(self, unit: UnitNodes, value: ir.Value) -> DraftTensor:
+        """Return the integers that a unit's kernel gives: those of its QuantizeLinear, or some before a QUANTIZE."""
+        source = value if unit.activation is None or _is_read_directly(unit, value) else unit.activation.outputs[0]
+        quantize = unit.quantize[source][0]
+        target = quantize.outputs[0]
+        if target not in self.integers.by_value:
+            scale, zero, axis = self.integers.scales(target, quantize)
+            kind = kernel_type(target)
+            signed, shift = self.integers.shifts.get(kind, (kind, 0))
+            dims = tensor_dims(value)
+            if target.is_graph_output() and shift:
+                name = self.draft.unique(f"{target.name}/{signed.name.lower()}")
+            else:
+                name = target.name or "" if target.is_graph_output() else self.draft.unique(target.name or "integers")
+            made = DraftTensor(name or "", signed, dims, quantization=Quantization(scale, zero - shift, axis))
+            for each in unit.quantize[source]:
+                self.integers.by_value[each.outputs[0]] = made
+                self.integers.tensors[each.outputs[0]] = made
+        return self.integers.by_value[target]
+
+
+def _is_read_directly(unit: UnitNodes, value: ir.Value) -> bool:
+    """Return whether a QuantizeLinear reads an output of a unit's node itself, not that of its activation."""
+    return value in unit.quantize
+
+
+def _signed_offset(kind: TensorType) -> int:
+    """Return how much higher integers lie than the signed ones of the same width."""
+    return 128 if kind == TensorType.UINT8 else 0

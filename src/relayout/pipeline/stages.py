@@ -1,0 +1,236 @@
+"""The stages of a conversion: read → lower → infer → solve → apply → write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx_ir as ir
+
+from relayout.apply.apply import apply
+from relayout.apply.layout_functions import inline_functions
+from relayout.apply.renaming import rename as rename_values
+from relayout.errors import InvalidModelError, LayoutError
+from relayout.formats.in_memory import ModelSource
+from relayout.graph.facts import add_facts, facts_of
+from relayout.graph.source_names import forget
+from relayout.layout.stored_as import INTERFACE
+from relayout.partition.claims import claims
+from relayout.partition.regions import as_functions
+from relayout.partition.whole_units import whole_units
+from relayout.pipeline.lowering_list import as_transposes, avoid_saturation, before_layouts, state_blocks
+from relayout.pipeline.names import layout_doubts
+from relayout.pipeline.planning import Planned, planned
+from relayout.pipeline.request import OutputOptions, Request
+from relayout.pipeline.result import Result, target_of
+from relayout.pipeline.source import holds_tflite, read
+from relayout.pipeline.tflite_result import refuse_unknown_custom_ops, remedy_for, tflite_model, tflite_report
+from relayout.progress import say
+from relayout.reports import Naming, Report, constants, grown, left_out, operators, scattered, unsaid
+from relayout.targets import hint
+
+if TYPE_CHECKING:
+    from relayout.formats.onnx.fixed_source import FixedSource
+
+
+def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> Result:
+    """Convert a source as requested.
+
+    Raises:
+        ReadError: the source is not a model, or is damaged.
+        UnsupportedError: operators that cannot be converted, all of them.
+        LayoutError: a layout does not fit its tensor.
+    """
+    began = perf_counter()
+    say("reading")
+    model = read(source, request.imports, request.layout.wishes)
+    dims = {**request.imports.dims, **facts_of(model).opened_places}
+    request = replace(request, imports=replace(request.imports, dims=dims, batch=None))
+    if request.format == "tflite":
+        refuse_unknown_custom_ops(model, () if holds_tflite(source) else output.custom_ops)
+    lowered = before_layouts(model, request)
+    read_in = perf_counter() - began
+    asks_layouts = bool(request.layout) or request.format == "tflite"
+    no_regression = not asks_layouts and request.solver.per_transpose is None and not facts_of(model).is_tflite
+    began = perf_counter()
+    plan = planned(model, request, no_regression=no_regression)
+    naming = Naming(plan.sites, plan.axes)
+    report = plan.report()
+    report = replace(report, notes=(*report.notes, *facts_of(model).notes, *layout_doubts(request.layout.layouts)))
+    result = Result(
+        model, report, plan.serializer(), naming=naming, target=request.target, opened=facts_of(model).opened
+    )
+    seconds = {"read": read_in, "plan": perf_counter() - began}
+    original = _original(source, model, request, output) if plan.saves_nothing and not asks_layouts else None
+    if original is not None:
+        plan.merge_duplicates()
+        _restore_calls(model)
+        result = replace(result, untouched=original)
+    else:
+        say("rewriting")
+        began = perf_counter()
+        result = _applied(result, plan)
+        seconds["rewrite"] = perf_counter() - began
+        if output.annotate:
+            add_facts(result.model, states_no_shapes=False)  # whoever looks at layouts looks at shapes
+            naming.annotate(result.model)
+    result = _lowered_after(result, request, output, lowered)
+    told = None if request.target is None else claims(result.model, request.target)
+    report = replace(result.report, operators=operators(result.model), seconds=seconds, claims=told)
+    result = replace(result, report=report)
+    if output.regions == "functions":
+        with whole_units(result.model):
+            as_functions(result.model, target_of(result))
+    if request.imports.opset is not None:
+        _lower_opset(result.model, int(request.imports.opset))
+    if output.rename:
+        result = _renamed(result, output.rename)
+    if request.format == "onnx":
+        return _stamped(result)
+    result = replace(result, format="tflite", custom_ops=dict(output.custom_ops), runtime=output.runtime)
+    whole = holds_tflite(source) and not request.imports.is_part
+    return result if output.parts else _as_tflite(result, source if whole else None)
+
+
+def _original(
+    source: ModelSource, model: ir.Model, request: Request, output: OutputOptions
+) -> Path | FixedSource | onnx.ModelProto | None:
+    """Return the source as it is given back where nothing is won; None where more is asked than fixed dimensions."""
+    facts = facts_of(model)
+    imports = request.imports
+    is_older = imports.opset not in (None, model.opset_imports.get(""))
+    asked = facts.opened_places or imports.is_part or is_older or output.rename or output.annotate
+    if asked or facts.is_tflite or facts.contradicted or facts.is_unlike_source or facts.has_external_data:
+        return None
+    if not isinstance(source, str | Path | onnx.ModelProto):
+        return None
+    given = Path(source) if isinstance(source, str) else source
+    if not imports.dims:
+        return given
+    if not isinstance(given, Path):
+        return None
+    from relayout.formats.onnx import check
+    from relayout.formats.onnx.fixed_source import FixedSource
+
+    try:
+        check(model)
+    except InvalidModelError:  # the numbers may not fit, which is said as the model is written
+        return None
+    return FixedSource(given, model, imports.dims)
+
+
+def _applied(result: Result, plan: Planned) -> Result:
+    """Rewrite a result's model as planned, in place, and say in its report what came of it."""
+    target = plan.request.target
+    weights = constants(result.model)
+    blocks, single = (None, None) if target is None else (target.blocks, target.single_consumers)
+    model = apply(result.model, plan.plan, blocks, single)
+    plan.merge_duplicates()
+    if target is None:  # a target claims operators, not calls
+        _restore_calls(model)
+    notes = (
+        *as_transposes(model, target),
+        *grown(weights, constants(model)),
+        *unsaid(facts_of(model).lost_annotations),
+        *left_out(plan.plan),
+        *(scattered(plan.plan) if target is None else ()),
+    )
+    report = replace(result.report, notes=(*result.report.notes, *notes))
+    forget(model.graph)
+    _state_interface(model, report)
+    return replace(result, model=model, report=report)
+
+
+def _lowered_after(result: Result, request: Request, output: OutputOptions, before: Sequence[str]) -> Result:
+    """Run what is done to a model once its layouts are chosen, in place; `before` is what lowering said before that."""
+    target, wishes = request.target, request.layout.wishes
+    inlined = _inlined(result.model) if output.inline or (target is not None and target.inline) else ()
+    stored = (*avoid_saturation(result.model, target), *state_blocks(result.model, target))
+    report = replace(result.report, notes=(*result.report.notes, *before, *inlined, *stored))
+    if not wishes and not wishes.literal:
+        report = replace(report, hint=hint(result.model))
+    return replace(result, report=report)
+
+
+def _inlined(model: ir.Model) -> tuple[str, ...]:
+    """Write functions of layouts as their bodies, in place; what to say of it in a report."""
+    from relayout.formats.onnx import complete
+
+    before = _transposes(model)
+    if inline_functions(model):
+        complete(model)  # a body states no shapes of its own
+    count = _transposes(model) - before
+    return (f"Transposes in bodies of functions, for the runtime to cancel: {count}",) if count else ()
+
+
+def _transposes(model: ir.Model) -> int:
+    return operators(model).get("Transpose", 0)
+
+
+def _stamped(result: Result) -> Result:
+    """Return a result whose nodes say what they were when it was made, where they say of which builtin they are."""
+    if facts_of(result.model).is_tflite:
+        from relayout.formats.tflite.spelled_out import stamp_builtins
+
+        stamp_builtins(result.model)
+    return result
+
+
+def _as_tflite(result: Result, source: ModelSource | None) -> Result:
+    """Return a result with its file; `source` is the whole `.tflite` that it was made of, if it was one."""
+    from relayout.formats.tflite.container.loading import load
+
+    say("exporting")
+    began = perf_counter()
+    file = tflite_model(result.model, result.custom_ops, remedy_for(result.target), result.runtime)
+    before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
+    seconds = {**result.report.seconds, "export": perf_counter() - began}
+    return replace(result, file=file, report=replace(tflite_report(result.report, file, before), seconds=seconds))
+
+
+def _lower_opset(model: ir.Model, opset: int) -> None:
+    """Write a model in an older opset, in place; one that is older already stays.
+
+    Raises:
+        LayoutError: an operator needs a newer one, or the model is older and would have to be raised.
+    """
+    from relayout.formats.onnx.older_opset import to_older_opset
+
+    current = model.opset_imports.get("", 1)
+    if current < opset:
+        raise LayoutError(f"--opset {opset}: the model is of opset {current}, and is not raised: leave the option out")
+    if current > opset:
+        to_older_opset(model, opset)
+
+
+def _restore_calls(model: ir.Model) -> None:
+    """Put back the calls that were spelled out, if any were."""
+    if facts_of(model).calls is not None:
+        from relayout.formats.onnx import restore_calls
+
+        restore_calls(model)
+
+
+def _state_interface(model: ir.Model, report: Report) -> None:
+    """Put into the model's metadata which of its inputs and outputs are stored in another order."""
+    changed = {end.name: end.layout for end in report.interface if "->" in end.layout}
+    if changed:
+        model.metadata_props[INTERFACE] = json.dumps(changed)
+
+
+def _renamed(result: Result, names: Mapping[str, str]) -> Result:
+    """A result under other names. The plan and the reasons speak of the source's."""
+    ends = (*result.model.graph.inputs, *result.model.graph.outputs)
+    before = [value.name for value in ends]
+    rename_values(result.model, names)
+    now = dict(zip(before, (value.name or "" for value in ends), strict=True))
+    interface = tuple(replace(end, name=now.get(end.name, end.name)) for end in result.report.interface)
+    notes = (*result.report.notes, *(f"renamed: {old} is {new} in the result" for old, new in names.items()))
+    report = replace(result.report, interface=interface, notes=notes)
+    _state_interface(result.model, report)
+    return replace(result, report=report)

@@ -1,0 +1,102 @@
+"""Follow an opened axis through a Reshape, or an operator that does as one, and state its shape anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import onnx_ir as ir
+
+from relayout.layout import Extent
+from relayout.rules import Operator
+from relayout.shapes.constants import shape_items
+from relayout.shapes.parts import Parts, dims_of
+from relayout.shapes.regrouping import likeliest, moving_ways, ways
+from relayout.shapes.repeating import extents_of
+from relayout.shapes.views import NATURAL, written_shape
+
+if TYPE_CHECKING:
+    from relayout.shapes.following import Following
+
+
+class Choice(NamedTuple):
+    """A node at which an opened part could go into several dimensions, and how many ways there are."""
+
+    node: ir.Node
+    ways: int
+
+
+def follow_reshape(following: Following, node: ir.Node, operator: Operator, target: Sequence[Extent]) -> None:
+    """Follow the axis through a Reshape, or an operator that does as one, and state its shape anew."""
+    value, result = node.inputs[0], node.outputs[0]
+    assert value is not None
+    if not following.parts.get(value):
+        raise following.bound(node, "takes its shape from an opened extent, and its operand has none")
+    source, parts = extents_of(value), following.parts[value]
+    found: list[Parts] = [*ways(source, parts, target)]
+    others = [way for way in moving_ways(source, parts, target) if way not in found]
+    if not found and not others:
+        raise following.bound(node, f"mixes it with other axes: {_text(source)} becomes {_text(target)}")
+    natural, written = _natural(following, node, operator, parts)
+    if natural is not None:
+        alone = [way for way in found if _is_alone(way)]
+        ordered = [natural, *found] if _is_alone(natural) else [*alone, natural, *found]
+        found = [way for place, way in enumerate(ordered) if way not in ordered[:place]]
+    else:
+        found = likeliest(found, target, written, computed=_is_computed(following, node))
+    # A batch has mostly a dimension of its own: it is joined with another only where there is none.
+    means = _is_computed(following, node) and list(dims_of(tuple(target), found[0])) == written if found else False
+    others = [] if means else [way for way in others if way not in found]
+    found = [*filter(_is_alone, found), *others, *(way for way in found if not _is_alone(way))]
+    index = following.choices.get(node, 0)
+    if len(found) > 1:
+        following.offered.append(Choice(node, len(found)))
+    way = found[index]
+    following.parts[result] = way
+    dims = list(dims_of(tuple(target), way))
+    if way in others and way != natural:
+        ((axis, _),), ((place, _),) = parts.items(), way.items()
+        rest = [extent.number for index, extent in enumerate(target) if index != place]
+        following.last.append(lambda r: r.move(node, axis, place, rest))
+        return
+    if way == natural or dims == written:
+        return
+    items = shape_items(dims, following.dims(value))
+    if items is None:
+        raise following.bound(node, f"would need a shape of several open extents: {_text(dims)}")
+    if (node.domain, node.op_type) in NATURAL:
+        following.last.append(lambda r: r.become_reshape(node, items))
+    elif operator.has(1):
+        following.changes.append(lambda r: r.reshape(node, items))
+    else:
+        following.changes.append(lambda r: r.set_integers(node, "shape", items))
+
+
+def _is_computed(following: Following, node: ir.Node) -> bool:
+    return len(node.inputs) > 1 and node.inputs[1] in following.computed
+
+
+def _natural(
+    following: Following, node: ir.Node, operator: Operator, parts: Parts
+) -> tuple[Parts | None, list[Extent] | None]:
+    """Return where the parts lie if the node stays as it is, and the extents that a Reshape's own shape gives."""
+    key = node.domain, node.op_type
+    if key in NATURAL:
+        return NATURAL[key](operator, parts), None
+    value = node.inputs[0]
+    assert value is not None
+    shape = node.inputs[1] if len(node.inputs) > 1 else None
+    items = None if shape is None else following.computed.items(shape)
+    if items is None and (shape is None or shape not in following.computed):
+        known = operator.integers(1) if operator.has(1) else operator.ints("shape")
+        items = None if known is None else [Extent(item) for item in known]
+    return None, written_shape(operator, items, following.dims(value))
+
+
+def _is_alone(way: Parts) -> bool:
+    """Tell whether the parts are in dimensions that hold nothing else."""
+    return all(part.is_whole for part in way.values())
+
+
+def _text(extents: Sequence[Extent]) -> str:
+    return f"[{', '.join(map(str, extents))}]"

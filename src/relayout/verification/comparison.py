@@ -1,0 +1,344 @@
+"""Both models, run on the same inputs and compared value by value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from relayout.errors import LayoutError, RelayoutError
+from relayout.layout import perm_of
+from relayout.layout.perm import permute
+from relayout.progress import say
+from relayout.verification import pairs as pairing
+from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of, wider
+from relayout.verification.feeds import EXTENTS, to_give
+from relayout.verification.operator_verdicts import judged_by_operator
+from relayout.verification.pairs import Pair, batches, match_ends, match_interface, match_interiors, stands_for_integers
+from relayout.verification.permuting import advice, permuted, proposal, refuse_unknown, with_layouts
+from relayout.verification.random_inputs import random_feeds
+from relayout.verification.report import Fed, Row
+from relayout.verification.side import OPEN, Array, DeclaredPart, Feeds, ModelValue, RunError, RunnableModel, Runner
+from relayout.verification.spread import Spread
+from relayout.verification.stepwise import Stepwise
+
+
+@dataclass
+class Comparison:
+    """Both sides, their counterparts, their runners, how many values were compared, and the rows so far."""
+
+    left: RunnableModel
+    right: RunnableModel
+    tolerance: Tolerance
+    tensors: bool
+    runs: int = 1
+    layouts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    compared: int = 0
+    rows: dict[tuple[str, int], Row] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        part = self.right.part
+        inputs, _, extra = match_interface(self.left.inputs, self.right.inputs, by_name_only=part is not None)
+        self.begun = match_ends((*self.left.interiors, *self.left.outputs), extra) if part is not None else []
+        begun = {pair.right.name for pair in self.begun} | set(self.right.initial)
+        extra = [value for value in extra if value.name not in begun]
+        if extra:
+            listed = ", ".join(f"'{value.name}'" for value in extra)
+            raise RelayoutError(f"the second model has inputs that the first has not: {listed}")
+        outputs = self._match_outputs(part)
+        refuse_unknown([*inputs, *outputs], self.layouts)
+        self.inputs, self.outputs = with_layouts(inputs, self.layouts), with_layouts(outputs, self.layouts)
+        self.notes += advice(self.inputs)
+        everything = (*self.right.interiors, *self.right.outputs)
+        inner = {pair.left.name for pair in self.outputs}
+        lefts = [value for value in self.left.interiors if value.name not in inner]
+        self.interiors = match_interiors(lefts, everything) if self.tensors else []
+        self.unmatched = len(lefts) - len(self.interiors)
+        own = {value.name for value in self.left.outputs}
+        ends = (pair.left.name for pair in (*self.begun, *self.outputs) if pair.left.name not in own)
+        self._ends = list(dict.fromkeys(ends))
+        self._spread = Spread(self.left, [*self._ends, *(pair.left.name for pair in self.interiors)])
+        self.dequantized = any(map(stands_for_integers, (*self.outputs, *self.interiors)))
+        self._plain = self.left.runner(), self.right.runner()
+        self._seen = self.left.runner(self._ends) if self._ends else self._plain[0]
+        self._stepwise: Stepwise | None = None
+
+    @cached_property
+    def _is_large(self) -> bool:
+        """True if interior values may take more room than one run has: then it matters how much exactly."""
+        return sum(pair.left.size(pair.right) for pair in (*self.interiors, *self.outputs)) > pairing.AT_ONCE
+
+    def _learn(self, side: RunnableModel, feeds: Feeds) -> None:
+        """Let a side learn its sizes, where that may matter."""
+        if self._is_large or any(extent > OPEN for array in feeds.values() for extent in array.shape):
+            side.learn(feeds)
+
+    @cached_property
+    def _inner(self) -> tuple[Runner, Runner]:
+        """The views that show interior values of both; made once it is known how much room they take."""
+        if not self.interiors:
+            return self._plain
+        asked = [pair.left.name for pair in self.interiors], [pair.right.name for pair in self.interiors]
+        shown = {value.name for value in self.right.outputs}
+        added = [name for name in dict.fromkeys(asked[1]) if name not in shown]
+        return self.left.runner(asked[0]), self.right.runner(added) if added else self._plain[1]
+
+    def _match_outputs(self, part: DeclaredPart | None) -> list[Pair]:
+        """Outputs with outputs; those of a part also with interior values, and what it left out is not missing."""
+        found = match_interface(self.left.outputs, self.right.outputs, by_name_only=part is not None)
+        outputs, self.missing, more = found
+        if part is not None:
+            outputs += match_ends(self.left.interiors, more)
+            more = [value for value in more if not any(value is pair.right for pair in outputs)]
+            left_out = [v for v in self.missing if not set(v.all_names) & set(part.outputs)]
+            self.missing = [value for value in self.missing if value not in left_out]
+            if left_out:
+                self.notes.append("outputs that the part leaves out: " + ", ".join(v.name for v in left_out))
+        if more:
+            self.notes.append("outputs that only the second model has: " + ", ".join(v.name for v in more))
+        return outputs
+
+    def run(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Fed, ...]:
+        """One input through both models."""
+        self._advance(0)
+        feeds, first = self._fed(given, rng, signed)
+        self._learn(self.left, feeds)
+        if self._ends:
+            # All of one run: what the part is fed, and what the source made of it.
+            first = {**first, **self._seen.run(feeds, [*self._ends, *first])}
+        carried = {pair.right.name: pair.carried(feeds[pair.left.name]) for pair in self.inputs}
+        for pair in self.begun:
+            if pair.left.name not in first:
+                raise RelayoutError(f"{self.left.label} does not show '{pair.left.name}', which the part begins with")
+            carried[pair.right.name] = pair.carried(first[pair.left.name])
+        self._learn(self.right, carried)
+        second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
+        self.outputs = [self._permuted(pair, first, second) for pair in self.outputs]
+        for value in self.missing:
+            self.add(_row(Pair(value, ModelValue("", None, None)), True, first.get(value.name), Verdict.MISSING))
+        rows = self._compare(self.outputs, first, second, feeds, output=True)
+        for part in batches(self.interiors):
+            mine = self._inner[0].run(feeds, [pair.left.name for pair in part])
+            theirs = self._inner[1].run(carried, list(dict.fromkeys(pair.right.name for pair in part)))
+            rows += self._compare(part, mine, theirs, feeds, output=False)
+        rounds = self.tensors and self.left.rounds
+        differs = any(row.verdict is Verdict.DIFFERS and (row.output or rounds) for row in rows)
+        if (self.tensors or self._is_output_read) and (differs or self.dequantized):
+            rows = self._by_operator(rows, feeds)
+        elif differs and not self.tensors and self.left.rounds:
+            self.notes.append(
+                "judged as a whole: with tensors=True operators are compared, and roundings do not add up"
+            )
+        for row in rows:
+            self.add(row)
+        return tuple(
+            Fed(
+                v.title or v.name,
+                str(feeds[v.name].dtype),
+                feeds[v.name].shape,
+                "given" if v.name in given else "random",
+            )
+            for v in self.left.inputs
+        )
+
+    def run_source(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
+        """Return what the source was fed, some of it given, its outputs, and the values in which the result ends."""
+        feeds, outputs = self._fed(given, rng, signed)
+        inner = self._seen.run(feeds, self._ends) if self._ends else {}
+        return feeds, {**outputs, **inner}
+
+    def run_opened(self, feeds: Feeds) -> dict[str, Array]:
+        """Return the outputs of the second model."""
+        return self._plain[1].run(feeds, [pair.right.name for pair in self.outputs])
+
+    def judged(self, pair: Pair, left: Array, right: Array | None) -> Row:
+        """Return what is found of two outputs, without regard to any spread."""
+        row = self._row(pair, left, right, output=True)
+        assert row is not None
+        return row
+
+    def judged_by_spread(self, pair: Pair, row: Row, runs: Sequence[tuple[Feeds, Feeds]]) -> Row:
+        """Return the row judged by how far the source is from itself in any of several runs: feeds and results."""
+        if not (self.left.rounds or row.kind is not Kind.REAL) or row.difference is None:
+            return row
+        name, spread = pair.left.name, None
+        for feeds, given in runs:
+            found = self._spread.of({name: given[name]}, feeds).get(name)
+            spread = wider(spread, found) if found is not None else spread
+        return replace(row, verdict=judge(row.difference, row.kind, self.tolerance, spread), spread=spread)
+
+    def _permuted(self, pair: Pair, first: Feeds, second: Feeds) -> Pair:
+        """An output that does not fit: in the layouts of an input that a user named, or as it is, with advice."""
+        if pair.declared or pair.left.name not in first or pair.right.name not in second:
+            return pair
+        name, shape, wanted = pair.name, first[pair.left.name].shape, second[pair.right.name].shape
+        if shape == wanted:
+            return pair
+        for source, target in self.layouts.values():
+            perm = perm_of(source, target)
+            if len(perm) == len(shape) and permute(perm, shape) == wanted:
+                self.notes.append(f"output '{name}' was compared as an input is: --layout {name}={source}:{target}")
+                return permuted(pair, perm)
+        if option := proposal(name, shape, wanted):
+            self.notes.append(
+                f"output '{name}' is {list(shape)} in the first model and {list(wanted)} in the second;"
+                f" if both mean the same, say so: {option}"
+            )
+        return pair
+
+    def values(self, given: Feeds, seed: int, run: int) -> dict[str, Array]:
+        """The source's inputs, outputs and interior values in one run, by name."""
+        feeds, first = self._fed(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
+        self._learn(self.left, feeds)
+        ends = self._seen.run(feeds, self._ends) if self._ends else {}
+        inner = self._inner[0].run(feeds, [pair.left.name for pair in self.interiors]) if self.interiors else {}
+        return {**feeds, **first, **ends, **inner}
+
+    def _fed(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
+        """The source's inputs, and its outputs. Dynamic sizes that it cannot run are given up for others."""
+        names = list(dict.fromkeys(value.name for value in self.left.outputs))
+        free = [v for v in self.left.inputs if v.name not in given and v.shape is not None and None in v.shape]
+        own = any(value.fallback for value in free)
+        errors: list[RelayoutError] = []
+        state = rng.bit_generator.state
+        sizes = [EXTENTS[0], *([None] if own else EXTENTS[1:] if free else ())]
+        for careful, extents in product((False, True), sizes):
+            rng.bit_generator.state = state
+            try:
+                feeds = random_feeds(self.left, self.inputs, given, rng, signed, extents, careful)
+                outputs = self._plain[0].run(feeds, names)
+            except RelayoutError as error:
+                errors.append(error)
+                continue
+            if careful:
+                self.notes.append("the source runs with no integers but 0, and floats were whole numbers")
+            if extents is not sizes[0]:
+                other = "its own" if own else "those that were fed"
+                self.notes.append(f"the source does not run with other sizes of its dynamic dimensions than {other}")
+            return feeds, outputs
+        failed = errors[len(sizes) - 1 if own else 0]
+        if isinstance(failed, RunError) and self.left.relax():
+            rng.bit_generator.state = state
+            if (found := self._relaxed(failed, given, rng, signed)) is not None:
+                return found
+        drawn = next((value.title or value.name for value in self.left.inputs if value.name not in given), None)
+        if drawn is None or not isinstance(failed, RunError):
+            raise failed
+        raise RelayoutError(f"{failed}; what is fed is random: if the model takes other values, {to_give(drawn)}")
+
+    def _relaxed(
+        self, failed: RunError, given: Feeds, rng: np.random.Generator, signed: bool
+    ) -> tuple[Feeds, dict[str, Array]] | None:
+        """The source's inputs and outputs where both models run without optimizations; None if it fails then, too."""
+        self.right.relax()
+        self._plain = self.left.runner(), self.right.runner()
+        self._seen = self.left.runner(self._ends) if self._ends else self._plain[0]
+        try:
+            found = self._fed(given, rng, signed)
+        except RelayoutError:
+            return None
+        self.notes.append(f"both were run without optimizations, with which the source does not run: {failed}")
+        return found
+
+    def _compare(
+        self,
+        pairs: Iterable[Pair],
+        mine: Mapping[str, Array],
+        theirs: Mapping[str, Array],
+        feeds: Feeds,
+        *,
+        output: bool,
+    ) -> list[Row]:
+        rows: list[Row] = []
+        far: dict[int, Row] = {}
+        sources: dict[str, Array] = {}
+        for pair in pairs:
+            self._advance(1)
+            row = self._row(pair, mine.get(pair.left.name), theirs.get(pair.right.name), output)
+            if row is None:
+                continue
+            if row.verdict is Verdict.DIFFERS and (self.left.rounds or row.kind is not Kind.REAL):
+                far[len(rows)] = row
+                sources[row.source] = mine[row.source]
+            rows.append(row)
+        spreads = self._spread.of(sources, feeds)
+        for place, row in far.items():
+            if row.difference is not None:
+                spread = spreads.get(row.source)
+                verdict = judge(row.difference, row.kind, self.tolerance, spread)
+                rows[place] = replace(row, verdict=verdict, spread=spread)
+        return rows
+
+    @property
+    def _is_output_read(self) -> bool:
+        """Whether one output is made of another."""
+        read = {name for pair in self.outputs for name in pair.left.operands}
+        return any(pair.left.name in read for pair in self.outputs)
+
+    def _by_operator(self, rows: list[Row], feeds: Feeds) -> list[Row]:
+        """Return the rows judged once more: each operator on the source's own values."""
+        if self._stepwise is None:
+            pairs = [*self.interiors, *self.outputs]
+            inputs = [*self.inputs, *self.begun]
+            self._stepwise = Stepwise(self.left, self.right, inputs, pairs, self.tolerance)
+        try:
+            steps = self._stepwise.judge(feeds)
+        except RelayoutError as error:  # what a runtime does not take as given is judged as a whole
+            self.notes.append(f"not judged operator by operator: {error}")
+            return rows
+        return judged_by_operator(rows, steps, self.left.drawn, self.right, dequantized=self.dequantized)
+
+    def _row(self, pair: Pair, left: Array | None, right: Array | None, output: bool) -> Row | None:
+        """The two arrays compared, without regard to any spread; None if an interior value cannot be seen."""
+        if left is None or right is None:
+            return _row(pair, output, left, Verdict.MISSING) if output else None
+        try:
+            left, right = pair.same_way(left, right)
+        except LayoutError as error:
+            self.notes.append(str(error))
+            return _row(pair, output, left, Verdict.SHAPE)
+        if left.shape != right.shape or left.dtype != right.dtype:
+            if not (output or pair.declared):
+                self.unmatched += 1
+                return None
+            return _row(pair, output, left, Verdict.SHAPE if left.shape != right.shape else Verdict.TYPE)
+        kind, found = kind_of(left, pair.left.quantized), difference(left, right)
+        return replace(
+            _row(pair, output, left, judge(found, kind, self.tolerance, None, pair.left.step)),
+            kind=kind,
+            difference=found,
+        )
+
+    def _advance(self, count: int) -> None:
+        self.compared += count
+        say("comparing", self.compared, self.runs * (len(self.outputs) + len(self.interiors)))
+
+    def add(self, row: Row) -> None:
+        """Add what was found of a value; of several runs the worst counts."""
+        key = (row.name, int(row.output))
+        self.rows[key] = row.worst(self.rows[key]) if key in self.rows else row
+
+
+def _row(pair: Pair, output: bool, array: Array | None, verdict: Verdict) -> Row:
+    left, right = pair.left, pair.right
+    return Row(
+        name=pair.name,
+        source=left.name,
+        other=right.name,
+        output=output,
+        dtype=str(left.dtype if array is None else array.dtype),
+        shape=() if array is None else array.shape,
+        kind=Kind.REAL,
+        verdict=verdict,
+        difference=None,
+        spread=None,
+        operator=left.operator,
+        node=left.node,
+        other_operator=right.operator,
+        other_node=right.node,
+        order=left.order,
+    )
