@@ -25,6 +25,7 @@ from relayout.solve import (
     certificate,
     components,
     program,
+    program_rows,
     solve,
     solver,
 )
@@ -72,7 +73,7 @@ def test_pairs_of_orders_that_cost_more_equal_brute_force_and_are_proved(
 ) -> None:
     """Whether what readers may want together is gone through or not."""
     monkeypatch.setattr(certificate, "MOST_WISHES", most)
-    monkeypatch.setattr(program, "MOST_WISHES", most)
+    monkeypatch.setattr(program_rows, "MOST_WISHES", most)
     for seed in range(100):
         problem = random_problem(30_000 * labels + seed, labels, pinned=0.25, aligned=aligned, hard=0.5)
         assert_proved(problem, solve(problem))

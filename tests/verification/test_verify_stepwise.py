@@ -24,13 +24,13 @@ from relayout.verification.ort import OrtSide
 from relayout.verification.pairs import match_interface, match_interiors
 from relayout.verification.side import open_side
 from relayout.verification.signature import SignatureSide
-from relayout.verification.stepwise import Step, Stepwise, has_direction
+from relayout.verification.stepwise import JudgedValue, Stepwise, has_direction
 
 MODELS = Path(__file__).parents[2] / "models"
 TOLERANCE = Tolerance(1e-5, 1e-6)
 
 
-def steps(source: Path | bytes | ir.Model, model: Path | ir.Model) -> tuple[dict[str, Step], dict[str, str]]:
+def steps(source: Path | bytes | ir.Model, model: Path | ir.Model) -> tuple[dict[str, JudgedValue], dict[str, str]]:
     """What is found of each value, and the operator of the source that makes it."""
     with open_side(source) as left, open_side(model) as right:
         inputs, _, _ = match_interface(left.inputs, right.inputs)

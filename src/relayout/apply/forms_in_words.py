@@ -47,7 +47,7 @@ def _dim(extent: Extent, named: Mapping[Extent, str]) -> int | str | None:
     return text if Extent.of(text) == extent else None
 
 
-def held_as(extents: Sequence[Extent], source: Form, stored: Form) -> tuple[tuple[int, ...], ...]:
+def entry_of_holds(extents: Sequence[Extent], source: Form, stored: Form) -> tuple[tuple[int, ...], ...]:
     """How a value in form `stored` holds a value of the source in form `source`: all of `Holds` but the name."""
 
     def number(extent: Extent) -> int:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from relayout.apply.blocked_operands import BLOCKED, JOINED, plain_forms
 from relayout.apply.blocks import BlockSizes
-from relayout.apply.forms_in_words import declared_dims, held_as, tag
+from relayout.apply.forms_in_words import declared_dims, entry_of_holds, tag
 from relayout.apply.provenance import Origins, origins
 from relayout.apply.quantization_annotations import Annotations
 from relayout.apply.quantized_moves import quantizers
@@ -370,7 +370,7 @@ class Storage:
         names, older = self.origins(root)
         told = [(name, source) for name, source in names if not (name == value.name and source == form)]
         held = [
-            Holds(name, *root.space.of(held_as, (source, form), root.extents, source, form))
+            Holds(name, *root.space.of(entry_of_holds, (source, form), root.extents, source, form))
             for name, source in (*told, *older)
         ]
         value.metadata_props.pop(Holds.KEY, None)

@@ -12,7 +12,7 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import bar
 from relayout.cli.json_output import print_json
-from relayout.cli.option_texts import together
+from relayout.cli.option_texts import option_group
 from relayout.cli.parameter_types import MODEL
 from relayout.cli.running import FAILED, REFUSED, Job, console, exceeds, perform, refuse_own_source
 from relayout.errors import RelayoutError
@@ -234,5 +234,5 @@ jobs_option = click.option(
     "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Models at a time, with --out-dir."
 )
 paths = click.argument("paths", nargs=-1, required=True, type=MODEL, metavar="SOURCE... [TARGET]")
-models = together(paths, out, out_dir, jobs_option)
+models = option_group(paths, out, out_dir, jobs_option)
 """One source and its target, or many sources."""

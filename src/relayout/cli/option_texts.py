@@ -12,7 +12,7 @@ SECTION = "section"
 """Attribute of an option: the heading in `--help` that it stands under."""
 
 
-def together(*options: Callable[[F], F], section: str = "") -> Callable[[F], F]:
+def option_group(*options: Callable[[F], F], section: str = "") -> Callable[[F], F]:
     """Several options as one decorator; `--help` lists them in this order, under the heading of their section."""
 
     def decorate(function: F) -> F:
@@ -42,7 +42,7 @@ def pairs_by(separator: str, form: str) -> Callable[[click.Context, click.Parame
     return parse
 
 
-def one_of(name: str, values: Sequence[str], what: str) -> Callable[[F], F]:
+def choice_option(name: str, values: Sequence[str], what: str) -> Callable[[F], F]:
     """An option that takes one of some words; the first where it is not given."""
     return click.option(name, type=click.Choice(values), default=values[0], show_default=True, help=what)
 
@@ -68,6 +68,6 @@ def custom_domains(context: click.Context, parameter: click.Parameter, items: tu
     return bare | pairs_by("=", "NAME=DOMAIN")(context, parameter, tuple(item for item in items if "=" in item))
 
 
-def names_of(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> list[str]:
+def comma_separated(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> list[str]:
     """Read lists of names with commas between."""
     return [name.strip() for item in items for name in item.split(",") if name.strip()]

@@ -9,7 +9,14 @@ from pathlib import Path
 import click
 
 from relayout.arguments import MOST_BYTES, OPSETS
-from relayout.cli.option_texts import custom_domains, names_of, normalizations, one_of, pairs_by, together
+from relayout.cli.option_texts import (
+    choice_option,
+    comma_separated,
+    custom_domains,
+    normalizations,
+    option_group,
+    pairs_by,
+)
 from relayout.cli.parameter_types import PAGE, LayoutName, TargetName
 
 layouts = click.option(
@@ -42,7 +49,7 @@ batch = click.option(
     metavar="N|NAME",
     help="What the first axis of all inputs becomes, also where it is fixed: a number, or a name that leaves it open.",
 )
-io = one_of(
+io = choice_option(
     "--io",
     ["keep", "convert", "NCHW", "NHWC"],
     "Inputs and outputs as in the source, in the order that costs nothing, or images in this layout.",
@@ -75,9 +82,9 @@ opset = click.option(
     type=click.IntRange(*OPSETS),
     help="Of an ONNX result. [default: the least that a .tflite needs, from 18 on; that of an ONNX source]",
 )
-quant = one_of("--quant", ["qdq", "float"], "A quantized .tflite as integers (QDQ), or as a float model.")
+quant = choice_option("--quant", ["qdq", "float"], "A quantized .tflite as integers (QDQ), or as a float model.")
 signature = click.option("--signature", metavar="NAME", help="Which signature of a .tflite (default: the first).")
-state = one_of(
+state = choice_option(
     "--state", ["zero", "io"], "Variables of a .tflite: their initial values in every run, or inputs and outputs."
 )
 custom_ops = click.option(
@@ -155,14 +162,14 @@ inputs = click.option(
     "--inputs",
     multiple=True,
     metavar="A,B",
-    callback=names_of,
+    callback=comma_separated,
     help="Only the part of the graph from these values on.",
 )
 outputs = click.option(
     "--outputs",
     multiple=True,
     metavar="C,D",
-    callback=names_of,
+    callback=comma_separated,
     help="Only the part of the graph up to these values.",
 )
 rename = click.option(
@@ -199,7 +206,7 @@ desired = click.option(
     metavar="FILE",
     help="Layouts by operator and node, TOML or JSON.",
 )
-regions = one_of(
+regions = choice_option(
     "--regions",
     ["flat", "functions"],
     "What the target runs stays in one graph, or becomes a function for each connected part.",
@@ -217,19 +224,19 @@ inline = click.option(
 )
 seed = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
 verify = click.option("--verify", is_flag=True, help="Run source and result and compare them value by value.")
-part = together(dims, batch, inputs, outputs, rename, section="Which part of the graph")
-importing = together(opset, quant, signature, state, custom_ops, section="Reading a .tflite")
-wishing = together(to, backend, claimed_operators, desired, inline, section="Layouts of operators")
-aiming = together(backend, claimed_operators, section="Layouts of operators")
-solving = together(per_transpose, exchange, time_limit, what_if, section="The solver")
-views = together(html, model_explorer, section="To look at")
-interface = together(io, layouts, input_type, output_type, normalize)
-conversion = together(output_format, runtime, interface, part, importing, wishing, solving, views)
+part = option_group(dims, batch, inputs, outputs, rename, section="Which part of the graph")
+importing = option_group(opset, quant, signature, state, custom_ops, section="Reading a .tflite")
+wishing = option_group(to, backend, claimed_operators, desired, inline, section="Layouts of operators")
+aiming = option_group(backend, claimed_operators, section="Layouts of operators")
+solving = option_group(per_transpose, exchange, time_limit, what_if, section="The solver")
+views = option_group(html, model_explorer, section="To look at")
+interface = option_group(io, layouts, input_type, output_type, normalize)
+conversion = option_group(output_format, runtime, interface, part, importing, wishing, solving, views)
 """What `convert` does, and `explain` tells of."""
-splitting = together(regions, parts, section="What a target runs")
-writing = together(annotate, plan_file, external_data, overwrite, section="What is written")
-verifying = together(verify, feeds, seed, section="Verification")
-written = together(writing, verifying, max_bytes, as_json, quiet, verbose)
+splitting = option_group(regions, parts, section="What a target runs")
+writing = option_group(annotate, plan_file, external_data, overwrite, section="What is written")
+verifying = option_group(verify, feeds, seed, section="Verification")
+written = option_group(writing, verifying, max_bytes, as_json, quiet, verbose)
 """How a model is written, checked and reported."""
 FOR_ONE = {"--plan": "plan_file", "--html": "html", "--model-explorer": "model_explorer", "--partition-dir": "parts"}
 """Options that name one place, and so are for one model -> their parameters."""

@@ -9,7 +9,7 @@ from math import ceil
 from relayout.solve.certificate import MOST_DEPTH, Branch, Leaf, Prices
 from relayout.solve.limits import Limits
 from relayout.solve.problem import Problem
-from relayout.solve.program import Program
+from relayout.solve.program import LinearProgram
 
 NOTHING = Leaf({})
 """What is known before the first relaxation."""
@@ -30,7 +30,7 @@ def solve_many(
     Returns:
         (node -> label, certificate, whether the search was finished).
     """
-    search = _Search(problem, Program(problem, nodes, values), list(start), limits)
+    search = _Search(problem, LinearProgram(problem, nodes, values), list(start), limits)
     certificate = search.explore({node: frozenset(range(len(problem.costs[node]))) for node in nodes})
     return {node: search.best[node] for node in nodes}, certificate, search.finished
 
@@ -39,7 +39,7 @@ def relaxed(
     problem: Problem, nodes: Sequence[int], values: Sequence[int], limits: Limits
 ) -> tuple[dict[int, int], Prices] | None:
     """The labels that have most of each node in one relaxation, and its prices; None where there is no time."""
-    found = Program(problem, nodes, values).relax({}, limits.seconds)
+    found = LinearProgram(problem, nodes, values).relax({}, limits.seconds)
     if found is None:
         return None
     _, shares, prices = found
@@ -60,7 +60,7 @@ class _Search:
     """
 
     problem: Problem
-    program: Program
+    program: LinearProgram
     best: list[int]
     limits: Limits
     finished: bool = True

@@ -56,7 +56,7 @@ class _Group(NamedTuple):
     first: int
 
 
-class Program:
+class LinearProgram:
     """The linear program of a component, built once and solved with labels fixed along a branch.
 
     Args:

@@ -8,11 +8,16 @@ from dataclasses import replace
 from relayout.verification.compare import Verdict
 from relayout.verification.report import Row
 from relayout.verification.side import RunnableModel
-from relayout.verification.stepwise import Step
+from relayout.verification.stepwise import JudgedValue
 
 
 def judged_by_operator(
-    rows: Sequence[Row], steps: Mapping[str, Step], drawn: frozenset[str], result: RunnableModel, *, dequantized: bool
+    rows: Sequence[Row],
+    steps: Mapping[str, JudgedValue],
+    drawn: frozenset[str],
+    result: RunnableModel,
+    *,
+    dequantized: bool,
 ) -> list[Row]:
     """Return rows judged once more by what each operator makes of the source's own values.
 

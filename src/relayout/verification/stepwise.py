@@ -81,7 +81,7 @@ LOOKED_UP = 4
 
 
 @dataclass(frozen=True)
-class Step:
+class JudgedValue:
     """What was found of one value.
 
     Args:
@@ -130,7 +130,7 @@ class Stepwise:
         self._both_round = False
         self._extents: dict[str, int] = {}
 
-    def judge(self, feeds: Feeds) -> dict[str, Step]:
+    def judge(self, feeds: Feeds) -> dict[str, JudgedValue]:
         """The source's name of each value -> what the second model makes there of the source's values."""
         shown: set[str] = set(feeds)
         self._extents.clear()
@@ -138,14 +138,16 @@ class Stepwise:
             shown.update(self._source.run(feeds, [pair.left.name for pair in part]))
         given = {**self._inputs, **self._holders.held}
         given = {name: kept for name, held in given.items() if (kept := [p for p in held if p.left.name in shown])}
-        found: dict[str, dict[str, Step]] = {}
+        found: dict[str, dict[str, JudgedValue]] = {}
         for part in batches([pair for pair in self._holders.judged if pair.left.name in shown]):
             for (left, right), step in self._part(part, given, feeds).items():
                 found.setdefault(left, {})[right] = step
         first = {name: pair.right.name for name, pair in self._holders.first.items() if name in found}
         return {name: _worst(found[name], right) for name, right in first.items() if right in found[name]}
 
-    def _part(self, part: Sequence[Pair], given: Mapping[str, list[Pair]], feeds: Feeds) -> dict[tuple[str, str], Step]:
+    def _part(
+        self, part: Sequence[Pair], given: Mapping[str, list[Pair]], feeds: Feeds
+    ) -> dict[tuple[str, str], JudgedValue]:
         """What is found of some pairs, each by the names of its values."""
         interior = [name for name in given if name not in self._inputs]
         self._alone.clear()
@@ -159,7 +161,7 @@ class Stepwise:
         exact = {**feeds, **self._source.run(feeds, list(dict.fromkeys(pair.left.name for pair in needed)))}
         for pair in needed:
             self._extents.update(pair.extents(exact[pair.left.name]))
-        found: dict[tuple[str, str], Step] = {}
+        found: dict[tuple[str, str], JudgedValue] = {}
         for values in chain([exact], readings(exact, self._left.rounded)):
             for choice, members in choices(part, [(name, given[name]) for name in entries]):
                 read = {entry: choice.get(name, given[name][0]) for name, entry in entries.items()}
@@ -181,7 +183,7 @@ class Stepwise:
 
     def _closer(
         self, pair: Pair, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds, values: Feeds
-    ) -> Step | None:
+    ) -> JudgedValue | None:
         """The step of one value, looked at again where it does not pass."""
         if pair.right.name not in theirs:
             return None
@@ -205,8 +207,8 @@ class Stepwise:
         return self._alone[key]
 
     def _beside_midway(
-        self, pair: Pair, step: Step, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds
-    ) -> Step:
+        self, pair: Pair, step: JudgedValue, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds
+    ) -> JudgedValue:
         """The step of a value that leans, judged by the elements that are not midway between two integers."""
         left, right = pair.same_way(source[pair.left.name], theirs[pair.right.name])
         width = max(BESIDE_MIDWAY.get(operator, MIDWAY) for operator in (pair.left.operator, pair.right.operator))
@@ -218,7 +220,7 @@ class Stepwise:
         clear = rounded[0] == rounded[1]
         if clear.sum() < ENOUGH or has_direction(left, right, clear):
             return step
-        return Step(Verdict.CLOSE, step.difference)
+        return JudgedValue(Verdict.CLOSE, step.difference)
 
     def _nudged(
         self, pair: Pair, nudge: float, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds
@@ -237,7 +239,9 @@ class Stepwise:
         moved = forced.run(source, [pair.left.name])[pair.left.name]
         return pair.same_way(moved, theirs[name])[0]
 
-    def _beside_terms(self, pair: Pair, step: Step, source: Feeds, given: Sequence[str], fed: Feeds) -> Step:
+    def _beside_terms(
+        self, pair: Pair, step: JudgedValue, source: Feeds, given: Sequence[str], fed: Feeds
+    ) -> JudgedValue:
         """The step of a sum of real numbers, measured by the magnitudes of what is added up."""
         name = self._right.sum_behind(pair.right.name)
         forced = self._making(name, given, terms=True) if name else None
@@ -254,9 +258,9 @@ class Stepwise:
             count = max(operands, default=1) / max(1, source[pair.left.name].size)
             rtol = max(rtol, 2 * EPSILON * math.sqrt(count))
         tolerance = replace(self._tolerance, rtol=rtol)
-        return Step(judge(found, Kind.REAL, tolerance, None, pair.left.step), found)
+        return JudgedValue(judge(found, Kind.REAL, tolerance, None, pair.left.step), found)
 
-    def _beside_levels(self, pair: Pair, step: Step, given: Sequence[str], fed: Feeds) -> Step:
+    def _beside_levels(self, pair: Pair, step: JudgedValue, given: Sequence[str], fed: Feeds) -> JudgedValue:
         """The step of what both round operands for, measured by what other roundings make of it.
 
         What rounding makes of a number that many elements have in common is common to them, and has a direction.
@@ -270,11 +274,11 @@ class Stepwise:
             moved = forced.run(disturbed(fed, index, forced.levels), [name])[name]
             spread = wider(spread, difference(made, moved))
         kind = kind_of(made, pair.left.quantized)
-        return Step(judge(step.difference, kind, self._tolerance, spread, pair.left.step), step.difference)
+        return JudgedValue(judge(step.difference, kind, self._tolerance, spread, pair.left.step), step.difference)
 
     def _beside_own(
-        self, pair: Pair, step: Step, source: Feeds, given: Sequence[str], fed: Feeds, values: Feeds
-    ) -> Step:
+        self, pair: Pair, step: JudgedValue, source: Feeds, given: Sequence[str], fed: Feeds, values: Feeds
+    ) -> JudgedValue:
         """The step of what a recurrent operator yields, each of its steps on the source's results of those before."""
         name, left = pair.right.name, source[pair.left.name]
         forced = self._making(name, given, own=True)
@@ -283,7 +287,7 @@ class Stepwise:
         theirs = forced.run({**fed, forced.given[name]: self._carried(pair, values)}, [name])
         return self._step(pair, left, theirs[name]) or step
 
-    def _step(self, pair: Pair, left: Array, right: Array) -> Step | None:
+    def _step(self, pair: Pair, left: Array, right: Array) -> JudgedValue | None:
         try:
             unrounded = pair.same_way(left, right, exact=True)[1]
             left, right = pair.same_way(left, right)
@@ -302,10 +306,10 @@ class Stepwise:
             verdict = min(verdict, Verdict.CLOSE, key=lambda one: one.rank)
         byte = kind is Kind.STEPS and left.dtype.itemsize == 1
         leans = byte and verdict is Verdict.CLOSE and has_direction(left, right, _clear(unrounded))
-        return Step(Verdict.DIFFERS if leans else verdict, found, leans)
+        return JudgedValue(Verdict.DIFFERS if leans else verdict, found, leans)
 
 
-def _worst(steps: Mapping[str, Step], first: str) -> Step:
+def _worst(steps: Mapping[str, JudgedValue], first: str) -> JudgedValue:
     """What is found of a value, all that hold it taken together."""
     wrong = tuple(name for name, step in steps.items() if name != first and not step.verdict.passes)
     return replace(max(steps.values(), key=lambda step: step.verdict.rank), copies=wrong)

@@ -10,9 +10,9 @@ from onnx import numpy_helper
 from relayout.formats.onnx.bodies import graphs_in
 from relayout.formats.onnx.evaluated_operators import BROADCASTING, CUTTING, WINDOWS
 from relayout.formats.onnx.evaluating import Evaluation
+from relayout.formats.onnx.extents_from_vectors import broadcast_extents, extents_from_vectors, slid_extents
 from relayout.formats.onnx.inferring import infer_and_judge
 from relayout.formats.onnx.shape_vectors import Array, Item
-from relayout.formats.onnx.told_extents import broadcast_extents, slid_extents, told_extents
 from relayout.formats.onnx.value_shapes import MADE_UP
 from relayout.layout import Extent
 
@@ -96,7 +96,7 @@ def _name_by_others(
             continue
         for _ in evaluation.run(node):
             pass
-        items = slid_extents(evaluation, node) if node.op_type in WINDOWS else told_extents(evaluation, node)
+        items = slid_extents(evaluation, node) if node.op_type in WINDOWS else extents_from_vectors(evaluation, node)
         items = broadcast_extents(evaluation, node) if node.op_type in BROADCASTING else items
         for dim, item in zip(evaluation.dims(node.output[0]) or (), items, strict=False):
             if isinstance(dim, Extent) and len(dim.symbols) == dim.number == 1 and item not in (None, dim):
@@ -146,7 +146,7 @@ def _evaluated(
             continue
         values.update(evaluation.run(node))
         told = [
-            (name, told_extents(evaluation, node))
+            (name, extents_from_vectors(evaluation, node))
             for name in (node.output if node.op_type in CUTTING else node.output[:1])
         ]
         # A chain of shapes that are reckoned from those before them is gone through at once.

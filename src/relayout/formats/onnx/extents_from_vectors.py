@@ -211,7 +211,7 @@ TOLD: dict[str, Callable[[Evaluation, onnx.NodeProto], list[Item]]] = {
 """Operators that read the extents of what they give, or where it is cut."""
 
 
-def told_extents(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
+def extents_from_vectors(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
     """Return the extents that an operator gives, as far as a vector of shapes that it reads tells them; empty: no word.
 
     Shape inference makes up names for all of them where it does not know the vector as a whole.
