@@ -13,10 +13,10 @@ from relayout.verification.compare import Tolerance
 from relayout.verification.feeds import random_feed
 from relayout.verification.pairs import match_interface
 from relayout.verification.side import open_side
-from relayout.verification.stepwise import Step, Stepwise
+from relayout.verification.stepwise import JudgedValue, Stepwise
 
 
-def step(source: bytes, model: ir.Model, seed: int) -> Step:
+def step(source: bytes, model: ir.Model, seed: int) -> JudgedValue:
     with open_side(source) as left, open_side(model) as right:
         inputs, _, _ = match_interface(left.inputs, right.inputs)
         outputs, _, _ = match_interface(left.outputs, right.outputs)

@@ -26,7 +26,7 @@ ALTERNATIVES = {
     "MUL": ("channel_constants.weighted",),
     "PRELU": ("channel_constants.real_slopes",),
     "TILE": ("tile_as_concat.tile_as_concat",),
-    "TRANSPOSE_CONV": ("subpixel_transposed_conv.in_blocks",),
+    "TRANSPOSE_CONV": ("subpixel_transposed_conv.transposed_conv_in_blocks",),
     "WHILE": ("recognised_forms.recurrent_rows",),
 }
 """TensorFlow Lite operator -> modules of this room and their functions, in the order in which they are tried."""
