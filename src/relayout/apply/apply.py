@@ -29,6 +29,7 @@ from relayout.rules.signature import Constants, Step, unchanged
 SingleConsumers = Callable[[Sites, Mapping[Root, ir.Node], Mapping[Port, Form]], tuple[set[Port], set[Root]]]
 """Of the source, the integers between quantized units, and where each operand is stored: the operands that get integers
 of their own, and the integers behind which a Reshape stays."""
+UNCHANGED = Changes()
 
 
 def apply(
@@ -48,9 +49,6 @@ def apply(
     return _Rewrite(model, plan, blocks, single_consumers).run()
 
 
-UNCHANGED = Changes()
-
-
 class Ended(NamedTuple):
     """An output of a graph, as the source has it."""
 
@@ -65,8 +63,7 @@ class _Rewrite:
     def __init__(
         self, model: ir.Model, plan: Plan, blocks: BlockSizes | None, single_consumers: SingleConsumers | None
     ) -> None:
-        self.model, self.plan = model, plan
-        self.graph = model.graph
+        self.model, self.plan, self.graph = model, plan, model.graph
         outputs = [value for value in self.graph.outputs if value is not None]
         interface = {value.name for value in (*self.graph.inputs, *outputs)}
         kept = {site.node.name for site in plan.sites.sites if site.node is not None}
@@ -232,26 +229,13 @@ class _Rewrite:
         node = site.node
         assert node is not None
         assert site.graph is not None
-        for port in site.carried or site.ports:
-            if port.body >= 0 and not port.output:
-                graph = site.bodies[port.body]
-                self._result(graph, port, self.outputs[graph][port.slot])
-            elif not port.output:
-                self._read(site, port)
+        self._read_operands(site)
         variant = self._variant(site)
         if variant is not None and variant.steps is not None:
             self._write_steps(site, variant.steps)
             return
-        changes, written = UNCHANGED, None if variant is None else variant.written
-        if written is not None and written.body is not None:
-            if written.body.inputs != site.signature.inputs:
-                changes = site.signature.changes(in_body(written.body, self._placement(site)))
-        elif site.signature.changes is not unchanged and any(
-            self.forms[port] != port.view.form for port in site.carried or site.ports
-        ):
-            changes = site.signature.changes(self._placement(site))
-            if written is not None and changes.op_type is not None:  # said of an operator that is not written
-                changes = UNCHANGED
+        written = None if variant is None else variant.written
+        changes = self._changes(site, written)
         self.changes.change(site.graph, node, changes)
         if variant is not None and written is not None:
             self._write_as(node, variant, written)
@@ -266,6 +250,27 @@ class _Rewrite:
                     self._give(port)
                     if port.view.root in self.apart:
                         self.storage.keep_apart(port.view.root, self.forms[port])
+
+    def _read_operands(self, site: Site) -> None:
+        """Let a node read its operands as planned, and its bodies give their results so."""
+        for port in site.carried or site.ports:
+            if port.body >= 0 and not port.output:
+                graph = site.bodies[port.body]
+                self._result(graph, port, self.outputs[graph][port.slot])
+            elif not port.output:
+                self._read(site, port)
+
+    def _changes(self, site: Site, written: Written | None) -> Changes:
+        """What the rule of a node changes about it, which may be written as another operator."""
+        if written is not None and written.body is not None:
+            same = written.body.inputs == site.signature.inputs
+            return UNCHANGED if same else site.signature.changes(in_body(written.body, self._placement(site)))
+        stays = all(self.forms[port] == port.view.form for port in site.carried or site.ports)
+        if stays or site.signature.changes is unchanged:
+            return UNCHANGED
+        changes = site.signature.changes(self._placement(site))
+        # Another operator is said of the one that is not written.
+        return UNCHANGED if written is not None and changes.op_type is not None else changes
 
     def _placement(self, site: Site) -> Placement:
         """Where the axes of a node's operands lie; those that it carries into its bodies are its borders'."""

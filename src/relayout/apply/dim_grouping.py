@@ -105,8 +105,7 @@ class _Choice:
         Where the source has them so, too, there may be a fusion for what is computed, such as LayerNormalization, which
         wants a scalar.
         """
-        moved = [self.chosen[port] for port in free if self.chosen[port] != port.view.form and any(self.chosen[port])]
-        ones = max((ones_in_front(form[::-1]) for form in moved), default=0)  # behind all others
+        ones = max(map(self._ones_behind, free), default=0)
         most = max(len(self.chosen[port]) for port in free)
         for port in free:
             root, form = port.view.root, self.chosen[port]
@@ -122,6 +121,11 @@ class _Choice:
                 longest = len(given) if unidirectional and port is free[0] else max([len(given), *others])
                 if longest == most:  # the result has as many dimensions as the longest operand
                     self.chosen[port] = given
+
+    def _ones_behind(self, port: Port) -> int:
+        """How many size-1 axes stand behind all others of an operand, where the source has them elsewhere."""
+        form = self.chosen[port]
+        return ones_in_front(form[::-1]) if form != port.view.form and any(form) else 0
 
     def _beside(self, ports: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> tuple[Beside, ...]:
         found = []
@@ -227,6 +231,14 @@ def _counts_no_axes(site: Site) -> bool:
     return site.kind == "node" and not fixed and signature.changes is unchanged and any(port.output for port in free)
 
 
+def _counted_forms(sites: Sequence[Site], chosen: Forms) -> dict[Root, Counter[Form]]:
+    """Root -> how many operands have it in each form."""
+    there: dict[Root, Counter[Form]] = {}
+    for port in (port for site in sites for port in site.ports):
+        there.setdefault(port.view.root, Counter())[chosen[port]] += 1
+    return there
+
+
 def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
     """Let what belongs to its reader have its dimensions; a Reshape before what belongs to its maker is theirs.
 
@@ -237,9 +249,7 @@ def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
         return
     led = (site for site in sites if not site.signature.with_maker)
     readers = _by_root(port for site in led for port in site.ports if not port.output)
-    there: dict[Root, Counter[Form]] = {}
-    for port in (port for site in sites for port in site.ports):
-        there.setdefault(port.view.root, Counter())[chosen[port]] += 1
+    there = _counted_forms(sites, chosen)
 
     def before(source: Port, form: Form) -> int:
         """How many Reshapes bring what is dequantized into a form, from what is there without it."""

@@ -58,22 +58,16 @@ def _fewest(
     readers want it, or `now`.
     """
     tokens = [_tokens(port) for port in free]
-    full = max((len(held) for held in tokens), default=0)
-
-    alike: dict[tuple[tuple[Token, ...], ...], None] = {}  # of a thousand operands nearly all are
-    for each, held, order in zip(beside, tokens, map(order_of, now), strict=True):
-        for form in (*sorted(each.wanted), *(() if each.given is None else (each.given,))):
-            if len(held) == full and order_of(form) == order:
-                alike[tuple(tuple(held[leaf] for leaf in dim) for dim in form)] = None
+    full = max(map(len, tokens), default=0)
+    read = [place for place, port in enumerate(free) if not port.output]
     best, least = None, reshapes_beside(beside, now)
-    for dims in alike:
+    for dims in _offered(tokens, now, beside):
         dealt = [_dealt(other, dims) for other in tokens]
         whole = [taken for taken in dealt if taken is not None]
-        if len(whole) < len(free) or any(order_of(a) != order_of(b) for a, b in zip(whole, now, strict=True)):
+        if len(whole) < len(free) or [*map(order_of, whole)] != [*map(order_of, now)]:
             continue
         # Of one that is stretched dimensions may be missing in front; the result has as many as the longest operand.
         found = [form[ones_in_front(form) * (len(held) < full) :] for form, held in zip(whole, tokens, strict=True)]
-        read = [place for place, port in enumerate(free) if not port.output]
         if read and all(len(found[place]) < len(dims) for place in read):
             longest = read[0] if unidirectional else min(read, key=lambda at: beside[at].reshapes(whole[at]))
             found[longest] = whole[longest]
@@ -81,6 +75,25 @@ def _fewest(
         if needed < least or (needed == least and best is None):  # what follows may follow, too
             best, least = found, needed
     return now if best is None else tuple(best)
+
+
+def _offered(
+    tokens: Sequence[Mapping[int, Token]], now: Sequence[Form], beside: Sequence[Beside]
+) -> dict[tuple[tuple[Token, ...], ...], None]:
+    """The dimensions in which operands are given or wanted, each once: of a thousand operands nearly all are alike.
+
+    Args:
+        tokens: of each operand; those count that have the most.
+        now: the forms of the operands, whose orders stay.
+        beside: what stands beside each.
+    """
+    full = max(map(len, tokens), default=0)
+    found: dict[tuple[tuple[Token, ...], ...], None] = {}
+    for each, held, order in zip(beside, tokens, map(order_of, now), strict=True):
+        for form in (*sorted(each.wanted), *(() if each.given is None else (each.given,))):
+            if len(held) == full and order_of(form) == order:
+                found[tuple(tuple(held[leaf] for leaf in dim) for dim in form)] = None
+    return found
 
 
 def _tokens(port: Port) -> dict[int, Token]:

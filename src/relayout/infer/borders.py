@@ -1,4 +1,4 @@
-"""The border of a node with bodies: what it carries in, round and out."""
+"""The ports of a node, and the border of one with bodies: what it carries in, round and out."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from relayout.infer.sites import Port, View
 from relayout.rules import Letters, axis_letters
 
 
-def ends(views: Sequence[View | None], given: Sequence[Letters | None], output: bool, body: int = -1) -> list[Port]:
-    """The ends of what a node with bodies reads or gives, or one of its bodies.
+def ports_of(views: Sequence[View | None], given: Sequence[Letters | None], output: bool, body: int = -1) -> list[Port]:
+    """The ports of what a node, or a body of one, reads or gives.
 
     Args:
         views: the operands or the results; None where one is left out.
-        given: the letters of their axes; None for one that keeps its order.
+        given: the letters of their axes; None, or none at all, for one that keeps its order.
         output: whether the node or the body gives them.
         body: the number of the body; -1 for the node itself.
     """
-    return [
-        Port(view, axis_letters(len(view.dims)) if letters is None else letters, output, slot, letters is None, body)
-        for slot, (view, letters) in enumerate(zip(views, given, strict=False))
-        if view is not None
-    ]
+    ports = []
+    for slot, view in enumerate(views):
+        letters = given[slot] if slot < len(given) else None
+        if view is not None:
+            every = axis_letters(len(view.dims)) if letters is None else letters
+            ports.append(Port(view, every, output, slot, letters is None, body))
+    return ports
 
 
 def carried_values(ports: Sequence[Port]) -> list[list[Port]]:

@@ -11,20 +11,19 @@ from relayout.graph.domains import domain_of_version
 from relayout.graph.source_names import is_added, label
 from relayout.graph.subgraphs import captured
 from relayout.infer.barriers import barrier_signature, why_barrier
-from relayout.infer.borders import carried_values, ends
+from relayout.infer.borders import carried_values, ports_of
 from relayout.infer.depths import Met, depths_of
 from relayout.infer.graph_sites import Move, Sites
 from relayout.infer.needed import needed_nodes
 from relayout.infer.nesting import Inner, repeated, sure_runs
 from relayout.infer.open_extents import least_extents, relations, stacked
-from relayout.infer.pieces import Piece, regroup
 from relayout.infer.pins import Pins
 from relayout.infer.requantized_views import RequantizedViews
 from relayout.infer.sites import Numbering, Port, Site, View, order_of
 from relayout.infer.splits import carry, refine, tile
 from relayout.infer.value_extents import ValueExtents
-from relayout.infer.value_views import ValueViews, is_fixed
-from relayout.layout import Learned, segments
+from relayout.infer.value_views import ValueViews, is_fixed, regrouped_view
+from relayout.layout import Dim, Learned, segments
 from relayout.rules import (
     FUNCTIONS,
     Fact,
@@ -79,11 +78,9 @@ def build(
         builder.run()
         return builder
 
-    builder = built(Learned())
-    for _ in range(ROUNDS):
-        if builder.extents.learned == builder.extents.known:
-            break
-        builder = built(builder.extents.learned)
+    builder, rounds = built(Learned()), 0
+    while builder.extents.learned != builder.extents.known and rounds < ROUNDS:
+        builder, rounds = built(builder.extents.learned), rounds + 1
     if builder.sites.contested:
         builder = built(builder.extents.known, depths_of(builder.met))
     builder.sites.per_transpose, builder.sites.per_scattered = per_transpose, per_scattered
@@ -174,8 +171,6 @@ class _Builder:
         site.graph = self.values.scope
         self.sites.sites.append(site)
 
-    # The interface and pins
-
     def _interface(self, value: ir.Value, view: View, *, output: bool, slot: int = 0) -> None:
         letters = axis_letters(len(view.dims))
         perm = self.pins.perm(value)
@@ -184,8 +179,8 @@ class _Builder:
         pinned = (variant,) if self.keep or perm is not None else ()
         signature = Signature((letters,), (letters,), whole=frozenset(letters), variants=pinned)
         kind = "input" if output else "output"
-        port = Port(view, letters, output, slot)
-        self._add(Site(kind, value.name or "", None, signature, [port], kind, whole=frozenset(letters)))
+        ports = [Port(view, letters, output, slot)]
+        self._add(Site(kind, value.name or "", None, signature, ports, kind, whole=frozenset(letters)))
 
     def _pin_inside(self, value: ir.Value) -> None:
         """Store an interior value as asked: its producer writes to the pin, its readers read from it."""
@@ -202,8 +197,6 @@ class _Builder:
         after = self.values.root(value, constant=False)
         ports = [Port(before, letters, False, 0), Port(after, letters, True, 0)]
         self._add(Site("pin", value.name or "", None, signature, ports, "pin", whole=frozenset(letters)))
-
-    # Nodes
 
     def _operator(self, node: ir.Node) -> Operator:
         return Operator(
@@ -232,11 +225,7 @@ class _Builder:
         known = self.sites.views
         inputs = [None if value is None else known.get(value) or self.values.view(value) for value in node.inputs]
         operator = self._operator(node)
-        fact = self.facts.of(operator)
-        if isinstance(fact, Signature):
-            variants = fact.variants
-            fact = fact.cheap if self.choose is None else self.choose(operator, fact)
-            self.sites.chosen |= self.choose is not None and fact.variants != variants
+        fact = self._fact(operator)
         implicit = captured(node) if node.attributes else []
         seen = fact if isinstance(fact, VIEWS) else None
         self.met.append((node, implicit, seen is not None))
@@ -244,35 +233,67 @@ class _Builder:
             self._nested(node, fact, inputs)
             return
         if seen is not None and inputs[0] is not None:
-            view, stated = self._as_view(seen, inputs[0]), operator.outputs[0]
-            if view is not None and (stated is None or len(stated) == len(view.dims)):
-                self.values.name(node.outputs[0], view)
-                self.sites.viewing.append((node, inputs[0], view))
-                if isinstance(seen, Permuted):
-                    self.sites.permuting.add(node)
-                if isinstance(seen, Permuted) and not is_added(node):
-                    self.moves.append((node, inputs[0], view))
-                self._pin_inside(node.outputs[0])
+            if self._looks(node, seen, inputs[0], operator.outputs[0]):
                 return
             fact = barrier_signature(seen, inputs[0])
-        if isinstance(fact, Signature) and fact.with_maker and (again := self.requantized.view_of(node, inputs[0])):
+        if not isinstance(fact, Signature):
+            signature = Signature((None,) * len(inputs), (None,) * len(node.outputs))
+            self._computed(node, signature, inputs, implicit, why_barrier(operator))
+            return
+        if fact.with_maker and (again := self.requantized.view_of(node, inputs[0])):
             self.values.name(node.outputs[0], again)
             self.sites.requantizing.append(node)
             self._pin_inside(node.outputs[0])
             return
-        if isinstance(fact, Signature) and fact.exchanges and not self._may_exchange(fact, inputs):
+        if fact.exchanges and not self._may_exchange(fact, inputs):
             fact = fact.in_place
-        runs = 0 if isinstance(fact, Signature) and not implicit and is_fixed(node, inputs) else None
+        self._computed(node, fact, inputs, implicit)
+
+    def _fact(self, operator: Operator) -> Fact:
+        """What is known of an operator; of its variants those that a target makes of them."""
+        fact = self.facts.of(operator)
+        if not isinstance(fact, Signature):
+            return fact
+        if self.choose is None:
+            return fact.cheap
+        chosen = self.choose(operator, fact)
+        self.sites.chosen |= chosen.variants != fact.variants
+        return chosen
+
+    def _looks(self, node: ir.Node, fact: Permuted | Regrouped, before: View, stated: Sequence[Dim] | None) -> bool:
+        """Take a node for a view of what it reads, if it is one of the rank that is stated."""
+        view = self._as_view(fact, before)
+        if view is None or (stated is not None and len(stated) != len(view.dims)):
+            return False
+        self.values.name(node.outputs[0], view)
+        self.sites.viewing.append((node, before, view))
+        if isinstance(fact, Permuted):
+            self.sites.permuting.add(node)
+            if not is_added(node):
+                self.moves.append((node, before, view))
+        self._pin_inside(node.outputs[0])
+        return True
+
+    def _computed(
+        self,
+        node: ir.Node,
+        signature: Signature,
+        inputs: Sequence[View | None],
+        implicit: Sequence[ir.Value],
+        barrier: str = "",
+    ) -> None:
+        """Add the site of a node that computes what it gives; `barrier`: why nothing is known of it, if so."""
+        runs = 0 if not barrier and not implicit and is_fixed(node, inputs) else None
         given = node.outputs
         outputs = [
-            self.values.root(value, constant=value.const_value is not None, alike=_alike(fact, inputs, slot), runs=runs)
+            self.values.root(
+                value, constant=value.const_value is not None, alike=_alike(signature, inputs, slot), runs=runs
+            )
             for slot, value in enumerate(given)
         ]
-        reason = "" if isinstance(fact, Signature) else why_barrier(operator)
-        signature = fact if isinstance(fact, Signature) else Signature((None,) * len(inputs), (None,) * len(outputs))
         if runs == 0 and signature.price is not None:
             signature = replace(signature, price=None)  # what runs once, when a model is loaded, costs nothing
-        site = self._site(node, signature, inputs, outputs, [self.values.view(value) for value in implicit], reason)
+        site = self._site(node, signature, inputs, outputs, [self.values.view(value) for value in implicit], barrier)
         if signature.with_reader:
             self.requantized.dequantized.update((view.root, site) for view in outputs)
         for value in given if self.pins else ():
@@ -306,10 +327,10 @@ class _Builder:
                 given = [self.values.root(value, constant=False) for value in graph.inputs]
                 self._inside(graph)
                 read = [self.values.view(value) for value in graph.outputs]
-            ports += ends(given, body.inputs, True, number)
-            ports += ends(read, body.outputs, False, number)
+            ports += ports_of(given, body.inputs, True, number)
+            ports += ports_of(read, body.outputs, False, number)
         outputs = [self.values.root(value, constant=False) for value in node.outputs]
-        ports += ends(inputs, fact.signature.inputs, False) + ends(outputs, fact.signature.outputs, True)
+        ports += ports_of(inputs, fact.signature.inputs, False) + ports_of(outputs, fact.signature.outputs, True)
         self.sites.relations += stacked(ports, fact.signature.whole, fact.runs) if self.extents.symbolic else ()
         # What is carried as one value is a site of its own: values that a node carries side by side do not depend on
         # each other's orders.
@@ -339,16 +360,9 @@ class _Builder:
             if always:
                 self.extents.learn(view.extents, shape)
             return None
-        dims: list[tuple[Piece, ...]] = [()] * len(fact.shape)
-        for part in parts:
-            pieces = [piece for axis in part.source for piece in view.dims[axis]]
-            dealt = regroup(pieces, [shape[axis] for axis in part.target])
-            if dealt is None:
-                self.sites.contested = True
-                return None
-            for axis, dim in zip(part.target, dealt, strict=True):
-                dims[axis] = tuple(dim)
-        return View(view.root, tuple(dims))
+        regrouped = regrouped_view(view, parts, shape)
+        self.sites.contested |= regrouped is None
+        return regrouped
 
     def _site(
         self,
@@ -359,13 +373,7 @@ class _Builder:
         implicit: Sequence[View],
         reason: str,
     ) -> Site:
-        ports: list[Port] = []
-        for views, given, output in ((inputs, signature.inputs, False), (outputs, signature.outputs, True)):
-            for slot, view in enumerate(views):
-                letters = given[slot] if slot < len(given) else None
-                if view is not None:
-                    pinned = letters is None
-                    ports.append(Port(view, letters or axis_letters(len(view.dims)), output, slot, pinned))
+        ports = ports_of(inputs, signature.inputs, False) + ports_of(outputs, signature.outputs, True)
         ports += [Port(view, axis_letters(len(view.dims)), False, -1, pinned=True) for view in implicit]
         site = Site(_operator(node), label(node), node, signature, ports, reason=reason)
         if self.extents.symbolic:
@@ -386,8 +394,6 @@ def _operator(node: ir.Node) -> str:
     return f"{node.domain}:{node.op_type}" if node.domain else node.op_type
 
 
-def _alike(fact: Fact, inputs: Sequence[View | None], slot: int) -> list[View | None]:
+def _alike(signature: Signature, inputs: Sequence[View | None], slot: int) -> list[View | None]:
     """The inputs that have the same axes as an output, all of which may lie in pieces."""
-    if not isinstance(fact, Signature) or not (alike := fact.alike[slot]):
-        return []
-    return [inputs[index] for index in alike]
+    return [inputs[index] for index in signature.alike[slot]]

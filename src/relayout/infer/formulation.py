@@ -145,6 +145,7 @@ def _bits(dtype: ir.DataType | None) -> int:
         return UNKNOWN_BITS
 
 
+# Complexity: a list of what the problem is made of, each once, in the order in which one needs the other.
 def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Candidates | None = None) -> Formulation:
     """The problem of a graph.
 
@@ -160,15 +161,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
         [stored_order_numbers(site, label) for label in choice]
         for site, choice in zip(sites.sites, labels, strict=True)
     ]
-    ends = _ends(sites, follow)
-    parts: list[Part] = []
-    for root, (producer, readers) in zip(sites.roots, ends, strict=True):
-        if producer is None or not readers or root.constant or root.is_empty:
-            continue
-        dense: dict[int, int] = {}
-        ports = _each_once(_dense(index, port, stored[index], dense) for index, port in (producer, *readers))
-        if len(ports) > 1 and len(dense) > 1:
-            parts.append((root, ports, [root.space.orders[number] for number in dense]))
+    parts = _parts(sites, follow, stored)
     apart = [_all_part_runs(root, orders) for root, _, orders in parts]
     parting = 0 if all(apart) else INNERMOST
     stretched = [_stretching(site, choice) for site, choice in zip(sites.sites, labels, strict=True)]
@@ -201,6 +194,25 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     numbered = [root for root, _, _ in parts], [found for _, _, found in parts]
     problem = Problem(costs, tuple(values), weights.per_transpose)
     return Formulation(sites, labels, problem, *numbered, sizes, weights, found.capped, follow)
+
+
+def _parts(sites: Sites, follow: Aggregation, stored: Sequence[Stored]) -> list[Part]:
+    """The values that may have to be transposed: computed, read, and in several orders under some labels.
+
+    Args:
+        sites: the graph.
+        follow: the sites that follow others.
+        stored: of each site, by label.
+    """
+    parts: list[Part] = []
+    for root, (producer, readers) in zip(sites.roots, _ends(sites, follow), strict=True):
+        if producer is None or not readers or root.constant or root.is_empty:
+            continue
+        dense: dict[int, int] = {}
+        ports = _each_once(_dense(index, port, stored[index], dense) for index, port in (producer, *readers))
+        if len(ports) > 1 and len(dense) > 1:
+            parts.append((root, ports, [root.space.orders[number] for number in dense]))
+    return parts
 
 
 def _each_once(ports: Iterable[ValueEnd]) -> list[ValueEnd]:

@@ -105,25 +105,39 @@ def runs(
         roots: the values whose extents are asked for.
         declared: the names that the model's inputs state.
     """
-    asked = dict.fromkeys(symbol for root in roots for extent in root.extents for symbol in extent.symbols)
-    wanted = _with_sources(frozenset(asked), found)
-    found = [relation for relation in found if relation.symbol in wanted]
-    likely = _numbers([relation for relation in found if relation.symbol in declared], {}, frozenset())
-    found = [relation for relation in found if relation.symbol not in declared]
+    asked = frozenset[str]().union(*map(_symbols_of, roots))
+    wanted = _with_sources(asked, found)
+    bounding = [relation for relation in found if relation.symbol in wanted]
+    likely = _numbers([relation for relation in bounding if relation.symbol in declared], {}, frozenset())
+    found = [relation for relation in bounding if relation.symbol not in declared]
     unnamed = dict.fromkeys(relation.symbol for relation in found)
-    beside = (extent for relation in found for extent in relation.others)
-    stated = {*asked, *chain.from_iterable(extent.symbols for extent in beside)} - unnamed.keys()
-    parts = set().union(*(Extent(1, (symbol,)).names | names_in(symbol) for symbol in stated))
-    names = sorted(name for name in parts - unnamed.keys() if not names_in(name))
+    stated = _stated(asked, found) - unnamed.keys()
+    names = sorted(_names_of(stated) - unnamed.keys())
     # What one operator gives is large while what others give is small.
-    symbols = [frozenset(symbol for extent in root.extents for symbol in extent.symbols) for root in roots]
-    values = dict.fromkeys(_with_sources(made_up, found) for each in symbols if (made_up := each.intersection(unnamed)))
+    made_up = [_symbols_of(root).intersection(unnamed) for root in roots]
+    values = dict.fromkeys(_with_sources(symbols, found) for symbols in made_up if symbols)
     result: list[dict[str, int]] = []
     for large in _some([frozenset((name,)) for name in names]):
         given = {name: likely.get(name, LARGE) for name in names if name in large}
         given |= {symbol: number for symbol in stated if (number := _evaluated(symbol, names, given))}
         result += [_numbers(found, given, most) for most in _some(list(values))]
     return result
+
+
+def _symbols_of(root: Root) -> frozenset[str]:
+    return frozenset(symbol for extent in root.extents for symbol in extent.symbols)
+
+
+def _names_of(symbols: Collection[str]) -> set[str]:
+    """Return the names that symbols are made of, which are made of no others."""
+    parts = set[str]().union(*(Extent(1, (symbol,)).names | names_in(symbol) for symbol in symbols))
+    return {name for name in parts if not names_in(name)}
+
+
+def _stated(asked: Collection[str], found: Sequence[Relation]) -> set[str]:
+    """Return the symbols that are asked for, and those of the extents that bound others."""
+    beside = (extent for relation in found for extent in relation.others)
+    return {*asked, *chain.from_iterable(extent.symbols for extent in beside)}
 
 
 def _with_sources(symbols: frozenset[str], found: Sequence[Relation]) -> frozenset[str]:

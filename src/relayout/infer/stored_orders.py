@@ -74,14 +74,7 @@ def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Exte
         return tuple(zip(port.letters, port.view.extents, strict=True)), port.view.form
     root = port.view.root
     variant = variant_of(site, label)
-    dims: list[tuple[str, tuple[int, ...]]] = []
-    for letter, run in _runs(site, label, port):
-        held = [port.factors.get(factor, ()) for factor in run]
-        axes = port.dims(letter.rstrip("%").partition("*")[0])
-        if letter in site.whole and len(axes) > 1 and variant is None:
-            dims += [(letter, port.view.form[axis]) for axis in axes]
-        elif axes or (letter in site.signature.stretched and not port.output):
-            dims.append((letter, tuple(index for indices in held for index in indices)))
+    dims = list(_dims(site, label, port))
     if site.signature.broadcast and not site.signature.variants:
         while len(dims) > len(port.letters) and not dims[0][1] and dims[0][0] not in port.letters:
             del dims[0]
@@ -89,6 +82,16 @@ def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Exte
         dims = _joined_behind(dims, site.signature.tail)
     extents = tuple((letter, product(root.extents[index] for index in indices)) for letter, indices in dims)
     return extents, tuple(indices for _, indices in dims)
+
+
+def _dims(site: Site, label: Label, port: Port) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The dimensions of an operand: what each is called, and the factors of its root that it holds."""
+    for letter, run in _runs(site, label, port):
+        axes = port.dims(letter.rstrip("%").partition("*")[0])
+        if letter in site.whole and len(axes) > 1 and variant_of(site, label) is None:
+            yield from ((letter, port.view.form[axis]) for axis in axes)
+        elif axes or (letter in site.signature.stretched and not port.output):
+            yield letter, tuple([index for factor in run for index in port.factors.get(factor, ())])
 
 
 def _joined_behind(dims: list[tuple[str, tuple[int, ...]]], tail: Letters) -> list[tuple[str, tuple[int, ...]]]:

@@ -9,10 +9,11 @@ from functools import lru_cache
 import onnx_ir as ir
 
 from relayout.infer.graph_sites import Sites
-from relayout.infer.pieces import Piece
+from relayout.infer.pieces import Piece, regroup
 from relayout.infer.sites import Root, View
 from relayout.infer.value_extents import ValueExtents
 from relayout.layout import Dim, Extent
+from relayout.layout.regroup import Segment
 from relayout.rules import draws
 
 
@@ -87,6 +88,25 @@ class ValueViews:
         """The view that a value is; a new root where nothing is noted of it."""
         found = self.sites.views.get(value)
         return found if found is not None else self.root(value, constant=value.const_value is not None)
+
+
+def regrouped_view(view: View, parts: Sequence[Segment], shape: Sequence[Extent]) -> View | None:
+    """A view behind a Reshape; None where an axis was split before in a way that does not agree.
+
+    Args:
+        view: what the Reshape reads.
+        parts: which of its axes become which.
+        shape: the extents behind the Reshape.
+    """
+    dims: list[tuple[Piece, ...]] = [()] * len(shape)
+    for part in parts:
+        pieces = [piece for axis in part.source for piece in view.dims[axis]]
+        dealt = regroup(pieces, [shape[axis] for axis in part.target])
+        if dealt is None:
+            return None
+        for axis, dim in zip(part.target, dealt, strict=True):
+            dims[axis] = tuple(dim)
+    return View(view.root, tuple(dims))
 
 
 @lru_cache(4096)

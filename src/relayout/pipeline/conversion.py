@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relayout.arguments import checked
 from relayout.errors import LayoutError
@@ -29,13 +29,10 @@ from relayout.pipeline.request import (
 )
 from relayout.pipeline.result import Result
 from relayout.pipeline.source import holds_tflite
+from relayout.pipeline.stages import run_stages
 from relayout.pipeline.tflite_result import LITERT, refuse_onnx_options, refuse_runtime
 from relayout.reports import Report
 from relayout.targets import LayoutFor, Target, Wishes
-
-if TYPE_CHECKING:
-    pass
-from relayout.pipeline.stages import run_stages
 
 CUSTOM = "tflite.custom"
 """The domain of custom operators between two `.tflite` files, where nobody says another."""

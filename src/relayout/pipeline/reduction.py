@@ -172,13 +172,15 @@ def part(model: ir.Model, kept: Sequence[int]) -> ir.Model:
     inputs = dict.fromkeys(
         value.name or "" for value in read if value.producer() is not None and value.producer() not in inside
     )
-    outputs: dict[str, None] = {}
-    for node in nodes:
-        made = [value for value in node.outputs if value.name]
-        ends = [v for v in made if v.is_graph_output() or any(user not in inside for user in v.consumers())]
-        ends += [] if any(v.uses() for v in made) else made[:1]
-        outputs.update(dict.fromkeys(value.name or "" for value in ends))
+    outputs = dict.fromkeys(value.name or "" for node in nodes for value in _read_outside(node, inside))
     return cut(model, [name for name in inputs if name not in outputs], list(outputs))
+
+
+def _read_outside(node: ir.Node, inside: set[ir.Node]) -> list[ir.Value]:
+    """What a node gives that others than those inside read; the first where nobody reads any."""
+    made = [value for value in node.outputs if value.name]
+    ends = [v for v in made if v.is_graph_output() or any(user not in inside for user in v.consumers())]
+    return [*ends, *([] if any(v.uses() for v in made) else made[:1])]
 
 
 def bypassed(model: ir.Model, index: int) -> ir.Model | None:

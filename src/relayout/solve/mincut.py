@@ -10,7 +10,7 @@ nodes themselves. (Lawler 1973; Kohli et al. 2009.)
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from relayout.solve.certificate import Price, Prices
@@ -116,46 +116,79 @@ def solve_two(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> 
     network = Network()
     source, sink = network.node(), network.node()
     name = {node: network.node() for node in nodes}
-    infinite = 1 + sum(len(v.readers) * v.weight for v in map(problem.values.__getitem__, values))
+    infinite = 1 + _most(problem, values)
     for node in nodes:
-        costs = [problem.costs[node][label ^ flipped[node]] for label in (0, 1)]
-        if costs[1]:
-            network.arc(source, name[node], costs[1])
-        if costs[0]:
-            network.arc(name[node], sink, costs[0])
+        _charge(network, (source, name[node], sink), [problem.costs[node][side ^ flipped[node]] for side in (0, 1)])
     wanted: list[tuple[Price, int]] = []
     prices: Prices = {}
-    for index in values:
+    for index, order, given, sides in _sided(problem, values, flipped):
         value = problem.values[index]
-        for order in sorted({order for port in value.readers for order in port.orders}):
-            given = _side(value.producer, order, flipped)
-            sides = [_side(port, order, flipped) for port in value.readers]
-            if given == ALWAYS or not value.weight or all(side == NEVER for side in sides):
-                continue
-            if given == NEVER and ALWAYS in sides:
-                prices[index, order, sides.index(ALWAYS)] = value.weight
-                continue
-            side = next(s for s in (given, *sides) if s >= 0)
-            producer = (source if side else sink) if given == NEVER else name[value.producer.node]
-            targets = [
-                (reader, (sink if side else source) if wants == ALWAYS else name[value.readers[reader].node])
-                for reader, wants in enumerate(sides)
-                if wants != NEVER
-            ]
-            if len(targets) == 1:  # the weight may stand on the arc itself
-                ((reader, target),) = targets
-                wanted.append(((index, order, reader), _gadget_arc(network, producer, target, value.weight, side)))
-                continue
-            helper = network.node()
-            _gadget_arc(network, producer, helper, value.weight, side)
-            for reader, target in targets:
-                wanted.append(((index, order, reader), _gadget_arc(network, helper, target, infinite, side)))
+        if given == NEVER and ALWAYS in sides:
+            prices[index, order, sides.index(ALWAYS)] = value.weight
+            continue
+        side = next(s for s in (given, *sides) if s >= 0)
+        near, far = (source, sink) if side else (sink, source)
+        producer = near if given == NEVER else name[value.producer.node]
+        targets = {
+            reader: far if wants == ALWAYS else name[value.readers[reader].node]
+            for reader, wants in enumerate(sides)
+            if wants != NEVER
+        }
+        arcs = _gadget(network, producer, targets, (value.weight, infinite), side)
+        wanted += [((index, order, reader), arc) for reader, arc in arcs]
     network.maximize(source, sink)
     for price, arc in wanted:
         if flow := network.flow_on(arc):
             prices[price] = flow
     reached = network.reachable(source)
     return {node: (0 if reached[name[node]] else 1) ^ flipped[node] for node in nodes}, prices
+
+
+def _most(problem: Problem, values: Sequence[int]) -> int:
+    """What values cost where every reader wants another order."""
+    return sum([len(problem.values[index].readers) * problem.values[index].weight for index in values])
+
+
+def _sided(
+    problem: Problem, values: Sequence[int], flipped: dict[int, int]
+) -> Iterator[tuple[int, int, int, list[int]]]:
+    """(value, order, the side that gives it, those that want it) of each order of which a Transpose may be needed."""
+    for index in values:
+        value = problem.values[index]
+        for order in sorted({order for port in value.readers for order in port.orders}) if value.weight else ():
+            given = _side(value.producer, order, flipped)
+            sides = [_side(port, order, flipped) for port in value.readers]
+            if given != ALWAYS and any(side != NEVER for side in sides):
+                yield index, order, given, sides
+
+
+def _charge(network: Network, ends: tuple[int, int, int], costs: Sequence[int]) -> None:
+    """Arcs for what the labels of a node cost: of the source, the node and the sink."""
+    source, node, sink = ends
+    if costs[1]:
+        network.arc(source, node, costs[1])
+    if costs[0]:
+        network.arc(node, sink, costs[0])
+
+
+def _gadget(
+    network: Network, producer: int, targets: Mapping[int, int], capacities: tuple[int, int], side: int
+) -> list[tuple[int, int]]:
+    """Arcs for an order that costs its weight once, however many readers want it: (reader, its arc).
+
+    Args:
+        network: the network.
+        producer: what gives the order, or the end of the network that stands for it.
+        targets: reader -> its node, or the end that stands for it.
+        capacities: the weight, and what no flow exceeds.
+        side: the side on which the order is wanted.
+    """
+    weight, infinite = capacities
+    if len(targets) == 1:  # the weight may stand on the arc itself
+        return [(reader, _gadget_arc(network, producer, target, weight, side)) for reader, target in targets.items()]
+    helper = network.node()
+    _gadget_arc(network, producer, helper, weight, side)
+    return [(reader, _gadget_arc(network, helper, target, infinite, side)) for reader, target in targets.items()]
 
 
 def _gadget_arc(network: Network, outer: int, inner: int, capacity: int, side: int) -> int:
