@@ -103,10 +103,15 @@ def printable(text: str) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """What a message adds to an unknown name: `; did you mean 'x'?`, or all names where none is near and few exist."""
+    """What a message adds to an unknown name: `; did you mean 'x'?`, or all names where none is near and few exist.
+
+    A name that is a piece of one goes first: TensorFlow joins those of what it fused, `a/BiasAdd;a/Conv2D;bias`.
+    """
     from difflib import get_close_matches
 
     known = list(dict.fromkeys(names))[:MOST_NEAR]
+    if joined := next((each for each in known if name in each.split(";")), None):
+        return f"; did you mean {joined!r}?"
     folded = {each.casefold(): each for each in known}
     if found := get_close_matches(name.casefold(), folded, n=1):
         return f"; did you mean {folded[found[0]]!r}?"

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 import relayout
 from relayout.cli import cli
+from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
 from relayout.pipeline.names import SourceNames, layout_doubts
-from relayout.verification import Batch
 from running import run
 from small import build
 
@@ -234,19 +234,24 @@ def test_a_network_of_batch_two_takes_any(tmp_path: Path, model: str, suffix: st
     source, target = MODELS / f"{model}.tflite", tmp_path / f"m.{suffix}"
     done = CliRunner().invoke(cli, ["convert", str(source), str(target), "--batch", "n", "--verify", "--json"])
     assert done.exit_code == 0, done.output
-    found = relayout.verify(source, target, batch=Batch(2, {"image": 0}, {"output_0": (0, 1)}))
+    found = relayout.verify(source, target)  # the file says what was opened
     assert [row.name for row in found.outputs if "batch" in row.name] == ["output_0 at batch 3", "output_0 at batch 7"]
     assert found.ok
     number = tmp_path / f"four.{suffix}"
     done = CliRunner().invoke(cli, ["convert", str(source), str(number), "--batch", "4", "--verify", "--json"])
     assert done.exit_code == 0, done.output
+    found = relayout.verify(source, number)
+    assert [row.name for row in found.outputs] == ["output_0 at batch 4"]
+    assert found.ok
 
 
 def test_rows_that_depend_on_each_other_do_not_verify(tmp_path: Path) -> None:
     """A batch that was opened by hand where an operator mixes its rows."""
     text = "m = ReduceMean<keepdims=1>(x, zero) y = Sub(x, m)"
     source, changed = (build(f"float[{batch},4] x", text, {"zero": [0]}) for batch in (1, "n"))
-    found = relayout.verify(source, changed, batch=Batch(1, {"x": 0}, {"y": (0, 1)}))
+    opened = changed.metadata_props.add()
+    opened.key, opened.value = OPENED_BATCH, OpenedBatch({"x": 0}, {"y": (0, 1)}).dump()
+    found = relayout.verify(source, changed)
     assert not found.ok
     assert [row.ok for row in found.outputs] == [True, False, False]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from relayout.pipeline.result import Result
     from relayout.reports import Report
-    from relayout.verification import Batch, VerifyReport
+    from relayout.verification import VerifyReport
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 """Exit codes beside 0."""
@@ -212,25 +212,11 @@ def _verified_first(result: Result, job: Job) -> VerifyReport:
         result.save(path, external_data=job.external_data)
         try:
             feeds = SourceNames(job.given.get("rename")).keys(job.feeds)
-            found = verified(job.source, path, feeds, job.seed, batch=opened_batch(result))
+            found = verified(job.source, path, feeds, job.seed)
         except RelayoutError as error:
             error.args = (str(error).replace(str(path), str(job.target)),)
             raise
     return replace(found, b=str(job.target))
-
-
-def opened_batch(result: Result) -> Batch | None:
-    """Return the batch that was opened, if one was and nothing else."""
-    from relayout.verification import Batch
-
-    if len(result.opened) != 1:
-        return None
-    (found,) = result.opened
-    outputs = {name: (axis, runs) for name, (axis, runs) in found.outputs.items() if isinstance(runs, int)}
-    if not (found.is_batch and isinstance(found.before, int)):
-        return None
-    batch = Batch(found.before, found.inputs, outputs)
-    return batch if isinstance(found.dim, str) else batch._replace(extents=(found.dim,))
 
 
 def write_views(result: Result, title: str, html: Path | None, model_explorer: Path | None) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
+from relayout.layout.restated import with_extents
 from relayout.layout.stored_as import Holds
 
 NORMALIZE = "relayout.normalize"
@@ -72,10 +73,13 @@ class Normalization:
         named = [each for each in held if each.name == self.of]
         if not named:
             return {}
-        kept = [axis for axis, extent in enumerate(named[-1].shape) if extent != 1]
+        last = named[-1]
+        extents = [extent if isinstance(extent, int) else -1 for extent in stored]
+        last = with_extents(last, extents) or last  # a batch that was open may be 1
+        kept = [axis for axis, extent in enumerate(last.shape) if extent != 1]
         mine = [axis for axis, extent in enumerate(stored) if extent != 1]
-        ones = {place for place, extent in enumerate(named[-1].factors) if extent == 1}
-        order = [factor for factor in named[-1].perm if factor not in ones]
+        ones = {place for place, extent in enumerate(last.factors) if extent == 1}
+        order = [factor for factor in last.perm if factor not in ones]
         order = [sorted(order).index(factor) for factor in order]
         if not len(kept) == len(mine) == len(order):
             return {}

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from relayout.errors import LayoutError, nearest
 from relayout.graph.facts import add_facts, add_notes, facts_of
 from relayout.layout import Dim, Extent
+from relayout.pipeline.restating import restating
 
 if TYPE_CHECKING:
     from relayout.shapes import Opened
@@ -59,10 +60,11 @@ def open_dimensions(model: ir.Model, asked: Asked) -> None:
         key = f"{value.name}:{axis}"
         if places.setdefault(key, extent) != extent:
             raise LayoutError(f"--dim {key}: it cannot be both {places[key]} and {extent}")
-    found = [
-        _open(model, group, "the batch" if word == "batch" and asked.batch is not None else "")
-        for word, group in groups.items()
-    ]
+    with restating(model):
+        found = [
+            _open(model, group, "the batch" if word == "batch" and asked.batch is not None else "")
+            for word, group in groups.items()
+        ]
     if asked.batch is not None:
         add_notes(model, *_kept(model, asked.batch))
     if places:

@@ -22,7 +22,6 @@ from relayout.targets import Target
 if TYPE_CHECKING:
     from relayout.formats.onnx.fixed_source import FixedSource
     from relayout.formats.tflite.container.model import Model
-    from relayout.shapes import Opened
 
 PARTS = "relayout-parts-1"
 """The format of a manifest of parts."""
@@ -43,7 +42,6 @@ class Result:
         file: the `.tflite` model, if it is one; see `tflite`.
         custom_ops: operators that become CUSTOM ones in a `.tflite`, by name -> their domain; "" for any.
         runtime: the oldest runtime that has to run a `.tflite`; "": any.
-        opened: the fixed dimensions that were opened.
     """
 
     model: ir.Model
@@ -56,7 +54,6 @@ class Result:
     file: Model | None = field(default=None, repr=False)
     custom_ops: Mapping[str, str] = field(default_factory=dict)
     runtime: str = ""
-    opened: tuple[Opened, ...] = ()
 
     @property
     def target_name(self) -> str:

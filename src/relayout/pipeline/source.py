@@ -18,6 +18,7 @@ from relayout.graph.facts import add_facts, add_notes, facts_of
 from relayout.layout.stored_as import CUT
 from relayout.pipeline.dimensions import Asked, fix_inferred, open_dimensions
 from relayout.pipeline.request import ImportOptions, Source
+from relayout.pipeline.restating import restate_fixed
 from relayout.reports import unstated
 from relayout.rules import is_known, outputs_of
 from relayout.targets import Wishes, note
@@ -54,6 +55,7 @@ def read(source: Source, options: ImportOptions | None = None, wishes: Wishes | 
         model = _read_onnx(known, options)
     if options.dims:
         fix_inferred(model, options.dims, infer=not facts_of(model).is_tflite)
+        restate_fixed(model)
     open_dimensions(model, asked)
     if options.is_part:
         ends = {"inputs": [v.name for v in model.graph.inputs], "outputs": [v.name for v in model.graph.outputs]}

@@ -19,6 +19,7 @@ from relayout.errors import InvalidModelError, LayoutError
 from relayout.formats.in_memory import ModelSource
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.source_names import forget
+from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
 from relayout.layout.stored_as import INTERFACE
 from relayout.partition.claims import claims
 from relayout.partition.regions import as_functions
@@ -62,9 +63,7 @@ def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> 
     naming = Naming(plan.sites, plan.axes)
     report = plan.report()
     report = replace(report, notes=(*report.notes, *facts_of(model).notes, *layout_doubts(request.layout.layouts)))
-    result = Result(
-        model, report, plan.serializer(), naming=naming, target=request.target, opened=facts_of(model).opened
-    )
+    result = Result(model, report, plan.serializer(), naming=naming, target=request.target)
     seconds = {"read": read_in, "plan": perf_counter() - began}
     original = _original(source, model, request, output) if plan.saves_nothing and not asks_layouts else None
     if original is not None:
@@ -143,6 +142,7 @@ def _applied(result: Result, plan: Planned) -> Result:
     report = replace(result.report, notes=(*result.report.notes, *notes))
     forget(model.graph)
     _state_interface(model, report)
+    _state_batch(model)
     return replace(result, model=model, report=report)
 
 
@@ -221,6 +221,18 @@ def _state_interface(model: ir.Model, report: Report) -> None:
     changed = {end.name: end.layout for end in report.interface if "->" in end.layout}
     if changed:
         model.metadata_props[INTERFACE] = json.dumps(changed)
+
+
+def _state_batch(model: ir.Model) -> None:
+    """Put into the model's metadata which batch was opened, if one was and nothing else."""
+    opened = facts_of(model).opened
+    if not opened:
+        return
+    model.metadata_props.pop(OPENED_BATCH, None)  # another one than an earlier conversion opened
+    (first, *others) = opened
+    if first.is_batch and isinstance(first.before, int) and not others:
+        outputs = {name: (axis, runs) for name, (axis, runs) in first.outputs.items() if isinstance(runs, int)}
+        model.metadata_props[OPENED_BATCH] = OpenedBatch(first.inputs, outputs).dump()
 
 
 def _renamed(result: Result, names: Mapping[str, str]) -> Result:

@@ -3,11 +3,9 @@
 from relayout.verification.compare import Difference, Kind, Verdict
 from relayout.verification.report import Fed, Row, VerifyReport
 from relayout.verification.reproducing import Reproduction, refuse_reproduction, reproduce
-from relayout.verification.rows import Batch
 from relayout.verification.verifying import verify
 
 __all__ = [
-    "Batch",
     "Difference",
     "Fed",
     "Kind",

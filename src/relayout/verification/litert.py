@@ -15,6 +15,7 @@ from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model
 from relayout.formats.tflite.container.writer import to_bytes
 from relayout.formats.tflite.provenance import Holding, Provenance, load_provenance
+from relayout.layout.opened_batch import OpenedBatch
 from relayout.verification.feeds import SAMPLE_RATE
 from relayout.verification.initial_state import initial_state
 from relayout.verification.litert_details import is_quantized, limits_of, quantization_arguments
@@ -86,6 +87,11 @@ class LiteRTSide:
         """The source that the file declares to be cut from."""
         part = self.provenance.part
         return None if part is None else DeclaredPart(tuple(part["outputs"]))
+
+    @property
+    def batch(self) -> OpenedBatch | None:
+        """The batch that the file declares to be opened."""
+        return self.provenance.batch
 
     @property
     def signature(self) -> str | None:

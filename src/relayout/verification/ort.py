@@ -21,6 +21,7 @@ from relayout.formats.onnx import complete, read, write
 from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import reads
 from relayout.layout.normalization import NORMALIZE, Normalization
+from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
 from relayout.layout.stored_as import CUT, SIGNATURE, TENSOR, Holds
 from relayout.lowering.interface_types import integer_ends
 from relayout.partition.regions import REGIONS
@@ -133,6 +134,11 @@ class OrtSide:
     def signature(self) -> str | None:
         """What the model declares to be made of, as `relayout.signature`."""
         return self.model.metadata_props.get(SIGNATURE)
+
+    @property
+    def batch(self) -> OpenedBatch | None:
+        """The batch that the model declares to be opened, as `relayout.batch`."""
+        return OpenedBatch.load(self.model.metadata_props.get(OPENED_BATCH))
 
     @property
     def part(self) -> DeclaredPart | None:

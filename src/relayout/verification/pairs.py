@@ -101,7 +101,10 @@ class Pair:
                     f"where it is {_text(_dims(self.right_held))}: compare it with the model that it was made of"
                 )
             array = _relaid(array, self.right_held, self.right.shape)
-        array = array if theirs is None else theirs.raw(array)
+        try:
+            array = array if theirs is None else theirs.raw(array)
+        except LayoutError as error:
+            raise LayoutError(f"{error}; {self._advice(left.shape)}") from None
         if not _fits(array.shape, self.right.shape):
             raise RelayoutError(
                 f"input '{self.name}' would be fed {list(array.shape)}, and the second model wants "
@@ -125,7 +128,7 @@ class Pair:
 
     def fixed(self, extents: Mapping[str, int]) -> Pair:
         """The pair with these extents for the counterpart's dynamic dimensions, and for products of them."""
-        if None not in (self.right.shape or ()):
+        if None not in (self.right.shape or ()) or not self.right.symbols:  # a .tflite names no dimension
             return self
         named = zip(self.right.shape or (), self.right.symbols, strict=False)
         shape = tuple(_extent(name, extents) if extent is None else extent for extent, name in named)
@@ -133,7 +136,14 @@ class Pair:
 
     def source_shape(self) -> tuple[int | None, ...] | None:
         """What the counterpart's static shape says of the source's; None if nothing."""
-        return None if self.right.shape is None else self._in_source(self.right.shape)
+        told = None if self.right.shape is None else self._in_source(self.right.shape)
+        if told is not None or self.right_held is None:
+            return told
+        stated, held = _dims(self.right_held), self.left_held
+        if held is None:
+            return stated  # an axis of one element is none of its factors
+        one_by_one = len(held.factors) == len(held.shape) == len(stated) == len(held.perm)
+        return tuple([stated[axis] for axis in held.perm]) if one_by_one else None
 
     def symbols(self) -> dict[str, str]:
         """Dynamic dimensions of the source -> what its counterpart calls them, which may be one name for several."""
@@ -287,7 +297,10 @@ def _layouts(left: ModelValue, right: ModelValue) -> tuple[Holds | None, Holds |
 
 
 def _apart(left: ModelValue, right: ModelValue, left_held: Holds | None, right_held: Holds | None) -> int:
-    """Shapes with these layouts undone: 0 the same, dynamic dimensions too; 1 they can be the same; 2 they cannot."""
+    """Shapes with these layouts undone: 0 the same, dynamic dimensions too; 1 they can be the same; more: they cannot.
+
+    Of those that cannot, the less axes differ the nearer they are: a batch may have got another number.
+    """
     mine, theirs = (
         value.shape if held is None else _dims(held) for value, held in ((left, left_held), (right, right_held))
     )
@@ -295,8 +308,9 @@ def _apart(left: ModelValue, right: ModelValue, left_held: Holds | None, right_h
         return 1
     if mine == theirs:
         return 0
-    alike = len(mine) == len(theirs) and all(None in (a, b) or a == b for a, b in zip(mine, theirs, strict=True))
-    return 1 if alike else 2
+    if len(mine) != len(theirs):
+        return 2 + max(len(mine), len(theirs))
+    return 1 + sum(None not in (a, b) and a != b for a, b in zip(mine, theirs, strict=True))
 
 
 def _dims(held: Holds) -> tuple[int | None, ...]:

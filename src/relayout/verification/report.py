@@ -133,8 +133,8 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether all outputs of the graph agree."""
-        return all(row.ok for row in self.outputs)
+        """Whether all outputs of the graph agree; not where there was none to compare."""
+        return bool(self.outputs) and all(row.ok for row in self.outputs)
 
     @property
     def outputs(self) -> tuple[Row, ...]:
@@ -192,6 +192,8 @@ class VerifyReport:
         if self.ok:
             agree = "1 output agrees" if len(self.outputs) == 1 else f"{len(self.outputs)} outputs agree"
             return f"PASSED: {agree} within {self.tolerance} ({self.b} against {self.a})"
+        if not self.outputs:
+            return f"FAILED: nothing was compared: no output of {self.b} has a counterpart in {self.a}"
         bad = [row for row in self.outputs if not row.ok]
         first = self.first or bad[0]
         maker = f", made by {first.operator} {first.node}".rstrip() if first.operator else ""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from relayout.layout.restated import restated
 from relayout.layout.stored_as import Holds
 from relayout.verification.compare import Verdict, difference, judge, kind_of
 from relayout.verification.pairs import Pair
@@ -25,19 +26,72 @@ EXTENTS = (3, 7)
 
 
 class Batch(NamedTuple):
-    """A batch that was opened.
+    """A batch that was opened, and is to be tried.
 
     Args:
         before: how many rows the source takes.
         inputs: input of the source -> the axis that is the batch.
         outputs: output -> the axis that holds the batch, and how many runs of it.
         extents: the batches to try.
+        is_open: whether the result takes any, the source's too.
     """
 
     before: int
     inputs: Mapping[str, int]
     outputs: Mapping[str, tuple[int, int]]
-    extents: tuple[int, ...] = EXTENTS
+    extents: tuple[int, ...]
+    is_open: bool
+
+
+def batch_of(comparison: Comparison) -> Batch | None:
+    """Return the batch that the second model declares to be opened and the first has fixed; else note what is open.
+
+    Args:
+        comparison: the two models.
+    """
+    opened, pairs = comparison.right.batch, comparison.inputs
+    if opened is not None:
+        places = [(pair, place) for pair in pairs if (place := _place(opened.inputs, pair)) is not None]
+        mine = {_extent(pair.left.shape, axis) for pair, (axis, _) in places}
+        theirs = {_extent_in_second(pair, axis) for pair, (axis, _) in places}
+        before = mine.pop() if len(mine) == len(theirs) == 1 else None
+        if before is not None:
+            extent = theirs.pop()
+            if extent is None:
+                return Batch(before, opened.inputs, opened.outputs, EXTENTS, True)
+            return None if extent == before else Batch(before, opened.inputs, opened.outputs, (extent,), False)
+    for pair in pairs:
+        if None not in (pair.left.shape or (None,)) and None in (pair.right.shape or ()):
+            comparison.notes.append(
+                f"input '{pair.name}' is open in the second model and fixed in the first: only the first's extents ran"
+            )
+    return None
+
+
+def _extent_in_second(pair: Pair, axis: int) -> int | None:
+    """Return the second model's extent of an axis of the source's input; None where it is open."""
+    held = pair.right_held
+    if held is None:
+        return _extent(pair.right.shape, axis)
+    if pair.left_held is not None:
+        opened = _with_open_axis(pair, axis)
+        if opened is None or -1 not in opened.shape:
+            return None
+        axis = opened.shape.index(-1)
+    extent = _extent(held.shape, axis)
+    return None if extent == -1 else extent
+
+
+def _extent(shape: Sequence[int | None] | None, axis: int) -> int | None:
+    return None if shape is None or axis >= len(shape) else shape[axis]
+
+
+def _with_open_axis(pair: Pair, axis: int) -> Holds | None:
+    """Return what the source declares to hold, with one of its stored axes open; None if it declares nothing."""
+    if pair.left_held is None or pair.left.shape is None:
+        return None
+    before = tuple([-1 if extent is None else extent for extent in pair.left.shape])
+    return restated(pair.left_held, before, (*before[:axis], -1, *before[axis + 1 :]))
 
 
 def compare_rows(comparison: Comparison, batch: Batch, seed: int, *, alone: bool) -> Iterator[Row]:
@@ -84,13 +138,12 @@ def _fed(pairs: Iterable[Pair], feeds: Feeds) -> dict[str, Array]:
 
 def _opened(pair: Pair, place: tuple[int, int] | None) -> Pair:
     """Return a pair whose models may declare the source's batch: with another one, their layouts stay what they are."""
-    if place is None or pair.left_held is None:
-        return pair
-    factor = _factor(pair.left_held, place[0])
-    if factor is None:
+    left = None if place is None else _with_open_axis(pair, place[0])
+    factor = None if left is None or place is None else _factor(left, place[0])
+    if left is None or factor is None:
         return pair
     right = None if pair.right_held is None else _with_open_factor(pair.right_held, factor)
-    return replace(pair, left_held=_with_open_factor(pair.left_held, factor), right_held=right)
+    return replace(pair, left_held=left, right_held=right)
 
 
 def _factor(held: Holds, axis: int) -> int | None:

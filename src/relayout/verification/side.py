@@ -19,6 +19,7 @@ from relayout.formats.bundle import TFL3
 from relayout.formats.recognition import is_tflite
 from relayout.layout import Extent
 from relayout.layout.normalization import Normalization
+from relayout.layout.opened_batch import OpenedBatch
 from relayout.layout.stored_as import Holds
 
 if TYPE_CHECKING:
@@ -224,6 +225,10 @@ class RunnableModel(Protocol):
     @property
     def signature(self) -> str | None:
         """The signature of a .tflite that it declares to be made of, where that is not of the first subgraph."""
+
+    @property
+    def batch(self) -> OpenedBatch | None:
+        """The batch that was opened in it, if it declares that."""
 
     @property
     def part(self) -> DeclaredPart | None:

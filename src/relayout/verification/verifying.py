@@ -14,7 +14,7 @@ from relayout.verification.compare import Tolerance
 from relayout.verification.comparison import Comparison
 from relayout.verification.feeds import given_feeds
 from relayout.verification.report import Fed, VerifyReport
-from relayout.verification.rows import Batch, compare_rows
+from relayout.verification.rows import batch_of, compare_rows
 from relayout.verification.side import Array, Source, open_side
 
 
@@ -38,11 +38,12 @@ def verify(
     atol: float = 1e-6,
     tensors: bool = True,
     layouts: Mapping[str, tuple[str, str]] | None = None,
-    batch: Batch | None = None,
 ) -> VerifyReport:
     """Hold model `b` against its source `a`: do they compute the same, and if not, where do they part?
 
-    1. Layouts that a model declares in its metadata are undone, for inputs, outputs and interior values.
+    1. Layouts that a model declares in its metadata are undone, for inputs, outputs and interior values. Where it
+       declares that its batch was opened, it runs at batch 3 and 7, too, or at the one that it has: the source runs
+       batch after batch.
     2. The graph's outputs decide; interior values tell where to look.
     3. Floats agree within `atol + rtol * max|a|` of their tensor; quantized integers, and floats that were dequantized
        from them, within one step.
@@ -61,8 +62,6 @@ def verify(
             deep quantized network may add up to a difference.
         layouts: input or output -> its layout in `a` and in `b`, such as `("NHWC", "NCHW")`, where the models do not
             declare it. An output that fits only in the layouts of an input is compared in these.
-        batch: a batch that was opened in `b`, or has another extent there: the source runs batch after batch, and what
-            it gives is put together.
 
     Raises:
         ReadError: one is not a model, or its runtime cannot load it.
@@ -76,7 +75,8 @@ def verify(
         comparison = Comparison(left, right, Tolerance(rtol, atol), tensors, runs=runs, layouts=layouts or {})
         given = given_feeds(inputs, left.inputs)
         fed: tuple[Fed, ...] = ()
-        alone = batch is None or any(None in (pair.right.shape or (None,)) for pair in comparison.inputs)
+        batch = batch_of(comparison)
+        alone = batch is None or batch.is_open
         for run in range(comparison.runs if alone else 0):
             fed = comparison.run(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
         if batch is not None:

@@ -28,8 +28,8 @@ def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | 
 
     Raises:
         NamesError: a name is unknown, inside a subgraph, given twice or on both sides, an output of the part is of
-            unknown type, or an input cannot be one: a constant, of unknown type or rank, or not what any of the outputs
-            is computed from.
+            unknown type or a constant, or an input cannot be one: a constant, of unknown type or rank, or not what any
+            of the outputs is computed from.
     """
     graph = model.graph
     known = _known(graph)
@@ -38,6 +38,8 @@ def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | 
     for value, name in zip(starts, inputs or (), strict=True):
         _check_start(value, name, ends)
     for value, name in zip(ends, outputs or (), strict=False):
+        if value.const_value is not None and not value.is_graph_output() and not value.is_graph_input():
+            raise NamesError(f"--outputs {name}: it is a constant")
         if value.type is None:
             raise NamesError(f"--outputs {name}: its type is not known, so it cannot be an output")
     read = _reached(graph, ends, set(starts))
@@ -95,7 +97,8 @@ def _find(model: ir.Model, known: dict[str, ir.Value], side: str, name: str) -> 
             raise NamesError(
                 f"--{side} {name}: the value lies inside the body of another operator; a cut goes around it"
             )
-    raise NamesError(f"--{side} {name}: the model has no value of that name{nearest(name, known)}")
+    computed = (each for each, held in known.items() if held.const_value is None)
+    raise NamesError(f"--{side} {name}: the model has no value of that name{nearest(name, computed)}")
 
 
 def _check_start(value: ir.Value, name: str, ends: list[ir.Value]) -> None:

@@ -8,6 +8,7 @@ in an ONNX result. `verify` reads it to undo layouts. docs/tflite.md lists the k
      "part": {"inputs": ["x"], "outputs": ["conv_3"]},
      "signature": "encode",
      "initial": {"state": 0.0},
+     "batch": {"inputs": {"x": 0}, "outputs": {"y": [0, 1]}},
      "normalize": {"image": {"mean": [127.5], "std": [127.5], "axis": null, "of": "x"}},
      "tensors": {"y": {"names": ["conv_1"], "holds": [{"name": "y", "factors": …, "perm": …, "shape": …}]}}}
 
@@ -27,6 +28,7 @@ from relayout.errors import LayoutError
 from relayout.formats.tflite.container.metadata import OWN
 from relayout.formats.tflite.container.model import Model
 from relayout.layout.normalization import NORMALIZE, Normalization
+from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
 from relayout.layout.stored_as import CUT, INITIAL, INTERFACE, SIGNATURE, TENSOR, Holds
 
 SCHEMA = 1
@@ -55,6 +57,7 @@ class Provenance(NamedTuple):
         signature: the key of the source's signature, where that is not of its first subgraph.
         initial: input that is state from run to run -> what it begins with, as JSON, in the source's order of axes.
         normalize: input that the file normalizes itself -> mean, standard deviation and axis, as JSON.
+        batch: the batch that was opened.
     """
 
     tensors: Mapping[str, Holding] = {}
@@ -63,6 +66,7 @@ class Provenance(NamedTuple):
     signature: str | None = None
     initial: Mapping[str, str] = {}
     normalize: Mapping[str, str] = {}
+    batch: OpenedBatch | None = None
 
     def dump(self) -> bytes:
         """Return the buffer's content: the same facts give the same bytes."""
@@ -77,6 +81,8 @@ class Provenance(NamedTuple):
             data["initial"] = {name: json.loads(text) for name, text in self.initial.items()}
         if self.normalize:
             data["normalize"] = {name: json.loads(text) for name, text in self.normalize.items()}
+        if self.batch is not None:
+            data["batch"] = json.loads(self.batch.dump())
         if self.tensors:
             data["tensors"] = {name: _to_json(holding) for name, holding in self.tensors.items()}
         return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
@@ -108,6 +114,7 @@ def provenance_of(model: ir.Model, tensors: Mapping[str, Iterable[ir.Value]]) ->
         notes.get(SIGNATURE),
         {v.name or "": v.metadata_props[INITIAL] for v in model.graph.inputs if INITIAL in v.metadata_props},
         {v.name or "": v.metadata_props[NORMALIZE] for v in model.graph.inputs if NORMALIZE in v.metadata_props},
+        OpenedBatch.load(notes.get(OPENED_BATCH)),
     )
 
 
@@ -128,6 +135,7 @@ def load_provenance(model: Model) -> Provenance:
             None if data.get("signature") is None else str(data["signature"]),
             {str(name): json.dumps(value) for name, value in data.get("initial", {}).items()},
             {str(name): json.dumps(value) for name, value in data.get("normalize", {}).items()},
+            OpenedBatch.load(json.dumps(data.get("batch"))),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LayoutError):
         return Provenance()

@@ -31,10 +31,9 @@ def cut(
     named = _Names(model, index, signature)
     starts = [named.find("inputs", name) for name in named.once("inputs", inputs or ())]
     ends = tuple(named.find("outputs", name) for name in named.once("outputs", outputs or ())) or subgraph.outputs
-    made = {i for operator in subgraph.operators for i in operator.outputs}
+    named.refuse_constants("inputs", inputs or (), starts)
+    named.refuse_constants("outputs", outputs or (), ends)
     for start, name in zip(starts, inputs or (), strict=True):
-        if start not in made and start not in subgraph.inputs:
-            raise NamesError(f"--inputs {name}: it is a constant")
         if start in ends:
             raise NamesError(f"{name!r} is an input and an output of the part: nothing lies in between")
     operators, read = _needed(subgraph, set(starts), ends)
@@ -104,12 +103,20 @@ class _Names:
             self.own.setdefault(name, []).append(tensor.index)
         given = (*signature.outputs, *signature.inputs) if signature else ()
         self.signed = {name: position for name, position in given if name}
+        subgraph = model.subgraphs[index]
+        made = {i for operator in subgraph.operators for i in operator.outputs}
+        self.computed = made | {*subgraph.inputs, *subgraph.outputs}
 
     def once(self, side: str, names: Sequence[str]) -> Sequence[str]:
         for i, name in enumerate(names):
             if name in names[:i]:
                 raise NamesError(f"--{side}: {name!r} is given twice")
         return names
+
+    def refuse_constants(self, side: str, names: Sequence[str], tensors: Sequence[int]) -> None:
+        for name, tensor in zip(names, tensors, strict=False):
+            if tensor not in self.computed:
+                raise NamesError(f"--{side} {name}: it is a constant")
 
     def find(self, side: str, name: str) -> int:
         if name in self.signed:
@@ -128,6 +135,6 @@ class _Names:
                 raise NamesError(
                     f"--{side} {name}: the tensor lies inside the body of another operator; a cut goes around it"
                 )
-        raise NamesError(
-            f"--{side} {name}: the model has no tensor of that name{nearest(name, [*self.signed, *self.own])}"
-        )
+        known = (each for each, tensors in self.own.items() if not self.computed.isdisjoint(tensors))
+        near = nearest(name, [*self.signed, *known])
+        raise NamesError(f"--{side} {name}: the model has no tensor of that name{near}")
