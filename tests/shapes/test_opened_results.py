@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 from onnx import parser
+
+from small import build
 
 ROOT = Path(__file__).parents[2]
 FLOAT = ROOT / "models" / "tinynet_float.tflite"
@@ -42,3 +45,31 @@ def test_a_batch_inside_of_an_axis_is_compared_row_by_row(relayout: Any, tmp_pat
     ran = relayout("convert", tmp_path / "outer.onnx", tmp_path / "n.onnx", "--batch", "n", "--verify")
     assert ran.code == 0, ran.err + ran.out
     assert "PASSED: 3 outputs agree" in ran.out
+
+
+def test_where_the_batch_is_bound_the_error_says_up_to_where_it_opens(relayout: Any, tmp_path: Path) -> None:
+    """Two outputs depend on what mixes the rows, one does not; what follows from constants is no end."""
+    text = (
+        "a = Relu(x) b = Neg(x) c = Sigmoid(b) m = ReduceMean<keepdims=1>(a, zero) k = Neg(bias)"
+        " d = Add(c, k) y = Mul(m, d)"
+    )
+    model = build("float[2,4] x", text, {"zero": [0], "bias": (1, 4)})
+    model.graph.output.append(onnx.helper.make_tensor_value_info("b", onnx.TensorProto.FLOAT, [2, 4]))
+    onnx.save(model, tmp_path / "m.onnx")
+    ran = relayout("convert", tmp_path / "m.onnx", tmp_path / "n.onnx", "--batch", "n")
+    assert ran.code == 2
+    assert "ReduceMean 'm' computes along it; cut the graph before it with --outputs a,d,b (" in ran.err
+    ran = relayout(
+        "convert", tmp_path / "m.onnx", tmp_path / "n.onnx", "--batch", "n", "--outputs", "a,d,b", "--verify"
+    )
+    assert ran.code == 0, ran.err + ran.out
+
+
+def test_a_builtin_of_several_nodes_is_cut_whole(relayout: Any, tmp_path: Path) -> None:
+    source = ROOT / "models" / "tinynet_int8.tflite"
+    ran = relayout("convert", source, tmp_path / "n.onnx", "--dim", "image:1=n")
+    assert ran.code == 2
+    names = shlex.split(ran.err.partition("--outputs ")[2].rpartition(" (")[0])
+    assert names
+    ran = relayout("convert", source, tmp_path / "n.onnx", "--dim", "image:1=n", "--outputs", *names)
+    assert ran.code == 0, ran.err + ran.out

@@ -10,6 +10,8 @@ import onnx_ir as ir
 
 from relayout.graph.subgraphs import all_nodes
 
+SOURCE = "relayout.source"
+"""Metadata of each node: the operator of the `.tflite` that it was made of."""
 STANDS_FOR = "relayout.stands_for"
 """In the metadata of a value or a node, until reports are made: the name by which the source has it. (Of `meta`, each
 object that is asked has a store of its own from then on; metadata is there anyway.)"""

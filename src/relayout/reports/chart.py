@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from relayout.graph.source_names import SOURCE
 from relayout.infer import Plan, Port, Root, Site, placed, size_of
 from relayout.reports.axes import Axes
 from relayout.reports.drawing import Source
@@ -165,7 +166,7 @@ class _Drawn:
                 yield site, port, port.view.root
 
     def _described(self, site: Site, outputs: Sequence[int]) -> Spot:
-        source = "" if site.node is None else site.node.metadata_props.get("relayout.source", "")
+        source = "" if site.node is None else site.node.metadata_props.get(SOURCE, "")
         return Spot(site.label, site.operator, site in self.fixed, source, tuple(outputs))
 
     def _values(self) -> Iterator[Stored]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
 from relayout.errors import RelayoutError
 from relayout.shapes.parts import Parts
 
-HINT = "cut the graph before it with --outputs (docs/how-to/batch.md says more)"
-"""The advice in an error."""
+HINT = "cut the graph before it with --outputs{} (docs/how-to/batch.md says more)"
+"""The advice in an error, with names where some are known."""
 
 
 class OpeningError(RelayoutError):
@@ -20,13 +21,19 @@ class OpeningError(RelayoutError):
         what: the dimension, as the user asked for it.
         node: the operator that binds it.
         reason: what it does with it, as a predicate: `normalizes along it`.
+        ends: the source's names of the last values that can be opened, if they are known.
     """
 
-    def __init__(self, what: str, node: ir.Node, reason: str) -> None:
+    def __init__(self, what: str, node: ir.Node, reason: str, ends: Sequence[str] = ()) -> None:
         self.what, self.node, self.reason = what, node, reason
         name = node.name or next((value.name for value in node.outputs if value.name), "") or ""
         self.operator = f"{node.op_type} '{name}'"
-        super().__init__(f"{what} cannot be opened: {self.operator} {reason}; {HINT}")
+        names = f" {shlex.quote(','.join(ends))}" if ends else ""
+        super().__init__(f"{what} cannot be opened: {self.operator} {reason}; {HINT.format(names)}")
+
+    def with_ends(self, ends: Sequence[str]) -> OpeningError:
+        """Return the same error with the names of the values that the graph may be cut at."""
+        return OpeningError(self.what, self.node, self.reason, ends)
 
 
 class MoreInputsError(Exception):

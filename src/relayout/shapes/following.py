@@ -91,10 +91,14 @@ class Following:
     def follow_all(self, graph: ir.Graph) -> None:
         """Follow the axis through the nodes of a graph."""
         for node in graph:
-            if any(self.parts.get(value) or value in self.computed for value in reads(node)):
-                self._follow(node)
-            elif any(self.computed.knows(value) for value in node.inputs) and is_arithmetic(node, self.computed):
-                self.computed.follow(node)
+            self.follow(node)
+
+    def follow(self, node: ir.Node) -> None:
+        """Follow the axis through a node, if it reads what is opened, or what follows from its extents."""
+        if any(self.parts.get(value) or value in self.computed for value in reads(node)):
+            self._follow(node)
+        elif any(self.computed.knows(value) for value in node.inputs) and is_arithmetic(node, self.computed):
+            self.computed.follow(node)
 
     def mark(self) -> tuple[int, int, int]:
         """Return how far changes have come."""

@@ -15,6 +15,7 @@ from relayout.layout.stored_as import STATED
 from relayout.rules import outputs_of
 from relayout.shapes.binding import Binding, of_lengths, of_rows
 from relayout.shapes.bound import MoreInputsError, OpeningError
+from relayout.shapes.ends import last_opened
 from relayout.shapes.following import Following
 from relayout.shapes.parts import Parts
 from relayout.shapes.proving import contradiction
@@ -62,10 +63,14 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, *, ro
     is_batch = True
     try:
         following = _followed(model, dict(seeds), what, of_rows)
-    except OpeningError:
+    except OpeningError as bound:
         if rows:
-            raise
-        is_batch, following = False, _followed(model, dict(seeds), what, of_lengths)
+            raise bound.with_ends(last_opened(model, seeds, what, of_rows)) from None
+        is_batch = False
+        try:
+            following = _followed(model, dict(seeds), what, of_lengths)
+        except OpeningError as length:
+            raise length.with_ends(last_opened(model, seeds, what, of_lengths)) from None
     for value, parts in following.parts.items():
         if parts:
             dims = following.dims(value)

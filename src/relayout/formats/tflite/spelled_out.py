@@ -20,11 +20,10 @@ from relayout.formats.tflite.container.builtin_options import OPTIONS
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, Tensor
 from relayout.formats.tflite.container.schema import SCHEMA
+from relayout.graph.source_names import SOURCE
 
 BUILTIN, DIGEST = "tflite.builtin", "tflite.digest"
 """Metadata of the node in the middle."""
-SOURCE = "relayout.source"
-"""Metadata of each node: the operator of the `.tflite` that it was made of."""
 DOMAIN = "tflite"
 """The domain of nodes that are builtins, before a `.tflite` is written."""
 SMALL = 64

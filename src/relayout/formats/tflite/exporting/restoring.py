@@ -18,13 +18,13 @@ from relayout.formats.tflite.spelled_out import (
     BUILTIN,
     DIGEST,
     DOMAIN,
-    SOURCE,
     Builtin,
     Operand,
     digest,
     name_and_order,
     nodes_of,
 )
+from relayout.graph.source_names import SOURCE
 from relayout.graph.subgraphs import captured, nested
 from relayout.layout import perm as perms
 from relayout.layout.stored_as import BATCH_FIRST

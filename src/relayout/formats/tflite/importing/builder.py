@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.model import MAX_NAME
-from relayout.graph.source_names import STANDS_FOR
+from relayout.graph.source_names import SOURCE, STANDS_FOR
 
 Dim = int | str | None
 """A dimension: its extent, the name of an extent known at run time, or None where nothing is known."""
@@ -164,7 +164,7 @@ class Builder:
             name=self.node_names.unique(f"{outputs[0][0][:MAX_NAME]}/{op_type}"),
         )
         if source:
-            node.metadata_props["relayout.source"] = source
+            node.metadata_props[SOURCE] = source
         for made, (name, _, _) in zip(node.outputs, outputs, strict=True):
             if name in self.stand_for:
                 node.metadata_props[STANDS_FOR] = made.metadata_props[STANDS_FOR] = self.stand_for[name]

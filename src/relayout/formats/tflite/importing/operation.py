@@ -23,6 +23,7 @@ from relayout.formats.tflite.importing.emission import Emission
 from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.registry import Unsupported
 from relayout.formats.tflite.importing.tensors import DTYPES, QUANTIZED_TYPES, array, dequantized
+from relayout.graph.source_names import SOURCE
 from relayout.layout import perm as perms
 
 MOVABLE = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
@@ -92,7 +93,7 @@ class Operation(Emission):
             waiting = [value.producer() for value in values]
             while waiting:
                 node = waiting.pop()
-                if node is not None and node.metadata_props.get("relayout.source", "").endswith(f" {one.place}"):
+                if node is not None and node.metadata_props.get(SOURCE, "").endswith(f" {one.place}"):
                     self.builder.spare.add(id(node))
                     waiting += [value.producer() for value in node.inputs if value is not None]
 
@@ -375,6 +376,6 @@ class Operation(Emission):
         value = self.cast(value, dtype)
         node = value.producer()
         # A value that has its name already, or that this operator did not compute, needs a node to rename it.
-        if node is None or self.tensors.is_bound(value) or node.metadata_props.get("relayout.source") != self.source:
+        if node is None or self.tensors.is_bound(value) or node.metadata_props.get(SOURCE) != self.source:
             value = self.emit("Identity", [value], dims(value))
         self.tensors.bind(tensor, value)
