@@ -74,7 +74,7 @@ def _offer(following: Following, node: ir.Node, operator: Operator, target: Sequ
         raise following.bound(node, f"mixes it with other axes: {_text(source)} becomes {_text(target)}")
     natural, written = _natural(following, node, operator, parts)
     if natural is not None:
-        found = _begun_with(natural, found)
+        found = _put_first(natural, found)
     else:
         found = likeliest(found, target, written, computed=_is_computed(following, node))
     # A batch has mostly a dimension of its own: it is joined with another only where there is none.
@@ -84,7 +84,7 @@ def _offer(following: Following, node: ir.Node, operator: Operator, target: Sequ
     return _Offer(found, moving, natural, written)
 
 
-def _begun_with(natural: Parts, found: Sequence[Parts]) -> list[Parts]:
+def _put_first(natural: Parts, found: Sequence[Parts]) -> list[Parts]:
     """Return ways once each: the natural one first, or behind those that put the parts in dimensions of their own."""
     alone = [way for way in found if _is_alone(way)]
     ordered = [natural, *found] if _is_alone(natural) else [*alone, natural, *found]

@@ -110,9 +110,9 @@ class Comparison:
         if self._ends:
             # All of one run: what the part is fed, and what the source made of it.
             first = {**first, **self._seen.run(feeds, [*self._ends, *first])}
-        carried = self._carried(feeds, first)
+        carried = self._carry(feeds, first)
         self._learn(self.right, carried)
-        for row in self._judged_again(self._rows(feeds, first, carried), feeds):
+        for row in self._judge_again(self._rows(feeds, first, carried), feeds):
             self.add(row)
         return tuple(
             Fed(
@@ -124,7 +124,7 @@ class Comparison:
             for v in self.left.inputs
         )
 
-    def _carried(self, feeds: Feeds, first: Mapping[str, Array]) -> dict[str, Array]:
+    def _carry(self, feeds: Feeds, first: Mapping[str, Array]) -> dict[str, Array]:
         """Return what the second model is fed where the source is fed `feeds` and makes `first`."""
         carried = {pair.right.name: pair.carried(feeds[pair.left.name]) for pair in self.inputs}
         for pair in self.begun:
@@ -146,7 +146,7 @@ class Comparison:
             rows += self._compare(part, mine, theirs, feeds, output=False)
         return rows
 
-    def _judged_again(self, rows: list[Row], feeds: Feeds) -> list[Row]:
+    def _judge_again(self, rows: list[Row], feeds: Feeds) -> list[Row]:
         """Return the rows judged operator by operator, where that is possible and may tell more."""
         rounds = self.tensors and self.left.rounds
         differs = any(row.verdict is Verdict.DIFFERS and (row.output or rounds) for row in rows)

@@ -42,8 +42,8 @@ def cut(model: Model, shown: Sequence[int], given: Collection[int]) -> Cut:
     fed = [index for index in read if index in given and index not in whole.inputs]
     ends = [index for index in whole.inputs if index in read or index in shown]
     used = dict.fromkeys((*ends, *read, *_scales(whole, read), *made, *inner, *shown))
-    tensors = _numbered(index for index in used if index in made or index not in fed)
-    entries = _numbered(fed, len(tensors))
+    tensors = _places(index for index in used if index in made or index not in fed)
+    entries = _places(fed, len(tensors))
     listed = [_moved(whole.tensors[index], place, "", tensors) for index, place in tensors.items()]
     listed += [_moved(whole.tensors[index], place, "/given", tensors) for index, place in entries.items()]
     part = Subgraph(
@@ -67,7 +67,7 @@ def _scales(graph: Subgraph, indices: Iterable[int]) -> list[int]:
     return [blocks.scales for index in indices if (blocks := graph.tensors[index].blocks) is not None]
 
 
-def _numbered(indices: Iterable[int], start: int = 0) -> dict[int, int]:
+def _places(indices: Iterable[int], start: int = 0) -> dict[int, int]:
     return {index: place for place, index in enumerate(indices, start)}
 
 

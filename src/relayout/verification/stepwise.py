@@ -166,12 +166,14 @@ class Stepwise:
         self._both_round = self._left.levels > 0 and forced.levels > 0
         entries = {name: name for name in self._inputs} | dict(forced.given)
         before = {(pair.left.name, pair.right.name): self._holders.source_of(pair) for pair in part}
-        exact = self._exact(feeds, [*part, *chain(*(given[name] for name in entries)), *filter(None, before.values())])
+        exact = self._run_source(
+            feeds, [*part, *chain(*(given[name] for name in entries)), *filter(None, before.values())]
+        )
         found: dict[tuple[str, str], JudgedValue] = {}
         for values in chain([exact], readings(exact, self._left.rounded)):
             for choice, members in choices(part, [(name, given[name]) for name in entries]):
                 chosen = {entry: choice.get(name, given[name][0]) for name, entry in entries.items()}
-                fed = self._all_carried(chosen, values)
+                fed = self._carry_all(chosen, values)
                 theirs = forced.run(fed, list(dict.fromkeys(pair.right.name for pair in members)))
                 for pair in members:
                     key, operand = (pair.left.name, pair.right.name), before[pair.left.name, pair.right.name]
@@ -183,10 +185,10 @@ class Stepwise:
                 break
         return found
 
-    def _all_carried(self, pairs: Mapping[str, Pair], values: Feeds) -> dict[str, Array]:
+    def _carry_all(self, pairs: Mapping[str, Pair], values: Feeds) -> dict[str, Array]:
         return {entry: self._carried(pair, values) for entry, pair in pairs.items()}
 
-    def _exact(self, feeds: Feeds, pairs: Sequence[Pair]) -> dict[str, Array]:
+    def _run_source(self, feeds: Feeds, pairs: Sequence[Pair]) -> dict[str, Array]:
         """Return the source's inputs and its values of some pairs, and learn the extents of these."""
         exact = {**feeds, **self._source.run(feeds, list(dict.fromkeys(pair.left.name for pair in pairs)))}
         for pair in pairs:

@@ -99,11 +99,11 @@ def _asked(model: ir.Model, outputs_of: OutputsOf | None) -> bool:
             continue
         if node.domain in ("", "ai.onnx") and not found and _is_inferred(node, model.opset_imports):
             continue  # shape inference has seen as much of it
-        found |= _ask(node, outputs_of(node, model.opset_imports))
+        found |= _give_types(node, outputs_of(node, model.opset_imports))
     return found
 
 
-def _ask(node: ir.Node, told: Iterable[Output]) -> bool:
+def _give_types(node: ir.Node, told: Iterable[Output]) -> bool:
     """Give the outputs of a node the types and shapes that its operator tells; return whether a shape is news."""
     found = False
     for value, (kind, shape) in zip(node.outputs, told, strict=False):

@@ -48,10 +48,10 @@ def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | 
             raise NamesError(f"--inputs {name}: none of the outputs is computed from it, or only through other inputs")
     starts += [value for value in graph.inputs if value in read and value not in starts and not value.is_initializer()]
     part = ir.convenience.extract(graph, [_entry(graph, value) for value in starts], ends)
-    return _with_facts(model, part)
+    return _make_model(model, part)
 
 
-def _with_facts(model: ir.Model, part: ir.Graph) -> ir.Model:
+def _make_model(model: ir.Model, part: ir.Graph) -> ir.Model:
     """Return a part of a model's graph as a model with the same facts."""
     if facts_of(model).is_annotated:
         _keep_named(model.graph, part)

@@ -99,7 +99,7 @@ def _assumed(node: ir.Node) -> Iterator[_State]:
         if given is None or given.shape is None or (state.shape is not None and len(state.shape) != len(given.shape)):
             continue
         first = dims_of_shape(given.shape)
-        stated = _stated(body, state, first)
+        stated = _stated_dims(body, state, first)
         if any(isinstance(own, int) and own != dim for dim, own in zip(first, stated, strict=True)):
             continue
         before = None if state.shape is None else ir.Shape([*stated])
@@ -108,7 +108,7 @@ def _assumed(node: ir.Node) -> Iterator[_State]:
             yield _State(node, slot, state, before, first, dims)
 
 
-def _stated(body: ir.Graph, state: ir.Value, first: Dims) -> Dims:
+def _stated_dims(body: ir.Graph, state: ir.Value, first: Dims) -> Dims:
     """Return what the file states of a state that begins as `first`.
 
     A number that the file states of a state which begins with an open extent is none that follows from its inputs: then
@@ -137,7 +137,7 @@ def complete_loop(node: ir.Node) -> bool:
     for state, begins, given, value in zip(
         body.inputs[2:], node.inputs[2:], body.outputs[1:], node.outputs, strict=False
     ):
-        shared = _shared(state, begins, given)
+        shared = _common_dims(state, begins, given)
         if shared is None or is_known_value(value):
             continue
         before = value.shape
@@ -153,7 +153,7 @@ def complete_loop(node: ir.Node) -> bool:
     return found
 
 
-def _shared(state: ir.Value, begins: ir.Value | None, given: ir.Value) -> Dims | None:
+def _common_dims(state: ir.Value, begins: ir.Value | None, given: ir.Value) -> Dims | None:
     """Return what a state has in every run, of what a body reads and gives; None where their ranks differ."""
     if state.shape is None or given.shape is None or len(state.shape) != len(given.shape):
         return None

@@ -181,7 +181,7 @@ def _refuse_cycles(scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: list[s
     before = [{scope.made[name] for name in names if name in scope.made} for names in reads]
     if all(max(sources, default=-1) < index for index, sources in enumerate(before)):
         return False
-    waiting = _waiting(before)
+    waiting = _remaining_sources(before)
     if not any(waiting):
         return True
     # Walk upwards from a node that waits: among finitely many, one comes up again, and that one is on the cycle.
@@ -192,7 +192,7 @@ def _refuse_cycles(scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: list[s
     raise ReadError("a cycle: a node waits for its own result", where=_at(scope, nodes[index]))
 
 
-def _waiting(before: Sequence[set[int]]) -> list[int]:
+def _remaining_sources(before: Sequence[set[int]]) -> list[int]:
     """Run nodes as soon as their sources have run; return for how many sources each still waits in the end."""
     waiting = [len(sources) for sources in before]
     readers: list[list[int]] = [[] for _ in before]

@@ -67,15 +67,15 @@ def _extents(terms: Sequence[Letters], shapes: Sequence[Sequence[Dim] | None]) -
 def _product(first: Letters, second: Letters, result: Letters) -> _Product | None:
     """Return the product that computes an Einsum; None where there is none."""
     batch = [letter for letter in result if letter in first and letter in second]
-    inner = _without(first, result)
-    if not inner or {*inner} != {*_without(second, result)}:
+    inner = _exclude(first, result)
+    if not inner or {*inner} != {*_exclude(second, result)}:
         return None
-    own = [[letter for letter in _without(result, batch) if letter in term] for term in (first, second)]
+    own = [[letter for letter in _exclude(result, batch) if letter in term] for term in (first, second)]
     # Axes of one operand alone that come first in the result: the other is stretched along them, and nothing moves.
     # Beside a batch that would be many small products, which take longer than to move the axes.
     leading = int(bool(result) and result[0] in own[1])
     lead = [] if batch else list(takewhile(own[leading][:-1].__contains__, result))
-    own[leading] = _without(own[leading], lead)
+    own[leading] = _exclude(own[leading], lead)
     # The one whose axes come first in the result is the first of the product.
     places = [result.index(letters[0]) if letters else -1 for letters in own]
     order = (0, 1) if places[0] <= places[1] else (1, 0)
@@ -84,7 +84,7 @@ def _product(first: Letters, second: Letters, result: Letters) -> _Product | Non
     return _Product(order, batches, [*lead, *batch], left, inner, right)
 
 
-def _without(letters: Sequence[str], others: Sequence[str]) -> list[str]:
+def _exclude(letters: Sequence[str], others: Sequence[str]) -> list[str]:
     return [letter for letter in letters if letter not in others]
 
 

@@ -159,7 +159,7 @@ def _computed(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
     if node.op_type == "Shape":
         return _shape(node)
     if node.op_type == "Identity":  # ONNX's reference takes longer to load than a small network to convert
-        return _passed_on(node)
+        return _constant_operand(node)
     if any(value is not None and not _is_small(value) for value in node.inputs):
         return None
     if not node.inputs and node.op_type != "Constant":
@@ -174,7 +174,7 @@ def _contents(node: ir.Node) -> list[NDArray[Any]] | None:
     return arrays if all(array.size <= LARGEST for array in arrays) else None
 
 
-def _passed_on(node: ir.Node) -> list[NDArray[Any]] | None:
+def _constant_operand(node: ir.Node) -> list[NDArray[Any]] | None:
     tensor = None if node.inputs[0] is None or not _is_small(node.inputs[0]) else node.inputs[0].const_value
     return None if tensor is None else [tensor.numpy()]
 
@@ -215,7 +215,7 @@ def _run(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
     arrays = {value.name or "": value.const_value.numpy() for value in inputs if value.const_value is not None}
     if any(array.dtype.kind not in "fiub" for array in arrays.values()):
         return None
-    proto = _alone(node, arrays, model.opset_imports)
+    proto = _model_of(node, arrays, model.opset_imports)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -232,7 +232,7 @@ def _run(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
     return results if fits and all(array.size <= LARGEST for array in results) else None
 
 
-def _alone(node: ir.Node, arrays: Mapping[str, NDArray[Any]], opsets: Mapping[str, int]) -> onnx.ModelProto:
+def _model_of(node: ir.Node, arrays: Mapping[str, NDArray[Any]], opsets: Mapping[str, int]) -> onnx.ModelProto:
     """Return a model of one node that reads these arrays."""
     proto = ir.serde.serialize_node(node)
     inputs = [

@@ -111,10 +111,10 @@ def _source(rows: ParameterRows) -> ParameterRows | None:
         if first is None or not lacks_directions or rows.number != 0:
             return None
         return ParameterRows(first, None, rows.begin, rows.size)
-    return _joined(rows, node, len(shape)) if node.op_type == "Concat" else None
+    return _operand_rows(rows, node, len(shape)) if node.op_type == "Concat" else None
 
 
-def _joined(rows: ParameterRows, node: ir.Node, rank: int) -> ParameterRows | None:
+def _operand_rows(rows: ParameterRows, node: ir.Node, rank: int) -> ParameterRows | None:
     """Return the same rows as those of one operand of a Concat along the rows, or along the directions."""
     axis = node.attributes.get_int("axis", 0) % rank
     along_rows = axis == (0 if rows.number is None else 1)

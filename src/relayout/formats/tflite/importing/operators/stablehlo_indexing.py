@@ -150,16 +150,16 @@ def scatter(op: Operation) -> None:
     starts = _starts(op, 1, options.index_vector_dim, options.scatter_dims_to_operand_dims, rank)
     partial = [axis for axis in range(rank) if axis not in starts.axes and sizes[axis] < extents[axis]]
     if partial:
-        starts = _with_zeros(op, starts, partial)
+        starts = _append_zeros(op, starts, partial)
     indexed = starts.axes
     order = [*indexed, *(axis for axis in range(rank) if axis not in indexed)]
     indices = _gridded(op, starts, [sizes[a] for a in indexed])
-    updates = _ordered(op, updates, sources, order)
+    updates = _arrange_updates(op, updates, sources, order)
     y = _scattered(op, x, indices, updates, order, [extents[a] for a in indexed], reductions[op_type])
     op.result(y)
 
 
-def _with_zeros(op: Operation, starts: _Starts, axes: list[int]) -> _Starts:
+def _append_zeros(op: Operation, starts: _Starts, axes: list[int]) -> _Starts:
     """The starts with a 0 along more axes."""
     rows = dims(starts.value)[:-1]
     zeros = op.builder.array(op.hint("zeros"), np.zeros((*[1] * len(rows), len(axes)), np.int64))
@@ -170,7 +170,7 @@ def _with_zeros(op: Operation, starts: _Starts, axes: list[int]) -> _Starts:
     return _Starts(both, [*starts.axes, *axes])
 
 
-def _ordered(op: Operation, updates: ir.Value, sources: Mapping[int, int], order: list[int]) -> ir.Value:
+def _arrange_updates(op: Operation, updates: ir.Value, sources: Mapping[int, int], order: list[int]) -> ir.Value:
     """Updates as `batch (axes in order)`, of which `sources` names the axes that they have; the others become 1."""
     batch = [a for a in range(len(dims(updates))) if a not in sources.values()]
     updates = op.transpose(updates, [*batch, *(sources[a] for a in order if a in sources)])

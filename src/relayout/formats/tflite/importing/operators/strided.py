@@ -141,36 +141,36 @@ def _computed(op: Operation, x: ir.Value, positions: list[_Position], steps: lis
         negative = two(op, "Less", low, op.number(0, low, "zero"), _BOOL)
         low = op.emit("Where", [negative, two(op, "Add", low, extents), low], (many,), _INT64)
         high = two(op, "Add", low, high)
-    low, high = _with_open_ends(op, positions, steps, low, high)
+    low, high = _open_ends(op, positions, steps, low, high)
     shrunk = [p.shrink for p in positions]
     if any(shrunk):
         last = two(op, "Equal", low, op.number(-1, low, "last"), _BOOL)
         after = two(op, "Add", low, op.number(1, low, "one"))
         after = op.emit("Where", [last, op.number(LAST, low, "end"), after], (many,), _INT64)
-        high = _chosen(op, shrunk, after, high)
+        high = _select(op, shrunk, after, high)
     stride = bound(3) if steps is None else op.ints([steps[p.index] for p in positions], "steps")
-    stride = _chosen(op, shrunk, op.ints([1] * many, "ones"), stride)
-    return op.emit("Slice", [x, low, high, op.ints(axes), stride], _computed_dims(x, positions, steps))
+    stride = _select(op, shrunk, op.ints([1] * many, "ones"), stride)
+    return op.emit("Slice", [x, low, high, op.ints(axes), stride], _result_dims(x, positions, steps))
 
 
-def _with_open_ends(
+def _open_ends(
     op: Operation, positions: list[_Position], steps: list[int] | None, low: ir.Value, high: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
     forward = [steps is None or steps[p.index] > 0 for p in positions]
     begins = op.ints([0 if f else LAST for f in forward])
-    low = _chosen(op, [p.open_begin and not p.shrink for p in positions], begins, low)
+    low = _select(op, [p.open_begin and not p.shrink for p in positions], begins, low)
     ends = op.ints([LAST if f else FIRST for f in forward])
-    return low, _chosen(op, [p.open_end for p in positions], ends, high)
+    return low, _select(op, [p.open_end for p in positions], ends, high)
 
 
-def _chosen(op: Operation, mask: list[bool], yes: ir.Value, no: ir.Value) -> ir.Value:
+def _select(op: Operation, mask: list[bool], yes: ir.Value, no: ir.Value) -> ir.Value:
     if not any(mask):
         return no
     flags = op.builder.array(op.hint("mask"), np.array(mask))
     return op.emit("Where", [flags, yes, no], (len(mask),), _INT64)
 
 
-def _computed_dims(x: ir.Value, positions: list[_Position], steps: list[int] | None) -> Dims:
+def _result_dims(x: ir.Value, positions: list[_Position], steps: list[int] | None) -> Dims:
     shape: list[Dim] = list(dims(x))
     for p in positions:
         whole = p.open_begin and p.open_end and steps is not None and abs(steps[p.index]) == 1
