@@ -282,8 +282,8 @@ def _layouts(left: ModelValue, right: ModelValue) -> tuple[Holds | None, Holds |
     """
     found = _declared_layouts(left, right)
     if not found and not _share_name(left, right):  # counterparts by place
-        alone = [next(iter(held.values())) if len(held) == 1 else None for held in map(_by_name, (left, right))]
-        return alone[0], alone[1]
+        by_place = [next(iter(held.values())) if len(held) == 1 else None for held in map(_by_name, (left, right))]
+        return by_place[0], by_place[1]
     return min([*found, (None, None)], key=lambda held: _apart(left, right, *held))
 
 
