@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -43,6 +45,8 @@ IGNORANT = {
 HEAVY = ("onnxruntime", "ai_edge_litert", "tensorflow", "rich", "highspy", "scipy")
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "common", "helpers", "helper", "manager", "base", "misc"}
 NAMES_OPERATORS = ("rules", "formats")
+MOST_BRANCHES = 20
+"""The complexity of a function (McCabe 1976) from which on it needs a reason: a comment `# Complexity: …` above it."""
 
 
 def faults(path: str, source: str) -> list[str]:
@@ -127,6 +131,53 @@ def holds_text(node: ast.expr) -> bool:
     return any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in ast.walk(node))
 
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def complexity(node: ast.AST) -> int:
+    """Count the decisions of a function, conditions and comprehensions among them, plus one, as radon does.
+
+    A function inside the function counts by itself.
+    """
+    match node:
+        case ast.BoolOp():
+            decisions = len(node.values) - 1
+        case ast.comprehension():
+            decisions = 1 + len(node.ifs)
+        case ast.For() | ast.AsyncFor() | ast.While():
+            decisions = 1 + bool(node.orelse)
+        case ast.Try():
+            decisions = len(node.handlers) + bool(node.orelse)
+        case ast.Match():
+            decisions = len(node.cases)
+        case ast.If() | ast.IfExp() | ast.Assert() | ast.FunctionDef() | ast.AsyncFunctionDef():
+            decisions = 1
+        case _:
+            decisions = 0
+    inside = (child for child in ast.iter_child_nodes(node) if not isinstance(child, FUNCTIONS))
+    return decisions + sum(map(complexity, inside))
+
+
+def has_reason(lines: list[str], function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether the comment right above a function, or its decorators, gives a reason for its complexity."""
+    first = min(part.lineno for part in (function, *function.decorator_list))
+    above = takewhile(lambda line: line.startswith("#"), (line.strip() for line in reversed(lines[: first - 1])))
+    return any(re.match(r"# Complexity: \w", line) for line in above)
+
+
+def complexity_faults(source: str) -> list[str]:
+    """The functions of a module that are too complex without a reason, or have a reason and need none."""
+    lines, found = source.splitlines(), []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, FUNCTIONS):
+            number, reason = complexity(node), has_reason(lines, node)
+            if number > MOST_BRANCHES and not reason:
+                found.append(f"{node.name}, line {node.lineno}: complexity {number}, and no reason above it")
+            if number <= MOST_BRANCHES and reason:
+                found.append(f"{node.name}, line {node.lineno}: complexity {number}, which needs no reason")
+    return found
+
+
 MODULES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
 
 
@@ -181,6 +232,42 @@ def test_planted_fault_is_found(path: str, source: str, expected: str) -> None:
 )
 def test_sound_module_passes(path: str, source: str) -> None:
     assert faults(path, source) == []
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_function_is_simple_or_says_why_not(path: str) -> None:
+    assert complexity_faults((SOURCE / path).read_text(encoding="utf-8")) == []
+
+
+BRANCHES = "\n".join(f"    if a and b and c: return {number}" for number in range(7))
+TWENTY_TWO = f"def f(a, b, c):\n{BRANCHES}\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "faults"),
+    [
+        (TWENTY_TWO, ["f"]),
+        (f"# Complexity: it is a list of cases.\n{TWENTY_TWO}", []),
+        (f"# Complexity: it is a list of cases\n# that nobody can read otherwise.\n@cached\n{TWENTY_TWO}", []),
+        (f"# Complexity: it is a list of cases.\n\n{TWENTY_TWO}", ["f"]),
+        (f"# Complexity:\n{TWENTY_TWO}", ["f"]),
+        ("# Complexity: none.\ndef f(): pass", ["f"]),
+        (f"class A:\n{indent(TWENTY_TWO, '    ')}", ["f"]),
+        (f"def g():\n{indent(TWENTY_TWO, '    ')}", ["f"]),
+        (TWENTY_TWO.replace("if a and b and c", "if a and b"), []),
+        ("def f(x):\n    return [a if a else b for a in x for b in a if b if a]" + " or x" * 14, []),
+        ("def f(x):\n    return [a if a else b for a in x for b in a if b if a]" + " or x" * 15, ["f"]),
+        (
+            "def f(x):\n    try: x()\n"
+            + "".join(f"    except E{number}: pass\n" for number in range(9))
+            + "    while x: pass\n    else: pass\n    match x:\n"
+            + "".join(f"        case {number}: pass\n" for number in range(9)),
+            ["f"],
+        ),
+    ],
+)
+def test_complexity_is_counted(source: str, faults: list[str]) -> None:
+    assert [fault.split(",")[0] for fault in complexity_faults(source)] == faults
 
 
 def test_public_names_are_the_documented_ones() -> None:

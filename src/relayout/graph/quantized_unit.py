@@ -142,6 +142,17 @@ def _unit(node: ir.Node) -> QuantizedUnit | None:
         return QuantizedUnit(node, (read,), (Quantization(node, node.outputs[0].dtype),), frozenset(members))
     if _is(node, DEQUANTIZE) or not node.outputs:
         return None
+    operands = _operands(node, members)
+    if operands is None or all(each is None or each.is_constant for each in operands):
+        return None
+    results = _results(node, members)
+    if not results or (_is_view(node) and any(map(_is_epilogue, members))):
+        return None  # a view before an activation: the activation is the operator
+    return QuantizedUnit(node, tuple(operands), tuple(results), frozenset(members))
+
+
+def _operands(node: ir.Node, members: set[ir.Node]) -> list[Quantization | None] | None:
+    """Return the quantization of each input; None if a real number that must be quantized is not."""
     operands: list[Quantization | None] = []
     for slot, value in enumerate(node.inputs):
         is_real = value is not None and value.dtype in FLOATS
@@ -151,19 +162,20 @@ def _unit(node: ir.Node) -> QuantizedUnit | None:
             parameter = slot in FLOAT_PARAMETERS.get(node.op_type, ())
             if not parameter or not _is_constant(value):
                 return None
-    if not any(each is not None and not each.is_constant for each in operands):
-        return None
+    return operands
+
+
+def _results(node: ir.Node, members: set[ir.Node]) -> list[Quantization]:
+    """Return the QuantizeLinears of all outputs that are read; none if an output is read otherwise."""
     results: list[Quantization] = []
     for value in node.outputs:
         if not value.uses() and not value.is_graph_output():
             continue
-        found_results = _quantized(value, members)
-        if not found_results:
-            return None
-        results += found_results
-    if not results or (_is_view(node) and any(map(_is_epilogue, members))):
-        return None  # a view before an activation: the activation is the operator
-    return QuantizedUnit(node, tuple(operands), tuple(results), frozenset(members))
+        found = _quantized(value, members)
+        if not found:
+            return []
+        results += found
+    return results
 
 
 def _dequantized(value: ir.Value | None, members: set[ir.Node]) -> Quantization | None:

@@ -85,17 +85,20 @@ def _checked(value: ir.Value, mean: Sequence[float], std: Sequence[float]) -> No
     if not np.isfinite(np.concatenate(written)).all() or not written[1].all():
         raise LayoutError(f"{option}: {value.dtype.name.lower()} cannot hold these numbers")
     means, stds = (tuple(map(float, each)) * (count // len(each)) for each in (mean, std))
-    if count == 1:
-        return Normalization(means, stds)
+    return Normalization(means, stds) if count == 1 else Normalization(means, stds, _channel_axis(value, count, option))
+
+
+def _channel_axis(value: ir.Value, count: int, option: str) -> int:
+    """Return the axis of the channels: the one that has this extent; the first of several axes is a batch."""
     dims = [] if value.shape is None else list(value.shape)
-    axes = [axis for axis, dim in enumerate(dims) if dim == count and (axis or len(dims) == 1)]  # the first is a batch
+    axes = [axis for axis, dim in enumerate(dims) if dim == count and (axis or len(dims) == 1)]
     if len(axes) != 1:
         shown = "×".join(map(str, dims)) or "an input of unknown shape"
         matching = f"{len(axes)} axes" if axes else "no axis"
         raise LayoutError(
             f"{option}: {count} channels, and {matching} of that extent in {shown}; give one number for all"
         )
-    return Normalization(means, stds, axes[0])
+    return axes[0]
 
 
 def _normalize(graph: ir.Graph, constants: Constants, value: ir.Value, wanted: Normalization) -> None:

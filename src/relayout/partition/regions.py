@@ -104,19 +104,8 @@ def _parts(model: ir.Model, graph: ir.Graph, target: Target, host: Collection[st
     constants = _constants(graph)
     own = [node for node in graph if node not in constants]
     claims = {node: runs(node) and not any(name in host for name in runs.names(node)) for node in own}
-    levels = levels_of(own, claims, runs.units)
-    groups = _Groups()
-    for node in own:
-        groups.add(node)
-        for before in producers(node):
-            if claims[node] and claims.get(before) and levels[before] == levels[node]:
-                groups.join(before, node)
+    ordered = _members(claims, levels_of(own, claims, runs.units))
     owners = {inner: node for node in graph for inner in nested(node)} | {node: node for node in graph}
-    members: dict[object, list[ir.Node]] = {}
-    for node in own:
-        key = groups.of(node) if claims[node] else levels[node]
-        members.setdefault(key, []).append(node)
-    ordered = sorted(members.values(), key=lambda nodes: levels[nodes[0]])
     width = max(2, len(str(len(ordered))))
     found = []
     for place, nodes in enumerate(ordered):
@@ -125,6 +114,21 @@ def _parts(model: ir.Model, graph: ir.Graph, target: Target, host: Collection[st
         name = f"{place:0{width}}_{target.name if claimed else 'host'}"
         found.append(_part(owners, name, claimed, nodes, _copied(nodes, constants), within))
     return [part for part in found if part.outputs]
+
+
+def _members(claims: Mapping[ir.Node, bool], levels: Mapping[ir.Node, int]) -> list[list[ir.Node]]:
+    """The nodes of each part, by level: of a level those that are claimed where they are connected, or all others."""
+    groups = _Groups()
+    for node, claimed in claims.items():
+        groups.add(node)
+        for before in producers(node):
+            if claimed and claims.get(before) and levels[before] == levels[node]:
+                groups.join(before, node)
+    members: dict[object, list[ir.Node]] = {}
+    for node, claimed in claims.items():
+        key = groups.of(node) if claimed else levels[node]
+        members.setdefault(key, []).append(node)
+    return sorted(members.values(), key=lambda nodes: levels[nodes[0]])
 
 
 def _constants(graph: ir.Graph) -> dict[ir.Node, None]:

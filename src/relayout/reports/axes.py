@@ -173,11 +173,9 @@ class Axes:
 
         In an order that no layout has (`n c w h`) they are those of the logical form, one after the other.
         """
-        bases = [{_base(word) for word in text.split()} for text in words]
-        for pattern in (patterns[len(form)].split() for patterns in self._patterns if len(form) in patterns):
-            fits = any(form) and all(not base or base == {axis} for base, axis in zip(bases, pattern, strict=True))
-            if fits or (self._image and not any(form)):
-                return pattern
+        pattern = self._pattern(form, words)
+        if pattern is not None:
+            return pattern
         if form == root.logical:
             return _letters(len(form), set(words))
         logical = root.logical
@@ -186,6 +184,15 @@ class Axes:
         own = self._ones(root, logical, self._words(root, logical))
         left = iter([name for name, dim in zip(own, logical, strict=True) if not dim])
         return ["" if dim else next(left) for dim in form]
+
+    def _pattern(self, form: Form, words: Sequence[str]) -> list[str] | None:
+        """The axes of the first image layout that fits what is known of a form."""
+        bases = [{_base(word) for word in text.split()} for text in words]
+        for pattern in (patterns[len(form)].split() for patterns in self._patterns if len(form) in patterns):
+            fits = any(form) and all(not base or base == {axis} for base, axis in zip(bases, pattern, strict=True))
+            if fits or (self._image and not any(form)):
+                return pattern
+        return None
 
 
 def _base(name: str) -> str:

@@ -147,11 +147,9 @@ def onnx(path: Path, model: ir.Model) -> Inspection:
     constants = [v.const_value for v in graph.initializers.values() if v.const_value is not None]
     about = {"producer": " ".join(filter(None, (model.producer_name, model.producer_version)))}
     about["description"] = model.doc_string or ""
-    inputs = [value for value in graph.inputs if value.name not in graph.initializers]
-    ends = [("input", value) for value in inputs] + [("output", value) for value in graph.outputs]
-    opsets = {name or "opset": number for name, number in sorted(graph.opset_imports.items())}
     ort_format = facts_of(model).ort_format
     version = {} if ort_format is None else {"format": ort_format}
+    opsets = {name or "opset": number for name, number in sorted(graph.opset_imports.items())}
     return Inspection(
         file=str(path),
         format="ONNX" if ort_format is None else ORT,
@@ -160,11 +158,17 @@ def onnx(path: Path, model: ir.Model) -> Inspection:
         about={key: text for key, text in about.items() if text},
         signatures=(),
         operators=_ordered(f"{n.domain}:{n.op_type}" if n.domain not in ("", "ai.onnx") else n.op_type for n in nodes),
-        ends=tuple(End(kind, value.name or "", _dtype(value), _dims(value)) for kind, value in ends),
+        ends=_ends(graph),
         values=_ordered(_dtype(value) for node in nodes for value in node.outputs if value.dtype is not None),
         weights=_weighed((str(tensor.dtype).lower(), tensor.nbytes) for tensor in constants),
         transposed=_ordered("reversed" if perm is None else " ".join(map(str, perm)) for perm in perms(model)),
     )
+
+
+def _ends(graph: ir.Graph) -> tuple[End, ...]:
+    inputs = [value for value in graph.inputs if value.name not in graph.initializers]
+    ends = [("input", value) for value in inputs] + [("output", value) for value in graph.outputs]
+    return tuple(End(kind, value.name or "", _dtype(value), _dims(value)) for kind, value in ends)
 
 
 def show(found: Inspection, console: Console) -> None:

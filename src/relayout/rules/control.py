@@ -128,11 +128,7 @@ def scan(operator: Operator) -> Fact:
     ]
     if len(read) != scanned or len(given) != stacked:
         return None
-    inside = Body(
-        "body",
-        (*(value.inner for value in carried), *(value.inner for value in read)),
-        (*(value.inner for value in carried), *(value.inner for value in given)),
-    )
+    inside = Body("body", _inner_letters([*carried, *read]), _inner_letters([*carried, *given]))
     values = (*carried, *read, *given)
 
     def changes(placement: Placement) -> Changes:
@@ -146,14 +142,22 @@ def scan(operator: Operator) -> Fact:
         )
 
     signature = Signature(
-        (*(None,) * skipped, *(value.outer for value in carried), *(value.outer for value in read)),
-        (*(value.outer for value in carried), *(value.outer for value in given)),
+        (*(None,) * skipped, *_outer_letters([*carried, *read])),
+        _outer_letters([*carried, *given]),
         whole=frozenset(value.axis for value in values if value.axis),
         head=tuple(letter for value in values for letter in value.head),
         changes=changes,
     )
     rounds = _rounds(operator, states + skipped, read)
     return Nested(signature, (inside,), rounds or UNKNOWN_RUNS, surely=bool(rounds))
+
+
+def _outer_letters(values: Sequence[_Carried]) -> tuple[Letters | None, ...]:
+    return tuple(value.outer for value in values)
+
+
+def _inner_letters(values: Sequence[_Carried]) -> tuple[Letters | None, ...]:
+    return tuple(value.inner for value in values)
 
 
 def _across(prefix: str, outside: Sequence[int | None], inside: Sequence[int | None], leading: Letters) -> _Carried:

@@ -14,6 +14,25 @@ from relayout.rules.signature import Changes, Fact, Letters, Permuted, Placement
 @rule("Einsum", kind="axis attributes")
 def einsum(operator: Operator) -> Fact:
     """`x[*b *m], y[*b *n] -> [*b *k]`: b free, before the others; else its own order (diagonals: a barrier)."""
+    terms = _terms(operator)
+    if terms is None:
+        return None
+    *inputs, output = terms
+    if len(inputs) == 1 and sorted(inputs[0]) == sorted(output):
+        return Permuted(tuple(inputs[0].index(letter) for letter in output))
+    # Every order has an equation, but runtimes compute a product of matrices, and transpose inside what is not one:
+    # bytes that would be hidden, not saved.
+    batch = frozenset(output).intersection(*inputs)
+    tail = _common([tuple(letter for letter in letters if letter not in batch) for letters in terms])
+    leads = all(batch.issuperset(letters[: len(batch)]) for letters in terms)
+    agreed = len({tuple(letter for letter in letters if letter in batch) for letters in terms}) == 1
+    if not agreed or (len(inputs) > 1 and (tail is None or not leads)):
+        return Signature(tuple(inputs), (output,), changes=_rewritten).positional()
+    return Signature(tuple(inputs), (output,), tail=tail if len(inputs) > 1 and tail else (), changes=_rewritten)
+
+
+def _terms(operator: Operator) -> list[Letters] | None:
+    """Return the letters of each input, then of the output; None where a rank is unknown, or an axis not one axis."""
     equation = operator.string("equation", "").replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
@@ -28,17 +47,7 @@ def einsum(operator: Operator) -> Fact:
     output = _subscripts(right, hidden, None) if arrow else _implied(inputs, hidden)
     if any(_repeats(letters) for letters in (*inputs, output)) or (hidden and _broadcasts(operator, inputs)):
         return None
-    if len(inputs) == 1 and sorted(inputs[0]) == sorted(output):
-        return Permuted(tuple(inputs[0].index(letter) for letter in output))
-    # Every order has an equation, but runtimes compute a product of matrices, and transpose inside what is not one:
-    # bytes that would be hidden, not saved.
-    batch = frozenset(output).intersection(*inputs)
-    tail = _common([tuple(letter for letter in letters if letter not in batch) for letters in (*inputs, output)])
-    leads = all(batch.issuperset(letters[: len(batch)]) for letters in (*inputs, output))
-    agreed = len({tuple(letter for letter in letters if letter in batch) for letters in (*inputs, output)}) == 1
-    if not agreed or (len(inputs) > 1 and (tail is None or not leads)):
-        return Signature(tuple(inputs), (output,), changes=_rewritten).positional()
-    return Signature(tuple(inputs), (output,), tail=tail if len(inputs) > 1 and tail else (), changes=_rewritten)
+    return [*inputs, output]
 
 
 def _common(operands: Sequence[Letters]) -> Letters | None:

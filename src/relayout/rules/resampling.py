@@ -158,11 +158,7 @@ def _resized(operator: Operator, rank: int) -> tuple[int, ...]:
     shape = operator.shape() or ()
     if operator.string("coordinate_transformation_mode", "half_pixel") in SHIFTING:
         return axes
-    if operator.name == "Upsample" and operator.version < SCALES_SINCE:
-        scales: Sequence[Any] | None = operator.node.attributes.get_floats("scales")
-    else:
-        known = operator.constant(SCALES if operator.name == "Resize" and operator.version >= ROI_SINCE else 1)
-        scales = None if known is None else known.reshape(-1).tolist()
+    scales = _scales(operator)
     if scales is not None and len(scales) == len(axes):
         return tuple(axis for axis, factor in zip(axes, scales, strict=True) if factor != 1)
     if operator.string("keep_aspect_ratio_policy", "stretch") != "stretch" or not operator.has(SIZES):
@@ -173,6 +169,14 @@ def _resized(operator: Operator, rank: int) -> tuple[int, ...]:
     # What stays as long as it is by sizes is copied, whoever computes them.
     extents = _extents(operator)
     return tuple(axis for axis in axes if not extents or extents[axis][0] != extents[axis][1])
+
+
+def _scales(operator: Operator) -> Sequence[Any] | None:
+    """The scales, where they are no matter of run time."""
+    if operator.name == "Upsample" and operator.version < SCALES_SINCE:
+        return operator.node.attributes.get_floats("scales")
+    known = operator.constant(SCALES if operator.name == "Resize" and operator.version >= ROI_SINCE else 1)
+    return None if known is None else known.reshape(-1).tolist()
 
 
 @rule("GridSample", kind="layout-sensitive", layouts={0: "NC"})

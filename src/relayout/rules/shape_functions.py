@@ -126,6 +126,12 @@ def outputs_of(node: ir.Node, opsets: Mapping[str, int]) -> list[Output]:
         return list(_by_schema(operator, node.op_type, version, node.inputs, last=True))[:1]
     if told is None:
         return [(None, shape) for shape in _by_letters(operator, known=False)]
+    return _by_row(operator, told)
+
+
+def _by_row(operator: Operator, told: Told) -> list[Output]:
+    """The outputs as a row of a table tells them."""
+    node = operator.node
     kind = next((_dtype(node.inputs[slot]) for slot in told.typed if operator.has(slot)), told.kind)
     last = told.last or _has_channels_last(node)
     if told.like is not None:
@@ -180,13 +186,7 @@ def _by_schema(
         schema = onnx.defs.get_schema(op_type, version, "")
     except onnx.defs.SchemaError:
         return
-    names = ["" if value is None else f"i{slot}" for slot, value in enumerate(operands)]
-    results = [f"o{slot}" for slot in range(min(len(operator.outputs), schema.max_output))]
-    node = onnx.NodeProto(op_type=op_type, input=names, output=results)
-    for name, attribute in operator.node.attributes.items():
-        if name in schema.attributes:
-            node.attribute.append(ir.serde.serialize_attribute(attribute))
-    given = [(name, value) for name, value in zip(names, operands, strict=True) if value is not None]
+    given = [(f"i{slot}", value) for slot, value in enumerate(operands) if value is not None]
     if any(value.dtype is None for _, value in given):
         return
     # It has no kernel for integers of 8 bits, which here stand for real numbers.
@@ -197,6 +197,7 @@ def _by_schema(
         shapes["i0"] = (*first[:1], *first[-1:], *first[1:-1])
     types = {name: _type(shapes[name], kind or value.dtype) for name, value in given}
     data = dict(_constants(given))
+    node = _standard_node(operator, schema, operands)
     try:
         found = isolation.infer_node_outputs(schema, node, types, data, version)
     except ReadError:  # it crashes
@@ -208,6 +209,19 @@ def _by_schema(
         kind = ir.DataType(tensor.elem_type) if tensor is not None and tensor.elem_type else None
         dims = _dims(tensor)
         yield kind, (*dims[:1], *dims[2:], *dims[1:2]) if last and dims else dims
+
+
+def _standard_node(
+    operator: Operator, schema: onnx.defs.OpSchema, operands: Sequence[ir.Value | None]
+) -> onnx.NodeProto:
+    """The standard's node with the attributes that it knows: inputs `i0 i1 …`, outputs `o0 o1 …`."""
+    names = ["" if value is None else f"i{slot}" for slot, value in enumerate(operands)]
+    results = [f"o{slot}" for slot in range(min(len(operator.outputs), schema.max_output))]
+    node = onnx.NodeProto(op_type=schema.name, input=names, output=results)
+    for name, attribute in operator.node.attributes.items():
+        if name in schema.attributes:
+            node.attribute.append(ir.serde.serialize_attribute(attribute))
+    return node
 
 
 def _constants(given: Sequence[tuple[str, ir.Value]]) -> Iterator[tuple[str, onnx.TensorProto]]:

@@ -81,17 +81,7 @@ def slice_(operator: Operator) -> Fact:
     """Any order; the sliced axes are dimensions in order and are renumbered, even where they are computed."""
     rank = operator.rank()
     as_input = operator.version >= 10
-    starts = operator.ints("starts")
-    if as_input:
-        axes = operator.integers(3)
-        lengths = operator.shape(1)
-        known = lengths is not None and len(lengths) == 1 and isinstance(lengths[0], int)
-        count = lengths[0] if lengths and known and not operator.has(3) else None
-    else:
-        axes = operator.ints("axes")
-        count = None if starts is None or axes is not None else len(starts)
-    if axes is None and isinstance(count, int):
-        axes = tuple(range(count))
+    axes = _sliced_axes(operator)
     if axes is None and operator.has(3):
         return along_computed(operator, 3, ordered=True)
     if rank is None or axes is None or len(axes) > rank:
@@ -118,6 +108,18 @@ def slice_(operator: Operator) -> Fact:
     for letter, axis, bound in zip(sliced, where, bounds or (), strict=False):
         cuts[letter] = [shape[axis], bound.first, bound.last] if bound.plain else ["?"]
     return Signature(operator.operands({0: letters}), (letters,), frozenset(sliced), grain=grain(cuts), changes=changes)
+
+
+def _sliced_axes(operator: Operator) -> tuple[int, ...] | None:
+    """The axes that a Slice names, or the first ones, as many as it has bounds; None if they are not known."""
+    if operator.version < 10:
+        starts, axes = operator.ints("starts"), operator.ints("axes")
+        return tuple(range(len(starts))) if axes is None and starts is not None else axes
+    if operator.has(3):
+        return operator.integers(3)
+    lengths = operator.shape(1)
+    count = lengths[0] if lengths is not None and len(lengths) == 1 else None
+    return tuple(range(count)) if isinstance(count, int) else None
 
 
 class Bound(NamedTuple):

@@ -152,24 +152,8 @@ class Following:
 
     def _along(self, node: ir.Node, operator: Operator, fact: Signature) -> None:
         """Follow the axis along the letters of a signature."""
-        letters: dict[str, OpenedFactor] = {}
-        places: dict[str, tuple[ir.Value, int]] = {}
         restored = row_operands(node, fact, self.parts)
-        for slot, rows in restored.items():
-            letters[rows.letter] = rows.part
-            self._restore(node, slot, rows)
-        for slot, value in enumerate(node.inputs):
-            names = fact.inputs[slot]
-            if value is not None and value in self.computed and names is not None:
-                raise self.bound(node, f"computes with '{value.name}', which depends on the extent itself")
-            if value is None or not self.parts.get(value) or slot in restored:
-                continue
-            if names is None:
-                raise self.bound(node, f"reads '{value.name}' as a parameter, whose axes have places of their own")
-            for axis, part in self.parts[value].items():
-                if letters.setdefault(names[axis], part) != part:
-                    raise self.bound(node, "pairs it with an axis in which it lies otherwise")
-                places.setdefault(names[axis], (value, axis))
+        letters, places = self._letters(node, fact, restored)
         given = dict(letters)
         for letter, part in letters.items():
             reason = self.binding(fact, operator, letter, part)
@@ -188,6 +172,29 @@ class Following:
         stated = STATED.get((node.domain, node.op_type))
         if stated is not None and letters:
             self._state(node, operator, stated, next(iter(places.values())))
+
+    def _letters(
+        self, node: ir.Node, fact: Signature, restored: Mapping[int, RowOperand]
+    ) -> tuple[dict[str, OpenedFactor], dict[str, tuple[ir.Value, int]]]:
+        """Return the part of each opened letter, and a dimension that has it; give operands their rows back."""
+        letters: dict[str, OpenedFactor] = {}
+        places: dict[str, tuple[ir.Value, int]] = {}
+        for slot, rows in restored.items():
+            letters[rows.letter] = rows.part
+            self._restore(node, slot, rows)
+        for slot, value in enumerate(node.inputs):
+            names = fact.inputs[slot]
+            if value is not None and value in self.computed and names is not None:
+                raise self.bound(node, f"computes with '{value.name}', which depends on the extent itself")
+            if value is None or not self.parts.get(value) or slot in restored:
+                continue
+            if names is None:
+                raise self.bound(node, f"reads '{value.name}' as a parameter, whose axes have places of their own")
+            for axis, part in self.parts[value].items():
+                if letters.setdefault(names[axis], part) != part:
+                    raise self.bound(node, "pairs it with an axis in which it lies otherwise")
+                places.setdefault(names[axis], (value, axis))
+        return letters, places
 
     def _restore(self, node: ir.Node, slot: int, rows: RowOperand) -> None:
         self.changes.append(lambda r: r.regroup(node, slot, rows.items))

@@ -6,7 +6,7 @@ gives may open a state that began with a fixed extent: then the body is followed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -31,6 +31,18 @@ def follow_bodies(following: Following, node: ir.Node, fact: Nested) -> None:
     letters: dict[str, OpenedFactor] = {}
     for value, names in zip(node.inputs, fact.signature.inputs, strict=True):
         _learn(following, node, value, names, letters)
+    _settle(following, node, fact, letters)
+    if not fact.signature.whole.isdisjoint(letters):
+        raise following.bound(node, "runs once for each of its elements")
+    _refuse_fixed(following, node, fact, letters)
+    _demand_states(following, node, fact, letters)
+    for value, names in zip(node.outputs, fact.signature.outputs, strict=True):
+        if value.name:
+            following.parts[value] = _parts(names, letters)
+
+
+def _settle(following: Following, node: ir.Node, fact: Nested, letters: dict[str, OpenedFactor]) -> None:
+    """Follow the axis through the bodies again and again, until no letter gets a part any more."""
     begun = following.mark()
     for _ in range(MOST_ROUNDS):
         following.reset(begun)
@@ -46,26 +58,29 @@ def follow_bodies(following: Following, node: ir.Node, fact: Nested) -> None:
             for value, names in zip(graph.outputs, body.outputs, strict=False):
                 _learn(following, node, value, names, letters)
         if letters == known:
-            break
-    else:
-        raise following.bound(node, "opens one state after another")
-    if not fact.signature.whole.isdisjoint(letters):
-        raise following.bound(node, "runs once for each of its elements")
+            return
+    raise following.bound(node, "opens one state after another")
+
+
+def _refuse_fixed(following: Following, node: ir.Node, fact: Nested, letters: Mapping[str, OpenedFactor]) -> None:
+    """Refuse bodies that give with a fixed extent what is open outside of them."""
     for body, graph in _bodies(node, fact):
         for value, names in zip(graph.outputs, body.outputs, strict=False):
-            if any(
-                name in letters and axis not in following.parts.get(value, {}) for axis, name in enumerate(names or ())
-            ):
+            opened = following.parts.get(value, {})
+            if any(name in letters and axis not in opened for axis, name in enumerate(names or ())):
                 raise following.bound(node, f"gives '{value.name}' with a fixed extent from one of its bodies")
+
+
+def _demand_states(following: Following, node: ir.Node, fact: Nested, letters: Mapping[str, OpenedFactor]) -> None:
+    """Open the axes of the node's operands that are open in its bodies."""
     for slot, names in enumerate(fact.signature.inputs):
         value = node.inputs[slot]
-        own: Parts = {} if value is None else following.parts.get(value, {})
-        for axis, name in enumerate(names or () if value is not None else ()):
+        if value is None:
+            continue
+        own = following.parts.get(value, {})
+        for axis, name in enumerate(names or ()):
             if name in letters and axis not in own:
                 following.demand(node, slot, axis, letters[name], _visible(following, node, letters[name]))
-    for value, names in zip(node.outputs, fact.signature.outputs, strict=True):
-        if value.name:
-            following.parts[value] = _parts(names, letters)
 
 
 def _open_states(

@@ -26,41 +26,75 @@ class Choice(NamedTuple):
     ways: int
 
 
+class _Offer(NamedTuple):
+    """The dimensions into which a Reshape may put the parts of an axis.
+
+    Args:
+        ways: all of them, the likeliest first.
+        moving: ways that need the axis moved to another place first.
+        natural: the way of the node as it stands.
+        written: the extents that a Reshape's own shape gives.
+    """
+
+    ways: list[Parts]
+    moving: list[Parts]
+    natural: Parts | None
+    written: list[Extent] | None
+
+
 def follow_reshape(following: Following, node: ir.Node, operator: Operator, target: Sequence[Extent]) -> None:
     """Follow the axis through a Reshape, or an operator that does as one, and state its shape anew."""
     value, result = node.inputs[0], node.outputs[0]
     assert value is not None
-    if not following.parts.get(value):
+    parts = following.parts.get(value)
+    if not parts:
         raise following.bound(node, "takes its shape from an opened extent, and its operand has none")
+    offer = _offer(following, node, operator, target)
+    index = following.choices.get(node, 0)
+    if len(offer.ways) > 1:
+        following.offered.append(Choice(node, len(offer.ways)))
+    way = offer.ways[index]
+    following.parts[result] = way
+    dims = list(dims_of(tuple(target), way))
+    if way in offer.moving and way != offer.natural:
+        ((axis, _),), ((place, _),) = parts.items(), way.items()
+        rest = [extent.number for index, extent in enumerate(target) if index != place]
+        following.last.append(lambda r: r.move(node, axis, place, rest))
+    elif way != offer.natural and dims != offer.written:
+        _state_shape(following, node, operator, dims)
+
+
+def _offer(following: Following, node: ir.Node, operator: Operator, target: Sequence[Extent]) -> _Offer:
+    value = node.inputs[0]
+    assert value is not None
     source, parts = extents_of(value), following.parts[value]
     found: list[Parts] = [*ways(source, parts, target)]
-    others = [way for way in moving_ways(source, parts, target) if way not in found]
-    if not found and not others:
+    moving: list[Parts] = [way for way in moving_ways(source, parts, target) if way not in found]
+    if not found and not moving:
         raise following.bound(node, f"mixes it with other axes: {_text(source)} becomes {_text(target)}")
     natural, written = _natural(following, node, operator, parts)
     if natural is not None:
-        alone = [way for way in found if _is_alone(way)]
-        ordered = [natural, *found] if _is_alone(natural) else [*alone, natural, *found]
-        found = [way for place, way in enumerate(ordered) if way not in ordered[:place]]
+        found = _put_first(natural, found)
     else:
         found = likeliest(found, target, written, computed=_is_computed(following, node))
     # A batch has mostly a dimension of its own: it is joined with another only where there is none.
     means = _is_computed(following, node) and list(dims_of(tuple(target), found[0])) == written if found else False
-    others = [] if means else [way for way in others if way not in found]
-    found = [*filter(_is_alone, found), *others, *(way for way in found if not _is_alone(way))]
-    index = following.choices.get(node, 0)
-    if len(found) > 1:
-        following.offered.append(Choice(node, len(found)))
-    way = found[index]
-    following.parts[result] = way
-    dims = list(dims_of(tuple(target), way))
-    if way in others and way != natural:
-        ((axis, _),), ((place, _),) = parts.items(), way.items()
-        rest = [extent.number for index, extent in enumerate(target) if index != place]
-        following.last.append(lambda r: r.move(node, axis, place, rest))
-        return
-    if way == natural or dims == written:
-        return
+    moving = [] if means else [way for way in moving if way not in found]
+    found = [*filter(_is_alone, found), *moving, *(way for way in found if not _is_alone(way))]
+    return _Offer(found, moving, natural, written)
+
+
+def _put_first(natural: Parts, found: Sequence[Parts]) -> list[Parts]:
+    """Return ways once each: the natural one first, or behind those that put the parts in dimensions of their own."""
+    alone = [way for way in found if _is_alone(way)]
+    ordered = [natural, *found] if _is_alone(natural) else [*alone, natural, *found]
+    return [way for place, way in enumerate(ordered) if way not in ordered[:place]]
+
+
+def _state_shape(following: Following, node: ir.Node, operator: Operator, dims: Sequence[Extent]) -> None:
+    """Plan the change that makes a node give the extents `dims`."""
+    value = node.inputs[0]
+    assert value is not None
     items = shape_items(dims, following.dims(value))
     if items is None:
         raise following.bound(node, f"would need a shape of several open extents: {_text(dims)}")

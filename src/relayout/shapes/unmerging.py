@@ -34,13 +34,7 @@ class RowOperand(NamedTuple):
 
 def row_operands(node: ir.Node, fact: Signature, parts: Mapping[ir.Value, Parts]) -> dict[int, RowOperand]:
     """Find the operands of a node that stretches them which get their rows back: input -> its rows."""
-    whole: dict[str, OpenedFactor] = {}
-    for value, names in zip(node.inputs, fact.inputs, strict=True):
-        if value is None or names is None:
-            continue
-        for axis, part in parts.get(value, {}).items():
-            if part.is_whole:
-                whole.setdefault(names[axis], part)
+    whole = _whole_axes(node, fact, parts)
     order, found = fact.outputs[0] or (), dict[int, RowOperand]()
     for slot, (value, names) in enumerate(zip(node.inputs, fact.inputs, strict=True)):
         merged = parts.get(value, {}).get(0) if value is not None else None
@@ -54,3 +48,15 @@ def row_operands(node: ir.Node, fact: Signature, parts: Mapping[ir.Value, Parts]
             items = [-1, *(extent.number for extent in (*between, *rest))]
             found[slot] = RowOperand(letter, OpenedFactor(ONE, merged.length, merged.before, ONE), items)
     return found
+
+
+def _whole_axes(node: ir.Node, fact: Signature, parts: Mapping[ir.Value, Parts]) -> dict[str, OpenedFactor]:
+    """Return the letters of the axes that are opened as a whole."""
+    whole: dict[str, OpenedFactor] = {}
+    for value, names in zip(node.inputs, fact.inputs, strict=True):
+        if value is None or names is None:
+            continue
+        for axis, part in parts.get(value, {}).items():
+            if part.is_whole:
+                whole.setdefault(names[axis], part)
+    return whole

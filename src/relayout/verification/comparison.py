@@ -110,30 +110,9 @@ class Comparison:
         if self._ends:
             # All of one run: what the part is fed, and what the source made of it.
             first = {**first, **self._seen.run(feeds, [*self._ends, *first])}
-        carried = {pair.right.name: pair.carried(feeds[pair.left.name]) for pair in self.inputs}
-        for pair in self.begun:
-            if pair.left.name not in first:
-                raise RelayoutError(f"{self.left.label} does not show '{pair.left.name}', which the part begins with")
-            carried[pair.right.name] = pair.carried(first[pair.left.name])
+        carried = self._carry(feeds, first)
         self._learn(self.right, carried)
-        second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
-        self.outputs = [self._permuted(pair, first, second) for pair in self.outputs]
-        for value in self.missing:
-            self.add(_row(Pair(value, ModelValue("", None, None)), True, first.get(value.name), Verdict.MISSING))
-        rows = self._compare(self.outputs, first, second, feeds, output=True)
-        for part in batches(self.interiors):
-            mine = self._inner[0].run(feeds, [pair.left.name for pair in part])
-            theirs = self._inner[1].run(carried, list(dict.fromkeys(pair.right.name for pair in part)))
-            rows += self._compare(part, mine, theirs, feeds, output=False)
-        rounds = self.tensors and self.left.rounds
-        differs = any(row.verdict is Verdict.DIFFERS and (row.output or rounds) for row in rows)
-        if (self.tensors or self._is_output_read) and (differs or self.dequantized):
-            rows = self._by_operator(rows, feeds)
-        elif differs and not self.tensors and self.left.rounds:
-            self.notes.append(
-                "judged as a whole: with tensors=True operators are compared, and roundings do not add up"
-            )
-        for row in rows:
+        for row in self._judge_again(self._rows(feeds, first, carried), feeds):
             self.add(row)
         return tuple(
             Fed(
@@ -144,6 +123,40 @@ class Comparison:
             )
             for v in self.left.inputs
         )
+
+    def _carry(self, feeds: Feeds, first: Mapping[str, Array]) -> dict[str, Array]:
+        """Return what the second model is fed where the source is fed `feeds` and makes `first`."""
+        carried = {pair.right.name: pair.carried(feeds[pair.left.name]) for pair in self.inputs}
+        for pair in self.begun:
+            if pair.left.name not in first:
+                raise RelayoutError(f"{self.left.label} does not show '{pair.left.name}', which the part begins with")
+            carried[pair.right.name] = pair.carried(first[pair.left.name])
+        return carried
+
+    def _rows(self, feeds: Feeds, first: dict[str, Array], carried: Feeds) -> list[Row]:
+        """Run the second model and return a row for each value that both have; outputs that it lacks are added."""
+        second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
+        self.outputs = [self._permuted(pair, first, second) for pair in self.outputs]
+        for value in self.missing:
+            self.add(_row(Pair(value, ModelValue("", None, None)), True, first.get(value.name), Verdict.MISSING))
+        rows = self._compare(self.outputs, first, second, feeds, output=True)
+        for part in batches(self.interiors):
+            mine = self._inner[0].run(feeds, [pair.left.name for pair in part])
+            theirs = self._inner[1].run(carried, list(dict.fromkeys(pair.right.name for pair in part)))
+            rows += self._compare(part, mine, theirs, feeds, output=False)
+        return rows
+
+    def _judge_again(self, rows: list[Row], feeds: Feeds) -> list[Row]:
+        """Return the rows judged operator by operator, where that is possible and may tell more."""
+        rounds = self.tensors and self.left.rounds
+        differs = any(row.verdict is Verdict.DIFFERS and (row.output or rounds) for row in rows)
+        if (self.tensors or self._is_output_read) and (differs or self.dequantized):
+            return self._by_operator(rows, feeds)
+        if differs and not self.tensors and self.left.rounds:
+            self.notes.append(
+                "judged as a whole: with tensors=True operators are compared, and roundings do not add up"
+            )
+        return rows
 
     def run_source(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
         """Return what the source was fed, some of it given, its outputs, and the values in which the result ends."""
@@ -201,11 +214,10 @@ class Comparison:
     def _fed(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
         """The source's inputs, and its outputs. Dynamic sizes that it cannot run are given up for others."""
         names = list(dict.fromkeys(value.name for value in self.left.outputs))
-        free = [v for v in self.left.inputs if v.name not in given and v.shape is not None and None in v.shape]
-        own = any(value.fallback for value in free)
+        sizes = self._sizes(given)
+        own = sizes[-1] is None
         errors: list[RelayoutError] = []
         state = rng.bit_generator.state
-        sizes = [EXTENTS[0], *([None] if own else EXTENTS[1:] if free else ())]
         for careful, extents in product((False, True), sizes):
             rng.bit_generator.state = state
             try:
@@ -229,6 +241,12 @@ class Comparison:
         if drawn is None or not isinstance(failed, RunError):
             raise failed
         raise RelayoutError(f"{failed}; what is fed is random: if the model takes other values, {to_give(drawn)}")
+
+    def _sizes(self, given: Feeds) -> list[tuple[int, int, int] | None]:
+        """Return the sizes of dynamic dimensions to try one after another; None stands for the source's own."""
+        free = [v for v in self.left.inputs if v.name not in given and v.shape is not None and None in v.shape]
+        own = any(value.fallback for value in free)
+        return [EXTENTS[0], *([None] if own else EXTENTS[1:] if free else ())]
 
     def _relaxed(
         self, failed: RunError, given: Feeds, rng: np.random.Generator, signed: bool

@@ -5,7 +5,7 @@ What is given is an input there. A tensor that is given and made, too, is made u
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -35,18 +35,15 @@ def cut(model: Model, shown: Sequence[int], given: Collection[int]) -> Cut:
         given: tensors that operators read from inputs; those that none of them reads are left out.
     """
     whole = model.subgraphs[0]
-    needed = _needed(whole, shown, given)
-    operators = [operator for place, operator in enumerate(whole.operators) if place in needed]
-    made = {index for operator in operators for index in operator.outputs}
-    read = dict.fromkeys(index for operator in operators for index in operator.inputs if index >= 0)
-    scales = [blocks.scales for index in read if (blocks := whole.tensors[index].blocks) is not None]
-    fed = [index for index in (*read, *shown) if index in given and index not in whole.inputs and index in read]
+    operators = _needed(whole, shown, given)
+    made = _indices(operator.outputs for operator in operators)
+    read = _indices(operator.inputs for operator in operators)
+    inner = _indices(operator.intermediates for operator in operators)
+    fed = [index for index in read if index in given and index not in whole.inputs]
     ends = [index for index in whole.inputs if index in read or index in shown]
-    inner = (index for operator in operators for index in operator.intermediates if index >= 0)
-    used = dict.fromkeys((*ends, *read, *scales, *made, *inner, *shown))
-    tensors = {index: place for place, index in enumerate(index for index in used if index in made or index not in fed)}
-    entries = {index: len(tensors) + place for place, index in enumerate(dict.fromkeys(fed))}
-    reading = {**tensors, **entries}
+    used = dict.fromkeys((*ends, *read, *_scales(whole, read), *made, *inner, *shown))
+    tensors = _places(index for index in used if index in made or index not in fed)
+    entries = _places(fed, len(tensors))
     listed = [_moved(whole.tensors[index], place, "", tensors) for index, place in tensors.items()]
     listed += [_moved(whole.tensors[index], place, "/given", tensors) for index, place in entries.items()]
     part = Subgraph(
@@ -54,14 +51,28 @@ def cut(model: Model, shown: Sequence[int], given: Collection[int]) -> Cut:
         tuple(listed),
         (*(tensors[index] for index in ends), *entries.values()),
         tuple(tensors[index] for index in dict.fromkeys(shown)),
-        tuple(_renumbered(operator, tensors, reading) for operator in operators),
+        tuple(_renumbered(operator, tensors, {**tensors, **entries}) for operator in operators),
         whole.place,
     )
     return Cut(Model(model.description, (part, *model.subgraphs[1:]), ()), tensors, entries)
 
 
-def _needed(graph: Subgraph, shown: Sequence[int], given: Collection[int]) -> set[int]:
-    """Return the places of the operators that make what is shown of what is given."""
+def _indices(operands: Iterable[Sequence[int]]) -> dict[int, None]:
+    """Return each tensor of some operators once, in order."""
+    return dict.fromkeys(index for each in operands for index in each if index >= 0)
+
+
+def _scales(graph: Subgraph, indices: Iterable[int]) -> list[int]:
+    """Return the tensors that hold the scales of blocks of other tensors."""
+    return [blocks.scales for index in indices if (blocks := graph.tensors[index].blocks) is not None]
+
+
+def _places(indices: Iterable[int], start: int = 0) -> dict[int, int]:
+    return {index: place for place, index in enumerate(indices, start)}
+
+
+def _needed(graph: Subgraph, shown: Sequence[int], given: Collection[int]) -> list[Operator]:
+    """Return the operators that make what is shown of what is given, in the file's order."""
     producers = {index: place for place, operator in enumerate(graph.operators) for index in operator.outputs}
     found: set[int] = set()
     ahead = list(shown)
@@ -70,7 +81,7 @@ def _needed(graph: Subgraph, shown: Sequence[int], given: Collection[int]) -> se
         if place is not None and place not in found:
             found.add(place)
             ahead += [index for index in graph.operators[place].inputs if index >= 0 and index not in given]
-    return found
+    return [graph.operators[place] for place in sorted(found)]
 
 
 def _moved(tensor: Tensor, place: int, suffix: str, tensors: Mapping[int, int]) -> Tensor:

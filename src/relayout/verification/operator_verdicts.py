@@ -35,15 +35,13 @@ def judged_by_operator(
     """
     judged, wrong = [], set()
     for row in rows:
-        if row.source in drawn and row.difference is not None:
-            judged.append(replace(row, verdict=Verdict.STEPWISE))
-            continue
         step = steps.get(row.source)
-        fails = step is not None and (step.leans or bool(step.copies) or not step.verdict.passes)
-        if step is not None and (row.verdict is Verdict.DIFFERS or step.leans or step.copies or dequantized):
-            verdict = Verdict.DIFFERS if fails else row.verdict if row.ok else Verdict.STEPWISE
+        if row.source in drawn and row.difference is not None:
+            row = replace(row, verdict=Verdict.STEPWISE)
+        elif step is not None and (row.verdict is Verdict.DIFFERS or step.leans or step.copies or dequantized):
+            verdict = Verdict.DIFFERS if step.fails else row.verdict if row.ok else Verdict.STEPWISE
             row = replace(row, verdict=verdict, alone=step.difference)
-            wrong |= {row.other, *step.copies} if fails else set()
+            wrong |= {row.other, *step.copies} if step.fails else set()
         judged.append(row)
     unsure = wrong | {row.other for row in judged if not row.ok}
     for place, row in enumerate(judged):

@@ -305,10 +305,7 @@ class OrtSide:
         made = [
             value for node in graph for value in node.outputs if (value.name and value.uses()) or id(value) in outputs
         ]
-        known = _inferred(self.model) if any(value.shape is None or value.type is None for value in made) else {}
-        for value in made:
-            if value.type is None and value.name in known:
-                value.type = known[value.name].type
+        known = self._complete_types(made)
         values = {
             id(value): self._value(value, orders, bounds, known) for value in (*graph.inputs, *graph.outputs, *made)
         }
@@ -325,6 +322,16 @@ class OrtSide:
         self.outputs = [values[id(value)] for value in graph.outputs]
         self.interiors = [values[id(v)] for v in made if id(v) not in outputs]
 
+    def _complete_types(self, values: Sequence[ir.Value]) -> dict[str, ir.Value]:
+        """Give values the types that the file does not state; return what is inferred, by name, if anything is."""
+        if not any(value.shape is None or value.type is None for value in values):
+            return {}
+        known = _inferred(self.model)
+        for value in values:
+            if value.type is None and value.name in known:
+                value.type = known[value.name].type
+        return known
+
     @cached_property
     def _integer_ends(self) -> dict[str, tuple[float, int]]:
         """Quantized inputs and outputs, and what their integers mean: another model may have real numbers there."""
@@ -337,23 +344,24 @@ class OrtSide:
         dtype = None if value.dtype is None or value.dtype == ir.DataType.UNDEFINED else value.dtype.numpy()
         notes = value.metadata_props
         name = value.name or ""
-        shape = known[name].shape if value.shape is None and name in known else value.shape
-        dims = None if shape is None else tuple(shape)
+        dims = known[name].shape if value.shape is None and name in known else value.shape
+        shape, symbols = _extents(dims)
+        meaning = self._integer_ends.get(name, ())
         return ModelValue(
             name=name,
             dtype=dtype,
-            shape=None if dims is None else tuple(d if isinstance(d, int) else None for d in dims),
+            shape=shape,
             aliases=(notes[TENSOR],) if TENSOR in notes else (),
             held=tuple(Holds.load(notes[Holds.KEY])) if Holds.KEY in notes else (),
             operator=node.op_type if node else "",
             node=(node.name or "") if node else "",
             order=orders.get(id(value), -1),
             quantized=self._quantized and (dtype is None or (dtype.kind in "iu" and dtype.itemsize <= 2)),
-            scale=self._integer_ends[name][:1] if name in self._integer_ends else (),
-            zero=self._integer_ends[name][1:] if name in self._integer_ends else (),
+            scale=meaning[:1],
+            zero=meaning[1:],
             bound=bounds.get(name),
-            symbols=() if dims is None else tuple("" if isinstance(d, int) else d.value or "" for d in dims),
-            normalization=Normalization.stored(notes[NORMALIZE], held_by(notes), dims or ())
+            symbols=symbols,
+            normalization=Normalization.stored(notes[NORMALIZE], held_by(notes), tuple(dims or ()))
             if NORMALIZE in notes
             else None,
             fed=self._fed,
@@ -374,3 +382,11 @@ def _inferred(model: ir.Model) -> dict[str, ir.Value]:
     other = model.clone()
     complete(other, outputs_of)
     return {value.name or "": value for node in other.graph for value in node.outputs}
+
+
+def _extents(shape: ir.Shape | None) -> tuple[tuple[int | None, ...] | None, tuple[str, ...]]:
+    """Return the extents of a shape that are numbers, and the names of the others."""
+    if shape is None:
+        return None, ()
+    numbers = tuple(dim if isinstance(dim, int) else None for dim in shape)
+    return numbers, tuple("" if isinstance(dim, int) else dim.value or "" for dim in shape)

@@ -280,8 +280,15 @@ def _layouts(left: ModelValue, right: ModelValue) -> tuple[Holds | None, Holds |
     first of them. Of what shapes allow, the first: both were made of a third; one of them of the other, which was made
     of none; the right one of the left one, or the left one of the right one; neither.
     """
-    mine = {item.name: item for item in left.held}
-    theirs = {item.name: item for item in right.held}
+    found = _declared_layouts(left, right)
+    if not found and not _share_name(left, right):  # counterparts by place
+        by_place = [next(iter(held.values())) if len(held) == 1 else None for held in map(_by_name, (left, right))]
+        return by_place[0], by_place[1]
+    return min([*found, (None, None)], key=lambda held: _apart(left, right, *held))
+
+
+def _declared_layouts(left: ModelValue, right: ModelValue) -> list[tuple[Holds | None, Holds | None]]:
+    mine, theirs = _by_name(left), _by_name(right)
     common = [(mine[name], theirs[name]) for name in (*left.all_names, *theirs) if name in mine and name in theirs]
     found: list[tuple[Holds | None, Holds | None]] = [(one, other) for one, other in common if one == other]
     found += common
@@ -290,10 +297,11 @@ def _layouts(left: ModelValue, right: ModelValue) -> tuple[Holds | None, Holds |
     found += [(None, item) for name, item in theirs.items() if name in left.all_names]
     found += [(None, item) for item in right.held if item.name in left.all_names]
     found += [(item, None) for item in left.held if item.name in right.all_names]
-    if not found and not _share_name(left, right):  # counterparts by place
-        by_place = [next(iter(held.values())) if len(held) == 1 else None for held in (mine, theirs)]
-        return by_place[0], by_place[1]
-    return min([*found, (None, None)], key=lambda held: _apart(left, right, *held))
+    return found
+
+
+def _by_name(value: ModelValue) -> dict[str, Holds]:
+    return {item.name: item for item in value.held}
 
 
 def _apart(left: ModelValue, right: ModelValue, left_held: Holds | None, right_held: Holds | None) -> int:

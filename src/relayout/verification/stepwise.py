@@ -96,6 +96,15 @@ class JudgedValue:
     leans: bool = False
     copies: tuple[str, ...] = ()
 
+    def is_better(self, other: JudgedValue | None) -> bool:
+        """Tell whether its verdict is better than that of another; None is the worst."""
+        return other is None or self.verdict.rank < other.verdict.rank
+
+    @property
+    def fails(self) -> bool:
+        """True if an operator that does this is wrong."""
+        return self.leans or bool(self.copies) or not self.verdict.passes
+
 
 class Stepwise:
     """The second model, whose values can be given.
@@ -157,25 +166,34 @@ class Stepwise:
         self._both_round = self._left.levels > 0 and forced.levels > 0
         entries = {name: name for name in self._inputs} | dict(forced.given)
         before = {(pair.left.name, pair.right.name): self._holders.source_of(pair) for pair in part}
-        needed = [*part, *chain(*(given[name] for name in entries)), *filter(None, before.values())]
-        exact = {**feeds, **self._source.run(feeds, list(dict.fromkeys(pair.left.name for pair in needed)))}
-        for pair in needed:
-            self._extents.update(pair.extents(exact[pair.left.name]))
+        exact = self._run_source(
+            feeds, [*part, *chain(*(given[name] for name in entries)), *filter(None, before.values())]
+        )
         found: dict[tuple[str, str], JudgedValue] = {}
         for values in chain([exact], readings(exact, self._left.rounded)):
             for choice, members in choices(part, [(name, given[name]) for name in entries]):
-                read = {entry: choice.get(name, given[name][0]) for name, entry in entries.items()}
-                fed = {entry: self._carried(pair, values) for entry, pair in read.items()}
+                chosen = {entry: choice.get(name, given[name][0]) for name, entry in entries.items()}
+                fed = self._carry_all(chosen, values)
                 theirs = forced.run(fed, list(dict.fromkeys(pair.right.name for pair in members)))
                 for pair in members:
                     key, operand = (pair.left.name, pair.right.name), before[pair.left.name, pair.right.name]
                     made = theirs if operand is None else {key[1]: self._carried(operand, values)}
                     step = self._closer(pair, exact, made, interior, fed, values)
-                    if step is not None and (key not in found or step.verdict.rank < found[key].verdict.rank):
+                    if step is not None and step.is_better(found.get(key)):
                         found[key] = step
             if all(step.verdict.passes for step in found.values()):
                 break
         return found
+
+    def _carry_all(self, pairs: Mapping[str, Pair], values: Feeds) -> dict[str, Array]:
+        return {entry: self._carried(pair, values) for entry, pair in pairs.items()}
+
+    def _run_source(self, feeds: Feeds, pairs: Sequence[Pair]) -> dict[str, Array]:
+        """Return the source's inputs and its values of some pairs, and learn the extents of these."""
+        exact = {**feeds, **self._source.run(feeds, list(dict.fromkeys(pair.left.name for pair in pairs)))}
+        for pair in pairs:
+            self._extents.update(pair.extents(exact[pair.left.name]))
+        return exact
 
     def _carried(self, pair: Pair, values: Feeds) -> Array:
         """What the second model has where the source has a value; its dynamic dimensions are what other values tell."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 
 import onnx
@@ -13,7 +13,8 @@ from relayout.formats.onnx.extent_names import ExtentNames
 from relayout.formats.onnx.inferred_types import give_inferred
 from relayout.formats.onnx.inferring_rounds import ROUNDS
 from relayout.formats.onnx.loop_states import complete_loop, infer_with_states
-from relayout.formats.onnx.value_shapes import OutputsOf, better_shape, is_known_value, is_open_dim, open_stated
+from relayout.formats.onnx.shape_vectors import Array
+from relayout.formats.onnx.value_shapes import Output, OutputsOf, better_shape, is_known_value, is_open_dim, open_stated
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.stored_as import STATED
@@ -55,13 +56,17 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
         except Exception:  # onnx raises types of its own; what is wrong is said when the result is checked
             return
         give_inferred(model.graph, inferred, names)
-        for value in (value for node in model.graph for value in node.outputs):
-            if value.name in known:
-                value.const_value = ir.Tensor(known[value.name])
-                value.shape = ir.Shape(known[value.name].shape)
+        _give_contents(model.graph, known)
         names.settle(model, outputs_of)
         if not _asked(model, outputs_of) and _begun(model) == begun:
             return
+
+
+def _give_contents(graph: ir.Graph, known: Mapping[str, Array]) -> None:
+    for value in (value for node in graph for value in node.outputs):
+        if value.name is not None and value.name in known:
+            value.const_value = ir.Tensor(known[value.name])
+            value.shape = ir.Shape(known[value.name].shape)
 
 
 def _begun(model: ir.Model) -> int:
@@ -94,13 +99,20 @@ def _asked(model: ir.Model, outputs_of: OutputsOf | None) -> bool:
             continue
         if node.domain in ("", "ai.onnx") and not found and _is_inferred(node, model.opset_imports):
             continue  # shape inference has seen as much of it
-        for value, (kind, shape) in zip(node.outputs, outputs_of(node, model.opset_imports), strict=False):
-            before = None if value.shape is None else list(value.shape)
-            if value.name and shape is not None:
-                value.shape = better_shape(value.shape, ir.Shape([dim or None for dim in shape]))
-                found |= before is None or before != list(value.shape or ())
-            if kind is not None and value.type is None:
-                value.type = ir.TensorType(kind)
+        found |= _give_types(node, outputs_of(node, model.opset_imports))
+    return found
+
+
+def _give_types(node: ir.Node, told: Iterable[Output]) -> bool:
+    """Give the outputs of a node the types and shapes that its operator tells; return whether a shape is news."""
+    found = False
+    for value, (kind, shape) in zip(node.outputs, told, strict=False):
+        before = None if value.shape is None else list(value.shape)
+        if value.name and shape is not None:
+            value.shape = better_shape(value.shape, ir.Shape([dim or None for dim in shape]))
+            found |= before is None or before != list(value.shape or ())
+        if kind is not None and value.type is None:
+            value.type = ir.TensorType(kind)
     return found
 
 

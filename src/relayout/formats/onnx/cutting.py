@@ -38,18 +38,28 @@ def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | 
     for value, name in zip(starts, inputs or (), strict=True):
         _check_start(value, name, ends)
     for value, name in zip(ends, outputs or (), strict=False):
-        if value.const_value is not None and not value.is_graph_output() and not value.is_graph_input():
-            raise NamesError(f"--outputs {name}: it is a constant")
-        if value.type is None:
-            raise NamesError(f"--outputs {name}: its type is not known, so it cannot be an output")
+        _check_end(value, name)
     read = _reached(graph, ends, set(starts))
     for value, name in zip(starts, inputs or (), strict=True):
         if value not in read and not value.is_graph_input():
             raise NamesError(f"--inputs {name}: none of the outputs is computed from it, or only through other inputs")
     starts += [value for value in graph.inputs if value in read and value not in starts and not value.is_initializer()]
     part = ir.convenience.extract(graph, [_entry(graph, value) for value in starts], ends)
+    return _make_model(model, part)
+
+
+def _check_end(value: ir.Value, name: str) -> None:
+    """Refuse what cannot be an output."""
+    if value.const_value is not None and not value.is_graph_output() and not value.is_graph_input():
+        raise NamesError(f"--outputs {name}: it is a constant")
+    if value.type is None:
+        raise NamesError(f"--outputs {name}: its type is not known, so it cannot be an output")
+
+
+def _make_model(model: ir.Model, part: ir.Graph) -> ir.Model:
+    """Return a part of a model's graph as a model with the same facts."""
     if facts_of(model).is_annotated:
-        _keep_named(graph, part)
+        _keep_named(model.graph, part)
     result = ir.Model(
         part,
         ir_version=model.ir_version,

@@ -31,16 +31,23 @@ def reshaped(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
     wanted, dims = evaluation.values.get(node.input[1]), evaluation.dims(node.input[0])
     if wanted is None or wanted.ndim != 1:
         return []
-    given = None if dims is None or None in dims else product(Extent.of(dim) for dim in dims if dim is not None)
-    copies = not any(attribute.name == "allowzero" and attribute.i for attribute in node.attribute)
-    found: list[Item] = []
-    for axis, item in enumerate(wanted.tolist()):
-        known = dims[axis] if dims is not None and axis < len(dims) else None
-        found.append(known if item == 0 and copies else item)
-    others = [Extent.of(item) for item in found if item is not None and item != -1]
-    if found.count(-1) == 1 and given is not None and len(others) == len(found) - 1:
-        found[found.index(-1)] = item_of(given.floor(product(others)))
-    return [None if item == -1 else item for item in found]
+    items: list[Item] = wanted.tolist()
+    if not any(attribute.name == "allowzero" and attribute.i for attribute in node.attribute):
+        items = [_extent_at(dims, axis) if item == 0 else item for axis, item in enumerate(items)]
+    given = _element_count(dims)
+    others = [Extent.of(item) for item in items if item is not None and item != -1]
+    if items.count(-1) == 1 and given is not None and len(others) == len(items) - 1:
+        items[items.index(-1)] = item_of(given.floor(product(others)))
+    return [None if item == -1 else item for item in items]
+
+
+def _element_count(dims: Sequence[Item] | None) -> Extent | None:
+    """Return the number of elements of a value, if it is known."""
+    return None if dims is None or None in dims else product(Extent.of(dim) for dim in dims if dim is not None)
+
+
+def _extent_at(dims: Sequence[Item] | None, axis: int) -> Item:
+    return dims[axis] if dims is not None and axis < len(dims) else None
 
 
 def expanded(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:

@@ -7,7 +7,7 @@ which are short. Where vectors are long together, it is left out, and what it wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -121,16 +121,20 @@ def _made_empty(model: onnx.ModelProto) -> list[int]:
     version = max((each.version for each in model.opset_import if each.domain in ALIASES), default=1)
     found = []
     for index, node in enumerate(graph.node):
-        read = [name for name in node.input if name]
-        if empty.isdisjoint(node.output) or not empty.isdisjoint(read) or node.domain not in ALIASES:
+        if not _may_be_filled(node, empty, types):
             continue
-        if not any(name in types and _has(types[name], _is_unset) for name in read):
-            continue
-        large = {name: _large(types[name]) for name in read if name in types}
-        given = infer_node(node, large, {name: weights[name] for name in read if name in weights}, version)
+        large = {name: _large(types[name]) for name in node.input if name in types}
+        given = infer_node(node, large, {name: weights[name] for name in node.input if name in weights}, version)
         if not any(_has(given[name], _is_zero) for name in node.output if name in empty and name in given):
             found.append(index)
     return found
+
+
+def _may_be_filled(node: onnx.NodeProto, empty: set[str], types: Mapping[str, onnx.TypeProto]) -> bool:
+    """Tell whether a node makes something empty of open extents that are not."""
+    if empty.isdisjoint(node.output) or not empty.isdisjoint(filter(None, node.input)) or node.domain not in ALIASES:
+        return False
+    return any(name in types and _has(types[name], _is_unset) for name in node.input if name)
 
 
 def _is_zero(dim: onnx.TensorShapeProto.Dimension) -> bool:

@@ -50,28 +50,33 @@ def infer_in_rounds(light: onnx.ModelProto, used: set[str]) -> tuple[onnx.GraphP
         if not found and not shapes:
             break
         known |= found
-        kept = [node for node in light.graph.node if not any(name in known for name in node.output)]
-        given = {tensor.name for tensor in light.graph.initializer}
-        outputs = {value.name for value in light.graph.output}
-        if any(name in outputs for name in found):
+        if any(value.name in found for value in light.graph.output):
             break
-        light.CopyFrom(inferred)
-        # What is known is an initializer from here on; ONNX would believe the symbols of its value_info instead, and
-        # symbols of its own beside those that are found.
         stated |= {value.name: value for value in shapes}
         open_still = [value for name, value in stated.items() if name not in known]
-        del light.graph.node[:], light.graph.value_info[:]
-        light.graph.node.extend(kept)
-        light.graph.value_info.extend(open_still)
-        light.graph.initializer.extend(
-            numpy_helper.from_array(known[name], name) for name in found if name not in given
-        )
+        _continue_with(light, inferred, known, open_still)
     result = onnx.GraphProto()
     result.CopyFrom(inferred.graph)
     named = {value.name for value in result.value_info}
     result.value_info.extend(value for name, value in whole.items() if name not in named)
     _name_by_others(result, inferred, known, symbols)
     return result, known
+
+
+def _continue_with(
+    light: onnx.ModelProto, inferred: onnx.ModelProto, known: Mapping[str, Array], stated: Sequence[onnx.ValueInfoProto]
+) -> None:
+    """Make a model what was inferred of it, with what is known as initializers instead of nodes.
+
+    ONNX would believe the symbols of its value_info instead, and symbols of its own beside those that are found.
+    """
+    kept = [node for node in light.graph.node if not any(name in known for name in node.output)]
+    given = {tensor.name for tensor in light.graph.initializer}
+    light.CopyFrom(inferred)
+    del light.graph.node[:], light.graph.value_info[:]
+    light.graph.node.extend(kept)
+    light.graph.value_info.extend(stated)
+    light.graph.initializer.extend(numpy_helper.from_array(known[name], name) for name in known if name not in given)
 
 
 def _reserve(graph: onnx.GraphProto, used: set[str]) -> None:

@@ -5,6 +5,7 @@ A quantized pool says by an attribute where its channels are, and a Resize knows
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import onnx
@@ -42,20 +43,8 @@ def name_known(proto: onnx.ModelProto) -> Internal:
     constants = {tensor.name: list(tensor.dims) for tensor in proto.graph.initializer}
     constants |= {node.output[0]: _dims(node) for node in proto.graph.node if node.op_type == "Constant"}
     for node in nodes:
-        for index in reversed(range(len(node.attribute))):
-            attribute = node.attribute[index]
-            if attribute.name in UNSAID and not (attribute.s or attribute.floats):
-                del node.attribute[index]
-        if node.op_type in WITH_ATTRIBUTE:
-            node.domain = MICROSOFT
-            _set_channels_last(node)
-        elif node.op_type == "Resize" and _is_in_order(node, constants):
-            node.domain = ""
-    imported = {opset.domain: opset.version for opset in proto.opset_import}
-    standard = imported.get("", imported.get("ai.onnx", 1))
-    for domain, version in ((MICROSOFT, 1), (INTERNAL_NHWC, standard)):
-        if domain not in imported and any(node.domain == domain for node in nodes):
-            proto.opset_import.append(onnx.OperatorSetIdProto(domain=domain, version=version))
+        _name(node, constants)
+    _import_domains(proto, nodes)
     count = sum(node.domain == INTERNAL_NHWC for node in nodes)
     if count:
         what = f"operators of {INTERNAL_NHWC}, with which ONNX Runtime loads no file: {count}"
@@ -64,6 +53,27 @@ def name_known(proto: onnx.ModelProto) -> Internal:
     del proto.opset_import[:]
     proto.opset_import.extend(kept)
     return Internal(renamed=True)
+
+
+def _name(node: onnx.NodeProto, constants: Mapping[str, list[int]]) -> None:
+    """Name one operator as another domain does, if one has it, and drop attributes that say nothing."""
+    for index in reversed(range(len(node.attribute))):
+        attribute = node.attribute[index]
+        if attribute.name in UNSAID and not (attribute.s or attribute.floats):
+            del node.attribute[index]
+    if node.op_type in WITH_ATTRIBUTE:
+        node.domain = MICROSOFT
+        _set_channels_last(node)
+    elif node.op_type == "Resize" and _is_in_order(node, constants):
+        node.domain = ""
+
+
+def _import_domains(proto: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> None:
+    imported = {opset.domain: opset.version for opset in proto.opset_import}
+    standard = imported.get("", imported.get("ai.onnx", 1))
+    for domain, version in ((MICROSOFT, 1), (INTERNAL_NHWC, standard)):
+        if domain not in imported and any(node.domain == domain for node in nodes):
+            proto.opset_import.append(onnx.OperatorSetIdProto(domain=domain, version=version))
 
 
 def _dims(constant: onnx.NodeProto) -> list[int]:
@@ -77,7 +87,7 @@ def _set_channels_last(node: onnx.NodeProto) -> None:
     node.attribute.extend([*kept, onnx.helper.make_attribute(ATTRIBUTE, 1)])
 
 
-def _is_in_order(node: onnx.NodeProto, constants: dict[str, list[int]]) -> bool:
+def _is_in_order(node: onnx.NodeProto, constants: Mapping[str, list[int]]) -> bool:
     """Tell whether all operands of a Resize are in the image's order: ONNX Runtime moves those that are constant."""
     operands = [*node.input, *[""] * 4][: SIZES + 1]
     counted = [name for name in operands[SCALES:] if name and constants.get(name) != [0]]

@@ -90,28 +90,37 @@ class _State(NamedTuple):
 
 
 def _assumed(node: ir.Node) -> Iterator[_State]:
-    """The states of a Loop that leave extents open, of the shape that they begin with.
-
-    A number that the file states of a state which begins with an open extent is none that follows from its inputs.
-    """
+    """The states of a Loop that leave extents open, of the shape that they begin with."""
     attribute = node.attributes.get("body") if node.op_type == "Loop" else None
     if attribute is None or node.domain or not node.outputs:
         return
-    for slot, (state, given) in enumerate(zip(attribute.as_graph().inputs[2:], node.inputs[2:], strict=False)):
+    body = attribute.as_graph()
+    for slot, (state, given) in enumerate(zip(body.inputs[2:], node.inputs[2:], strict=False)):
         if given is None or given.shape is None or (state.shape is not None and len(state.shape) != len(given.shape)):
             continue
         first = dims_of_shape(given.shape)
-        stated: Dims = (None,) * len(first) if state.shape is None else dims_of_shape(state.shape)
-        more = [isinstance(own, int) and not isinstance(dim, int) for dim, own in zip(first, stated, strict=True)]
-        if any(more):
-            _open_body(attribute.as_graph())
-            stated = tuple([None if says_more else own for own, says_more in zip(stated, more, strict=True)])
+        stated = _stated_dims(body, state, first)
         if any(isinstance(own, int) and own != dim for dim, own in zip(first, stated, strict=True)):
             continue
         before = None if state.shape is None else ir.Shape([*stated])
         if any(not isinstance(own, int) for own in stated):
             dims = tuple([dim if dim is not None else own for dim, own in zip(first, stated, strict=True)])
             yield _State(node, slot, state, before, first, dims)
+
+
+def _stated_dims(body: ir.Graph, state: ir.Value, first: Dims) -> Dims:
+    """Return what the file states of a state that begins as `first`.
+
+    A number that the file states of a state which begins with an open extent is none that follows from its inputs: then
+    the body is opened.
+    """
+    if state.shape is None:
+        return (None,) * len(first)
+    stated = dims_of_shape(state.shape)
+    more = [isinstance(own, int) and not isinstance(dim, int) for dim, own in zip(first, stated, strict=True)]
+    if any(more):
+        _open_body(body)
+    return tuple([None if says_more else own for own, says_more in zip(stated, more, strict=True)])
 
 
 def complete_loop(node: ir.Node) -> bool:
@@ -128,12 +137,9 @@ def complete_loop(node: ir.Node) -> bool:
     for state, begins, given, value in zip(
         body.inputs[2:], node.inputs[2:], body.outputs[1:], node.outputs, strict=False
     ):
-        if state.shape is None or given.shape is None or len(state.shape) != len(given.shape) or is_known_value(value):
+        shared = _common_dims(state, begins, given)
+        if shared is None or is_known_value(value):
             continue
-        first = None if begins is None or begins.shape is None else dims_of_shape(begins.shape)
-        names = first if first is not None and len(first) == len(state.shape) else ()
-        pairs = zip_longest(dims_of_shape(state.shape), dims_of_shape(given.shape), names)
-        shared = [a if a == b and (isinstance(a, int) or a == begun) else None for a, b, begun in pairs]
         before = value.shape
         value.shape = better_shape(before, ir.Shape(shared))
         found |= before is None or list(before) != list(value.shape or ())
@@ -145,6 +151,16 @@ def complete_loop(node: ir.Node) -> bool:
             )
             found = True
     return found
+
+
+def _common_dims(state: ir.Value, begins: ir.Value | None, given: ir.Value) -> Dims | None:
+    """Return what a state has in every run, of what a body reads and gives; None where their ranks differ."""
+    if state.shape is None or given.shape is None or len(state.shape) != len(given.shape):
+        return None
+    first = None if begins is None or begins.shape is None else dims_of_shape(begins.shape)
+    names = first if first is not None and len(first) == len(state.shape) else ()
+    triples = zip_longest(dims_of_shape(state.shape), dims_of_shape(given.shape), names)
+    return tuple(a if a == b and (isinstance(a, int) or a == begun) else None for a, b, begun in triples)
 
 
 def _runs(node: ir.Node, body: ir.Graph) -> int | None:

@@ -52,13 +52,19 @@ def _restored(call: Call, graphs: set[ir.Graph]) -> bool:
         return False
     inside = {node for made in call.body for node in _nodes(made)}
     shown = {*call.sources.values(), *call.results.values()}
-    handing = [node for node in call.identities if node.graph is graph]
     gone = inside.union(call.identities)
     if any(_escapes(value, gone) for node in inside for value in node.outputs if value not in shown):
         return False
     inputs = [actual.get(slot, value) for slot, value in enumerate(call.inputs)]
     if not all(value is None or _is_alive(value) for value in inputs):
         return False
+    _put_back(call, graph, inputs, gone)
+    return True
+
+
+def _put_back(call: Call, graph: ir.Graph, inputs: Sequence[ir.Value | None], gone: set[ir.Node]) -> None:
+    """Put a call with these inputs in the place of its nodes; what is gone reads none of its results."""
+    handing = [node for node in call.identities if node.graph is graph]
     for slot, value in enumerate(inputs):
         call.node.replace_input_with(slot, value)
     graph.insert_after(call.body[-1].node, call.node)
@@ -72,7 +78,6 @@ def _restored(call: Call, graphs: set[ir.Graph]) -> bool:
         for slot in range(len(node.inputs)):
             node.replace_input_with(slot, None)
         graph.remove(node)
-    return True
 
 
 def _name_unread(model: ir.Model, calls: Sequence[ir.Node]) -> None:

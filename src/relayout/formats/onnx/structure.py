@@ -104,45 +104,68 @@ def _check_graph(
 
 def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> tuple[set[str], bool]:
     for index, node in enumerate(nodes):
-        if not node.op_type or not node.output:
-            raise ReadError(f"a node has no {'outputs' if node.op_type else 'operator'}", where=_at(scope, node))
-        made = list(node.output)
-        names = [node.op_type, node.domain, node.name, *node.input, *made, *(each.name for each in node.attribute)]
-        if any(map(_is_unfit, names)):
-            _refuse_names(_at(scope, node), names)
-        if node.attribute:
-            _refuse_hollow(scope, node)
-            _refuse_types(scope, node)
-            _refuse_axes(scope, node)
-            _refuse_endless(scope, node)
-        for name in filter(None, made):
-            if name in scope.made or name in scope.given:
-                raise ReadError(f"value '{name}' is made twice", where=_at(scope, node))
-            scope.made[name] = index
+        _check_node(scope, index, node)
     visible = scope.outer.union(scope.given, scope.made)
     reads: list[set[str]] = []
     unsorted = False
     for node in nodes:
-        read = set(filter(None, node.input))
-        for attribute in node.attribute:
-            for graph in graphs_in(attribute):
-                place = f"{_at(scope, node)}, {attribute.name}"
-                captured, crooked = _check_graph(graph, visible, place, scope.in_function)
-                read |= captured
-                unsorted |= crooked
-        reads.append(read)
+        captured, crooked = _check_bodies(scope, node, visible)
+        reads.append(captured.union(filter(None, node.input)))
+        unsorted |= crooked
+    _refuse_missing(scope, nodes, reads, visible)
+    _refuse_outputs(scope, outputs, visible)
+    unsorted |= _refuse_cycles(scope, nodes, reads)
+    return {name for names in reads for name in names if name not in scope.given and name not in scope.made}, unsorted
+
+
+def _check_node(scope: _Scope, index: int, node: onnx.NodeProto) -> None:
+    """Refuse a node that is wrong by itself, and enter the values that it makes."""
+    if not node.op_type or not node.output:
+        raise ReadError(f"a node has no {'outputs' if node.op_type else 'operator'}", where=_at(scope, node))
+    made = list(node.output)
+    names = [node.op_type, node.domain, node.name, *node.input, *made, *(each.name for each in node.attribute)]
+    if any(map(_is_unfit, names)):
+        _refuse_names(_at(scope, node), names)
+    if node.attribute:
+        _refuse_hollow(scope, node)
+        _refuse_types(scope, node)
+        _refuse_axes(scope, node)
+        _refuse_endless(scope, node)
+    for name in filter(None, made):
+        if name in scope.made or name in scope.given:
+            raise ReadError(f"value '{name}' is made twice", where=_at(scope, node))
+        scope.made[name] = index
+
+
+def _check_bodies(scope: _Scope, node: onnx.NodeProto, visible: frozenset[str]) -> tuple[set[str], bool]:
+    """Names that the bodies of a node read from outside, and whether the nodes of any body are out of order."""
+    names: set[str] = set()
+    unsorted = False
+    for attribute in node.attribute:
+        for graph in graphs_in(attribute):
+            place = f"{_at(scope, node)}, {attribute.name}"
+            captured, crooked = _check_graph(graph, visible, place, scope.in_function)
+            names |= captured
+            unsorted |= crooked
+    return names, unsorted
+
+
+def _refuse_missing(
+    scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: Sequence[set[str]], visible: frozenset[str]
+) -> None:
     missing = [(name, node) for names, node in zip(reads, nodes, strict=True) for name in sorted(names - visible)]
     if missing:
         listed = ", ".join(f"'{name}'" for name in list(dict.fromkeys(name for name, _ in missing))[:SHOWN])
         raise ReadError(f"values are read that nothing makes: {listed}", where=_at(scope, missing[0][1]))
+
+
+def _refuse_outputs(scope: _Scope, outputs: Iterable[str], visible: frozenset[str]) -> None:
     for name in outputs:
         if name not in visible:
             raise ReadError(f"output '{name}' is made by nothing", where=scope.place or "the main graph")
         if name not in scope.given and name not in scope.made:
             what = f"output '{name}' is a value of the graph outside"
             raise ReadError(what, where=scope.place, hint="runtimes want an Identity between")
-    unsorted |= _refuse_cycles(scope, nodes, reads)
-    return {name for names in reads for name in names if name not in scope.given and name not in scope.made}, unsorted
 
 
 def _refuse_hollow(scope: _Scope, node: onnx.NodeProto) -> None:
@@ -158,27 +181,31 @@ def _refuse_cycles(scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: list[s
     before = [{scope.made[name] for name in names if name in scope.made} for names in reads]
     if all(max(sources, default=-1) < index for index, sources in enumerate(before)):
         return False
+    waiting = _remaining_sources(before)
+    if not any(waiting):
+        return True
+    # Walk upwards from a node that waits: among finitely many, one comes up again, and that one is on the cycle.
+    index, seen = next(i for i, count in enumerate(waiting) if count), set[int]()
+    while index not in seen:
+        seen.add(index)
+        index = min(source for source in before[index] if waiting[source])
+    raise ReadError("a cycle: a node waits for its own result", where=_at(scope, nodes[index]))
+
+
+def _remaining_sources(before: Sequence[set[int]]) -> list[int]:
+    """Run nodes as soon as their sources have run; return for how many sources each still waits in the end."""
     waiting = [len(sources) for sources in before]
-    readers: list[list[int]] = [[] for _ in nodes]
+    readers: list[list[int]] = [[] for _ in before]
     for index, sources in enumerate(before):
         for source in sources:
             readers[source].append(index)
     ready = deque(index for index, count in enumerate(waiting) if not count)
-    left = len(nodes)
     while ready:
-        left -= 1
         for reader in readers[ready.popleft()]:
             waiting[reader] -= 1
             if not waiting[reader]:
                 ready.append(reader)
-    if left:
-        # Walk upwards from a node that waits: among finitely many, one comes up again, and that one is on the cycle.
-        index, seen = next(i for i, count in enumerate(waiting) if count), set[int]()
-        while index not in seen:
-            seen.add(index)
-            index = min(source for source in before[index] if waiting[source])
-        raise ReadError("a cycle: a node waits for its own result", where=_at(scope, nodes[index]))
-    return True
+    return waiting
 
 
 def _refuse_names(place: str, names: Iterable[str]) -> None:

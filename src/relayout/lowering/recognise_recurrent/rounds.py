@@ -122,21 +122,36 @@ class Rounds:
 
     def _row(self, whole: int, after: int) -> int | None:
         """What is written into a list at the place of a counter, if nothing else reads that list."""
-        maker, readers = self.flow.producer(after), self.flow.readers(whole)
+        maker = self.flow.producer(after)
         if maker is None or self.flow.readers(after) or self.body.outputs.count(after) != 1:
             return None
-        if maker.name == SET_ITEM and len(maker.inputs) == 3 and list(readers) == [maker]:
-            return maker.inputs[2] if maker.inputs[0] == whole and self._meaning(maker.inputs[1]) == [NOW] else None
-        if maker.name == "DYNAMIC_UPDATE_SLICE" and len(maker.inputs) == 3 and list(readers) == [maker]:
-            place = self._meaning(maker.inputs[2])
-            rest = place is not None and place[0] == NOW and not any(place[1:])
-            return maker.inputs[1] if rest and maker.inputs[0] == whole else None
-        if maker.name != "CONCATENATION" or len(maker.inputs) != 3 or self._is_fused(maker):
+        writers = {
+            SET_ITEM: self._row_of_item,
+            "DYNAMIC_UPDATE_SLICE": self._row_of_update,
+            "CONCATENATION": self._row_between,
+        }
+        if maker.name not in writers or len(maker.inputs) != 3:
             return None
-        if options_of(maker).axis != 0:
+        return writers[maker.name](maker, whole)
+
+    def _row_of_item(self, maker: Operator, whole: int) -> int | None:
+        items, place, row = maker.inputs
+        alone = list(self.flow.readers(whole)) == [maker]
+        return row if alone and items == whole and self._meaning(place) == [NOW] else None
+
+    def _row_of_update(self, maker: Operator, whole: int) -> int | None:
+        updated, row, begin = maker.inputs
+        if list(self.flow.readers(whole)) != [maker] or updated != whole:
+            return None
+        place = self._meaning(begin)
+        return row if place is not None and place[0] == NOW and not any(place[1:]) else None
+
+    def _row_between(self, maker: Operator, whole: int) -> int | None:
+        """The row between the slices of a list that come before and behind it."""
+        if self._is_fused(maker) or options_of(maker).axis != 0:
             return None
         before, row, behind = maker.inputs
-        parts = [self.flow.producer(before), self.flow.producer(behind)]
+        parts, readers = [self.flow.producer(before), self.flow.producer(behind)], self.flow.readers(whole)
         if len(readers) != 2 or not all(any(part is reader for reader in readers) for part in parts):
             return None
         bounds = [self._bounds(part, whole) for part in parts]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain, takewhile
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,35 +23,77 @@ OPEN = -1
 """In the shape of a Reshape: the one extent that is not said."""
 
 
+class _Product(NamedTuple):
+    """An Einsum as one product of matrices: `left inner` by `inner right`, for each place of the batch.
+
+    Args:
+        order: the operands; the one comes first whose axes come first in the result.
+        batches: the batch letters of each side; a side that lacks some is stretched along them.
+        batch: the batch letters of the product.
+        left: letters of the first side alone.
+        inner: letters that are summed.
+        right: letters of the second side alone.
+    """
+
+    order: tuple[int, int]
+    batches: Groups
+    batch: list[str]
+    left: list[str]
+    inner: list[str]
+    right: list[str]
+
+
 def einsum(operator: Operator, given: Constants) -> Sequence[Step]:
     """`bqhd,bkhd->bhqk` and its like: each letter in two of the three, or in all."""
-    fact, extents = facts(operator), dict[str, Dim]()
+    fact = facts(operator)
     if not isinstance(fact, Signature) or len(fact.inputs) != 2:
         return ()
-    terms = [letters or () for letters in (*fact.inputs, *fact.outputs)]
-    for letters, shape in zip(terms, operator.inputs, strict=False):
+    first, second, result = (letters or () for letters in (*fact.inputs, *fact.outputs))
+    extents = _extents((first, second), operator.inputs)
+    product = _product(first, second, result)
+    return () if extents is None or product is None else _steps(product, (first, second), result, extents)
+
+
+def _extents(terms: Sequence[Letters], shapes: Sequence[Sequence[Dim] | None]) -> dict[str, Dim] | None:
+    """Return the extent of each letter; None where an operand is stretched along one."""
+    extents: dict[str, Dim] = {}
+    for letters, shape in zip(terms, shapes, strict=False):
         for letter, extent in zip(letters, shape or (), strict=True):
             if extents.setdefault(letter, extent) != extent:
-                return ()  # stretched
-    first, second, result = terms
+                return None
+    return extents
+
+
+def _product(first: Letters, second: Letters, result: Letters) -> _Product | None:
+    """Return the product that computes an Einsum; None where there is none."""
     batch = [letter for letter in result if letter in first and letter in second]
-    inner = [letter for letter in first if letter not in result]
-    own = [[letter for letter in result if letter in term and letter not in batch] for term in (first, second)]
-    if not inner or {*inner} != {letter for letter in second if letter not in result}:
-        return ()
+    inner = _exclude(first, result)
+    if not inner or {*inner} != {*_exclude(second, result)}:
+        return None
+    own = [[letter for letter in _exclude(result, batch) if letter in term] for term in (first, second)]
     # Axes of one operand alone that come first in the result: the other is stretched along them, and nothing moves.
     # Beside a batch that would be many small products, which take longer than to move the axes.
     leading = int(bool(result) and result[0] in own[1])
     lead = [] if batch else list(takewhile(own[leading][:-1].__contains__, result))
-    own[leading] = [letter for letter in own[leading] if letter not in lead]
+    own[leading] = _exclude(own[leading], lead)
     # The one whose axes come first in the result is the first of the product.
     places = [result.index(letters[0]) if letters else -1 for letters in own]
     order = (0, 1) if places[0] <= places[1] else (1, 0)
     left, right = (own[number] for number in order)
     batches = [[*lead, *batch] if number == leading else batch for number in order]
+    return _Product(order, batches, [*lead, *batch], left, inner, right)
+
+
+def _exclude(letters: Sequence[str], others: Sequence[str]) -> list[str]:
+    return [letter for letter in letters if letter not in others]
+
+
+def _steps(product: _Product, terms: Sequence[Letters], result: Letters, extents: Mapping[str, Dim]) -> Sequence[Step]:
+    """Return the steps of a product; none where an extent that they need is not known."""
+    order, batches, batch, left, inner, right = product
     groups = [batches[0], left, inner], [batches[1], inner, right]
     sides = [_side(number, terms[number], held, extents) for number, held in zip(order, groups, strict=True)]
-    made, alone = [*lead, *batch, *left, *right], [[letter] for letter in (*lead, *batch)]
+    made, alone = [*batch, *left, *right], [[letter] for letter in batch]
     apart = _shape([[letter] for letter in made], [*alone, left, right], extents)
     if apart is None or any(side is None for side in sides):
         return ()

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -155,13 +155,11 @@ def _computed(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
     if node.domain or node.op_type in KEPT or any(value.is_graph_output() for value in node.outputs):
         return None
     if all(value.const_value is not None for value in node.outputs if value.name) and node.outputs:
-        arrays = [value.const_value.numpy() if value.const_value is not None else np.zeros(0) for value in node.outputs]
-        return arrays if all(array.size <= LARGEST for array in arrays) else None
+        return _contents(node)
     if node.op_type == "Shape":
         return _shape(node)
     if node.op_type == "Identity":  # ONNX's reference takes longer to load than a small network to convert
-        tensor = None if node.inputs[0] is None or not _is_small(node.inputs[0]) else node.inputs[0].const_value
-        return None if tensor is None else [tensor.numpy()]
+        return _constant_operand(node)
     if any(value is not None and not _is_small(value) for value in node.inputs):
         return None
     if not node.inputs and node.op_type != "Constant":
@@ -169,6 +167,16 @@ def _computed(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
     if node.op_type in GROWING and not _is_bounded(node):
         return None
     return _run(model, node)
+
+
+def _contents(node: ir.Node) -> list[NDArray[Any]] | None:
+    arrays = [value.const_value.numpy() if value.const_value is not None else np.zeros(0) for value in node.outputs]
+    return arrays if all(array.size <= LARGEST for array in arrays) else None
+
+
+def _constant_operand(node: ir.Node) -> list[NDArray[Any]] | None:
+    tensor = None if node.inputs[0] is None or not _is_small(node.inputs[0]) else node.inputs[0].const_value
+    return None if tensor is None else [tensor.numpy()]
 
 
 def _shape(node: ir.Node) -> list[NDArray[Any]] | None:
@@ -207,21 +215,11 @@ def _run(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
     arrays = {value.name or "": value.const_value.numpy() for value in inputs if value.const_value is not None}
     if any(array.dtype.kind not in "fiub" for array in arrays.values()):
         return None
-    proto = ir.serde.serialize_node(node)
-    graph = onnx.helper.make_graph(
-        [proto],
-        "node",
-        [
-            onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-            for n, a in arrays.items()
-        ],
-        [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name],
-    )
-    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()]
+    proto = _model_of(node, arrays, model.opset_imports)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            made = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports)).run(None, arrays)
+            made = ReferenceEvaluator(proto).run(None, arrays)
     except Exception:  # the reference lacks operators and types; the node stays
         return None
     named = iter(made)
@@ -232,6 +230,18 @@ def _run(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
         for a, kind, v in zip(results, wanted, node.outputs, strict=True)
     )
     return results if fits and all(array.size <= LARGEST for array in results) else None
+
+
+def _model_of(node: ir.Node, arrays: Mapping[str, NDArray[Any]], opsets: Mapping[str, int]) -> onnx.ModelProto:
+    """Return a model of one node that reads these arrays."""
+    proto = ir.serde.serialize_node(node)
+    inputs = [
+        onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in arrays.items()
+    ]
+    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name]
+    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    return onnx.helper.make_model(onnx.helper.make_graph([proto], "node", inputs, outputs), opset_imports=imports)
 
 
 def _replace(graph: ir.Graph, node: ir.Node, arrays: list[NDArray[Any]]) -> None:

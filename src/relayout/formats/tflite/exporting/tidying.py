@@ -5,6 +5,8 @@ RESHAPE(RESHAPE(x, [5 1 2 4]), [5 2 4])  ->  x, where that is its shape
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.recognising import recognise
@@ -37,15 +39,11 @@ def _move_integers(draft: Draft) -> None:
     aliases: dict[DraftTensor, DraftTensor] = {}
     for operator in draft.operators:
         operator.inputs = [None if each is None else aliases.get(each, each) for each in operator.inputs]
-        (result,), path = operator.outputs if operator.name == "QUANTIZE" else (None,), []
-        before = None if result is None else _producer(operator, producers)
-        while before is not None and before.name in MOVERS and readers.get(before.outputs[0]) == 1:
-            path.append(before)
-            before = _producer(before, producers)
-        source = None if before is None or before.name != "DEQUANTIZE" else before.inputs[0]
-        if result is None or source is None or source.type not in MOVED:
+        if operator.name != "QUANTIZE":
             continue
-        if not _is_requantized(source, result):
+        (result,) = operator.outputs
+        source, path = _integers_before(operator, producers, readers)
+        if source is None or not _is_requantized(source, result):
             continue
         for mover in path:
             mover.outputs[0].type, mover.outputs[0].quantization = source.type, source.quantization
@@ -60,6 +58,19 @@ def _move_integers(draft: Draft) -> None:
         elif path:
             path[0].outputs, operator.outputs = [result], []
     draft.operators = [each for each in draft.operators if each.outputs]
+
+
+def _integers_before(
+    operator: DraftOperator, producers: dict[DraftTensor, DraftOperator], readers: Mapping[DraftTensor, int]
+) -> tuple[DraftTensor | None, list[DraftOperator]]:
+    """Return the integers that become what a QUANTIZE reads, and the operators that move it, the last one first."""
+    path: list[DraftOperator] = []
+    before = _producer(operator, producers)
+    while before is not None and before.name in MOVERS and readers.get(before.outputs[0]) == 1:
+        path.append(before)
+        before = _producer(before, producers)
+    source = None if before is None or before.name != "DEQUANTIZE" else before.inputs[0]
+    return (source if source is not None and source.type in MOVED else None), path
 
 
 def _is_requantized(a: DraftTensor, b: DraftTensor) -> bool:

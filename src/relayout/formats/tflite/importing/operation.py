@@ -277,11 +277,8 @@ class Operation(Emission):
         """
         back = None if perm is None else perms.inverse(perm)
         tensors = [*(self.output(k) for k in range(results)), *map(self.input, operands)]
-        meanings = [t.quantization if t.type in QUANTIZED_TYPES else None for t in tensors]
+        meanings = _meanings(tensors)
         first, plain = meanings[0], not any(meanings)
-        kinds = {t.type for t in tensors}
-        if not plain and len(kinds) > 1:
-            raise Unsupported(f"{' and '.join(sorted(kind.name for kind in kinds))} together, where elements are moved")
         alike = plain or (first is not None and all(first.equals(m) for m in meanings))
         per_channel = any(m is not None and m.per_channel for m in meanings)
 
@@ -379,3 +376,12 @@ class Operation(Emission):
         if node is None or self.tensors.is_bound(value) or node.metadata_props.get(SOURCE) != self.source:
             value = self.emit("Identity", [value], dims(value))
         self.tensors.bind(tensor, value)
+
+
+def _meanings(tensors: Sequence[Tensor]) -> list[Quantization | None]:
+    """Return what the integers of tensors mean between which elements are moved; None where they are plain numbers."""
+    meanings = [t.quantization if t.type in QUANTIZED_TYPES else None for t in tensors]
+    kinds = {t.type for t in tensors}
+    if any(meanings) and len(kinds) > 1:
+        raise Unsupported(f"{' and '.join(sorted(kind.name for kind in kinds))} together, where elements are moved")
+    return meanings

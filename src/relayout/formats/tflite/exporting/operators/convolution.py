@@ -215,10 +215,7 @@ class _Transposed:
         goals = [int(dim) for dim in wanted[1:-1]]
         if auto.startswith("SAME") or op.integers("output_shape"):
             totals = [f - g + x for f, g, x in zip(full, goals, extra, strict=True)]
-            begins = [t // 2 if auto != "SAME_UPPER" else t - (t + 1) // 2 for t in totals]
-            if auto == "SAME_LOWER" or auto == "NOTSET":
-                begins = [t - t // 2 if auto == "SAME_LOWER" else t // 2 for t in totals]
-            begins = [max(begin, 0) for begin in begins]
+            begins = [max(t - t // 2 if auto == "SAME_LOWER" else t // 2, 0) for t in totals]
         same = all(
             goal == int(extent) * stride and begin == max(size - stride, 0) // 2 and size >= stride
             for goal, extent, stride, begin, size in zip(goals, extents, strides, begins, sizes, strict=True)

@@ -102,16 +102,21 @@ def select_rows(value: ir.Value, number: int, begin: int, size: int) -> Paramete
 
 def _source(rows: ParameterRows) -> ParameterRows | None:
     """Return the same rows as those of what a value is put together of; None where it is not."""
-    node = rows.value.producer()
-    if node is None or node.domain or rows.value.shape is None:
+    node, shape = rows.value.producer(), rows.value.shape
+    if node is None or node.domain or shape is None:
         return None
-    first = node.inputs[0] if node.inputs else None
-    if node.op_type in ("Unsqueeze", "Reshape") and first is not None and first.shape is not None:
-        lacks_directions = rows.number == 0 and list(first.shape) == list(rows.value.shape[1:])
-        return ParameterRows(first, None, rows.begin, rows.size) if lacks_directions else None
-    if node.op_type != "Concat":
-        return None
-    axis = node.attributes.get_int("axis", 0) % len(rows.value.shape)
+    if node.op_type in ("Unsqueeze", "Reshape"):
+        first = node.inputs[0] if node.inputs else None
+        lacks_directions = first is not None and first.shape is not None and list(first.shape) == list(shape[1:])
+        if first is None or not lacks_directions or rows.number != 0:
+            return None
+        return ParameterRows(first, None, rows.begin, rows.size)
+    return _operand_rows(rows, node, len(shape)) if node.op_type == "Concat" else None
+
+
+def _operand_rows(rows: ParameterRows, node: ir.Node, rank: int) -> ParameterRows | None:
+    """Return the same rows as those of one operand of a Concat along the rows, or along the directions."""
+    axis = node.attributes.get_int("axis", 0) % rank
     along_rows = axis == (0 if rows.number is None else 1)
     if not along_rows and (axis or rows.number is None):
         return None
@@ -122,12 +127,7 @@ def _source(rows: ParameterRows) -> ParameterRows | None:
         if value is None or not isinstance(extent, int):
             return None
         if place < extent:
-            fits = place + length <= extent
-            moved = (
-                ParameterRows(value, rows.number, place, rows.size)
-                if along_rows
-                else ParameterRows(value, place, rows.begin, rows.size)
-            )
-            return moved if fits else None
+            moved = rows._replace(begin=place) if along_rows else rows._replace(number=place)
+            return moved._replace(value=value) if place + length <= extent else None
         place -= extent
     return None

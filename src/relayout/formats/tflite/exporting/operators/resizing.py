@@ -26,6 +26,12 @@ from relayout.formats.tflite.exporting.steps import Steps
 CROPPED = "tf_crop_and_resize"
 """The coordinates of a region of the image."""
 PLAIN = NearestBuiltin(False, False)
+LINEAR = {
+    "half_pixel": NearestBuiltin(False, True),
+    "align_corners": NearestBuiltin(True, False),
+    "asymmetric": PLAIN,
+}
+"""Where the coordinates of linear interpolation lie -> the builtin's options."""
 BUILTINS = {"linear": "RESIZE_BILINEAR", "nearest": "RESIZE_NEAREST_NEIGHBOR"}
 
 
@@ -149,22 +155,21 @@ def _options(factors: Factors, mode: str, coordinates: str) -> NearestBuiltin | 
         return None
     axes = [(before[axis], dims[axis], factors.number(axis)) for axis in (1, 2)]
     if mode == "linear":
-        kinds = {
-            "half_pixel": NearestBuiltin(False, True),
-            "align_corners": NearestBuiltin(True, False),
-            "asymmetric": NearestBuiltin(False, False),
-        }
         if coordinates == "pytorch_half_pixel" and all(dim != 1 for dim in dims[1:3]):
             coordinates = "half_pixel"
-        is_exact = all(_is_exact(op, *axis) for axis in axes)
-        return kinds.get(coordinates) if is_exact else None
+        return LINEAR.get(coordinates) if all(_is_exact(op, *axis) for axis in axes) else None
     if all(isinstance(dim, int) for dim in (*before[1:3], *dims[1:3])):
         return _nearest_builtin(op, coordinates, axes)
-    # Whatever the extents, the kernel repeats elements as often as a whole scale says.
-    roundings = {"floor"} | ({"round_prefer_floor"} if all(scale in (1.0, 2.0) for *_, scale in axes) else set())
-    repeats = all(scale is not None and scale >= 1 and stays_exact(scale) for *_, scale in axes)
-    is_plain = coordinates == "asymmetric" and _rounding(op, 1.0) in roundings
-    return PLAIN if repeats and is_plain else None
+    is_plain = coordinates == "asymmetric" and _repeats(op, [scale for *_, scale in axes])
+    return PLAIN if is_plain else None
+
+
+def _repeats(op: NodeExport, scales: Sequence[float | None]) -> bool:
+    """Return whether whole scales say how often elements are repeated, as the kernel does whatever the extents."""
+    if not all(scale is not None and scale >= 1 and stays_exact(scale) for scale in scales):
+        return False
+    rounding = _rounding(op, 1.0)
+    return rounding == "floor" or (rounding == "round_prefer_floor" and all(scale in (1.0, 2.0) for scale in scales))
 
 
 def _nearest_builtin(

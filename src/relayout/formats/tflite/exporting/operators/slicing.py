@@ -145,20 +145,8 @@ def _known_pad(op: NodeExport, mode: str, pads: list[tuple[int, int]]) -> None:
     operand = op.input(0)
     if not any(map(any, pads)):
         op.give(operand)
-    elif mode == "constant" and op.quantized:
-        number = op.constant(2)
-        if op.has(2) and (number is None or number.any()):
-            raise Unwritable("integers with a border of another number than zero")
-        op.give(bordered(op, operand, pads))
-    elif mode == "constant" and op.has(2) and op.constant(2) is None:
-        if any(side < 0 for pair in pads for side in pair):
-            raise Unwritable("negative padding with a computed value")
-        op.result("PADV2", [operand, op.const(np.array(pads, np.int32)), op.reshaped(op.input(2), ())])
     elif mode == "constant":
-        value = op.constant(2)
-        if operand.type == op.output(0).type:  # the kernel wants all of them to mean the same
-            operand.quantization = operand.quantization or op.graph.integers.meaning(op.node.outputs[0])
-        op.give(bordered(op, operand, pads, op.number("value") if value is None else value.reshape(-1)[0].item()))
+        _constant_pad(op, operand, pads)
     elif mode == "reflect" and _reflects_once(operand.dims, pads):
         op.result("MIRROR_PAD", [operand, op.const(np.array(pads, np.int32))], mode=MirrorPadMode.REFLECT)
     else:
@@ -167,6 +155,22 @@ def _known_pad(op: NodeExport, mode: str, pads: list[tuple[int, int]]) -> None:
             if before or after:
                 result = _bordered_by_gather(op, result, axis, (before, after), mode)
         op.give(result)
+
+
+def _constant_pad(op: NodeExport, operand: DraftTensor, pads: list[tuple[int, int]]) -> None:
+    value = op.constant(2)
+    if op.quantized:
+        if op.has(2) and (value is None or value.any()):
+            raise Unwritable("integers with a border of another number than zero")
+        op.give(bordered(op, operand, pads))
+    elif op.has(2) and value is None:
+        if any(side < 0 for pair in pads for side in pair):
+            raise Unwritable("negative padding with a computed value")
+        op.result("PADV2", [operand, op.const(np.array(pads, np.int32)), op.reshaped(op.input(2), ())])
+    else:
+        if operand.type == op.output(0).type:  # the kernel wants all of them to mean the same
+            operand.quantization = operand.quantization or op.graph.integers.meaning(op.node.outputs[0])
+        op.give(bordered(op, operand, pads, op.number("value") if value is None else value.reshape(-1)[0].item()))
 
 
 def _reflects_once(dims: Dims, pads: list[tuple[int, int]]) -> bool:

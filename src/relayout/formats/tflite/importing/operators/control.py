@@ -154,9 +154,7 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
     while True:
         firsts = [*values_of(given, carried), *keys.values()]
         states = [state_of(op, value, {axis for i, axis in loose if i == k}) for k, value in enumerate(firsts)]
-        made, now = NodeBody(op), list(given)
-        for i, state in zip(carried, states, strict=False):
-            now[i] = state
+        made, now = NodeBody(op), _replace_at(given, carried, states)
         with variables.apart(), op.builder.body() as made.nodes:
             variables.current.update(zip(keys, states[len(carried) :], strict=True))
             before = dict(variables.current)
@@ -182,12 +180,17 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
         source=op.source,
         body=made.graph([count, going, *states], [again, *lasts], "body"),
     )
-    final = list(given)
-    for i, value in zip(carried, values, strict=False):
-        final[i] = value
-    hand_over(op, final)
+    hand_over(op, _replace_at(given, carried, values))
     for key, value in zip(keys, values[len(carried) :], strict=True):
         variables.store(key, key, value)
+
+
+def _replace_at(given: Sequence[Given], places: Sequence[int], values: Sequence[ir.Value]) -> list[Given]:
+    """The same operands with the first values at these places."""
+    found = list(given)
+    for place, value in zip(places, values, strict=False):
+        found[place] = value
+    return found
 
 
 def _copied(body: Subgraph, results: Sequence[Given]) -> list[Given]:

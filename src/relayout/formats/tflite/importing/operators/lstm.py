@@ -93,13 +93,7 @@ class Lstm:
         self.quantized = self.state is not None and not op.tensors.dequantize
         if self.state is not None and op.input(which.states[1]).type != TensorType.INT16:
             raise Unsupported("a cell state of 8 bits, for which there is no sound kernel")
-        kernels = [None if self.coupled and g == INPUT else weights(op, i, 0) for g, i in enumerate(which.kernels)]
-        if auxiliary:
-            kernels = [
-                None if k is None else joined(op, [k, weights(op, which.auxiliary[g], 0)], 1)
-                for g, k in enumerate(kernels)
-            ]
-        self.kernels = kernels
+        self.kernels = kernels = self._kernels(auxiliary)
         self.gates = [gate for gate, kernel in enumerate(kernels) if kernel is not None]
         self.recurrences: ir.Value | None = None
         self.recurrent = [None if k is None else weights(op, which.recurrent[g], 0) for g, k in enumerate(kernels)]
@@ -111,6 +105,16 @@ class Lstm:
         self.peepholes = [
             weights(op, i, 0) if self.peeping and not (self.coupled and g == INPUT) else None
             for g, i in enumerate(which.peepholes)
+        ]
+
+    def _kernels(self, auxiliary: bool) -> list[ir.Value | None]:
+        """The weights of each gate, beside them those of an auxiliary operand; None of a gate that is coupled."""
+        op, which = self.op, self.which
+        kernels = [None if self.coupled and g == INPUT else weights(op, i, 0) for g, i in enumerate(which.kernels)]
+        if not auxiliary:
+            return kernels
+        return [
+            None if k is None else joined(op, [k, weights(op, which.auxiliary[g], 0)], 1) for g, k in enumerate(kernels)
         ]
 
     def _factors(self, gate: int) -> tuple[int | Quantization | None, ...]:

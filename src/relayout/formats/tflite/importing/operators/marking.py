@@ -25,16 +25,21 @@ def mark(op: Operation, node: ir.Node | None, states: tuple[int, ...]) -> None:
     kept = [i for i in states if is_forgotten(op, i) or _is_set_once(op, i)]
     if not all(i in kept or (op.input(i).is_variable and op.tensors.has_value(op.input(i))) for i in states):
         return
+    description = _description(op, kept)
+    if len(description.intermediates) == len(op.operator.intermediates):
+        node.metadata_props[BUILTIN] = description.dump()
+
+
+def _description(op: Operation, kept: list[int]) -> Builtin:
+    """Describe an operator; a state that is `kept` has no name, since nothing is read from it."""
     inputs = [
         None if not op.has(i) else Operand.of(op.input(i), "" if i in kept else op.stored(i).name or "")
         for i in range(len(op.operator.inputs))
     ]
     outputs = [Operand.of(op.output(i)) for i in range(len(op.operator.outputs))]
-    between = [Operand.of(tensors[i]) for i in op.operator.intermediates if i >= 0]
+    between = [Operand.of(op.tensors.subgraph.tensors[i]) for i in op.operator.intermediates if i >= 0]
     fields = {name: each for name, each in op.options.fields.items() if isinstance(each, int | float)}
-    description = Builtin(op.operator.name, fields, tuple(inputs), tuple(outputs), tuple(between))
-    if len(between) == len(op.operator.intermediates):
-        node.metadata_props[BUILTIN] = description.dump()
+    return Builtin(op.operator.name, fields, tuple(inputs), tuple(outputs), tuple(between))
 
 
 def _is_set_once(op: Operation, i: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
@@ -68,16 +69,26 @@ def _resolved(shape: Dims, wanted: Dims) -> tuple[list[int], Dims] | None:
     if None in target or 0 in target or target.count(-1) > 1:
         return None
     if -1 in target:
-        whole = layout.product(Extent.of(d) for d in shape if d is not None)
-        rest = layout.product(Extent.of(d) for d in target if d is not None and d != -1)
-        left = None if None in shape else whole.divide(Extent(1, rest.symbols))
-        if left is None or (left.is_static and left.number % rest.number):
+        left = _remainder(shape, target)
+        if left is None:
             return None
-        target[target.index(-1)] = divided(product((left.number, *left.symbols)), rest.number)
+        target[target.index(-1)] = left
     numbers = [d if isinstance(d, int) else 0 if i < len(shape) and shape[i] == d else -1 for i, d in enumerate(target)]
     if sum(not isinstance(d, int) for d in target) == 1:
         numbers = [n if n > 0 else -1 for n in numbers]
     return (numbers, tuple(target)) if numbers.count(-1) <= 1 else None
+
+
+def _remainder(shape: Dims, target: Sequence[Dim]) -> Dim:
+    """What the extents of a target leave of a shape; None where that is not known."""
+    if None in shape:
+        return None
+    whole = layout.product(Extent.of(d) for d in shape if d is not None)
+    rest = layout.product(Extent.of(d) for d in target if d is not None and d != -1)
+    left = whole.divide(Extent(1, rest.symbols))
+    if left is None or (left.is_static and left.number % rest.number):
+        return None
+    return divided(product((left.number, *left.symbols)), rest.number)
 
 
 @operator("SQUEEZE", options="SqueezeOptions")

@@ -7,14 +7,14 @@ elements of an indexed axis has an index for each of them: the start plus a cons
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.tflite.importing.builder import Dim, Dims, dims
+from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.slicing import cut, squeeze, unsqueeze
@@ -81,24 +81,13 @@ def gather(op: Operation) -> None:
     starts = _starts(op, 1, options.index_vector_dim, options.start_index_map, rank)
     # Along an axis that is taken whole every start is moved to 0.
     starts = starts.only(op, [a for a in starts.axes if sizes[a] < extents[a]])
-    indexed = starts.axes
-    others = [axis for axis in range(rank) if axis not in indexed]
+    others = [axis for axis in range(rank) if axis not in starts.axes]
     short = [axis for axis in others if sizes[axis] < extents[axis]]
     if short:
         x = cut(op, x, [0] * len(short), [sizes[axis] for axis in short], short)
-    batch: Dims = dims(starts.value)[:-1]
-    rows = len(batch)
-    if indexed:
-        low = two(op, "Max", starts.value, op.number(0, starts.value, "zero"))
-        room = op.ints([extents[a] - sizes[a] for a in indexed], "room")
-        fits = _Starts(two(op, "Min", low, room), indexed)
-        indices = _gridded(op, fits, [sizes[a] for a in indexed])
-        order = [*indexed, *others]
-        x = op.transpose(x, order) if order != list(range(rank)) else x
-        y = op.emit("GatherND", [x, indices], (*batch, *(sizes[a] for a in order)))
-    else:
-        order = list(range(rank))
-        y = op.emit("Expand", [x, op.ints([*fixed(op, batch), *sizes], "shape")], (*batch, *sizes))
+    order = [*starts.axes, *others]
+    y = _windows(op, x, starts, order, sizes, extents)
+    rows = len(dims(starts.value)) - 1
     collapsed = distinct_axes(options.collapsed_slice_dims, rank, op)
     if any(sizes[a] != 1 for a in collapsed):
         raise ReadError(f"axes {collapsed} of slices {sizes} are not 1", where=op.place)
@@ -109,6 +98,21 @@ def gather(op: Operation) -> None:
     if len(offsets) != len(kept):
         raise ReadError(f"{len(offsets)} offsets for {len(kept)} axes", where=op.place)
     finish(_arranged(op, y, rows, kept, offsets))
+
+
+def _windows(
+    op: Operation, x: ir.Value, starts: _Starts, order: list[int], sizes: list[int], extents: list[int]
+) -> ir.Value:
+    """The windows `batch (axes in order)`; where none starts at an index, the whole operand for each of the batch."""
+    batch, indexed = dims(starts.value)[:-1], starts.axes
+    if not indexed:
+        return op.emit("Expand", [x, op.ints([*fixed(op, batch), *sizes], "shape")], (*batch, *sizes))
+    low = two(op, "Max", starts.value, op.number(0, starts.value, "zero"))
+    room = op.ints([extents[a] - sizes[a] for a in indexed], "room")
+    fits = _Starts(two(op, "Min", low, room), indexed)
+    indices = _gridded(op, fits, [sizes[a] for a in indexed])
+    x = op.transpose(x, order) if order != list(range(len(order))) else x
+    return op.emit("GatherND", [x, indices], (*batch, *(sizes[a] for a in order)))
 
 
 def _arranged(op: Operation, y: ir.Value, rows: int, kept: list[int], offsets: list[int]) -> ir.Value:
@@ -139,30 +143,39 @@ def scatter(op: Operation) -> None:
     windowed = [axis for axis in range(rank) if axis not in inserted]
     if len(window_axes) != len(windowed):
         raise ReadError(f"{len(window_axes)} window axes for {len(windowed)}", where=op.place)
+    sources = dict(zip(windowed, sorted(window_axes), strict=True))
     sizes = [1] * rank
-    for axis, place in zip(windowed, sorted(window_axes), strict=True):
+    for axis, place in sources.items():
         sizes[axis] = fixed(op, dims(updates)[place : place + 1])[0]
     starts = _starts(op, 1, options.index_vector_dim, options.scatter_dims_to_operand_dims, rank)
     partial = [axis for axis in range(rank) if axis not in starts.axes and sizes[axis] < extents[axis]]
     if partial:
-        rows = dims(starts.value)[:-1]
-        zeros = op.builder.array(op.hint("zeros"), np.zeros((*[1] * len(rows), len(partial)), np.int64))
-        shape = op.emit("Concat", [op.emit("Shape", [starts.value], (len(rows),), _INT64, start=0, end=len(rows)),
-                                   op.ints([len(partial)], "partial")], (len(rows) + 1,), axis=0)  # fmt: skip
-        zeros = op.emit("Expand", [zeros, shape], (*rows, len(partial)))
-        both = op.emit("Concat", [starts.value, zeros], (*rows, len(starts.axes) + len(partial)), axis=len(rows))
-        starts = _Starts(both, [*starts.axes, *partial])
+        starts = _append_zeros(op, starts, partial)
     indexed = starts.axes
-    others = [axis for axis in range(rank) if axis not in indexed]
-    order = [*indexed, *others]
+    order = [*indexed, *(axis for axis in range(rank) if axis not in indexed)]
     indices = _gridded(op, starts, [sizes[a] for a in indexed])
-    spatial = [a for a in range(len(dims(updates))) if a not in window_axes]
-    sources = dict(zip(windowed, sorted(window_axes), strict=True))
-    updates = op.transpose(updates, [*spatial, *(sources[a] for a in order if a in sources)])
-    missing = [len(spatial) + i for i, a in enumerate(order) if a not in sources]
-    updates = unsqueeze(op, updates, missing) if missing else updates
+    updates = _arrange_updates(op, updates, sources, order)
     y = _scattered(op, x, indices, updates, order, [extents[a] for a in indexed], reductions[op_type])
     op.result(y)
+
+
+def _append_zeros(op: Operation, starts: _Starts, axes: list[int]) -> _Starts:
+    """The starts with a 0 along more axes."""
+    rows = dims(starts.value)[:-1]
+    zeros = op.builder.array(op.hint("zeros"), np.zeros((*[1] * len(rows), len(axes)), np.int64))
+    shape = op.emit("Concat", [op.emit("Shape", [starts.value], (len(rows),), _INT64, start=0, end=len(rows)),
+                               op.ints([len(axes)], "partial")], (len(rows) + 1,), axis=0)  # fmt: skip
+    zeros = op.emit("Expand", [zeros, shape], (*rows, len(axes)))
+    both = op.emit("Concat", [starts.value, zeros], (*rows, len(starts.axes) + len(axes)), axis=len(rows))
+    return _Starts(both, [*starts.axes, *axes])
+
+
+def _arrange_updates(op: Operation, updates: ir.Value, sources: Mapping[int, int], order: list[int]) -> ir.Value:
+    """Updates as `batch (axes in order)`, of which `sources` names the axes that they have; the others become 1."""
+    batch = [a for a in range(len(dims(updates))) if a not in sources.values()]
+    updates = op.transpose(updates, [*batch, *(sources[a] for a in order if a in sources)])
+    missing = [len(batch) + i for i, a in enumerate(order) if a not in sources]
+    return unsqueeze(op, updates, missing) if missing else updates
 
 
 def _scattered(

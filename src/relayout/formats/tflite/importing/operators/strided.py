@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.tflite.importing.builder import Dim, dims
+from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.contents import contents
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
@@ -75,20 +75,22 @@ def strided_slice(op: Operation) -> None:
     begin, end, steps = bounds
     if steps is not None and 0 in steps:
         raise ReadError("a stride is 0", where=op.place)
-    negative_offset = op.options.offset and any(
-        begin is not None and begin[p.index] < 0 and not isinstance(dims(x)[p.axis], int) for p in positions
-    )
     if op.options.offset and (begin is None or end is None):
         raise Unsupported("computed bounds with an offset")  # the interpreter crashes on them
     if not positions:
         y = x
-    elif begin is None or end is None or steps is None or negative_offset:
+    elif begin is None or end is None or steps is None or _is_offset_below_0(op, x, positions, begin):
         y = _computed(op, x, positions, steps)
     else:
         y = _constant(op, x, positions, begin, end, steps)
     squeezed = [p.axis for p in positions if p.shrink]
     y = squeeze(op, y, squeezed) if squeezed else y
     finish(unsqueeze(op, y, inserted) if inserted else y)
+
+
+def _is_offset_below_0(op: Operation, x: ir.Value, positions: list[_Position], begin: list[int]) -> bool:
+    """Whether an end is counted from a begin that is counted from the end of an unknown extent."""
+    return op.options.offset and any(begin[p.index] < 0 and not isinstance(dims(x)[p.axis], int) for p in positions)
 
 
 def _numbers(op: Operation, i: int) -> list[int] | None:
@@ -130,15 +132,8 @@ def _computed(op: Operation, x: ir.Value, positions: list[_Position], steps: lis
     def bound(i: int) -> ir.Value:
         return op.emit("Gather", [op.cast(op.stored(i), _INT64), where], (many,), axis=0)
 
-    def chosen(mask: list[bool], yes: ir.Value, no: ir.Value) -> ir.Value:
-        if not any(mask):
-            return no
-        flags = op.builder.array(op.hint("mask"), np.array(mask))
-        return op.emit("Where", [flags, yes, no], (many,), _INT64)
-
     if steps is None and any(p.open_begin or p.open_end for p in positions):
         raise Unsupported("computed strides with open ends, whose places depend on their signs")
-    forward = [steps is None or steps[p.index] > 0 for p in positions]
     low, high = bound(1), bound(2)
     if op.options.offset:
         extents = op.emit("Shape", [x], (len(dims(x)),), _INT64)
@@ -146,18 +141,38 @@ def _computed(op: Operation, x: ir.Value, positions: list[_Position], steps: lis
         negative = two(op, "Less", low, op.number(0, low, "zero"), _BOOL)
         low = op.emit("Where", [negative, two(op, "Add", low, extents), low], (many,), _INT64)
         high = two(op, "Add", low, high)
-    low = chosen([p.open_begin and not p.shrink for p in positions], op.ints([0 if f else LAST for f in forward]), low)
-    high = chosen([p.open_end for p in positions], op.ints([LAST if f else FIRST for f in forward]), high)
+    low, high = _open_ends(op, positions, steps, low, high)
     shrunk = [p.shrink for p in positions]
     if any(shrunk):
         last = two(op, "Equal", low, op.number(-1, low, "last"), _BOOL)
         after = two(op, "Add", low, op.number(1, low, "one"))
         after = op.emit("Where", [last, op.number(LAST, low, "end"), after], (many,), _INT64)
-        high = chosen(shrunk, after, high)
+        high = _select(op, shrunk, after, high)
     stride = bound(3) if steps is None else op.ints([steps[p.index] for p in positions], "steps")
-    stride = chosen(shrunk, op.ints([1] * many, "ones"), stride)
+    stride = _select(op, shrunk, op.ints([1] * many, "ones"), stride)
+    return op.emit("Slice", [x, low, high, op.ints(axes), stride], _result_dims(x, positions, steps))
+
+
+def _open_ends(
+    op: Operation, positions: list[_Position], steps: list[int] | None, low: ir.Value, high: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    forward = [steps is None or steps[p.index] > 0 for p in positions]
+    begins = op.ints([0 if f else LAST for f in forward])
+    low = _select(op, [p.open_begin and not p.shrink for p in positions], begins, low)
+    ends = op.ints([LAST if f else FIRST for f in forward])
+    return low, _select(op, [p.open_end for p in positions], ends, high)
+
+
+def _select(op: Operation, mask: list[bool], yes: ir.Value, no: ir.Value) -> ir.Value:
+    if not any(mask):
+        return no
+    flags = op.builder.array(op.hint("mask"), np.array(mask))
+    return op.emit("Where", [flags, yes, no], (len(mask),), _INT64)
+
+
+def _result_dims(x: ir.Value, positions: list[_Position], steps: list[int] | None) -> Dims:
     shape: list[Dim] = list(dims(x))
     for p in positions:
         whole = p.open_begin and p.open_end and steps is not None and abs(steps[p.index]) == 1
         shape[p.axis] = 1 if p.shrink else shape[p.axis] if whole else None
-    return op.emit("Slice", [x, low, high, op.ints(axes), stride], tuple(shape))
+    return tuple(shape)
