@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from relayout.formats.onnx.fixed_source import FixedSource
     from relayout.formats.tflite.container.model import Model
     from relayout.shapes import Opened
-
-PARTS = "relayout-parts-1"
-"""The format of a manifest of parts."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +78,7 @@ class Result:
         with whole_units(self.model):
             return parts(self.model, target_of(self))
 
-    def save_parts(self, directory: str | Path) -> list[Part]:
+    def save_parts(self, directory: str | Path, *, overwrite: bool = False) -> list[Part]:
         """Write each part as a model of its own, and `manifest.json` with who runs it and what it reads and gives.
 
         Run in their order, each fed with what was given before, they compute what the model does. What the target runs
@@ -90,6 +86,8 @@ class Result:
 
         Args:
             directory: where to; it must not hold anything yet.
+            overwrite: whether parts that were written into it before may be replaced: its `manifest.json` and the
+                files that this names. Anything else in it is an error.
 
         Returns:
             The parts, in the order in which they run.
@@ -99,11 +97,11 @@ class Result:
             WriteError: there is something in the directory, the rank of a value that passes between parts is not known,
                 or a file cannot be written.
         """
-        from relayout.formats.onnx import write_text
+        from relayout.pipeline.parts_folder import replaceable_files, write_parts
         from relayout.pipeline.tflite_result import tflite_parts
 
         folder, target = Path(directory), target_of(self)
-        refuse_parts(folder)
+        replaceable_files(folder, overwrite)
         found: list[tuple[Part, ir.Model | Model]]
         if self.format == "tflite":
             with whole_units(self.model):
@@ -112,14 +110,11 @@ class Result:
             with whole_units(self.model):
                 found = [(part, part_model(self.model, part)) for part in parts(self.model, target)]
         refuse_unknown_ranks([part for part, _ in found])
-        folder.mkdir(parents=True, exist_ok=True)
-        rows = [part.to_dict(_save_part(folder, part, model)) for part, model in found]
         ends = {
             "inputs": [value.name for value in self.model.graph.inputs],
             "outputs": [value.name for value in self.model.graph.outputs],
         }
-        manifest = {"format": PARTS, "target": target.name, **ends, "parts": rows}
-        write_text(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
+        write_parts(folder, found, {"target": target.name, **ends}, overwrite)
         return [part for part, _ in found]
 
     @property
@@ -227,18 +222,6 @@ class Result:
         save(file, path, sources=() if overwrite else facts_of(self.model).files)
 
 
-def _save_part(folder: Path, part: Part, model: ir.Model | Model) -> str:
-    """Write a part; the suffix of its file."""
-    from relayout.formats.onnx import write
-    from relayout.formats.tflite.container.writer import save
-
-    if isinstance(model, ir.Model):
-        write(model, folder / f"{part.name}.onnx", overwrite=False, checked=False)
-        return ".onnx"
-    save(model, folder / f"{part.name}.tflite")
-    return ".tflite"
-
-
 def refuse_unknown_ranks(found: Sequence[Part]) -> None:
     """Refuse parts between which values pass whose rank is not known.
 
@@ -251,16 +234,6 @@ def refuse_unknown_ranks(found: Sequence[Part]) -> None:
             f"parts need the rank of every value that passes between them, which is not known of"
             f" {', '.join(unknown[:5])}: state its shape in the model's value_info, or use regions='functions'"
         )
-
-
-def refuse_parts(folder: Path) -> None:
-    """Refuse a directory in which something is already.
-
-    Raises:
-        WriteError: there is.
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise WriteError(f"{folder} is there already, and not empty: parts want a directory of their own")
 
 
 def target_of(result: Result) -> Target:
