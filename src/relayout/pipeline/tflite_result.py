@@ -13,7 +13,8 @@ from relayout.errors import LayoutError, nearest
 from relayout.graph.subgraphs import all_nodes
 from relayout.partition.regions import Part, part_model, parts
 from relayout.reports import Report
-from relayout.targets import Target
+from relayout.targets import Target, targets
+from relayout.targets.registry import OPERATORS_ALONE
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.container.model import Model
@@ -41,7 +42,10 @@ def remedy_for(target: Target | None) -> str:
         return (
             f"a row of --target {name} without layouts runs in any, and a .tflite needs LiteRT's: name them; {REMEDY}"
         )
-    return f"the layouts are those of --target {name}, and a .tflite needs LiteRT's: leave --target out; {REMEDY}"
+    cure = "leave --target out"
+    if target is not None and target.fallback is None and target.name not in {OPERATORS_ALONE, *targets()}:
+        cure = f'fallback = "{LITERT}" in the target\'s table gives the operators that it does not claim those'
+    return f"the layouts are those of --target {name}, and a .tflite needs LiteRT's: {cure}; {REMEDY}"
 
 
 def tflite_model(

@@ -24,6 +24,8 @@ RUN: list[Path] = []
 """Python files of targets that this process has run: their conditions and prices are the user's code."""
 OPERATORS = "ops:"
 """The prefix of a target's name that is a list of operators."""
+OPERATORS_ALONE = "ops"
+"""The name of a target that is a list of operators."""
 
 
 @cache
@@ -80,7 +82,7 @@ def of_operators(names: Sequence[str]) -> Target:
     operators = [name.strip() for name in names if name.strip()]
     if not operators:
         raise LayoutError("no operators: name some, such as Conv,Relu")
-    return Target("ops", f"{', '.join(operators)}, as asked for", (Kernel(" ".join(operators)),))
+    return Target(OPERATORS_ALONE, f"{', '.join(operators)}, as asked for", (Kernel(" ".join(operators)),))
 
 
 def _of_module(path: Path, variable: str) -> Target:
