@@ -85,8 +85,19 @@ def tflite_model(
             runtime=runtime,
         )
     except UnwritableGraphError as error:
-        raise UnwritableGraphError(error.found, error.values, remedy) from None
+        raise UnwritableGraphError(error.found, error.values, f"{_made_for(error.found)}{remedy}") from None
     return file._replace(files=descriptions.files(model))
+
+
+def _made_for(found: Collection[str]) -> str:
+    """Return which target's own operators are among those that cannot be written, and what to do; else nothing."""
+    kinds = [name.partition(" ")[0] for name in found]
+    for target in targets().values():
+        own = [kind for kind in kinds if kind in target.own_operators]
+        if own:
+            what = f"{own[0]} is an operator of --target {target.name}: if the model was made with it"
+            return f"{what}, convert the source without --target {target.name}; "
+    return ""
 
 
 def tflite_parts(
