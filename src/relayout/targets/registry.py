@@ -141,6 +141,11 @@ def _words(error: BaseException) -> str:
     return ": ".join(filter(None, (type(error).__name__, said)))
 
 
+def alias_names() -> list[str]:
+    """Return the names that stand for a target on this machine."""
+    return sorted(_aliases())
+
+
 @cache
 def _aliases() -> dict[str, Callable[[], str]]:
     """Name -> what finds out which target it is on this machine."""
@@ -151,6 +156,13 @@ def _add(found: dict[str, Target], target: Target) -> None:
     if target.name in found:
         raise LayoutError(f"two targets are called {target.name!r}")
     found[target.name] = target
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # no file can have such a name
+        return False
 
 
 def target(name: str) -> Target:
@@ -173,5 +185,7 @@ def target(name: str) -> Target:
     if name.endswith(".py"):
         raise LayoutError(f"{name}: say which Target of the file: {name}:NAME")
     if name not in known:
-        raise LayoutError(f"there is no target {name!r}{nearest(name, [*known, *_aliases()])}")
+        table = f"{name}.toml"
+        near = f"; there is a file of that name: {table}" if _is_file(table) else nearest(name, [*known, *_aliases()])
+        raise LayoutError(f"there is no target {name!r}{near}")
     return known[name]
