@@ -123,7 +123,10 @@ def test_a_row_without_a_case_is_seen() -> None:
         ({"op_types": "Conv", "layouts": None}, "layouts=None: it takes a tuple"),
         ({"op_types": "Conv", "layouts": ("NHWC OWI",)}, "NHWC and OWI name different spatial axes"),
         ({"op_types": "Conv MaxPool", "layouts": ("NHWC OHWI",)}, "MaxPool: it has no kernel that could lie in OHWI"),
-        ({"op_types": "Add", "layouts": ("NHWC",)}, "it has no layouts of its own; leave them out"),
+        (
+            {"op_types": "Add", "layouts": ("NHWC",)},
+            "NHWC for Add: it has no layouts of its own and follows its neighbours; a row for it without layouts",
+        ),
         ({"op_types": "Conv", "types": (3,)}, "types=(3,): it takes a tuple of element types"),
         ({"op_types": "Conv", "limits": NO_INDICES}, "it takes a tuple of Condition"),
         ({"op_types": "Conv", "limits": ("constant",)}, "limits=('constant',): it takes a tuple of Condition"),
