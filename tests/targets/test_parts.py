@@ -67,6 +67,17 @@ def test_parts_run_one_after_another_compute_what_the_model_does(tmp_path: Path)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+def test_a_part_is_shown_in_a_line() -> None:
+    host, ours = relayout.convert(in_a_row(), target=NPU).parts()
+    assert repr(ours) == "<Part 01_npu: the target's, 2 operators, 1 input, 1 output>"
+    assert repr(host) == "<Part 00_host: the host's, 1 operator, 1 input, 1 output>"
+
+
+def in_a_row() -> onnx.ModelProto:
+    """An operator of the host, and two of the target behind it."""
+    return model("g (float[2,3] x) => (float[2,3] y) { a = Tanh(x) b = Relu(a) y = Relu(b) }")
+
+
 def test_parts_replace_earlier_parts_alone(tmp_path: Path) -> None:
     """Earlier parts have more files than the new ones: none of them stays. Anything else in the folder does."""
     source, feed = branching()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from inspect import Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import onnx
 import onnx_ir as ir
@@ -26,21 +27,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """A model and the report of how it came to be.
+    """A converted model and its report, as `convert` and `optimize` return it.
 
-    Args:
-        model: the result.
-        report: Transposes and bytes before, after and at least, layouts, reasons.
-        written: what gives `plan`.
-        untouched: the source itself, where nothing was to be won: it is given back as it was, but for fixed dimensions.
-        naming: what the values of the source are; see `layouts`.
-        target: the target that it was converted for, if any; see `parts`.
-        format: `onnx` or `tflite`, as asked for.
-        file: the `.tflite` model, if it is one; see `tflite`.
+    result = relayout.convert("model.tflite")
+    print(result)               # the report: what is still transposed, why, and what removes it
+    result.save("model.onnx")   # checks the model and writes it
+
+    Attributes:
+        model: the model as an `onnx_ir.Model`. `proto` is the same as an `onnx.ModelProto`.
+        report: what was done: `report.transposes`, `report.bytes`, `report.remaining`; `print(report)` shows it.
+        target: the target that it was converted for, or None; `parts` and `save_parts` give its parts.
+        format: `onnx` or `tflite`. Of a `.tflite`, `tflite` has the bytes.
+        opened: the fixed dimensions that were opened, by `batch` or `dims`.
         custom_ops: operators that become CUSTOM ones in a `.tflite`, by name -> their domain; "" for any.
         runtime: the oldest runtime that has to run a `.tflite`; "": any.
-        opened: the fixed dimensions that were opened.
+        written: makes `plan`, when that is read.
+        untouched: the source itself, where nothing was to be won: it is given back as it was, but for fixed dimensions.
+        naming: makes `layouts`.
+        file: the `.tflite` model, which `tflite` and `save` write.
     """
+
+    __signature__: ClassVar[Signature] = Signature()  # `help` shows no constructor that nobody calls
 
     model: ir.Model
     report: Report
@@ -140,9 +147,7 @@ class Result:
 
     def __repr__(self) -> str:
         """One line, also where a notebook shows it: model and plan are long."""
-        found = self.report
-        moved = f"{found.source_bytes:,} -> {found.bytes:,} bytes"
-        return f"<Result: {found.source_transposes} -> {found.transposes} Transposes, {moved}, {found.verdict}>"
+        return repr(self.report).replace("<Report", "<Result", 1)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the report."""

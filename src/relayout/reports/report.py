@@ -192,6 +192,11 @@ class Report:
             return f"minimal according to the solver{each}"
         return f"not proved: at most {self.bytes - self.lower_bound} bytes above the least{each}"
 
+    def __repr__(self) -> str:
+        """One line: `print` shows all of it."""
+        moved = f"{self.source_bytes:,} -> {self.bytes:,} bytes"
+        return f"<Report: {self.source_transposes} -> {self.transposes} Transposes, {moved}, {self.verdict}>"
+
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
         from relayout.reports.tables import html
