@@ -292,10 +292,12 @@ def test_a_file_alone_is_shown(relayout, tmp_path: Path) -> None:  # type: ignor
         "int8 q 14",
         "2 × 24 × 40 × 3",
         "NHWC",
-        "61,440",
         "5,760",
     ):
         assert words in shown.out, words
+    rows = [line.split() for line in shown.out.splitlines()]
+    assert ["in", "the", "file,", "for", "LiteRT", "0", "0"] in rows
+    assert ["as", "ONNX,", "literally", "16", "61,440"] in rows
     data = json.loads(relayout("info", INT8, "--json").out)
     assert (data["now"]["bytes"], data["keep"]["bytes"], data["convert"]["bytes"]) == (61440, 5760, 0)
     assert data["ends"][0]["free"] == "n c h w"
@@ -305,6 +307,10 @@ def test_a_file_alone_is_shown(relayout, tmp_path: Path) -> None:  # type: ignor
     data = json.loads(relayout(tmp_path / "named", "--json").out)
     assert (data["format"], data["versions"]["opset"]) == ("ONNX", 18)
     assert data["transposed"] == {"0 3 1 2": 1}
+    assert data["own"] is None
+    assert ["in", "the", "file", "1", "23,040"] in [
+        line.split() for line in relayout(tmp_path / "named").out.splitlines()
+    ]
     assert data["now"]["bytes"] == data["keep"]["bytes"] == 23040
     assert data["operators"] == json.loads(relayout("explain", tmp_path / "named", "--json").out)["operators"]
 

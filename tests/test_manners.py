@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import pydoc
 import re
 from pathlib import Path
 
@@ -54,6 +55,15 @@ def test_an_argument_of_another_tool_is_answered_in_python() -> None:
         relayout.optimize(INT8, dim={})  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=re.escape(".save('model.onnx')")):
         relayout.convert(INT8, "model.onnx")  # type: ignore[misc]
+
+
+def test_help_on_a_result_is_for_its_user() -> None:
+    text = pydoc.render_doc(relayout.Result, renderer=pydoc.plaintext)
+    lines = [line.strip(" |") for line in text.splitlines()]
+    assert lines[2] == "class Result(builtins.object)", lines[:5]
+    assert lines[3].startswith("A converted model and its report")
+    for attribute in ("model", "report", "target", "format", "opened"):
+        assert any(line.startswith(f"{attribute}: ") for line in lines[:20]), attribute
 
 
 def test_json_has_a_schema_and_errors_are_objects(ran, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -53,6 +53,7 @@ def test_nothing_to_win_gives_the_source_back_byte_for_byte(tmp_path: Path) -> N
 def test_what_a_notebook_shows_is_short() -> None:
     result = relayout.convert(TINYNET)
     assert repr(result) == "<Result: 16 -> 1 Transposes, 61,440 -> 5,760 bytes, proved minimal>"
+    assert repr(result.report) == "<Report: 16 -> 1 Transposes, 61,440 -> 5,760 bytes, proved minimal>"
     assert str(result) == str(result.report)
     found = relayout.verify(TINYNET, result)
     assert repr(found) == f"<VerifyReport: {found.verdict}>"

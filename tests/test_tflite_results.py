@@ -289,6 +289,18 @@ def test_the_table_of_operators_that_are_written(relayout) -> None:  # type: ign
 # In Python.
 
 
+def test_an_error_names_the_target_whose_own_operators_cannot_be_written(tmp_path: Path) -> None:
+    package.convert(FLOAT.with_name("tinynet_int8.tflite"), target="onnxruntime-cpu").save(tmp_path / "fast.onnx")
+    with pytest.raises(package.UnsupportedError, match="convert the source without --target onnxruntime-cpu; "):
+        package.convert(tmp_path / "fast.onnx", format="tflite")
+    source = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 20, "vendor": 1]> g (float[2,3] x) => (float[2,3] y) { y = vendor.Odd(x) }'
+    )
+    with pytest.raises(package.UnsupportedError, match="vendor:Odd") as error:
+        package.convert(source, format="tflite")
+    assert "convert the source" not in str(error.value)
+
+
 def test_a_result_is_saved_under_its_own_suffix(tmp_path: Path) -> None:
     result = package.convert(network(), format="tflite")
     result.save(tmp_path / "m.tflite")

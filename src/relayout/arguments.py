@@ -179,7 +179,7 @@ def check_fields(made: Any, where: str, error: type[RelayoutError] = RelayoutErr
 
 def _remedy(name: str, known: Iterable[str]) -> str:
     """Return the advice for an option that does not exist."""
-    return f": write {PYTHON[name]}" if name in PYTHON else nearest(name, known)
+    return f": {PYTHON[name]}" if name in PYTHON else nearest(name, known)
 
 
 def _positions(name: str, count: int) -> str:

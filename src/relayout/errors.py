@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 
 MOST_CHARACTERS = 2000
 """Of one message: what a file calls something may be of any length."""
@@ -107,14 +108,19 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
     A name that is a piece of one goes first: TensorFlow joins those of what it fused, `a/BiasAdd;a/Conv2D;bias`.
     """
-    from difflib import get_close_matches
+    from difflib import SequenceMatcher, get_close_matches
 
+    def likeness(each: str) -> tuple[float, int]:
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(wanted, each, strict=False))
+        return SequenceMatcher(None, wanted, each).ratio(), len(list(alike))
+
+    wanted = name.casefold()
     known = list(dict.fromkeys(names))[:MOST_NEAR]
     if joined := next((each for each in known if name in each.split(";")), None):
         return f"; did you mean {joined!r}?"
     folded = {each.casefold(): each for each in known}
-    if found := get_close_matches(name.casefold(), folded, n=1):
-        return f"; did you mean {folded[found[0]]!r}?"
+    if found := get_close_matches(wanted, folded, n=MOST_LISTED):
+        return f"; did you mean {folded[max(found, key=likeness)]!r}?"  # of equally near ones one that begins alike
     return f"; there are {', '.join(map(repr, known))}" if 0 < len(known) <= MOST_LISTED else ""
 
 

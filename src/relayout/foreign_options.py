@@ -43,17 +43,18 @@ COMMAND_LINE: Mapping[str, str] = {
 """Option of another tool -> what to write here."""
 
 PYTHON: Mapping[str, str] = {
-    "explicit_layouts": "layouts={'x': ('NHWC', 'NCHW')}",
-    "inputs_as_nchw": "io='NCHW', or layouts={'x': ('NHWC', 'NCHW')}",
-    "outputs_as_nchw": "io='NCHW', or layouts={'y': ('NHWC', 'NCHW')}",
+    "explicit_layouts": "write layouts={'x': ('NHWC', 'NCHW')}",
+    "inputs_as_nchw": "write io='NCHW', or layouts={'x': ('NHWC', 'NCHW')}",
+    "outputs_as_nchw": "write io='NCHW', or layouts={'y': ('NHWC', 'NCHW')}",
     "tflite_path": "the source is the first argument",
     "onnx_path": "save the result: relayout.convert(source).save('model.onnx')",
     "output_path": "save the result: relayout.convert(source).save('model.onnx')",
     "input_onnx_file_path": "the source is the first argument",
     "output_folder_path": "save the result: relayout.convert(source, format='tflite').save('model.tflite')",
-    "dequantize": "quant='float'",
-    "batch_size": "batch=N",
-    "dynamic_axes": "dims={'x:0': 'batch'}, or batch='N'",
-    "input_names": "inputs=[…] cuts the graph; names are always those of the source",
+    "dequantize": "write quant='float'",
+    "batch_size": "write batch=N",
+    "verify": "call relayout.verify(source, result)",
+    "dynamic_axes": "write dims={'x:0': 'batch'}, or batch='N'",
+    "input_names": "write inputs=[…] to cut the graph; names are always those of the source",
 }
-"""Argument of another tool's Python function -> what to write here."""
+"""Argument of another tool's Python function -> what to do here."""

@@ -261,7 +261,7 @@ def test_a_cause_says_whether_an_input_or_output_keeps_its_layout_and_the_report
     assert free.remaining
     assert not any(cause.interface for left in free.remaining for cause in left.causes)
     assert "--io convert" not in str(free)
-    assert "It stays unless a target" in " ".join(str(free).split())
+    assert "It stays unless a backend has a kernel for" in " ".join(str(free).split())
 
 
 def test_each_reason_ends_with_what_removes_it() -> None:

@@ -67,6 +67,59 @@ def test_parts_run_one_after_another_compute_what_the_model_does(tmp_path: Path)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+def test_a_part_is_shown_in_a_line() -> None:
+    host, ours = relayout.convert(in_a_row(), target=NPU).parts()
+    assert repr(ours) == "<Part 01_npu: the target's, 2 operators, 1 input, 1 output>"
+    assert repr(host) == "<Part 00_host: the host's, 1 operator, 1 input, 1 output>"
+
+
+def in_a_row() -> onnx.ModelProto:
+    """An operator of the host, and two of the target behind it."""
+    return model("g (float[2,3] x) => (float[2,3] y) { a = Tanh(x) b = Relu(a) y = Relu(b) }")
+
+
+def test_parts_replace_earlier_parts_alone(tmp_path: Path) -> None:
+    """Earlier parts have more files than the new ones: none of them stays. Anything else in the folder does."""
+    source, feed = branching()
+    folder = tmp_path / "parts"
+    relayout.convert(source, target=NPU).save_parts(folder)
+    result = relayout.convert(source, target=claiming({"Tanh": []}, name="other"))
+    before = sorted(path.name for path in folder.iterdir())
+    with pytest.raises(WriteError, match="holds parts already: --overwrite"):
+        result.save_parts(folder)
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(WriteError, match=r"does not name 'notes\.txt'"):
+        result.save_parts(folder, overwrite=True)
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*before, "notes.txt"])
+    (folder / "notes.txt").unlink()
+    made = result.save_parts(folder, overwrite=True)
+    assert {path.name for path in folder.iterdir()} == {"manifest.json", *(f"{part.name}.onnx" for part in made)}
+    assert len(made) + 1 < len(before)
+    for want, got in zip(run(source, feed), run_parts(folder, feed), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "[]", '{"format": "another", "parts": []}', "no JSON", '{"format": "relayout-parts-1"}']
+)
+def test_a_folder_without_a_manifest_of_parts_is_not_replaced(text: str, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    result = relayout.convert(branching()[0], target=NPU)
+    with pytest.raises(WriteError, match="not empty: parts want a directory of their own"):
+        result.save_parts(tmp_path, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_a_manifest_names_no_files_elsewhere(tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    (tmp_path / "precious").write_text("mine")
+    row = {"file": "../precious"}
+    (folder / "manifest.json").write_text(json.dumps({"format": "relayout-parts-1", "parts": [row]}))
+    relayout.convert(branching()[0], target=NPU).save_parts(folder, overwrite=True)
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
 def test_a_part_is_claimed_as_a_whole_or_not_at_all() -> None:
     source, _ = branching()
     result = relayout.convert(source, target=NPU)

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 import relayout
-from relayout.errors import LayoutError, ReadError
+from relayout.errors import LayoutError, ReadError, UnsupportedError
 from relayout.pipeline import check_plan
 from relayout.targets import target
 from relayout.targets.table_file import CONDITION_FUNCTIONS, example, named_conditions, read_table
@@ -246,3 +246,15 @@ def test_a_table_in_a_file_has_a_host_beside_it(tmp_path: Path) -> None:
     with pytest.raises(LayoutError, match=r"line 2: fallback='litrt': it takes the name of a target.*litert") as error:
         target(str(written(tmp_path, rows.replace('"litert"', '"litrt"'))))
     assert str(error.value).count("line 2") == 1
+
+
+def test_a_tflite_result_for_a_table_without_a_host_is_refused_with_the_line_that_cures_it(tmp_path: Path) -> None:
+    path = written(tmp_path, NPU)
+    with pytest.raises(
+        UnsupportedError, match=r"of --target my-npu, .*LiteRT's: fallback = \"litert\" in the target's"
+    ):
+        relayout.convert(float_and_int8(), target=str(path), format="tflite")
+    path.write_text(f'fallback = "litert"\n{NPU}', encoding="utf-8")
+    assert relayout.convert(float_and_int8(), target=str(path), format="tflite").tflite
+    with pytest.raises(UnsupportedError, match=r"of --target tensorrt, .* LiteRT's: leave --target out"):
+        relayout.convert(float_and_int8(), target="tensorrt", format="tflite")

@@ -14,8 +14,10 @@ import pytest
 import relayout
 from relayout.errors import LayoutError, RelayoutError
 from relayout.lowering.conditions import NO_INDICES
+from relayout.lowering.table_checks import NAMES_OF_VENDORS
 from relayout.rules import Laid, registry
 from relayout.targets import Condition, Kernel, Target, Unit, targets
+from relayout.targets.table_file import named_conditions
 from running import run
 from targets.blocked import run_anywhere
 from targets.row_cases import cases, prepared
@@ -103,7 +105,10 @@ def test_a_row_without_a_case_is_seen() -> None:
     ("row", "said"),
     [
         ({"op_types": "Convv"}, "ONNX has no operator 'Convv'; did you mean 'Conv'?"),
-        ({"op_types": "MaxPool AvgPool"}, "ONNX has no operator 'AvgPool'"),
+        ({"op_types": "MaxPool AvgPool"}, "ONNX has no operator 'AvgPool'; write AveragePool"),
+        ({"op_types": "DepthwiseConv2D"}, "'DepthwiseConv2D'; write Conv with when = \"DEPTHWISE\""),
+        ({"op_types": "FULLY_CONNECTED"}, "'FULLY_CONNECTED'; write Gemm and MatMul"),
+        ({"op_types": "Ad"}, "ONNX has no operator 'Ad'; did you mean 'Add'?"),
         ({"op_types": "Conv", "layouts": ("NHWC OHWX",)}, "OHWX is no layout of kernels"),
         ({"op_types": "Conv", "layouts": ("NHCW OHWI",)}, "NHCW is no usual layout of images"),
         ({"op_types": "Conv", "layouts": ("NCHW->NHCX",)}, "NHCX is no layout of images"),
@@ -118,7 +123,10 @@ def test_a_row_without_a_case_is_seen() -> None:
         ({"op_types": "Conv", "layouts": None}, "layouts=None: it takes a tuple"),
         ({"op_types": "Conv", "layouts": ("NHWC OWI",)}, "NHWC and OWI name different spatial axes"),
         ({"op_types": "Conv MaxPool", "layouts": ("NHWC OHWI",)}, "MaxPool: it has no kernel that could lie in OHWI"),
-        ({"op_types": "Add", "layouts": ("NHWC",)}, "it has no layouts of its own; leave them out"),
+        (
+            {"op_types": "Add", "layouts": ("NHWC",)},
+            "NHWC for Add: it has no layouts of its own and follows its neighbours; a row for it without layouts",
+        ),
         ({"op_types": "Conv", "types": (3,)}, "types=(3,): it takes a tuple of element types"),
         ({"op_types": "Conv", "limits": NO_INDICES}, "it takes a tuple of Condition"),
         ({"op_types": "Conv", "limits": ("constant",)}, "limits=('constant',): it takes a tuple of Condition"),
@@ -132,6 +140,16 @@ def test_a_row_that_would_claim_nothing_is_refused(row: dict[str, Any], said: st
     with pytest.raises(LayoutError, match=re.escape(said)):
         Kernel(**row)
     assert Kernel("Anything", domain="vendor").op_types == "Anything"
+
+
+def test_what_is_written_instead_of_a_vendors_name_is_a_row() -> None:
+    for text in NAMES_OF_VENDORS.values():
+        names, _, condition = text.partition(" with when = ")
+        when = named_conditions()[condition.strip('"')] if condition else None
+        assert Kernel(names.replace(" and", ""), when=when).op_types
+    assert not [
+        name for name in NAMES_OF_VENDORS if name in {each.name.casefold() for each in onnx.defs.get_all_schemas()}
+    ]
 
 
 ROW = Kernel("Conv", ("NHWC OHWI",))

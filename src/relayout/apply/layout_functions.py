@@ -6,6 +6,7 @@ ONNX functions runs it; one that has the kernel matches its name.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 
@@ -97,6 +98,17 @@ def drop_unused_functions(model: ir.Model) -> None:
     domains = {domain for domain, _, _ in model.functions} | {domain for domain, _, _ in called}
     for domain in [domain for domain in model.opset_imports if domain.startswith(FUNCTIONS) and domain not in domains]:
         del model.opset_imports[domain]
+
+
+def transposes_in_bodies(model: ir.Model) -> dict[str, int]:
+    """Return which functions of layouts are called, as `domain:name`, and how many Transposes their calls bring."""
+    counts: Counter[str] = Counter()
+    for node in all_nodes(model.graph):
+        function = model.functions.get(node.op_identifier()) if node.domain.startswith(FUNCTIONS) else None
+        if function is not None:
+            inside = Counter(each.op_type for each in all_nodes(function))["Transpose"]
+            counts[f"{node.domain}:{node.op_type}"] += inside
+    return {name: count for name, count in sorted(counts.items()) if count}
 
 
 def inline_functions(model: ir.Model) -> bool:

@@ -149,7 +149,9 @@ quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but erro
 external_data = click.option(
     "--external-data", is_flag=True, default=None, help="Weights in OUT.data (above 2 GB always)."
 )
-overwrite = click.option("--overwrite", is_flag=True, help="Allow the result to replace its source.")
+overwrite = click.option(
+    "--overwrite", is_flag=True, help="Allow the result to replace its source, and new parts to replace earlier ones."
+)
 feeds = click.option(
     "--input",
     "feeds",

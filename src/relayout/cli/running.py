@@ -48,7 +48,7 @@ class Job(NamedTuple):
         html: where the page goes, if anywhere.
         model_explorer: where the node data goes, if anywhere.
         parts: the directory of the parts' models, if they are asked for.
-        overwrite: whether the result may replace the source.
+        overwrite: whether the result may replace the source, and new parts earlier ones.
         max_bytes: how many bytes may stay transposed; None for any number.
     """
 
@@ -175,16 +175,16 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
         RelayoutError: it is refused, cannot be verified, or cannot be written: then nothing was.
     """
     from relayout import pipeline
-    from relayout.pipeline.result import refuse_parts
+    from relayout.pipeline.parts_folder import replaceable_files
 
     if job.parts is not None:
-        refuse_parts(job.parts)
+        replaceable_files(job.parts, job.overwrite)
     result = getattr(pipeline, job.verb)(job.source, **job.given)
     found = _verified_first(result, job) if job.verify else None
     say("writing")
     # Parts and plan first: where they cannot be written, no model is.
     if job.parts is not None:
-        parts = result.save_parts(job.parts)
+        parts = result.save_parts(job.parts, overwrite=job.overwrite)
         told = f"parts in {job.parts}: {len(parts)}, of which {result.target_name} runs {sum(p.claimed for p in parts)}"
         result = replace(result, report=replace(result.report, notes=(*result.report.notes, told)))
     if job.plan_file is not None:

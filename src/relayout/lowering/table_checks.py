@@ -10,6 +10,25 @@ import onnx_ir as ir
 from relayout.errors import LayoutError, nearest
 from relayout.rules import registry
 
+_DEPTHWISE = 'Conv with when = "DEPTHWISE"'
+_PRODUCTS = "Gemm and MatMul"
+NAMES_OF_VENDORS = {
+    **dict.fromkeys(("depthwiseconv", "depthwiseconv2d", "depthwiseconvolution"), _DEPTHWISE),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), "Conv"),
+    **dict.fromkeys(("transposeconv", "conv2dtranspose", "deconv", "deconvolution"), "ConvTranspose"),
+    **dict.fromkeys(("fullyconnected", "dense", "linear", "innerproduct"), _PRODUCTS),
+    **dict.fromkeys(("avgpool", "avgpool2d", "averagepool2d"), "AveragePool"),
+    **dict.fromkeys(("maxpool2d", "maxpooling"), "MaxPool"),
+    "batchmatmul": "MatMul",
+    "batchnorm": "BatchNormalization",
+    "concatenation": "Concat",
+    "layernorm": "LayerNormalization",
+    "logistic": "Sigmoid",
+    "relu6": "Clip",
+    "resizebilinear": "Resize",
+    "stridedslice": "Slice",
+}
+"""What vendors call an operator, in small letters alone -> how a table names it."""
 _TYPES = tuple(ir.DataType.__members__)
 
 
@@ -32,5 +51,11 @@ def check_operators(names: Sequence[str]) -> None:
     """
     for name in names:
         if not onnx.defs.has(name) and ("", name) not in registry():
-            known = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
-            raise LayoutError(f"ONNX has no operator {name!r}{nearest(name, sorted(known))}")
+            raise LayoutError(f"ONNX has no operator {name!r}{_instead(name)}")
+
+
+def _instead(name: str) -> str:
+    """Return what a message adds to the name of an operator that ONNX does not have."""
+    if written := NAMES_OF_VENDORS.get(name.casefold().replace("_", "")):
+        return f"; write {written}"
+    return nearest(name, sorted({schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}))

@@ -30,6 +30,7 @@ from relayout.partition.levels import levels_of, producers
 from relayout.rules import FUNCTIONS, draws
 from relayout.rules.in_graph import operator_of
 from relayout.targets import Target, pass_on
+from relayout.terminal import count_of
 
 REGIONS = "regions."
 """What the domains of functions begin with that are parts of a graph."""
@@ -61,6 +62,12 @@ class Part(NamedTuple):
     constants: tuple[ir.Value, ...]
     copied: tuple[ir.Node, ...] = ()
     within: tuple[ir.Node, ...] = ()
+
+    def __repr__(self) -> str:
+        """One line: the graph of the nodes is long."""
+        who = "the target's" if self.claimed else "the host's"
+        ends = f"{count_of(len(self.inputs), 'input')}, {count_of(len(self.outputs), 'output')}"
+        return f"<Part {self.name}: {who}, {count_of(sum(self.operators.values()), 'operator')}, {ends}>"
 
     def to_dict(self, suffix: str = ".onnx") -> dict[str, Any]:
         """For a manifest: JSON types only."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from inspect import Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import onnx
 import onnx_ir as ir
@@ -23,26 +23,29 @@ if TYPE_CHECKING:
     from relayout.formats.onnx.fixed_source import FixedSource
     from relayout.formats.tflite.container.model import Model
 
-PARTS = "relayout-parts-1"
-"""The format of a manifest of parts."""
-
 
 @dataclass(frozen=True)
 class Result:
-    """A model and the report of how it came to be.
+    """A converted model and its report, as `convert` and `optimize` return it.
 
-    Args:
-        model: the result.
-        report: Transposes and bytes before, after and at least, layouts, reasons.
-        written: what gives `plan`.
-        untouched: the source itself, where nothing was to be won: it is given back as it was, but for fixed dimensions.
-        naming: what the values of the source are; see `layouts`.
-        target: the target that it was converted for, if any; see `parts`.
-        format: `onnx` or `tflite`, as asked for.
-        file: the `.tflite` model, if it is one; see `tflite`.
+    result = relayout.convert("model.tflite")
+    print(result)               # the report: what is still transposed, why, and what removes it
+    result.save("model.onnx")   # checks the model and writes it
+
+    Attributes:
+        model: the model as an `onnx_ir.Model`. `proto` is the same as an `onnx.ModelProto`.
+        report: what was done: `report.transposes`, `report.bytes`, `report.remaining`; `print(report)` shows it.
+        target: the target that it was converted for, or None; `parts` and `save_parts` give its parts.
+        format: `onnx` or `tflite`. Of a `.tflite`, `tflite` has the bytes.
         custom_ops: operators that become CUSTOM ones in a `.tflite`, by name -> their domain; "" for any.
         runtime: the oldest runtime that has to run a `.tflite`; "": any.
+        written: makes `plan`, when that is read.
+        untouched: the source itself, where nothing was to be won: it is given back as it was, but for fixed dimensions.
+        naming: makes `layouts`.
+        file: the `.tflite` model, which `tflite` and `save` write.
     """
+
+    __signature__: ClassVar[Signature] = Signature()  # `help` shows no constructor that nobody calls
 
     model: ir.Model
     report: Report
@@ -79,7 +82,7 @@ class Result:
         with whole_units(self.model):
             return parts(self.model, target_of(self))
 
-    def save_parts(self, directory: str | Path) -> list[Part]:
+    def save_parts(self, directory: str | Path, *, overwrite: bool = False) -> list[Part]:
         """Write each part as a model of its own, and `manifest.json` with who runs it and what it reads and gives.
 
         Run in their order, each fed with what was given before, they compute what the model does. What the target runs
@@ -87,6 +90,8 @@ class Result:
 
         Args:
             directory: where to; it must not hold anything yet.
+            overwrite: whether parts that were written into it before may be replaced: its `manifest.json` and the
+                files that this names. Anything else in it is an error.
 
         Returns:
             The parts, in the order in which they run.
@@ -96,11 +101,11 @@ class Result:
             WriteError: there is something in the directory, the rank of a value that passes between parts is not known,
                 or a file cannot be written.
         """
-        from relayout.formats.onnx import write_text
+        from relayout.pipeline.parts_folder import replaceable_files, write_parts
         from relayout.pipeline.tflite_result import tflite_parts
 
         folder, target = Path(directory), target_of(self)
-        refuse_parts(folder)
+        replaceable_files(folder, overwrite)
         found: list[tuple[Part, ir.Model | Model]]
         if self.format == "tflite":
             with whole_units(self.model):
@@ -109,14 +114,11 @@ class Result:
             with whole_units(self.model):
                 found = [(part, part_model(self.model, part)) for part in parts(self.model, target)]
         refuse_unknown_ranks([part for part, _ in found])
-        folder.mkdir(parents=True, exist_ok=True)
-        rows = [part.to_dict(_save_part(folder, part, model)) for part, model in found]
         ends = {
             "inputs": [value.name for value in self.model.graph.inputs],
             "outputs": [value.name for value in self.model.graph.outputs],
         }
-        manifest = {"format": PARTS, "target": target.name, **ends, "parts": rows}
-        write_text(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
+        write_parts(folder, found, {"target": target.name, **ends}, overwrite)
         return [part for part, _ in found]
 
     @property
@@ -142,9 +144,7 @@ class Result:
 
     def __repr__(self) -> str:
         """One line, also where a notebook shows it: model and plan are long."""
-        found = self.report
-        moved = f"{found.source_bytes:,} -> {found.bytes:,} bytes"
-        return f"<Result: {found.source_transposes} -> {found.transposes} Transposes, {moved}, {found.verdict}>"
+        return repr(self.report).replace("<Report", "<Result", 1)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the report."""
@@ -224,18 +224,6 @@ class Result:
         save(file, path, sources=() if overwrite else facts_of(self.model).files)
 
 
-def _save_part(folder: Path, part: Part, model: ir.Model | Model) -> str:
-    """Write a part; the suffix of its file."""
-    from relayout.formats.onnx import write
-    from relayout.formats.tflite.container.writer import save
-
-    if isinstance(model, ir.Model):
-        write(model, folder / f"{part.name}.onnx", overwrite=False, checked=False)
-        return ".onnx"
-    save(model, folder / f"{part.name}.tflite")
-    return ".tflite"
-
-
 def refuse_unknown_ranks(found: Sequence[Part]) -> None:
     """Refuse parts between which values pass whose rank is not known.
 
@@ -248,16 +236,6 @@ def refuse_unknown_ranks(found: Sequence[Part]) -> None:
             f"parts need the rank of every value that passes between them, which is not known of"
             f" {', '.join(unknown[:5])}: state its shape in the model's value_info, or use regions='functions'"
         )
-
-
-def refuse_parts(folder: Path) -> None:
-    """Refuse a directory in which something is already.
-
-    Raises:
-        WriteError: there is.
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise WriteError(f"{folder} is there already, and not empty: parts want a directory of their own")
 
 
 def target_of(result: Result) -> Target:

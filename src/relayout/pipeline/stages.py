@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.apply.apply import apply
-from relayout.apply.layout_functions import inline_functions
+from relayout.apply.layout_functions import inline_functions, transposes_in_bodies
 from relayout.apply.renaming import rename as rename_values
 from relayout.errors import InvalidModelError, LayoutError
 from relayout.formats.in_memory import ModelSource
@@ -37,6 +37,9 @@ from relayout.targets import hint
 
 if TYPE_CHECKING:
     from relayout.formats.onnx.fixed_source import FixedSource
+
+MOST_NAMED = 3
+"""Functions that a note names."""
 
 
 def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> Result:
@@ -149,27 +152,32 @@ def _applied(result: Result, plan: Planned) -> Result:
 def _lowered_after(result: Result, request: Request, output: OutputOptions, before: Sequence[str]) -> Result:
     """Run what is done to a model once its layouts are chosen, in place; `before` is what lowering said before that."""
     target, wishes = request.target, request.layout.wishes
-    inlined = _inlined(result.model) if output.inline or (target is not None and target.inline) else ()
+    bodies = transposes_in_bodies(result.model) if request.format == "onnx" else {}
+    is_inlined = output.inline or (target is not None and target.inline)
+    if is_inlined and inline_functions(result.model):
+        from relayout.formats.onnx import complete
+
+        complete(result.model)  # a body states no shapes of its own
     stored = (*avoid_saturation(result.model, target), *state_blocks(result.model, target))
-    report = replace(result.report, notes=(*result.report.notes, *before, *inlined, *stored))
+    report = replace(
+        result.report,
+        notes=(*result.report.notes, *before, *_of_bodies(bodies, is_inlined), *stored),
+        in_functions=sum(bodies.values()),
+    )
     if not wishes and not wishes.literal:
         report = replace(report, hint=hint(result.model))
     return replace(result, report=report)
 
 
-def _inlined(model: ir.Model) -> tuple[str, ...]:
-    """Write functions of layouts as their bodies, in place; what to say of it in a report."""
-    from relayout.formats.onnx import complete
-
-    before = _transposes(model)
-    if inline_functions(model):
-        complete(model)  # a body states no shapes of its own
-    count = _transposes(model) - before
-    return (f"Transposes in bodies of functions, for the runtime to cancel: {count}",) if count else ()
-
-
-def _transposes(model: ir.Model) -> int:
-    return operators(model).get("Transpose", 0)
+def _of_bodies(bodies: Mapping[str, int], is_inlined: bool) -> tuple[str, ...]:
+    """Return what a report says of Transposes in bodies of functions: function -> how many its calls bring."""
+    if not bodies:
+        return ()
+    count = sum(bodies.values())
+    if is_inlined:
+        return (f"Transposes from bodies of functions, which the runtime cancels or runs: {count}",)
+    names = ", ".join([*list(bodies)[:MOST_NAMED], *(["…"] if len(bodies) > MOST_NAMED else [])])
+    return (f"Transposes in bodies of functions, which a runtime without kernels for {names} cancels or runs: {count}",)
 
 
 def _stamped(result: Result) -> Result:

@@ -13,7 +13,8 @@ from relayout.errors import LayoutError, nearest
 from relayout.graph.subgraphs import all_nodes
 from relayout.partition.regions import Part, part_model, parts
 from relayout.reports import Report
-from relayout.targets import Target
+from relayout.targets import Target, targets
+from relayout.targets.registry import OPERATORS_ALONE
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.container.model import Model
@@ -41,7 +42,10 @@ def remedy_for(target: Target | None) -> str:
         return (
             f"a row of --target {name} without layouts runs in any, and a .tflite needs LiteRT's: name them; {REMEDY}"
         )
-    return f"the layouts are those of --target {name}, and a .tflite needs LiteRT's: leave --target out; {REMEDY}"
+    cure = "leave --target out"
+    if target is not None and target.fallback is None and target.name not in {OPERATORS_ALONE, *targets()}:
+        cure = f'fallback = "{LITERT}" in the target\'s table gives the operators that it does not claim those'
+    return f"the layouts are those of --target {name}, and a .tflite needs LiteRT's: {cure}; {REMEDY}"
 
 
 def tflite_model(
@@ -81,8 +85,19 @@ def tflite_model(
             runtime=runtime,
         )
     except UnwritableGraphError as error:
-        raise UnwritableGraphError(error.found, error.values, remedy) from None
+        raise UnwritableGraphError(error.found, error.values, f"{_made_for(error.found)}{remedy}") from None
     return file._replace(files=descriptions.files(model))
+
+
+def _made_for(found: Collection[str]) -> str:
+    """Return which target's own operators are among those that cannot be written, and what to do; else nothing."""
+    kinds = [name.partition(" ")[0] for name in found]
+    for target in targets().values():
+        own = [kind for kind in kinds if kind in target.own_operators]
+        if own:
+            what = f"{own[0]} is an operator of --target {target.name}: if the model was made with it"
+            return f"{what}, convert the source without --target {target.name}; "
+    return ""
 
 
 def tflite_parts(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from relayout.targets import Target, target, targets
+from relayout.targets.registry import alias_names
 from relayout.terminal import console, print_rows, shown, tabled
 
 COLUMNS = ("operators", "layouts", "types", "ranks", "limits")
@@ -18,8 +19,12 @@ MARK = "<!-- From here on: written by `relayout.reports.backends.markdown`. -->"
 
 
 def tables() -> dict[str, Any]:
-    """All targets, each in a line: JSON types only."""
-    return {"targets": [{"name": found.name, "line": found.line} for found in targets().values()]}
+    """All targets, each in a line, and the names that stand for one of them on a machine: JSON types only."""
+    lines = {found.name: found.line for found in targets().values()}
+    for name in alias_names():
+        own = " or ".join(each for each in lines if each.startswith(name))
+        lines[name] = f"{own}, whichever this machine's CPU runs"
+    return {"targets": [{"name": name, "line": line} for name, line in sorted(lines.items())]}
 
 
 def table(name: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from relayout.formats.onnx.transposes import perms
 from relayout.formats.tflite.container.loading import load, open_source
 from relayout.formats.tflite.container.metadata import metadata
 from relayout.formats.tflite.container.model import Model, Tensor
+from relayout.formats.tflite.container.transposes import transposes
 from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import all_nodes
 from relayout.reports.layout_names import layout_name
@@ -67,7 +68,8 @@ class Inspection:
         values: element type -> how many values that are computed; `q` has a scale.
         weights: element type -> how many constants, and their bytes.
         transposed: perm of a Transpose in the file -> how many.
-        now: what the file transposes, a `.tflite` imported literally.
+        own: what a `.tflite` itself transposes, in LiteRT.
+        now: what the file transposes; of a `.tflite`, a literal translation to ONNX.
         keep: the proved minimum with the interface kept.
         convert: with the interface in the layouts that cost nothing.
         problem: why it cannot be converted, if so.
@@ -84,6 +86,7 @@ class Inspection:
     values: dict[str, int]
     weights: dict[str, tuple[int, int]]
     transposed: dict[str, int] = field(default_factory=dict)
+    own: Moved | None = None
     now: Moved | None = None
     keep: Moved | None = None
     convert: Moved | None = None
@@ -137,6 +140,7 @@ def tflite(path: Path) -> Inspection:
         ),
         values=_ordered(_number(tensor) for tensor in tensors if id(tensor) in made),
         weights=_weighed((_number(tensor), tensor.data.nbytes) for tensor in constants if tensor.data is not None),
+        own=Moved(*transposes(model)),
     )
 
 
@@ -207,15 +211,16 @@ def _parts(found: Inspection) -> Iterator[RenderableType]:
     if found.transposed:
         yield shown(f"Transposes by perm: {', '.join(f'{perm} ×{count}' for perm, count in found.transposed.items())}")
     if found.now and found.keep and found.convert:
-        yield _won(found.now, found.keep, found.convert, found.format)
+        yield _won(found.own, found.now, found.keep, found.convert)
     if found.problem:
         yield shown(f"cannot be converted: {found.problem}", "red")
 
 
-def _won(now: Moved, keep: Moved, convert: Moved, source: str) -> RenderableType:
-    literally = " (operator by operator)" if source not in ("ONNX", ORT) else ""
-    named = ((f"now{literally}", now), ("least, interface kept", keep), ("least, --io convert", convert))
-    rows = ((name, f"{moved.transposes:,}", f"{moved.bytes:,}", moved.verdict) for name, moved in named)
+def _won(own: Moved | None, now: Moved, keep: Moved, convert: Moved) -> RenderableType:
+    before = {"in the file": now} if own is None else {"in the file, for LiteRT": own, "as ONNX, literally": now}
+    into = "" if own is None else "as ONNX, "
+    named = {**before, f"{into}least, interface kept": keep, f"{into}least, --io convert": convert}
+    rows = ((name, f"{moved.transposes:,}", f"{moved.bytes:,}", moved.verdict) for name, moved in named.items())
     return tabled("", "Transposes", "bytes per inference", "", rows=rows)
 
 

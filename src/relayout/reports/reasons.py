@@ -73,7 +73,11 @@ def remedy(causes: Sequence[Cause]) -> str:
         return "Fixed extents may remove it: --dim NAME=N."
     if any(cause.barrier for cause in causes):
         return "Remove it by a rule for that operator (docs/how-to/custom-operator.md)."
-    return "It stays unless a target has one of the two in the other layout (--target, --to)."
+    kinds = " or ".join(dict.fromkeys(kind for cause in causes[:MOST] for kind in cause.kinds))
+    return (
+        f"It stays unless a backend has a kernel for {kinds} in the other's layout (--target, --to)."
+        " Without such a kernel that does not pay."
+    )
 
 
 class _Demand(NamedTuple):

@@ -135,6 +135,8 @@ class Report:
         per_transpose: bytes that each Transpose counted as besides those that it moves.
         at_most: Transposes that a plan could have, where one with more than the source's would move fewer bytes.
         scattered_at_most: bytes that a plan could take element by element, likewise.
+        in_functions: Transposes in the bodies of the functions that layouts are written as, or that were written out: a
+            backend with kernels for them has none; not among `transposes`.
         min_runtime: of a `.tflite`, the oldest release of TensorFlow Lite or LiteRT that has all its operators.
         seconds: stage -> wall time.
         drawing: how `chart` is made.
@@ -157,6 +159,7 @@ class Report:
     per_transpose: int = 0
     at_most: int | None = None
     scattered_at_most: int | None = None
+    in_functions: int = 0
     min_runtime: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     drawing: Drawing = field(default_factory=Drawing, repr=False, compare=False)
@@ -188,6 +191,11 @@ class Report:
         if self.bytes == self.lower_bound:
             return f"minimal according to the solver{each}"
         return f"not proved: at most {self.bytes - self.lower_bound} bytes above the least{each}"
+
+    def __repr__(self) -> str:
+        """One line: `print` shows all of it."""
+        moved = f"{self.source_bytes:,} -> {self.bytes:,} bytes"
+        return f"<Report: {self.source_transposes} -> {self.transposes} Transposes, {moved}, {self.verdict}>"
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""

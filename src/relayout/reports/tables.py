@@ -78,9 +78,11 @@ def _parts(report: Report) -> list[RenderableType]:
 
 def summary(report: Report) -> str:
     """Return what a conversion left, in a few words: `1 Transpose, 150 KB per inference, proved minimal`."""
+    inside = f"{report.in_functions} in bodies of functions, " if report.in_functions else ""
     if not report.transposes:
-        return f"no Transposes, {report.verdict}"
-    return f"{count_of(report.transposes, 'Transpose')}, {size_name(report.bytes)} per inference, {report.verdict}"
+        return f"no Transposes{f' but {inside}' if inside else ', '}{report.verdict}"
+    counted = f"{count_of(report.transposes, 'Transpose')}, {size_name(report.bytes)} per inference, "
+    return f"{counted}{f'and {inside}' if inside else ''}{report.verdict}"
 
 
 def short_names(report: Report, whole: bool | None = None) -> ShortNames:

@@ -46,7 +46,10 @@ def laid_as(text: str) -> Laid:
 def why_not(layouts: Laid, rule: Rule) -> str:
     """Why an operator has no layouts such as these; empty if it may have them."""
     if not rule.layouts:
-        return "it has no layouts of its own; leave them out"
+        return (
+            "it has no layouts of its own and follows its neighbours; a row for it without layouts claims it in"
+            " whatever order they have"
+        )
     kernel = next((named for named in rule.layouts.values() if named != "NC"), None)
     if layouts.kernel is not None and kernel is None:
         return f"it has no kernel that could lie in {layouts.kernel}; leave that out"

@@ -24,6 +24,8 @@ RUN: list[Path] = []
 """Python files of targets that this process has run: their conditions and prices are the user's code."""
 OPERATORS = "ops:"
 """The prefix of a target's name that is a list of operators."""
+OPERATORS_ALONE = "ops"
+"""The name of a target that is a list of operators."""
 
 
 @cache
@@ -80,7 +82,7 @@ def of_operators(names: Sequence[str]) -> Target:
     operators = [name.strip() for name in names if name.strip()]
     if not operators:
         raise LayoutError("no operators: name some, such as Conv,Relu")
-    return Target("ops", f"{', '.join(operators)}, as asked for", (Kernel(" ".join(operators)),))
+    return Target(OPERATORS_ALONE, f"{', '.join(operators)}, as asked for", (Kernel(" ".join(operators)),))
 
 
 def _of_module(path: Path, variable: str) -> Target:
@@ -139,6 +141,11 @@ def _words(error: BaseException) -> str:
     return ": ".join(filter(None, (type(error).__name__, said)))
 
 
+def alias_names() -> list[str]:
+    """Return the names that stand for a target on this machine."""
+    return sorted(_aliases())
+
+
 @cache
 def _aliases() -> dict[str, Callable[[], str]]:
     """Name -> what finds out which target it is on this machine."""
@@ -149,6 +156,13 @@ def _add(found: dict[str, Target], target: Target) -> None:
     if target.name in found:
         raise LayoutError(f"two targets are called {target.name!r}")
     found[target.name] = target
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # no file can have such a name
+        return False
 
 
 def target(name: str) -> Target:
@@ -171,5 +185,7 @@ def target(name: str) -> Target:
     if name.endswith(".py"):
         raise LayoutError(f"{name}: say which Target of the file: {name}:NAME")
     if name not in known:
-        raise LayoutError(f"there is no target {name!r}{nearest(name, [*known, *_aliases()])}")
+        table = f"{name}.toml"
+        near = f"; there is a file of that name: {table}" if _is_file(table) else nearest(name, [*known, *_aliases()])
+        raise LayoutError(f"there is no target {name!r}{near}")
     return known[name]

@@ -249,6 +249,12 @@ class Target:
     single_consumers: SingleConsumers | None = None
     fallback: Target | None = None
 
+    @property
+    def own_operators(self) -> frozenset[str]:
+        """The operators that it is written as, `domain:name`, which no other runtime need have."""
+        kernels = (f"{row.written.domain}:{row.written.op_type}" for row in self.kernels if row.written is not None)
+        return frozenset((*kernels, *(unit.written for unit in self.units if ":" in unit.written)))
+
     def __post_init__(self) -> None:
         """See that every part of the table is what it is taken for.
 
