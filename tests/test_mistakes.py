@@ -117,6 +117,12 @@ COMMANDS = [
     ("convert m.tflite o.onnx --jobs 2", "--jobs is for many models: give --out-dir"),
     ("convert m.tflite o.onnx --parts p", "give --target, too"),
     ("convert m.onnx o.tflit", "o.tflit ends in .tflit, which names no format: end it in .onnx or .tflite"),
+    (
+        "convert m.onnx saved_model",
+        "saved_model has no suffix, which would name its format: end it in .onnx or",
+    ),
+    ("convert m.onnx -o o.onnx -o p.onnx", "it is given 2 times, 'o.onnx' and 'p.onnx': give it once"),
+    ("reduce m.onnx -o o.onnx -o p.onnx", "it is given 2 times, 'o.onnx' and 'p.onnx': give it once"),
     ("convert m.tflite o.tflite --target tensorrt", "a .tflite needs LiteRT's: leave --target out; --custom-op NAME"),
     (
         "convert m.onnx o.tflite --custom-op Rellu",

@@ -12,9 +12,9 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import bar
 from relayout.cli.json_output import print_json
-from relayout.cli.option_texts import option_group
+from relayout.cli.option_texts import only_one, option_group
 from relayout.cli.parameter_types import MODEL
-from relayout.cli.running import FAILED, REFUSED, Job, console, exceeds, perform, refuse_own_source
+from relayout.cli.running import FAILED, REFUSED, STDOUT, Job, console, exceeds, perform, refuse_own_source
 from relayout.errors import RelayoutError
 from relayout.terminal import count_of, print_rows, shown, tabled
 
@@ -130,15 +130,22 @@ def _format(verb: str, target: Path | None, stated: str | None) -> str | None:
         onnx = target.with_suffix(".onnx")
         raise click.UsageError(f"relayout writes no .ort: write {onnx}, then `{ORT_CONVERTER} {onnx}`")
     if suffix not in FORMATS:
-        if verb == "convert" and suffix and stated is None:
+        if verb == "convert" and stated is None and target is not None and _would_be_a_file(target):
+            ends = (
+                f"ends in .{suffix}, which names no format" if suffix else "has no suffix, which would name its format"
+            )
             raise click.UsageError(
-                f"{target} ends in .{suffix}, which names no format: end it in .onnx or .tflite, or add --format onnx"
-                " or --format tflite"
+                f"{target} {ends}: end it in .onnx or .tflite, or add --format onnx or --format tflite"
             )
         return stated
     if stated not in (None, suffix):
         raise click.UsageError(f"--format {stated}: {target} has the suffix of the other format")
     return None if verb != "convert" else suffix
+
+
+def _would_be_a_file(place: Path) -> bool:
+    """Whether a result would be a file there, and neither standard output nor refused for being no file."""
+    return place != STDOUT and (place.is_file() or not place.exists())
 
 
 def run_all(jobs: Sequence[Job], workers: int, as_json: bool, quiet: bool) -> None:
@@ -229,7 +236,15 @@ out_dir = click.option(
     metavar="DIR",
     help="Any number of sources, each to DIR/NAME.onnx, or .tflite with --format tflite.",
 )
-out = click.option("-o", "out", type=MODEL, metavar="TARGET", help="The same as TARGET behind SOURCE.")
+out = click.option(
+    "-o",
+    "out",
+    type=MODEL,
+    multiple=True,
+    callback=only_one,
+    metavar="TARGET",
+    help="The same as TARGET behind SOURCE.",
+)
 jobs_option = click.option(
     "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Models at a time, with --out-dir."
 )
