@@ -24,7 +24,7 @@ from relayout.partition.claims import claims
 from relayout.partition.regions import as_functions
 from relayout.partition.whole_units import whole_units
 from relayout.pipeline.lowering_list import as_transposes, avoid_saturation, before_layouts, state_blocks
-from relayout.pipeline.names import layout_doubts
+from relayout.pipeline.names import contradicted_names
 from relayout.pipeline.planning import Planned, planned
 from relayout.pipeline.request import OutputOptions, Request
 from relayout.pipeline.result import Result, target_of
@@ -61,7 +61,8 @@ def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> 
     plan = planned(model, request, no_regression=no_regression)
     naming = Naming(plan.sites, plan.axes)
     report = plan.report()
-    report = replace(report, notes=(*report.notes, *facts_of(model).notes, *layout_doubts(request.layout.layouts)))
+    misnamed = contradicted_names(request.layout.layouts, report.interface)
+    report = replace(report, notes=(*report.notes, *facts_of(model).notes, *misnamed))
     result = Result(
         model, report, plan.serializer(), naming=naming, target=request.target, opened=facts_of(model).opened
     )
