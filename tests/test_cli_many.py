@@ -193,6 +193,10 @@ def test_a_process_that_dies_is_one_row(tmp_path: Path, capsys: pytest.CaptureFi
     assert stopped.value.code == 2
     assert [row["code"] for row in rows] == [2, 0, 0]
     assert rows[0]["error"].startswith("its process ended")
+    assert [rows[0][key] for key in ("transposes", "bytes", "seconds")] == [None, None, None]
+    assert set(rows[1]["seconds"]) >= {"read", "plan"}
+    page = (MODELS.parent / "docs" / "json.md").read_text(encoding="utf-8").partition("## A row of many models")[2]
+    assert {key for key in rows[1] if f"`{key}`" not in page} == set(), "of a row that the page lacks"
     assert sorted(path.name for path in tmp_path.glob("*.onnx")) == ["b.onnx", "c.onnx"]
 
 

@@ -94,7 +94,7 @@ COMMANDS = [
     ("convert - o.onnx", "standard input is not read: give a file"),
     ("verify m.tflite notes.txt", "but text at notes.txt"),
     ("verify lfs.tflite m.tflite", "a pointer of Git LFS at lfs.tflite"),
-    ("diff m.tflite cut.tflite", "past the end of the file (20000 bytes) at cut.tflite, byte "),
+    ("diff m.tflite cut.tflite", "the file ends at byte 20000, and operator_codes points to byte "),
     ("reduce m.tflite s.onnx", "but a TensorFlow Lite model at m.tflite; `relayout convert` makes it ONNX"),
     ("check m.tflite plan.json", "m.tflite is no plan: it is not JSON; the plan comes first, then the model"),
     ("check plan.json m.tflite", "this is not a plan file at plan.json"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,27 +31,29 @@ class Row(NamedTuple):
         source: its file.
         target: the result's.
         code: the exit code that it alone would have had.
-        transposes: before and after.
-        bytes: before and after.
+        transposes: before and after; None where it was refused.
+        bytes: before and after, likewise.
         verdict: of the proof.
         verified: of the verification, if it was asked for.
         exceeds: that more bytes stay transposed than may.
         error: why it was refused.
         notes: from the report.
         hint: from the report, said once for all.
+        seconds: stage -> wall time, from the report; None where it was refused.
     """
 
     source: str
     target: str
     code: int = 0
-    transposes: tuple[int, int] = (0, 0)
-    bytes: tuple[int, int] = (0, 0)
+    transposes: tuple[int, int] | None = None
+    bytes: tuple[int, int] | None = None
     verdict: str = ""
     verified: bool | None = None
     exceeds: str = ""
     error: str = ""
     notes: tuple[str, ...] = ()
     hint: str = ""
+    seconds: Mapping[str, float] | None = None
 
 
 def jobs_of(
@@ -186,6 +188,7 @@ def one(job: Job) -> Row:
         over,
         notes=report.notes,
         hint=report.hint,
+        seconds=report.seconds,
     )
 
 
@@ -213,7 +216,7 @@ def _show(rows: Sequence[Row]) -> None:
     headings = ["model", "Transposes", "bytes per inference", "result", *(["verified"] if verify else [])]
     cells: list[list[str | Text]] = []
     for row in rows:
-        moved = ["", ""] if row.error else [f"{a:,} → {b:,}" for a, b in (row.transposes, row.bytes)]
+        moved = ["" if pair is None else f"{pair[0]:,} → {pair[1]:,}" for pair in (row.transposes, row.bytes)]
         told = [part for part in (row.exceeds, row.verdict, *row.notes) if part]
         said = shown(row.error, "red") if row.error else "; ".join(told)
         agreed = {None: Text(), True: Text("agrees"), False: Text("differs", style="bold red")}[row.verified]
