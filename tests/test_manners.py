@@ -33,6 +33,13 @@ OWN_OF_CONVERT = {name for each in cli.commands["convert"].params for name in ea
 OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 
 
+def test_the_help_of_a_format_speaks_of_the_verb(ran) -> None:  # type: ignore[no-untyped-def]
+    assert "Format of the result, where no suffix says it: with --out-dir" in " ".join(ran("convert", "-h").out.split())
+    shown = ran("explain", "--help").out
+    assert "--format" in shown
+    assert "--out-dir" not in shown
+
+
 @pytest.mark.parametrize("option", COMMAND_LINE)
 def test_an_option_of_another_tool_is_answered(ran, option: str) -> None:  # type: ignore[no-untyped-def]
     """And is none of ours, else the answer would never be seen."""

@@ -139,7 +139,13 @@ COMMANDS = [
     ("reduce m.onnx s.onnx -o t.onnx", "give SOURCE and one TARGET"),
     ("reduce m.onnx - --external-data", "a model on standard output has no file to verify or to keep weights beside"),
     ("reduce m.onnx s.onnx --time-limit nan", "time_limit=nan: it takes seconds, a number from 0 on"),
-    ("m.tflite o.onnx", "`relayout convert m.tflite OUT.onnx` converts it"),
+    ("m.tflite o.onnx", "`relayout convert m.tflite o.onnx` converts it"),
+    ("m.onnx x5.tflite", "`relayout convert m.onnx x5.tflite` converts it"),
+    ("m.tflite --verify", "`relayout convert m.tflite OUT.onnx` converts it"),
+    (
+        "convert m.onnx o.onnx --target npu.tml",
+        "there is no target 'npu.tml': the name of a table's file ends in .toml",
+    ),
     ("m.tflite --io convert", "a file alone is shown, with --json at most"),
     # Values of options.
     ("convert m.tflite o.onnx --layout image=NHWC:NCWX", "NCWX is not a reordering of NHWC"),

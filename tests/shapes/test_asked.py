@@ -16,6 +16,7 @@ from click.testing import CliRunner
 import relayout
 from relayout.cli import cli
 from relayout.pipeline.names import SourceNames, refuse_unusual_layouts
+from relayout.shapes.bound import OpeningError
 from relayout.verification import Batch
 from running import run
 from small import build
@@ -279,6 +280,11 @@ def test_a_batch_that_is_bound_is_one_line(tmp_path: Path) -> None:
     binds = "relayout: the batch (axis 0 of 'x') cannot be opened: Softmax 'y' computes along it"
     assert done.stderr == f"{binds}; cut the graph before it with --outputs (docs/how-to/batch.md says more)\n"
     assert not (tmp_path / "y.onnx").exists()
+    table = build("float[2,3] x", "y = Add(x, t)", {"t": np.arange(6, dtype=np.float32).reshape(2, 3)})
+    with pytest.raises(OpeningError, match=r"^axis 0 of 'x' cannot become 33: Add 'y' reads 't'"):
+        relayout.convert(table, dims={"x:0": 33})
+    with pytest.raises(OpeningError, match=r"^the batch \(axis 0 of 'x'\) cannot become 3: Softmax"):
+        relayout.convert(path, batch=3)
 
 
 def test_a_plan_opens_the_batch_again(tmp_path: Path) -> None:

@@ -79,8 +79,9 @@ class Group(click.Group):
         named_like_a_model = first.endswith((".tflite", ".onnx", ".ort"))
         if first not in self.commands and (named_like_a_model or _is_there(first)):
             if set(args[1:]) - OF_INFO:
+                result = next((word for word in args[1:] if not word.startswith("-")), "OUT.onnx")
                 raise click.UsageError(
-                    f"a file alone is shown, with --json at most; `relayout convert {first} OUT.onnx` converts it",
+                    f"a file alone is shown, with --json at most; `relayout convert {first} {result}` converts it",
                     ctx,
                 )
             return INFO, self.commands[INFO], args

@@ -17,7 +17,7 @@ class OpeningError(RelayoutError):
     """A dimension cannot be opened, since an operator binds it.
 
     Args:
-        what: the dimension, as the user asked for it.
+        what: what the user asked for and cannot be: `axis 2 of 'x' cannot become 33`.
         node: the operator that binds it.
         reason: what it does with it, as a predicate: `normalizes along it`.
     """
@@ -26,7 +26,7 @@ class OpeningError(RelayoutError):
         self.what, self.node, self.reason = what, node, reason
         name = node.name or next((value.name for value in node.outputs if value.name), "") or ""
         self.operator = f"{node.op_type} '{name}'"
-        super().__init__(f"{what} cannot be opened: {self.operator} {reason}; {HINT}")
+        super().__init__(f"{what}: {self.operator} {reason}; {HINT}")
 
 
 class MoreInputsError(Exception):
