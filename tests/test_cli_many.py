@@ -193,6 +193,10 @@ def test_a_process_that_dies_is_one_row(tmp_path: Path, capsys: pytest.CaptureFi
     assert stopped.value.code == 2
     assert [row["code"] for row in rows] == [2, 0, 0]
     assert rows[0]["error"].startswith("its process ended")
+    assert [rows[0][key] for key in ("transposes", "bytes", "seconds")] == [None, None, None]
+    assert set(rows[1]["seconds"]) >= {"read", "plan"}
+    page = (MODELS.parent / "docs" / "json.md").read_text(encoding="utf-8").partition("## A row of many models")[2]
+    assert {key for key in rows[1] if f"`{key}`" not in page} == set(), "of a row that the page lacks"
     assert sorted(path.name for path in tmp_path.glob("*.onnx")) == ["b.onnx", "c.onnx"]
 
 
@@ -283,6 +287,13 @@ def test_misuse_is_one_clear_line(  # type: ignore[no-untyped-def]
 # A file alone.
 
 
+def tflite_details(path: Path) -> tuple[float, int]:
+    """Return what LiteRT says of the first input's integers."""
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter(str(path))
+    scale, zero_point = interpreter.get_input_details()[0]["quantization"]
+    return float(scale), int(zero_point)
+
+
 def test_a_file_alone_is_shown(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     shown = relayout(INT8)
     assert shown.code == 0
@@ -293,6 +304,7 @@ def test_a_file_alone_is_shown(relayout, tmp_path: Path) -> None:  # type: ignor
         "2 × 24 × 40 × 3",
         "NHWC",
         "5,760",
+        "image: int8 = round(x / 0.00392157) - 128",
     ):
         assert words in shown.out, words
     rows = [line.split() for line in shown.out.splitlines()]
@@ -301,6 +313,15 @@ def test_a_file_alone_is_shown(relayout, tmp_path: Path) -> None:  # type: ignor
     data = json.loads(relayout("info", INT8, "--json").out)
     assert (data["now"]["bytes"], data["keep"]["bytes"], data["convert"]["bytes"]) == (61440, 5760, 0)
     assert data["ends"][0]["free"] == "n c h w"
+    details = tflite_details(INT8)
+    assert (data["ends"][0]["scale"], data["ends"][0]["zero_point"]) == details
+    given = ("--input-type", "uint8", "--output-type", "float32", "--io", "NCHW", "--format", "tflite")
+    report = json.loads(relayout("explain", INT8, *given, "--json").out)
+    assert [(end["scale"], end["zero_point"]) for end in report["interface"]] == [
+        (details[0], details[1] + 128),
+        (None, None),
+    ]
+    assert f"image: uint8 = round(x / {details[0]:.6g})" in relayout("explain", INT8, *given).out
     assert data["weights"]["int8 q"] == [7, 10832]
     relayout("convert", FLOAT, tmp_path / "a.onnx", "-q")
     (tmp_path / "a.onnx").rename(tmp_path / "named")

@@ -30,13 +30,59 @@ def test_help_of_a_verb_is_its_help(ran) -> None:  # type: ignore[no-untyped-def
     assert "did you mean 'convert'" in ran("help", "convret").err.lower()
 
 
+OWN_OF_CONVERT = {name for each in cli.commands["convert"].params for name in each.opts}
+OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
+
+
+def test_the_help_of_a_format_speaks_of_the_verb(ran) -> None:  # type: ignore[no-untyped-def]
+    assert "Format of the result, where no suffix says it: with --out-dir" in " ".join(ran("convert", "-h").out.split())
+    shown = ran("explain", "--help").out
+    assert "--format" in shown
+    assert "--out-dir" not in shown
+
+
 @pytest.mark.parametrize("option", COMMAND_LINE)
 def test_an_option_of_another_tool_is_answered(ran, option: str) -> None:  # type: ignore[no-untyped-def]
     """And is none of ours, else the answer would never be seen."""
-    assert option not in {name for each in cli.commands["convert"].params for name in each.opts}
+    assert option not in OWN_OF_CONVERT
     refused = ran("convert", INT8, "out.onnx", option, "x")
     assert refused.code == 2
     assert COMMAND_LINE[option] in refused.err
+
+
+def rows_of(page: str) -> list[tuple[str, str]]:
+    """Return what one wrote and what one writes now, of the first table of a migration page."""
+    text = (ROOT / "docs" / "migrate" / page).read_text(encoding="utf-8")
+    table = text[text.index("| what you wrote") :].split("\n\n")[0]
+    return [(row.split("|")[1], row.split("|")[2]) for row in table.splitlines()[2:]]
+
+
+@pytest.mark.parametrize(("before", "now"), [*rows_of("onnx2tf.md"), *rows_of("tf2onnx.md")])
+def test_the_command_line_answers_what_a_migration_page_answers(ran, before: str, now: str) -> None:  # type: ignore[no-untyped-def]
+    written = OPTION.findall(before.replace("python -m", ""))
+    foreign = [option for option in written if option not in OWN_OF_CONVERT]
+    if not foreign:
+        return
+    refused = ran("convert", INT8, "out.onnx", *foreign)
+    assert refused.code == 2
+    assert all(option in refused.err.split(". Here: ")[0] for option in foreign)
+    answers = [COMMAND_LINE[option.replace("_", "-")] for option in foreign]
+    assert all(answer in refused.err for answer in answers)
+    expected = set(OPTION.findall(re.sub("see `[^`]*`", "", now))) - set(OPTION.findall(before))
+    assert {option for answer in answers for option in OPTION.findall(answer)} == expected
+
+
+def test_a_line_of_another_tool_is_answered_whole(ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+    refused = ran("-i", INT8, "-o", "saved_model", "-oiqt", "-osd", "-b", "1")
+    assert (refused.code, list(tmp_path.iterdir())) == (2, [])
+    assert "-i, -oiqt, -osd, -b are options of another tool. Here: " in refused.err
+    assert "-b: --batch N" in refused.err
+    assert COMMAND_LINE["-oiqt"] in ran("convert", INT8, "x5.tflite", "-oiqt").err
+    assert "-oiqt" in ran("convert", INT8, "-oiqt").err, "else it is -o with a file called iqt"
+    assert ran("convert", INT8, "-oiqt.onnx").code == 0, "which is no option of another tool"
+    assert [path.name for path in tmp_path.iterdir()] == ["iqt.onnx"]
+    assert ran("reduce", "none.onnx", "--output", "x.onnx").err.startswith("relayout: none.onnx does not exist")
 
 
 def test_answers_name_options_that_there_are() -> None:

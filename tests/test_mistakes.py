@@ -94,7 +94,7 @@ COMMANDS = [
     ("convert - o.onnx", "standard input is not read: give a file"),
     ("verify m.tflite notes.txt", "but text at notes.txt"),
     ("verify lfs.tflite m.tflite", "a pointer of Git LFS at lfs.tflite"),
-    ("diff m.tflite cut.tflite", "past the end of the file (20000 bytes) at cut.tflite, byte "),
+    ("diff m.tflite cut.tflite", "the file ends at byte 20000, and operator_codes points to byte "),
     ("reduce m.tflite s.onnx", "but a TensorFlow Lite model at m.tflite; `relayout convert` makes it ONNX"),
     ("check m.tflite plan.json", "m.tflite is no plan: it is not JSON; the plan comes first, then the model"),
     ("check plan.json m.tflite", "this is not a plan file at plan.json"),
@@ -117,6 +117,12 @@ COMMANDS = [
     ("convert m.tflite o.onnx --jobs 2", "--jobs is for many models: give --out-dir"),
     ("convert m.tflite o.onnx --parts p", "give --target, too"),
     ("convert m.onnx o.tflit", "o.tflit ends in .tflit, which names no format: end it in .onnx or .tflite"),
+    (
+        "convert m.onnx saved_model",
+        "saved_model has no suffix, which would name its format: end it in .onnx or",
+    ),
+    ("convert m.onnx -o o.onnx -o p.onnx", "it is given 2 times, 'o.onnx' and 'p.onnx': give it once"),
+    ("reduce m.onnx -o o.onnx -o p.onnx", "it is given 2 times, 'o.onnx' and 'p.onnx': give it once"),
     ("convert m.tflite o.tflite --target tensorrt", "a .tflite needs LiteRT's: leave --target out; --custom-op NAME"),
     (
         "convert m.onnx o.tflite --custom-op Rellu",
@@ -133,7 +139,13 @@ COMMANDS = [
     ("reduce m.onnx s.onnx -o t.onnx", "give SOURCE and one TARGET"),
     ("reduce m.onnx - --external-data", "a model on standard output has no file to verify or to keep weights beside"),
     ("reduce m.onnx s.onnx --time-limit nan", "time_limit=nan: it takes seconds, a number from 0 on"),
-    ("m.tflite o.onnx", "`relayout convert m.tflite OUT.onnx` converts it"),
+    ("m.tflite o.onnx", "`relayout convert m.tflite o.onnx` converts it"),
+    ("m.onnx x5.tflite", "`relayout convert m.onnx x5.tflite` converts it"),
+    ("m.tflite --verify", "`relayout convert m.tflite OUT.onnx` converts it"),
+    (
+        "convert m.onnx o.onnx --target npu.tml",
+        "there is no target 'npu.tml': the name of a table's file ends in .toml",
+    ),
     ("m.tflite --io convert", "a file alone is shown, with --json at most"),
     # Values of options.
     ("convert m.tflite o.onnx --layout image=NHWC:NCWX", "NCWX is not a reordering of NHWC"),

@@ -36,7 +36,7 @@ NHWC_TO_NCHW = {
     "add.float32": ("NHWC", "NCHW"),
     "add-broadcast.float32": ("NHWC", "NCHW"),
     "add-broadcast2.float32": ("NHWC", "NCHW"),
-    "concat.float32": ("NHWDC", "NDCHW"),
+    "concat.float32": ("n h w d c", "n d c h w"),
     "concat2.float32": ("NHWC", "NCHW"),
     "mean.float32": ("NHWC", "NCHW"),
     "padding.float32": ("NHWC", "NCHW"),
@@ -119,12 +119,13 @@ def test_explicit_layouts_of_tflite2onnx(name: str, same: bool, tmp_path: Path) 
     path = SHARED / "tflite2onnx" / f"{name}.tflite"
     source, target = NHWC_TO_NCHW[name]
     plain = relayout.explain(path)
-    ends = [end for end in plain.interface if len(end.shape) == len(source)]
+    ends = [end for end in plain.interface if len(end.shape) == len(source.replace(" ", ""))]
     layouts = {end.name: (source, source if same else target) for end in ends}
     result = relayout.convert(path, layouts=layouts)
     result.save(tmp_path / "model.onnx")
     assert relayout.verify(path, tmp_path / "model.onnx").ok
-    perm = [source.index(axis) for axis in (source if same else target)]
+    before_axes, axes = (text.replace(" ", "") for text in (source, source if same else target))
+    perm = [before_axes.index(axis) for axis in axes]
     for before, after in zip(plain.interface, result.report.interface, strict=True):
         if before.name in layouts:
             assert after.shape == tuple(before.shape[axis] for axis in perm)

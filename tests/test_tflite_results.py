@@ -273,7 +273,7 @@ def test_a_result_is_shown_and_held_beside_its_source(  # type: ignore[no-untype
     assert told.code == 0
     assert {spot["operator"] for spot in json.loads(told.out)["chart"]["spots"]} >= {"Conv", "MaxPool"}
     said = relayout("diff", source, target).out
-    assert "operator by operator (the file itself has 3)" in said.splitlines()[1]
+    assert ": 3 Transposes in the file; translated to ONNX operator by operator it has " in said.splitlines()[1]
     assert "operator by operator" not in said.splitlines()[0]
 
 

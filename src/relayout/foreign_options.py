@@ -2,45 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
+from itertools import takewhile
+
+FIRST_FILE = "the source is the first file: relayout convert model.onnx model.tflite"
+DIMS = "--dim NAME=N for an open dimension, --dim INPUT:AXIS=N for a fixed one"
+KEPT = "nothing, since --io keep is the default"
+QUANTIZED_BEFORE = "quantize the ONNX model (with ONNX Runtime's quantize_static), or the result with ai-edge-quantizer"
+NO_TENSORFLOW = "none, since .tflite and .onnx are all that relayout writes"
+NO_SUBSTITUTES = "nothing: operators become what LiteRT computes exactly"
+NO_SIMPLIFIER = "nothing: no other tool runs"
+
+TF2ONNX: Mapping[tuple[str, ...], str] = {
+    ("--tflite",): "give the .tflite file first: relayout convert model.tflite model.onnx",
+    ("--output",): "the result is the second file",
+    ("--saved-model",): "convert the SavedModel to a .tflite with TensorFlow first",
+    ("--graphdef",): "convert the graph to a .tflite with TensorFlow first",
+    ("--keras",): "convert the Keras model to a .tflite with TensorFlow first",
+    ("--inputs-as-nchw",): "--layout INPUT=NHWC:NCHW, or --io NCHW for all images",
+    ("--outputs-as-nchw",): "--layout OUTPUT=NHWC:NCHW, or --io NCHW for all images",
+    ("--rename-inputs", "--rename-outputs"): "--rename OLD=NEW",
+    ("--dequantize",): "--quant float",
+    ("--large-model",): "--external-data, which is the default above 2 GB",
+    ("--custom-ops",): "--custom-op NAME=DOMAIN",
+    ("--tag",): "it is for a SavedModel; a .tflite has --signature",
+}
+ONNX2TF: Mapping[tuple[str, ...], str] = {
+    ("-i", "--input-onnx-file-path"): FIRST_FILE,
+    ("--output-folder-path",): "the result is the second file, or --out-dir DIR for several sources",
+    ("-osd", "--output-signaturedefs"): "nothing: the file has a signature with the names of the source",
+    ("-coion", "--copy-onnx-input-output-names-to-tflite"): "nothing: names are always those of the source",
+    ("-cotof", "--check-onnx-tf-outputs-elementwise-close-full"): "--verify",
+    ("-coto", "--check-onnx-tf-outputs-elementwise-close"): "--verify",
+    ("-kat", "--keep-shape-absolutely-input-names"): KEPT,
+    ("-k", "--keep-ncw-or-nchw-or-ncdhw-input-names"): KEPT,
+    ("-kt", "--keep-nwc-or-nhwc-or-ndhwc-input-names"): KEPT,
+    ("-b", "--batch-size"): "--batch N, or --dim NAME=N with the name of the dimension",
+    ("-ois", "--overwrite-input-shape"): DIMS,
+    ("-inimc", "--input-names-to-interrupt-model-conversion"): "--inputs A",
+    ("-onimc", "--output-names-to-interrupt-model-conversion"): "--outputs B",
+    ("-oiqt", "--output-integer-quantized-tflite"): QUANTIZED_BEFORE,
+    ("-odrqt", "--output-dynamic-range-quantized-tflite"): QUANTIZED_BEFORE,
+    ("-qt", "--quant-type"): QUANTIZED_BEFORE,
+    ("-iqd", "--input-quant-dtype"): "--input-type uint8, for a model that is quantized",
+    ("-oqd", "--output-quant-dtype"): "--output-type uint8, for a model that is quantized",
+    ("-cind", "--custom-input-op-name-np-data-path"): "--verify --input NAME=FILE.npy to compare with your own data;"
+    " calibration is the quantizer's",
+    ("-oh5", "--output-h5"): NO_TENSORFLOW,
+    ("-okv3", "--output-keras-v3"): NO_TENSORFLOW,
+    ("-otfv1pb", "--output-tfv1-pb"): NO_TENSORFLOW,
+    ("-prf", "--param-replacement-file"): "nothing: no operator needs a repair; --layout NAME=NCHW:NHWC pins a tensor",
+    ("-agj", "--auto-generate-json"): "nothing: no operator needs a repair; --layout NAME=NCHW:NHWC pins a tensor",
+    ("-nuo", "--not-use-onnxsim"): NO_SIMPLIFIER,
+    ("-nuonag", "--not-use-opname-auto-generate"): NO_SIMPLIFIER,
+    ("-rtpo", "--replace-to-pseudo-operators"): NO_SUBSTITUTES,
+    ("-rari64d", "--replace-argmax-to-reducemax-and-indices-is-int64"): NO_SUBSTITUTES,
+    ("-ebu", "--enable-batchmatmul-unfold"): NO_SUBSTITUTES,
+    ("-eatfp16", "--enable-accumulation-type-float16"): "nothing: relayout writes no such hint into the file",
+    ("-n", "--non-verbose"): "-q",
+}
+OTHERS: Mapping[tuple[str, ...], str] = {
+    # tflite2onnx
+    ("--explicit-layouts",): "--layout TENSOR=SRC:DST",
+    # OpenVINO's ovc and Model Optimizer
+    ("--input-layout",): "--layout INPUT=SRC:DST",
+    ("--layout-transform",): "--layout TENSOR=SRC:DST",
+    ("--input-shape",): DIMS,
+    ("--mean-values", "--scale-values"): "--normalize INPUT=MEAN:STD",
+    ("--reverse-input-channels",): "relayout does not reorder channels; do it where images are read",
+    # onnxsim, onnxslim, onnxruntime
+    ("--overwrite-input-shapes",): DIMS,
+    ("--skip-optimization",): "nothing is fused by default; --target none chooses layouts and does nothing else",
+    ("--model-check",): "--verify",
+}
 
 COMMAND_LINE: Mapping[str, str] = {
-    # tf2onnx
-    "--tflite": "give the .tflite file first: relayout convert model.tflite model.onnx",
-    "--saved-model": "convert the SavedModel to a .tflite with TensorFlow first",
-    "--graphdef": "convert the graph to a .tflite with TensorFlow first",
-    "--keras": "convert the Keras model to a .tflite with TensorFlow first",
-    "--inputs-as-nchw": "--layout INPUT=NHWC:NCHW, or --io NCHW for all images",
-    "--outputs-as-nchw": "--layout OUTPUT=NHWC:NCHW, or --io NCHW for all images",
-    "--dequantize": "--quant float",
-    "--tag": "it is for a SavedModel; a .tflite has --signature",
-    # tflite2onnx
-    "--explicit-layouts": "--layout TENSOR=SRC:DST",
-    # onnx2tf
-    "--input-onnx-file-path": "the source is the first file",
-    "--output-folder-path": "the result is the second file, or --out-dir DIR for several sources",
-    "--keep-ncw-or-nchw-or-ncdhw-input-names": "--io keep, which is the default, or --layout INPUT=NCHW:NCHW",
-    "--keep-nwc-or-nhwc-or-ndhwc-input-names": "--layout INPUT=NHWC:NHWC",
-    "--keep-shape-absolutely-input-names": "--io keep, which is the default",
-    "-kat": "--io keep, which is the default",
-    "-kt": "--layout INPUT=NCHW:NCHW for one input; --io keep, which is the default, for all",
-    "--batch-size": "--batch N",
-    "--overwrite-input-shape": "--dim NAME=N for an open dimension, --dim INPUT:AXIS=N for a fixed one",
-    "--output-integer-quantized-tflite": "quantize the ONNX model first, or the .tflite with ai-edge-quantizer",
-    "--copy-onnx-input-output-names-to-tflite": "names are always those of the source",
-    # OpenVINO's ovc and Model Optimizer
-    "--input-layout": "--layout INPUT=SRC:DST",
-    "--layout-transform": "--layout TENSOR=SRC:DST",
-    "--input-shape": "--dim NAME=N for an open dimension, --dim INPUT:AXIS=N for a fixed one",
-    "--mean-values": "--normalize INPUT=MEAN:STD",
-    "--scale-values": "--normalize INPUT=MEAN:STD",
-    "--reverse-input-channels": "relayout does not reorder channels; do it where images are read",
-    # onnxsim, onnxslim, onnxruntime
-    "--overwrite-input-shapes": "--dim NAME=N for an open dimension, --dim INPUT:AXIS=N for a fixed one",
-    "--skip-optimization": "nothing is fused by default; --target none chooses layouts and does nothing else",
-    "--model-check": "--verify",
+    name: answer for rows in (TF2ONNX, ONNX2TF, OTHERS) for names, answer in rows.items() for name in names
 }
-"""Option of another tool -> what to write here."""
+"""Option of another tool, with `-` between its words -> what to write here. docs/migrate/ names the same options."""
+
+
+def answers(words: Iterable[str], own: Container[str]) -> dict[str, str]:
+    """Return the options of other tools among the words of a command line, with what to write in their place.
+
+    Args:
+        words: the command line behind the verb; words behind `--` are no options.
+        own: the options that the verb has.
+    """
+    answered = {}
+    for word in takewhile("--".__ne__, words):
+        option = word.partition("=")[0]
+        name = option.replace("_", "-")
+        if name in COMMAND_LINE and option not in own:
+            answered[option] = COMMAND_LINE[name]
+    return answered
+
 
 PYTHON: Mapping[str, str] = {
     "explicit_layouts": "write layouts={'x': ('NHWC', 'NCHW')}",

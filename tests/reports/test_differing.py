@@ -50,6 +50,14 @@ def names(found: Diff, spots: tuple[int, ...]) -> list[str]:
     return [found.chart.spots[spot].name for spot in spots]
 
 
+def test_an_input_of_another_name_is_named(tmp_path: Path) -> None:
+    other = network()
+    other.graph.input[0].name = other.graph.node[0].input[0] = "pixels"
+    found = compared(network(), other, tmp_path)
+    assert said(found) == {"x": ("renamed: x -> pixels",)}
+    assert "  input x: renamed: x -> pixels" in str(found).splitlines()
+
+
 def test_a_model_and_itself_are_alike(tmp_path: Path) -> None:
     found = compared(network(), network(), tmp_path)
     assert (found.changed, found.only_first, found.only_second, found.both) == ((), (), (), 6)

@@ -16,7 +16,8 @@ from click.testing import CliRunner
 import relayout
 from relayout.cli import cli
 from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
-from relayout.pipeline.names import SourceNames, layout_doubts
+from relayout.pipeline.names import SourceNames, refuse_unusual_layouts
+from relayout.shapes.bound import OpeningError
 from running import run
 from small import build
 
@@ -222,10 +223,29 @@ def test_new_names_mean_the_source() -> None:
     assert [dim.dim_param or dim.dim_value for dim in end.type.tensor_type.shape.dim] == ["n", 4, 4, 3]
 
 
-def test_an_unusual_layout_is_asked_about() -> None:
-    assert list(layout_doubts({"x": ("NHWC", "NCHW"), "z": ("n h w c", "n c h w"), "k": ("OIHW", "OHWI")})) == []
-    (doubt,) = layout_doubts({"x": ("NHWC", "NCWH")})
-    assert doubt == "--layout x=NHWC:NCWH: NCWH is no usual layout of images; did you mean 'NCHW'?"
+def test_an_unusual_layout_is_refused_unless_it_is_spelled_out() -> None:
+    usual = {"x": ("NHWC", "NCHW"), "z": ("n h w c", "n c w h"), "k": ("OIHW", "OHWI"), "s": ("NC", "CN")}
+    refuse_unusual_layouts(usual | {"b": ("NCHW", "NCHW16c")})
+    model = build("float[1,3,4,5] x", "y = Relu(x)", {})
+    with pytest.raises(relayout.LayoutError) as caught:
+        relayout.convert(model, layouts={"x": ("NCWH", "NHWC")})
+    assert str(caught.value) == (
+        "--layout x=NCWH:NHWC: NCWH is no usual layout of images; did you mean 'NCHW'? If you mean it, write it in"
+        " lower case with spaces: 'n c w h'"
+    )
+    result = relayout.convert(model, layouts={"x": ("n c w h", "NHWC")})
+    assert result.report.interface[0].shape == (1, 5, 4, 3)
+
+
+def test_a_name_that_contradicts_the_operators_is_noted() -> None:
+    kernel = {"w": np.ones((2, 3, 1, 1), np.float32)}
+    model = build("float[1,3,4,5] image", "y = Conv(image, w)", kernel)
+    expected = "image is NCHW here; you called it NHWC: --layout image=NCHW:… names its axes as they are"
+    assert expected in relayout.convert(model, layouts={"image": ("NHWC", "NCHW")}).report.notes
+    assert expected in relayout.convert(model, layouts={"image": ("n h w c", "n c h w")}, io="convert").report.notes
+    assert relayout.convert(model, layouts={"image": ("NCHW", "NHWC")}).report.notes == ()
+    anything = build("float[1,3,4,5] x", "y = Relu(x)", {})
+    assert relayout.convert(anything, layouts={"x": ("NHWC", "NCHW")}).report.notes == ()
 
 
 @pytest.mark.parametrize("suffix", ["onnx", "tflite"])
@@ -265,6 +285,11 @@ def test_a_batch_that_is_bound_is_one_line(tmp_path: Path) -> None:
     binds = "relayout: the batch (axis 0 of 'x') cannot be opened: Softmax 'y' computes along it"
     assert done.stderr == f"{binds}; cut the graph before it with --outputs (docs/how-to/batch.md says more)\n"
     assert not (tmp_path / "y.onnx").exists()
+    table = build("float[2,3] x", "y = Add(x, t)", {"t": np.arange(6, dtype=np.float32).reshape(2, 3)})
+    with pytest.raises(OpeningError, match=r"^axis 0 of 'x' cannot become 33: Add 'y' reads 't'"):
+        relayout.convert(table, dims={"x:0": 33})
+    with pytest.raises(OpeningError, match=r"^the batch \(axis 0 of 'x'\) cannot become 3: Softmax"):
+        relayout.convert(path, batch=3)
 
 
 def test_a_plan_opens_the_batch_again(tmp_path: Path) -> None:

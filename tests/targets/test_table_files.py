@@ -81,7 +81,7 @@ def test_the_example_is_a_table(tmp_path: Path) -> None:
         (('op_types = "Conv"', "ranks = [4]"), "line 4: a row has no op_types"),
         (('line = "my NPU: int8"', 'lines = "x"'), "line 2: there is no key 'lines'.*line"),
         (('line = "my NPU: int8"', "per_transpose = -1"), "line 2: .*per_transpose=-1"),
-        (("[[kernels]]", "[[kernel]]"), "there is no key 'kernel'.*kernels"),
+        (("[[kernels]]", "[[kernel]]"), r"npu.toml, line 4: there is no key 'kernel'.*kernels"),
         (('name = "my-npu"', "name = my-npu"), "cannot be read as TOML: .*line 1"),
     ],
 )
@@ -104,6 +104,9 @@ HUGE = f"0x{'f' * 9000}"
         (".".join("a" * 2000) + " = 1", "line 1: there is no key 'a'"),
         ('[[kernels]]\nop_types = "Conv"\nlimits = [', "at line 3, the last"),
         ('line = """\n[[kernels]]\nranks = 1"""\n[[kernels]]\nop_types = "Conv"\nranks = ["x"]', "line 6: .*ranks="),
+        ('[[kernels]]\nop_types = "Conv"\nlayouts = "NHCW OHWI"', "line 3: NHCW is no usual layout of images"),
+        ('[[kernels]]\nop_types = "Conv"\n\nlayouts = ["NHWC OHIW"]', "line 4: OHIW is no usual layout of kernels"),
+        ('[[kernels]]\nop_types = "Conv"\n[[kernel]]\nlayouts = "NHWC"', "line 3: there is no key 'kernel'"),
         ('name = "../mine"\n[[kernels]]\nop_types = "Conv"', "line 1: .*name='../mine': it takes a name of at most"),
     ],
 )

@@ -171,7 +171,7 @@ def test_usual_layouts_are_taken(to: str) -> None:
 
 
 def test_one_tensor_is_stored_in_any_order() -> None:
-    result = relayout.convert(cnn(), layouts={"x": ("NCHW", "NHCW")}, io="convert")
+    result = relayout.convert(cnn(), layouts={"x": ("NCHW", "n h c w")}, io="convert")
     assert result.report.interface[0].layout == "n c h w -> n h c w"
 
 

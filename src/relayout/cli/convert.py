@@ -14,6 +14,7 @@ from relayout.cli.one import run_job
 
 @click.command(cls=Command)
 @many.models
+@options.output_format
 @options.conversion
 @options.splitting
 @options.written

@@ -30,7 +30,6 @@ from relayout.cli.starting import short_process
 from relayout.cli.targets import targets_command
 from relayout.cli.verify import verify_command
 from relayout.errors import RelayoutError, nearest, printable, shortened
-from relayout.foreign_options import COMMAND_LINE
 
 SOON = 0.01
 """Seconds until a signal that came at a bad moment comes again."""
@@ -119,7 +118,7 @@ def _settle_streams() -> None:
 
 def _of_usage(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption):
-        answer = _foreign(error.option_name) or _of_others(error)
+        answer = _of_others(error)
         if answer:
             return f"relayout: {answer}"
     said = printable(shortened(" ".join(error.format_message().split())))
@@ -137,13 +136,6 @@ def _of_others(error: click.NoSuchOption) -> str:
 
 def _has(command: click.Command, option: str) -> bool:
     return any(option in (*each.opts, *each.secondary_opts) for each in command.params)
-
-
-def _foreign(option: str) -> str:
-    """Return what to write in the place of another tool's option; empty where it is none that is known."""
-    words = [word.partition("=")[0].replace("_", "-") for word in sys.argv[1:]]
-    named = [word for word in words if word in COMMAND_LINE and word.startswith(option.replace("_", "-"))]
-    return f"{named[0]} is another tool's option. Here: {COMMAND_LINE[named[0]]}" if named else ""
 
 
 def _told_to_end(number: int, frame: FrameType | None) -> None:

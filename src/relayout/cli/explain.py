@@ -21,6 +21,7 @@ AS_ONNX = "This is what a conversion to ONNX leaves; for a .tflite result add --
 
 @click.command(cls=Command)
 @click.argument("source", type=MODEL)
+@options.explained_format
 @options.conversion
 @options.max_bytes
 @options.as_json

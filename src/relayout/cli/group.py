@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from relayout.cli.option_texts import SECTION
 from relayout.cli.running import REFUSED
+from relayout.foreign_options import answers
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 verification or check failed or --max-bytes exceeded, 2 the input was refused; "
@@ -28,6 +29,11 @@ OF_INFO = {"--json", "-h", "--help"}
 
 class Command(click.Command):
     """A verb whose help lists its options by section and ends with the exit codes."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does; options of other tools are answered first, since `-oiqt` would be `-o` with a file `iqt`."""
+        _answer_foreign_options(self, ctx, args)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options without a section first."""
@@ -55,6 +61,8 @@ class Group(click.Group):
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), err=True)
             sys.exit(REFUSED)
+        if args and args[0].startswith("-"):
+            _answer_foreign_options(self, ctx, args)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -71,8 +79,9 @@ class Group(click.Group):
         named_like_a_model = first.endswith((".tflite", ".onnx", ".ort"))
         if first not in self.commands and (named_like_a_model or _is_there(first)):
             if set(args[1:]) - OF_INFO:
+                result = next((word for word in args[1:] if not word.startswith("-")), "OUT.onnx")
                 raise click.UsageError(
-                    f"a file alone is shown, with --json at most; `relayout convert {first} OUT.onnx` converts it",
+                    f"a file alone is shown, with --json at most; `relayout convert {first} {result}` converts it",
                     ctx,
                 )
             return INFO, self.commands[INFO], args
@@ -88,6 +97,26 @@ class Group(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Verbs, and files, since one of them alone is shown."""
         return [*super().shell_complete(ctx, incomplete), CompletionItem(incomplete, type="file")]
+
+
+def _answer_foreign_options(command: click.Command, ctx: click.Context, args: list[str]) -> None:
+    """Refuse options of other tools, each with what to write in its place.
+
+    Raises:
+        click.UsageError: there is one.
+    """
+    own = {name for each in command.get_params(ctx) for name in (*each.opts, *each.secondary_opts)}
+    answered = {} if ctx.resilient_parsing else answers(args, own)
+    if not answered:
+        return
+    be = "are options of another tool" if len(answered) > 1 else "is another tool's option"
+    by_answer: dict[str, list[str]] = {}
+    for option, answer in answered.items():
+        by_answer.setdefault(answer, []).append(option)
+    here = "; ".join(
+        f"{', '.join(several)}: {answer}" if len(answered) > 1 else answer for answer, several in by_answer.items()
+    )
+    raise click.UsageError(f"{', '.join(answered)} {be}. Here: {here}", ctx)
 
 
 def _is_there(path: str) -> bool:

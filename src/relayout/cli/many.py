@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,9 +12,9 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import bar
 from relayout.cli.json_output import print_json
-from relayout.cli.option_texts import option_group
+from relayout.cli.option_texts import only_one, option_group
 from relayout.cli.parameter_types import MODEL
-from relayout.cli.running import FAILED, REFUSED, Job, console, exceeds, perform, refuse_own_source
+from relayout.cli.running import FAILED, REFUSED, STDOUT, Job, console, exceeds, perform, refuse_own_source
 from relayout.errors import RelayoutError
 from relayout.terminal import count_of, print_rows, shown, tabled
 
@@ -31,27 +31,29 @@ class Row(NamedTuple):
         source: its file.
         target: the result's.
         code: the exit code that it alone would have had.
-        transposes: before and after.
-        bytes: before and after.
+        transposes: before and after; None where it was refused.
+        bytes: before and after, likewise.
         verdict: of the proof.
         verified: of the verification, if it was asked for.
         exceeds: that more bytes stay transposed than may.
         error: why it was refused.
         notes: from the report.
         hint: from the report, said once for all.
+        seconds: stage -> wall time, from the report; None where it was refused.
     """
 
     source: str
     target: str
     code: int = 0
-    transposes: tuple[int, int] = (0, 0)
-    bytes: tuple[int, int] = (0, 0)
+    transposes: tuple[int, int] | None = None
+    bytes: tuple[int, int] | None = None
     verdict: str = ""
     verified: bool | None = None
     exceeds: str = ""
     error: str = ""
     notes: tuple[str, ...] = ()
     hint: str = ""
+    seconds: Mapping[str, float] | None = None
 
 
 def jobs_of(
@@ -130,15 +132,22 @@ def _format(verb: str, target: Path | None, stated: str | None) -> str | None:
         onnx = target.with_suffix(".onnx")
         raise click.UsageError(f"relayout writes no .ort: write {onnx}, then `{ORT_CONVERTER} {onnx}`")
     if suffix not in FORMATS:
-        if verb == "convert" and suffix and stated is None:
+        if verb == "convert" and stated is None and target is not None and _would_be_a_file(target):
+            ends = (
+                f"ends in .{suffix}, which names no format" if suffix else "has no suffix, which would name its format"
+            )
             raise click.UsageError(
-                f"{target} ends in .{suffix}, which names no format: end it in .onnx or .tflite, or add --format onnx"
-                " or --format tflite"
+                f"{target} {ends}: end it in .onnx or .tflite, or add --format onnx or --format tflite"
             )
         return stated
     if stated not in (None, suffix):
         raise click.UsageError(f"--format {stated}: {target} has the suffix of the other format")
     return None if verb != "convert" else suffix
+
+
+def _would_be_a_file(place: Path) -> bool:
+    """Whether a result would be a file there, and neither standard output nor refused for being no file."""
+    return place != STDOUT and (place.is_file() or not place.exists())
 
 
 def run_all(jobs: Sequence[Job], workers: int, as_json: bool, quiet: bool) -> None:
@@ -179,6 +188,7 @@ def one(job: Job) -> Row:
         over,
         notes=report.notes,
         hint=report.hint,
+        seconds=report.seconds,
     )
 
 
@@ -206,7 +216,7 @@ def _show(rows: Sequence[Row]) -> None:
     headings = ["model", "Transposes", "bytes per inference", "result", *(["verified"] if verify else [])]
     cells: list[list[str | Text]] = []
     for row in rows:
-        moved = ["", ""] if row.error else [f"{a:,} → {b:,}" for a, b in (row.transposes, row.bytes)]
+        moved = ["" if pair is None else f"{pair[0]:,} → {pair[1]:,}" for pair in (row.transposes, row.bytes)]
         told = [part for part in (row.exceeds, row.verdict, *row.notes) if part]
         said = shown(row.error, "red") if row.error else "; ".join(told)
         agreed = {None: Text(), True: Text("agrees"), False: Text("differs", style="bold red")}[row.verified]
@@ -229,7 +239,15 @@ out_dir = click.option(
     metavar="DIR",
     help="Any number of sources, each to DIR/NAME.onnx, or .tflite with --format tflite.",
 )
-out = click.option("-o", "out", type=MODEL, metavar="TARGET", help="The same as TARGET behind SOURCE.")
+out = click.option(
+    "-o",
+    "out",
+    type=MODEL,
+    multiple=True,
+    callback=only_one,
+    metavar="TARGET",
+    help="The same as TARGET behind SOURCE.",
+)
 jobs_option = click.option(
     "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Models at a time, with --out-dir."
 )

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 SECTION = "section"
 """Attribute of an option: the heading in `--help` that it stands under."""
 
@@ -66,6 +67,14 @@ def custom_domains(context: click.Context, parameter: click.Parameter, items: tu
     """Read custom operators and their domains; "" where a text names none."""
     bare = dict.fromkeys((item for item in items if "=" not in item), "")
     return bare | pairs_by("=", "NAME=DOMAIN")(context, parameter, tuple(item for item in items if "=" in item))
+
+
+def only_one(_: click.Context, parameter: click.Parameter, items: tuple[T, ...]) -> T | None:
+    """Return what an option names once; without this the last of several would replace the others without a word."""
+    if len(items) > 1:
+        named = " and ".join(map(repr, map(str, items)))
+        raise click.BadParameter(f"it is given {len(items)} times, {named}: give it once", param_hint=parameter.opts[0])
+    return items[0] if items else None
 
 
 def comma_separated(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> list[str]:

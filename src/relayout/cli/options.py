@@ -71,6 +71,12 @@ output_format = click.option(
     type=click.Choice(["onnx", "tflite"]),
     help="Format of the result, where no suffix says it: with --out-dir, on standard output. [default: onnx]",
 )
+explained_format = click.option(
+    "--format",
+    "format",
+    type=click.Choice(["onnx", "tflite"]),
+    help="Format of the result that is explained. [default: onnx]",
+)
 runtime = click.option(
     "--runtime",
     metavar="VERSION",
@@ -233,7 +239,7 @@ aiming = option_group(backend, claimed_operators, section="Layouts of operators"
 solving = option_group(per_transpose, exchange, time_limit, what_if, section="The solver")
 views = option_group(html, model_explorer, section="To look at")
 interface = option_group(io, layouts, input_type, output_type, normalize)
-conversion = option_group(output_format, runtime, interface, part, importing, wishing, solving, views)
+conversion = option_group(runtime, interface, part, importing, wishing, solving, views)
 """What `convert` does, and `explain` tells of."""
 splitting = option_group(regions, parts, section="What a target runs")
 writing = option_group(annotate, plan_file, external_data, overwrite, section="What is written")

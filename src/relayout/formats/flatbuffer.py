@@ -202,7 +202,9 @@ class _Reader:
 
     def check(self, position: int, length: int, path: str) -> None:
         if position < 0 or length < 0 or position + length > self.size:
-            raise self.error(f"points {length} bytes past the end of the file ({self.size} bytes)", path, position)
+            first, end = self.base + position, self.base + self.size
+            place = f"byte {first}" if position >= self.size or length <= 0 else f"bytes {first} to {first + length}"
+            raise ReadError(f"the file ends at byte {end}, and {path or 'its root'} points to {place}", hint=DAMAGED)
 
     def error(self, what: str, path: str, byte: int) -> ReadError:
         return ReadError(f"{path or 'the model'} {what}", where=f"byte {self.base + byte}", hint=DAMAGED)

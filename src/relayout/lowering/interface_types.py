@@ -59,7 +59,10 @@ def set_interface_types(model: ir.Model, inputs: str | None, outputs: str | None
         quantized = [(value, known) for value in values if (known := ends.quantization(value, side)) is not None]
         if not quantized:
             types = ", ".join(f"{value.name} is {_name(value.dtype)}" for value in values[:4]) or "there are none"
-            raise LayoutError(f"--{side}-type {asked}: no {side} is quantized with 8 bits and one scale ({types})")
+            raise LayoutError(
+                f"--{side}-type {asked}: no {side} is quantized with 8 bits and one scale ({types}); quantize the model"
+                " first (docs/how-to/interface.md, Raw pixels)"
+            )
         for value, quantization in quantized:
             name, before, dtype = value.name, value.dtype, TYPES[asked]
             if before != dtype:

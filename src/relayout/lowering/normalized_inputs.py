@@ -72,7 +72,10 @@ def _checked(value: ir.Value, mean: Sequence[float], std: Sequence[float]) -> No
     option = f"--normalize {value.name}"
     if value.dtype not in FLOATS:
         kind = "of no known type" if value.dtype is None else value.dtype.name.lower()
-        raise LayoutError(f"{option}: the input is {kind}, not float (--input-type float32 makes a quantized one so)")
+        raise LayoutError(
+            f"{option}: the input is {kind}, not float (--input-type float32 makes a quantized one so; how a quantized"
+            " one takes pixels as uint8: docs/how-to/interface.md, Raw pixels)"
+        )
     if value.is_graph_output():
         raise LayoutError(f"{option}: the input is an output, too")
     if value.is_initializer():

@@ -12,7 +12,7 @@ from relayout.errors import LayoutError
 from relayout.formats.in_memory import ModelSource, model_source
 from relayout.layout import Dim
 from relayout.lowering.normalized_inputs import numbers_by_input
-from relayout.pipeline.names import SourceNames
+from relayout.pipeline.names import SourceNames, refuse_unusual_layouts
 from relayout.pipeline.request import (
     OPTIONS,
     Format,
@@ -151,6 +151,7 @@ def convert(
         refuse_onnx_options({"--opset": opset, "--inline": inline, "--regions": regions == "functions"})
         target = LITERT if target is None else target
     refuse_runtime(runtime, format)
+    refuse_unusual_layouts(layouts or {})
     node_layouts = SourceNames(rename).keys(node_layouts) or None
     wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
     if regions == "functions" and wishes.target is None:

@@ -149,7 +149,8 @@ def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str)
         for (each, place), extent in still.items():
             seeds.setdefault(each, {})[place] = whole_dimension(Extent.of(symbol), extent)
         at = f"axis {axis} of '{value.name}'"
-        made = open_axes(model, seeds, f"{what} ({at})" if what else at, rows=bool(what))
+        fault = f"cannot become {wanted}" if isinstance(wanted, int) else "cannot be opened"
+        made = open_axes(model, seeds, f"{what} ({at}) {fault}" if what else f"{at} {fault}", rows=bool(what))
         named.add(symbol)
     if names := {name: wanted for name in named if name != wanted}:
         fix_inferred(model, names)

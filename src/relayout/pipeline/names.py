@@ -1,4 +1,4 @@
-"""Names that a user gives: those of `--rename` mean the source's, and an unusual layout is asked about."""
+"""Names that a user gives: those of `--rename` mean the source's, and layouts that are more likely a slip."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from relayout.errors import LayoutError
+from relayout.layout import Layout
+from relayout.reports.layout_names import layout_name
+from relayout.reports.report import Interface
 from relayout.rules.known_layouts import IMAGES, parsed_as
 
 T = TypeVar("T")
@@ -43,12 +46,32 @@ class SourceNames:
         return found
 
 
-def layout_doubts(layouts: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    """Ask about layouts of images that nobody stores images in: `NCWH` is more likely `NCHW` with a slip."""
+def refuse_unusual_layouts(layouts: Mapping[str, tuple[str, str]]) -> None:
+    """Refuse layouts of images that nobody stores images in: `NCWH` is more likely `NCHW` with a slip.
+
+    Letters in lower case with spaces (`n c w h`) mean any order.
+
+    Raises:
+        LayoutError: a word of N, C, D, H and W names an unusual order.
+    """
     for name, pair in layouts.items():
         for text in pair:
-            if set(text) <= set("NCDHW") and len(text) > 2:
-                try:
-                    parsed_as(text, IMAGES, "images")
-                except LayoutError as error:
-                    yield f"--layout {name}={pair[0]}:{pair[1]}: {str(error).partition(' (')[0]}"
+            if not set("NC") < set(text) <= set("NCDHW"):
+                continue
+            try:
+                parsed_as(text, IMAGES, "images")
+            except LayoutError as error:
+                fault, letters = str(error).partition(" (")[0], " ".join(text.lower())
+                raise LayoutError(
+                    f"--layout {name}={pair[0]}:{pair[1]}: {fault} If you mean it, write it in lower case with spaces:"
+                    f" '{letters}'"
+                ) from error
+
+
+def contradicted_names(layouts: Mapping[str, tuple[str, str]], interface: Sequence[Interface]) -> Iterator[str]:
+    """Say where the layout that a user calls an image's is not the one that the model's operators show."""
+    shown = {end.name: layout_name(end.layout.partition(" -> ")[0]) for end in interface}
+    for name, (source, _) in layouts.items():
+        known, named = shown.get(name, ""), "".join(Layout.parse(source).axes)
+        if known.isupper() and named != known and sorted(named) == sorted(known):
+            yield f"{name} is {known} here; you called it {named}: --layout {name}={known}:… names its axes as they are"

@@ -21,11 +21,12 @@ from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.source_names import forget
 from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
 from relayout.layout.stored_as import INTERFACE
+from relayout.lowering.interface_types import integer_ends
 from relayout.partition.claims import claims
 from relayout.partition.regions import as_functions
 from relayout.partition.whole_units import whole_units
 from relayout.pipeline.lowering_list import as_transposes, avoid_saturation, before_layouts, state_blocks
-from relayout.pipeline.names import layout_doubts
+from relayout.pipeline.names import contradicted_names
 from relayout.pipeline.planning import Planned, planned
 from relayout.pipeline.request import OutputOptions, Request
 from relayout.pipeline.result import Result, target_of
@@ -33,6 +34,7 @@ from relayout.pipeline.source import holds_tflite, read
 from relayout.pipeline.tflite_result import refuse_unknown_custom_ops, remedy_for, tflite_model, tflite_report
 from relayout.progress import say
 from relayout.reports import Naming, Report, constants, grown, left_out, operators, scattered, unsaid
+from relayout.reports.report import Interface
 from relayout.targets import hint
 
 if TYPE_CHECKING:
@@ -65,7 +67,11 @@ def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> 
     plan = planned(model, request, no_regression=no_regression)
     naming = Naming(plan.sites, plan.axes)
     report = plan.report()
-    report = replace(report, notes=(*report.notes, *facts_of(model).notes, *layout_doubts(request.layout.layouts)))
+    integers = integer_ends(model)
+    interface = tuple(_with_meaning(end, integers.get(end.name)) for end in report.interface)
+    report = replace(report, interface=interface)
+    misnamed = contradicted_names(request.layout.layouts, report.interface)
+    report = replace(report, notes=(*report.notes, *facts_of(model).notes, *misnamed))
     result = Result(model, report, plan.serializer(), naming=naming, target=request.target)
     seconds = {"read": read_in, "plan": perf_counter() - began}
     original = _original(source, model, request, output) if plan.saves_nothing and not asks_layouts else None
@@ -97,6 +103,11 @@ def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> 
     result = replace(result, format="tflite", custom_ops=dict(output.custom_ops), runtime=output.runtime)
     whole = holds_tflite(source) and not request.imports.is_part
     return result if output.parts else _as_tflite(result, source if whole else None)
+
+
+def _with_meaning(end: Interface, integers: tuple[float, int] | None) -> Interface:
+    """Return an input or output with the scale and zero point of its integers."""
+    return end if integers is None else replace(end, scale=integers[0], zero_point=integers[1])
 
 
 def _original(

@@ -19,6 +19,8 @@ from relayout.reports.chart import Chart, Edge, Mark, Region, Side, Spot, Stored
 from relayout.reports.layout_names import layout_name
 from relayout.terminal import ShortNames, count_of
 
+ENDS = ("input", "output")
+"""What the chart calls an end of the interface where it has operators' names."""
 MOST = 4_000
 """Operators without a namesake up to which the order of the rest is aligned; that takes their product."""
 
@@ -101,8 +103,12 @@ class Diff:
         for (name, side), own in zip(sides, self.own, strict=True):
             size = sum(mark.bytes for mark in side.transposes)
             count = len(side.transposes)
-            literally = "" if own is None else f", operator by operator (the file itself has {own})"
-            yield f"{name}: {count_of(count, 'Transpose')}, {size:,} bytes per inference{literally}"
+            moved = f"{size:,} bytes per inference"
+            if own is None:
+                yield f"{name}: {count_of(count, 'Transpose')}, {moved}"
+            else:
+                literally = f"translated to ONNX operator by operator it has {count}, {moved}"
+                yield f"{name}: {count_of(own, 'Transpose')} in the file; {literally}"
         differ = f"{len(self.changed)} of them differ{'s' if len(self.changed) == 1 else ''}"
         yield f"both have {self.both} operators, inputs and outputs; {differ}"
         operators = [f"{spot.operator} {spot.name}" for spot in self.chart.spots]
@@ -208,6 +214,8 @@ class _Joined:
     def _what(self, mine: int, theirs: int) -> tuple[str, ...]:
         left, right = self.a.chart.spots[mine], self.b.chart.spots[theirs]
         found = [("operator", left.operator, right.operator)]
+        if left.operator in ENDS:
+            found.append(("renamed:", left.name, right.name))
         had, has = self.a.attributes.get(left.name, {}), self.b.attributes.get(right.name, {})
         names = {*had, *has} if left.operator == right.operator else had.keys() & has.keys()
         found += [(name, had.get(name, "none"), has.get(name, "none")) for name in sorted(names)]

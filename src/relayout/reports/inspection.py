@@ -18,6 +18,7 @@ from relayout.formats.tflite.container.model import Model, Tensor
 from relayout.formats.tflite.container.transposes import transposes
 from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import all_nodes
+from relayout.reports.integers import integers_in_words
 from relayout.reports.layout_names import layout_name
 from relayout.reports.report import UNKNOWN, Report
 from relayout.terminal import shown, tabled
@@ -33,7 +34,10 @@ MOST = 12
 
 @dataclass(frozen=True)
 class End:
-    """An input or output: its stored layout, and the one that it would cost nothing to have."""
+    """An input or output: its stored layout, and the one that it would cost nothing to have.
+
+    `scale` and `zero_point` say what integers of 8 bits mean; None for other ends.
+    """
 
     kind: str
     name: str
@@ -41,6 +45,8 @@ class End:
     shape: tuple[int | str, ...]
     layout: str = ""
     free: str = ""
+    scale: float | None = None
+    zero_point: int | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,16 @@ class Inspection:
         layouts = {(end.kind, end.name): end.layout for end in keep.interface}
         free = {(end.kind, end.name): end.layout.rpartition("-> ")[2] for end in convert.interface}
         ends = tuple(
-            End(end.kind, end.name, end.dtype, end.shape, layouts.get(key, ""), free.get(key, ""))
+            End(
+                end.kind,
+                end.name,
+                end.dtype,
+                end.shape,
+                layouts.get(key, ""),
+                free.get(key, ""),
+                end.scale,
+                end.zero_point,
+            )
             for end in keep.interface
             for key in [(end.kind, end.name)]
         )
@@ -201,6 +216,7 @@ def _parts(found: Inspection) -> Iterator[RenderableType]:
         for end in found.ends[: 2 * MOST]
     ]
     yield tabled("", "name", "type", "shape", "layout", "free as", rows=rows)
+    yield from map(shown, integers_in_words(found.ends[: 2 * MOST]))
     listed = ", ".join(f"{name} {count}" for name, count in list(found.operators.items())[:MOST])
     more = f", … ({len(found.operators)} kinds)" if len(found.operators) > MOST else ""
     yield shown(f"{sum(found.operators.values())} operators: {listed}{more}")

@@ -62,13 +62,18 @@ class Transposed:
 
 @dataclass(frozen=True)
 class Interface:
-    """An input or output of the result: its layout in einops' notation, `n h w c -> n c h w` where it changed."""
+    """An input or output of the result: its layout in einops' notation, `n h w c -> n c h w` where it changed.
+
+    `scale` and `zero_point` say what integers of 8 bits mean; None for other ends.
+    """
 
     kind: str
     name: str
     dtype: str
     shape: tuple[int | str, ...]
     layout: str
+    scale: float | None = None
+    zero_point: int | None = None
 
 
 class Remaining:

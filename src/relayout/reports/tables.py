@@ -8,6 +8,7 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from relayout.progress import LOG
+from relayout.reports.integers import integers_in_words
 from relayout.reports.layout_names import layout_names, size_name
 from relayout.reports.report import Report
 from relayout.terminal import ShortNames, as_html, count_of, shown, tabled
@@ -57,7 +58,8 @@ def text(report: Report) -> str:
 
 
 def _parts(report: Report) -> list[RenderableType]:
-    parts: list[RenderableType] = [_interface(report), _transposes(report)]
+    quantized = [shown(line) for line in integers_in_words(report.interface)]
+    parts: list[RenderableType] = [_interface(report), *quantized, _transposes(report)]
     short = short_names(report) if report.remaining or report.what_if else ShortNames(())
     parts += _remaining(report, short)
     parts += [shown(f"without {short(item.site)}: {item.bytes:,} bytes less") for item in report.what_if[:MOST]]

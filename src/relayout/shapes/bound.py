@@ -18,7 +18,7 @@ class OpeningError(RelayoutError):
     """A dimension cannot be opened, since an operator binds it.
 
     Args:
-        what: the dimension, as the user asked for it.
+        what: what the user asked for and cannot be: `axis 2 of 'x' cannot become 33`.
         node: the operator that binds it.
         reason: what it does with it, as a predicate: `normalizes along it`.
         ends: the source's names of the last values that can be opened, if they are known.
@@ -29,7 +29,7 @@ class OpeningError(RelayoutError):
         name = node.name or next((value.name for value in node.outputs if value.name), "") or ""
         self.operator = f"{node.op_type} '{name}'"
         names = f" {shlex.quote(','.join(ends))}" if ends else ""
-        super().__init__(f"{what} cannot be opened: {self.operator} {reason}; {HINT.format(names)}")
+        super().__init__(f"{what}: {self.operator} {reason}; {HINT.format(names)}")
 
     def with_ends(self, ends: Sequence[str]) -> OpeningError:
         """Return the same error with the names of the values that the graph may be cut at."""

@@ -40,7 +40,7 @@ class Following:
     Args:
         model: the model, whose shapes are known.
         seeds: inputs and their opened axes.
-        what: the dimension, as the user asked for it.
+        what: what the user asked for and may not be.
         choices: node -> which of its ways is taken; the first, where nothing is said.
         binding: what says why an operator binds an axis.
 

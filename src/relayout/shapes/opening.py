@@ -50,7 +50,7 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, *, ro
     Args:
         model: the model, with known shapes.
         seeds: inputs and their opened axes.
-        what: the dimension, as the user asked for it.
+        what: what the user asked for and may not be: `axis 2 of 'x' cannot become 33`.
         rows: whether every element along the axis must be computed by itself, as the rows of a batch are. Else the axis
             is opened as one that operators compute along, where it is none such.
 
@@ -92,7 +92,7 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, *, ro
     part = next(iter(next(iter(seeds.values())).values()))
     inputs = {value.name or "": ends[value][0] for value in model.graph.inputs if value in ends}
     if found := contradiction(model, str(part.length), _dim(part.before), rows=is_batch):
-        raise LayoutError(f"{what} cannot be opened: the result would contradict itself: {found}")
+        raise LayoutError(f"{what}: the result would contradict itself: {found}")
     return Opened(_dim(part.length), _dim(part.before), inputs, outputs, is_batch)
 
 

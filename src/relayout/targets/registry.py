@@ -184,6 +184,8 @@ def target(name: str) -> Target:
         name = _aliases()[name]()
     if name.endswith(".py"):
         raise LayoutError(f"{name}: say which Target of the file: {name}:NAME")
+    if name not in known and ("/" in name or "." in name):
+        raise LayoutError(f"there is no target {name!r}: the name of a table's file ends in .toml, or is FILE.py:NAME")
     if name not in known:
         table = f"{name}.toml"
         near = f"; there is a file of that name: {table}" if _is_file(table) else nearest(name, [*known, *_aliases()])

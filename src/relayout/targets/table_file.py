@@ -88,6 +88,14 @@ def read_table(path: Path) -> Target:
     return _Table(path, lines).target(data)
 
 
+def _key_of(message: str, columns: Mapping[str, Any]) -> str:
+    """Return the key that a message is about: it names the key, or begins with a word of its value."""
+    named = next((key for key in columns if f"{key}=" in message), "")
+    word = message.partition(" ")[0].rstrip(":")
+    texts = ((key, value if isinstance(value, tuple) else (value,)) for key, value in columns.items())
+    return named or next((key for key, several in texts if word in " ".join(map(str, several)).split()), "")
+
+
 def _blanked(match: re.Match[str]) -> str:
     """Return the ends of lines of a text of several lines; a text of one line, which may be a key, as it is."""
     return "\n" * match[0].count("\n") or match[0]
@@ -152,8 +160,7 @@ class _Table:
         try:
             return Kernel(**columns)
         except LayoutError as error:
-            key = next((key for key in columns if f"{key}=" in str(error)), "")
-            raise self._error(str(error), key, start) from error
+            raise self._error(str(error), _key_of(str(error), columns), start) from error
 
     def _condition(self, entry: Any, key: str, start: int) -> Condition:
         if isinstance(entry, str):
@@ -196,7 +203,7 @@ class _Table:
         own = (
             place
             for place in range(start, ends)
-            if key and re.match(rf"\s*['\"]?{re.escape(key)}\b", self.lines[place])
+            if key and re.match(rf"\s*(\[\[?\s*)?['\"]?{re.escape(key)}\b", self.lines[place])
         )
         return LayoutError(f"{self.path}, line {next(own, start) + 1}: {what}")
 

@@ -95,8 +95,7 @@ class _Checker:
     def outside(self, offset: int, size: int, place: str) -> Raw:
         if offset + size > len(self.data):
             raise ReadError(
-                f"{place} points past the end of the file ({len(self.data)} bytes)",
-                where=f"byte {offset}",
+                f"the file ends at byte {len(self.data)}, and {place} points to bytes {offset} to {offset + size}",
                 hint="the file is damaged or cut short",
             )
         return raw(self.data, offset, size)
