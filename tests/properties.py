@@ -16,7 +16,8 @@ import relayout
 from infer.mixed import Made
 from relayout.infer import build
 from relayout.pipeline import check_plan, read
-from relayout.reports.report import DROPPED, FOR_SOME
+from relayout.reports.notes import FOR_SOME
+from relayout.reports.report import DROPPED
 from running import moved_bytes, run
 from transposes import left
 

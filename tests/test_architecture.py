@@ -283,3 +283,12 @@ def test_help_imports_nothing_heavy() -> None:
     loaded = {line.rsplit("|", 1)[1].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line}
     assert "relayout" in loaded, "the list of imports was not understood"
     assert loaded & {"numpy", "onnx", "onnx_ir", *HEAVY} == set()
+
+
+MOST_LINES = 400
+"""Lines of a module that one can hold in mind."""
+
+
+def test_a_module_is_as_long_as_one_can_hold_in_mind() -> None:
+    lengths = {path: len((SOURCE / path).read_text(encoding="utf-8").splitlines()) for path in MODULES}
+    assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}, "move what has a subject"

@@ -11,6 +11,7 @@ from onnx import parser
 
 import relayout
 from relayout.errors import LayoutError, RelayoutError
+from relayout.layout.normalization import Normalization
 from relayout.layout.stored_as import Holds, fill_factors, relay, resolved
 from relayout.verification import verify
 from relayout.verification.pairs import Pair, match_ends, match_interface, match_interiors
@@ -220,6 +221,14 @@ def test_static_extents_are_told_to_the_source() -> None:
     assert Pair(left, value("x", (2, 4, 5, 3))).source_shape() == (2, 4, 5, 3)
     assert Pair(left, value("x", (2, 3, 4, 5)), None, DYNAMIC).source_shape() == (2, 4, 5, 3)
     assert Pair(left, value("x", None)).source_shape() is None
+
+
+def test_integers_are_steps_of_what_is_not_normalized_yet() -> None:
+    """A model that takes pixels as bytes, and normalizes them, is fed the pixels of what its source reads."""
+    pixels = replace(value("x", (3,), "uint8", scale=(0.5,), zero=(10,)), normalization=Normalization((4.0,), (2.0,)))
+    steps = Pair(value("x", (3,)), pixels).carried(np.array([-2, 0, 1.5], np.float32))
+    assert steps.dtype == np.uint8
+    assert steps.tolist() == [10, 18, 24]
 
 
 def test_dequantized_models_are_fed_and_read_in_steps() -> None:

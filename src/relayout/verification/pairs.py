@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -11,8 +10,8 @@ import numpy as np
 
 from relayout.errors import LayoutError, RelayoutError
 from relayout.layout import Extent
-from relayout.layout import perm as perms
-from relayout.layout.stored_as import Holds, fill_factors, relay, resolved, resolved_as_stored, restore
+from relayout.layout.stored_as import Holds, fill_factors, resolved
+from relayout.verification.held_arrays import fits_shape, relaid_as, restore_array, shape_text, stored_extents
 from relayout.verification.permuting import proposal
 from relayout.verification.side import Array, ModelValue
 
@@ -59,9 +58,9 @@ class Pair:
         """
         if self.left_held:
             own = self.left_held if self.right_held else resolved(self.left_held, right.shape)
-            left = _restored(left, own)
+            left = restore_array(left, own)
         if self.right_held:
-            right = _restored(right, resolved(self.right_held, left.shape))
+            right = restore_array(right, resolved(self.right_held, left.shape))
         if self.left.quantized and _are_shifted(left.dtype, right.dtype):
             left, right = (array if array.dtype == np.int8 else _shifted(array) for array in (left, right))
         if left.dtype != right.dtype and self.left.scale and right.dtype.kind == "f":
@@ -82,33 +81,31 @@ class Pair:
         """
         mine, theirs = self.left.normalization, self.right.normalization
         array = left if mine is None else mine.normalized(left)
-        array = _restored(array, self.left_held) if self.left_held else array
+        array = restore_array(array, self.left_held) if self.left_held else array
         if self.right.dtype is not None and self.left.quantized and _are_shifted(array.dtype, self.right.dtype):
             array = _shifted(array)
-        if self.right.dtype is not None and array.dtype != self.right.dtype:
-            if self.left.scale and self.right.dtype.kind == "f":
-                array = self.left.real(array).astype(self.right.dtype)
-            elif self.right.scale and array.dtype.kind == "f":
-                array = _in_steps(array, self.right, self.right.dtype)
-            else:
-                raise RelayoutError(
-                    f"input '{self.name}' is {array.dtype} in the first model and {self.right.dtype} in the second"
-                )
+        wanted = array.dtype if self.right.dtype is None else self.right.dtype
+        if array.dtype != wanted and self.left.scale and wanted.kind == "f":
+            array = self.left.real(array).astype(wanted)
+        in_steps = array.dtype != wanted and bool(self.right.scale) and array.dtype.kind == "f"
+        if array.dtype != wanted and not in_steps:
+            raise RelayoutError(f"input '{self.name}' is {array.dtype} in the first model and {wanted} in the second")
         if self.right_held:
-            if not _fits(array.shape, _dims(self.right_held)):
+            if not fits_shape(array.shape, _dims(self.right_held)):
                 raise RelayoutError(
                     f"input '{self.name}' is {list(array.shape)} in the first model, and the second was made of one "
-                    f"where it is {_text(_dims(self.right_held))}: compare it with the model that it was made of"
+                    f"where it is {shape_text(_dims(self.right_held))}: compare it with the model that it was made of"
                 )
-            array = _relaid(array, self.right_held, self.right.shape)
+            array = relaid_as(array, self.right_held, self.right.shape)
         try:
             array = array if theirs is None else theirs.raw(array)
         except LayoutError as error:
             raise LayoutError(f"{error}; {self._advice(left.shape)}") from None
-        if not _fits(array.shape, self.right.shape):
+        array = _in_steps(array, self.right, wanted) if in_steps else array
+        if not fits_shape(array.shape, self.right.shape):
             raise RelayoutError(
                 f"input '{self.name}' would be fed {list(array.shape)}, and the second model wants "
-                f"{_text(self.right.shape)}; {self._advice(array.shape)}"
+                f"{shape_text(self.right.shape)}; {self._advice(array.shape)}"
             )
         return np.asarray(array, order="C")
 
@@ -122,7 +119,7 @@ class Pair:
         right, held = self.right, self.right_held
         if self.left_held or not any(right.symbols) or right.shape is None:
             return {}
-        laid = left.shape if held is None else _laid(left, held)
+        laid = left.shape if held is None else stored_extents(left, held)
         stored = laid and fill_factors([-1 if extent is None else extent for extent in right.shape], laid)
         return {name: extent for name, extent in zip(right.symbols, stored or (), strict=False) if name}
 
@@ -367,47 +364,3 @@ def _extent(name: str, extents: Mapping[str, int]) -> int | None:
     """The extent that a name stands for; None where it, or a name in it, is not known."""
     named = Extent.of(name)
     return extents.get(name) or (named.value(extents) if name and named.names <= extents.keys() else None)
-
-
-def _laid(left: Array, held: Holds) -> tuple[int, ...] | None:
-    """The extents of the factors of an array of the source, as they are stored; None where it does not tell."""
-    held = resolved(held, left.shape)
-    known = math.prod(factor for factor in held.factors if factor != -1)
-    if held.factors.count(-1) > 1 or known < 1 or len(held.perm) != len(held.factors):
-        return None
-    return perms.permute(held.perm, [left.size // known if factor == -1 else factor for factor in held.factors])
-
-
-def _restored(array: Array, held: Holds) -> Array:
-    try:
-        return np.asarray(restore(array, resolved_as_stored(held, array.shape)))
-    except ValueError:
-        raise LayoutError(_misfit(array, held)) from None
-
-
-def _relaid(array: Array, held: Holds, stored: tuple[int | None, ...] | None) -> Array:
-    extents = [extent for extent in stored or () if extent is not None]
-    if stored is not None and len(extents) == len(stored):
-        held = resolved_as_stored(held, extents)
-    try:
-        array = relay(array, resolved(held, array.shape))
-        if not _fits(array.shape, stored):
-            wanted = [-1 if extent is None else extent for extent in stored or ()]
-            array = array.reshape(fill_factors(wanted, array.shape) or wanted)
-        return np.asarray(array)
-    except ValueError:
-        raise LayoutError(_misfit(array, held)) from None
-
-
-def _misfit(array: Array, held: Holds) -> str:
-    return f"{list(array.shape)} is declared to hold '{held.name}' with factors {held.factors}, which it cannot"
-
-
-def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...] | None) -> bool:
-    return wanted is None or (
-        len(shape) == len(wanted) and all(w in (None, s) for s, w in zip(shape, wanted, strict=True))
-    )
-
-
-def _text(shape: tuple[int | None, ...] | None) -> str:
-    return "[" + ", ".join("?" if extent is None else str(extent) for extent in shape or ()) + "]"
