@@ -108,7 +108,7 @@ def test_help_on_a_result_is_for_its_user() -> None:
     lines = [line.strip(" |") for line in text.splitlines()]
     assert lines[2] == "class Result(builtins.object)", lines[:5]
     assert lines[3].startswith("A converted model and its report")
-    for attribute in ("model", "report", "target", "format", "opened"):
+    for attribute in ("model", "report", "target", "format"):
         assert any(line.startswith(f"{attribute}: ") for line in lines[:20]), attribute
 
 

@@ -154,22 +154,22 @@ def test_axes_are_named_by_the_operators_that_know_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "stored", "wanted"),
+    ("shape", "stored"),
     [
-        ((1, 3, 4, 5), "NCWH", "n c w h"),
-        ((1, 3, 4, 5), "CNWH", "c n w h"),
-        ((1, 3, 1, 5), "NCWH", "n c w h"),
-        ((2, 3, 4, 5), "NCWH", "n c w h"),
-        ((1, 3, 4, 5), "NHWC", "n h w c"),
+        ((1, 3, 4, 5), "n c w h"),
+        ((1, 3, 4, 5), "c n w h"),
+        ((1, 3, 1, 5), "n c w h"),
+        ((2, 3, 4, 5), "n c w h"),
+        ((1, 3, 4, 5), "n h w c"),
     ],
 )
-def test_axes_of_one_element_have_their_names_in_every_order(shape: tuple[int, ...], stored: str, wanted: str) -> None:
+def test_axes_of_one_element_have_their_names_in_every_order(shape: tuple[int, ...], stored: str) -> None:
     extents = ",".join(map(str, shape))
     proto = model(
         f"(float[{extents}] x) => (float[{shape[0]},6,{shape[2]},{shape[3]}] y) {{ y = Conv(x, k) }}", k=(6, 3, 1, 1)
     )
-    report = relayout.convert(proto, layouts={"x": ("NCHW", stored)}).report
-    assert [end.layout for end in report.interface] == [f"n c h w -> {wanted}", "n c h w"]
+    report = relayout.convert(proto, layouts={"x": ("n c h w", stored)}).report
+    assert [end.layout for end in report.interface] == [f"n c h w -> {stored}", "n c h w"]
 
 
 def test_a_transposed_tensor_of_an_importer_is_named_as_it_lies() -> None:
