@@ -46,11 +46,14 @@ def write_parts(
         rows = [part.to_dict(_write_part(new, part, model)) for part, model in parts]
         manifest = {"format": FORMAT, **header, "parts": rows}
         write_text(new / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+        written = sorted(new.iterdir(), key=lambda path: path.name == MANIFEST)
+        names = {path.name for path in written}
         try:
+            for path in written:
+                path.replace(folder / path.name)
             for path in old:
-                path.unlink()
-            for path in sorted(new.iterdir(), key=lambda path: path.name == MANIFEST):
-                path.rename(folder / path.name)
+                if path.name not in names:
+                    path.unlink()
         except OSError as error:
             raise WriteError(f"cannot write into '{folder}': {error.strerror or error}") from error
 
