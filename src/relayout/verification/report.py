@@ -50,6 +50,11 @@ class Row:
     order: int
     alone: Difference | None = None
 
+    def __repr__(self) -> str:
+        """One line: the value, its type and what was found."""
+        made = f" of {self.operator}" if self.operator else ""
+        return f"<Row: {self.name!r}{made}, {self.dtype}{list(self.shape)}: {self.verdict.value}>"
+
     @property
     def ok(self) -> bool:
         """Whether the two agree."""
