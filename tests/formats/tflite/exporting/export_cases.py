@@ -14,6 +14,7 @@ from rules.law import Case
 
 TOLERANCE: dict[str, float] = {
     "LRN": 20.0,  # LiteRT's reference kernel takes the power in another way
+    "Tan": 10.0,  # a sine divided by a cosine: near a pole a rounding of the cosine is as large as what is left of it
 }
 """Operator -> how much farther from ONNX Runtime its numbers may be than those of others, with the reason beside it."""
 
