@@ -104,7 +104,7 @@ def printable(text: str) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """What a message adds to an unknown name: `; did you mean 'x'?`, or all names where none is near and few exist.
+    """Return the end of a message on an unknown name: `; did you mean 'x'?`, or all names where none is near.
 
     A name that is a piece of one goes first: TensorFlow joins those of what it fused, `a/BiasAdd;a/Conv2D;bias`.
     """

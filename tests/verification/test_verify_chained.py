@@ -11,6 +11,7 @@ import pytest
 import relayout as package
 from relayout import RelayoutError
 from relayout.formats.tflite.container.loading import load
+from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
 from small import build
 
 CONV = ("y = Conv(x, w)", {"w": (4, 3, 1, 1)})
@@ -90,3 +91,24 @@ def test_a_piece_of_a_joined_name_is_asked_about() -> None:
     source = Path(__file__).parents[2] / "models" / "tinynet_float.tflite"
     with pytest.raises(RelayoutError, match="did you mean 'tinynet_1/dense_2_1/MatMul;tinynet_1/dense_2_1/Relu;"):
         package.convert(source, outputs=["tinynet_1/dense_2_1/Relu"])
+
+
+@pytest.mark.parametrize("outputs", [{"y": (9, 1)}, {"y": (0, 5)}, {"y": (0, 0)}])
+def test_a_record_of_a_batch_that_does_not_fit_is_one_error(outputs: dict[str, tuple[int, int]]) -> None:
+    rows = conv("n")
+    kept = rows.metadata_props.add()
+    kept.key, kept.value = OPENED_BATCH, OpenedBatch({"x": 0}, outputs).dump()
+    with pytest.raises(RelayoutError, match="runs of the batch"):
+        package.verify(conv("1"), rows)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"inputs": {"x": -1}, "outputs": {}}', '{"inputs": {"x": 7}, "outputs": {}}']
+)
+def test_a_record_that_says_nothing_is_passed_over(text: str) -> None:
+    rows = conv("n")
+    kept = rows.metadata_props.add()
+    kept.key, kept.value = OPENED_BATCH, text
+    found = package.verify(conv("1"), rows)
+    assert found.ok
+    assert any("is open in the second model" in note for note in found.notes)

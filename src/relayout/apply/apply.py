@@ -261,7 +261,7 @@ class _Rewrite:
                 self._read(site, port)
 
     def _changes(self, site: Site, written: Written | None) -> Changes:
-        """What the rule of a node changes about it, which may be written as another operator."""
+        """Return the changes that a node's rule asks for; the node may be written as another operator."""
         if written is not None and written.body is not None:
             same = written.body.inputs == site.signature.inputs
             return UNCHANGED if same else site.signature.changes(in_body(written.body, self._placement(site)))

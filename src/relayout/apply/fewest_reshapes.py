@@ -13,7 +13,7 @@ Token = tuple[int, int]
 
 
 class Beside(NamedTuple):
-    """What stands beside an operand: the form in which an input is given, or the forms that readers of an output want.
+    """The neighbours of an operand: the form in which an input is given, or the forms that readers of an output want.
 
     A constant is given in none: it is re-laid for nothing.
     """

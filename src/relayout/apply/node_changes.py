@@ -1,4 +1,4 @@
-"""What a rule changes about a node: attributes, constants, parameters that follow their axis, extents that it tells."""
+"""Changes of a node by its rule: attributes, constants, parameters that follow their axis, extents that it gives."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class NodeChanges:
         node.replace_input_with(slot, found)
 
     def multiplied(self, graph: ir.Graph, stored: ir.Value, groups: Sequence[tuple[int, ...]]) -> ir.Value:
-        """The extents that the source has, as products of those that are stored: the value takes the source's name."""
+        """Return the source's extents as products of the stored ones, under the source's name."""
         stem, kind, shape = stored.name or "", stored.type, stored.shape
         stored.name, stored.shape = self.storage.names.unique(f"{stem}__stored"), None
         most = max([1, *map(len, groups)])
@@ -98,7 +98,7 @@ class NodeChanges:
         return result
 
     def _small(self, graph: ir.Graph, op_type: str, inputs: Sequence[ir.Value], name: str, **given: int) -> ir.Value:
-        """What a node on a few integers gives."""
+        """Return the result of a new node on a few integers."""
         output = ir.Value(name=self.storage.names.unique(name), type=ir.TensorType(ir.DataType.INT64))
         attributes = [ir.AttrInt64(key, number) for key, number in given.items()]
         named = self.storage.names.unique(f"{name}/{op_type}")

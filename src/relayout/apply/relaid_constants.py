@@ -20,7 +20,7 @@ class Relaid(ir.LazyTensor):
 
 
 def relaid(root: Root, form: Form) -> ir.LazyTensor:
-    """What a constant holds, or an input when nothing is given for it, as it lies in a form."""
+    """Return a constant, or an input's default, as it lies in a form."""
     tensor = root.value.const_value
     assert tensor is not None
     factors = order_of(root.logical)

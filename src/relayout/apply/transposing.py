@@ -9,7 +9,7 @@ from relayout.layout.perm import between
 
 
 def transposed(source: Form, target: Form, *, bounded: bool = False) -> tuple[Form, Form]:
-    """What a Transpose reads and gives that brings a value into another order: Reshapes are before and behind it.
+    """Return the forms before and behind the Transpose that brings a value into another order.
 
     Args:
         source: the form in which the value is.
@@ -58,7 +58,7 @@ def _ordered(form: Form, other: Form) -> list[Form]:
 
 
 def _moves_one(source: Form, target: Form) -> bool:
-    """Whether a Transpose from one form to another moves one axis: runtimes copy in blocks then."""
+    """Tell whether a Transpose from one form to another moves one axis: runtimes copy in blocks then."""
     perm = between(distinct(source), distinct(target))
     others = ([axis for axis in perm if axis != moved] for moved in perm)
     return any(axes == sorted(axes) for axes in others)

@@ -146,7 +146,7 @@ def _format(verb: str, target: Path | None, stated: str | None) -> str | None:
 
 
 def _would_be_a_file(place: Path) -> bool:
-    """Whether a result would be a file there, and neither standard output nor refused for being no file."""
+    """Tell whether a result would be a file there, and neither standard output nor refused for being no file."""
     return place != STDOUT and (place.is_file() or not place.exists())
 
 

@@ -57,7 +57,7 @@ def _extent(text: str, before: str, option: str) -> int | str:
 
 
 def _wishes(options: dict[str, Any]) -> dict[str, Any]:
-    """What a file asks for; an option beside it has precedence."""
+    """The layout requests of a file; an option beside it has precedence."""
     path, target, operators = (options.pop(name, None) for name in ("desired", "backend", "claimed_operators"))
     if operators is not None:
         if target is not None:

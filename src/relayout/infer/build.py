@@ -250,7 +250,7 @@ class _Builder:
         self._computed(node, fact, inputs, implicit)
 
     def _fact(self, operator: Operator) -> Fact:
-        """What is known of an operator; of its variants those that a target makes of them."""
+        """Return the rule's fact on an operator, with the variants that a target makes of its own."""
         fact = self.facts.of(operator)
         if not isinstance(fact, Signature):
             return fact

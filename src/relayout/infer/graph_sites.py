@@ -1,4 +1,4 @@
-"""What a graph is for the engine: its roots, sites and views, and what counts of the source."""
+"""A graph as the engine sees it: its roots, sites and views, and the source's Transposes."""
 
 from __future__ import annotations
 

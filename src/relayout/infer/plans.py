@@ -77,7 +77,7 @@ class Plan:
 
     @cached_property
     def source_scattered(self) -> int:
-        """The same bytes of the source."""
+        """The bytes that the source takes element by element."""
         sites = self.sites
         moving = [(read, order_of(given.form)) for _, read, given in sites.viewing if not read.root.constant]
         moved = [read.root for read, order in moving if is_scattered(read.root, order_of(read.form), order)]
@@ -87,7 +87,7 @@ class Plan:
 
     @property
     def proved(self) -> bool:
-        """Whether no choice among all orders that a pin demands moves fewer bytes."""
+        """Tell whether no choice among all orders that a pin demands moves fewer bytes."""
         return self.bound == self.size and not self.formulation.capped
 
 
@@ -116,7 +116,7 @@ def plan(
 
 
 def _is_dearer(found: Plan) -> bool:
-    """Whether a plan costs more than the source does."""
+    """Tell whether a plan costs more than the source does."""
     sites, more = found.sites, found.size - found.source_size
     more += sites.per_transpose * (len(found.crossings) - found.source_count)
     if sites.per_scattered:

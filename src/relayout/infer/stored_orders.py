@@ -65,7 +65,7 @@ def _order(site: Site, label: Label, port: Port) -> Order:
 
 
 def _apart(site: Site) -> bool:
-    """Whether an operand holds in several dimensions an axis that must lie in one."""
+    """Tell whether an operand holds in several dimensions an axis that must lie in one."""
     return any(len(port.dims(letter)) > 1 for port in site.ports for letter in site.whole)
 
 
@@ -144,6 +144,6 @@ def _tiled(held: list[int], part: Part, port: Port) -> list[int]:
 
 
 def is_exchanged(site: Site, order: Sequence[int]) -> bool:
-    """Whether the tail's axes come in another order than the tail's."""
+    """Tell whether the tail's axes come in another order than the tail's."""
     met = dict.fromkeys(site.factors[factor][0] for factor in order)
     return [letter for letter in met if letter in site.signature.tail] != list(site.signature.tail)

@@ -66,7 +66,7 @@ class ValueExtents:
         return tuple(dims)
 
     def _known_as(self, name: str) -> Dim:
-        """What is known of a dynamic extent; of a product what is known of each factor."""
+        """Return a dynamic extent as it is known; of a product each factor."""
         if name in self._aliases:
             return self._aliases[name]
         whole = Extent.of(name) if self._aliases else None
@@ -145,5 +145,5 @@ class ValueExtents:
 
 
 def is_static(dims: tuple[int | ir.SymbolicDim, ...]) -> TypeGuard[tuple[int, ...]]:
-    """Whether all extents are numbers."""
+    """Tell whether all extents are numbers."""
     return set(map(type, dims)) <= {int}

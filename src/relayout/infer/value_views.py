@@ -115,7 +115,7 @@ def _extents_of(shape: tuple[Dim, ...]) -> tuple[Extent, ...]:
 
 
 def is_fixed(node: ir.Node, inputs: Sequence[View | None]) -> bool:
-    """Whether a node computes the same in every inference: a runtime computes it once, when it loads the model."""
+    """Tell whether a node computes the same in every inference: a runtime computes it once, when it loads the model."""
     for view in inputs:
         if view is not None and view.root.runs and not view.root.constant:
             return False

@@ -1,4 +1,4 @@
-"""What a value is declared to hold, after some of its dimensions were opened, fixed or given another extent."""
+"""Declarations of values after some of their dimensions were opened, fixed or given another extent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Dealt = Sequence[Sequence[int]]
 
 
 def with_extents(holds: Holds, stored: Stored) -> Holds | None:
-    """The same of a value whose dimensions are numbers now; None where they do not tell its open factors.
+    """Restate a value whose dimensions are numbers now; None where they do not give its open factors.
 
     >>> with_extents(Holds("x", (-1, 4, 6), (0, 2, 1), (-1, 4, 6)), (2, 6, 4)).factors
     (2, 4, 6)
@@ -39,7 +39,7 @@ def with_extents(holds: Holds, stored: Stored) -> Holds | None:
 
 
 def restated(holds: Holds, before: Stored, after: Stored) -> Holds | None:
-    """The same of a value some of whose dimensions have other extents now; None where one is no single factor of it.
+    """Restate a value some of whose extents changed; None where a changed one is no single factor.
 
     >>> restated(Holds("x", (4, 6, 3), (2, 0, 1), (1, 4, 6, 3)), (1, 3, 4, 6), (-1, 3, 4, 6))
     Holds(name='x', factors=(-1, 4, 6, 3), perm=(0, 3, 1, 2), shape=(-1, 4, 6, 3), axes=())

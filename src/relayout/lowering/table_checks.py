@@ -28,7 +28,7 @@ NAMES_OF_VENDORS = {
     "resizebilinear": "Resize",
     "stridedslice": "Slice",
 }
-"""What vendors call an operator, in small letters alone -> how a table names it."""
+"""Vendors' name of an operator, in small letters -> the name that a table uses."""
 _TYPES = tuple(ir.DataType.__members__)
 
 

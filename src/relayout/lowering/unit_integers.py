@@ -36,18 +36,18 @@ class Integers(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether one scale and one zero point hold for all."""
+        """Tell whether one scale and one zero point hold for all."""
         return self.scales.size == self.zeros.size == 1
 
     def alike(self, other: Integers) -> bool:
-        """Whether an integer means the same in both."""
+        """Tell whether an integer means the same in both."""
         kinds = self.values.dtype == other.values.dtype
         scales = bool(np.array_equal(self.scales, other.scales))
         return kinds and self.is_plain and scales and bool(np.array_equal(self.zeros, other.zeros))
 
 
 class IntegerReader:
-    """What nodes that quantize or dequantize say of integers, and the nodes that nothing may read any longer."""
+    """The types of integers by the nodes that quantize them, and the nodes that nothing may read any longer."""
 
     def __init__(self, constants: Constants) -> None:
         self.constants, self.names = constants, constants.names

@@ -38,14 +38,14 @@ def make_unsigned(model: ir.Model, units: Sequence[Unit], reader: IntegerReader)
 
 
 def _ends_in_signed(reader: IntegerReader, value: ir.Value) -> bool:
-    """Whether nodes that dequantize int8 alone read a value, as their first operand."""
+    """Tell whether nodes that dequantize int8 alone read a value, as their first operand."""
     uses = value.uses()
     alone = all(use.idx == 0 and use.node.op_type in DEQUANTIZING and not use.node.domain for use in uses)
     return bool(uses) and alone and not value.is_graph_output() and all(_is_signed(reader, use.node) for use in uses)
 
 
 def _is_signed(reader: IntegerReader, node: ir.Node) -> bool:
-    """Whether a node quantizes or dequantizes int8, as a whole."""
+    """Tell whether a node quantizes or dequantizes int8, as a whole."""
     values = node.outputs[0] if node.op_type in QUANTIZING else node.inputs[0]
     found = None if values is None else reader.integers(node, values)
     named = len(node.inputs) > 2 and node.inputs[2] is not None

@@ -20,7 +20,7 @@ FORMAT = "relayout-parts-1"
 """The format of a manifest of parts."""
 MANIFEST = "manifest.json"
 WEIGHTS = ".data"
-"""What the file of a large ONNX model's weights has behind the model's name."""
+"""Suffix of the file with a large ONNX model's weights, behind the model's name."""
 
 
 def write_parts(

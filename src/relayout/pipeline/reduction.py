@@ -177,7 +177,7 @@ def part(model: ir.Model, kept: Sequence[int]) -> ir.Model:
 
 
 def _read_outside(node: ir.Node, inside: set[ir.Node]) -> list[ir.Value]:
-    """What a node gives that others than those inside read; the first where nobody reads any."""
+    """Return the results of a node that nodes outside read; the first where nobody reads any."""
     made = [value for value in node.outputs if value.name]
     ends = [v for v in made if v.is_graph_output() or any(user not in inside for user in v.consumers())]
     return [*ends, *([] if any(v.uses() for v in made) else made[:1])]

@@ -1,4 +1,4 @@
-"""What an earlier conversion declared of values whose extents change: it is stated anew, or taken back."""
+"""Declarations of an earlier conversion, restated or removed where extents change."""
 
 from __future__ import annotations
 

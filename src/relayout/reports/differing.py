@@ -20,7 +20,7 @@ from relayout.reports.layout_names import layout_name
 from relayout.terminal import ShortNames, count_of
 
 ENDS = ("input", "output")
-"""What the chart calls an end of the interface where it has operators' names."""
+"""Inputs and outputs in the chart, where other entries have an operator's name."""
 MOST = 4_000
 """Operators without a namesake up to which the order of the rest is aligned; that takes their product."""
 

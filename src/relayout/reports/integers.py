@@ -1,4 +1,4 @@
-"""What the integers of a quantized input or output mean, for people."""
+"""Return the formula for the integers of a quantized input or output."""
 
 from __future__ import annotations
 

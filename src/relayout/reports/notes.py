@@ -29,14 +29,14 @@ def _nbytes(tensor: ir.TensorProtocol) -> int:
 
 
 def grown(before: int, after: int) -> tuple[str, ...]:
-    """What to say of constants that take more bytes than before, if that is more than a tenth of them, and 64 KiB."""
+    """Return the note on constants that grew, if they grew by more than a tenth and 64 KiB."""
     if after - before < MOST_GROWN or 10 * after < 11 * before:
         return ()
     return (f"constants take {after:,} bytes, {before:,} before: some are stored in more than one order, or padded",)
 
 
 def unsaid(names: Sequence[str]) -> tuple[str, ...]:
-    """What to say of values of the source whose quantization annotation says nothing of the result."""
+    """Return the note on quantization annotations that fit no value of the result."""
     if not names:
         return ()
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -50,7 +50,7 @@ def left_out(plan: Plan) -> tuple[str, ...]:
 
 
 def scattered(plan: Plan) -> tuple[str, ...]:
-    """What to say of Transposes that copy single elements, if they move more bytes than the source's.
+    """Return the note on Transposes that copy single elements, if they move more bytes than the source's.
 
     ONNX Runtime's kernel takes about ten times as long for these as for runs.
     """
@@ -109,6 +109,6 @@ def at_any_extent(found: Report, decided: Plan, fewer: Plan) -> Report:
 
 
 def unstated(names: Sequence[str]) -> str:
-    """What to say of values of which the source states what their operators do not give."""
+    """Return the note on values whose stated type or shape is not the one that their operators give."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"not of the type and shape that the source states, but of what its operator gives: {names[0]}{more}"

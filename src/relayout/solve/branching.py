@@ -12,7 +12,7 @@ from relayout.solve.problem import Problem
 from relayout.solve.program import LinearProgram
 
 NOTHING = Leaf({})
-"""What is known before the first relaxation."""
+"""The prices before the first relaxation: none."""
 
 
 def solve_many(

@@ -44,7 +44,7 @@ def settle(problem: Problem, values: Sequence[int], labels: dict[int, int]) -> N
 
 
 def _by_label(problem: Problem, node: int, values: Sequence[int], choice: Mapping[int, int]) -> list[int]:
-    """What a node and the values beside it cost under each of its labels, all other nodes' as they are."""
+    """Return the cost of a node and the values beside it under each of its labels, with all other labels fixed."""
     costs = list(problem.costs[node])
     for index in values:
         value = problem.values[index]

@@ -145,7 +145,7 @@ def solve_two(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> 
 
 
 def _most(problem: Problem, values: Sequence[int]) -> int:
-    """What values cost where every reader wants another order."""
+    """Return the cost of values where every reader wants another order."""
     return sum([len(problem.values[index].readers) * problem.values[index].weight for index in values])
 
 

@@ -25,7 +25,7 @@ MOST_FLOWS = 1 << 10
 """Columns of one value up to which its program is a flow."""
 
 FREE, EASY, HARD = 0, 1, 2
-"""What a column of a value costs: nothing, its weight, or more."""
+"""Kinds of columns by their cost: nothing, the value's weight, or more."""
 
 Place = tuple[int, int]
 """A column in a value's rows: what it counts from (0 its own, 1 the producer's, 2 on the readers'), and where."""

@@ -293,7 +293,7 @@ class Comparison:
 
     @property
     def _is_output_read(self) -> bool:
-        """Whether one output is made of another."""
+        """Tell whether one output is made of another."""
         read = {name for pair in self.outputs for name in pair.left.operands}
         return any(pair.left.name in read for pair in self.outputs)
 

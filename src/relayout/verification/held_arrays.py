@@ -57,7 +57,7 @@ def _misfit(array: Array, held: Holds) -> str:
 
 
 def fits_shape(shape: tuple[int, ...], wanted: tuple[int | None, ...] | None) -> bool:
-    """Whether an array of a shape is what is wanted, as far as that is known."""
+    """Tell whether an array of a shape is what is wanted, as far as that is known."""
     return wanted is None or (
         len(shape) == len(wanted) and all(w in (None, s) for s, w in zip(shape, wanted, strict=True))
     )

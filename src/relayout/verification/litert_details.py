@@ -17,12 +17,12 @@ def limits_of(details: dict[str, Any]) -> tuple[float, float] | None:
 
 
 def quantization_arguments(details: dict[str, Any]) -> dict[str, Any]:
-    """What a tensor's integers mean, as arguments of `Value`."""
+    """Return a tensor's scale and zero point as arguments of `Value`."""
     found = details["quantization_parameters"]
     scale, zero = (tuple(found[name].tolist()) for name in ("scales", "zero_points"))
     return {"scale": scale, "zero": zero, "axis": int(found["quantized_dimension"])}
 
 
 def is_quantized(details: dict[str, Any]) -> bool:
-    """Whether a tensor holds integers with a scale."""
+    """Tell whether a tensor holds integers with a scale."""
     return len(details["quantization_parameters"]["scales"]) > 0 and np.dtype(details["dtype"]).kind in "iu"

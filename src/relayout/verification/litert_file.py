@@ -33,7 +33,7 @@ NEEDED = {
     LITERT: "running a .tflite needs LiteRT: pip install 'relayout[verify]'",
     TENSORFLOW: "the Flex delegate's operators need TensorFlow's interpreter: pip install 'tensorflow==2.19.*'",
 }
-"""What to say where it is not there."""
+"""The message where it is not there."""
 NO_DELEGATE = "Select TensorFlow op"
 """How an interpreter without the Flex delegate begins, such as that of `tensorflow-cpu`."""
 FARTHEST = 1 << 19
@@ -180,7 +180,7 @@ def _given(path: Path) -> str | bytes:
 
 
 def _is_left_to_flex(source: Source) -> bool:
-    """Whether a model has operators of TensorFlow; False of a damaged one, of which the interpreter says more."""
+    """Tell whether a model has operators of TensorFlow; False of a damaged one, of which the interpreter says more."""
     try:
         model = load(source if isinstance(source, bytes) else Path(str(source)))
     except RelayoutError:

@@ -12,7 +12,7 @@ from relayout.verification.side import Array, Feeds, RunError
 
 
 class LoadedModel(NamedTuple):
-    """What a run has to know of a model.
+    """The facts on a model that a run needs.
 
     Args:
         file: the model.

@@ -71,7 +71,7 @@ _PLAIN = frozenset(
 
 
 def _is_plain(kind: str) -> bool:
-    """Whether ONNX Runtime hands out a value as numpy arrays: a tensor, or a sequence, a map or an optional of them.
+    """Tell whether ONNX Runtime hands out a value as numpy arrays: a tensor, a sequence, a map or an optional of them.
 
     >>> _is_plain("seq(tensor(float))"), _is_plain("tensor(bfloat16)")
     (True, False)

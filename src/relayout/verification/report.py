@@ -138,7 +138,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether all outputs of the graph agree; not where there was none to compare."""
+        """Tell whether all outputs of the graph agree; not where there was none to compare."""
         return bool(self.outputs) and all(row.ok for row in self.outputs)
 
     @property

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from relayout.errors import LayoutError
+from relayout.layout.opened_batch import OPENED_BATCH
 from relayout.layout.restated import restated
 from relayout.layout.stored_as import Holds
 from relayout.verification.compare import Verdict, difference, judge, kind_of
@@ -55,11 +57,11 @@ def batch_of(comparison: Comparison) -> Batch | None:
         mine = {_extent(pair.left.shape, axis) for pair, (axis, _) in places}
         theirs = {_extent_in_second(pair, axis) for pair, (axis, _) in places}
         before = mine.pop() if len(mine) == len(theirs) == 1 else None
-        if before is not None:
+        if before:
             extent = theirs.pop()
             if extent is None:
                 return Batch(before, opened.inputs, opened.outputs, EXTENTS, True)
-            return None if extent == before else Batch(before, opened.inputs, opened.outputs, (extent,), False)
+            return None if extent in (0, before) else Batch(before, opened.inputs, opened.outputs, (extent,), False)
     for pair in pairs:
         if None not in (pair.left.shape or (None,)) and None in (pair.right.shape or ()):
             comparison.notes.append(
@@ -212,6 +214,9 @@ def _together(arrays: Sequence[Array], place: tuple[int, int] | None, count: int
         return arrays[0]
     axis, outer = place
     shape = arrays[0].shape
+    if axis >= len(shape) or not outer or shape[axis] % (outer * (before or shape[axis] or 1)):
+        runs = f"{outer} runs of the batch along axis {axis}"
+        raise LayoutError(f"metadata {OPENED_BATCH!r}: what is {list(shape)} has no {runs}")
     rows = before or shape[axis]
     split = [array.reshape(*shape[:axis], outer, rows, -1, *shape[axis + 1 :]) for array in arrays]
     joined = np.concatenate(split, axis + 1).take(range(count), axis + 1)

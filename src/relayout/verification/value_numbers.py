@@ -28,7 +28,7 @@ def step_of(node: ir.Node | None) -> float:
 
 
 def initial_array(value: ir.Value) -> Array | None:
-    """What an input begins with, stored as the input is; None if it does not say, or dimensions are open."""
+    """Return the initial value of an input, stored as the input is; None if none is stated, or dimensions are open."""
     notes = value.metadata_props
     if INITIAL not in notes or value.dtype is None or value.shape is None or not value.shape.is_static():
         return None

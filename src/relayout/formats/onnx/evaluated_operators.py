@@ -33,7 +33,7 @@ _NAMES = """
 REDUCING = frozenset(_NAMES.split())
 """Operators that reduce axes, which an operand may name."""
 CUTTING = frozenset(("Split",))
-"""Operators of which the extents of all results are told alike."""
+"""Operators whose results have extents that follow by one rule."""
 JOINING = frozenset(("Concat",))
 """Operators whose operands may be known one by one: of the others the length is enough."""
 PRODUCTS = frozenset(("Div", "Mul"))

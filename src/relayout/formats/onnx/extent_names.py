@@ -15,7 +15,7 @@ from relayout.layout.stored_as import STATED
 class ExtentNames:
     """Names that inference made up for extents, and what else these are called.
 
-    A name is one extent in all of a run, and is never made up again for another: `used` has those that there were.
+    A name stands for one extent and is never used for another: `used` holds all names so far.
     """
 
     def __init__(self, graph: ir.Graph) -> None:
@@ -26,7 +26,7 @@ class ExtentNames:
         self._same: dict[str, Extent] = {}
 
     def learn(self, before: ir.Shape | None, after: Sequence[int | ir.SymbolicDim | str] | None) -> None:
-        """What another shape of the same value says instead of names that were made up."""
+        """Return the shape with the extents of another one in place of names that were made up."""
         if before is None or after is None or len(before) != len(after):
             return
         for dim, other in zip(before, after, strict=True):

@@ -68,7 +68,7 @@ def _continue_with(
 ) -> None:
     """Make a model what was inferred of it, with what is known as initializers instead of nodes.
 
-    ONNX would believe the symbols of its value_info instead, and symbols of its own beside those that are found.
+    Without this, ONNX's inference would keep the symbols in value_info, and make up others beside the known extents.
     """
     kept = [node for node in light.graph.node if not any(name in known for name in node.output)]
     given = {tensor.name for tensor in light.graph.initializer}
@@ -131,14 +131,14 @@ def _open_dims(
 
 
 def _is_made_up(name: str, symbols: Container[str]) -> bool:
-    """Whether shape inference made a name up, now or when the file was written."""
+    """Tell whether shape inference made a name up, now or when the file was written."""
     return name not in symbols or MADE_UP.fullmatch(name) is not None
 
 
 def _evaluated(
     model: onnx.ModelProto, known: Mapping[str, Array], symbols: Container[str]
 ) -> tuple[dict[str, Array], list[onnx.ValueInfoProto]]:
-    """What of the main graph follows from what is known, and was not known before: values, and shapes of values.
+    """The values and shapes of the main graph that follow from those known before.
 
     Shape inference names an extent that it does not know; `symbols` are those that the file has.
     """

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from relayout.layout.stored_as import CLAIMED
 
 MADE_UP = re.compile(r"unk__[0-9]+")
-"""What ONNX's shape inference calls an extent that it does not know."""
+"""Names that ONNX's shape inference makes up for unknown extents."""
 Dims = tuple[int | str | None, ...]
 """Extents of a shape; None is one that is not known."""
 Output = tuple[ir.DataType | None, Sequence[int | str] | None]

@@ -27,7 +27,7 @@ class UnwritableGraphError(UnsupportedError):
 
 
 class Refusals:
-    """What cannot be written of a model, gathered over all of its graphs."""
+    """The operators of a model that cannot be written, gathered over all of its graphs."""
 
     def __init__(self) -> None:
         self.reasons: dict[str, tuple[int, str]] = {}

@@ -186,7 +186,7 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
 
 
 def _replace_at(given: Sequence[Given], places: Sequence[int], values: Sequence[ir.Value]) -> list[Given]:
-    """The same operands with the first values at these places."""
+    """Return the operands with the first values at these places."""
     found = list(given)
     for place, value in zip(places, values, strict=False):
         found[place] = value

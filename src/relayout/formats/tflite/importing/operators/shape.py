@@ -80,7 +80,7 @@ def _resolved(shape: Dims, wanted: Dims) -> tuple[list[int], Dims] | None:
 
 
 def _remainder(shape: Dims, target: Sequence[Dim]) -> Dim:
-    """What the extents of a target leave of a shape; None where that is not known."""
+    """Return the extents of a shape that a target leaves; None where they are not known."""
     if None in shape:
         return None
     whole = layout.product(Extent.of(d) for d in shape if d is not None)

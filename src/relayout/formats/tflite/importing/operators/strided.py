@@ -89,7 +89,7 @@ def strided_slice(op: Operation) -> None:
 
 
 def _is_offset_below_0(op: Operation, x: ir.Value, positions: list[_Position], begin: list[int]) -> bool:
-    """Whether an end is counted from a begin that is counted from the end of an unknown extent."""
+    """Tell whether an end is counted from a begin that is counted from the end of an unknown extent."""
     return op.options.offset and any(begin[p.index] < 0 and not isinstance(dims(x)[p.axis], int) for p in positions)
 
 
