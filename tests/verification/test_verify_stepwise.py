@@ -15,6 +15,7 @@ import relayout
 from formats.tflite.tflite_writing import Net, Scale, options
 from relayout.errors import RelayoutError
 from relayout.formats.tflite import read
+from relayout.formats.tflite.importing.program import Choices
 from relayout.layout.stored_as import Holds
 from relayout.targets.onnxruntime.import_list import with_vnni
 from relayout.verification import Verdict, verify
@@ -594,9 +595,9 @@ def pixels(units: int = 64) -> bytes:
 def test_operands_that_both_round_may_fall_to_the_next_level(monkeypatch: pytest.MonkeyPatch) -> None:
     """By whole images here, pixel by pixel there; of an operand moved by half a level that is the size."""
     content = pixels()
-    assert wrong(content, read(content, passes=with_vnni())) == []
+    assert wrong(content, read(content, Choices(passes=with_vnni()))) == []
     for number in range(2):
-        model = read(content, passes=with_vnni())
+        model = read(content, Choices(passes=with_vnni()))
         values = [value for name, value in model.graph.initializers.items() if name.endswith("scale")]
         scale = values[number].const_value
         assert scale is not None
@@ -605,7 +606,7 @@ def test_operands_that_both_round_may_fall_to_the_next_level(monkeypatch: pytest
         values[number].const_value = ir.Tensor(one)
         assert wrong(content, model) == ["CONV_2D"]
     monkeypatch.setattr(Stepwise, "_beside_levels", lambda self, pair, step, given, fed: step)
-    assert wrong(content, read(content, passes=with_vnni())) == ["CONV_2D"] * 2
+    assert wrong(content, read(content, Choices(passes=with_vnni()))) == ["CONV_2D"] * 2
 
 
 def test_a_source_that_rounds_nothing_is_not_held_against_levels(tmp_path: Path) -> None:

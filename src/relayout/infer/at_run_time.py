@@ -10,18 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from relayout.infer.candidates import Candidates
 from relayout.infer.formulation import Formulation, formulate, size_of, with_source
 from relayout.infer.graph_sites import Sites
 from relayout.infer.no_regression import own_choice, with_choice
-from relayout.infer.open_extents import runs
-from relayout.infer.plans import Plan, plan
-from relayout.solve import solve
+from relayout.infer.open_extents import moving_factors, runs
+from relayout.infer.plans import Plan
+from relayout.infer.sites import Order, Root
+from relayout.solve import Solution, solve
+
+TRIED = 32
+"""Plans that are looked for, each the best in a run in which another one moves more than the source."""
 
 
 def no_more_at_run_time(sites: Sites, found: Plan, *, time_limit: float | None = None) -> Plan:
     """Return a plan that moves no more bytes than the source in any of several runs: `found`, if it does not.
 
-    Where no other plan is found, the source's own choice is taken, if it can be had; else `found` stays.
+    Where no other plan is found, the source's own choice is taken, if it can be had. Else one is taken that may move
+    more where an extent is exactly 1; else `found` stays.
 
     Args:
         sites: the graph, at the prices that `found` was made for.
@@ -30,52 +36,92 @@ def no_more_at_run_time(sites: Sites, found: Plan, *, time_limit: float | None =
     """
     if not sites.is_open or not found.crossings:
         return found
-    roots = [*(crossing.root for crossing in found.crossings), *(root for _, root, _ in sites.moves)]
-    every = runs(sites.relations, roots, sites.declared)
-    beaten = _beaten(sites, found, every)
-    if not beaten:
+    waiting = _beaten(sites, found)[::-1]
+    if not waiting:
         return found
-    for extents in beaten:
-        other = _repriced(found, plan(sites, dims=extents, time_limit=time_limit), time_limit)
-        if other is not None and _is_no_worse(other) and not _beaten(sites, other, every):
+    known, among = list(waiting), with_source(sites, found.formulation)
+    best = None if _is_sure(waiting) else found
+    for _ in range(TRIED):
+        if not waiting:
+            break
+        priced = formulate(sites, dims=waiting.pop(), among=among)
+        other = _repriced(found, priced, solve(priced.problem, time_limit=time_limit), time_limit)
+        if not _is_no_worse(other):
+            continue
+        beaten = _beaten(sites, other)
+        if not beaten:
             return other
+        best = best if best is not None or _is_sure(beaten) else other
+        new = [extents for extents in beaten if extents not in known]
+        known += new
+        waiting += sorted(new, key=lambda extents: sum(extents.values()))  # the largest is the next
     formulation, choice = own_choice(sites, found)
     solution = solve(formulation.problem, start=choice, time_limit=time_limit)
     own = with_choice(formulation, choice, solution)
-    return own if _is_no_worse(own) and not _beaten(sites, own, every) else found
+    beaten = _beaten(sites, own)
+    if _is_no_worse(own) and (not beaten or (best is None and not _is_sure(beaten))):
+        return own
+    return found if best is None else best
 
 
-def _beaten(sites: Sites, found: Plan, every: Sequence[Mapping[str, int]]) -> list[Mapping[str, int]]:
-    """Return the runs in which a plan moves more bytes than the source."""
-    return [
-        extents
-        for extents in every
-        if sum(
-            size_of(crossing.root, extents, sites.likely) * sites.repeats.get(crossing.root, 1)
-            for crossing in found.crossings
-        )
-        > sum(size_of(root, extents, sites.likely) * times for _, root, times in sites.moves)
-    ]
+def _is_sure(beaten: Sequence[Mapping[str, int]]) -> bool:
+    """Tell whether a plan moves more than the source in some run whose extents may have many sizes, not exactly 1."""
+    return any(1 not in extents.values() for extents in beaten)
 
 
-def _repriced(found: Plan, other: Plan, time_limit: float | None) -> Plan | None:
-    """Return another plan's choice at the prices of `found`; None where that problem lacks a label of it."""
-    choice = _choice(found.formulation, other)
+def _beaten(sites: Sites, found: Plan) -> list[Mapping[str, int]]:
+    """Return the runs in which a plan moves more bytes than the source. What either moves is large in some run."""
+    roots = [*(crossing.root for crossing in found.crossings), *(move.root for move in sites.moves)]
+    every = runs(sites.relations, roots, sites.declared)
+    return [extents for extents in every if _moved(found, extents) > _moved_by_source(sites, extents)]
+
+
+def _moved(found: Plan, extents: Mapping[str, int]) -> int:
+    """Return the bytes that a plan moves in a run."""
+    sites = found.sites
+    return sum(
+        size_of(root, extents, sites.likely) * sites.repeats.get(root, 1)
+        for root, given, order, *_ in found.crossings
+        if _is_moving(root, given, order, extents)
+    )
+
+
+def _moved_by_source(sites: Sites, extents: Mapping[str, int]) -> int:
+    """Return the bytes that the source moves in a run."""
+    return sum(
+        size_of(move.root, extents, sites.likely) * move.times
+        for move in sites.moves
+        if _is_moving(move.of, move.given, move.order, extents)
+    )
+
+
+def _is_moving(root: Root, given: Order, order: Order, extents: Mapping[str, int]) -> bool:
+    """Tell whether bytes lie elsewhere in another order in a run: not where it moves axes of one element alone."""
+    return moving_factors(root, given, extents) != moving_factors(root, order, extents)
+
+
+def _repriced(found: Plan, best: Formulation, solution: Solution, time_limit: float | None) -> Plan:
+    """Return the choice that is best in a run as a plan at the prices of `found`.
+
+    Args:
+        found: the plan.
+        best: its problem with the extents of the run; its labels are those of `found` and the source's.
+        solution: of that problem.
+        time_limit: seconds for the solver.
+    """
+    choice = _choice(found.formulation, best, solution)
     if choice is not None:
         return with_choice(found.formulation, choice, found.solution)
-    formulation = formulate(found.sites, among=with_source(found.sites, found.formulation))
-    choice = _choice(formulation, other)
-    if choice is None:
-        return None
+    formulation, choice = formulate(found.sites, among=Candidates(best.labels, best.capped)), solution.choice
     return with_choice(formulation, choice, solve(formulation.problem, start=choice, time_limit=time_limit))
 
 
-def _choice(formulation: Formulation, other: Plan) -> tuple[int, ...] | None:
-    """Return the labels of another plan as a choice of this problem; None where it lacks one."""
-    chosen = zip(formulation.labels, other.formulation.labels, other.solution.choice, strict=True)
+def _choice(formulation: Formulation, other: Formulation, solution: Solution) -> tuple[int, ...] | None:
+    """Return the labels that another problem's solution takes as a choice of this one; None where it lacks one."""
+    chosen = zip(formulation.labels, other.labels, solution.choice, strict=True)
     try:
         return tuple([labels.index(theirs[label]) if labels else 0 for labels, theirs, label in chosen])
-    except (ValueError, IndexError):
+    except ValueError:
         return None
 
 

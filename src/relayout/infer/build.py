@@ -149,12 +149,13 @@ class _Builder:
         for node, before, after in self.moves:
             if before.root.constant and before.root.value.producer() is None:
                 continue
-            if before.root.is_empty or order_of(before.form) == order_of(after.form):
+            given, order = order_of(before.form), order_of(after.form)
+            if before.root.is_empty or given == order:
                 self.sites.idle += is_view(node)
             else:
                 moved = self.requantized.integers.get(before.root, before.root)
                 times = sure_runs(self.sites.inners, node.graph, before.root.graph)
-                self.sites.moves.append(Move(node.outputs[0].name or "", moved, times))
+                self.sites.moves.append(Move(node.outputs[0].name or "", moved, given, order, before.root, times))
 
     def _inside(self, graph: ir.Graph) -> None:
         """Everything in a graph but its inputs and outputs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import ne
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from relayout.infer.candidates import (
     placement,
 )
 from relayout.infer.graph_sites import Sites
+from relayout.infer.open_extents import orders_alike
 from relayout.infer.presolve import Aggregation, following
 from relayout.infer.sites import Label, Order, Port, Root, Site
 from relayout.infer.stored_orders import (
@@ -151,7 +152,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
 
     Args:
         sites: the graph.
-        dims: extents that dynamic dimensions count with; 1 where not named.
+        dims: extents that dynamic dimensions count with; small where not named, and exactly 1 where named so.
         among: the labels to choose from (default: all that some pin demands).
     """
     follow = following(sites.sites, sites.roots)
@@ -161,7 +162,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
         [stored_order_numbers(site, label) for label in choice]
         for site, choice in zip(sites.sites, labels, strict=True)
     ]
-    parts = _parts(sites, follow, stored)
+    parts = _parts(sites, follow, stored, dims or {})
     apart = [_all_part_runs(root, orders) for root, _, orders in parts]
     parting = 0 if all(apart) else INNERMOST
     stretched = [_stretching(site, choice) for site, choice in zip(sites.sites, labels, strict=True)]
@@ -176,7 +177,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     version = sites.graph.opset_imports.get("", 1)
     still = [1 if is_transposed(root.value.dtype, version) else AVOIDED * len(ports) for root, ports, _ in parts]
     # Where the source has a Transpose, one costs a little less: what a runtime fuses there stays together.
-    moved_roots = {follow.stands[root.index] for _, root, _ in sites.moves}
+    moved_roots = {follow.stands[move.root.index] for move in sites.moves}
     values = [
         Value(
             weights.of(size + sites.per_transpose) * avoided + (root.index not in moved_roots) + parting * all_part,
@@ -196,20 +197,22 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     return Formulation(sites, labels, problem, *numbered, sizes, weights, found.capped, follow)
 
 
-def _parts(sites: Sites, follow: Aggregation, stored: Sequence[Stored]) -> list[Part]:
+def _parts(sites: Sites, follow: Aggregation, stored: Sequence[Stored], dims: Mapping[str, int]) -> list[Part]:
     """The values that may have to be transposed: computed, read, and in several orders under some labels.
 
     Args:
         sites: the graph.
         follow: the sites that follow others.
         stored: of each site, by label.
+        dims: extents of dynamic dimensions: orders that differ in axes of one element are one.
     """
     parts: list[Part] = []
     for root, (producer, readers) in zip(sites.roots, _ends(sites, follow), strict=True):
         if producer is None or not readers or root.constant or root.is_empty:
             continue
         dense: dict[int, int] = {}
-        ports = _each_once(_dense(index, port, stored[index], dense) for index, port in (producer, *readers))
+        alike = orders_alike(root, dims)
+        ports = _each_once(_dense(index, port, stored[index], dense, alike) for index, port in (producer, *readers))
         if len(ports) > 1 and len(dense) > 1:
             parts.append((root, ports, [root.space.orders[number] for number in dense]))
     return parts
@@ -297,9 +300,13 @@ Stored = Sequence[tuple[int, ...]]
 """Label of a site -> the number of the stored order of each operand."""
 
 
-def _dense(index: int, port: Port, stored: Stored, dense: dict[int, int]) -> ValueEnd:
+def _dense(
+    index: int, port: Port, stored: Stored, dense: dict[int, int], alike: Callable[[int], int] | None
+) -> ValueEnd:
     """An operand of the problem; of the orders of its value only those count that some end may have."""
     wanted = [operands[port.position] for operands in stored]
+    if alike is not None:
+        wanted = list(map(alike, wanted))
     return ValueEnd(index, tuple([dense.setdefault(number, len(dense)) for number in wanted]))
 
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from relayout.infer.nesting import Inner
 from relayout.infer.open_extents import Relation
-from relayout.infer.sites import Root, Site, View
+from relayout.infer.sites import Order, Root, Site, View
 from relayout.layout import Extent
 
 
@@ -19,11 +19,17 @@ class Move(NamedTuple):
     Args:
         name: of the value that it gives.
         root: what it moves.
-        times: how often it does each time that this is computed.
+        given: the order that it reads, of the factors of `of`.
+        order: the order that it gives.
+        of: the value whose factors are put in another order: real numbers, where integers of them are moved.
+        times: how often it moves each time that this is computed.
     """
 
     name: str
     root: Root
+    given: Order
+    order: Order
+    of: Root
     times: int = 1
 
 

@@ -7,18 +7,18 @@ pads, or at most as long as what it cuts. A price takes the least, and 1 for wha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
-from relayout.infer.sites import Port, Root, Site
+from relayout.infer.sites import Order, Port, Root, Site
 from relayout.layout import Extent
 from relayout.layout.expressions import names_in, replace_names
 
 LARGE = 64
-"""What an open extent may be in a run, besides 1."""
+"""What an open extent may be in a run, besides few and exactly 1."""
 TIMES = 4
 """How often an operator may repeat, or pad, what it reads."""
 SEVERAL = 8
@@ -98,30 +98,89 @@ def least_extents(found: Sequence[Relation], claimed: Mapping[str, int] = Mappin
 def runs(
     found: Sequence[Relation], roots: Sequence[Root], declared: Collection[str] = frozenset()
 ) -> list[dict[str, int]]:
-    """Return what open extents may be, in several runs: symbol -> number; 1 where it is not named.
+    """Return what open extents may be, in several runs: symbol -> number.
+
+    What a run does not name is small, and counts as 1. What it names as 1 is exactly that: a Transpose that puts it
+    elsewhere moves nothing.
 
     Args:
         found: what is known of extents, in the order of the graph.
         roots: the values whose extents are asked for.
         declared: the names that the model's inputs state.
     """
+    known = _asked(found, roots, declared)
+    return [*_small_and_large(known), *_exactly_one(known)]
+
+
+class _Asked(NamedTuple):
+    """What is known of the extents that are asked for.
+
+    Args:
+        found: what is known of those without a name, in the order of the graph.
+        names: those that have one: what they may be at most.
+        stated: symbols that are expressions of names.
+        values: for each value with extents without a name, these and what bounds them.
+    """
+
+    found: Sequence[Relation]
+    names: Mapping[str, int]
+    stated: Collection[str]
+    values: Sequence[frozenset[str]]
+
+    def with_expressions(self, given: Mapping[str, int]) -> dict[str, int]:
+        """Return what names are in a run, and the symbols that are expressions of names."""
+        numbers = ((symbol, _evaluated(symbol, self.names, given)) for symbol in self.stated)
+        return {**given, **{symbol: number for symbol, number in numbers if number}}
+
+
+def _asked(found: Sequence[Relation], roots: Sequence[Root], declared: Collection[str]) -> _Asked:
+    """Return what is known of the extents of some values."""
     asked = frozenset[str]().union(*map(_symbols_of, roots))
     wanted = _with_sources(asked, found)
     bounding = [relation for relation in found if relation.symbol in wanted]
     likely = _numbers([relation for relation in bounding if relation.symbol in declared], {}, frozenset())
     found = [relation for relation in bounding if relation.symbol not in declared]
-    unnamed = dict.fromkeys(relation.symbol for relation in found)
-    stated = _stated(asked, found) - unnamed.keys()
-    names = sorted(_names_of(stated) - unnamed.keys())
-    # What one operator gives is large while what others give is small.
+    unnamed = {relation.symbol for relation in found}
+    stated = _stated(asked, found) - unnamed
+    names = {name: likely.get(name, LARGE) for name in sorted(_names_of(stated) - unnamed)}
     made_up = [_symbols_of(root).intersection(unnamed) for root in roots]
     values = dict.fromkeys(_with_sources(symbols, found) for symbols in made_up if symbols)
-    result: list[dict[str, int]] = []
-    for large in _some([frozenset((name,)) for name in names]):
-        given = {name: likely.get(name, LARGE) for name in names if name in large}
-        given |= {symbol: number for symbol in stated if (number := _evaluated(symbol, names, given))}
-        result += [_numbers(found, given, most) for most in _some(list(values))]
-    return result
+    return _Asked(found, names, stated, list(values))
+
+
+def _small_and_large(known: _Asked) -> Iterator[dict[str, int]]:
+    """Yield runs in which some names are large; what one operator gives is large while what others give is small."""
+    for large in _some([frozenset((name,)) for name in known.names]):
+        given = known.with_expressions({name: most for name, most in known.names.items() if name in large})
+        for most in _some(known.values):
+            numbers = _numbers(known.found, given, most)
+            yield {symbol: number for symbol, number in numbers.items() if number != 1}
+
+
+def _exactly_one(known: _Asked) -> Iterator[dict[str, int]]:
+    """Yield runs in which one name is exactly 1 and the others are large, with those without a name small and large."""
+    for name in known.names if len(known.names) <= SEVERAL else ():
+        given = known.with_expressions({**known.names, name: 1})
+        for most in (frozenset[str](), frozenset[str]().union(*known.values)):
+            yield _numbers(known.found, given, most)
+
+
+def orders_alike(root: Root, dims: Mapping[str, int]) -> Callable[[int], int] | None:
+    """Return what gives for an order's number the first one's that has the same bytes; None where no two orders do."""
+    if not any(_is_single(extent, dims) for extent in root.extents):
+        return None
+    first: dict[Order, int] = {}
+    return lambda number: first.setdefault(moving_factors(root, root.space.orders[number], dims), number)
+
+
+def moving_factors(root: Root, order: Order, dims: Mapping[str, int]) -> Order:
+    """Return an order without the axes that are exactly of one element: what it says of where bytes lie."""
+    return tuple([factor for factor in order if not _is_single(root.extents[factor], dims)])
+
+
+def _is_single(extent: Extent, numbers: Mapping[str, int]) -> bool:
+    """Tell whether an open extent is exactly 1 in a run."""
+    return bool(extent.symbols) and extent.number == 1 and all(numbers.get(symbol) == 1 for symbol in extent.symbols)
 
 
 def _symbols_of(root: Root) -> frozenset[str]:
@@ -155,7 +214,7 @@ def _some(groups: Sequence[frozenset[str]]) -> list[frozenset[str]]:
     return [frozenset(), *([frozenset().union(*groups)] if groups else []), *single]
 
 
-def _evaluated(symbol: str, names: Sequence[str], given: Mapping[str, int]) -> int | None:
+def _evaluated(symbol: str, names: Iterable[str], given: Mapping[str, int]) -> int | None:
     """Return what a symbol that is an expression of names is in a run."""
     if not names_in(symbol):
         return None

@@ -133,14 +133,14 @@ def _has(formulation: Formulation, choice: Sequence[int]) -> bool:
     return all(0 <= label < len(costs) for label, costs in zip(choice, formulation.problem.costs, strict=True))
 
 
-def check(data: Any, sites: Sites, dims: Mapping[str, int] | None = None) -> Checked:
+def check(data: Any, sites: Sites) -> Checked:
     """Rebuild the problem from the model, evaluate the plan's choice, check its certificate, and compare its figures.
 
     Raises:
         ReadError: the file is no plan, is of another model, or its certificate proves nothing.
     """
     options_of(data)
-    formulation = formulate(sites, dims=dims)
+    formulation = formulate(sites)
     names = [site.name for site in sites.sites]
     try:
         choice = [_whole(label) for label in data["choice"]]
@@ -148,7 +148,7 @@ def check(data: Any, sites: Sites, dims: Mapping[str, int] | None = None) -> Che
         if names != data["sites"] or len(choice) != len(names):
             raise ReadError("this plan is of another model: its operators differ")
         if not _has(formulation, choice):
-            formulation = formulate(sites, dims=dims, among=with_source(sites, formulation))
+            formulation = formulate(sites, among=with_source(sites, formulation))
         if not _has(formulation, choice):
             raise ReadError("this plan chooses an order that its operator does not have")
         found = _checked(formulation, choice, certificate)

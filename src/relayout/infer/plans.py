@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -94,7 +94,6 @@ class Plan:
 def plan(
     sites: Sites,
     *,
-    dims: Mapping[str, int] | None = None,
     time_limit: float | None = None,
     among: Candidates | None = None,
 ) -> Plan:
@@ -103,15 +102,14 @@ def plan(
 
     Args:
         sites: the graph.
-        dims: extents that dynamic dimensions count with; 1 where not named.
         time_limit: seconds for the solver.
         among: the labels to choose from (default: all that some pin demands).
     """
-    formulation = formulate(sites, dims=dims, among=among)
-    found = plan_of(formulation, solve(formulation.problem, time_limit=time_limit), dims)
+    formulation = formulate(sites, among=among)
+    found = plan_of(formulation, solve(formulation.problem, time_limit=time_limit))
     if among is None and not sites.chosen and _is_dearer(found):
         wider = with_source(sites, formulation)
-        return plan(sites, dims=dims, time_limit=time_limit, among=wider)
+        return plan(sites, time_limit=time_limit, among=wider)
     return found
 
 
@@ -124,13 +122,12 @@ def _is_dearer(found: Plan) -> bool:
     return more > 0
 
 
-def plan_of(formulation: Formulation, solution: Solution, dims: Mapping[str, int] | None = None) -> Plan:
+def plan_of(formulation: Formulation, solution: Solution) -> Plan:
     """A choice as a plan.
 
     Args:
         formulation: the graph as a problem.
         solution: the choice in numbers.
-        dims: extents that dynamic dimensions count with; 1 where not named.
     """
     sites = formulation.sites
     labels = _labels(formulation, solution.choice)
@@ -144,7 +141,7 @@ def plan_of(formulation: Formulation, solution: Solution, dims: Mapping[str, int
         size,
         formulation.least_bytes(solution.bound, solution.cost, size),
         len(sites.moves),
-        sum(size_of(root, dims or {}, sites.likely) * times for _, root, times in sites.moves),
+        sum(size_of(move.root, {}, sites.likely) * move.times for move in sites.moves),
     )
 
 

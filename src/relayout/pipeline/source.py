@@ -68,13 +68,13 @@ def _read_tflite(source: ModelSource, options: ImportOptions, wishes: Wishes) ->
     from relayout.formats.bundle import outermost
     from relayout.formats.onnx import known_files
     from relayout.formats.tflite.importing.importer import IR_VERSIONS
+    from relayout.formats.tflite.importing.program import Choices
 
     content = source if isinstance(source, bytes) else Path(str(source))
     extents = {name: int(extent) for name, extent in options.dims.items() if not isinstance(extent, str)}
     where = "the given bytes" if isinstance(content, bytes) else str(content)
     with in_file(where), _extents_in_errors(extents):
-        model = tflite.read(
-            content,
+        choices = Choices(
             opset=options.opset if options.opset is None or options.opset in IR_VERSIONS else None,
             quant=options.quant,
             signature=options.signature,
@@ -85,6 +85,7 @@ def _read_tflite(source: ModelSource, options: ImportOptions, wishes: Wishes) ->
             outputs=options.outputs,
             dims=extents,
         )
+        model = tflite.read(content, choices)
     if isinstance(content, Path):
         add_facts(model, files=known_files(outermost(content)))
     return model

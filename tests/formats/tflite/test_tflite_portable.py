@@ -21,6 +21,7 @@ from tflite_writing import Net, Scale, options
 import relayout
 from relayout.errors import LayoutError
 from relayout.formats import tflite
+from relayout.formats.tflite.importing.program import Choices
 from relayout.pipeline import check_plan
 from relayout.targets import targets
 from relayout.targets.onnxruntime.import_list import ALTERNATIVES, with_vnni
@@ -240,7 +241,7 @@ def test_independent_passes_over_a_file_give_the_same_in_any_order() -> None:
     content = symmetric()
     pad, data, weights = with_vnni().over_file
     results = {
-        check_model(tflite.read(content, passes=replace(with_vnni(), over_file=order)))
+        check_model(tflite.read(content, Choices(passes=replace(with_vnni(), over_file=order))))
         for order in ((pad, data, weights), (pad, weights, data), (weights, pad, data))
     }
     assert len(results) == 1

@@ -7,7 +7,7 @@ Transposes; whoever decides layouts later finds all of them and removes what can
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,12 +21,11 @@ from relayout.formats.tflite.importing.builder import Builder
 from relayout.formats.tflite.importing.contents import without_unread
 from relayout.formats.tflite.importing.cutting import cut
 from relayout.formats.tflite.importing.dilated import dilated
-from relayout.formats.tflite.importing.import_passes import LITERAL, ImportPasses
 from relayout.formats.tflite.importing.lists import as_tensors
 from relayout.formats.tflite.importing.operators.custom import CARRIED
-from relayout.formats.tflite.importing.program import Choices, Program, State
+from relayout.formats.tflite.importing.program import AS_IT_IS, Choices, Program
 from relayout.formats.tflite.importing.registry import Entry, Unsupported, entry_of
-from relayout.formats.tflite.importing.tensors import Quant, sufficient_opset
+from relayout.formats.tflite.importing.tensors import sufficient_opset
 from relayout.formats.tflite.provenance import load_provenance
 from relayout.graph.facts import add_facts, add_notes
 from relayout.layout.normalization import NORMALIZE
@@ -39,19 +38,7 @@ IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
 """Opsets that can be written -> the IR version that came with them."""
 
 
-def read(
-    source: Path | str | bytes,
-    *,
-    opset: int | None = None,
-    quant: Quant = "qdq",
-    signature: str | None = None,
-    state: State = "zero",
-    custom_ops: Mapping[str, str] | None = None,
-    passes: ImportPasses = LITERAL,
-    inputs: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
-    dims: Mapping[str, int] | None = None,
-) -> ir.Model:
+def read(source: Path | str | bytes, choices: Choices = AS_IT_IS) -> ir.Model:
     """Read a TFLite model as an ONNX model that computes the same.
 
     1. Quantized tensors hold the integers that the file's tensors hold; each operator dequantizes its operands and
@@ -62,56 +49,41 @@ def read(
 
     Args:
         source: a path, or the file's bytes.
-        opset: ONNX opset to write, 18 to 23; by default the least that the model needs: 20 for GELU, 21 for
-            quantized tensors of 16 or 4 bits.
-        quant: what becomes of quantized tensors. `"qdq"`, the default: integers, as in 1. `"float"`: constants become
-            real numbers, and nothing is quantized at run time.
-        signature: which of the file's signatures to read, by its key; by default the first, or the first subgraph.
-        state: what becomes of variables, of recurrent networks too, which TFLite keeps from one run to the next and
-            ONNX does not. `"zero"`, the default: the interface is the file's, and every run starts from the initial
-            values. `"io"`: each variable that is read is one more input, `NAME`, and what it holds in the end one
-            more output, `NAME_next`. Feed first what the input's metadata `relayout.initial` says (JSON: one number,
-            or all; it is not there where that is no constant, or one of more than 4,096 numbers).
-        custom_ops: custom operators to carry over as they are: their name in the file -> the domain to put them in.
-        passes: what is done to the file besides, by whoever wants it; by default nothing.
-        inputs: read only what is computed from these tensors, by their own names or the signature's (see `cutting`).
-        outputs: read only what these tensors are computed from; what lies outside is not translated at all.
-        dims: dynamic dimension of an input -> its extent, which all that follows goes by. Others are left out:
-            `ModelFacts.fixed_dims` says which are not.
+        choices: how it is read.
 
     Raises:
         ReadError: the file is no TFLite model, or is damaged.
         UnsupportedError: operators without a translation: all of them, counted.
         NamesError: `inputs` or `outputs` name what cannot be an end of a part.
     """
+    opset, quant = choices.opset, choices.quant
     if opset is not None and opset not in IR_VERSIONS:
         raise RelayoutError(f"opset {opset} cannot be written; choose {min(IR_VERSIONS)} to {max(IR_VERSIONS)}")
     data = open_source(source if isinstance(source, bytes) else Path(source))
     model = load(data)
-    if state not in ("zero", "io"):
-        raise RelayoutError(f"there is no state {state!r}; choose 'zero' or 'io'")
+    if choices.state not in ("zero", "io"):
+        raise RelayoutError(f"there is no state {choices.state!r}; choose 'zero' or 'io'")
     if quant not in ("qdq", "float"):
         raise RelayoutError(f"there is no quant {quant!r}; choose 'qdq' or 'float'")
     opset = sufficient_opset(model, quant=quant) if opset is None else opset
-    chosen = _signature(model, signature)
+    chosen = _signature(model, choices.signature)
     index = chosen.subgraph if chosen else 0
     whole, found = model.subgraphs[index], metadata(model, index, data)
-    if inputs or outputs:
-        part = cut(model, index, chosen, inputs, outputs)
+    if choices.inputs or choices.outputs:
+        part = cut(model, index, chosen, choices.inputs, choices.outputs)
         model = model._replace(subgraphs=(*model.subgraphs[:index], part, *model.subgraphs[index + 1 :]))
     model = dilated(as_tensors(model))
     if quant == "qdq":
-        for over_file in passes.over_file:  # after the cut: the interface, wherever it is, keeps its types
+        for over_file in choices.passes.over_file:  # after the cut: the interface, wherever it is, keeps its types
             model = over_file.run(model)
     subgraph = model.subgraphs[index]
     stem = "main" if isinstance(source, bytes) else Path(source).stem
-    choices = Choices(quant, state, custom_ops or {}, passes)
     program = Program(model, Builder(opset), choices, _entry)
-    imported = _Import(program, subgraph, chosen, dims or {})
+    imported = _Import(program, subgraph, chosen, choices.dims)
     result = imported.run(subgraph.name or stem)
     add_facts(result, is_tflite=True, is_annotated=False, fixed_dims=frozenset(imported.fixed))
     _describe(result, found, whole)
-    if not inputs:
+    if not choices.inputs:
         _state_normalization(result, model)
     if chosen and index:
         result.metadata_props[SIGNATURE] = chosen.key
