@@ -203,7 +203,7 @@ PLANTED = [
     ("verification/run.py", "import onnxruntime", "at start"),
     ("reports/table.py", "class A:\n    from rich.table import Table", "at start"),
     ("solve/program.py", "try:\n    import highspy\nexcept ImportError:\n    pass", "at start"),
-    ("rewrite/utils.py", "", "says nothing"),
+    ("apply/utils.py", "", "says nothing"),
     ("formats/common/read.py", "", "says nothing"),
     ("extras/nice.py", "", "no room"),
     ("apply/apply.py", "if node.op_type == 'Conv': pass", "op_type"),

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 import relayout
-from rewrite.nested import operators
+from apply.nested import operators
 from running import run
 from small import build, feed_of
 from text_form import floats

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 import relayout
-from rewrite.nested import operators
+from apply.nested import operators
 from running import run
 from small import build
 from text_form import floats

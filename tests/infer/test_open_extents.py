@@ -57,9 +57,15 @@ def test_no_run_of_a_random_graph_moves_more(block: int) -> None:
     assert sum(hold_open(*opened_model(seed, 4 + seed % 8)) for seed in range(20 * block, 20 * block + 20)) >= 50
 
 
-@pytest.mark.parametrize(("seed", "steps"), [(69, 9), (171, 7), (180, 8), (70, 14), (1297, 5), (902, 6)])
+@pytest.mark.parametrize(("seed", "steps"), [(69, 9), (171, 7), (180, 8), (70, 14)])
 def test_what_may_be_large_alone(seed: int, steps: int) -> None:
     """A value that grows is moved in the source, and another one that grows was in the result."""
+    assert hold_open(*opened_model(seed, steps)) == 3
+
+
+@pytest.mark.parametrize(("seed", "steps"), [(902, 6), (1297, 5), (532, 8), (2155, 11)])
+def test_what_may_be_of_one_element(seed: int, steps: int) -> None:
+    """A Transpose of the source moves nothing where an extent is 1, and one of the result moved something."""
     assert hold_open(*opened_model(seed, steps)) == 3
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 
 from relayout.infer import Form, Order, order_of
+from relayout.layout import Extent
 from relayout.layout.perm import between
 
 
@@ -31,6 +33,25 @@ def transposed(source: Form, target: Form, *, bounded: bool = False) -> tuple[Fo
     pairs = [(near, target) for near in _ordered(target, source)] + [(source, far) for far in _ordered(source, target)]
     pairs.append((before, after))
     return next((pair for pair in pairs if _moves_one(*pair)), pairs[0])
+
+
+def nearest_form(forms: Sequence[Form], target: Form, extents: Sequence[Extent]) -> Form:
+    """Return the form from which a value is brought into another order: its producer's, the first.
+
+    One that differs in where one open axis lies is nearer: where that is of one element in a run, nothing is moved.
+    That is the first axis at best, which holds a batch.
+    """
+    order = order_of(target)
+    for opened in (factor for factor in sorted(order) if not extents[factor].is_static):
+        for form in forms:
+            if _without(order_of(form), opened) == _without(order, opened):
+                return form
+    return forms[0]
+
+
+def _without(order: Order, factor: int) -> Order:
+    """Return an order without one of its factors."""
+    return tuple([other for other in order if other != factor])
 
 
 def _ordered(form: Form, other: Form) -> list[Form]:

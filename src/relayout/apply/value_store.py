@@ -21,7 +21,7 @@ from relayout.apply.quantization_annotations import Annotations
 from relayout.apply.quantized_moves import quantizers
 from relayout.apply.relaid_constants import relaid
 from relayout.apply.run_time_shapes import RunTimeShapes
-from relayout.apply.transposing import distinct, filled_dims, transposed
+from relayout.apply.transposing import distinct, filled_dims, nearest_form, transposed
 from relayout.graph.value_names import Names
 from relayout.infer import Form, Order, Root, Sites, View, order_of
 from relayout.layout import product
@@ -58,7 +58,7 @@ class Storage:
     initializers: dict[ir.Graph, dict[str, ir.Value]] = field(default_factory=dict)
     stored: dict[tuple[Root, Form], ir.Value] = field(default_factory=dict)
     first: dict[tuple[Root, Order], Form] = field(default_factory=dict)
-    given: dict[Root, Form] = field(default_factory=dict)
+    given: dict[Root, list[Form]] = field(default_factory=dict)
     shapes: dict[tuple[int, ...], ir.Value] = field(default_factory=dict)
     ends: dict[ir.Value, Form] = field(default_factory=dict)
     emitted: set[str] = field(default_factory=set)
@@ -75,8 +75,8 @@ class Storage:
 
     def put(self, root: Root, form: Form, value: ir.Value) -> None:
         """Say that `value` holds `root` in `form`; the first form of a root is its producer's."""
-        self.given.setdefault(root, form)
-        self.first.setdefault((root, order_of(form)), form)
+        if self.first.setdefault((root, order_of(form)), form) is form:
+            self.given.setdefault(root, []).append(form)
         self.stored[root, form] = value
 
     def get(self, root: Root, form: Form) -> ir.Value:
@@ -128,7 +128,8 @@ class Storage:
             return
         if self.blocks is not None and self._reorder(root, form, self.blocks):
             return
-        before, after = transposed(self.given[root], form, bounded=not all(e.is_static for e in root.extents))
+        source = self.given[root][0] if self.sites.inners else nearest_form(self.given[root], form, root.extents)
+        before, after = transposed(source, form, bounded=not all(e.is_static for e in root.extents))
         self.get(root, before)
         self._transpose(root, before, after)
         self.get(root, form)
@@ -144,7 +145,7 @@ class Storage:
                 read = self.get(root, plain)
                 self._reordered(blocks.into, read, root, form, {(True, 0): BLOCKED}, channels_last=last)
                 return True
-        source = self.given[root]
+        source = self.given[root][0]
         for last, plain in enumerate(plain_forms(root, source, blocks.tile)):
             if order_of(plain) == order_of(form):
                 channels = product(root.extents[index] for index in plain[3 if last else 1]).number

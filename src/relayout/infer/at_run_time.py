@@ -78,12 +78,14 @@ def _beaten(sites: Sites, found: Plan) -> list[Mapping[str, int]]:
 
 def _moved(found: Plan, extents: Mapping[str, int]) -> int:
     """Return the bytes that a plan moves in a run."""
-    sites = found.sites
-    return sum(
-        size_of(root, extents, sites.likely) * sites.repeats.get(root, 1)
-        for root, given, order, *_ in found.crossings
-        if _is_moving(root, given, order, extents)
-    )
+    sites, moved, total = found.sites, dict[Root, set[Order]](), 0
+    for root, given, order, *_ in found.crossings:
+        there = moved.setdefault(root, {moving_factors(root, given, extents)})
+        wanted = moving_factors(root, order, extents)
+        if wanted not in there:  # else it is the same bytes as one that is there
+            total += size_of(root, extents, sites.likely) * sites.repeats.get(root, 1)
+            there.add(wanted)
+    return total
 
 
 def _moved_by_source(sites: Sites, extents: Mapping[str, int]) -> int:
@@ -91,13 +93,8 @@ def _moved_by_source(sites: Sites, extents: Mapping[str, int]) -> int:
     return sum(
         size_of(move.root, extents, sites.likely) * move.times
         for move in sites.moves
-        if _is_moving(move.of, move.given, move.order, extents)
+        if moving_factors(move.of, move.given, extents) != moving_factors(move.of, move.order, extents)
     )
-
-
-def _is_moving(root: Root, given: Order, order: Order, extents: Mapping[str, int]) -> bool:
-    """Tell whether bytes lie elsewhere in another order in a run: not where it moves axes of one element alone."""
-    return moving_factors(root, given, extents) != moving_factors(root, order, extents)
 
 
 def _repriced(found: Plan, best: Formulation, solution: Solution, time_limit: float | None) -> Plan:

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from onnx import inliner, parser, shape_inference
 
 import relayout
+from apply.nested import operators
 from relayout.formats.onnx import restore_calls, spelling
 from relayout.pipeline import check_plan
 from relayout.pipeline.onnx_ir_pass import OptimizeLayouts
 from relayout.rules import aligned, register, scope
-from rewrite.nested import operators
 from running import run
 from text_form import floats
 

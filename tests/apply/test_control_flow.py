@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper, parser, shape_inference
 
 import relayout
-from rewrite.nested import operators
+from apply.nested import operators
 from running import run
 from text_form import floats
 

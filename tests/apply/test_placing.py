@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 import relayout
-from rewrite.nested import operators
+from apply.nested import operators
 from running import run
 from text_form import floats
 

@@ -11,9 +11,10 @@ import onnx
 import pytest
 
 import relayout
-from relayout.apply.transposing import transposed
+from relayout.apply.transposing import nearest_form, transposed
 from relayout.infer import order_of
 from relayout.infer.sites import Form
+from relayout.layout import Extent
 from running import run
 from text_form import floats, model
 
@@ -48,6 +49,21 @@ def test_reshapes_beside_a_transpose(source: str, target: str, before: str, afte
 
 def test_what_is_dynamic_is_not_joined() -> None:
     assert transposed(form("0 1 2"), form("2 (01)"), bounded=True) == (form("0 1 2"), form("2 0 1"))
+
+
+@pytest.mark.parametrize(
+    ("target", "extents", "nearest"),
+    [
+        ("1 0 2 3", "n 3 4 5", "0 1 2 3"),  # the producer's, where the batch lies elsewhere
+        ("3 2 1 0", "n 3 4 5", "3 0 2 1"),  # another one, where the batch alone does
+        ("3 2 1 0", "2 3 4 5", "0 1 2 3"),  # nothing can be of one element
+        ("3 2 0 1", "n c h 5", "3 0 2 1"),  # the batch before another open axis
+        ("2 1 3 0", "n c h 5", "0 1 2 3"),  # two axes lie elsewhere in each
+    ],
+)
+def test_a_form_is_near_where_one_open_axis_lies_elsewhere(target: str, extents: str, nearest: str) -> None:
+    sizes = [Extent.of(int(word) if word.isdigit() else word) for word in extents.split()]
+    assert nearest_form([form("0 1 2 3"), form("3 0 2 1")], form(target), sizes) == form(nearest)
 
 
 def moves_one(source: Form, target: Form) -> bool:

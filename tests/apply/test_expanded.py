@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 
 import relayout
-from rewrite.nested import operators
+from apply.nested import operators
 from running import run
 from small import build
 from text_form import floats
