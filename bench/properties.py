@@ -80,7 +80,6 @@ def empty() -> dict[str, Any]:
         "slowest": [0.0, 0],
         "contested": 0,
         "capped": 0,
-        "divided": 0,
         "has": {},
         "moved": counts,
         "findings": {},
@@ -90,7 +89,7 @@ def empty() -> dict[str, Any]:
 
 def merge(state: dict[str, Any], found: dict[str, Any]) -> None:
     """Add one portion to the count."""
-    for name in ("graphs", "seconds", "contested", "capped", "divided"):
+    for name in ("graphs", "seconds", "contested", "capped"):
         state[name] = state.get(name, 0) + found[name]
     state["slowest"] = max(state["slowest"], found["slowest"])
     state["has"] = dict(Counter(state["has"]) + Counter(found["has"]))
@@ -112,9 +111,6 @@ def said(state: dict[str, Any]) -> str:
     lines += [f"  {name}: {moved[0]} Transposes, {moved[1]} bytes" for name, moved in state["moved"].items()]
     lines.append(f"  back with more bytes, since splits of an axis do not agree: {state['contested']}")
     lines.append(f"  minimal among the orders that were considered, since there are too many: {state['capped']}")
-    lines.append(
-        f"  optimized again with fewer bytes, since a view alone read what was dequantized: {state['divided']}"
-    )
     lines.append(f"{sum(count for count, _ in state['findings'].values())} findings")
     lines += [f"  {count} x {finding}: {examples[0]}" for finding, (count, examples) in state["findings"].items()]
     return "\n".join(lines)
@@ -165,7 +161,6 @@ def attempt_all(begin: int, end: int, layout: str, note: Path) -> None:
                 found["moved"][name] = [a + b for a, b in zip(found["moved"][name], moved, strict=True)]
             found["contested"] += held.contested
             found["capped"] += held.capped
-            found["divided"] += held.divided
         except Exception as error:
             example = [seed, len(made.model.graph.node), str(error)[:300]]
             known = found["findings"].setdefault(kind(error), [0, []])

@@ -39,8 +39,6 @@ class Held:
         contested: more bytes came back than there were at first, for Reshapes split an axis in ways that do not agree,
             and another of them was the first one on the way back.
         capped: so many orders are possible that some were dropped: what is proved holds for the others.
-        divided: optimizing the result moved fewer bytes, for a DequantizeLinear that a view alone read has several
-            readers in the result, and is one for each of them there.
     """
 
     source: tuple[int, int]
@@ -49,7 +47,6 @@ class Held:
     back: tuple[int, int]
     contested: bool = False
     capped: bool = False
-    divided: bool = False
 
 
 def hold(made: Made, layout: str = "NHWC") -> Held:
@@ -85,13 +82,13 @@ def hold(made: Made, layout: str = "NHWC") -> Held:
     fixed = fixed_dims(made)
     gains = _gain(optimized if not fixed else relayout.optimize(model, dims=fixed))
     gains += _gain(relayout.optimize(shortened(made), dims=fixed or None))
-    if gains and not made.has & QUANTIZED:
+    if gains:
         raise PropertyError(f"again: {gains} bytes fewer")
     if not made.has & BODIES:  # a Transpose in a body has no output to look at
         _no_more_moved(made, optimized)
     results = optimized, there, back
     ends = [(each.report.transposes, each.report.bytes) for each in results]
-    return Held(source, *ends, contested, not all(each.report.proved for each in results), gains > 0)
+    return Held(source, *ends, contested, not all(each.report.proved for each in results))
 
 
 def hold_open(source: onnx.ModelProto, feeds: Sequence[Mapping[str, NDArray[np.generic]]]) -> int:

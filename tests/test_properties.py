@@ -53,6 +53,15 @@ def test_bodies_say_what_cannot_be_inferred_in_them(seed: int) -> None:
     hold(mixed_model(seed, 4 + seed % 12))
 
 
+def test_what_a_view_of_integers_gives_to_several_is_divided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Transpose behind a DequantizeLinear went, and what had read it were readers of that: it could be divided."""
+    made = mixed_model(209, 9)
+    hold(made)
+    monkeypatch.setattr("relayout.pipeline.planning.is_dequantized_view", lambda node: False)
+    with pytest.raises(PropertyError, match="again: 216 bytes fewer"):
+        hold(made)
+
+
 @pytest.mark.parametrize(("seed", "passes"), [(22, True), (23, False)])
 def test_more_bytes_are_let_pass_where_splits_do_not_agree(
     monkeypatch: pytest.MonkeyPatch, seed: int, passes: bool

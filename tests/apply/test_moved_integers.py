@@ -127,6 +127,20 @@ def test_reals_that_others_read_too_stay() -> None:
     assert operators(result.proto).count("Transpose") == 1
 
 
+def test_a_transpose_that_several_units_read_counts_once() -> None:
+    """It moves real numbers where one of them wants these, and integers where all make integers again."""
+    unit = """
+        d = DequantizeLinear(p, sc, zp)
+        t = Transpose<perm=[0,2,3,1]>(d)
+        o = QuantizeLinear(t, sc, zp)
+        e = DequantizeLinear(o, sc, zp)
+        q = QuantizeLinear(t, sc, zp)"""
+    for last, size in (("e", 16 * 64), ("t", 4 * 16 * 64)):
+        result = converted(between(unit, f"n = MatMul({last}, w) m = MatMul(f, w) y = Add(m, n)"))
+        assert (result.report.source_transposes, result.report.source_bytes) == (1, size)
+        assert (result.report.transposes, result.report.bytes) == (1, 16 * 64)
+
+
 def test_halves_are_no_way_back() -> None:
     back = "g = Transpose<perm=[0,3,1,2]>(f) y = Conv(g, k)"
     source = between(AS_UNIT, back, "1,16,8,8")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from relayout.apply.provenance import holds_itself
-from relayout.graph.source_names import stands_for
+from relayout.graph.source_names import copied, stands_for
 from relayout.graph.subgraphs import all_nodes
 from relayout.graph.value_names import Names
 from relayout.rules import may_repeat
@@ -85,7 +85,7 @@ def _copy(node: ir.Node, reader: ir.Node, slots: Sequence[int], names: Names) ->
     holds_itself(given)
     stands_for(given, value)
     given.name = names.unique(value.name or "")
-    copied = ir.Node(
+    copy = ir.Node(
         node.domain,
         node.op_type,
         node.inputs,
@@ -94,8 +94,8 @@ def _copy(node: ir.Node, reader: ir.Node, slots: Sequence[int], names: Names) ->
         name=names.unique(node.name) if node.name else None,
         version=node.version,
     )
-    stands_for(copied, node)
-    node.graph.insert_after(node, copied)
+    copied(copy, node)
+    node.graph.insert_after(node, copy)
     for slot in slots:
         reader.replace_input_with(slot, given)
-    return copied
+    return copy

@@ -51,10 +51,26 @@ def is_added(node: ir.Node) -> bool:
     return ADDED in node.metadata_props
 
 
+COPIED = "relayout.copied"
+"""In the metadata, likewise, of a node that the source has once, for all of its readers."""
+
+
+def copied(node: ir.Node, of: ir.Node) -> None:
+    """Say of a node that it is one more of a node of the source."""
+    stands_for(node, of)
+    node.metadata_props[COPIED] = ""
+
+
+def is_copied(node: ir.Node) -> bool:
+    """Whether it is one more of a node that the source has once."""
+    return COPIED in node.metadata_props
+
+
 def forget(graph: ir.Graph) -> None:
     """Take all of it out again: whoever reads the result knows its names."""
     for node in all_nodes(graph):
         node.metadata_props.pop(STANDS_FOR, None)
         node.metadata_props.pop(ADDED, None)
+        node.metadata_props.pop(COPIED, None)
         for value in node.outputs:
             value.metadata_props.pop(STANDS_FOR, None)

@@ -13,13 +13,14 @@ from relayout.graph.subgraphs import captured
 from relayout.infer.barriers import barrier_signature, why_barrier
 from relayout.infer.borders import carried_values, ports_of
 from relayout.infer.depths import Met, depths_of
-from relayout.infer.graph_sites import Move, Sites
+from relayout.infer.graph_sites import Sites
 from relayout.infer.needed import needed_nodes
-from relayout.infer.nesting import Inner, repeated, sure_runs
+from relayout.infer.nesting import Inner, repeated
 from relayout.infer.open_extents import least_extents, relations, stacked
 from relayout.infer.pins import Pins
 from relayout.infer.requantized_views import RequantizedViews
-from relayout.infer.sites import Numbering, Port, Site, View, order_of
+from relayout.infer.sites import Numbering, Port, Site, View
+from relayout.infer.source_moves import source_moves
 from relayout.infer.splits import carry, refine, tile
 from relayout.infer.value_extents import ValueExtents
 from relayout.infer.value_views import ValueViews, is_fixed, regrouped_view
@@ -35,7 +36,6 @@ from relayout.rules import (
     Signature,
     Variant,
     axis_letters,
-    is_view,
 )
 
 Choose = Callable[[Operator, Signature], Signature]
@@ -146,16 +146,7 @@ class _Builder:
             numbering.site(site)
         turned = {before.root for _, before, _ in self.moves}
         self.sites.repeats = repeated(self.sites.inners, self.sites.sites, turned)
-        for node, before, after in self.moves:
-            if before.root.constant and before.root.value.producer() is None:
-                continue
-            given, order = order_of(before.form), order_of(after.form)
-            if before.root.is_empty or given == order:
-                self.sites.idle += is_view(node)
-            else:
-                moved = self.requantized.integers.get(before.root, before.root)
-                times = sure_runs(self.sites.inners, node.graph, before.root.graph)
-                self.sites.moves.append(Move(node.outputs[0].name or "", moved, given, order, before.root, times))
+        self.sites.moves, self.sites.idle = source_moves(self.moves, self.requantized.integers, self.sites.inners)
 
     def _inside(self, graph: ir.Graph) -> None:
         """Everything in a graph but its inputs and outputs."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
+from relayout.graph.source_names import is_copied
 from relayout.infer.candidates import Candidates, identity, passing_on
 from relayout.infer.formulation import Formulation, far, formulate, scattered_by, size_of, with_source
 from relayout.infer.graph_sites import Sites
@@ -79,7 +80,11 @@ class Plan:
     def source_scattered(self) -> int:
         """The bytes that the source takes element by element."""
         sites = self.sites
-        moving = [(read, order_of(given.form)) for _, read, given in sites.viewing if not read.root.constant]
+        moving = [
+            (read, order_of(given.form))
+            for node, read, given in sites.viewing
+            if not (read.root.constant or is_copied(node))
+        ]
         moved = [read.root for read, order in moving if is_scattered(read.root, order_of(read.form), order)]
         stretching = (site for site in sites.sites if site.signature.broadcast)
         stretched = [scattered_by(sites, site, identity(site)) for site in stretching]

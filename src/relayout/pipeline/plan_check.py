@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from relayout.apply.duplicate_dequantize import apart
 from relayout.errors import ReadError, in_file
 from relayout.formats.stored import open_stored
 from relayout.infer import plan_file
 from relayout.infer.plan_file import Checked
 from relayout.pipeline.lowering_list import before_layouts
-from relayout.pipeline.planning import sites_of
+from relayout.pipeline.planning import own_dequantizers, sites_of
 from relayout.pipeline.request import Request, Source
 from relayout.pipeline.source import read
 
@@ -35,5 +34,5 @@ def check_plan(path: str | Path, source: Source) -> Checked:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ReadError(f"{path} is not a whole plan ({error})") from error
     before_layouts(model, request)
-    apart(model)
+    own_dequantizers(model, request)
     return plan_file.check(data, sites_of(model, request))

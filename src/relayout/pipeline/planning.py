@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from relayout.apply.duplicate_dequantize import Shared, apart, together
 from relayout.graph.facts import facts_of
+from relayout.graph.quantized_unit import is_dequantized_view
 from relayout.infer import Plan, Sites, build, no_more_at_run_time, plan, plan_file, what_if, within_source
 from relayout.pipeline.interface import IMAGE_LAYOUTS, image_pins
 from relayout.pipeline.request import Request
@@ -80,7 +81,7 @@ def planned(model: ir.Model, request: Request, *, no_regression: bool = False) -
         no_regression: hold the plan to the source: no more bytes, Transposes and strided copies than it has.
     """
     say("planning")
-    duplicates = apart(model)
+    duplicates = own_dequantizers(model, request)
     sites = sites_of(model, request)
     notes: tuple[str, ...] = ()
     io = request.layout.io
@@ -97,6 +98,15 @@ def planned(model: ir.Model, request: Request, *, no_regression: bool = False) -
         static = within_source(sites, fewest, time_limit=limit)
         accepted = no_more_at_run_time(sites, static, time_limit=limit)
     return Planned(request, accepted, fewest, static, Axes(sites, is_nhwc), notes, duplicates)
+
+
+def own_dequantizers(model: ir.Model, request: Request) -> Shared:
+    """Give each reader of what is dequantized a DequantizeLinear and views of its own, in place.
+
+    Where a target wants integers to keep one reader, views stay one: each copy would be one more.
+    """
+    keeps_readers = request.target is not None and request.target.single_consumers is not None
+    return apart(model) if keeps_readers else apart(model, is_dequantized_view)
 
 
 def sites_of(model: ir.Model, request: Request) -> Sites:
