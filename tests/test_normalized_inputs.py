@@ -15,6 +15,7 @@ from relayout.errors import LayoutError, NamesError
 from relayout.layout.normalization import NORMALIZE, Normalization
 from relayout.pipeline import check_plan
 from running import run
+from text_form import model
 
 ROOT = Path(__file__).parents[1]
 FLOAT = ROOT / "models" / "tinynet_float.tflite"
@@ -53,6 +54,54 @@ def test_verify_undoes_it(source: Path, io: str, suffix: str, numbers: dict[str,
     assert relayout.verify(source, path).ok
     assert relayout.verify(path, source).ok
     assert relayout.verify(FLOAT, path).ok
+
+
+@pytest.mark.parametrize(("io", "suffix"), list(product(["keep", "convert", "NCHW"], ["onnx", "tflite"])))
+@pytest.mark.parametrize("numbers", [{"image": (127.5, 127.5)}, EACH], ids=["one", "each"])
+def test_a_float_model_takes_pixels(
+    source: Path, io: str, suffix: str, numbers: dict[str, tuple[float, float]], tmp_path: Path
+) -> None:
+    path = tmp_path / f"m.{suffix}"
+    made = relayout.convert(
+        source, normalize=numbers, input_type="uint8", io=io, format="tflite" if suffix == "tflite" else "onnx"
+    )
+    made.save(path)
+    assert relayout.verify(source, path).ok
+    assert relayout.verify(path, source).ok
+    assert relayout.verify(path, path).ok
+    relayout.convert(source, normalize=numbers).save(tmp_path / "real.onnx")
+    assert relayout.verify(tmp_path / "real.onnx", path).ok
+    if suffix == "onnx":
+        pixels = np.random.default_rng(0).integers(0, 256, (2, 24, 40, 3)).astype(np.uint8)
+        mean, std = (np.float32(each) for each in numbers["image"])
+        expected = run(onnx.load(source), {"image": (pixels - mean) / std})[0]
+        stored = pixels if io == "keep" else pixels.transpose(0, 3, 1, 2)
+        np.testing.assert_allclose(run(made.proto, {"image": stored})[0], expected, atol=1e-5)
+
+
+def test_verify_sees_pixels_that_are_taken_otherwise(source: Path, tmp_path: Path) -> None:
+    relayout.convert(source, normalize=EACH, input_type="uint8").save(tmp_path / "m.onnx")
+    result = onnx.load(tmp_path / "m.onnx")
+    notes = next(each for each in result.graph.input[0].metadata_props if each.key == NORMALIZE)
+    notes.value = notes.value.replace("116.0", "117.0")
+    onnx.save(result, tmp_path / "other.onnx")
+    assert not relayout.verify(source, tmp_path / "other.onnx").ok
+
+
+@pytest.mark.parametrize("kind", ["float16", "double"])
+def test_pixels_become_numbers_of_the_inputs_type(kind: str) -> None:
+    source = model(f"g ({kind}[2,3] x) => ({kind}[2,3] y) {{ y = Sin(x) }}")
+    result = relayout.convert(source, normalize={"x": (1, 2)}, input_type="uint8").proto
+    assert [node.op_type for node in result.graph.node] == ["Cast", "Sub", "Div", "Sin"]
+    pixels = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    np.testing.assert_allclose(run(result, {"x": pixels})[0], np.sin((pixels - 1.0) / 2), atol=1e-2)
+
+
+def test_pixels_are_no_int8_and_need_numbers(source: Path) -> None:
+    with pytest.raises(LayoutError, match="pixels are 0 to 255"):
+        relayout.convert(source, normalize=EACH, input_type="int8")
+    with pytest.raises(LayoutError, match="--normalize INPUT=MEAN:STD beside it"):
+        relayout.convert(source, input_type="uint8")
 
 
 def test_verify_sees_other_numbers(source: Path, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ ONNX2TF: Mapping[tuple[str, ...], str] = {
     ("-oiqt", "--output-integer-quantized-tflite"): QUANTIZED_BEFORE,
     ("-odrqt", "--output-dynamic-range-quantized-tflite"): QUANTIZED_BEFORE,
     ("-qt", "--quant-type"): QUANTIZED_BEFORE,
-    ("-iqd", "--input-quant-dtype"): "--input-type uint8, for a model that is quantized",
+    ("-iqd", "--input-quant-dtype"): "--input-type uint8, for a model that is quantized, or with --normalize",
     ("-oqd", "--output-quant-dtype"): "--output-type uint8, for a model that is quantized",
     ("-cind", "--custom-input-op-name-np-data-path"): "--verify --input NAME=FILE.npy to compare with your own data;"
     " calibration is the quantizer's",

@@ -55,7 +55,11 @@ io = choice_option(
     "Inputs and outputs as in the source, in the order that costs nothing, or images in this layout.",
 )
 INTERFACE_TYPES = click.Choice(["float32", "int8", "uint8"])
-input_type = click.option("--input-type", type=INTERFACE_TYPES, help="Element type of inputs that are quantized.")
+input_type = click.option(
+    "--input-type",
+    type=INTERFACE_TYPES,
+    help="Element type of inputs that are quantized; uint8 also of those that --normalize names.",
+)
 output_type = click.option("--output-type", type=INTERFACE_TYPES, help="Element type of outputs that are quantized.")
 normalize = click.option(
     "--normalize",

@@ -50,9 +50,10 @@ class Normalization:
         return np.array(self.mean, np.float64).reshape(trailing), np.array(self.std, np.float64).reshape(trailing)
 
     def normalized(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return an array with the mean subtracted, divided by the standard deviation, in its own type."""
+        """Return an array with the mean subtracted, divided by the standard deviation: of integers in float32."""
         mean, std = self.spread(array.shape)
-        return np.asarray((array.astype(np.float64) - mean) / std, array.dtype)
+        dtype = array.dtype if array.dtype.kind == "f" else np.float32
+        return np.asarray((array.astype(np.float64) - mean) / std, dtype)
 
     def raw(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the array of which `normalized` makes this one, in its type."""

@@ -7,6 +7,7 @@ end and the graph come a DequantizeLinear, a QuantizeLinear, or both. Every valu
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,8 @@ from relayout.rules.quantization import undoes
 
 TYPES = {"float32": ir.DataType.FLOAT, "int8": ir.DataType.INT8, "uint8": ir.DataType.UINT8}
 """The types that can be asked for."""
+REAL = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
+"""The types of inputs that may be fed as pixels where the model normalizes them."""
 HIGHER = {ir.DataType.INT8: 0, ir.DataType.UINT8: 128}
 """Type of integers -> how much higher they lie than those of int8 that mean the same."""
 
@@ -36,13 +39,16 @@ class _Quantization:
         return _Quantization(dtype, self.scale, self.zero_point - HIGHER[self.dtype] + HIGHER[dtype])
 
 
-def set_interface_types(model: ir.Model, inputs: str | None, outputs: str | None) -> tuple[str, ...]:
+def set_interface_types(
+    model: ir.Model, inputs: str | None, outputs: str | None, normalized: Collection[str] = ()
+) -> tuple[str, ...]:
     """Give the quantized inputs and outputs of a model other element types, in place.
 
     Args:
         model: the model. Ends that are not quantized stay as they are.
         inputs: `float32`, `int8` or `uint8` for inputs; None leaves them.
         outputs: the same for outputs.
+        normalized: inputs that the model will normalize itself: real numbers of these may be fed as integers, too.
 
     Returns:
         A sentence for the report about each end that changed.
@@ -57,11 +63,11 @@ def set_interface_types(model: ir.Model, inputs: str | None, outputs: str | None
         if asked is None:
             continue
         quantized = [(value, known) for value in values if (known := ends.quantization(value, side)) is not None]
-        if not quantized:
+        fed = [value for value in values if value.name in normalized and value.dtype in REAL]
+        if not quantized and not (side == "input" and fed and TYPES[asked] in HIGHER):
             types = ", ".join(f"{value.name} is {_name(value.dtype)}" for value in values[:4]) or "there are none"
             raise LayoutError(
-                f"--{side}-type {asked}: no {side} is quantized with 8 bits and one scale ({types}); quantize the model"
-                " first (docs/how-to/interface.md, Raw pixels)"
+                f"--{side}-type {asked}: no {side} is quantized with 8 bits and one scale ({types}); {_remedy(side)}"
             )
         for value, quantization in quantized:
             name, before, dtype = value.name, value.dtype, TYPES[asked]
@@ -69,6 +75,12 @@ def set_interface_types(model: ir.Model, inputs: str | None, outputs: str | None
                 (ends.change_input if side == "input" else ends.change_output)(value, quantization, dtype)
                 told.append(f"{side} {name}: {_name(before)} in the source, {asked} here")
     return tuple(told)
+
+
+def _remedy(side: str) -> str:
+    if side == "output":
+        return "quantize the model first"
+    return "--normalize INPUT=MEAN:STD beside it makes real numbers of pixels (docs/how-to/interface.md, Raw pixels)"
 
 
 def integer_ends(model: ir.Model) -> dict[str, tuple[float, int]]:

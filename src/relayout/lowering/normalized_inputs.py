@@ -37,19 +37,20 @@ def numbers_by_input(options: Mapping[str, Sequence[float | Sequence[float]]] | 
     return numbers
 
 
-def normalize_inputs(model: ir.Model, wanted: Mapping[str, Numbers]) -> tuple[str, ...]:
+def normalize_inputs(model: ir.Model, wanted: Mapping[str, Numbers], input_type: str | None = None) -> tuple[str, ...]:
     """Let a model normalize inputs, in place.
 
     Args:
         model: the model.
         wanted: input -> (means, standard deviations).
+        input_type: `uint8` if these are fed as pixels, which a Cast makes real numbers; else they stay what they are.
 
     Returns:
         A sentence for the report about each of the inputs.
 
     Raises:
         NamesError: there is no such input.
-        LayoutError: the input has no real numbers, or no axis of as many channels.
+        LayoutError: the input has no real numbers, or no axis of as many channels, or its pixels would be int8.
     """
     inputs = {value.name or "": value for value in model.graph.inputs}
     if not wanted:
@@ -61,8 +62,11 @@ def normalize_inputs(model: ir.Model, wanted: Mapping[str, Numbers]) -> tuple[st
         if name not in inputs:
             raise NamesError(f"--normalize: there is no input '{name}'{nearest(name, inputs)}")
         _normalize(model.graph, constants, inputs[name], _checked(inputs[name], mean, std))
+        if input_type not in (None, "float32"):
+            _cast(model.graph, constants, inputs[name], input_type)
+    fed = "uint8, fed as it is" if input_type == "uint8" else "fed as it is"
     return tuple(
-        f"input {name}: fed as it is, normalized here: ({name} - {_text(mean)}) / {_text(std)}"
+        f"input {name}: {fed}, normalized here: ({name} - {_text(mean)}) / {_text(std)}"
         for name, (mean, std) in wanted.items()
     )
 
@@ -135,6 +139,26 @@ def _insert(
             graph.insert_before(graph[0], node)
         else:
             graph.append(node)
+
+
+def _cast(graph: ir.Graph, constants: Constants, value: ir.Value, input_type: str | None) -> None:
+    """Let an input be fed as pixels, in place: its readers read real numbers of them."""
+    if input_type != "uint8":
+        raise LayoutError(
+            f"--input-type {input_type}: pixels are 0 to 255, so input '{value.name}', which --normalize names, can be"
+            " uint8 or float32"
+        )
+    readers, dtype = list(value.uses()), value.dtype or ir.DataType.FLOAT
+    name = constants.names.unique(f"{value.name}/real")
+    real = ir.Value(name=name, type=ir.TensorType(dtype), shape=value.shape)
+    value.type = ir.TensorType(ir.DataType.UINT8)
+    for use in readers:
+        use.node.replace_input_with(use.idx, real)
+    node = ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], outputs=[real], name=name)
+    if len(graph):
+        graph.insert_before(graph[0], node)
+    else:
+        graph.append(node)
 
 
 def _text(numbers: Sequence[float]) -> str:

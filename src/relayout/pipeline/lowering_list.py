@@ -44,8 +44,8 @@ def before_layouts(model: ir.Model, request: Request) -> tuple[str, ...]:
 
         prepare(model, lambda changed: complete(changed, outputs_of), from_tflite=facts_of(model).is_tflite)
     layout = request.layout
-    add_notes(model, *set_interface_types(model, layout.input_type, layout.output_type))
-    add_notes(model, *normalize_inputs(model, layout.normalize))
+    add_notes(model, *set_interface_types(model, layout.input_type, layout.output_type, layout.normalize))
+    add_notes(model, *normalize_inputs(model, layout.normalize, layout.input_type))
     layout.wishes.against(model.graph)
     refuse_others(model, request.target.blocks if request.target else None)
     return as_kernels(model, request.target)

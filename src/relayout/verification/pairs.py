@@ -88,7 +88,8 @@ class Pair:
         if array.dtype != wanted and self.left.scale and wanted.kind == "f":
             array = self.left.real(array).astype(wanted)
         in_steps = array.dtype != wanted and bool(self.right.scale) and array.dtype.kind == "f"
-        if array.dtype != wanted and not in_steps:
+        as_pixels = self._reads_pixels() and array.dtype.kind == "f"
+        if array.dtype != wanted and not in_steps and not as_pixels:
             raise RelayoutError(f"input '{self.name}' is {array.dtype} in the first model and {wanted} in the second")
         if self.right_held:
             if not fits_shape(array.shape, _dims(self.right_held)):
@@ -102,12 +103,33 @@ class Pair:
         except LayoutError as error:
             raise LayoutError(f"{error}; {self._advice(left.shape)}") from None
         array = _in_steps(array, self.right, wanted) if in_steps else array
+        array = _within(array, wanted) if as_pixels else array
         if not fits_shape(array.shape, self.right.shape):
             raise RelayoutError(
                 f"input '{self.name}' would be fed {list(array.shape)}, and the second model wants "
                 f"{shape_text(self.right.shape)}; {self._advice(array.shape)}"
             )
         return np.asarray(array, order="C")
+
+    def _reads_pixels(self) -> bool:
+        """Tell whether the second model makes real numbers of integers that are not quantized."""
+        value = self.right
+        is_integer = value.dtype is not None and value.dtype.kind in "iu"
+        return is_integer and value.normalization is not None and not value.scale
+
+    def whole(self, left: Array) -> Array:
+        """The array nearest to `left` of which the second model can be fed the same: where it reads pixels, of these.
+
+        Raises:
+            RelayoutError: the two inputs cannot hold the same.
+        """
+        mine, theirs = self.left.normalization, self.right.normalization
+        if not self._reads_pixels() or left.dtype.kind != "f" or theirs is None:
+            return left
+        array = theirs.normalized(self.carried(left))
+        array = restore_array(array, resolved(self.right_held, left.shape)) if self.right_held else array
+        array = relaid_as(array, self.left_held, left.shape) if self.left_held else array
+        return np.asarray(array if mine is None else mine.raw(array), left.dtype)
 
     def _advice(self, shape: tuple[int, ...]) -> str:
         """Say what to do about an input that does not fit."""
@@ -348,6 +370,12 @@ def _in_steps(array: Array, value: ModelValue, dtype: np.dtype[Any]) -> Array:
     limits = np.iinfo(dtype)
     steps: Array = np.clip(np.rint(value.in_steps(array)), limits.min, limits.max).astype(dtype)
     return steps
+
+
+def _within(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Real numbers as the nearest integers of a type."""
+    limits = np.iinfo(dtype)
+    return np.asarray(np.clip(np.rint(array), limits.min, limits.max).astype(dtype))
 
 
 def _are_shifted(*types: np.dtype[Any]) -> bool:

@@ -21,7 +21,7 @@ def random_feeds(
     extents: tuple[int, int, int] | None,
     careful: bool,
 ) -> dict[str, Array]:
-    """Return arrays for all inputs of the source.
+    """Return arrays for all inputs of the source; where its counterpart reads pixels, what whole ones are there.
 
     Args:
         source: the source.
@@ -56,7 +56,7 @@ def random_feeds(
         else:
             shape = _settled(dynamic_shape(value, sizes, extents or EXTENTS[0]), value.shape, told.get(value.name))
         feeds[value.name] = random_feed(value, shape, rng, signed, careful)
-    return feeds
+    return {**feeds, **{pair.left.name: pair.whole(feeds[pair.left.name]) for pair in inputs}}
 
 
 def _settled(
