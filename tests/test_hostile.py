@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import relayout as package
+from infer.mixed import mixed_model
 from relayout.errors import MOST_CHARACTERS
 
 HEADER = '<ir_version: 10, opset_import: ["": 21]>\n'
@@ -316,3 +317,22 @@ def test_arrays(relayout: Run, model: Path, case: str) -> None:
 )
 def test_options(relayout: Run, model: Path, options: tuple[str, ...]) -> None:
     refused(relayout, model.parent, "convert", model, model.with_name("r.onnx"), *options)
+
+
+@pytest.mark.parametrize("seed", [0, 2, 4, 5, 7, 8, 9, 10])
+@pytest.mark.sampled(every=4)
+def test_a_node_without_some_of_its_operands_is_one_error(seed: int) -> None:
+    """Views and quantization look for what stands around them: no two of them may count on operands."""
+    source = mixed_model(seed, 8).model
+    refusals = 0
+    for place, node in enumerate(source.graph.node):
+        for kept in range(len(node.input)):
+            damaged = onnx.ModelProto()
+            damaged.CopyFrom(source)
+            del damaged.graph.node[place].input[kept:]
+            for options in ({}, {"target": "onnxruntime-cpu"}, {"target": "tensorrt"}, {"format": "tflite"}):
+                try:
+                    package.convert(damaged, **options)
+                except package.RelayoutError:
+                    refusals += 1
+    assert refusals

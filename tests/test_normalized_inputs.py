@@ -88,6 +88,44 @@ def test_verify_sees_pixels_that_are_taken_otherwise(source: Path, tmp_path: Pat
     assert not relayout.verify(source, tmp_path / "other.onnx").ok
 
 
+@pytest.mark.parametrize("numbers", [(0, 1), (0, 255), (128, 0.01)])
+def test_verify_feeds_many_pixels(source: Path, numbers: tuple[float, float], tmp_path: Path) -> None:
+    """What is random for the source, rounded to pixels, was two of them; a result that loses the bright ones passed."""
+    relayout.convert(source, normalize={"image": numbers}, input_type="uint8", io="NCHW").save(tmp_path / "m.onnx")
+    result = onnx.load(tmp_path / "m.onnx")
+    assert relayout.verify(source, tmp_path / "m.onnx").ok
+    for node in result.graph.node:
+        node.input[:] = ["dark" if name == "image" else name for name in node.input]
+    result.graph.initializer.append(onnx.numpy_helper.from_array(np.array(9, np.uint8), "least"))
+    result.graph.node.insert(0, onnx.helper.make_node("Clip", ["image", "", "least"], ["dark"]))
+    onnx.save(result, tmp_path / "dark.onnx")
+    assert not relayout.verify(source, tmp_path / "dark.onnx").ok
+    assert not relayout.verify(tmp_path / "dark.onnx", source).ok
+
+
+def test_a_given_image_is_fed_in_whole_pixels_which_is_said(source: Path, tmp_path: Path) -> None:
+    relayout.convert(source, normalize={"image": (127.5, 127.5)}, input_type="uint8").save(tmp_path / "m.onnx")
+    given = np.random.default_rng(0).random((2, 24, 40, 3)).astype(np.float32)
+    found = relayout.verify(source, tmp_path / "m.onnx", inputs={"image": given})
+    assert found.ok
+    assert any("image: both are fed whole pixels, off by 0.00" in note for note in found.notes)
+
+
+def test_quantized_numbers_are_fed_as_pixels(tmp_path: Path) -> None:
+    """The source's int8 stand for numbers from 0 to 1; 128 more of each is no pixel that is divided by 255."""
+    path = tmp_path / "m.onnx"
+    relayout.convert(INT8, quant="float", normalize={"image": (0, 255)}, input_type="uint8").save(path)
+    assert relayout.verify(INT8, path).ok
+
+
+@pytest.mark.parametrize("kind", ["float16", "double"])
+def test_verify_feeds_numbers_of_the_inputs_type(kind: str, tmp_path: Path) -> None:
+    onnx.save(model(f"g ({kind}[2,3] x) => ({kind}[2,3] y) {{ y = Sin(x) }}"), tmp_path / "s.onnx")
+    relayout.convert(tmp_path / "s.onnx", normalize={"x": (1, 2)}, input_type="uint8").save(tmp_path / "m.onnx")
+    assert relayout.verify(tmp_path / "s.onnx", tmp_path / "m.onnx").ok
+    assert relayout.verify(tmp_path / "m.onnx", tmp_path / "s.onnx").ok
+
+
 @pytest.mark.parametrize("kind", ["float16", "double"])
 def test_pixels_become_numbers_of_the_inputs_type(kind: str) -> None:
     source = model(f"g ({kind}[2,3] x) => ({kind}[2,3] y) {{ y = Sin(x) }}")

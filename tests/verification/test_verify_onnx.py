@@ -267,7 +267,7 @@ def test_a_namesake_of_another_shape_is_no_counterpart() -> None:
 
 
 def test_many_values_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relayout.verification.pairs.AT_ONCE", 60)
+    monkeypatch.setattr("relayout.verification.matching.AT_ONCE", 60)
     source = model("{ a = Relu(x)  b = Exp(a)  c = Sin(b)  d = Cos(c)  y = Neg(d) }")
     report = verify(source, source)
     assert [row.name for row in report.rows] == ["a", "b", "c", "d", "y"]
@@ -285,7 +285,7 @@ def test_a_session_shows_only_what_is_asked_where_values_are_large(monkeypatch: 
         return with_outputs(side, names)
 
     monkeypatch.setattr(OrtSide, "_with_outputs", watched)
-    monkeypatch.setattr("relayout.verification.pairs.AT_ONCE", 60)
+    monkeypatch.setattr("relayout.verification.matching.AT_ONCE", 60)
     monkeypatch.setattr("relayout.verification.ort.MOST", most)
     source = model("{ a = Relu(x)  b = Exp(a)  c = Sin(b)  d = Cos(c)  y = Neg(d) }")
     report = verify(source, source)
@@ -454,7 +454,7 @@ def test_open_sizes_take_as_many_sessions_as_fixed_ones(monkeypatch: pytest.Monk
         plain(session)
 
     monkeypatch.setattr(Session, "_open", counted)
-    monkeypatch.setattr("relayout.verification.pairs.AT_ONCE", 4 * 2 * 3 * 8 * 8 * 4)
+    monkeypatch.setattr("relayout.verification.matching.AT_ONCE", 4 * 2 * 3 * 8 * 8 * 4)
     monkeypatch.setattr("relayout.verification.ort.MOST", 4 * 2 * 3 * 8 * 8 * 8)
     text = """<ir_version: 10, opset_import: ["": 18]> g (float[n,3,h,w] x) => (float[n,3,h,w] y)
         <float[n,3,h,w] a, float[?,3,?,?] b> {

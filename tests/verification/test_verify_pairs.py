@@ -14,7 +14,8 @@ from relayout.errors import LayoutError, RelayoutError
 from relayout.layout.normalization import Normalization
 from relayout.layout.stored_as import Holds, fill_factors, relay, resolved
 from relayout.verification import verify
-from relayout.verification.pairs import Pair, match_ends, match_interface, match_interiors
+from relayout.verification.matching import match_ends, match_interface, match_interiors
+from relayout.verification.pairs import Pair
 from relayout.verification.side import ModelValue
 
 MODELS = Path(__file__).parents[2] / "models"

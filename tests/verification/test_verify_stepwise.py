@@ -21,8 +21,8 @@ from relayout.targets.onnxruntime.import_list import with_vnni
 from relayout.verification import Verdict, verify
 from relayout.verification.compare import Tolerance
 from relayout.verification.feeds import random_feed
+from relayout.verification.matching import match_interface, match_interiors
 from relayout.verification.ort import OrtSide
-from relayout.verification.pairs import match_interface, match_interiors
 from relayout.verification.side import open_side
 from relayout.verification.signature import SignatureSide
 from relayout.verification.stepwise import JudgedValue, Stepwise, has_direction

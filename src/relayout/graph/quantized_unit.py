@@ -249,7 +249,7 @@ def _is(node: ir.Node, op_type: str) -> bool:
 
 
 def _is_view(node: ir.Node) -> bool:
-    return node.op_type in VIEWS and node.domain in ("", "ai.onnx")
+    return node.op_type in VIEWS and node.domain in ("", "ai.onnx") and bool(node.inputs)
 
 
 def _is_epilogue(node: ir.Node) -> bool:

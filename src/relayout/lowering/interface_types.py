@@ -200,7 +200,7 @@ def _producer(value: ir.Value) -> ir.Node | None:
     """The node that gives a value, before Transposes and Reshapes."""
     node = value.producer()
     while node is not None and node.op_type in VIEWS and not node.domain:
-        before = node.inputs[0]
+        before = node.inputs[0] if node.inputs else None  # a damaged file
         node = None if before is None else before.producer()
     return node
 

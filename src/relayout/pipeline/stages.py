@@ -31,7 +31,13 @@ from relayout.pipeline.planning import Planned, planned
 from relayout.pipeline.request import OutputOptions, Request
 from relayout.pipeline.result import Result, target_of
 from relayout.pipeline.source import holds_tflite, read
-from relayout.pipeline.tflite_result import refuse_unknown_custom_ops, remedy_for, tflite_model, tflite_report
+from relayout.pipeline.tflite_result import (
+    refuse_unknown_custom_ops,
+    remedy_for,
+    steps_of_transposes,
+    tflite_model,
+    tflite_report,
+)
 from relayout.progress import say
 from relayout.reports import Naming, Report, constants, grown, left_out, operators, scattered, unsaid
 from relayout.reports.report import Interface
@@ -208,8 +214,10 @@ def _as_tflite(result: Result, source: ModelSource | None) -> Result:
     began = perf_counter()
     file = tflite_model(result.model, result.custom_ops, remedy_for(result.target), result.runtime)
     before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
-    seconds = {**result.report.seconds, "export": perf_counter() - began}
-    return replace(result, file=file, report=replace(tflite_report(result.report, file, before), seconds=seconds))
+    report = tflite_report(result.report, file, before)
+    seconds = {**report.seconds, "export": perf_counter() - began}
+    notes = (*report.notes, *steps_of_transposes(result.model))
+    return replace(result, file=file, report=replace(report, notes=notes, seconds=seconds))
 
 
 def _lower_opset(model: ir.Model, opset: int) -> None:

@@ -155,6 +155,16 @@ def tflite_report(report: Report, file: Model, source: Model | None) -> Report:
     return replace(report, operators=ordered, min_runtime=min_runtime_version(file))
 
 
+def steps_of_transposes(model: ir.Model) -> tuple[str, ...]:
+    """Return what a report says of Transposes that LiteRT's kernels take in several steps."""
+    from relayout.formats.tflite.exporting.transposes_in_steps import LARGEST_RANK, steps_more
+
+    count, size = steps_more(model)
+    if not count:
+        return ()
+    return (f"Transposes of more than {LARGEST_RANK} axes, in several steps: {count} ({size:,} bytes more)",)
+
+
 def refuse_onnx_options(given: Mapping[str, object]) -> None:
     """Refuse options that say how ONNX is written, where a `.tflite` is.
 

@@ -13,11 +13,12 @@ from relayout.errors import LayoutError, RelayoutError
 from relayout.layout import perm_of
 from relayout.layout.perm import permute
 from relayout.progress import say
-from relayout.verification import pairs as pairing
+from relayout.verification import matching
 from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of, wider
 from relayout.verification.feeds import EXTENTS, to_give
+from relayout.verification.matching import batches, match_ends, match_interface, match_interiors, stands_for_integers
 from relayout.verification.operator_verdicts import judged_by_operator
-from relayout.verification.pairs import Pair, batches, match_ends, match_interface, match_interiors, stands_for_integers
+from relayout.verification.pairs import Pair
 from relayout.verification.permuting import advice, permuted, proposal, refuse_unknown, with_layouts
 from relayout.verification.random_inputs import random_feeds
 from relayout.verification.report import Fed, Row
@@ -70,7 +71,7 @@ class Comparison:
     @cached_property
     def _is_large(self) -> bool:
         """True if interior values may take more room than one run has: then it matters how much exactly."""
-        return sum(pair.left.size(pair.right) for pair in (*self.interiors, *self.outputs)) > pairing.AT_ONCE
+        return sum(pair.left.size(pair.right) for pair in (*self.interiors, *self.outputs)) > matching.AT_ONCE
 
     def _learn(self, side: RunnableModel, feeds: Feeds) -> None:
         """Let a side learn its sizes, where that may matter."""
@@ -214,14 +215,14 @@ class Comparison:
     def _fed(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
         """The source's inputs, and its outputs. Dynamic sizes that it cannot run are given up for others."""
         names = list(dict.fromkeys(value.name for value in self.left.outputs))
-        sizes = self._sizes(given)
+        whole, sizes = self._whole(given), self._sizes(given)
         own = sizes[-1] is None
         errors: list[RelayoutError] = []
         state = rng.bit_generator.state
         for careful, extents in product((False, True), sizes):
             rng.bit_generator.state = state
             try:
-                feeds = random_feeds(self.left, self.inputs, given, rng, signed, extents, careful)
+                feeds = random_feeds(self.left, self.inputs, whole, rng, signed, extents, careful)
                 outputs = self._plain[0].run(feeds, names)
             except RelayoutError as error:
                 errors.append(error)
@@ -241,6 +242,20 @@ class Comparison:
         if drawn is None or not isinstance(failed, RunError):
             raise failed
         raise RelayoutError(f"{failed}; what is fed is random: if the model takes other values, {to_give(drawn)}")
+
+    def _whole(self, given: Feeds) -> Feeds:
+        """Return what was given, as pixels where the second model reads these; a note says how far off that is."""
+        found = dict(given)
+        for pair in self.inputs:
+            array = found.get(pair.left.name)
+            if array is None or not pair.reads_pixels or array.dtype.kind != "f":
+                continue
+            found[pair.left.name] = nearest = pair.whole(array).astype(array.dtype)
+            off = float(np.abs(nearest - array).max(initial=0))
+            if off > 0:
+                name = pair.left.title or pair.left.name
+                self.notes.append(f"{name}: both are fed whole pixels, off by {off:.2g} from what was given")
+        return found
 
     def _sizes(self, given: Feeds) -> list[tuple[int, int, int] | None]:
         """Return the sizes of dynamic dimensions to try one after another; None stands for the source's own."""

@@ -21,7 +21,7 @@ def random_feeds(
     extents: tuple[int, int, int] | None,
     careful: bool,
 ) -> dict[str, Array]:
-    """Return arrays for all inputs of the source; where its counterpart reads pixels, what whole ones are there.
+    """Return arrays for all inputs of the source; where its counterpart reads pixels, what random ones are there.
 
     Args:
         source: the source.
@@ -45,6 +45,7 @@ def random_feeds(
     for value in wanted:
         if value.name in given:
             sizes.update(zip(value.symbols, given[value.name].shape, strict=False))
+    pixels = {pair.left.name: pair for pair in inputs if _are_drawn(pair)}
     told = {pair.left.name: pair.source_shape() for pair in inputs}
     feeds: dict[str, Array] = {}
     for value in wanted:
@@ -55,8 +56,18 @@ def random_feeds(
             shape = value.fallback
         else:
             shape = _settled(dynamic_shape(value, sizes, extents or EXTENTS[0]), value.shape, told.get(value.name))
-        feeds[value.name] = random_feed(value, shape, rng, signed, careful)
-    return {**feeds, **{pair.left.name: pair.whole(feeds[pair.left.name]) for pair in inputs}}
+        pair = pixels.get(value.name)
+        if pair is None or value.dtype is None:
+            feeds[value.name] = random_feed(value, shape, rng, signed, careful)
+        else:
+            drawn = random_feed(replace(value, dtype=pair.right.dtype), shape, rng, signed, careful)
+            feeds[value.name] = pair.of_pixels(drawn).astype(value.dtype)
+    return feeds
+
+
+def _are_drawn(pair: Pair) -> bool:
+    """Tell whether pixels are drawn for a pair: the second model reads them, and the source real numbers."""
+    return pair.reads_pixels and pair.left.dtype is not None and pair.left.dtype.kind == "f"
 
 
 def _settled(

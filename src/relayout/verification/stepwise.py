@@ -46,7 +46,8 @@ from relayout.verification.compare import (
     wider,
 )
 from relayout.verification.hybrid import readings
-from relayout.verification.pairs import Pair, batches, holding
+from relayout.verification.matching import batches, holding
+from relayout.verification.pairs import Pair
 from relayout.verification.side import Array, Feeds, Forced, RunnableModel
 from relayout.verification.spread import DISTURBANCES, disturbed
 from relayout.verification.value_map import Holders, choices

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from relayout.verification.pairs import Pair, holding
+from relayout.verification.matching import holding
+from relayout.verification.pairs import Pair
 from relayout.verification.side import ModelValue
 
 Choice: TypeAlias = dict[str, Pair]

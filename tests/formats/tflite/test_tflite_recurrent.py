@@ -11,7 +11,7 @@ import relayout
 from relayout.verification import Verdict, verify
 from relayout.verification.compare import Tolerance
 from relayout.verification.feeds import random_feed
-from relayout.verification.pairs import match_interface
+from relayout.verification.matching import match_interface
 from relayout.verification.side import open_side
 from relayout.verification.stepwise import JudgedValue, Stepwise
 

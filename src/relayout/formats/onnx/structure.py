@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
+from typing import NamedTuple
 
 import onnx
 
@@ -26,6 +27,11 @@ MOST_NAME = 1 << 16
 
 AXES = frozenset(("axes", "axis", "batch_axis", "batch_dims", "new_axis", "perm", "time_axis"))
 """Attributes of the standard's operators that index axes."""
+
+QUANTIZING = frozenset(("com.microsoft", kind) for kind in ("DequantizeLinear", "QuantizeLinear"))
+"""Operators beside the standard's that quantize."""
+QUANTIZING_OPERANDS = 2
+"""Operands that they have at least."""
 
 SHOWN = 3
 """How many names one message lists."""
@@ -126,6 +132,7 @@ def _check_node(scope: _Scope, index: int, node: onnx.NodeProto) -> None:
     names = [node.op_type, node.domain, node.name, *node.input, *made, *(each.name for each in node.attribute)]
     if any(map(_is_unfit, names)):
         _refuse_names(_at(scope, node), names)
+    _refuse_few(scope, node)
     if node.attribute:
         _refuse_hollow(scope, node)
         _refuse_types(scope, node)
@@ -144,10 +151,26 @@ def _check_bodies(scope: _Scope, node: onnx.NodeProto, visible: frozenset[str]) 
     for attribute in node.attribute:
         for graph in graphs_in(attribute):
             place = f"{_at(scope, node)}, {attribute.name}"
+            _refuse_other_ends(node, graph, place)
             captured, crooked = _check_graph(graph, visible, place, scope.in_function)
             names |= captured
             unsorted |= crooked
     return names, unsorted
+
+
+def _refuse_other_ends(node: onnx.NodeProto, body: onnx.GraphProto, place: str) -> None:
+    """Refuse a Loop or a Scan whose body reads another number of values, or gives fewer than the node does.
+
+    Branches of an If are let pass: some exporters let them read what is around them.
+    """
+    if node.domain not in ("", "ai.onnx") or node.op_type not in ("Loop", "Scan"):
+        return
+    is_loop, count = node.op_type == "Loop", len(node.input)
+    reads = {count} if is_loop else {count, count - 1}  # the first Scan read the lengths of sequences, too
+    if len(body.input) not in reads or len(body.output) < len(node.output) + is_loop:
+        stated = f"{len(body.input)} inputs and {len(body.output)} outputs"
+        wanted = f"{node.op_type} has {count} operands and {len(node.output)} outputs"
+        raise ReadError(f"the body has {stated}, and the {wanted}", where=place)
 
 
 def _refuse_missing(
@@ -220,11 +243,22 @@ def _is_unfit(name: object) -> bool:
     return not isinstance(name, str) or len(name) > MOST_NAME
 
 
+def _refuse_few(scope: _Scope, node: onnx.NodeProto) -> None:
+    """Refuse a node that has fewer operands than any version of its operator: whoever looks at it reads these."""
+    if node.domain in ("", "ai.onnx"):
+        fewest = _in_all_versions(node.op_type).fewest
+    else:
+        fewest = QUANTIZING_OPERANDS if (node.domain, node.op_type) in QUANTIZING else 0
+    if len(node.input) < fewest:
+        counted = f"{len(node.input)} operand{'s' * (len(node.input) != 1)}"
+        raise ReadError(f"{node.op_type} has {counted} and needs {fewest}", where=_at(scope, node))
+
+
 def _refuse_types(scope: _Scope, node: onnx.NodeProto) -> None:
     """Refuse attributes of types that no version of a standard operator knows under their names."""
     if node.domain not in ("", "ai.onnx"):
         return
-    known = _attribute_types(node.op_type)
+    known = _in_all_versions(node.op_type).types
     for attribute in node.attribute:
         types = known.get(attribute.name)
         if types is not None and attribute.type not in types:
@@ -249,17 +283,31 @@ def _refuse_axes(scope: _Scope, node: onnx.NodeProto) -> None:
                 raise ReadError(f"{wrong} is no axis {known}", where=f"{_at(scope, node)}, {attribute.name}")
 
 
+class _Standard(NamedTuple):
+    """What all versions of a standard operator have in common.
+
+    Args:
+        types: attribute -> its types in all of them.
+        fewest: operands that a node has at least in one of them.
+    """
+
+    types: Mapping[str, frozenset[int]]
+    fewest: int
+
+
 @lru_cache(1024)
-def _attribute_types(op_type: str) -> Mapping[str, frozenset[int]]:
-    """Attribute of a standard operator -> its types in all versions of it."""
+def _in_all_versions(op_type: str) -> _Standard:
+    """Return what is known of a standard operator, of whichever version."""
     found: dict[str, set[int]] = {}
+    fewest = []
     version = onnx.defs.onnx_opset_version()
     while version and onnx.defs.has(op_type, max_inclusive_version=version):
         schema = onnx.defs.get_schema(op_type, version)
+        fewest.append(schema.min_input)
         for name, attribute in schema.attributes.items():
             found.setdefault(name, set()).add(_TYPES.Value(str(attribute.type).rpartition(".")[2]))
         version = schema.since_version - 1
-    return {name: frozenset(types) for name, types in found.items()}
+    return _Standard({name: frozenset(types) for name, types in found.items()}, min(fewest, default=0))
 
 
 def _refuse_endless(scope: _Scope, node: onnx.NodeProto) -> None:

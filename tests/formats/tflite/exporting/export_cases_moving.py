@@ -27,6 +27,8 @@ def shapes() -> Iterator[Case]:
     yield Case("Unsqueeze", {"x": f(2, 3), "a": i(0, -1)}, ("a",))
     yield Case("Transpose", {"x": f(*X)}, attributes={"perm": [2, 0, 3, 1]})
     yield Case("Transpose", {"x": f(2, 3, 1, 4, 5, 2, 1, 3)}, attributes={"perm": [7, 0, 1, 2, 5, 6, 3, 4]})
+    yield Case("Transpose", {"x": f(2, 3, 2, 4, 2, 3, 2)}, attributes={"perm": [6, 4, 2, 0, 5, 3, 1]})
+    yield Case("Transpose", {"x": ints(*[2] * 9, dtype=np.int8)}, attributes={"perm": [3, 7, 0, 5, 2, 8, 4, 1, 6]})
     yield Case("Range", {"a": n(2), "b": n(11), "c": n(3)})
     yield Case("Constant", {}, attributes={"value_floats": [1.0, 2.0]})
 

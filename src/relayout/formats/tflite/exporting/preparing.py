@@ -1,7 +1,8 @@
 """Rewrites of a graph before layouts are chosen for a `.tflite`, until nothing changes any more.
 
 0. What a builtin was spelled out in is that builtin again.
-1. A node of small constants is computed: `.tflite` files hold shapes and indices, not what computes them.
+1. A node of small constants is computed: `.tflite` files hold shapes and indices, not what computes them. So are
+   weights that follow from others.
 2. An If whose condition is constant is its branch.
 3. Sequences are the tensors that they hold.
 4. A recurrent operator of open length is a Scan; a Scan is a Loop, and a short Loop is its body again and again.
@@ -10,17 +11,16 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from math import prod
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from relayout.formats.onnx.spelling import spell_out
+from relayout.formats.tflite.exporting.folding import fold
+from relayout.formats.tflite.exporting.folding_weights import bytes_of_weights, fold_weights
 from relayout.formats.tflite.exporting.fused_definitions import definition_of
 from relayout.formats.tflite.exporting.loops import write_out
 from relayout.formats.tflite.exporting.open_recurrences import scan_open_recurrences
@@ -31,50 +31,6 @@ from relayout.formats.tflite.exporting.sequences import inline_sequences
 from relayout.graph.value_names import Names
 
 ROUNDS = 12
-SMALL = 1 << 10
-"""Elements of operands up to which a node is computed."""
-LARGEST = 1 << 16
-"""Elements of a result up to which it becomes a constant."""
-KEPT = frozenset(
-    [
-        "DequantizeLinear",
-        "QuantizeLinear",
-        "RandomNormal",
-        "RandomUniform",
-        "RandomNormalLike",
-        "RandomUniformLike",
-        "Bernoulli",
-        "Multinomial",
-        "Dropout",
-        "If",
-        "Loop",
-        "Scan",
-        "SequenceMap",
-    ]
-)
-"""Operators that are never computed here: what is read of them is their form, or each run gives something else."""
-GROWING = frozenset(
-    [
-        "ConstantOfShape",
-        "Expand",
-        "Tile",
-        "Range",
-        "Pad",
-        "Resize",
-        "Upsample",
-        "OneHot",
-        "EyeLike",
-        "MelWeightMatrix",
-        "HannWindow",
-        "HammingWindow",
-        "BlackmanWindow",
-        "CenterCropPad",
-        "AffineGrid",
-        "Col2Im",
-        "DFT",
-    ]
-)
-"""Operators whose results can be larger than their operands: they are computed where their extents are known."""
 DEFINED = frozenset(["CastLike"])
 """Operators with an export of which the definition tells more: a Cast can be computed here."""
 BODIES = "relayout.definition"
@@ -91,11 +47,13 @@ def prepare(model: ir.Model, complete: Callable[[ir.Model], None], *, from_tflit
     """
     restore_builtins(model, trusted=from_tflite)
     _replace_empty_inputs(model.graph)
+    size = bytes_of_weights(model)
     for _ in range(ROUNDS):
         _rank_reductions(model.graph)
         changed = [
             inline_sequences(model, names := _names(model)),
             fold(model),
+            fold_weights(model, size),
             branch(model),
             scan_open_recurrences(model, names),
             write_out(model, names),
@@ -136,128 +94,6 @@ def _rank_reductions(graph: ir.Graph) -> None:
             rank -= count
         node.outputs[0].shape = ir.Shape([f"{node.outputs[0].name}.{axis}" for axis in range(rank)])
         node.outputs[0].type = node.outputs[0].type or operand.type
-
-
-def fold(model: ir.Model) -> bool:
-    """Compute nodes of which all operands are small constants, in place; return whether there were any."""
-    found = False
-    for graph in (model.graph, *model.graph.subgraphs()):
-        for node in list(graph):
-            results = _computed(model, node)
-            if results is not None:
-                _replace(graph, node, results)
-                found = True
-    return found
-
-
-def _computed(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
-    """Return what a node gives, if it is known."""
-    if node.domain or node.op_type in KEPT or any(value.is_graph_output() for value in node.outputs):
-        return None
-    if all(value.const_value is not None for value in node.outputs if value.name) and node.outputs:
-        return _contents(node)
-    if node.op_type == "Shape":
-        return _shape(node)
-    if node.op_type == "Identity":  # ONNX's reference takes longer to load than a small network to convert
-        return _constant_operand(node)
-    if any(value is not None and not _is_small(value) for value in node.inputs):
-        return None
-    if not node.inputs and node.op_type != "Constant":
-        return None
-    if node.op_type in GROWING and not _is_bounded(node):
-        return None
-    return _run(model, node)
-
-
-def _contents(node: ir.Node) -> list[NDArray[Any]] | None:
-    arrays = [value.const_value.numpy() if value.const_value is not None else np.zeros(0) for value in node.outputs]
-    return arrays if all(array.size <= LARGEST for array in arrays) else None
-
-
-def _constant_operand(node: ir.Node) -> list[NDArray[Any]] | None:
-    tensor = None if node.inputs[0] is None or not _is_small(node.inputs[0]) else node.inputs[0].const_value
-    return None if tensor is None else [tensor.numpy()]
-
-
-def _shape(node: ir.Node) -> list[NDArray[Any]] | None:
-    shape = None if node.inputs[0] is None else node.inputs[0].shape
-    if shape is None or not all(isinstance(dim, int) for dim in shape):
-        return None
-    start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(shape))
-    return [np.array(shape.numpy()[start:end], np.int64)]
-
-
-def _is_small(value: ir.Value) -> bool:
-    constant = value.const_value
-    return constant is not None and constant.size <= SMALL and not value.is_graph_input()
-
-
-def _is_bounded(node: ir.Node) -> bool:
-    shapes = [value.shape for value in node.outputs]
-    if all(shape is not None and all(isinstance(dim, int) for dim in shape) for shape in shapes):
-        return all(prod(shape.numpy()) <= LARGEST for shape in shapes if shape is not None)
-    numbers = [
-        value.const_value.numpy() for value in node.inputs if value is not None and value.const_value is not None
-    ]
-    if node.op_type in ("ConstantOfShape", "Expand"):
-        return bool(prod(max(int(each), 1) for each in numbers[-1].reshape(-1)) <= LARGEST)
-    if node.op_type == "Range":
-        first, last, step = (float(each.reshape(-1)[0]) for each in numbers)
-        return bool(step and abs((last - first) / step) <= LARGEST)
-    return False
-
-
-def _run(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
-    """Return what ONNX's reference gives for a node of constants; None where it gives nothing."""
-    from onnx.reference import ReferenceEvaluator
-
-    inputs = [value for value in dict.fromkeys(node.inputs) if value is not None]
-    arrays = {value.name or "": value.const_value.numpy() for value in inputs if value.const_value is not None}
-    if any(array.dtype.kind not in "fiub" for array in arrays.values()):
-        return None
-    proto = _model_of(node, arrays, model.opset_imports)
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            made = ReferenceEvaluator(proto).run(None, arrays)
-    except Exception:  # the reference lacks operators and types; the node stays
-        return None
-    named = iter(made)
-    results = [np.asarray(next(named)) if value.name else np.zeros(0) for value in node.outputs]
-    wanted = [value.dtype for value in node.outputs]
-    fits = all(
-        kind is None or ir.DataType.from_numpy(a.dtype) == kind or not v.name
-        for a, kind, v in zip(results, wanted, node.outputs, strict=True)
-    )
-    return results if fits and all(array.size <= LARGEST for array in results) else None
-
-
-def _model_of(node: ir.Node, arrays: Mapping[str, NDArray[Any]], opsets: Mapping[str, int]) -> onnx.ModelProto:
-    """Return a model of one node that reads these arrays."""
-    proto = ir.serde.serialize_node(node)
-    inputs = [
-        onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for n, a in arrays.items()
-    ]
-    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name]
-    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    return onnx.helper.make_model(onnx.helper.make_graph([proto], "node", inputs, outputs), opset_imports=imports)
-
-
-def _replace(graph: ir.Graph, node: ir.Node, arrays: list[NDArray[Any]]) -> None:
-    """Put constants in the place of a node's results."""
-    for value, array in zip(node.outputs, arrays, strict=True):
-        if not value.name:
-            continue
-        tensor = ir.tensor(np.ascontiguousarray(array).reshape(array.shape), name=value.name)
-        made = ir.Value(
-            name=value.name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
-        )
-        value.replace_all_uses_with(made)
-        value.name = None
-        if made.uses():
-            graph.register_initializer(made)
-    graph.remove(node, safe=True)
 
 
 def branch(model: ir.Model) -> bool:

@@ -13,9 +13,7 @@ from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import MOST_MULTIPLIED, MULTIPLIED, Steps
-
-LARGEST_RANK = 6
-"""Axes up to which every kernel takes a TRANSPOSE."""
+from relayout.formats.tflite.exporting.transposes_in_steps import LARGEST_RANK, transposes_of_few_axes
 
 
 @exporter("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -95,22 +93,11 @@ def transpose(op: NodeExport) -> None:
 
 
 def _transpose_merged(op: NodeExport, operand: DraftTensor, perm: Sequence[int]) -> None:
-    """Write a Transpose of many axes as one in which axes that stay neighbours are one axis."""
-    dims = known(operand.dims)
-    runs: list[list[int]] = []
-    for axis in perm:
-        if dims[axis] == 1:
-            continue
-        if runs and runs[-1][-1] + 1 == axis:
-            runs[-1].append(axis)
-        else:
-            runs.append([axis])
-    if len(runs) > LARGEST_RANK:
-        raise Unwritable(f"a Transpose of {len(runs)} axes")
-    order = sorted(range(len(runs)), key=lambda place: runs[place][0])
-    merged = tuple(int(np.prod([dims[axis] for axis in runs[place]])) for place in order)
-    inner = op.transposed(op.reshaped(operand, merged), [order.index(place) for place in range(len(runs))])
-    op.give(op.reshaped(inner, tuple(dims[axis] for axis in perm)))
+    """Write a Transpose of many axes as one in which axes that stay neighbours are one axis, or as several of these."""
+    tensor = operand
+    for lying, order in transposes_of_few_axes(known(operand.dims), perm):
+        tensor = op.transposed(op.reshaped(tensor, lying), order)
+    op.give(op.reshaped(tensor, tuple(operand.dims[axis] for axis in perm)))
 
 
 @exporter("Concat")

@@ -1,0 +1,141 @@
+"""Weights that follow from others are computed: standardized and normalized kernels, a part of an embedding.
+
+    w -> Sub(mean) -> Div(std) -> Conv    becomes    w' -> Conv
+
+ONNX Runtime computes such a kernel once, when it loads a model. LiteRT does so in each run, and its fast kernels take
+constants alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from typing import Any
+
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.formats.tflite.exporting.folding import replace_by_constants, run_node
+
+VIEWS = frozenset(["Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"])
+"""Operators that compute nothing. They stay, unless what reads them is computed: constants are re-laid as they are
+written."""
+
+COMPUTED = frozenset(
+    [
+        *["Abs", "Add", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf", "Exp", "Floor", "Greater", "Less", "Log", "Max"],
+        *["Mean", "Min", "Mul", "Neg", "Not", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin"],
+        *["Softmax", "Softplus", "Sqrt", "Sub", "Sum", "Tanh", "Where", "Cast"],
+        *["ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare"],
+        *["BatchNormalization", "LayerNormalization", "LpNormalization"],
+        *["Gemm", "MatMul", "Concat", "Gather", "Slice", "Split", "Trilu", "QuantizeLinear"],
+    ]
+)
+"""Operators that are computed: those whose reference takes no longer than numpy does."""
+
+GROWTH = 3
+"""Times the bytes of a model's weights that all may have, with those that are computed."""
+
+
+def bytes_of_weights(model: ir.Model) -> int:
+    """Return the bytes of all constants of a model."""
+    graphs = (model.graph, *model.graph.subgraphs())
+    return sum(_bytes(value) or 0 for graph in graphs for value in graph.initializers.values())
+
+
+def fold_weights(model: ir.Model, size_at_first: int) -> bool:
+    """Compute nodes that make constants of constants, none of them larger than what it is made of, in place.
+
+    Args:
+        model: the model.
+        size_at_first: the bytes that its constants had before any was computed.
+
+    Returns:
+        Whether there were any.
+    """
+    graphs = (model.graph, *model.graph.subgraphs())
+    left, found = GROWTH * size_at_first - bytes_of_weights(model), False
+    for graph in graphs:
+        for node in list(graph):
+            size = _size_of_results(node)
+            if size is None or size > left:
+                continue
+            results = _computed(model, node)
+            if results is None:
+                continue
+            left -= size
+            operands = [value for value in node.inputs if value is not None]
+            replace_by_constants(graph, node, results)
+            left += _drop_unread(graph, operands)
+            found = True
+    return found
+
+
+def _size_of_results(node: ir.Node) -> int | None:
+    """Return the bytes of what a node gives, if it may be computed: from constants alone, which have as many."""
+    if node.domain or node.op_type not in COMPUTED or any(value.is_graph_output() for value in node.outputs):
+        return None
+    operands = [value for value in node.inputs if value is not None]
+    if not operands or not all(map(_is_known, operands)):
+        return None
+    read, given = [_bytes(value) for value in operands], [_bytes(value) for value in node.outputs if value.name]
+    sizes = [size for size in (*read, *given) if size is not None]
+    if len(sizes) < len(read) + len(given) or sum(sizes[len(read) :]) > sum(sizes[: len(read)]):
+        return None
+    return sum(sizes[len(read) :])
+
+
+def _is_known(value: ir.Value) -> bool:
+    """Tell whether a value is a constant, or a view of constants."""
+    if value.const_value is not None:
+        return not value.is_graph_input()
+    node = value.producer()
+    if node is None or node.domain or node.op_type not in VIEWS:
+        return False
+    return all(operand is None or _is_known(operand) for operand in node.inputs)
+
+
+def _bytes(value: ir.Value) -> int | None:
+    """Return the bytes of a value; None where its extents or its type are not known."""
+    shape, kind = value.shape, value.dtype
+    if shape is None or kind is None or not all(isinstance(dim, int) for dim in shape):
+        return None
+    return prod(shape.numpy()) * kind.bitwidth // 8 if kind != ir.DataType.STRING else None
+
+
+def _computed(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
+    """Return what a node gives; None where it cannot be computed."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for value in node.inputs:
+        if value is not None:
+            array = _array(model, value)
+            if array is None:
+                return None
+            arrays[value.name or ""] = array
+    return run_node(model, node, arrays)
+
+
+def _array(model: ir.Model, value: ir.Value) -> NDArray[Any] | None:
+    """Return what a constant holds, or what views make of one."""
+    if value.const_value is not None:
+        return value.const_value.numpy()
+    node = value.producer()
+    results = None if node is None else _computed(model, node)
+    return None if results is None else results[0]
+
+
+def _drop_unread(graph: ir.Graph, values: Iterable[ir.Value]) -> int:
+    """Remove what nobody reads any longer, views with what they read, and return the bytes of the constants."""
+    freed = 0
+    for value in values:
+        node = value.producer()
+        if value.uses() or value.is_graph_output():
+            continue
+        if node is not None and node.graph is not None:
+            operands = [operand for operand in node.inputs if operand is not None]
+            node.graph.remove(node, safe=True)
+            freed += _drop_unread(graph, operands)
+        elif graph.initializers.get(value.name or "") is value:
+            graph.initializers.pop(value.name or "")
+            freed += _bytes(value) or 0
+    return freed

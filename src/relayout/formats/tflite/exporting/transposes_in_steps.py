@@ -1,0 +1,93 @@
+"""Transposes of more axes than LiteRT's kernels take, as Transposes of fewer: axes that stay neighbours are one.
+
+Where that is not enough, a step brings as many of the first, or of the last, axes to their place as six runs allow.
+These are one axis then, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+import onnx_ir as ir
+
+from relayout.graph.subgraphs import all_nodes
+
+LARGEST_RANK = 6
+"""Axes up to which every kernel takes a TRANSPOSE."""
+
+Step = tuple[tuple[int, ...], tuple[int, ...]]
+"""The extents of the axes as they lie, and the order that they get."""
+
+
+def transposes_of_few_axes(dims: Sequence[int], perm: Sequence[int]) -> Iterator[Step]:
+    """Yield Transposes, with a Reshape before each, that do what one of any number of axes does.
+
+    >>> list(transposes_of_few_axes((2, 3, 4, 5), (0, 2, 3, 1)))
+    [((2, 3, 20), (0, 2, 1))]
+    """
+    moved = [axis for axis in perm if dims[axis] != 1]
+    lying = [(moved.index(axis), moved.index(axis) + 1, dims[axis]) for axis in sorted(moved)]
+    while True:
+        lying = _joined(lying)
+        if len(lying) < 2:
+            return
+        places = [first for first, _, _ in lying]
+        wanted = sorted(places) if len(places) <= LARGEST_RANK else _farthest(places)
+        runs = _runs(places, wanted)
+        extents = tuple(prod(lying[place][2] for place in run) for run in runs)
+        order = sorted(range(len(runs)), key=lambda run: wanted.index(places[runs[run][0]]))
+        yield extents, tuple(order)
+        lying = sorted(lying, key=lambda axis: wanted.index(axis[0]))
+
+
+def steps_more(model: ir.Model) -> tuple[int, int]:
+    """Return how many Transposes of a model take several steps, and the bytes that all steps but the first move."""
+    count = size = 0
+    for node in all_nodes(model.graph):
+        value = node.inputs[0] if node.op_type == "Transpose" and not node.domain and node.inputs else None
+        if value is None or value.shape is None or len(value.shape) <= LARGEST_RANK or not value.shape.is_static():
+            continue
+        perm = node.attributes.get_ints("perm", tuple(range(len(value.shape)))[::-1])
+        more = len(list(transposes_of_few_axes(value.shape.numpy(), perm))) - 1
+        if more > 0:
+            count += 1
+            size += more * prod(value.shape.numpy()) * (value.dtype or ir.DataType.FLOAT).bitwidth // 8
+    return count, size
+
+
+def _joined(axes: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Return axes with those as one that lie side by side as they are wanted: (first place, place behind, extent)."""
+    joined: list[tuple[int, int, int]] = []
+    for first, behind, extent in axes:
+        if joined and joined[-1][1] == first:
+            before = joined.pop()
+            joined.append((before[0], behind, before[2] * extent))
+        else:
+            joined.append((first, behind, extent))
+    return joined
+
+
+def _farthest(places: Sequence[int]) -> list[int]:
+    """Return the places in the order in which most of the first or of the last are where they belong, in few runs."""
+    ordered = sorted(places)
+    for count in range(len(places) - 1, 0, -1):
+        first, last = ordered[:count], ordered[-count:]
+        for wanted in (
+            [*first, *(place for place in places if place not in first)],
+            [*(place for place in places if place not in last), *last],
+        ):
+            if len(_runs(places, wanted)) <= LARGEST_RANK:
+                return wanted
+    raise AssertionError("one axis alone moves among three runs")
+
+
+def _runs(places: Sequence[int], wanted: Sequence[int]) -> list[list[int]]:
+    """Return the positions of places, as those that stay side by side."""
+    runs: list[list[int]] = []
+    for position, place in enumerate(places):
+        if runs and wanted.index(place) == wanted.index(places[runs[-1][-1]]) + 1:
+            runs[-1].append(position)
+        else:
+            runs.append([position])
+    return runs

@@ -1,0 +1,192 @@
+"""Which values of two models are counterparts: inputs, outputs, and values inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from relayout.layout.stored_as import Holds
+from relayout.verification.pairs import Pair, are_shifted, stated_dims
+from relayout.verification.side import ModelValue
+
+AT_ONCE = 1 << 28
+"""Bytes of interior values that are asked of a runtime at a time."""
+
+
+def match_interface(
+    lefts: Sequence[ModelValue], rights: Sequence[ModelValue], *, by_name_only: bool = False
+) -> tuple[list[Pair], list[ModelValue], list[ModelValue]]:
+    """Inputs with inputs, or outputs with outputs: by name, then what is left over by position.
+
+    A name that the right model says its value had in the source goes before the name that it has now: names may have
+    been exchanged.
+
+    Returns:
+        pairs in the order of `lefts`, and what has no counterpart on either side.
+    """
+    found: dict[int, Pair] = {}
+    taken: set[int] = set()
+    alike: list[Callable[[int, int], bool]] = [
+        lambda i, j: _called(lefts[i]) == _called(rights[j]),
+        lambda i, j: not set(lefts[i].all_names).isdisjoint(rights[j].source_names),
+        lambda i, j: _share_name(lefts[i], rights[j]),
+    ]
+    if not by_name_only and len(lefts) == len(rights):
+        alike.append(lambda i, j: i == j)
+    for same in alike:
+        for i, left in enumerate(lefts):
+            j = next((j for j in range(len(rights)) if j not in taken and same(i, j)), None)
+            if i not in found and j is not None:
+                found[i] = Pair(left, rights[j], *_layouts(left, rights[j]))
+                taken.add(j)
+    lost = [left for i, left in enumerate(lefts) if i not in found]
+    return [found[i] for i in sorted(found)], lost, [right for j, right in enumerate(rights) if j not in taken]
+
+
+def match_ends(lefts: Sequence[ModelValue], rights: Sequence[ModelValue]) -> list[Pair]:
+    """Values of the left model that a part of it begins or ends with: one pair for each of those."""
+    found: dict[int, Pair] = {}
+    for pair in sorted(match_interiors(lefts, rights), key=lambda pair: pair.declared):  # by its own name first
+        found.setdefault(id(pair.right), pair)
+    return [found[id(right)] for right in rights if id(right) in found]
+
+
+def match_interiors(lefts: Sequence[ModelValue], rights: Sequence[ModelValue]) -> list[Pair]:
+    """Values that both models have: by name where the layout is the source's, else by what is declared."""
+    same = {_called(right): right for right in reversed(rights) if right.names}
+    direct: dict[str, ModelValue] = {}
+    held: dict[str, tuple[ModelValue, Holds]] = {}
+    for right in rights:  # what a value was called in the source goes before what it is called
+        for name in right.aliases if right.names else ():
+            direct.setdefault(name, right)
+    for right in rights:
+        for name in right.names:
+            direct.setdefault(name, right)
+        for item in reversed(right.held):
+            held.setdefault(item.name, (right, item))
+    pairs = []
+    for left in lefts:
+        for name, mine in [(n, None) for n in left.names] + [(item.name, item) for item in left.held]:
+            pair = None
+            if mine is None and _called(left) in same:
+                pair = Pair(left, same[_called(left)])
+            elif name in direct:
+                pair = Pair(left, direct[name], mine)
+            elif name in held:
+                pair = Pair(left, held[name][0], mine, held[name][1])
+            if pair and _plausible(pair):
+                pairs.append(pair)
+                break
+    return pairs
+
+
+def holding(lefts: Sequence[ModelValue], rights: Sequence[ModelValue]) -> list[Pair]:
+    """Every value of the right model that holds one of the left, with that: a copy in another order of axes, too."""
+    holders: dict[str, list[tuple[ModelValue, Holds | None]]] = {}
+    for right in rights:
+        for name, item in [(name, None) for name in right.names] + [(item.name, item) for item in right.held]:
+            holders.setdefault(name, []).append((right, item))
+    found: dict[tuple[str, str], Pair] = {}
+    for left in lefts:
+        for name, mine in [(n, None) for n in left.names] + [(item.name, item) for item in left.held]:
+            for right, item in holders.get(name, ()):
+                pair = Pair(left, right, mine, item)
+                if _plausible(pair):
+                    found.setdefault((left.name, right.name), pair)
+    return list(found.values())
+
+
+def stands_for_integers(pair: Pair) -> bool:
+    """Whether a float in the right model means what integers of the left one do."""
+    right = pair.right.dtype
+    return bool(pair.left.scale and pair.left.dtype != right and right is not None and right.kind == "f")
+
+
+def batches(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+    """The pairs in parts whose values fit in `AT_ONCE` bytes."""
+    part: list[Pair] = []
+    size = 0
+    for pair in pairs:
+        item = pair.left.size(pair.right)
+        if part and size + item > AT_ONCE:
+            yield part
+            part, size = [], 0
+        part.append(pair)
+        size += item
+    if part:
+        yield part
+
+
+def _called(value: ModelValue) -> tuple[str, ...]:
+    return (value.name, *value.aliases)
+
+
+def _share_name(left: ModelValue, right: ModelValue) -> bool:
+    return not set(left.all_names).isdisjoint(right.all_names)
+
+
+def _layouts(left: ModelValue, right: ModelValue) -> tuple[Holds | None, Holds | None]:
+    """The layouts of an input or output on both sides: those under which both have the same shape.
+
+    What a model declares speaks of the models that it was made of, and these may have a name in common: then of the
+    first of them. Of what shapes allow, the first: both were made of a third; one of them of the other, which was made
+    of none; the right one of the left one, or the left one of the right one; neither.
+    """
+    found = _declared_layouts(left, right)
+    if not found and not _share_name(left, right):  # counterparts by place
+        by_place = [next(iter(held.values())) if len(held) == 1 else None for held in map(_by_name, (left, right))]
+        return by_place[0], by_place[1]
+    return min([*found, (None, None)], key=lambda held: _apart(left, right, *held))
+
+
+def _declared_layouts(left: ModelValue, right: ModelValue) -> list[tuple[Holds | None, Holds | None]]:
+    mine, theirs = _by_name(left), _by_name(right)
+    common = [(mine[name], theirs[name]) for name in (*left.all_names, *theirs) if name in mine and name in theirs]
+    found: list[tuple[Holds | None, Holds | None]] = [(one, other) for one, other in common if one == other]
+    found += common
+    found += [(None, theirs[name]) for name in (left.name, *left.aliases) if name in theirs]
+    found += [(item, None) for name, item in mine.items() if name in right.all_names]
+    found += [(None, item) for name, item in theirs.items() if name in left.all_names]
+    found += [(None, item) for item in right.held if item.name in left.all_names]
+    found += [(item, None) for item in left.held if item.name in right.all_names]
+    return found
+
+
+def _by_name(value: ModelValue) -> dict[str, Holds]:
+    return {item.name: item for item in value.held}
+
+
+def _apart(left: ModelValue, right: ModelValue, left_held: Holds | None, right_held: Holds | None) -> int:
+    """Shapes with these layouts undone: 0 the same, dynamic dimensions too; 1 they can be the same; more: they cannot.
+
+    Of those that cannot, the less axes differ the nearer they are: a batch may have got another number.
+    """
+    mine, theirs = (
+        value.shape if held is None else stated_dims(held) for value, held in ((left, left_held), (right, right_held))
+    )
+    if mine is None or theirs is None:
+        return 1
+    if mine == theirs:
+        return 0
+    if len(mine) != len(theirs):
+        return 2 + max(len(mine), len(theirs))
+    return 1 + sum(None not in (a, b) and a != b for a, b in zip(mine, theirs, strict=True))
+
+
+def _plausible(pair: Pair) -> bool:
+    """A value of the same name is only then the same value if type and shape can be the same."""
+    left, right = pair.left, pair.right
+    same_type = left.dtype is None or right.dtype is None or left.dtype == right.dtype
+    if not (same_type or _stands_for(left, right)):
+        return False
+    if pair.left_held or pair.right_held or left.shape is None or right.shape is None:
+        return True
+    return len(left.shape) == len(right.shape) and all(
+        None in (a, b) or a == b for a, b in zip(left.shape, right.shape, strict=True)
+    )
+
+
+def _stands_for(left: ModelValue, right: ModelValue) -> bool:
+    """Whether one value can mean what the quantized integers of the other mean."""
+    if left.dtype is None or right.dtype is None:
+        return False
+    return bool(left.scale and right.dtype.kind == "f") or (left.quantized and are_shifted(left.dtype, right.dtype))

@@ -1,0 +1,140 @@
+"""Weights that follow from others are constants in a `.tflite`, where its kernels take constants alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from export_running import agrees
+
+import relayout
+from relayout.formats.tflite.container.loading import load
+from text_form import floats, model
+
+IMAGE = {"x": np.random.default_rng(0).normal(size=(1, 8, 12, 12)).astype(np.float32)}
+
+
+def operators(source: onnx.ModelProto, tmp_path: Path) -> dict[str, int]:
+    """The operators of the `.tflite` of a model, which LiteRT runs as ONNX Runtime runs the model."""
+    onnx.save(source, tmp_path / "m.onnx")
+    relayout.convert(source, format="tflite", io="convert").save(tmp_path / "m.tflite")
+    assert relayout.verify(tmp_path / "m.onnx", tmp_path / "m.tflite").ok
+    return dict(Counter(operator.name for operator in load(tmp_path / "m.tflite").subgraphs[0].operators))
+
+
+def conv(kernel: str, body: str = "", more: str = "") -> str:
+    return f"""g (float[1,8,12,12] x) => (float[1,16,12,12] y) {{
+        {body}
+        y = Conv<pads=[1,1,1,1]{more}>(x, {kernel})
+    }}"""
+
+
+STANDARDIZED = """
+    v = Reshape(w, rows)
+    m = ReduceMean(v, last)
+    c = Sub(v, m)
+    d = Mul(c, c)
+    e = ReduceMean(d, last)
+    s = Sqrt(e)
+    n = Div(c, s)
+    k = Reshape(n, image)
+"""
+DIVIDED = """
+    n = ReduceL2(w, behind)
+    d = Div(w, n)
+    k = Mul(d, g)
+"""
+IN_PARTS = """
+    a, b = Split<axis=0, num_outputs=2>(w)
+    k = Concat<axis=0>(b, a)
+"""
+
+
+@pytest.mark.parametrize("body", [STANDARDIZED, DIVIDED, IN_PARTS], ids=["standardized", "normalized", "in parts"])
+def test_a_kernel_that_is_computed_is_a_constant(body: str, tmp_path: Path) -> None:
+    source = model(
+        conv("k", body),
+        w=floats(16, 8, 3, 3),
+        g=floats(16, 1, 1, 1),
+        rows=np.array([16, 72]),
+        image=np.array([16, 8, 3, 3]),
+        last=np.array([1]),
+        behind=np.array([1, 2, 3]),
+    )
+    assert operators(source, tmp_path) == {"CONV_2D": 1}
+
+
+QUANTIZED = """g (float[1,8,12,12] x) => (float[1,16,12,12] y) <float s = {0.05}, int8 z = {3}> {
+    q = QuantizeLinear(x, s, z)
+    d = DequantizeLinear(q, s, z)
+    p = QuantizeLinear<axis=0>(w, t, o)
+    LIMITED
+    k = DequantizeLinear<axis=0>(l, t, o)
+    c = Conv<pads=[1,1,1,1]>(d, k)
+    r = Relu(c)
+    e = QuantizeLinear(r, s, z)
+    y = DequantizeLinear(e, s, z)
+}"""
+
+
+@pytest.mark.parametrize("limited", ["l = Identity(p)", "l = Clip(p, low, high)"], ids=["as it is", "clipped"])
+@pytest.mark.parametrize("channels", [1, 16])
+def test_kernels_that_training_left_in_float_run_as_int8(limited: str, channels: int, tmp_path: Path) -> None:
+    """Quantization-aware training exports them so: a QuantizeLinear, perhaps a Clip, and a DequantizeLinear."""
+    kernel = floats(16, 8, 3, 3)
+    largest = np.abs(kernel).max((1, 2, 3)) if channels > 1 else np.abs(kernel).max()
+    constants = {
+        "w": kernel,
+        "t": np.asarray(largest / 127, np.float32),
+        "o": np.zeros(np.shape(largest), np.int8),
+        **({"low": np.array(-127, np.int8), "high": np.array(127, np.int8)} if "Clip" in limited else {}),
+    }
+    source = model(QUANTIZED.replace("LIMITED", limited), **constants)
+    assert operators(source, tmp_path) == {"QUANTIZE": 1, "CONV_2D": 1, "DEQUANTIZE": 1}
+
+
+def test_what_grows_is_computed_in_each_run(tmp_path: Path) -> None:
+    """A table of 400 by 400 made of two vectors would make the file larger."""
+    source = model(
+        "g (float[400,400] x) => (float[400,400] y) { t = Mul(a, b) y = Add(x, t) }", a=floats(400, 1), b=floats(1, 400)
+    )
+    relayout.convert(source, format="tflite").save(tmp_path / "m.tflite")
+    assert [operator.name for operator in load(tmp_path / "m.tflite").subgraphs[0].operators] == ["MUL", "ADD"]
+    assert (tmp_path / "m.tflite").stat().st_size < 20_000
+
+
+def test_no_more_is_computed_than_the_weights_have_twice(tmp_path: Path) -> None:
+    """Each of eight kernels is as large as the one that all are made of."""
+    scaled = "".join(f"k{i} = Add(w, s{i}) c{i} = MatMul(x, k{i}) " for i in range(8))
+    joined = ", ".join(f"c{i}" for i in range(8))
+    source = model(
+        f"g (float[4,64] x) => (float[4,512] y) {{ {scaled} y = Concat<axis=1>({joined}) }}",
+        w=floats(64, 64),
+        **{f"s{i}": np.array(i + 1.5, np.float32) for i in range(8)},
+    )
+    relayout.convert(source, format="tflite").save(tmp_path / "m.tflite")
+    counts = Counter(operator.name for operator in load(tmp_path / "m.tflite").subgraphs[0].operators)
+    assert 0 < counts["ADD"] < 8
+    assert (tmp_path / "m.tflite").stat().st_size < 4 * 64 * 64 * 4
+    agrees(source, {"x": np.ones((4, 64), np.float32)})
+
+
+def test_a_default_is_no_constant(tmp_path: Path) -> None:
+    """A caller may feed another kernel."""
+    source = model(conv("k", "k = Mul(w, w)"), w=floats(16, 8, 3, 3))
+    source.graph.input.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [16, 8, 3, 3]))
+    relayout.convert(source, format="tflite").save(tmp_path / "m.tflite")
+    assert "MUL" in [operator.name for operator in load(tmp_path / "m.tflite").subgraphs[0].operators]
+
+
+def test_a_kernel_that_is_given_too_stays_computed(tmp_path: Path) -> None:
+    source = model(
+        """g (float[1,8,12,12] x) => (float[1,16,12,12] y, float[16,8,3,3] k) {
+            k = Mul(w, w) y = Conv<pads=[1,1,1,1]>(x, k)
+        }""",
+        w=floats(16, 8, 3, 3),
+    )
+    agrees(source, IMAGE)

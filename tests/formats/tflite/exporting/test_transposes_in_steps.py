@@ -1,0 +1,41 @@
+"""Transposes of more axes than LiteRT takes, in steps of at most six."""
+
+from __future__ import annotations
+
+import random
+from math import prod
+
+import numpy as np
+import pytest
+
+import relayout
+from relayout.formats.tflite.exporting.transposes_in_steps import LARGEST_RANK, transposes_of_few_axes
+from text_form import model
+
+
+@pytest.mark.parametrize("rank", range(1, 13))
+def test_the_steps_do_what_the_transpose_does(rank: int) -> None:
+    rng = random.Random(rank)
+    most = 0
+    for _ in range(60):
+        dims = [rng.choice([1, 2, 2, 3] if rank < 10 else [1, 2, 2]) for _ in range(rank)]
+        perm = rng.sample(range(rank), rank)
+        source = np.arange(prod(dims)).reshape(dims)
+        moved, count = source, 0
+        for lying, order in transposes_of_few_axes(dims, perm):
+            assert 2 <= len(lying) <= LARGEST_RANK
+            moved, count = moved.reshape(lying).transpose(order), count + 1
+        np.testing.assert_array_equal(moved.reshape(-1), source.transpose(perm).reshape(-1))
+        most = max(most, count)
+    assert most == (0 if rank == 1 else 1 if rank <= LARGEST_RANK else most)
+    assert rank < 9 or most > 1
+
+
+def test_the_report_counts_the_bytes_of_further_steps() -> None:
+    extents = ",".join("2" for _ in range(8))
+    source = model(f"g (float[{extents}] x) => (float[{extents}] y) {{ y = Transpose<perm=[7,5,3,1,6,4,2,0]>(x) }}")
+    report = relayout.convert(source, format="tflite").report
+    assert report.operators["TRANSPOSE"] == 2
+    assert "Transposes of more than 6 axes, in several steps: 1 (1,024 bytes more)" in report.notes
+    flat = model("g (float[2,3,4] x) => (float[4,2,3] y) { y = Transpose<perm=[2,0,1]>(x) }")
+    assert not [note for note in relayout.convert(flat, format="tflite").report.notes if "steps" in note]
