@@ -62,6 +62,11 @@ def test_what_a_view_of_integers_gives_to_several_is_divided_at_once(monkeypatch
         hold(made)
 
 
+def test_a_reshape_that_is_no_view_stays_one() -> None:
+    """Its open extents tell nothing of axes, and two copies of it would each be transposed."""
+    hold(mixed_model(1378, 14))
+
+
 @pytest.mark.parametrize(("seed", "passes"), [(22, True), (23, False)])
 def test_more_bytes_are_let_pass_where_splits_do_not_agree(
     monkeypatch: pytest.MonkeyPatch, seed: int, passes: bool

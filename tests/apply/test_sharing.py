@@ -320,3 +320,27 @@ def test_each_reader_has_its_own_where_no_more_bytes_are_read_than_given(reads: 
     )
     shared = apart(read(source))
     assert [len(group) for group in shared] == [2] * copies
+
+
+@pytest.mark.parametrize("kind", ["onnx", "tflite"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (int8[2,4,4,3] x) => (float[2,4,12] v, float[2,4,12] q) { d = DequantizeLinear(x, s, z) v = Reshape(d, r)"
+        " q = Neg(v) }",
+        "g (int8[2,4,4,3] x) => (float[2,4,12] p, float[2,4,12] q) { d = DequantizeLinear(x, s, z) v = Reshape(d, r)"
+        " t = Transpose<perm=[1,0,2]>(v) p = Neg(v) q = Transpose<perm=[1,0,2]>(t) }",
+        "g (int8[2,4,4,3] x) => (float[2,3,4,4] p, float[2,4,12] v, float[2,4,12] q) { d = DequantizeLinear(x, s, z)"
+        " p = Transpose<perm=[0,3,1,2]>(d) v = Reshape(d, r) q = Neg(v) }",
+    ],
+    ids=["given", "there and back", "in two orders"],
+)
+def test_a_view_that_is_read_and_given_comes_before_its_readers(text: str, kind: str, tmp_path: Path) -> None:
+    """The copy for a reader was there, and became the one that is given, which came last."""
+    source = model(text, s=np.array(0.1, np.float32), z=np.array(3, np.int8), r=np.array([2, 4, 12]))
+    onnx.save(source, tmp_path / "m.onnx")
+    result = relayout.convert(source, format=kind)
+    if kind == "onnx":
+        onnx.checker.check_model(result.proto, full_check=True)
+    result.save(tmp_path / f"r.{kind}")
+    assert relayout.verify(tmp_path / "m.onnx", tmp_path / f"r.{kind}").ok

@@ -66,6 +66,17 @@ def test_a_form_is_near_where_one_open_axis_lies_elsewhere(target: str, extents:
     assert nearest_form([form("0 1 2 3"), form("3 0 2 1")], form(target), sizes) == form(nearest)
 
 
+def test_the_source_tells_which_form_is_near() -> None:
+    """Its own Transpose moves nothing where the one of the result, from another form, would move something."""
+    sizes = [Extent.of(word) for word in ("n", "c", "h")]
+    forms, own = [form("0 1 2"), form("1 0 2")], [(form("0 2 1"), form("1 0 2"))]
+    assert nearest_form(forms, form("0 2 1"), sizes) == form("0 1 2")
+    assert nearest_form(forms, form("0 2 1"), sizes, own) == form("1 0 2")
+    assert nearest_form(forms, form("0 2 1"), sizes, [(after, before) for before, after in own]) == form("1 0 2")
+    assert nearest_form(forms, form("0 2 1"), sizes, [(form("2 1 0"), form("0 2 1"))]) == form("0 1 2")
+    assert nearest_form(forms, form("0 2 1"), [Extent(2)] * 3, own) == form("0 1 2")
+
+
 def moves_one(source: Form, target: Form) -> bool:
     """Whether all dimensions but one stay in order; those of one element are told apart by their places."""
     one, other = (

@@ -69,6 +69,29 @@ def test_what_may_be_of_one_element(seed: int, steps: int) -> None:
     assert hold_open(*opened_model(seed, steps)) == 3
 
 
+@pytest.mark.parametrize(
+    ("inputs", "text", "sizes"),
+    [
+        ("float[n,3,h,1] x", "v1 = T2103(x) v2 = T3201(x) v5 = T0132(x)", [{"n": 2, "h": 1}, {"n": 1, "h": 7}]),
+        ("float[n,c,h] x", "v1 = T201(x) v3 = T201(v1) v5 = T021(v3) v7 = MatMul(v5, v3)", [{"n": 3, "c": 6, "h": 1}]),
+        (
+            "float[n,c,h] x, int64[4] r",
+            "v = Unsqueeze(x, two) t = T1023(v) w = T3021(v) a = Tile(t, r) b = QuantizeLinear(a, s, z)"
+            " y = QuantizeLinear(w, s, z)",
+            [{"n": 2, "c": 3, "h": 4}],
+        ),
+    ],
+    ids=["three of one", "one of another", "tiled integers"],
+)
+def test_no_more_is_moved_by_what_a_value_is_made_of(inputs: str, text: str, sizes: list[dict[str, int]]) -> None:
+    constants = {"two": [2], "s": np.array(0.1, np.float32), "z": np.array(0, np.int8)}
+    source = build(inputs, text, constants)
+    result = relayout.optimize(source)
+    for extents in sizes:
+        feed = feed_of(source, extents, {"r": [20, 30, 1, 2]} if "r" in inputs else {})
+        assert moved_bytes(result.proto, feed) <= moved_bytes(source, feed)
+
+
 def test_a_run_that_moves_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relayout.pipeline.planning.no_more_at_run_time", lambda sites, found, **_: found)
     with pytest.raises(PropertyError, match="bytes moved, and"):

@@ -45,8 +45,12 @@ def apart(model: ir.Model, is_copied: Callable[[ir.Node], bool] = lambda _: Fals
 
 
 def together(shared: Shared) -> None:
-    """Let nodes that read the same be one again, in place; a copy whose result a graph gives stays."""
+    """Let nodes that read the same be one again, in place; a copy whose result a graph gives stays.
+
+    One that comes behind another moves before it: what read that one reads it.
+    """
     spare: dict[ir.Graph, list[ir.Node]] = {}
+    places: dict[ir.Graph, dict[ir.Node, int]] = {}
     for group in shared:
         kept: dict[object, ir.Node] = {}
         for node in group:
@@ -54,10 +58,29 @@ def together(shared: Shared) -> None:
                 continue
             first = kept.setdefault((node.graph, *node.inputs, *map(str, node.attributes.values())), node)
             if first is not node and not node.outputs[0].is_graph_output():
+                _bring_before(first, node, places.setdefault(node.graph, {}))
                 node.outputs[0].replace_all_uses_with(first.outputs[0])
                 spare.setdefault(node.graph, []).append(node)
     for graph, nodes in spare.items():
         graph.remove(nodes, safe=True)
+
+
+def _bring_before(first: ir.Node, node: ir.Node, places: dict[ir.Node, int]) -> None:
+    """Move a node to where another one of its graph is that reads the same, if it comes behind that one.
+
+    Args:
+        first: the node.
+        node: the other one.
+        places: node -> its place in the graph; filled where it is empty.
+    """
+    graph = node.graph
+    assert graph is not None
+    if not places:
+        places.update((each, place) for place, each in enumerate(graph))
+    if places[first] > places[node]:
+        graph.remove(first)
+        graph.insert_before(node, first)
+        places[first] = places[node]
 
 
 def _narrows(node: ir.Node) -> bool:

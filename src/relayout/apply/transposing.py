@@ -35,16 +35,33 @@ def transposed(source: Form, target: Form, *, bounded: bool = False) -> tuple[Fo
     return next((pair for pair in pairs if _moves_one(*pair)), pairs[0])
 
 
-def nearest_form(forms: Sequence[Form], target: Form, extents: Sequence[Extent]) -> Form:
+def nearest_form(
+    forms: Sequence[Form], target: Form, extents: Sequence[Extent], own: Sequence[tuple[Form, Form]] = ()
+) -> Form:
     """Return the form from which a value is brought into another order: its producer's, the first.
 
-    One that differs in where one open axis lies is nearer: where that is of one element in a run, nothing is moved.
-    That is the first axis at best, which holds a batch.
+    Where axes are open there may be a nearer one, from which less is moved where an axis is of one element: the one at
+    the other end of a Transpose of the source, or one that differs in where one open axis lies, a batch at best.
+
+    Args:
+        forms: those that are there, in different orders.
+        target: the one that is wanted.
+        extents: of each factor.
+        own: what the source's Transposes of the value read and give.
     """
     order = order_of(target)
-    for opened in (factor for factor in sorted(order) if not extents[factor].is_static):
+    opened = [factor for factor in sorted(order) if not extents[factor].is_static]
+    if not opened or len(forms) == 1:
+        return forms[0]
+    there = {order_of(form): form for form in forms}
+    for ends in own:
+        read, given = map(order_of, ends)
+        other = read if given == order else given if read == order else None
+        if other in there:
+            return there[other]
+    for factor in opened:
         for form in forms:
-            if _without(order_of(form), opened) == _without(order, opened):
+            if _without(order_of(form), factor) == _without(order, factor):
                 return form
     return forms[0]
 

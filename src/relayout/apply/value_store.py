@@ -128,7 +128,9 @@ class Storage:
             return
         if self.blocks is not None and self._reorder(root, form, self.blocks):
             return
-        source = self.given[root][0] if self.sites.inners else nearest_form(self.given[root], form, root.extents)
+        permuting = self.sites.permuting
+        own = [(read.form, given.form) for node, read, given in self.viewing.get(root, ()) if node in permuting]
+        source = self.given[root][0] if self.sites.inners else nearest_form(self.given[root], form, root.extents, own)
         before, after = transposed(source, form, bounded=not all(e.is_static for e in root.extents))
         self.get(root, before)
         self._transpose(root, before, after)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from relayout.infer.candidates import Candidates
 from relayout.infer.formulation import Formulation, formulate, size_of, with_source
 from relayout.infer.graph_sites import Sites
-from relayout.infer.no_regression import own_choice, with_choice
+from relayout.infer.no_regression import ALLOWED, own_choice, with_choice
 from relayout.infer.open_extents import moving_factors, runs
 from relayout.infer.plans import Plan
 from relayout.infer.sites import Order, Root
@@ -124,5 +124,5 @@ def _choice(formulation: Formulation, other: Formulation, solution: Solution) ->
 
 def _is_no_worse(found: Plan) -> bool:
     """Tell whether a plan is in no way worse than the source where what is open counts as 1."""
-    fewer = len(found.crossings) <= found.source_count and found.scattered <= found.source_scattered
+    fewer = len(found.crossings) <= found.source_count and found.scattered <= found.source_scattered + ALLOWED
     return fewer and found.size <= found.source_size

@@ -234,5 +234,5 @@ def _numbers(found: Sequence[Relation], given: Mapping[str, int], most: frozense
             if len(known) == 1:
                 numbers.setdefault(symbol, *known)
         elif symbol in most:
-            numbers.setdefault(symbol, max(extent.value(numbers) for extent in others))
+            numbers.setdefault(symbol, max((extent.value(numbers) for extent in others), default=1))
     return numbers
