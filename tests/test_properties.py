@@ -57,7 +57,7 @@ def test_what_a_view_of_integers_gives_to_several_is_divided_at_once(monkeypatch
     """The Transpose behind a DequantizeLinear went, and what had read it were readers of that: it could be divided."""
     made = mixed_model(209, 9)
     hold(made)
-    monkeypatch.setattr("relayout.pipeline.planning.is_dequantized_view", lambda node: False)
+    monkeypatch.setattr("relayout.pipeline.planning.is_divided_view", lambda node: False)
     with pytest.raises(PropertyError, match="again: 216 bytes fewer"):
         hold(made)
 

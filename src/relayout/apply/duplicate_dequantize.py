@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from relayout.apply.provenance import holds_itself
+from relayout.graph.quantized_unit import is_dequantized_view, is_reshape
 from relayout.graph.source_names import copied, stands_for
 from relayout.graph.subgraphs import all_nodes
 from relayout.graph.value_names import Names
+from relayout.layout import segments
 from relayout.rules import may_repeat
 
 Shared = Sequence[Sequence[ir.Node]]
@@ -81,6 +83,16 @@ def _bring_before(first: ir.Node, node: ir.Node, places: dict[ir.Node, int]) -> 
         graph.remove(first)
         graph.insert_before(node, first)
         places[first] = places[node]
+
+
+def is_divided_view(node: ir.Node) -> bool:
+    """Tell whether each reader of a view of what is dequantized gets its own."""
+    if not is_dequantized_view(node) or not is_reshape(node):
+        return is_dequantized_view(node)
+    shapes = [value.shape for value in (node.inputs[0], node.outputs[0]) if value is not None]
+    sides = [shape.numpy() for shape in shapes if shape is not None and shape.is_static()]
+    found = segments(*sides) if len(sides) == 2 else None
+    return found is not None and not any(segment.is_barrier for segment in found)
 
 
 def _narrows(node: ir.Node) -> bool:

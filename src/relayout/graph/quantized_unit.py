@@ -19,6 +19,7 @@ import onnx_ir as ir
 DEQUANTIZE, QUANTIZE = "DequantizeLinear", "QuantizeLinear"
 EPILOGUES = frozenset({"Relu", "Clip"})
 """Activations that a kernel applies to its accumulators, or that the range of the result's integers implies."""
+RESHAPES = frozenset({"Flatten", "Reshape"})
 VIEWS = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
 """Operators that only look at their operand otherwise."""
 QUANTIZING_DOMAINS = ("", "ai.onnx", "com.microsoft")
@@ -122,6 +123,11 @@ def unit_of(node: ir.Node) -> QuantizedUnit | None:
 def is_dequantized_view(node: ir.Node) -> bool:
     """Return whether a node is a view of what is dequantized: units that read it may each have their own."""
     return _is_view(node) and _dequantized(node.inputs[0], set()) is not None
+
+
+def is_reshape(node: ir.Node) -> bool:
+    """Return whether a node is a view by its shapes alone: where these have no factors in common, it is none."""
+    return node.op_type in RESHAPES and node.domain in ("", "ai.onnx")
 
 
 def _candidates(node: ir.Node) -> Iterator[ir.Node | None]:

@@ -8,11 +8,9 @@ from typing import Any
 
 import onnx_ir as ir
 
-from relayout.apply.duplicate_dequantize import Shared, apart, together
+from relayout.apply.duplicate_dequantize import Shared, apart, is_divided_view, together
 from relayout.graph.facts import facts_of
-from relayout.graph.quantized_unit import is_dequantized_view
 from relayout.infer import Plan, Sites, build, no_more_at_run_time, plan, plan_file, what_if, within_source
-from relayout.layout import segments
 from relayout.pipeline.interface import IMAGE_LAYOUTS, image_pins
 from relayout.pipeline.request import Request
 from relayout.progress import say
@@ -108,17 +106,7 @@ def own_dequantizers(model: ir.Model, request: Request) -> Shared:
     transposed by itself. So do views where a target wants integers to keep one reader: each copy would be one more.
     """
     keeps_readers = request.target is not None and request.target.single_consumers is not None
-    return apart(model) if keeps_readers else apart(model, _is_divided)
-
-
-def _is_divided(node: ir.Node) -> bool:
-    """Tell whether each reader of a view of what is dequantized gets its own."""
-    if not is_dequantized_view(node) or node.op_type not in ("Reshape", "Flatten"):
-        return is_dequantized_view(node)
-    shapes = [value.shape for value in (node.inputs[0], node.outputs[0]) if value is not None]
-    sides = [shape.numpy() for shape in shapes if shape is not None and shape.is_static()]
-    found = segments(*sides) if len(sides) == 2 else None
-    return found is not None and not any(segment.is_barrier for segment in found)
+    return apart(model) if keeps_readers else apart(model, is_divided_view)
 
 
 def sites_of(model: ir.Model, request: Request) -> Sites:
