@@ -324,3 +324,9 @@ def test_the_oldest_runtime_is_that_of_the_newest_operator() -> None:
     assert stated is not None
     assert bytes(np.asarray(stated)).rstrip(b"\0") == b"2.9.0"
     assert package.convert(network()).report.min_runtime == ""
+
+
+def test_kernels_that_no_builtin_reads_are_refused() -> None:
+    """QNN's are HWIO: LiteRT refused the file that held them."""
+    with pytest.raises(package.UnsupportedError, match=r"its kernel is HWIO, not OHWI.*leave --target out"):
+        package.convert(FLOAT, target="qnn", format="tflite")

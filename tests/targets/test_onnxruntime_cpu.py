@@ -358,3 +358,21 @@ def test_what_reads_nothing_has_no_price(target: str) -> None:
     )
     result = relayout.convert(source, target=target)
     assert [node.op_type for node in result.model.graph] == ["RandomNormal", "Add"]
+
+
+def test_a_pool_between_two_scales_stays_on_real_numbers(tmp_path: Path) -> None:
+    """ONNX Runtime refused a NhwcMaxPool of floats: nothing makes one pool on integers of a unit with two scales."""
+    source = model(
+        """g (float[1,6,8,8] x) => (int8[1,6,4,4] y) {
+            p = QuantizeLinear(x, s, z)
+            d = DequantizeLinear(p, s, z)
+            m = MaxPool<kernel_shape=[2,2], strides=[2,2]>(d)
+            y = QuantizeLinear(m, t, z)
+        }""",
+        s=np.array(0.05, np.float32),
+        t=np.array(0.02, np.float32),
+        z=np.array(0, np.int8),
+    )
+    onnx.save(source, tmp_path / "m.onnx")
+    relayout.convert(source, target="onnxruntime-cpu").save(tmp_path / "r.onnx")
+    assert relayout.verify(tmp_path / "m.onnx", tmp_path / "r.onnx").ok

@@ -48,6 +48,8 @@ CHANNELS_LAST = Written(CONTRIBUTED, "QLinearConv", {"channels_last": 1})
 RESIZED = Written("", "Resize")
 LINEAR = attribute("mode", ("linear",), "nearest")
 LAST_POOL = Written(CONTRIBUTED, "NhwcMaxPool", {"storage_order": None})
+ON_INTEGERS = Condition("on integers themselves", lambda operator: operator.dtype(0).kind in "iu")
+"""What no unit with two scales is, whose operator reads real numbers."""
 FLOAT32 = ("FLOAT",)
 REALS = (*FLOAT32, "INT8", "UINT8", "INT16", "UINT16")
 """Element types of real numbers: floats, and quantized units that no pass made one operator on integers."""
@@ -245,7 +247,7 @@ TARGET = Target(
         Kernel("Conv", FAR_END, REALS, (4,), (CONSTANT_KERNEL,), STEM),
         Kernel("Resize", ("NHWC", "NCHW"), REALS, (4,), (SPATIAL_ONLY, RESIZE_PLAIN), LINEAR, written=RESIZED),
         Kernel("QLinearConv", ("NHWC", "NCHW"), INT8, IMAGES, (CONSTANT_KERNEL,), written=CHANNELS_LAST),
-        Kernel("MaxPool", ("NHWC", "NCHW"), INT8, IMAGES, (NO_INDICES,), written=LAST_POOL),
+        Kernel("MaxPool", ("NHWC", "NCHW"), INT8, IMAGES, (NO_INDICES, ON_INTEGERS), written=LAST_POOL),
     ),
     joins=True,
     price=_price,

@@ -2,8 +2,8 @@
 
     w -> Sub(mean) -> Div(std) -> Conv    becomes    w' -> Conv
 
-ONNX Runtime computes such a kernel once, when it loads a model. LiteRT does so in each run, and its fast kernels take
-constants alone.
+A runtime of ONNX computes such a kernel once, when it loads a model. One of `.tflite` does so in each run, and its fast
+kernels take constants alone.
 """
 
 from __future__ import annotations

@@ -69,6 +69,7 @@ def conv(op: NodeExport) -> None:
     if rank == 5:
         _conv_3d(op, image, kernel)
         return
+    _require_kernel(op, "ohwi", "owi", "ihwo", "iwo")
     depthwise = kernel_layout.startswith("i")
     sizes = known(kernel.dims)[1:-1]
     if op.integer("group", 1) != 1:
@@ -106,6 +107,16 @@ def conv(op: NodeExport) -> None:
     op.result("RESHAPE", [inner, op.shape_tensor(result.dims, inner)])
 
 
+def _require_kernel(op: NodeExport, *layouts: str) -> None:
+    """Refuse a kernel in another layout than the builtin's.
+
+    Raises:
+        Unwritable: it is in one.
+    """
+    if op.layouts[1] not in layouts:
+        raise Unwritable(f"its kernel is {op.layouts[1].upper() or 'in the order of ONNX'}, not {layouts[0].upper()}")
+
+
 def _with_row(op: NodeExport, kernel: DraftTensor) -> DraftTensor:
     """Return the kernel of one axis of space as one of two."""
     dims: Dims = (kernel.dims[0], 1, *kernel.dims[1:])
@@ -125,8 +136,7 @@ def _with_row(op: NodeExport, kernel: DraftTensor) -> DraftTensor:
 def _conv_3d(op: NodeExport, image: DraftTensor, kernel: DraftTensor) -> None:
     if op.integer("group", 1) != 1:
         raise Unwritable("groups of a convolution over three axes")
-    if op.layouts[1] != "dhwio":
-        raise Unwritable("a kernel of three axes in another layout than DHWIO")
+    _require_kernel(op, "dhwio")
     window = Window.of(op, known(kernel.dims)[:3])
     bias = bias_of(op, 2, image, kernel, kernel.shape[4])
     keys = ("d", "h", "w")
@@ -146,6 +156,7 @@ def conv_transpose(op: NodeExport) -> None:
     group = op.integer("group", 1)
     if op.quantized and group != 1:
         raise Unwritable("groups of a quantized transposed convolution")
+    _require_kernel(op, "ohwi", "owi")
     image, kernel = op.input(0), op.input(1)
     known(kernel.dims)
     if rank == 3:
