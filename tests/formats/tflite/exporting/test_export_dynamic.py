@@ -157,3 +157,15 @@ def test_a_softmax_over_several_axes_of_open_extents(name: str, extents: str, ax
     model = build(f"float[{extents}] x", f"r = Relu (x)  y = {name}<axis={axis}>(r)", {}, opset=11)
     for shape in SOFTMAXES[extents]:
         agrees(model, {"x": floats(*shape)})
+
+
+@pytest.mark.parametrize("reduction", ["none", "add"])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("count", [4, 1, 0])
+def test_a_scatter_of_elements_into_open_extents(count: int, axis: int, reduction: str) -> None:
+    """As many rows as a detector finds, and none at all."""
+    given = "float[1,n,3] x, int64[1,n,3] i, float[1,n,3] u"
+    source = build(given, f'y = ScatterElements<axis={axis}, reduction="{reduction}">(x, i, u)', {})
+    rows = np.zeros if axis == 0 else lambda shape: np.arange(count)[::-1].reshape(1, -1, 1) + np.zeros(shape, int)
+    feed = {"x": floats(1, count, 3), "i": rows((1, count, 3)).astype(np.int64), "u": floats(1, count, 3, seed=1)}
+    agrees(source, feed)

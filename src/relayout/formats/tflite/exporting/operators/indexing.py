@@ -28,6 +28,8 @@ def from_front(steps: Steps, places: DraftTensor, extent: Operand) -> DraftTenso
     places = steps.cast(places, TensorType.INT32)
     if places.array is not None and not (places.array < 0).any():
         return places
+    if isinstance(extent, DraftTensor):
+        extent = steps.maximum(extent, 1)  # where it is 0 there are no places, and the kernel divides by it
     return steps.each("FLOOR_MOD", places, extent)
 
 
@@ -125,9 +127,12 @@ def gather_nd(op: NodeExport) -> None:
 @exporter("ScatterElements", "Scatter")
 def scatter_elements(op: NodeExport) -> None:
     """SCATTER_ND into the flat tensor; updates that are multiplied or compared are held against each element."""
-    steps, axis, dims = Steps(op), op.axis(), op.static()
+    steps, axis = Steps(op), op.axis()
     places, updates = op.input(1), op.input(2)
-    count = prod(known(places.dims))
+    if not all(each.is_static for each in (op.input(0), places, updates)):
+        _scatter_elements_open(steps, places, updates, axis)
+        return
+    dims, count = op.static(), prod(known(places.dims))
     if not count:
         op.give(op.input(0))
         return
@@ -137,13 +142,25 @@ def scatter_elements(op: NodeExport) -> None:
     steps.give(steps.reshape(found, dims))
 
 
+def _scatter_elements_open(steps: Steps, places: DraftTensor, updates: DraftTensor, axis: int) -> None:
+    """Write a scatter into the flat tensor whose elements are counted only at run time."""
+    op, target = steps.op, steps.op.input(0)
+    count, size = f"?{op.name}.places", f"?{op.name}"
+    flat = op.emit("RESHAPE", [_flat_places(steps, places, axis, target), steps.ints([-1, 1])], (count, 1))
+    listed = op.emit("RESHAPE", [updates, steps.ints([-1])], (count,))
+    whole = op.emit("RESHAPE", [target, steps.ints([-1])], (size,))
+    found = _scattered_open(steps, whole, flat, listed, op.text("reduction", "none"))
+    op.result("RESHAPE", [found, steps.extents(target)])
+
+
 @exporter("ScatterND")
 def scatter_nd(op: NodeExport) -> None:
     """SCATTER_ND of the updates and of a mask, and SELECT_V2 between these and the operand; ADD of what is added."""
     steps = Steps(op)
     places, updates, reduction = op.input(1), op.input(2), op.text("reduction", "none")
     if not all(each.is_static for each in (op.input(0), places, updates)):
-        _scatter_open(steps, places, updates, reduction)
+        places = from_front_each(steps, places, op.input(0))
+        steps.give(_scattered_open(steps, op.input(0), places, updates, reduction))
         return
     dims = op.static()
     (count,) = known(places.dims[-1:])
@@ -160,18 +177,18 @@ def scatter_nd(op: NodeExport) -> None:
     steps.give(steps.reshape(found, dims))
 
 
-def _scatter_open(steps: Steps, places: DraftTensor, updates: DraftTensor, reduction: str) -> None:
-    """Write a scatter into a tensor whose extents are known only at run time: by coordinates as they are."""
+def _scattered_open(
+    steps: Steps, target: DraftTensor, places: DraftTensor, updates: DraftTensor, reduction: str
+) -> DraftTensor:
+    """Return a tensor whose extents are known only at run time with updates at coordinates, counted from the front."""
     op = steps.op
-    target = op.input(0)
     if reduction not in ("none", "add") or target.type not in SCATTERED:
         raise Unwritable("a scatter into a tensor whose extents are known only at run time")
     (count,) = known(places.dims[-1:])
-    places, shape = from_front_each(steps, places, target), steps.extents(target)
+    shape = steps.extents(target)
     placed = op.emit("SCATTER_ND", [places, updates, shape], target.dims, target.type)
     if reduction == "add":
-        steps.give(steps.add(target, placed))
-        return
+        return steps.add(target, placed)
     ones = steps.add(steps.mul(steps.at(places, -1, 0), 0), 1)
     front = target.dims[:count]
     marks = op.emit("SCATTER_ND", [places, ones, steps.part(shape, 0, 0, count)], front, TensorType.INT32)
@@ -179,7 +196,7 @@ def _scatter_open(steps: Steps, places: DraftTensor, updates: DraftTensor, reduc
     if rest:
         marks_shape = steps.concat([steps.part(shape, 0, 0, count), steps.ints([1] * rest)], 0)
         marks = op.emit("RESHAPE", [marks, marks_shape], (*front, *[1] * rest))
-    steps.give(steps.select(steps.compare("GREATER", marks, 0), placed, target))
+    return steps.select(steps.compare("GREATER", marks, 0), placed, target)
 
 
 def _scattered(
