@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.errors import RelayoutError
+from relayout.errors import ReadError, RelayoutError
 from relayout.formats.bundle import TFL3
 from relayout.formats.recognition import is_tflite
 from relayout.layout import Extent
@@ -295,7 +295,16 @@ def open_side(
         from relayout.verification.litert import LiteRTSide
         from relayout.verification.signature import SignatureSide
 
-        yield LiteRTSide(source) if signature is None else SignatureSide(source, signature)
+        try:
+            opened = LiteRTSide(source) if signature is None else SignatureSide(source, signature)
+        except ReadError as error:
+            part = None if other is None else other.part
+            if part is None:
+                raise
+            from relayout.verification.litert_part import part_side
+
+            opened = part_side(source, part, error)
+        yield opened
         return
     from relayout.verification.ort import OrtSide
 

@@ -31,7 +31,10 @@ from relayout.graph.facts import add_facts, add_notes
 from relayout.layout.normalization import NORMALIZE
 from relayout.layout.stored_as import SIGNATURE, TENSOR
 
-KEPT = "--custom-op NAME=DOMAIN keeps a custom operator as a node of that domain"
+KEPT = (
+    "--custom-op NAME=DOMAIN keeps a custom operator as a node of that domain, and --outputs VALUE,… ends the result"
+    " before it"
+)
 """What an error says of custom operators."""
 
 IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
