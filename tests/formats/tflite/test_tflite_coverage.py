@@ -16,6 +16,7 @@ from relayout.errors import RelayoutError, UnsupportedError
 from relayout.formats.tflite import read
 from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS
 from relayout.formats.tflite.importing.impossible import REASONS, untranslated
+from relayout.formats.tflite.importing.program import Choices
 from relayout.formats.tflite.importing.registry import entries
 from relayout.reports import coverage
 
@@ -43,11 +44,11 @@ def test_the_lowest_opset_that_is_enough() -> None:
     net.op("GELU", [net.input((2, 3))], [net.output((2, 3))], options("GeluOptions", approximate=True))
     assert opset(net.bytes()) == 20
     for number in (18, 23):
-        assert read(conv().bytes(), opset=number).opset_imports[""] == number
+        assert read(conv().bytes(), Choices(opset=number)).opset_imports[""] == number
     with pytest.raises(UnsupportedError, match="INT16 needs opset 21"):
-        read(conv("int16").bytes(), opset=20)
+        read(conv("int16").bytes(), Choices(opset=20))
     with pytest.raises(RelayoutError, match="opset 17"):
-        read(conv().bytes(), opset=17)
+        read(conv().bytes(), Choices(opset=17))
 
 
 # The table of `relayout ops`. Its claims are what the cases show, and `test_tflite_operators` runs every case.

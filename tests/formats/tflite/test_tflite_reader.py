@@ -21,6 +21,7 @@ from relayout.formats.onnx import to_proto
 from relayout.formats.stored import PIECE, FileWindow, StoredArray, open_stored
 from relayout.formats.tflite import read
 from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.importing.program import Choices
 
 # Damaged files. Whatever the bytes are: a model, or one typed error, and soon.
 
@@ -289,4 +290,4 @@ def test_unknown_operators_are_all_reported() -> None:
 
 def test_an_opset_that_cannot_be_written() -> None:
     with pytest.raises(RelayoutError, match="opset 17"):
-        read(dense((3, 6)).bytes(), opset=17)
+        read(dense((3, 6)).bytes(), Choices(opset=17))
