@@ -18,6 +18,7 @@ from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS
 from relayout.formats.tflite.importing.impossible import REASONS, untranslated
 from relayout.formats.tflite.importing.program import Choices
 from relayout.formats.tflite.importing.registry import entries
+from relayout.formats.tflite.importing.tensors import Quant
 from relayout.reports import coverage
 
 
@@ -32,8 +33,8 @@ def test_no_reason_is_out_of_date() -> None:
     assert not set(REASONS) & set(entries())
 
 
-def opset(content: bytes, **more: bool) -> int:
-    return read(content, **more).opset_imports[""]
+def opset(content: bytes, quant: Quant = "qdq") -> int:
+    return read(content, Choices(quant=quant)).opset_imports[""]
 
 
 def test_the_lowest_opset_that_is_enough() -> None:
