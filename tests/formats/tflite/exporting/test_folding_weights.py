@@ -138,3 +138,15 @@ def test_a_kernel_that_is_given_too_stays_computed(tmp_path: Path) -> None:
         w=floats(16, 8, 3, 3),
     )
     agrees(source, IMAGE)
+
+
+def test_computed_weights_take_only_so_much_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is not computed here stays in the file, and is computed in each run."""
+    scaled = "".join(f"k{i} = Tanh(w{i}) c{i} = MatMul(x, k{i}) " for i in range(8))
+    joined = ", ".join(f"c{i}" for i in range(8))
+    weights = {f"w{i}": floats(64, 64, seed=i) for i in range(8)}
+    source = model(f"g (float[4,64] x) => (float[4,512] y) {{ {scaled} y = Concat<axis=1>({joined}) }}", **weights)
+    monkeypatch.setattr("relayout.formats.tflite.exporting.folding_weights.MOST_IN_MEMORY", 3 * 64 * 64 * 4)
+    relayout.convert(source, format="tflite").save(tmp_path / "m.tflite")
+    counts = Counter(operator.name for operator in load(tmp_path / "m.tflite").subgraphs[0].operators)
+    assert counts["TANH"] == 5

@@ -36,6 +36,9 @@ COMPUTED = frozenset(
 GROWTH = 3
 """Times the bytes of a model's weights that all may have, with those that are computed."""
 
+MOST_IN_MEMORY = 1 << 29
+"""Bytes of computed weights, which stay in memory until they are written; the others are read from the file then."""
+
 
 def bytes_of_weights(model: ir.Model) -> int:
     """Return the bytes of all constants of a model."""
@@ -54,7 +57,9 @@ def fold_weights(model: ir.Model, size_at_first: int) -> bool:
         Whether there were any.
     """
     graphs = (model.graph, *model.graph.subgraphs())
-    left, found = GROWTH * size_at_first - bytes_of_weights(model), False
+    in_memory = sum(_bytes(value) or 0 for graph in graphs for value in graph.initializers.values() if _is_made(value))
+    left = min(GROWTH * size_at_first - bytes_of_weights(model), MOST_IN_MEMORY - in_memory)
+    found = False
     for graph in graphs:
         for node in list(graph):
             size = _size_of_results(node)
@@ -63,10 +68,9 @@ def fold_weights(model: ir.Model, size_at_first: int) -> bool:
             results = _computed(model, node)
             if results is None:
                 continue
-            left -= size
             operands = [value for value in node.inputs if value is not None]
             replace_by_constants(graph, node, results)
-            left += _drop_unread(graph, operands)
+            left += _drop_unread(graph, operands) - size
             found = True
     return found
 
@@ -125,7 +129,7 @@ def _array(model: ir.Model, value: ir.Value) -> NDArray[Any] | None:
 
 
 def _drop_unread(graph: ir.Graph, values: Iterable[ir.Value]) -> int:
-    """Remove what nobody reads any longer, views with what they read, and return the bytes of the constants."""
+    """Remove what nobody reads any longer, views with what they read; return the bytes of computed constants."""
     freed = 0
     for value in values:
         node = value.producer()
@@ -137,5 +141,10 @@ def _drop_unread(graph: ir.Graph, values: Iterable[ir.Value]) -> int:
             freed += _drop_unread(graph, operands)
         elif graph.initializers.get(value.name or "") is value:
             graph.initializers.pop(value.name or "")
-            freed += _bytes(value) or 0
+            freed += (_bytes(value) or 0) if _is_made(value) else 0
     return freed
+
+
+def _is_made(value: ir.Value) -> bool:
+    """Tell whether a constant was computed here: its array is in memory."""
+    return type(value.const_value) is ir.Tensor
