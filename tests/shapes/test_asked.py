@@ -267,6 +267,10 @@ def test_a_network_of_batch_two_takes_any(tmp_path: Path, model: str, suffix: st
     assert found.ok
     assert found.verdict.startswith("PASSED: 1 output agrees at batch 4 within")
     assert [fed.shape for fed in found.inputs] == [(4, 24, 40, 3)]
+    zeros = np.zeros((2, 24, 40, 3), np.float32 if "float" in model else np.int8)
+    found = relayout.verify(source, number, inputs={"image": zeros})
+    assert [fed.how for fed in found.inputs] == ["random"]
+    assert "inputs that were given have the source's batch, and the result takes another: all are random" in found.notes
 
 
 def test_rows_that_depend_on_each_other_do_not_verify(tmp_path: Path) -> None:

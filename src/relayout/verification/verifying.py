@@ -79,6 +79,10 @@ def verify(
         alone = batch is None or batch.is_open
         for run in range(comparison.runs if alone else 0):
             comparison.run(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
+        if given and not alone:
+            comparison.notes.append(
+                "inputs that were given have the source's batch, and the result takes another: all are random"
+            )
         if batch is not None:
             for row in compare_rows(comparison, batch, seed, alone=alone):
                 comparison.add(row)
