@@ -5,6 +5,8 @@
 
 `relayout convert IN OUT --target NAME --partition-dir FOLDER` writes such a folder, and the whole model to OUT. For
 LiteRT it is `relayout convert IN.onnx --format tflite --partition-dir FOLDER`.
+
+Exit code 0: the parts ran, and agree with the model if there is one. 1: they differ, or cannot be compared.
 """
 
 import json
@@ -57,7 +59,7 @@ def inputs_of(path: Path) -> dict[str, tuple[list[int], np.dtype]]:
     """Return the inputs of one file: name -> shape, with 1 for an open extent, and element type."""
     if path.suffix == ".tflite":
         details = Interpreter(model_path=str(path)).get_signature_runner().get_input_details()
-        return {name: (list(each["shape"]), np.dtype(each["dtype"])) for name, each in details.items()}
+        return {name: (each["shape"].tolist(), np.dtype(each["dtype"])) for name, each in details.items()}
     graph = onnx.load(path, load_external_data=False).graph
     types = {each.name: each.type.tensor_type for each in graph.input}
     return {
@@ -74,16 +76,79 @@ def random_feeds(folder: Path) -> dict[str, np.ndarray]:
     for part in manifest["parts"]:
         for name, (shape, kind) in inputs_of(folder / part["file"]).items():
             if name in manifest["inputs"] and name not in feeds:
-                numbers = rng.normal(size=shape) if np.issubdtype(kind, np.floating) else rng.integers(0, 2, shape)
-                feeds[name] = numbers.astype(kind)
+                feeds[name] = random_numbers(rng, shape, kind)
     return feeds
 
 
-def compare(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    """See that the parts give what the whole model does."""
-    for name, whole in expected.items():
-        np.testing.assert_allclose(found[name], whole, rtol=1e-3, atol=1e-5 * np.abs(whole).max())
-    print("as the whole model computes it")
+def random_numbers(rng: np.random.Generator, shape: list[int], kind: np.dtype) -> np.ndarray:
+    """Return random numbers: any of 8 bits, other integers small, since they may be indices."""
+    if np.issubdtype(kind, np.floating):
+        return rng.normal(size=shape).astype(kind)
+    if kind.name in ("int8", "uint8"):
+        return rng.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, shape).astype(kind)
+    return rng.integers(0, 2, shape).astype(kind)
+
+
+def steps_of(path: Path) -> dict[str, float]:
+    """Return the outputs of an ONNX file that are dequantized integers: name -> what one step of the integer means."""
+    if path.suffix == ".tflite":
+        return {}
+    graph = onnx.load(path).graph
+    constants = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
+    return {
+        node.output[0]: float(constants[node.input[1]].max())
+        for node in graph.node
+        if node.op_type == "DequantizeLinear" and node.input[1] in constants
+    }
+
+
+def difference(part: np.ndarray, whole: np.ndarray, step: float) -> str:
+    """Say how far a result is off; nothing if it is as close as rounding allows.
+
+    Integers of 8 bits may be one step off, and so may floats that were dequantized: the runtime optimizes a part and
+    the whole model differently, and then rounds differently. Other integers must be equal.
+    """
+    if (part.shape, part.dtype) != (whole.shape, whole.dtype):
+        return f"is {part.dtype} {list(part.shape)}, and {whole.dtype} {list(whole.shape)} in the whole model"
+    if np.array_equal(part, whole):
+        return ""
+    if whole.dtype.kind == "f":
+        largest = np.abs(whole, where=np.isfinite(whole), out=np.zeros_like(whole)).max()
+        if np.allclose(part, whole, rtol=1e-3, atol=1e-5 * largest + 1.01 * step, equal_nan=True):
+            return ""
+        off = np.nanmax(np.abs(part.astype(np.float64) - whole))
+        return (
+            f"is off by {off / step:.0f} steps" if step else f"is off by {off:.2g}; its largest value is {largest:.2g}"
+        )
+    if whole.dtype.name not in ("int8", "uint8"):
+        return f"has {np.mean(part != whole):.0%} other elements"
+    off = np.abs(part.astype(int) - whole.astype(int)).max()
+    return f"is off by {off} steps" if off > 1 else ""
+
+
+def compare(found: dict[str, np.ndarray], model: Path, feeds: dict[str, np.ndarray]) -> int:
+    """Print whether the parts give what the whole model does, and return the exit code."""
+    wanted = {name: (list(array.shape), array.dtype) for name, array in feeds.items()}
+    taken = inputs_of(model)
+    if taken != wanted:
+        print(f"FAILED: the parts take {described(wanted)}, and {model} takes {described(taken)}")
+        return 1
+    whole, steps = run_model(model, feeds), steps_of(model)
+    missing = [f"{name} is missing" for name in whole if name not in found]
+    off = {name: difference(found[name], whole[name], steps.get(name, 0)) for name in whole if name in found}
+    faults = missing + [f"{name} {fault}" for name, fault in off.items() if fault]
+    if faults:
+        print(f"FAILED: {'; '.join(faults)}")
+        if any("steps" in fault for fault in faults):
+            print("In a deep quantized network steps add up. `relayout verify` compares operator by operator.")
+        return 1
+    print(f"PASSED: {', '.join(whole)} as the whole model computes it")
+    return 0
+
+
+def described(inputs: dict[str, tuple[list[int], np.dtype]]) -> str:
+    """Return inputs in words: name, type and shape."""
+    return ", ".join(f"{name} {kind} {shape}" for name, (shape, kind) in inputs.items())
 
 
 def example() -> onnx.ModelProto:
@@ -93,22 +158,25 @@ def example() -> onnx.ModelProto:
     return onnx.parser.parse_model(MODEL % tuple(weights))
 
 
-def part_and_run(model: onnx.ModelProto) -> None:
-    """Part a model for LiteRT, run the parts, and compare with the model in ONNX Runtime."""
+def part_and_run(model: onnx.ModelProto) -> int:
+    """Part a model for LiteRT, run the parts, compare with the model in ONNX Runtime, and return the exit code."""
     with tempfile.TemporaryDirectory() as place:
         folder, whole = Path(place, "parts"), Path(place, "model.onnx")
         onnx.save(model, whole)
         relayout.convert(model, format="tflite", parts=True).save_parts(folder)
         feeds = random_feeds(folder)
-        compare(run_parts(folder, feeds), run_model(whole, feeds))
+        return compare(run_parts(folder, feeds), whole, feeds)
+
+
+def main(arguments: list[Path]) -> int:
+    """Run what the command line names, and return the exit code."""
+    if not arguments or not arguments[0].is_dir():
+        return part_and_run(onnx.load(arguments[0]) if arguments else example())
+    folder, *models = arguments
+    feeds = random_feeds(folder)
+    found = run_parts(folder, feeds)
+    return compare(found, models[0], feeds) if models else 0
 
 
 if __name__ == "__main__":
-    given = [Path(each) for each in sys.argv[1:]]
-    if given and given[0].is_dir():
-        feeds = random_feeds(given[0])
-        found = run_parts(given[0], feeds)
-        if given[1:]:
-            compare(found, run_model(given[1], feeds))
-    else:
-        part_and_run(onnx.load(given[0]) if given else example())
+    sys.exit(main([Path(each) for each in sys.argv[1:]]))

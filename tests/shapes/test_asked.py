@@ -257,12 +257,20 @@ def test_a_network_of_batch_two_takes_any(tmp_path: Path, model: str, suffix: st
     found = relayout.verify(source, target)  # the file says what was opened
     assert [row.name for row in found.outputs if "batch" in row.name] == ["output_0 at batch 3", "output_0 at batch 7"]
     assert found.ok
+    assert found.verdict.startswith("PASSED: 1 output agrees at batches 2, 3 and 7 within")
+    assert found.to_dict()["batches"] == [2, 3, 7]
     number = tmp_path / f"four.{suffix}"
     done = CliRunner().invoke(cli, ["convert", str(source), str(number), "--batch", "4", "--verify", "--json"])
     assert done.exit_code == 0, done.output
     found = relayout.verify(source, number)
     assert [row.name for row in found.outputs] == ["output_0 at batch 4"]
     assert found.ok
+    assert found.verdict.startswith("PASSED: 1 output agrees at batch 4 within")
+    assert [fed.shape for fed in found.inputs] == [(4, 24, 40, 3)]
+    zeros = np.zeros((2, 24, 40, 3), np.float32 if "float" in model else np.int8)
+    found = relayout.verify(source, number, inputs={"image": zeros})
+    assert [fed.how for fed in found.inputs] == ["random"]
+    assert "inputs that were given have the source's batch, and the result takes another: all are random" in found.notes
 
 
 def test_rows_that_depend_on_each_other_do_not_verify(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from onnx import numpy_helper, parser
@@ -14,6 +15,7 @@ from rich.console import Console
 
 import relayout
 from relayout.verification import Difference, Kind, Row, Verdict, VerifyReport, verify
+from relayout.verification.report import percent
 from relayout.verification.side import one_line
 from relayout.verification.table import render
 
@@ -160,3 +162,54 @@ def test_the_tolerance_that_was_needed_is_said() -> None:
     stepped = replace(report(), rows=tuple(rows))
     assert stepped.tolerance == "one step of the integers that they stand for"
     assert report().tolerance == "1e-05 of the largest value"
+
+
+def test_shares_are_plain_numbers() -> None:
+    assert [percent(share) for share in (1e-6, 0.0025, 0.02, 0.125, 0.996, 1, 12.5)] == [
+        "0.0001 %",
+        "0.25 %",
+        "2 %",
+        "12 %",
+        "100 %",
+        "100 %",
+        "1,250 %",
+    ]
+
+
+def test_one_value_and_several_have_their_own_words() -> None:
+    bad = report("Sin")
+    a, b, y = bad.rows
+    assert "the value compared before it agrees" in shown(bad)
+    assert "values compared: 1 equal, 2 differ" in shown(bad)
+    assert "inner values, the worst first: 1 of 2 compared" in shown(bad)
+    two = replace(
+        bad, rows=(a, replace(a, name="second"), replace(b, order=9), replace(y, order=10, verdict=Verdict.SHAPE))
+    )
+    assert "the 2 values compared before it agree" in " ".join(shown(two).split())
+    assert "2 equal, 1 differs, 1 shape differs" in shown(two)
+    shapes = replace(bad, rows=tuple(replace(row, verdict=Verdict.SHAPE) for row in bad.rows))
+    assert "values compared: 3 shapes differ" in shown(shapes)
+    lost = replace(bad, rows=(replace(y, verdict=Verdict.MISSING),))
+    assert lost.verdict.startswith("FAILED: output 'y' is missing; ")
+
+
+def test_a_verdict_operator_by_operator_is_explained_where_it_is_shown() -> None:
+    bad = report("Sin")
+    said = "operator by operator: farther off as a whole, but its operator agrees on the source's own values"
+    assert said not in shown(bad)
+    a, b, y = bad.rows
+    rows = (a, replace(b, verdict=Verdict.STEPWISE), y)
+    assert said in shown(replace(bad, rows=rows))
+
+
+MODELS = Path(__file__).parents[2] / "models"
+
+
+def test_a_float_model_beside_a_quantized_one_says_what_the_difference_is() -> None:
+    floats, integers = MODELS / "tinynet_float.tflite", MODELS / "tinynet_int8.tflite"
+    (note,) = verify(floats, integers).notes
+    assert note.startswith("the first model computes in float and the second with quantized integers: ")
+    (note,) = verify(integers, floats).notes
+    assert note.startswith("the first model computes with quantized integers and the second in float: ")
+    assert report("Sin").notes == ()
+    assert verify(integers, relayout.convert(integers, quant="float").proto).ok

@@ -137,7 +137,7 @@ class SolverOptions:
 
     Args:
         per_transpose: bytes that each Transpose costs besides those that it moves; None for the target's price.
-        per_scattered: bytes that each byte costs besides that is taken element by element; None likewise.
+        per_scattered: extra bytes for each byte of a Transpose that copies single elements; None likewise.
         exchange: whether a MatMul may run with its operands exchanged.
         time_limit: seconds; None for a limit that grows with the graph.
         what_if: whether the cost of each single constraint is found, too.

@@ -226,7 +226,7 @@ name = "{name}"
 line = "{name}: int8, NHWC, kernels OHWI"
 # fallback = "litert"  # the target that runs all else, in layouts of its own; without one ONNX's own layouts
 # per_transpose = 0    # bytes that each Transpose costs besides those that it moves
-# per_scattered = 0    # bytes that each byte costs besides that is copied element by element
+# per_scattered = 0    # a Transpose that copies single elements counts each of its bytes as 1 + this many
 # rest = false         # the backend also runs every operator that no row is about, as ONNX has it
 # joins = false        # it also runs the rows' operators in ONNX's own layout
 
@@ -236,8 +236,8 @@ op_types = "Conv"
 layouts = ["NHWC OHWI"]            # of the image, and of the kernel; several: best first; none: any order of axes
 types = ["INT8"]                   # INT8 is a quantized unit: DequantizeLinear -> Conv -> QuantizeLinear
 ranks = [4]
-when = "NOT_DEPTHWISE"             # which nodes the row is about
-limits = ["CONSTANT_KERNEL", "SYMMETRIC_WEIGHTS", {{ window = 64 }}, {{ strides = 3 }}]
+when = "NOT_DEPTHWISE"             # which nodes the row is about; without it depthwise ones become a grouped CONV_2D
+limits = ["CONSTANT_KERNEL", "SYMMETRIC_WEIGHTS", {{ window = 64 }}, {{ strides = 3 }}]  # window: its longest side
 
 [[kernels]]
 op_types = "Conv"

@@ -204,7 +204,7 @@ class Target:
         price: what running a node in an order costs beside its best one, in bytes that might be moved instead: of the
             node, what its rule says, and where its axes lie.
         per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
-        per_scattered: what each byte costs besides that a Transpose copies element by element, in bytes.
+        per_scattered: extra bytes for each byte of a Transpose that copies single elements.
         rest: it also runs every operator that no row is about, as the standard has it.
         units: what it has for quantized units; of several rows the first that fits.
         unsigned: what lies between units is stored as uint8, which means the same.

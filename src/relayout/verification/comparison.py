@@ -40,6 +40,7 @@ class Comparison:
     compared: int = 0
     rows: dict[tuple[str, int], Row] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    fed: tuple[Fed, ...] = ()
 
     def __post_init__(self) -> None:
         part = self.right.part
@@ -103,7 +104,30 @@ class Comparison:
             self.notes.append("outputs that only the second model has: " + ", ".join(v.name for v in more))
         return outputs
 
-    def run(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Fed, ...]:
+    @property
+    def note_of_failure(self) -> str:
+        """What a reader should know where an output differs; empty if there is nothing to say."""
+        words = ["with quantized integers" if is_quantized(side) else "in float" for side in (self.left, self.right)]
+        if words[0] == words[1]:
+            return ""
+        reason = "they differ by what quantization costs, and that is what is measured here"
+        if self.dequantized:
+            reason = "each operator was compared, within one step; a model with weights of its own differs by more"
+        return (
+            f"the first model computes {words[0]} and the second {words[1]}: {reason};"
+            " docs/how-to/numbers.md says how to read it"
+        )
+
+    def described(self, feeds: Feeds, given: Feeds | None = None) -> tuple[Fed, ...]:
+        """Return what the source's inputs are fed, and which of them were given."""
+        ways = dict.fromkeys(given or {}, "given")
+        return tuple(
+            Fed(v.title or v.name, str(feeds[v.name].dtype), feeds[v.name].shape, ways.get(v.name, "random"))
+            for v in self.left.inputs
+            if v.name in feeds
+        )
+
+    def run(self, given: Feeds, rng: np.random.Generator, signed: bool) -> None:
         """One input through both models."""
         self._advance(0)
         feeds, first = self._fed(given, rng, signed)
@@ -115,15 +139,7 @@ class Comparison:
         self._learn(self.right, carried)
         for row in self._judge_again(self._rows(feeds, first, carried), feeds):
             self.add(row)
-        return tuple(
-            Fed(
-                v.title or v.name,
-                str(feeds[v.name].dtype),
-                feeds[v.name].shape,
-                "given" if v.name in given else "random",
-            )
-            for v in self.left.inputs
-        )
+        self.fed = self.described(feeds, given)
 
     def _carry(self, feeds: Feeds, first: Mapping[str, Array]) -> dict[str, Array]:
         """Return what the second model is fed where the source is fed `feeds` and makes `first`."""
@@ -354,6 +370,11 @@ class Comparison:
         """Add what was found of a value; of several runs the worst counts."""
         key = (row.name, int(row.output))
         self.rows[key] = row.worst(self.rows[key]) if key in self.rows else row
+
+
+def is_quantized(side: RunnableModel) -> bool:
+    """Tell whether a model computes with quantized integers anywhere."""
+    return any(value.quantized for value in (*side.inputs, *side.outputs, *side.interiors))
 
 
 def _row(pair: Pair, output: bool, array: Array | None, verdict: Verdict) -> Row:

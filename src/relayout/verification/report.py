@@ -31,6 +31,7 @@ class Row:
         other_node: which one.
         order: the place of its operator in the source's topological order.
         alone: how far apart the two are where both are made of the source's values; None if that was not asked.
+        batch: the batch that it was compared at, which its name says, too; None where it is the source's.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Row:
     other_node: str
     order: int
     alone: Difference | None = None
+    batch: int | None = None
 
     def __repr__(self) -> str:
         """One line: the value, its type and what was found."""
@@ -122,6 +124,7 @@ class VerifyReport:
         atol: the absolute bound, as asked.
         runtimes: names and versions of what ran the models.
         notes: what else a reader should know.
+        batches: where the second model's batch was opened: those that it ran with.
     """
 
     a: str
@@ -135,6 +138,7 @@ class VerifyReport:
     atol: float
     runtimes: tuple[tuple[str, str], ...]
     notes: tuple[str, ...] = ()
+    batches: tuple[int, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -175,7 +179,8 @@ class VerifyReport:
         said += ["what the source's own kernels differ by"] if Verdict.SPREAD in verdicts else []
         within = ", or ".join(said) if said else "no difference at all"
         stepwise = sum(row.verdict is Verdict.STEPWISE for row in self.outputs)
-        return within + (f"; {stepwise} of them operator by operator, on the source's values" if stepwise else "")
+        some = f"{stepwise} of them " if stepwise < len(self.outputs) else ""
+        return within + (f"; {some}operator by operator, on the source's values" if stepwise else "")
 
     @property
     def disagreement(self) -> str:
@@ -185,7 +190,7 @@ class VerifyReport:
         if not apart or worst <= 100 * self.rtol:
             return ""
         runtime = self.runtimes[0][0] if self.runtimes else "its runtime"
-        share = f"{100 * worst:.2g} %"
+        share = percent(worst)
         return (
             f"the source disagrees with itself: two sets of kernels of {runtime} are {share} of the largest value apart"
             " on this input; feed a real one with --input NAME=FILE.npy"
@@ -195,14 +200,23 @@ class VerifyReport:
     def verdict(self) -> str:
         """The result in one line."""
         if self.ok:
-            agree = "1 output agrees" if len(self.outputs) == 1 else f"{len(self.outputs)} outputs agree"
-            return f"PASSED: {agree} within {self.tolerance} ({self.b} against {self.a})"
+            count = len({row.name.removesuffix(f" at batch {row.batch}") for row in self.outputs})
+            agree = "1 output agrees" if count == 1 else f"{count} outputs agree"
+            return f"PASSED: {agree}{self._at_batches} within {self.tolerance} ({self.b} against {self.a})"
         if not self.outputs:
             return f"FAILED: nothing was compared: no output of {self.b} has a counterpart in {self.a}"
         bad = [row for row in self.outputs if not row.ok]
         first = self.first or bad[0]
         maker = f", made by {first.operator} {first.node}".rstrip() if first.operator else ""
-        return f"FAILED: output '{bad[0].name}' {bad[0].verdict.value}; the first to diverge is '{first.name}'{maker}"
+        found = "is missing" if bad[0].verdict is Verdict.MISSING else bad[0].verdict.value
+        return f"FAILED: output '{bad[0].name}' {found}; the first to diverge is '{first.name}'{maker}"
+
+    @property
+    def _at_batches(self) -> str:
+        """The batches that ran, in words; empty where no batch was opened."""
+        *others, last = map(str, self.batches or ("",))
+        listed = f"{', '.join(others)} and {last}" if others else last
+        return f" at {'batches' if others else 'batch'} {listed}" if last else ""
 
     def __repr__(self) -> str:
         """One line, also where a notebook shows it: every value has a row."""
@@ -239,7 +253,13 @@ class VerifyReport:
             "atol": self.atol,
             "runtimes": dict(self.runtimes),
             "notes": list(self.notes),
+            "batches": list(self.batches),
         }
+
+
+def percent(share: float) -> str:
+    """Return a share in percent with two digits, and from 10 % on as a whole number: `0.25 %`, `100 %`."""
+    return f"{100 * share:{'.2g' if share < 0.1 else ',.0f'}} %"
 
 
 def _plain(difference: Difference | None) -> dict[str, Any] | None:

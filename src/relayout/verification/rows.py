@@ -113,7 +113,10 @@ def compare_rows(comparison: Comparison, batch: Batch, seed: int, *, alone: bool
     """
     for count in batch.extents:
         chunks = list(_chunks(comparison, batch, count, np.random.default_rng([seed, count])))
-        results = comparison.run_opened(_joined_feeds(comparison, batch, [feeds for feeds, _ in chunks], count))
+        joined = _joined_feeds(comparison, batch, [feeds for feeds, _ in chunks], count)
+        if not alone:
+            comparison.fed = comparison.described(joined)
+        results = comparison.run_opened(_opened_feeds(comparison, batch, joined))
         own: list[Feeds] = []
         for pair in comparison.outputs:
             place, right = _place(batch.outputs, pair), results.get(pair.right.name)
@@ -126,7 +129,7 @@ def compare_rows(comparison: Comparison, batch: Batch, seed: int, *, alone: bool
                 own = own or [comparison.run_opened(_carried(comparison, feeds)) for feeds, _ in chunks]
                 pairs = [(part, each[pair.right.name]) for part, each in zip(parts, own, strict=True)]
                 row = _against_itself(comparison, pair, pairs, right, place, count, batch.before, row)
-            yield replace(row, name=f"{row.name} at batch {count}")
+            yield replace(row, name=f"{row.name} at batch {count}", batch=count)
 
 
 def _carried(comparison: Comparison, feeds: Feeds) -> dict[str, Array]:
@@ -163,10 +166,14 @@ def _with_open_factor(held: Holds, factor: int) -> Holds:
 
 
 def _joined_feeds(comparison: Comparison, batch: Batch, fed: Sequence[Feeds], count: int) -> dict[str, Array]:
-    """Return what the opened model is fed where the source is fed all this, batch after batch."""
+    """Return all that the source is fed, batch after batch, as one batch."""
     places = {pair.left.name: _place(batch.inputs, pair) for pair in comparison.inputs}
-    joined = {name: _together([each[name] for each in fed], place, count) for name, place in places.items()}
-    return _fed((_opened(pair, places[pair.left.name]) for pair in comparison.inputs), joined)
+    return {name: _together([each[name] for each in fed], place, count) for name, place in places.items()}
+
+
+def _opened_feeds(comparison: Comparison, batch: Batch, joined: Feeds) -> dict[str, Array]:
+    """Return what the opened model is fed where all that the source is fed is this."""
+    return _fed((_opened(pair, _place(batch.inputs, pair)) for pair in comparison.inputs), joined)
 
 
 def _against_itself(

@@ -23,6 +23,12 @@ NAME_WIDTH = 26
 SENTENCE_WIDTH = 60
 """Characters of a name in a sentence."""
 
+STEPWISE = (
+    f"{Verdict.STEPWISE}: farther off as a whole, but its operator agrees on the source's own values, and so does each"
+    " before it"
+)
+"""What the verdict means, under the table."""
+
 WORST = 8
 """How many interior values are listed."""
 
@@ -39,8 +45,10 @@ def render(report: VerifyReport) -> RenderableType:
     worst = sorted((row for row in report.interiors if row.difference is None or row.excess), key=_badness)[:WORST]
     if worst and not report.ok:
         parts.append(
-            _table(f"interior values: the {len(worst)} worst of {len(report.interiors)} compared", worst, short)
+            _table(f"inner values, the worst first: {len(worst)} of {len(report.interiors)} compared", worst, short)
         )
+    if any(row.verdict is Verdict.STEPWISE for row in (*report.outputs, *(() if report.ok else worst))):
+        parts.append(shown(STEPWISE, "dim"))
     if report.first is not None and not report.ok:
         parts.append(shown(_where(report.first, report), "yellow"))
     counts = ", ".join(_counted(report))
@@ -59,7 +67,7 @@ def _counted(report: VerifyReport) -> Iterator[str]:
     """How many values have which verdict. If outputs agree, inner values that do not are told by their distance."""
     for verdict, count in report.counts.items():
         if verdict != Verdict.DIFFERS.value or not report.ok:
-            yield f"{count} {verdict}"
+            yield f"{count} {_for_several(verdict) if count > 1 else verdict}"
             continue
         apart = [row for row in report.interiors if row.verdict is Verdict.DIFFERS]
         reals = [row.difference.max_rel for row in apart if row.difference is not None and row.kind is Kind.REAL]
@@ -68,6 +76,12 @@ def _counted(report: VerifyReport) -> Iterator[str]:
             yield f"{len(reals)} within {max(reals):.1e} of their largest value"
         if others:
             yield f"{others} more than a step apart inside"
+
+
+def _for_several(verdict: str) -> str:
+    """Return the words of a verdict on several values: `2 differ`, `2 shapes differ`."""
+    noun, verb, _ = verdict.partition("differs")
+    return f"{noun.strip()}{'s ' if noun else ''}differ" if verb else verdict
 
 
 def text(report: VerifyReport) -> str:
@@ -121,7 +135,8 @@ def _where(row: Row, report: VerifyReport) -> str:
     made = f"{row.operator} {row.node}".strip() or "an input"
     other = f"{row.other_operator} {row.other_node}".strip() or "nothing"
     before = sum(each.order < row.order for each in report.rows)
-    agreed = f"; the {before} values compared before it agree" if before else "; no value before it was compared"
+    agreed = "the value compared before it agrees" if before == 1 else f"the {before:,} values compared before it agree"
+    agreed = f"; {agreed}" if before else "; no value before it was compared"
     name = ShortNames((each.name for each in report.rows), SENTENCE_WIDTH)(row.name)
     others = [text for each in report.rows for text in (each.other, f"{each.other_operator} {each.other_node}")]
     short = ShortNames(others, SENTENCE_WIDTH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from relayout.progress import say
 from relayout.verification.compare import Tolerance
 from relayout.verification.comparison import Comparison
 from relayout.verification.feeds import given_feeds
-from relayout.verification.report import Fed, VerifyReport
+from relayout.verification.report import VerifyReport
 from relayout.verification.rows import batch_of, compare_rows
 from relayout.verification.side import Array, Source, open_side
 
@@ -74,20 +75,24 @@ def verify(
         left = stack.enter_context(open_side(a, right.signature, other=right))
         comparison = Comparison(left, right, Tolerance(rtol, atol), tensors, runs=runs, layouts=layouts or {})
         given = given_feeds(inputs, left.inputs)
-        fed: tuple[Fed, ...] = ()
         batch = batch_of(comparison)
         alone = batch is None or batch.is_open
         for run in range(comparison.runs if alone else 0):
-            fed = comparison.run(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
+            comparison.run(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
+        if given and not alone:
+            comparison.notes.append(
+                "inputs that were given have the source's batch, and the result takes another: all are random"
+            )
         if batch is not None:
             for row in compare_rows(comparison, batch, seed, alone=alone):
                 comparison.add(row)
         rows = sorted(comparison.rows.values(), key=lambda row: (row.order, row.output))
-        return VerifyReport(
+        batches = () if batch is None else tuple(dict.fromkeys((*((batch.before,) if alone else ()), *batch.extents)))
+        report = VerifyReport(
             left.label,
             right.label,
             tuple(rows),
-            fed,
+            comparison.fed,
             comparison.unmatched,
             seed,
             comparison.runs,
@@ -95,4 +100,7 @@ def verify(
             atol,
             tuple(dict([left.runtime, right.runtime]).items()),
             tuple(dict.fromkeys((*comparison.notes, *left.notes, *right.notes))),
+            batches,
         )
+        note = comparison.note_of_failure
+        return report if report.ok or not note else replace(report, notes=(*report.notes, note))
