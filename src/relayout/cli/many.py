@@ -14,7 +14,17 @@ from relayout.cli.bars import bar
 from relayout.cli.json_output import print_json
 from relayout.cli.option_texts import only_one, option_group
 from relayout.cli.parameter_types import MODEL
-from relayout.cli.running import FAILED, REFUSED, STDOUT, Job, console, exceeds, perform, refuse_own_source
+from relayout.cli.running import (
+    FAILED,
+    REFUSED,
+    STDOUT,
+    Job,
+    console,
+    exceeds,
+    perform,
+    refuse_original,
+    refuse_own_source,
+)
 from relayout.errors import RelayoutError
 from relayout.terminal import count_of, print_rows, shown, tabled
 
@@ -112,12 +122,8 @@ def _two(
     source, target = ends
     if verb != "convert" and target.suffix == ".tflite":
         raise click.UsageError(f"{verb} writes ONNX: use `relayout convert {source} {target}`")
-    found_by_shell = out is None and source.suffix == target.suffix == ".tflite" and target.exists()
-    if found_by_shell and not given.get("overwrite"):
-        # Two sources of a pattern, more likely than a result that is there already.
-        raise click.UsageError(
-            f"{target} is there already: -o {target} replaces it; for several sources give --out-dir DIR"
-        )
+    if out is None and not given.get("overwrite"):
+        refuse_original(target, source, "; for several sources give --out-dir DIR")
     return source, target
 
 

@@ -168,6 +168,26 @@ def refuse_own_source(
                 refuse_sources(place, found, ever=ever)
 
 
+def refuse_original(place: Path, source: Path, advice: str = "") -> None:
+    """Refuse a result that is named without `-o` and would replace a file of the user's: perhaps a second source.
+
+    Raises:
+        WriteError: the place is the source itself.
+        click.UsageError: there is a file that relayout did not write, and that is no copy of the source.
+    """
+    from filecmp import cmp
+
+    from relayout.formats.own_results import is_own_result
+
+    refuse_own_source([place], [source])
+    if not place.is_file() or not place.stat().st_size or is_own_result(place):
+        return
+    if not (source.is_file() and cmp(source, place, shallow=False)):  # of one size alone are bytes compared
+        raise click.UsageError(
+            f"{place} is there already, and relayout did not write it: -o {place} replaces it{advice}"
+        )
+
+
 def perform(job: Job) -> tuple[Report, VerifyReport | None]:
     """Make the model, verify it if that is asked for, and write it, whether it agrees or not.
 
