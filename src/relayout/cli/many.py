@@ -12,7 +12,7 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import bar
 from relayout.cli.json_output import print_json
-from relayout.cli.option_texts import only_one, option_group
+from relayout.cli.option_texts import option_group
 from relayout.cli.parameter_types import MODEL
 from relayout.cli.running import (
     FAILED,
@@ -249,8 +249,6 @@ out = click.option(
     "-o",
     "out",
     type=MODEL,
-    multiple=True,
-    callback=only_one,
     metavar="TARGET",
     help="The same as TARGET behind SOURCE.",
 )

@@ -54,7 +54,7 @@ io = choice_option(
     ["keep", "convert", "NCHW", "NHWC"],
     "Inputs and outputs as in the source, in the order that costs nothing, or images in this layout.",
 )
-INTERFACE_TYPES = click.Choice(["float32", "int8", "uint8"])
+INTERFACE_TYPES = click.Choice(["float32", "int8", "uint8"], case_sensitive=False)
 input_type = click.option(
     "--input-type",
     type=INTERFACE_TYPES,
@@ -72,13 +72,13 @@ normalize = click.option(
 output_format = click.option(
     "--format",
     "format",
-    type=click.Choice(["onnx", "tflite"]),
+    type=click.Choice(["onnx", "tflite"], case_sensitive=False),
     help="Format of the result, where no suffix says it: with --out-dir, on standard output. [default: onnx]",
 )
 explained_format = click.option(
     "--format",
     "format",
-    type=click.Choice(["onnx", "tflite"]),
+    type=click.Choice(["onnx", "tflite"], case_sensitive=False),
     help="Format of the result that is explained. [default: onnx]",
 )
 runtime = click.option(

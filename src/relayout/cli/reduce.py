@@ -11,7 +11,7 @@ from relayout.cli import options
 from relayout.cli.bars import bars
 from relayout.cli.group import Command
 from relayout.cli.json_output import print_json
-from relayout.cli.option_texts import choice_option, only_one
+from relayout.cli.option_texts import choice_option
 from relayout.cli.parameter_types import MODEL
 from relayout.cli.running import STDOUT, put_model, refuse_console, refuse_original, refuse_own_source
 
@@ -19,9 +19,7 @@ from relayout.cli.running import STDOUT, put_model, refuse_console, refuse_origi
 @click.command(cls=Command)
 @click.argument("source", type=MODEL)
 @click.argument("target", type=MODEL, required=False)
-@click.option(
-    "-o", "--output", type=MODEL, multiple=True, callback=only_one, metavar="TARGET", help="TARGET, given as an option."
-)
+@click.option("-o", "--output", type=MODEL, metavar="TARGET", help="TARGET, given as an option.")
 @choice_option(
     "--still",
     ["verify", "transpose"],
