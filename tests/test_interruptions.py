@@ -118,7 +118,7 @@ def killed(source: Path, runs: int, tmp_path: Path) -> None:
     ended = {"new": 0, "old": 0, "staged": 0}
     for run in range(runs):
         target.write_bytes(b"old")
-        process = start("optimize", source, target, "-q")
+        process = start("optimize", source, "-o", target, "-q")
         if run % 2:
             until(process, lambda: writes(out))
             time.sleep(rng.random() * 0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -47,6 +48,15 @@ def choice_option(name: str, values: Sequence[str], what: str) -> Callable[[F], 
     return click.option(
         name, type=click.Choice(values, case_sensitive=False), default=values[0], show_default=True, help=what
     )
+
+
+def dimensions(context: click.Context, parameter: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
+    """Read dimensions and what they become."""
+    for item in items:
+        if found := re.fullmatch(r"(.+):(-?\d+)", item):
+            what = f"axis {found[2]} of input {found[1]!r}"
+            raise click.BadParameter(f"{item!r} is not NAME=N: write {item}=N for {what}")
+    return pairs_by("=", "NAME=N")(context, parameter, items)
 
 
 def normalizations(

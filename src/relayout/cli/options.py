@@ -13,6 +13,7 @@ from relayout.cli.option_texts import (
     choice_option,
     comma_separated,
     custom_domains,
+    dimensions,
     normalizations,
     option_group,
     pairs_by,
@@ -40,13 +41,13 @@ dims = click.option(
     "dims",
     multiple=True,
     metavar="NAME=N",
-    callback=pairs_by("=", "NAME=N"),
+    callback=dimensions,
     help="Fix a dynamic dimension, batch=1, or say that it is another, unk__7=batch; open a fixed one, image:0=batch"
     " (repeatable).",
 )
 batch = click.option(
     "--batch",
-    metavar="N|NAME",
+    metavar="NUMBER|NAME",
     help="What the first axis of all inputs becomes, also where it is fixed: a number, or a name that leaves it open.",
 )
 io = choice_option(
