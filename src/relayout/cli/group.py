@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from relayout.cli.option_texts import SECTION
 from relayout.cli.repeated_options import refuse_repeated_options
 from relayout.cli.running import REFUSED
-from relayout.foreign_options import answers
+from relayout.foreign_options import VERBS, answers
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 verification or check failed or --max-bytes exceeded, 2 the input was refused; "
@@ -88,6 +88,8 @@ class Group(click.Group):
                     ctx,
                 )
             return INFO, self.commands[INFO], args
+        if first in VERBS:
+            raise click.UsageError(VERBS[first], ctx)
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

@@ -13,7 +13,7 @@ from relayout.cli import options
 from relayout.cli.bars import bar
 from relayout.cli.json_output import print_json
 from relayout.cli.option_texts import option_group
-from relayout.cli.parameter_types import MODEL
+from relayout.cli.parameter_types import MODEL, WholeNumber
 from relayout.cli.running import (
     FAILED,
     REFUSED,
@@ -253,7 +253,7 @@ out = click.option(
     help="The same as TARGET behind SOURCE.",
 )
 jobs_option = click.option(
-    "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Models at a time, with --out-dir."
+    "--jobs", type=WholeNumber(1), default=1, show_default=True, help="Models at a time, with --out-dir."
 )
 paths = click.argument("paths", nargs=-1, required=True, type=MODEL, metavar="SOURCE... [TARGET]")
 models = option_group(paths, out, out_dir, jobs_option)

@@ -18,7 +18,7 @@ from relayout.cli.option_texts import (
     option_group,
     pairs_by,
 )
-from relayout.cli.parameter_types import PAGE, LayoutName, TargetName
+from relayout.cli.parameter_types import PAGE, LayoutName, TargetName, WholeNumber
 
 layouts = click.option(
     "--layout",
@@ -90,7 +90,7 @@ runtime = click.option(
 )
 opset = click.option(
     "--opset",
-    type=click.IntRange(*OPSETS),
+    type=WholeNumber(*OPSETS),
     help="Of an ONNX result. [default: the least that a .tflite needs, from 18 on; that of an ONNX source]",
 )
 quant = choice_option("--quant", ["qdq", "float"], "A quantized .tflite as integers (QDQ), or as a float model.")
@@ -115,7 +115,7 @@ time_limit = click.option(
 )
 per_transpose = click.option(
     "--per-transpose",
-    type=click.IntRange(0, MOST_BYTES),
+    type=WholeNumber(0, MOST_BYTES),
     metavar="BYTES",
     help="What each Transpose costs besides its bytes: with a large number there are as few as can be. [default: 0, but"
     " no more of them than an ONNX source has, where its layouts stay]",
@@ -134,7 +134,7 @@ annotate = click.option(
 )
 max_bytes = click.option(
     "--max-bytes",
-    type=click.IntRange(0),
+    type=WholeNumber(0),
     metavar="BYTES",
     help="Exit with 1 where more bytes than these stay transposed.",
 )
@@ -235,7 +235,7 @@ parts = click.option(
 inline = click.option(
     "--inline", is_flag=True, help="Write standard operators between Transposes instead of functions."
 )
-seed = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
+seed = click.option("--seed", type=WholeNumber(0), default=0, show_default=True, help="Seed of the random inputs.")
 verify = click.option("--verify", is_flag=True, help="Run source and result and compare them value by value.")
 part = option_group(dims, batch, inputs, outputs, rename, section="Which part of the graph")
 importing = option_group(opset, quant, signature, state, custom_ops, section="Reading a .tflite")
