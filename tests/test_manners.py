@@ -227,3 +227,12 @@ def test_choices_are_taken_in_any_case(ran, options: str) -> None:  # type: igno
     asked = ran("explain", INT8, *options.split(), "--json")
     assert asked.code == 0, asked.err
     assert json.loads(asked.out)["interface"][0]["layout"] == ("n h w c -> n c h w" if "nchw" in options else "n h w c")
+
+
+def test_names_that_python_does_not_have_lead_to_what_there_is() -> None:
+    with pytest.raises(AttributeError, match="'diff': it is a command: relayout diff FIRST SECOND"):
+        relayout.diff  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'passed': \.ok tells whether the outputs agree"):
+        relayout.verify(INT8, INT8).passed  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
+        relayout.nothing  # type: ignore[attr-defined]  # noqa: B018

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
@@ -219,7 +220,17 @@ def test_nothing_at_all_is_answered_with_the_help(relayout: Callable[..., Any], 
 
 
 CALLS: list[tuple[str, str]] = [
-    ("convert(None)", "NoneType is no model; give a path, an onnx.ModelProto or an onnx_ir.Model"),
+    ("convert(None)", "NoneType is no model; give a path, the bytes of a .tflite or of ONNX, a file that is open"),
+    ("convert(42)", "an onnx.ModelProto, an onnx_ir.Model, or what torch.onnx.export(…, dynamo=True) returns"),
+    (
+        "convert(io.TextIOWrapper(io.BytesIO(b'\\xff\\xff')))",
+        "the file is open as text; open it with mode 'rb', or give its path",
+    ),
+    (
+        "convert('m.tflite').save('zz')",
+        "it has no suffix, which would name its format: end it in .onnx",
+    ),
+    ("convert('m.tflite', format='tflite').save('zz')", "end it in .tflite"),
     ("convert(b'an ONNX model, or so')", "neither a .tflite nor a serialized ONNX model, or one"),
     ("convert([b'TFL3'])", "list is no model; give a path"),
     ("convert('saved')", "saved is TensorFlow's SavedModel"),
@@ -265,7 +276,7 @@ CALLS: list[tuple[str, str]] = [
 @pytest.mark.parametrize(("call", "said"), CALLS, ids=[call for call, _ in CALLS])
 def test_a_mistake_in_python(place: Path, call: str, said: str) -> None:
     with pytest.raises(package.RelayoutError) as raised:
-        eval(f"relayout.{call}", {"relayout": package, "np": np})
+        eval(f"relayout.{call}", {"relayout": package, "np": np, "io": io})
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
 

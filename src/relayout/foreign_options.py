@@ -128,6 +128,14 @@ def _of_type(answer: str, value: str) -> str:
     return stated if value == "uint8" else stated.removesuffix(PIXELS)
 
 
+COMMANDS: Mapping[str, str] = {
+    "bench": "bench FIRST SECOND",
+    "check": "check PLAN MODEL",
+    "diff": "diff FIRST SECOND",
+    "info": "info MODEL",
+    "reduce": "reduce SOURCE TARGET",
+}
+"""Verb that the Python interface does not have -> its line."""
 PYTHON: Mapping[str, str] = {
     "explicit_layouts": "write layouts={'x': ('NHWC', 'NCHW')}",
     "inputs_as_nchw": "write io='NCHW', or layouts={'x': ('NHWC', 'NCHW')}",

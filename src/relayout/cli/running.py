@@ -211,7 +211,7 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
         put_text(job.plan_file, json.dumps(result.plan, separators=(",", ":")))
     write_views(result, job.source.name, job.html, job.model_explorer)
     if job.target is not None:
-        put_model(job.target, result.save, external_data=job.external_data, overwrite=job.overwrite)
+        put_model(job.target, result.write, external_data=job.external_data, overwrite=job.overwrite)
     return result.report, found
 
 
@@ -229,7 +229,7 @@ def _verified_first(result: Result, job: Job) -> VerifyReport:
         raise WriteError(f"cannot write '{job.target}': there is no directory '{job.target.parent}'")
     with tempfile.TemporaryDirectory(prefix=".relayout-", dir=job.target.parent) as directory:
         path = Path(directory) / job.target.name
-        result.save(path, external_data=job.external_data)
+        result.write(path, external_data=job.external_data)
         try:
             feeds = SourceNames(job.given.get("rename")).keys(job.feeds)
             found = verified(job.source, path, feeds, job.seed)
