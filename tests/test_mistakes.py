@@ -291,6 +291,12 @@ def test_what_is_right_is_not_refused(place: Path) -> None:
     assert package.convert("m.tflite", target=None, inputs=[], dims={}).report.transposes == 1
 
 
+def test_a_tflite_under_the_name_of_another_format_is_a_note(relayout: Callable[..., Any], place: Path) -> None:
+    shutil.copy("m.tflite", "named.onnx")
+    assert "note: named.onnx is a .tflite, whatever its name says" in relayout("convert", "named.onnx", "o.onnx").out
+    assert "whatever its name says" not in relayout("convert", "m.tflite", "o.onnx").out
+
+
 def test_a_view_goes_to_standard_output(relayout: Callable[..., Any], place: Path) -> None:
     ran = relayout("explain", "m.tflite", "--html", "-")
     assert ran.out.startswith("<!")
