@@ -248,7 +248,7 @@ CALLS: list[tuple[str, str]] = [
         "from 1 on, or a name, which leaves it open: 'N'",
     ),
     ("convert('m.onnx', batch='None')", "batch='None': it takes a whole number"),
-    ("convert('m.onnx', dims={'x:1': -1})", "of whole numbers of 64 bits from 1 on, and names"),
+    ("convert('m.onnx', dims={'x:1': -1})", "--dim x:1=-1: an extent is at least 1"),
     ("optimize('m.onnx', inputs='x')", "inputs='x': it takes a list of names, such as ['x']"),
     ("optimize('m.onnx', rename={'x': 3})", "rename={'x': 3}: it takes a dictionary such as {'old': 'new'}"),
     ("optimize('m.onnx', time_limit='5')", "time_limit='5': it takes seconds, a number from 0 on"),
