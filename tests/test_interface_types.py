@@ -77,8 +77,12 @@ def test_nothing_is_quantized_twice() -> None:
 
 
 def test_ends_that_are_not_quantized_stay_or_are_refused() -> None:
-    with pytest.raises(LayoutError, match=r"--input-type int8: no input is quantized.*image is float32.*Raw pixels"):
+    with pytest.raises(
+        LayoutError, match=r"--input-type int8: no input is quantized.*image is float32.*Quantized models"
+    ):
         relayout.convert(FLOAT, input_type="int8")
+    with pytest.raises(LayoutError, match=r"image is float32\); leave --input-type out"):
+        relayout.convert(FLOAT, input_type="float32")
     with pytest.raises(LayoutError, match="--output-type uint8: no output is quantized"):
         relayout.convert(FLOAT, output_type="uint8")
     two = residual()

@@ -118,7 +118,7 @@ def killed(source: Path, runs: int, tmp_path: Path) -> None:
     ended = {"new": 0, "old": 0, "staged": 0}
     for run in range(runs):
         target.write_bytes(b"old")
-        process = start("optimize", source, target, "-q")
+        process = start("optimize", source, "-o", target, "-q")
         if run % 2:
             until(process, lambda: writes(out))
             time.sleep(rng.random() * 0.05)
@@ -278,7 +278,7 @@ def test_no_room_for_the_result(source: Path, tmp_path: Path, options: tuple[str
     target = out / "r.onnx"
     if old:
         target.write_bytes(old)
-    code, err = finished("optimize", source, target, *options, before=limit_files)
+    code, err = finished("optimize", source, "-o", target, *options, before=limit_files)
     assert (code, err.count("\n")) == (2, 1)
     assert "cannot write" in err
     assert [path.name for path in out.iterdir()] == (["r.onnx"] if old else [])

@@ -220,3 +220,19 @@ def test_an_option_of_another_verb_is_answered_with_that_verb(relayout) -> None:
         "relayout: --io is no option of optimize, but of relayout convert, relayout explain\n",
     )
     assert "did you mean" in relayout("optimize", "a.onnx", "b.onnx", "--exchang").err.lower()
+
+
+@pytest.mark.parametrize("options", ["--io nchw", "--io Keep --quant QDQ", "--format ONNX --output-type Float32"])
+def test_choices_are_taken_in_any_case(ran, options: str) -> None:  # type: ignore[no-untyped-def]
+    asked = ran("explain", INT8, *options.split(), "--json")
+    assert asked.code == 0, asked.err
+    assert json.loads(asked.out)["interface"][0]["layout"] == ("n h w c -> n c h w" if "nchw" in options else "n h w c")
+
+
+def test_names_that_python_does_not_have_lead_to_what_there_is() -> None:
+    with pytest.raises(AttributeError, match="'diff': it is a command: relayout diff FIRST SECOND"):
+        relayout.diff  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'passed': \.ok tells whether the outputs agree"):
+        relayout.verify(INT8, INT8).passed  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
+        relayout.nothing  # type: ignore[attr-defined]  # noqa: B018

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
@@ -121,8 +122,14 @@ COMMANDS = [
         "convert m.onnx saved_model",
         "saved_model has no suffix, which would name its format: end it in .onnx or",
     ),
-    ("convert m.onnx -o o.onnx -o p.onnx", "it is given 2 times, 'o.onnx' and 'p.onnx': give it once"),
-    ("reduce m.onnx -o o.onnx -o p.onnx", "it is given 2 times, 'o.onnx' and 'p.onnx': give it once"),
+    ("convert m.onnx -o o.onnx -o p.onnx", "-o was given twice: o.onnx, p.onnx; give it once"),
+    ("reduce m.onnx -o o.onnx -o p.onnx", "-o was given twice: o.onnx, p.onnx; give it once"),
+    ("convert m.onnx o.onnx --io NHWC --io=NCHW", "--io was given twice: NHWC, NCHW; give it once"),
+    ("convert m.onnx o.onnx --batch 4 --batch N --batch 4", "--batch was given 3 times: 4, N, 4; give it once"),
+    ("explain m.onnx --opset 17 --opset 20", "--opset was given twice: 17, 20"),
+    ("optimize m.onnx o.onnx --target none --target litert", "--target was given twice: none, litert"),
+    ("convert m.onnx -oo.onnx -qo p.onnx", "-o was given twice"),
+    ("verify m.onnx m.onnx --rtol 1 --rtol 2", "--rtol was given twice: 1, 2"),
     ("convert m.tflite o.tflite --target tensorrt", "a .tflite needs LiteRT's: leave --target out; --custom-op NAME"),
     (
         "convert m.onnx o.tflite --custom-op Rellu",
@@ -157,6 +164,23 @@ COMMANDS = [
     ("convert m.onnx o.onnx --dim n=1", "no dimension of that name (dynamic dimensions: N)"),
     ("convert m.onnx o.onnx --dim N=0", "N=0: an extent is a whole number from 1 on"),
     ("convert m.onnx o.onnx --dim N=-1", "N=-1: an extent is a whole number from 1 on"),
+    (
+        "convert m.onnx o.onnx --batch -1",
+        "of at most 18 digits; to leave it open give a name: --batch N",
+    ),
+    ("convert m.onnx o.onnx --opset latest", "'latest' is not a whole number from 13 to 23"),
+    ("convert m.onnx o.onnx --opset 99", "'99' is not a whole number from 13 to 23"),
+    ("convert m.onnx o.onnx --max-bytes lots", "'lots' is not a whole number from 0 on"),
+    ("quantize m.onnx", "relayout does not quantize: quantize the ONNX model"),
+    ("convert m.onnx o.onnx --quantize", "(docs/how-to/onnx-to-litert.md, Quantized models)"),
+    ("convert m.onnx o.tflite --output_quant_dtype int8", "Here: --output-type int8, for a model that is quantized"),
+    ("convert m.onnx o.tflite -iqd=int8", "Here: --input-type int8, for a model that is quantized (see"),
+    ("convert m.onnx o.tflite --nchw", "Here: --io NCHW"),
+    ("verify m.onnx m.onnx --tolerance 3", "relayout verify has --rtol and --atol"),
+    ("convert m.onnx o.onnx --batch 0", "give a name: --batch N"),
+    ("convert m.onnx o.onnx --batch None", "give a name: --batch N"),
+    ("convert m.onnx o.onnx --dim x:1=-1", "give a name: --dim x:1=N"),
+    ("convert m.onnx o.onnx --dim x:1", "'x:1' is not NAME=N: write x:1=N for axis 1 of input 'x'"),
     ("convert m.onnx o.onnx --dim N=2*M", "N=2*M: an extent is a whole number from 1 on"),
     ("convert m.onnx o.onnx --dim N=M --dim M=2", "--dim N=M: M becomes 2; give N that, too"),
     ("convert m.tflite o.onnx --target XNNPACK", "there is no target 'XNNPACK'; did you mean 'xnnpack'?"),
@@ -196,7 +220,17 @@ def test_nothing_at_all_is_answered_with_the_help(relayout: Callable[..., Any], 
 
 
 CALLS: list[tuple[str, str]] = [
-    ("convert(None)", "NoneType is no model; give a path, an onnx.ModelProto or an onnx_ir.Model"),
+    ("convert(None)", "NoneType is no model; give a path, the bytes of a .tflite or of ONNX, a file that is open"),
+    ("convert(42)", "an onnx.ModelProto, an onnx_ir.Model, or what torch.onnx.export(…, dynamo=True) returns"),
+    (
+        "convert(io.TextIOWrapper(io.BytesIO(b'\\xff\\xff')))",
+        "the file is open as text; open it with mode 'rb', or give its path",
+    ),
+    (
+        "convert('m.tflite').save('zz')",
+        "it has no suffix, which would name its format: end it in .onnx",
+    ),
+    ("convert('m.tflite', format='tflite').save('zz')", "end it in .tflite"),
     ("convert(b'an ONNX model, or so')", "neither a .tflite nor a serialized ONNX model, or one"),
     ("convert([b'TFL3'])", "list is no model; give a path"),
     ("convert('saved')", "saved is TensorFlow's SavedModel"),
@@ -209,6 +243,12 @@ CALLS: list[tuple[str, str]] = [
     ("optimize('m.onnx', dims={'N': '1'})", "it takes a dictionary such as {'batch': 1, 'unk__7': 'length'}"),
     ("optimize('m.onnx', dims={'N': 1.5})", "of whole numbers"),
     ("optimize('m.onnx', dims={'N': True})", "of whole numbers"),
+    (
+        "convert('m.onnx', batch=-1)",
+        "from 1 on, or a name, which leaves it open: 'N'",
+    ),
+    ("convert('m.onnx', batch='None')", "batch='None': it takes a whole number"),
+    ("convert('m.onnx', dims={'x:1': -1})", "--dim x:1=-1: an extent is at least 1"),
     ("optimize('m.onnx', inputs='x')", "inputs='x': it takes a list of names, such as ['x']"),
     ("optimize('m.onnx', rename={'x': 3})", "rename={'x': 3}: it takes a dictionary such as {'old': 'new'}"),
     ("optimize('m.onnx', time_limit='5')", "time_limit='5': it takes seconds, a number from 0 on"),
@@ -236,7 +276,7 @@ CALLS: list[tuple[str, str]] = [
 @pytest.mark.parametrize(("call", "said"), CALLS, ids=[call for call, _ in CALLS])
 def test_a_mistake_in_python(place: Path, call: str, said: str) -> None:
     with pytest.raises(package.RelayoutError) as raised:
-        eval(f"relayout.{call}", {"relayout": package, "np": np})
+        eval(f"relayout.{call}", {"relayout": package, "np": np, "io": io})
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -249,6 +289,12 @@ def test_what_is_right_is_not_refused(place: Path) -> None:
     assert given.proto == package.convert("m.tflite").proto
     assert package.verify("m.tflite", result, rtol=np.float32(1e-3), atol=0, tensors=np.bool_(False)).ok
     assert package.convert("m.tflite", target=None, inputs=[], dims={}).report.transposes == 1
+
+
+def test_a_tflite_under_the_name_of_another_format_is_a_note(relayout: Callable[..., Any], place: Path) -> None:
+    shutil.copy("m.tflite", "named.onnx")
+    assert "note: named.onnx is a .tflite, whatever its name says" in relayout("convert", "named.onnx", "o.onnx").out
+    assert "whatever its name says" not in relayout("convert", "m.tflite", "o.onnx").out
 
 
 def test_a_view_goes_to_standard_output(relayout: Callable[..., Any], place: Path) -> None:

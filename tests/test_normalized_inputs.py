@@ -180,6 +180,11 @@ def test_a_quantized_model_takes_raw_real_numbers(tmp_path: Path) -> None:
     assert relayout.verify(INT8, path).ok
     with pytest.raises(LayoutError, match=r"the input is int8, not float.*Raw pixels"):
         relayout.convert(INT8, normalize={"image": (127.5, 127.5)})
+    with pytest.raises(LayoutError, match=r"the input is int8, not float \(--input-type uint8 alone takes pixels"):
+        relayout.convert(INT8, normalize={"image": (127.5, 127.5)}, input_type="uint8")
+    real = relayout.convert(INT8, input_type="float32").proto
+    with pytest.raises(LayoutError, match=r"the input is float and quantized \(--input-type uint8 alone"):
+        relayout.convert(real, normalize={"image": (127.5, 127.5)}, input_type="uint8")
 
 
 @pytest.mark.parametrize("dims", [(1, 3, 8, 8), (1, 3, 3, 3), (1, 3, 1, 8), (2, 3, 8, 8)])
@@ -349,6 +354,8 @@ def test_what_cannot_be_is_one_error(numbers: dict[str, object], what: str) -> N
 def test_an_unknown_input_and_a_value_of_another_kind() -> None:
     with pytest.raises(NamesError, match="no input 'imag'; did you mean 'image'"):
         relayout.convert(FLOAT, normalize={"imag": (1.0, 2.0)})
+    with pytest.raises(NamesError, match="no input 'imag'; did you mean 'image'"):
+        relayout.convert(FLOAT, normalize={"imag": (1.0, 2.0)}, input_type="uint8")
     for wrong in (
         {"image": 1.0},
         {"image": ("1", "2")},

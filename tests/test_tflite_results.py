@@ -212,6 +212,8 @@ def test_a_tflite_becomes_another(relayout, tmp_path: Path) -> None:  # type: ig
     assert relayout("convert", FLOAT, target, *given).code == 0
     assert [name for name, _ in load(target).signatures[0].inputs] == ["pixels"]
     assert relayout("verify", FLOAT, target).code == 0
+    assert relayout("convert", FLOAT, target, "-q").code == 0
+    target.write_bytes(FLOAT.with_name("tinynet_int8.tflite").read_bytes())
     refused = relayout("convert", FLOAT, target)
     assert refused.code == 2
     assert f"-o {target} replaces it" in refused.err

@@ -22,6 +22,7 @@ from relayout.errors import (
     UnsupportedError,
     WriteError,
 )
+from relayout.foreign_options import COMMANDS
 from relayout.lazy_exports import loaded_later
 
 if TYPE_CHECKING:
@@ -69,4 +70,5 @@ __getattr__ = loaded_later(  # `relayout --help` needs none of them
         "optimize": "relayout.pipeline",
         "verify": "relayout.verification",
     },
+    {name: f"it is a command: relayout {line}" for name, line in COMMANDS.items()},
 )

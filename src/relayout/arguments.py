@@ -93,8 +93,8 @@ def _is_name(value: Any) -> bool:
 
 
 def is_symbol(value: Any) -> bool:
-    """Whether this is a name that a dynamic dimension can be given: no number, and no arithmetic."""
-    return _is_text(value) and value.isidentifier()
+    """Tell whether this is a name that a dynamic dimension can be given: no number, no arithmetic, and not `None`."""
+    return _is_text(value) and value.isidentifier() and value != "None"
 
 
 def instance(kind: type, wanted: str) -> ArgumentKind:
@@ -126,9 +126,13 @@ NUMBERS = mapping(
     lambda value: isinstance(value, tuple | list) and len(value) == 2 and all(map(_are_numbers, value)),
 )
 EXTENT = ArgumentKind(
-    "a whole number of 64 bits or a name", lambda value: (_is_whole(value) and abs(value) < 2**63) or is_symbol(value)
+    "a whole number of 64 bits from 1 on, or a name, which leaves it open: 'N'",
+    lambda value: (_is_whole(value) and 0 < value < 2**63) or is_symbol(value),
 )
-EXTENTS = mapping("{'batch': 1, 'unk__7': 'length'}, of whole numbers of 64 bits and names", EXTENT.fits)
+EXTENTS = mapping(
+    "{'batch': 1, 'unk__7': 'length'}, of whole numbers of 64 bits and names",
+    lambda value: (_is_whole(value) and abs(value) < 2**63) or is_symbol(value),  # a reader names one below 1
+)
 FLAG = ArgumentKind("True or False", lambda value: isinstance(value, Hashable) and value in (True, False))
 TOLERANCE = ArgumentKind("a number from 0 on", _is_size)
 MOST_BYTES = 10**9

@@ -8,7 +8,19 @@ from itertools import takewhile
 FIRST_FILE = "the source is the first file: relayout convert model.onnx model.tflite"
 DIMS = "--dim NAME=N for an open dimension, --dim INPUT:AXIS=N for a fixed one"
 KEPT = "nothing, since --io keep is the default"
-QUANTIZED_BEFORE = "quantize the ONNX model (with ONNX Runtime's quantize_static), or the result with ai-edge-quantizer"
+QUANTIZED_BEFORE = (
+    "quantize the ONNX model (with ONNX Runtime's quantize_static), or the result with ai-edge-quantizer"
+    " (docs/how-to/onnx-to-litert.md, Quantized models)"
+)
+NOT_QUANTIZED = f"relayout does not quantize: {QUANTIZED_BEFORE}"
+NO_FLOAT16 = (
+    "none, since relayout keeps element types: convert the ONNX model before, with ONNX Runtime's float16 tool"
+    " (onnxruntime.transformers.float16)"
+)
+PIXELS = ", or with --normalize"
+"""The end of an answer that is true of uint8 alone."""
+ELEMENT_TYPES = ("float32", "int8", "uint8")
+"""What --input-type and --output-type take."""
 NO_TENSORFLOW = "none, since .tflite and .onnx are all that relayout writes"
 NO_SUBSTITUTES = "nothing: operators become what LiteRT computes exactly"
 NO_SIMPLIFIER = "nothing: no other tool runs"
@@ -44,7 +56,7 @@ ONNX2TF: Mapping[tuple[str, ...], str] = {
     ("-oiqt", "--output-integer-quantized-tflite"): QUANTIZED_BEFORE,
     ("-odrqt", "--output-dynamic-range-quantized-tflite"): QUANTIZED_BEFORE,
     ("-qt", "--quant-type"): QUANTIZED_BEFORE,
-    ("-iqd", "--input-quant-dtype"): "--input-type uint8, for a model that is quantized, or with --normalize",
+    ("-iqd", "--input-quant-dtype"): f"--input-type uint8, for a model that is quantized{PIXELS}",
     ("-oqd", "--output-quant-dtype"): "--output-type uint8, for a model that is quantized",
     ("-cind", "--custom-input-op-name-np-data-path"): "--verify --input NAME=FILE.npy to compare with your own data;"
     " calibration is the quantizer's",
@@ -74,7 +86,16 @@ OTHERS: Mapping[tuple[str, ...], str] = {
     ("--overwrite-input-shapes",): DIMS,
     ("--skip-optimization",): "nothing is fused by default; --target none chooses layouts and does nothing else",
     ("--model-check",): "--verify",
+    # Of several, or of habit
+    ("--quantize", "--int8"): NOT_QUANTIZED,
+    ("--float16", "--fp16", "--half"): NO_FLOAT16,
+    ("--shape",): DIMS,
+    ("--nchw",): "--io NCHW",
+    ("--nhwc",): "--io NHWC",
+    ("--tolerance",): "relayout verify has --rtol and --atol",
 }
+VERBS: Mapping[str, str] = {"quantize": NOT_QUANTIZED}
+"""A verb that relayout does not have -> what to do."""
 
 COMMAND_LINE: Mapping[str, str] = {
     name: answer for rows in (TF2ONNX, ONNX2TF, OTHERS) for names, answer in rows.items() for name in names
@@ -90,24 +111,43 @@ def answers(words: Iterable[str], own: Container[str]) -> dict[str, str]:
         own: the options that the verb has.
     """
     answered = {}
-    for word in takewhile("--".__ne__, words):
-        option = word.partition("=")[0]
+    typed = [*takewhile("--".__ne__, words)]
+    for word, following in zip(typed, [*typed[1:], ""], strict=False):
+        option, mark, value = word.partition("=")
         name = option.replace("_", "-")
         if name in COMMAND_LINE and option not in own:
-            answered[option] = COMMAND_LINE[name]
+            answered[option] = _of_type(COMMAND_LINE[name], value if mark else following)
     return answered
 
 
+def _of_type(answer: str, value: str) -> str:
+    """Return an answer that names an element type with the one that was typed."""
+    if value not in ELEMENT_TYPES or "-type uint8" not in answer:
+        return answer
+    stated = answer.replace("-type uint8", f"-type {value}")
+    return stated if value == "uint8" else stated.removesuffix(PIXELS)
+
+
+COMMANDS: Mapping[str, str] = {
+    "bench": "bench FIRST SECOND",
+    "check": "check PLAN MODEL",
+    "diff": "diff FIRST SECOND",
+    "info": "info MODEL",
+    "reduce": "reduce SOURCE TARGET",
+}
+"""Verb that the Python interface does not have -> its line."""
 PYTHON: Mapping[str, str] = {
     "explicit_layouts": "write layouts={'x': ('NHWC', 'NCHW')}",
     "inputs_as_nchw": "write io='NCHW', or layouts={'x': ('NHWC', 'NCHW')}",
     "outputs_as_nchw": "write io='NCHW', or layouts={'y': ('NHWC', 'NCHW')}",
     "tflite_path": "the source is the first argument",
     "onnx_path": "save the result: relayout.convert(source).save('model.onnx')",
+    "output": "save the result: relayout.convert(source).save('model.onnx')",
     "output_path": "save the result: relayout.convert(source).save('model.onnx')",
     "input_onnx_file_path": "the source is the first argument",
     "output_folder_path": "save the result: relayout.convert(source, format='tflite').save('model.tflite')",
     "dequantize": "write quant='float'",
+    "quantize": NOT_QUANTIZED,
     "batch_size": "write batch=N",
     "verify": "call relayout.verify(source, result)",
     "dynamic_axes": "write dims={'x:0': 'batch'}, or batch='N'",

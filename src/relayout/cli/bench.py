@@ -10,7 +10,7 @@ from relayout.cli import options
 from relayout.cli.bars import bars
 from relayout.cli.group import Command
 from relayout.cli.json_output import print_json
-from relayout.cli.parameter_types import MODEL
+from relayout.cli.parameter_types import MODEL, WholeNumber
 
 STAGES = ("loading", "measuring")
 
@@ -18,7 +18,7 @@ STAGES = ("loading", "measuring")
 @click.command(cls=Command)
 @click.argument("first", type=MODEL)
 @click.argument("second", type=MODEL)
-@click.option("--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="Of each runtime.")
+@click.option("--threads", type=WholeNumber(1, 1024), default=1, show_default=True, help="Of each runtime.")
 @click.option(
     "--seconds", type=click.FloatRange(0.01, 86400), default=3.0, show_default=True, help="How long to measure, in all."
 )

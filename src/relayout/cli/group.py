@@ -11,8 +11,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from relayout.cli.option_texts import SECTION
+from relayout.cli.repeated_options import refuse_repeated_options
 from relayout.cli.running import REFUSED
-from relayout.foreign_options import answers
+from relayout.foreign_options import VERBS, answers
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 verification or check failed or --max-bytes exceeded, 2 the input was refused; "
@@ -33,6 +34,8 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does; options of other tools are answered first, since `-oiqt` would be `-o` with a file `iqt`."""
         _answer_foreign_options(self, ctx, args)
+        if not ctx.resilient_parsing:
+            refuse_repeated_options(self, ctx, args)
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -85,6 +88,8 @@ class Group(click.Group):
                     ctx,
                 )
             return INFO, self.commands[INFO], args
+        if first in VERBS:
+            raise click.UsageError(VERBS[first], ctx)
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

@@ -12,9 +12,19 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import bar
 from relayout.cli.json_output import print_json
-from relayout.cli.option_texts import only_one, option_group
-from relayout.cli.parameter_types import MODEL
-from relayout.cli.running import FAILED, REFUSED, STDOUT, Job, console, exceeds, perform, refuse_own_source
+from relayout.cli.option_texts import option_group
+from relayout.cli.parameter_types import MODEL, WholeNumber
+from relayout.cli.running import (
+    FAILED,
+    REFUSED,
+    STDOUT,
+    Job,
+    console,
+    exceeds,
+    perform,
+    refuse_original,
+    refuse_own_source,
+)
 from relayout.errors import RelayoutError
 from relayout.terminal import count_of, print_rows, shown, tabled
 
@@ -112,12 +122,8 @@ def _two(
     source, target = ends
     if verb != "convert" and target.suffix == ".tflite":
         raise click.UsageError(f"{verb} writes ONNX: use `relayout convert {source} {target}`")
-    found_by_shell = out is None and source.suffix == target.suffix == ".tflite" and target.exists()
-    if found_by_shell and not given.get("overwrite"):
-        # Two sources of a pattern, more likely than a result that is there already.
-        raise click.UsageError(
-            f"{target} is there already: -o {target} replaces it; for several sources give --out-dir DIR"
-        )
+    if out is None and not given.get("overwrite"):
+        refuse_original(target, source, "; for several sources give --out-dir DIR")
     return source, target
 
 
@@ -243,13 +249,11 @@ out = click.option(
     "-o",
     "out",
     type=MODEL,
-    multiple=True,
-    callback=only_one,
     metavar="TARGET",
     help="The same as TARGET behind SOURCE.",
 )
 jobs_option = click.option(
-    "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Models at a time, with --out-dir."
+    "--jobs", type=WholeNumber(1), default=1, show_default=True, help="Models at a time, with --out-dir."
 )
 paths = click.argument("paths", nargs=-1, required=True, type=MODEL, metavar="SOURCE... [TARGET]")
 models = option_group(paths, out, out_dir, jobs_option)

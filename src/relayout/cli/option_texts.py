@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
 SECTION = "section"
 """Attribute of an option: the heading in `--help` that it stands under."""
 
@@ -44,8 +44,19 @@ def pairs_by(separator: str, form: str) -> Callable[[click.Context, click.Parame
 
 
 def choice_option(name: str, values: Sequence[str], what: str) -> Callable[[F], F]:
-    """An option that takes one of some words; the first where it is not given."""
-    return click.option(name, type=click.Choice(values), default=values[0], show_default=True, help=what)
+    """An option that takes one of some words, in any case; the first where it is not given."""
+    return click.option(
+        name, type=click.Choice(values, case_sensitive=False), default=values[0], show_default=True, help=what
+    )
+
+
+def dimensions(context: click.Context, parameter: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
+    """Read dimensions and what they become."""
+    for item in items:
+        if found := re.fullmatch(r"(.+):(-?\d+)", item):
+            what = f"axis {found[2]} of input {found[1]!r}"
+            raise click.BadParameter(f"{item!r} is not NAME=N: write {item}=N for {what}")
+    return pairs_by("=", "NAME=N")(context, parameter, items)
 
 
 def normalizations(
@@ -67,14 +78,6 @@ def custom_domains(context: click.Context, parameter: click.Parameter, items: tu
     """Read custom operators and their domains; "" where a text names none."""
     bare = dict.fromkeys((item for item in items if "=" not in item), "")
     return bare | pairs_by("=", "NAME=DOMAIN")(context, parameter, tuple(item for item in items if "=" in item))
-
-
-def only_one(_: click.Context, parameter: click.Parameter, items: tuple[T, ...]) -> T | None:
-    """Return what an option names once; without this the last of several would replace the others without a word."""
-    if len(items) > 1:
-        named = " and ".join(map(repr, map(str, items)))
-        raise click.BadParameter(f"it is given {len(items)} times, {named}: give it once", param_hint=parameter.opts[0])
-    return items[0] if items else None
 
 
 def comma_separated(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> list[str]:

@@ -34,26 +34,29 @@ def python_options(options: dict[str, Any]) -> dict[str, Any]:
     if layouts is not None:
         options["layouts"] = dict(layout_pairs(layouts))
     dims = options.pop("dims", {})
-    options["dims"] = {name: _extent(extent, f"{name}=", "--dim") for name, extent in dims.items()}
+    options["dims"] = {name: _extent(extent, name, "--dim") for name, extent in dims.items()}
     batch = options.pop("batch", None)
     if batch is not None:
-        options["batch"] = _extent(batch, "", "--batch")
+        options["batch"] = _extent(batch, None, "--batch")
     return options | _wishes(options)
 
 
-def _extent(text: str, before: str, option: str) -> int | str:
-    """Return the number or name that a dimension gets.
+def _extent(text: str, dimension: str | None, option: str) -> int | str:
+    """Return the number or name that a dimension, or the batch, gets.
 
     Raises:
         click.BadParameter: it is neither.
     """
-    if not is_symbol(text) and (not text.isdecimal() or len(text) > MOST_DIGITS or not int(text)):
+    if is_symbol(text):
+        return text
+    if not text.isdecimal() or len(text) > MOST_DIGITS or not int(text):
+        before = "" if dimension is None else f"{dimension}="
         raise click.BadParameter(
-            f"{before}{text}: an extent is a whole number from 1 on, of at most {MOST_DIGITS} digits, or the name"
-            " of a dimension of the same extent",
+            f"{before}{text}: an extent is a whole number from 1 on, of at most {MOST_DIGITS} digits; to leave it open"
+            f" give a name: {option} {before}N",
             param_hint=option,
         )
-    return text if is_symbol(text) else int(text)
+    return int(text)
 
 
 def _wishes(options: dict[str, Any]) -> dict[str, Any]:

@@ -13,11 +13,12 @@ from relayout.cli.option_texts import (
     choice_option,
     comma_separated,
     custom_domains,
+    dimensions,
     normalizations,
     option_group,
     pairs_by,
 )
-from relayout.cli.parameter_types import PAGE, LayoutName, TargetName
+from relayout.cli.parameter_types import PAGE, LayoutName, TargetName, WholeNumber
 
 layouts = click.option(
     "--layout",
@@ -40,13 +41,13 @@ dims = click.option(
     "dims",
     multiple=True,
     metavar="NAME=N",
-    callback=pairs_by("=", "NAME=N"),
+    callback=dimensions,
     help="Fix a dynamic dimension, batch=1, or say that it is another, unk__7=batch; open a fixed one, image:0=batch"
     " (repeatable).",
 )
 batch = click.option(
     "--batch",
-    metavar="N|NAME",
+    metavar="NUMBER|NAME",
     help="What the first axis of all inputs becomes, also where it is fixed: a number, or a name that leaves it open.",
 )
 io = choice_option(
@@ -54,7 +55,7 @@ io = choice_option(
     ["keep", "convert", "NCHW", "NHWC"],
     "Inputs and outputs as in the source, in the order that costs nothing, or images in this layout.",
 )
-INTERFACE_TYPES = click.Choice(["float32", "int8", "uint8"])
+INTERFACE_TYPES = click.Choice(["float32", "int8", "uint8"], case_sensitive=False)
 input_type = click.option(
     "--input-type",
     type=INTERFACE_TYPES,
@@ -72,13 +73,13 @@ normalize = click.option(
 output_format = click.option(
     "--format",
     "format",
-    type=click.Choice(["onnx", "tflite"]),
+    type=click.Choice(["onnx", "tflite"], case_sensitive=False),
     help="Format of the result, where no suffix says it: with --out-dir, on standard output. [default: onnx]",
 )
 explained_format = click.option(
     "--format",
     "format",
-    type=click.Choice(["onnx", "tflite"]),
+    type=click.Choice(["onnx", "tflite"], case_sensitive=False),
     help="Format of the result that is explained. [default: onnx]",
 )
 runtime = click.option(
@@ -89,7 +90,7 @@ runtime = click.option(
 )
 opset = click.option(
     "--opset",
-    type=click.IntRange(*OPSETS),
+    type=WholeNumber(*OPSETS),
     help="Of an ONNX result. [default: the least that a .tflite needs, from 18 on; that of an ONNX source]",
 )
 quant = choice_option("--quant", ["qdq", "float"], "A quantized .tflite as integers (QDQ), or as a float model.")
@@ -114,7 +115,7 @@ time_limit = click.option(
 )
 per_transpose = click.option(
     "--per-transpose",
-    type=click.IntRange(0, MOST_BYTES),
+    type=WholeNumber(0, MOST_BYTES),
     metavar="BYTES",
     help="What each Transpose costs besides its bytes: with a large number there are as few as can be. [default: 0, but"
     " no more of them than an ONNX source has, where its layouts stay]",
@@ -133,7 +134,7 @@ annotate = click.option(
 )
 max_bytes = click.option(
     "--max-bytes",
-    type=click.IntRange(0),
+    type=WholeNumber(0),
     metavar="BYTES",
     help="Exit with 1 where more bytes than these stay transposed.",
 )
@@ -234,7 +235,7 @@ parts = click.option(
 inline = click.option(
     "--inline", is_flag=True, help="Write standard operators between Transposes instead of functions."
 )
-seed = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
+seed = click.option("--seed", type=WholeNumber(0), default=0, show_default=True, help="Seed of the random inputs.")
 verify = click.option("--verify", is_flag=True, help="Run source and result and compare them value by value.")
 part = option_group(dims, batch, inputs, outputs, rename, section="Which part of the graph")
 importing = option_group(opset, quant, signature, state, custom_ops, section="Reading a .tflite")

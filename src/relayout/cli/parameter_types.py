@@ -9,6 +9,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from relayout.arguments import whole
+
 PAGE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -25,6 +27,18 @@ class TargetName(click.ParamType[str]):
             CompletionItem(name, help=each.line) for name, each in targets().items() if name.startswith(incomplete)
         ]
         return known or [CompletionItem(incomplete, type="file")]
+
+
+class WholeNumber(click.IntRange):
+    """A whole number between bounds; what is none is answered with the bounds, in words."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            wanted = whole(int(self.min or 0), None if self.max is None else int(self.max)).wanted
+            self.fail(f"{value!r} is not {wanted}", param, ctx)
 
 
 class LayoutName(click.ParamType[str]):

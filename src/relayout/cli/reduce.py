@@ -11,17 +11,15 @@ from relayout.cli import options
 from relayout.cli.bars import bars
 from relayout.cli.group import Command
 from relayout.cli.json_output import print_json
-from relayout.cli.option_texts import choice_option, only_one
+from relayout.cli.option_texts import choice_option
 from relayout.cli.parameter_types import MODEL
-from relayout.cli.running import STDOUT, put_model, refuse_console, refuse_own_source
+from relayout.cli.running import STDOUT, put_model, refuse_console, refuse_original, refuse_own_source
 
 
 @click.command(cls=Command)
 @click.argument("source", type=MODEL)
 @click.argument("target", type=MODEL, required=False)
-@click.option(
-    "-o", "--output", type=MODEL, multiple=True, callback=only_one, metavar="TARGET", help="TARGET, given as an option."
-)
+@click.option("-o", "--output", type=MODEL, metavar="TARGET", help="TARGET, given as an option.")
 @choice_option(
     "--still",
     ["verify", "transpose"],
@@ -52,6 +50,7 @@ def reduce(
     SOURCE is an .onnx or an .ort file; TARGET, where the part for a bug report goes, too, or `-` for standard output.
     """
     from relayout.formats.onnx import check, write
+    from relayout.formats.own_results import SOURCE_FORMAT
     from relayout.pipeline import reduction
 
     place = target or output
@@ -59,8 +58,11 @@ def reduce(
         raise click.UsageError("give SOURCE and one TARGET")
     refuse_console(place, beside=external_data)
     refuse_own_source([place], [source], overwrite)
+    if output is None and not overwrite:
+        refuse_original(place, source)
     with bars(("reducing",), quiet or as_json):
         found = reduction.reduce(source, still=still, time_limit=time_limit, seed=seed)  # type: ignore[arg-type]
+        found.model.metadata_props.setdefault(SOURCE_FORMAT, "onnx")
         check(found.model)
         put_model(place, partial(write, found.model), external_data=external_data, overwrite=overwrite)
     aside = place == STDOUT

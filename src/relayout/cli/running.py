@@ -168,6 +168,32 @@ def refuse_own_source(
                 refuse_sources(place, found, ever=ever)
 
 
+def refuse_original(place: Path, source: Path, advice: str = "") -> None:
+    """Refuse a result that is named without `-o` and would replace what may be an original.
+
+    That is a file that relayout did not write: where both are `.tflite`, which are rather two sources of a pattern, and
+    where relayout wrote the source, so that the two may be in the wrong order.
+
+    Raises:
+        WriteError: the place is the source itself.
+        click.UsageError: there is a file that relayout did not write, and that is no copy of the source.
+    """
+    from filecmp import cmp
+
+    from relayout.formats.own_results import is_own_result
+
+    refuse_own_source([place], [source])
+    if not place.is_file() or not place.stat().st_size or is_own_result(place):
+        return
+    are_sources = {place.suffix, source.suffix} == {".tflite"}
+    if not are_sources and not (source.is_file() and is_own_result(source)):
+        return
+    if not (source.is_file() and cmp(source, place, shallow=False)):  # of one size alone are bytes compared
+        raise click.UsageError(
+            f"{place} is there already, and relayout did not write it: -o {place} replaces it{advice}"
+        )
+
+
 def perform(job: Job) -> tuple[Report, VerifyReport | None]:
     """Make the model, verify it if that is asked for, and write it, whether it agrees or not.
 
@@ -191,7 +217,7 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
         put_text(job.plan_file, json.dumps(result.plan, separators=(",", ":")))
     write_views(result, job.source.name, job.html, job.model_explorer)
     if job.target is not None:
-        put_model(job.target, result.save, external_data=job.external_data, overwrite=job.overwrite)
+        put_model(job.target, result.write, external_data=job.external_data, overwrite=job.overwrite)
     return result.report, found
 
 
@@ -209,7 +235,7 @@ def _verified_first(result: Result, job: Job) -> VerifyReport:
         raise WriteError(f"cannot write '{job.target}': there is no directory '{job.target.parent}'")
     with tempfile.TemporaryDirectory(prefix=".relayout-", dir=job.target.parent) as directory:
         path = Path(directory) / job.target.name
-        result.save(path, external_data=job.external_data)
+        result.write(path, external_data=job.external_data)
         try:
             feeds = SourceNames(job.given.get("rename")).keys(job.feeds)
             found = verified(job.source, path, feeds, job.seed)

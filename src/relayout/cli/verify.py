@@ -15,7 +15,7 @@ from relayout.cli.group import Command
 from relayout.cli.json_output import print_json
 from relayout.cli.option_texts import F
 from relayout.cli.option_values import layout_pairs
-from relayout.cli.parameter_types import MODEL
+from relayout.cli.parameter_types import MODEL, WholeNumber
 from relayout.cli.running import FAILED, in_one_line, print_verification, verified
 from relayout.errors import RelayoutError
 from relayout.terminal import count_of
@@ -35,7 +35,7 @@ def tolerance(name: str, default: float, what: str) -> Callable[[F], F]:
 @options.feeds
 @options.counterparts
 @options.seed
-@click.option("--runs", type=click.IntRange(1), default=1, show_default=True, help="Inputs to try.")
+@click.option("--runs", type=WholeNumber(1), default=1, show_default=True, help="Inputs to try.")
 @tolerance("--rtol", 1e-5, "Floats agree within ATOL + RTOL times the largest magnitude in the tensor.")
 @tolerance("--atol", 1e-6, "The same: absolute.")
 @click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from io import TextIOBase
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +19,7 @@ ModelSource = str | Path | bytes | onnx.ModelProto | ir.Model
 AnySource = ModelSource | os.PathLike[str] | bytearray | memoryview | BinaryIO
 """A source as a user passes it."""
 THERE = "the given bytes"
+REMEDY = "open it with mode 'rb', or give its path"
 LEAST = 8
 """Bytes of the shortest text that says which format it has: of fewer a reader says that they are too few."""
 
@@ -36,9 +38,9 @@ def model_source(source: Any) -> ModelSource:
     if isinstance(source, os.PathLike):
         return Path(os.fsdecode(source))
     if not isinstance(source, bytes | bytearray | memoryview) and callable(getattr(source, "read", None)):
-        source = _content(source)
+        source = "" if isinstance(source, TextIOBase) else _content(source)  # bytes that are no text would be an error
         if isinstance(source, str):
-            raise ReadError("the file is open as text", hint="open it with mode 'rb', or give its path")
+            raise ReadError("the file is open as text", hint=REMEDY)
     if not isinstance(source, bytes | bytearray | memoryview):
         return source  # type: ignore[no-any-return]  # a reader says what it is
     return _of_bytes(bytes(source))
@@ -49,7 +51,7 @@ def _content(file: Any) -> Any:
         return file.read()
     except (OSError, ValueError) as error:  # ValueError: it is closed
         why = "it is open for writing" if str(error) == "read" else error  # all that Python says of it
-        raise ReadError(f"the file cannot be read: {why}", hint="open it with mode 'rb', or give its path") from error
+        raise ReadError(f"the file cannot be read: {why}", hint=REMEDY) from error
 
 
 def _of_bytes(content: bytes) -> bytes | onnx.ModelProto:

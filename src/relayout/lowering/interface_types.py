@@ -66,9 +66,8 @@ def set_interface_types(
         fed = [value for value in values if value.name in normalized and value.dtype in REAL]
         if not quantized and not (side == "input" and fed and TYPES[asked] in HIGHER):
             types = ", ".join(f"{value.name} is {_name(value.dtype)}" for value in values[:4]) or "there are none"
-            raise LayoutError(
-                f"--{side}-type {asked}: no {side} is quantized with 8 bits and one scale ({types}); {_remedy(side)}"
-            )
+            said = f"--{side}-type {asked}: no {side} is quantized with 8 bits and one scale ({types})"
+            raise LayoutError(f"{said}; {_remedy(side, asked)}")
         for value, quantization in quantized:
             name, before, dtype = value.name, value.dtype, TYPES[asked]
             if before != dtype:
@@ -77,9 +76,11 @@ def set_interface_types(
     return tuple(told)
 
 
-def _remedy(side: str) -> str:
-    if side == "output":
-        return "quantize the model first"
+def _remedy(side: str, asked: str) -> str:
+    if asked == "float32":
+        return f"leave --{side}-type out"
+    if side == "output" or asked != "uint8":
+        return "quantize the model first (docs/how-to/onnx-to-litert.md, Quantized models)"
     return "--normalize INPUT=MEAN:STD beside it makes real numbers of pixels (docs/how-to/interface.md, Raw pixels)"
 
 

@@ -8,7 +8,7 @@ raw numbers, such as pixels from 0 to 255.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -37,19 +37,37 @@ def numbers_by_input(options: Mapping[str, Sequence[float | Sequence[float]]] | 
     return numbers
 
 
-def normalize_inputs(model: ir.Model, wanted: Mapping[str, Numbers], input_type: str | None = None) -> tuple[str, ...]:
+def source_types(model: ir.Model, wanted: Iterable[str]) -> dict[str, ir.DataType | None]:
+    """Return the element types of inputs that shall be normalized, before another option changes them.
+
+    Raises:
+        NamesError: there is no such input.
+    """
+    inputs = {value.name or "": value for value in model.graph.inputs}
+    for name in wanted:
+        if name not in inputs:
+            raise NamesError(f"--normalize: there is no input '{name}'{nearest(name, inputs)}")
+    return {name: inputs[name].dtype for name in wanted}
+
+
+def normalize_inputs(
+    model: ir.Model,
+    wanted: Mapping[str, Numbers],
+    input_type: str | None,
+    types: Mapping[str, ir.DataType | None],
+) -> tuple[str, ...]:
     """Let a model normalize inputs, in place.
 
     Args:
         model: the model.
         wanted: input -> (means, standard deviations).
         input_type: `uint8` if these are fed as pixels, which a Cast makes real numbers; else they stay what they are.
+        types: input -> its element type in the source, as `source_types` gives it.
 
     Returns:
         A sentence for the report about each of the inputs.
 
     Raises:
-        NamesError: there is no such input.
         LayoutError: the input has no real numbers, or no axis of as many channels, or its pixels would be int8.
     """
     inputs = {value.name or "": value for value in model.graph.inputs}
@@ -59,8 +77,7 @@ def normalize_inputs(model: ir.Model, wanted: Mapping[str, Numbers], input_type:
         raise LayoutError(f"--normalize: it needs a model of opset {BROADCASTS} or newer")
     constants = Constants(model)
     for name, (mean, std) in wanted.items():
-        if name not in inputs:
-            raise NamesError(f"--normalize: there is no input '{name}'{nearest(name, inputs)}")
+        _refuse_integers(inputs[name], input_type, types[name])
         _normalize(model.graph, constants, inputs[name], _checked(inputs[name], mean, std))
         if input_type not in (None, "float32"):
             _cast(model.graph, constants, inputs[name], input_type)
@@ -71,15 +88,28 @@ def normalize_inputs(model: ir.Model, wanted: Mapping[str, Numbers], input_type:
     )
 
 
-def _checked(value: ir.Value, mean: Sequence[float], std: Sequence[float]) -> Normalization:
-    """Return what is asked of an input, with the axis of its channels."""
-    option = f"--normalize {value.name}"
-    if value.dtype not in FLOATS:
-        kind = "of no known type" if value.dtype is None else value.dtype.name.lower()
-        raise LayoutError(
-            f"{option}: the input is {kind}, not float (--input-type float32 makes a quantized one so; how a quantized"
-            " one takes pixels as uint8: docs/how-to/interface.md, Raw pixels)"
+def _refuse_integers(value: ir.Value, input_type: str | None, before: ir.DataType | None) -> None:
+    """Refuse an input that has no real numbers, in the source or by `--input-type`.
+
+    Raises:
+        LayoutError: it has none. The message names the type in the source.
+    """
+    if value.dtype in FLOATS:
+        return
+    kind = "of no known type" if before is None else before.name.lower()
+    said = f"the input is {kind} and quantized" if before in FLOATS else f"the input is {kind}, not float"
+    remedy = "--input-type float32 makes a quantized one so; how a quantized one takes pixels as uint8:"
+    if input_type == "uint8":
+        remedy = (
+            "--input-type uint8 alone takes pixels, where the integer is the pixel; for others --input-type float32:"
         )
+    raise LayoutError(f"--normalize {value.name}: {said} ({remedy} docs/how-to/interface.md, Raw pixels)")
+
+
+def _checked(value: ir.Value, mean: Sequence[float], std: Sequence[float]) -> Normalization:
+    """Return what is asked of an input of real numbers, with the axis of its channels."""
+    option = f"--normalize {value.name}"
+    dtype = value.dtype or ir.DataType.FLOAT
     if value.is_graph_output():
         raise LayoutError(f"{option}: the input is an output, too")
     if value.is_initializer():
@@ -88,9 +118,9 @@ def _checked(value: ir.Value, mean: Sequence[float], std: Sequence[float]) -> No
     if not {len(mean), len(std)} <= {1, count} or not all(std) or not np.isfinite([*mean, *std]).all():
         raise LayoutError(f"{option}: as many means as standard deviations, all finite, and none of the latter 0")
     with np.errstate(over="ignore"):
-        written = [np.array(each, np.float64).astype(FLOATS[value.dtype]) for each in (mean, std)]
+        written = [np.array(each, np.float64).astype(FLOATS[dtype]) for each in (mean, std)]
     if not np.isfinite(np.concatenate(written)).all() or not written[1].all():
-        raise LayoutError(f"{option}: {value.dtype.name.lower()} cannot hold these numbers")
+        raise LayoutError(f"{option}: {dtype.name.lower()} cannot hold these numbers")
     means, stds = (tuple(map(float, each)) * (count // len(each)) for each in (mean, std))
     return Normalization(means, stds) if count == 1 else Normalization(means, stds, _channel_axis(value, count, option))
 

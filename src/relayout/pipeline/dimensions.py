@@ -140,7 +140,8 @@ def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str)
         extents = ", ".join(f"{value.name}:{axis} of {extent}" for (value, axis), extent in still.items())
         raise LayoutError(f"--dim: {wanted} cannot be the name of different extents: {extents}")
     if isinstance(wanted, int) and wanted < 1:
-        raise LayoutError(f"--batch {wanted}: an extent is at least 1")
+        value, axis = next(iter(group))
+        raise LayoutError(f"--dim {value.name}:{axis}={wanted}: an extent is at least 1")
     symbol = wanted if isinstance(wanted, str) else _unused(model, "opened")
     made: Opened | None = None
     if still:

@@ -16,7 +16,7 @@ from relayout.lowering.int8_weights_to_uint8 import unsigned_kernels
 from relayout.lowering.interface_types import set_interface_types
 from relayout.lowering.keep_float import keep_reals
 from relayout.lowering.merge_block_dims import join_tiles
-from relayout.lowering.normalized_inputs import normalize_inputs
+from relayout.lowering.normalized_inputs import normalize_inputs, source_types
 from relayout.lowering.pad_channels import pad_channels
 from relayout.lowering.passes import PASSES
 from relayout.lowering.qlinear_to_qdq import qlinear_to_qdq
@@ -44,8 +44,9 @@ def before_layouts(model: ir.Model, request: Request) -> tuple[str, ...]:
 
         prepare(model, lambda changed: complete(changed, outputs_of), from_tflite=facts_of(model).is_tflite)
     layout = request.layout
+    types = source_types(model, layout.normalize)
     add_notes(model, *set_interface_types(model, layout.input_type, layout.output_type, layout.normalize))
-    add_notes(model, *normalize_inputs(model, layout.normalize, layout.input_type))
+    add_notes(model, *normalize_inputs(model, layout.normalize, layout.input_type, types))
     layout.wishes.against(model.graph)
     refuse_others(model, request.target.blocks if request.target else None)
     return as_kernels(model, request.target)

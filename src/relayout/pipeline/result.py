@@ -193,8 +193,17 @@ class Result:
             overwrite: whether a file that the model was read from may be replaced, under whatever name.
 
         Raises:
-            WriteError: the model would not be valid, or the file cannot be written.
+            WriteError: the model would not be valid, the path has no suffix, or the file cannot be written.
         """
+        place = Path(path)
+        if not place.suffix and (place.is_file() or not place.exists()):
+            raise WriteError(
+                f"cannot write '{path}': it has no suffix, which would name its format: end it in .{self.format}"
+            )
+        self.write(path, external_data=external_data, overwrite=overwrite)
+
+    def write(self, path: str | Path, *, external_data: bool | None = None, overwrite: bool = False) -> None:
+        """Write the model as `save` does, also under a name without a suffix."""
         from relayout.formats.onnx import copy, write
 
         suffix = Path(path).suffix

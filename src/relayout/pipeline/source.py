@@ -51,6 +51,8 @@ def read(source: Source, options: ImportOptions | None = None, wishes: Wishes | 
     options = replace(options, dims=asked.named)
     if isinstance(known, bytes) or holds_tflite(known):
         model = _read_tflite(known, options, Wishes() if wishes is None else wishes)
+        if isinstance(known, str | Path) and Path(known).suffix in (".onnx", ".ort"):
+            add_notes(model, f"{Path(known).name} is a .tflite, whatever its name says, and is read as one")
     else:
         model = _read_onnx(known, options)
     if options.dims:

@@ -17,6 +17,7 @@ from relayout.apply.layout_functions import inline_functions, transposes_in_bodi
 from relayout.apply.renaming import rename as rename_values
 from relayout.errors import InvalidModelError, LayoutError
 from relayout.formats.in_memory import ModelSource
+from relayout.formats.own_results import SOURCE_FORMAT
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.source_names import forget
 from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
@@ -198,7 +199,9 @@ def _of_bodies(bodies: Mapping[str, int], is_inlined: bool) -> tuple[str, ...]:
 
 
 def _stamped(result: Result) -> Result:
-    """Return a result whose nodes say what they were when it was made, where they say of which builtin they are."""
+    """Return a result that says that relayout made it, and whose nodes say of which builtin of a `.tflite` they are."""
+    if result.untouched is None:
+        result.model.metadata_props.setdefault(SOURCE_FORMAT, "onnx")
     if facts_of(result.model).is_tflite:
         from relayout.formats.tflite.spelled_out import stamp_builtins
 

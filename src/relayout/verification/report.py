@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relayout.verification.compare import Difference, Kind, Verdict, wider
+
+OTHER_NAMES_OF_OK = ("passed", "success", "agrees")
+"""Names that people try for `VerifyReport.ok`."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,13 @@ class VerifyReport:
     runtimes: tuple[tuple[str, str], ...]
     notes: tuple[str, ...] = ()
     batches: tuple[int, ...] = ()
+
+    if not TYPE_CHECKING:  # a type checker would take it for any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Name the attribute that there is for what others call it."""
+            advice = ": .ok tells whether the outputs agree" if name in OTHER_NAMES_OF_OK else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
     @property
     def ok(self) -> bool:

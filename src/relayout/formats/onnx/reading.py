@@ -74,7 +74,9 @@ def _read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
         return _Reading("the given ModelProto").from_proto(source)
     if not isinstance(source, str | os.PathLike):
         raise ReadError(
-            f"{type(source).__name__} is no model", hint="give a path, an onnx.ModelProto or an onnx_ir.Model"
+            f"{type(source).__name__} is no model",
+            hint="give a path, the bytes of a .tflite or of ONNX, a file that is open with mode 'rb',"
+            " an onnx.ModelProto, an onnx_ir.Model, or what torch.onnx.export(…, dynamo=True) returns",
         )
     return _Reading(os.fspath(source)).from_path(Path(source))
 

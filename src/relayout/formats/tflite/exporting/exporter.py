@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from relayout.formats.own_results import PRODUCER
 from relayout.formats.tflite.container.model import Model, Signature
 from relayout.formats.tflite.container.versions import finished
 from relayout.formats.tflite.exporting.fusing import fuse
@@ -66,7 +67,7 @@ def export(
     kept = {tensor.name for tensor in subgraph.tensors} - {tensor.name for tensor in changed}
     said = {} if describe is None else describe(graph.values_of(kept))
     notes = tuple((name, np.frombuffer(data, np.uint8)) for name, data in said.items())
-    file = finished(Model("relayout", subgraphs, (ports,), notes))
+    file = finished(Model(PRODUCER, subgraphs, (ports,), notes))
     if runtime and (newer := newer_operators(file, runtime)):
         raise UnwritableGraphError(newer, set())
     return file

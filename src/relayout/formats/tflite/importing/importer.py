@@ -14,6 +14,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from relayout.errors import ReadError, RelayoutError, UnsupportedError, nearest
+from relayout.formats.own_results import PRODUCER, SOURCE_FORMAT
 from relayout.formats.tflite.container.loading import load, open_source
 from relayout.formats.tflite.container.metadata import Metadata, metadata
 from relayout.formats.tflite.container.model import Model, Signature, Subgraph
@@ -162,8 +163,8 @@ class _Import:
         return ir.Model(
             graph,
             ir_version=IR_VERSIONS[self.builder.opset],
-            producer_name="relayout",
-            metadata_props={"relayout.source_format": "tflite"},
+            producer_name=PRODUCER,
+            metadata_props={SOURCE_FORMAT: "tflite"},
         )
 
     # The interface.
