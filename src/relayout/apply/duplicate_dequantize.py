@@ -54,32 +54,35 @@ def together(shared: Shared) -> None:
     spare: dict[ir.Graph, list[ir.Node]] = {}
     places: dict[ir.Graph, dict[ir.Node, int]] = {}
     for group in shared:
-        kept: dict[object, ir.Node] = {}
+        alike: dict[object, list[ir.Node]] = {}
         for node in group:
-            if node.graph is None:
+            if node.graph is not None:
+                alike.setdefault((node.graph, *node.inputs, *map(str, node.attributes.values())), []).append(node)
+        for first, *others in alike.values():
+            copies = [node for node in others if not node.outputs[0].is_graph_output()]
+            graph = first.graph
+            if not copies or graph is None:
                 continue
-            first = kept.setdefault((node.graph, *node.inputs, *map(str, node.attributes.values())), node)
-            if first is not node and not node.outputs[0].is_graph_output():
-                _bring_before(first, node, places.setdefault(node.graph, {}))
+            if graph not in places:
+                places[graph] = {node: place for place, node in enumerate(graph)}
+            _bring_before(first, min(copies, key=places[graph].__getitem__), places[graph])
+            for node in copies:
                 node.outputs[0].replace_all_uses_with(first.outputs[0])
-                spare.setdefault(node.graph, []).append(node)
+            spare.setdefault(graph, []).extend(copies)
     for graph, nodes in spare.items():
         graph.remove(nodes, safe=True)
 
 
 def _bring_before(first: ir.Node, node: ir.Node, places: dict[ir.Node, int]) -> None:
-    """Move a node to where another one of its graph is that reads the same, if it comes behind that one.
+    """Move a node to where another one of its graph is, if it comes behind that one.
 
     Args:
         first: the node.
         node: the other one.
-        places: node -> its place in the graph; filled where it is empty.
+        places: node -> its place in the graph.
     """
     graph = node.graph
-    assert graph is not None
-    if not places:
-        places.update((each, place) for place, each in enumerate(graph))
-    if places[first] > places[node]:
+    if graph is not None and places[first] > places[node]:
         graph.remove(first)
         graph.insert_before(node, first)
         places[first] = places[node]
