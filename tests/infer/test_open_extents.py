@@ -76,8 +76,9 @@ def test_what_may_be_of_one_element(seed: int, steps: int) -> None:
         ("float[n,c,h] x", "v1 = T201(x) v3 = T201(v1) v5 = T021(v3) v7 = MatMul(v5, v3)", [{"n": 3, "c": 6, "h": 1}]),
         (
             "float[n,c,h] x, int64[4] r",
-            "v = Unsqueeze(x, two) t = T1023(v) w = T3021(v) a = Tile(t, r) b = QuantizeLinear(a, s, z)"
-            " y = QuantizeLinear(w, s, z)",
+            "p = QuantizeLinear(x, s, z) t = T102(x) u = Unsqueeze(t, two) w = T3021(u) q = QuantizeLinear(w, s, z)"
+            " d = DequantizeLinear(q, s, z) y = QuantizeLinear(d, s, z) a = Tile(u, r) b = QuantizeLinear(a, s, z)"
+            " e = DequantizeLinear(b, s, z)",
             [{"n": 2, "c": 3, "h": 4}],
         ),
     ],

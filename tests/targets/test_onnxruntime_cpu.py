@@ -363,11 +363,13 @@ def test_what_reads_nothing_has_no_price(target: str) -> None:
 def test_a_pool_between_two_scales_stays_on_real_numbers(tmp_path: Path) -> None:
     """ONNX Runtime refused a NhwcMaxPool of floats: nothing makes one pool on integers of a unit with two scales."""
     source = model(
-        """g (float[1,6,8,8] x) => (int8[1,6,4,4] y) {
+        """g (float[1,1,4,6] x) => (int8[6,1,4,1] y) {
             p = QuantizeLinear(x, s, z)
-            d = DequantizeLinear(p, s, z)
-            m = MaxPool<kernel_shape=[2,2], strides=[2,2]>(d)
-            y = QuantizeLinear(m, t, z)
+            q = Transpose<perm=[2,3,0,1]>(p)
+            d = DequantizeLinear(q, s, z)
+            m = MaxPool<kernel_shape=[1,1]>(d)
+            u = Transpose<perm=[1,2,0,3]>(m)
+            y = QuantizeLinear(u, t, z)
         }""",
         s=np.array(0.05, np.float32),
         t=np.array(0.02, np.float32),

@@ -90,8 +90,10 @@ def _bring_before(first: ir.Node, node: ir.Node, places: dict[ir.Node, int]) -> 
 
 def is_divided_view(node: ir.Node) -> bool:
     """Tell whether each reader of a view of what is dequantized gets its own."""
-    if not is_dequantized_view(node) or not is_reshape(node):
-        return is_dequantized_view(node)
+    if not is_dequantized_view(node):
+        return False
+    if not is_reshape(node):
+        return True
     shapes = [value.shape for value in (node.inputs[0], node.outputs[0]) if value is not None]
     sides = [shape.numpy() for shape in shapes if shape is not None and shape.is_static()]
     found = segments(*sides) if len(sides) == 2 else None

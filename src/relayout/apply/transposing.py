@@ -44,10 +44,10 @@ def nearest_form(
     the other end of a Transpose of the source, or one that differs in where one open axis lies, a batch at best.
 
     Args:
-        forms: those that are there, in different orders.
-        target: the one that is wanted.
+        forms: the forms in which the value is stored already, each in another order.
+        target: the wanted form.
         extents: of each factor.
-        own: what the source's Transposes of the value read and give.
+        own: the forms before and behind each Transpose of the value that the source has.
     """
     order = order_of(target)
     opened = [factor for factor in sorted(order) if not extents[factor].is_static]

@@ -59,7 +59,7 @@ INTERFACE_TYPES = click.Choice(["float32", "int8", "uint8"], case_sensitive=Fals
 input_type = click.option(
     "--input-type",
     type=INTERFACE_TYPES,
-    help="Element type of inputs that are quantized; uint8 also of those that --normalize names.",
+    help="Element type of quantized inputs. Inputs that --normalize names can be uint8, too.",
 )
 output_type = click.option("--output-type", type=INTERFACE_TYPES, help="Element type of outputs that are quantized.")
 normalize = click.option(

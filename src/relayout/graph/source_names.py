@@ -56,13 +56,13 @@ COPIED = "relayout.copied"
 
 
 def copied(node: ir.Node, of: ir.Node) -> None:
-    """Say of a node that it is one more of a node of the source."""
+    """Mark a node as one more copy of a node of the source."""
     stands_for(node, of)
     node.metadata_props[COPIED] = ""
 
 
 def is_copied(node: ir.Node) -> bool:
-    """Whether it is one more of a node that the source has once."""
+    """Tell whether a node is one more copy of a node that the source has once."""
     return COPIED in node.metadata_props
 
 

@@ -18,7 +18,7 @@ from relayout.layout import Extent
 from relayout.layout.expressions import names_in, replace_names
 
 LARGE = 64
-"""What an open extent may be in a run, besides few and exactly 1."""
+"""The size of a large open extent in a run; a small one counts as 1."""
 TIMES = 4
 """How often an operator may repeat, or pad, what it reads."""
 SEVERAL = 8
@@ -113,7 +113,7 @@ def runs(
 
 
 class _Asked(NamedTuple):
-    """What is known of the extents that are asked for.
+    """The extents that are asked for, and their bounds.
 
     Args:
         found: what is known of those without a name, in the order of the graph.
@@ -166,7 +166,7 @@ def _exactly_one(known: _Asked) -> Iterator[dict[str, int]]:
 
 
 def orders_alike(root: Root, dims: Mapping[str, int]) -> Callable[[int], int] | None:
-    """Return what gives for an order's number the first one's that has the same bytes; None where no two orders do."""
+    """Return a map from the number of an order to that of the first order with the same bytes; None: all differ."""
     if not any(_is_single(extent, dims) for extent in root.extents):
         return None
     first: dict[Order, int] = {}
@@ -174,7 +174,7 @@ def orders_alike(root: Root, dims: Mapping[str, int]) -> Callable[[int], int] | 
 
 
 def moving_factors(root: Root, order: Order, dims: Mapping[str, int]) -> Order:
-    """Return an order without the axes that are exactly of one element: what it says of where bytes lie."""
+    """Return an order without the axes of exactly one element, which do not change where bytes lie."""
     return tuple([factor for factor in order if not _is_single(root.extents[factor], dims)])
 
 

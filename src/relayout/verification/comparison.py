@@ -106,7 +106,7 @@ class Comparison:
 
     @property
     def note_of_failure(self) -> str:
-        """What a reader should know where an output differs; empty if there is nothing to say."""
+        """A sentence for the report of a failed comparison; empty if there is nothing to say."""
         words = ["with quantized integers" if is_quantized(side) else "in float" for side in (self.left, self.right)]
         if words[0] == words[1]:
             return ""

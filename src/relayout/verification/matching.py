@@ -96,7 +96,7 @@ def holding(lefts: Sequence[ModelValue], rights: Sequence[ModelValue]) -> list[P
 
 
 def stands_for_integers(pair: Pair) -> bool:
-    """Whether a float in the right model means what integers of the left one do."""
+    """Tell whether a float of the right model stands for integers of the left one."""
     right = pair.right.dtype
     return bool(pair.left.scale and pair.left.dtype != right and right is not None and right.kind == "f")
 
@@ -186,7 +186,7 @@ def _plausible(pair: Pair) -> bool:
 
 
 def _stands_for(left: ModelValue, right: ModelValue) -> bool:
-    """Whether one value can mean what the quantized integers of the other mean."""
+    """Tell whether one value can stand for the quantized integers of the other."""
     if left.dtype is None or right.dtype is None:
         return False
     return bool(left.scale and right.dtype.kind == "f") or (left.quantized and are_shifted(left.dtype, right.dtype))

@@ -100,11 +100,11 @@ class Pair:
         return np.asarray(array, order="C")
 
     def _real(self, left: Array) -> Array:
-        """What the source's integers stand for, if they are quantized; else the array."""
+        """Return the real numbers of quantized integers, and any other array of the source as it is."""
         return self.left.real(left).astype(np.float32) if self.left.scale and left.dtype.kind in "iu" else left
 
     def _typed(self, array: Array) -> Array:
-        """The source's array as the second model's type, or as the real numbers that its integers stand for.
+        """Return the source's array in the second model's type, or as real numbers where pixels are made of it.
 
         Raises:
             RelayoutError: the two types hold other things.
@@ -124,7 +124,7 @@ class Pair:
         raise RelayoutError(f"input '{self.name}' is {array.dtype} in the first model and {wanted} in the second")
 
     def _rounded(self, array: Array) -> Array:
-        """Real numbers as the integers that the second model reads; other arrays as they are."""
+        """Return real numbers as the integers that the second model reads, and other arrays as they are."""
         wanted = self.right.dtype
         if wanted is None or array.dtype == wanted:
             return array
@@ -138,7 +138,7 @@ class Pair:
         return is_integer and value.normalization is not None and not value.scale
 
     def of_pixels(self, pixels: Array) -> Array:
-        """What the source is fed where the second model is fed pixels.
+        """Return the source's input for which the second model is fed these pixels.
 
         Args:
             pixels: in the source's shape.
@@ -151,7 +151,7 @@ class Pair:
         return self._in_source(array, pixels.shape)
 
     def whole(self, left: Array) -> Array:
-        """The array nearest to `left` that pixels stand for: those that the second model is fed.
+        """Return the array nearest to `left` that whole pixels stand for.
 
         Raises:
             RelayoutError: the two inputs cannot hold the same.
@@ -159,7 +159,7 @@ class Pair:
         return self._in_source(self.carried(left), left.shape)
 
     def _in_source(self, pixels: Array, shape: tuple[int, ...]) -> Array:
-        """What the source is fed where the second model is fed pixels, which lie as it reads them."""
+        """Return the source's input for pixels that lie as the second model reads them."""
         mine, theirs = self.left.normalization, self.right.normalization
         assert theirs is not None
         array = theirs.normalized(pixels)
@@ -229,7 +229,7 @@ def _in_steps(array: Array, value: ModelValue, dtype: np.dtype[Any]) -> Array:
 
 
 def _within(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Real numbers as the nearest integers of a type."""
+    """Return the nearest integers of a type."""
     limits = np.iinfo(dtype)
     return np.asarray(np.clip(np.rint(array), limits.min, limits.max).astype(dtype))
 

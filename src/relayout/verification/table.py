@@ -27,7 +27,7 @@ STEPWISE = (
     f"{Verdict.STEPWISE}: farther off as a whole, but its operator agrees on the source's own values, and so does each"
     " before it"
 )
-"""What the verdict means, under the table."""
+"""The line under the table that explains the verdict."""
 
 WORST = 8
 """How many interior values are listed."""

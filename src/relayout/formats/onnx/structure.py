@@ -284,7 +284,7 @@ def _refuse_axes(scope: _Scope, node: onnx.NodeProto) -> None:
 
 
 class _Standard(NamedTuple):
-    """What all versions of a standard operator have in common.
+    """Facts that hold for all versions of a standard operator.
 
     Args:
         types: attribute -> its types in all of them.

@@ -49,7 +49,7 @@ RESIZED = Written("", "Resize")
 LINEAR = attribute("mode", ("linear",), "nearest")
 LAST_POOL = Written(CONTRIBUTED, "NhwcMaxPool", {"storage_order": None})
 ON_INTEGERS = Condition("on integers themselves", lambda operator: operator.dtype(0).kind in "iu")
-"""What no unit with two scales is, whose operator reads real numbers."""
+"""A unit whose ends have two scales is not: its operator reads real numbers."""
 FLOAT32 = ("FLOAT",)
 REALS = (*FLOAT32, "INT8", "UINT8", "INT16", "UINT16")
 """Element types of real numbers: floats, and quantized units that no pass made one operator on integers."""

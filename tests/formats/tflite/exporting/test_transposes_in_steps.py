@@ -27,8 +27,10 @@ def test_the_steps_do_what_the_transpose_does(rank: int) -> None:
             moved, count = moved.reshape(lying).transpose(order), count + 1
         np.testing.assert_array_equal(moved.reshape(-1), source.transpose(perm).reshape(-1))
         most = max(most, count)
-    assert most == (0 if rank == 1 else 1 if rank <= LARGEST_RANK else most)
-    assert rank < 9 or most > 1
+    if rank > 8:
+        assert most > 1  # more runs than a kernel has axes
+    elif rank <= LARGEST_RANK:
+        assert most == min(rank - 1, 1)
 
 
 def test_the_report_counts_the_bytes_of_further_steps() -> None:

@@ -59,7 +59,7 @@ GROWING = frozenset(
 
 
 def fold(model: ir.Model) -> bool:
-    """Compute nodes of which all operands are small constants, in place; return whether there were any."""
+    """Compute nodes whose operands are small constants, in place; return whether there were any."""
     found = False
     for graph in (model.graph, *model.graph.subgraphs()):
         for node in list(graph):
@@ -176,7 +176,7 @@ def _model_of(node: ir.Node, arrays: Mapping[str, NDArray[Any]], opsets: Mapping
 
 
 def replace_by_constants(graph: ir.Graph, node: ir.Node, arrays: list[NDArray[Any]]) -> None:
-    """Put constants in the place of a node's results."""
+    """Replace a node by constants that hold its results."""
     for value, array in zip(node.outputs, arrays, strict=True):
         if not value.name:
             continue

@@ -8,7 +8,7 @@ kernels take constants alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Any
 
@@ -36,6 +36,9 @@ COMPUTED = frozenset(
 GROWTH = 3
 """Times the bytes of a model's weights that all may have, with those that are computed."""
 
+MOST_VIEWS = 8
+"""Views between a constant and the node that reads it: networks have one or two."""
+
 MOST_IN_MEMORY = 1 << 29
 """Bytes of computed weights, which stay in memory until they are written; the others are read from the file then."""
 
@@ -47,7 +50,7 @@ def bytes_of_weights(model: ir.Model) -> int:
 
 
 def fold_weights(model: ir.Model, size_at_first: int) -> bool:
-    """Compute nodes that make constants of constants, none of them larger than what it is made of, in place.
+    """Compute nodes that make constants of constants, none of them larger than its operands, in place.
 
     Args:
         model: the model.
@@ -58,45 +61,55 @@ def fold_weights(model: ir.Model, size_at_first: int) -> bool:
     """
     graphs = (model.graph, *model.graph.subgraphs())
     in_memory = sum(_bytes(value) or 0 for graph in graphs for value in graph.initializers.values() if _is_made(value))
-    left = min(GROWTH * size_at_first - bytes_of_weights(model), MOST_IN_MEMORY - in_memory)
-    found = False
+    room = min(GROWTH * size_at_first - bytes_of_weights(model), MOST_IN_MEMORY - in_memory)
+    views: dict[ir.Value, int] = {}
+    changed = False
     for graph in graphs:
         for node in list(graph):
-            size = _size_of_results(node)
-            if size is None or size > left:
+            _note_view(node, views)
+            size = _size_of_results(node, views)
+            if size is None or size > room:
                 continue
             results = _computed(model, node)
             if results is None:
                 continue
             operands = [value for value in node.inputs if value is not None]
             replace_by_constants(graph, node, results)
-            left += _drop_unread(graph, operands) - size
-            found = True
-    return found
+            room += _drop_unread(graph, operands) - size
+            changed = True
+    return changed
 
 
-def _size_of_results(node: ir.Node) -> int | None:
-    """Return the bytes of what a node gives, if it may be computed: from constants alone, which have as many."""
+def _note_view(node: ir.Node, views: dict[ir.Value, int]) -> None:
+    """Enter the result of a view of constants, and how many views lie between it and them, where these are few."""
+    operands = [value for value in node.inputs if value is not None]
+    if node.domain or node.op_type not in VIEWS or not all(_is_known(value, views) for value in operands):
+        return
+    depth = 1 + max((views.get(value, 0) for value in operands), default=0)
+    if depth <= MOST_VIEWS:
+        views[node.outputs[0]] = depth
+
+
+def _size_of_results(node: ir.Node, views: Mapping[ir.Value, int]) -> int | None:
+    """Return the bytes of a node's results; None where it is not computed.
+
+    It is where its operands are constants, or views of them, and have as many bytes.
+    """
     if node.domain or node.op_type not in COMPUTED or any(value.is_graph_output() for value in node.outputs):
         return None
     operands = [value for value in node.inputs if value is not None]
-    if not operands or not all(map(_is_known, operands)):
+    if not operands or not all(_is_known(value, views) for value in operands):
         return None
-    read, given = [_bytes(value) for value in operands], [_bytes(value) for value in node.outputs if value.name]
-    sizes = [size for size in (*read, *given) if size is not None]
-    if len(sizes) < len(read) + len(given) or sum(sizes[len(read) :]) > sum(sizes[: len(read)]):
+    read, made = list(map(_bytes, operands)), [_bytes(value) for value in node.outputs if value.name]
+    if None in read or None in made:
         return None
-    return sum(sizes[len(read) :])
+    size = sum(filter(None, made))
+    return size if size <= sum(filter(None, read)) else None
 
 
-def _is_known(value: ir.Value) -> bool:
+def _is_known(value: ir.Value, views: Mapping[ir.Value, int]) -> bool:
     """Tell whether a value is a constant, or a view of constants."""
-    if value.const_value is not None:
-        return not value.is_graph_input()
-    node = value.producer()
-    if node is None or node.domain or node.op_type not in VIEWS:
-        return False
-    return all(operand is None or _is_known(operand) for operand in node.inputs)
+    return value in views or (value.const_value is not None and not value.is_graph_input())
 
 
 def _bytes(value: ir.Value) -> int | None:

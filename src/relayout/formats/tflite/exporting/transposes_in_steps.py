@@ -6,7 +6,7 @@ These are one axis then, and so on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 import onnx_ir as ir
@@ -27,18 +27,19 @@ def transposes_of_few_axes(dims: Sequence[int], perm: Sequence[int]) -> Iterator
     [((2, 3, 20), (0, 2, 1))]
     """
     moved = [axis for axis in perm if dims[axis] != 1]
-    lying = [(moved.index(axis), moved.index(axis) + 1, dims[axis]) for axis in sorted(moved)]
+    wanted = {axis: place for place, axis in enumerate(moved)}
+    lying = [(wanted[axis], wanted[axis] + 1, dims[axis]) for axis in sorted(moved)]
     while True:
         lying = _joined(lying)
         if len(lying) < 2:
             return
         places = [first for first, _, _ in lying]
-        wanted = sorted(places) if len(places) <= LARGEST_RANK else _farthest(places)
-        runs = _runs(places, wanted)
-        extents = tuple(prod(lying[place][2] for place in run) for run in runs)
-        order = sorted(range(len(runs)), key=lambda run: wanted.index(places[runs[run][0]]))
-        yield extents, tuple(order)
-        lying = sorted(lying, key=lambda axis: wanted.index(axis[0]))
+        order = sorted(places) if len(places) <= LARGEST_RANK else _farthest(places)
+        rank = {place: position for position, place in enumerate(order)}
+        runs = _runs(places, rank)
+        extents = tuple(prod(lying[position][2] for position in run) for run in runs)
+        yield extents, tuple(sorted(range(len(runs)), key=lambda run: rank[places[runs[run][0]]]))
+        lying = sorted(lying, key=lambda axis: rank[axis[0]])
 
 
 def steps_more(model: ir.Model) -> tuple[int, int]:
@@ -72,21 +73,26 @@ def _farthest(places: Sequence[int]) -> list[int]:
     """Return the places in the order in which most of the first or of the last are where they belong, in few runs."""
     ordered = sorted(places)
     for count in range(len(places) - 1, 0, -1):
-        first, last = ordered[:count], ordered[-count:]
-        for wanted in (
-            [*first, *(place for place in places if place not in first)],
-            [*(place for place in places if place not in last), *last],
+        first, last = set(ordered[:count]), set(ordered[-count:])
+        for order in (
+            [*ordered[:count], *(place for place in places if place not in first)],
+            [*(place for place in places if place not in last), *ordered[-count:]],
         ):
-            if len(_runs(places, wanted)) <= LARGEST_RANK:
-                return wanted
+            if len(_runs(places, {place: position for position, place in enumerate(order)})) <= LARGEST_RANK:
+                return order
     raise AssertionError("one axis alone moves among three runs")
 
 
-def _runs(places: Sequence[int], wanted: Sequence[int]) -> list[list[int]]:
-    """Return the positions of places, as those that stay side by side."""
+def _runs(places: Sequence[int], rank: Mapping[int, int]) -> list[list[int]]:
+    """Return the positions of places, as those that stay side by side.
+
+    Args:
+        places: the places as they lie.
+        rank: place -> its position in the order that is wanted.
+    """
     runs: list[list[int]] = []
     for position, place in enumerate(places):
-        if runs and wanted.index(place) == wanted.index(places[runs[-1][-1]]) + 1:
+        if runs and rank[place] == rank[places[runs[-1][-1]]] + 1:
             runs[-1].append(position)
         else:
             runs.append([position])
