@@ -76,17 +76,19 @@ def test_what_may_be_of_one_element(seed: int, steps: int) -> None:
         ("float[n,c,h] x", "v1 = T201(x) v3 = T201(v1) v5 = T021(v3) v7 = MatMul(v5, v3)", [{"n": 3, "c": 6, "h": 1}]),
         (
             "float[n,c,h] x, int64[4] r",
-            "p = QuantizeLinear(x, s, z) t = T102(x) u = Unsqueeze(t, two) w = T3021(u) q = QuantizeLinear(w, s, z)"
-            " d = DequantizeLinear(q, s, z) y = QuantizeLinear(d, s, z) a = Tile(u, r) b = QuantizeLinear(a, s, z)"
-            " e = DequantizeLinear(b, s, z)",
+            "t = T102(x) g = QuantizeLinear(x, s, z) i = DequantizeLinear(g, s, z) u = Unsqueeze(t, two) w = T3021(u)"
+            " l = Slice(i, last, none, first, last) k = QuantizeLinear(l, s, z) q = QuantizeLinear(w, s, z)"
+            " d = DequantizeLinear(q, s, z) a = Tile(u, r) m = QuantizeLinear(l, s, z) o = DequantizeLinear(m, s, z)"
+            " b = QuantizeLinear(a, s, z) e = DequantizeLinear(b, s, z) y = QuantizeLinear(d, s, z)",
             [{"n": 2, "c": 3, "h": 4}],
         ),
     ],
     ids=["three of one", "one of another", "tiled integers"],
 )
 def test_no_more_is_moved_by_what_a_value_is_made_of(inputs: str, text: str, sizes: list[dict[str, int]]) -> None:
-    constants = {"two": [2], "s": np.array(0.1, np.float32), "z": np.array(0, np.int8)}
-    source = build(inputs, text, constants)
+    constants = {"two": [2], "first": [0], "last": [-1], "none": [-(1 << 40)]}
+    scale = {"s": np.array(0.05, np.float32), "z": np.array(3, np.int8)}
+    source = build(inputs, text, {**constants, **scale})
     result = relayout.optimize(source)
     for extents in sizes:
         feed = feed_of(source, extents, {"r": [20, 30, 1, 2]} if "r" in inputs else {})
