@@ -9,8 +9,8 @@
 
 The first environment has torch, transformers, onnxscript, onnxruntime; the second tensorflow-cpu and tf2onnx. No
 weights are fetched: every model is made from a configuration, with a fixed seed. Networks are narrower and shallower
-than their namesakes, but built alike. Where a network allows it, the extents of an image's axes all differ. A model
-that an exporter refuses is named, and left out.
+than their namesakes, but built alike; those of `bench/wide_networks.py` have the full width. Where a network allows it,
+the extents of an image's axes all differ. A model that an exporter refuses is named, and left out.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ def architectures() -> dict[str, Maker]:
     """Name -> how to make it. Modules are made one at a time: together they would fill the memory."""
     import transformers as hf
     from torch_networks import ShuffleNet, SuperResolution, UNet, Yolo, first_of, mobilenet
+    from wide_networks import wide_networks
 
     def of(model: Any, config: Any) -> Any:
         return first_of(model(config))
@@ -289,7 +291,14 @@ def architectures() -> dict[str, Maker]:
             (image(),),
         ),
         "unet": lambda: Export(UNet(), (image(),), dynamic=BATCH),
+        **{name: partial(wide, make) for name, make in wide_networks().items()},
     }
+
+
+def wide(make: Callable[[], tuple[Any, tuple[Any, ...], str]]) -> Export:
+    """One of `bench/wide_networks.py`."""
+    network, inputs, name = make()
+    return Export(network, inputs, (name,))
 
 
 def tokens(batch: int, length: int) -> Any:

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 import relayout
 from infer.exact import BYTES, least_bytes, random_graph
 from relayout.pipeline import Io
+from relayout.targets import Kernel, Target
 from running import by_the_runtime, moved_bytes, run
 
+BATCHED = Target("batched", "products of many matrices", (Kernel("MatMul"),), rest=True, batched_products=True)
 SKIPPED = 0.1
 """The part of the graphs whose tables may be too large to compare."""
 
@@ -33,21 +35,22 @@ def same(wanted: list[NDArray[np.generic]], given: list[NDArray[np.generic]], se
         np.testing.assert_allclose(got.astype(float), want.astype(float), *limits, err_msg=str(seed))
 
 
-def compare(seeds: range, rank: int, steps: int, *, exchange: bool = False) -> tuple[int, int]:
+def compare(seeds: range, rank: int, steps: int, *, exchange: bool = False, batched: bool = False) -> tuple[int, int]:
     """How many graphs were compared, every other with a free interface; on how many something is moved at best.
 
-    With `exchange`, in which products run with their operands exchanged: on how many that saves bytes.
+    With `exchange` or `batched`, the products that may run in other ways: on how many that saves bytes.
     """
     compared = moved = 0
     for seed in seeds:
         keep = bool(seed % 2)
-        model, graph = random_graph(seed, steps + seed % 5, rank, keep=keep, exchange=exchange)
+        model, graph = random_graph(seed, steps + seed % 5, rank, keep=keep, exchange=exchange, batched=batched)
         onnx.checker.check_model(model, full_check=True)
         least = least_bytes(graph)
         if least is None:
             continue
         io: Io = "keep" if keep else "convert"
-        result = relayout.convert(model, io=io, exchange=exchange, per_transpose=0)
+        target = BATCHED if batched else None
+        result = relayout.convert(model, io=io, exchange=exchange, target=target, per_transpose=0)
         feed = inputs(result.proto, seed)
         left = moved_bytes(result.proto, feed)
         assert left == result.report.bytes, seed
@@ -56,10 +59,11 @@ def compare(seeds: range, rank: int, steps: int, *, exchange: bool = False) -> t
         if keep:
             theirs = by_the_runtime(model, feed)
             assert theirs is not None, seed
-            assert left <= theirs, f"seed {seed}: relayout leaves {left} bytes, the runtime {theirs}"
+            assert left <= theirs or batched, f"seed {seed}: relayout leaves {left} bytes, the runtime {theirs}"
             same(run(model, feed), run(result.proto, feed), seed)
         compared += 1
-        moved += relayout.convert(model, io=io, per_transpose=0).report.bytes > left if exchange else least > 0
+        plain = relayout.convert(model, io=io, per_transpose=0).report.bytes if exchange or batched else 0
+        moved += plain > left if exchange or batched else least > 0
     assert compared >= (1 - SKIPPED) * len(seeds)
     return compared, moved
 
@@ -97,6 +101,18 @@ def test_an_axis_is_gathered_where_its_last_factor_lies_too() -> None:
 def test_equal_bytes_where_products_exchange_their_operands() -> None:
     _, saving = compare(range(60), rank=3, steps=6, exchange=True)
     assert saving >= 5
+
+
+def test_equal_bytes_where_products_are_batched() -> None:
+    _, saving = compare(range(60), rank=3, steps=6, batched=True)
+    assert saving >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [3, 4])
+def test_equal_bytes_on_many_graphs_with_batched_products(rank: int) -> None:
+    _, saving = compare(range(1000, 1150), rank=rank, steps=7, batched=True)
+    assert saving >= 10
 
 
 @pytest.mark.slow

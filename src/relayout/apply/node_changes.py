@@ -38,6 +38,9 @@ class NodeChanges:
             node.replace_input_with(1, first)
         if changes.op_type is not None:
             node.op_type = changes.op_type
+        if changes.domain is not None:
+            node.domain = changes.domain
+            self.storage.sites.graph.opset_imports.setdefault(changes.domain, 1)
         for slot, array in changes.inputs.items():
             if slot >= len(node.inputs):
                 node.resize_inputs(slot + 1)

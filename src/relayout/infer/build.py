@@ -239,6 +239,9 @@ class _Builder:
             return
         if fact.exchanges and not self._may_exchange(fact, inputs):
             fact = fact.in_place
+        if fact.batched or fact.transposed:
+            is_constant = inputs[1] is not None and inputs[1].root.constant
+            fact = fact.unbatched if self._is_unit(inputs) else fact.by(is_constant=is_constant)
         self._computed(node, fact, inputs, implicit)
 
     def _fact(self, operator: Operator) -> Fact:
@@ -247,7 +250,7 @@ class _Builder:
         if not isinstance(fact, Signature):
             return fact
         if self.choose is None:
-            return fact.cheap
+            return fact.cheap.unbatched
         chosen = self.choose(operator, fact)
         self.sites.chosen |= chosen.variants != fact.variants
         return chosen
@@ -298,8 +301,10 @@ class _Builder:
 
     def _may_exchange(self, fact: Signature, inputs: Sequence[View | None]) -> bool:
         """Whether operands may be exchanged: a kernel takes those of a quantized unit in their places."""
-        unit = any(view is not None and view.root in self.requantized.dequantized for view in inputs)
-        return (self.exchange or fact.freely) and not unit
+        return (self.exchange or fact.freely) and not self._is_unit(inputs)
+
+    def _is_unit(self, inputs: Sequence[View | None]) -> bool:
+        return any(view is not None and view.root in self.requantized.dequantized for view in inputs)
 
     def _depth(self, node: ir.Node) -> int:
         """How deep a node lies, as it was found; last where it gives nothing."""

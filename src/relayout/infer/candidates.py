@@ -14,9 +14,9 @@ from itertools import chain, groupby, islice
 from relayout.infer.graph_sites import Sites
 from relayout.infer.presolve import Aggregation, result
 from relayout.infer.sites import Label, Order, Port, Site
-from relayout.infer.stored_orders import is_exchanged, placed, stored_order_numbers
+from relayout.infer.stored_orders import is_batched, is_exchanged, placed, stored_order_numbers, tail_of
 from relayout.layout import Extent
-from relayout.rules import Placement
+from relayout.rules import Letters, Placement
 from relayout.rules.signature import Variant
 
 CAP = 16384
@@ -165,6 +165,8 @@ def _extended(site: Site, factors: Sequence[int], bases: Sequence[Order]) -> lis
     # An axis that must be one dimension is gathered where its first factor lies, and where its last does: which of
     # the two suits the other readers is not known here.
     found = [repaired(site, _slotted(base, wanted)) for base in bases]
+    if site.signature.batched:
+        found += [repaired(site, _slotted(base, wanted), batched=False) for base in bases]
     if len(wanted) < len(factors) or site.signature.block:
         late = list(reversed(dict.fromkeys(reversed(factors))))
         found += [repaired(site, _slotted(base, late), late=True) for base in bases]
@@ -238,6 +240,9 @@ def seeds(site: Site) -> list[Label]:
     Where orders have prices, each axis may be wanted last.
     """
     everything = tuple(range(len(site.factors)))
+    if site.signature.transposed:
+        places = site.pattern.of(_ends, True, site, site.signature.transposed)
+        return [identity(site), Label(tuple(sorted(everything, key=lambda factor: places.get(factor, 0))))]
     if site.signature.price is not None and not site.signature.variants:
         orders = [everything]
         for letter in site.signature.letters:
@@ -260,13 +265,23 @@ def _slotted(base: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
     return tuple(next(chosen) if factor in inside else factor for factor in base)
 
 
-def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[int, ...]:
-    """The nearest order that the signature allows: blocks gathered where they begin (or end), head first, tail last."""
+def repaired(site: Site, order: Sequence[int], *, late: bool = False, batched: bool = True) -> tuple[int, ...]:
+    """The nearest order that the signature allows: blocks gathered where they begin (or end), head first, tail last.
+
+    Args:
+        site: the site.
+        order: its factors.
+        late: whether blocks are gathered where they end.
+        batched: whether outer factors of a batched axis may stay in front of the tail.
+    """
     signature = site.signature
     if not (signature.block or signature.head or signature.tail):
         return tuple(order)
+    if batched and signature.batched and (found := _with_batch(site, order)):
+        return found
     groups = site.pattern.of(_groups, None, site)
-    ends = site.pattern.of(_ends, None, site)
+    turned = bool(signature.transposed) and tail_of(site, order) == signature.transposed
+    ends = site.pattern.of(_ends, turned, site, signature.transposed if turned else signature.tail)
     gathered = list(order)
     if groups:
         seen: dict[int, list[int]] = {}
@@ -275,15 +290,35 @@ def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[i
         gathered = list(chain.from_iterable(seen.values()))
         if late:
             gathered.reverse()
-    if signature.exchanged and (turned := _turned(site, gathered)):
-        return turned
+    if signature.exchanged and not turned and (exchanged := _exchanged(site, gathered)):
+        return exchanged
     if not ends:
         return tuple(gathered)
     # A stable sort: what is neither head nor tail keeps its place.
     return tuple(sorted(gathered, key=lambda factor: ends.get(factor, 0)))
 
 
-def _turned(site: Site, order: Sequence[int]) -> tuple[int, ...] | None:
+def _with_batch(site: Site, order: Sequence[int]) -> tuple[int, ...] | None:
+    """The nearest order with factors of a batched axis in front of the last row, and at least one behind it; None where
+    there is none in front.
+    """
+    letters, tail = [letter for letter, _ in site.factors], site.signature.matrix
+    last = max((place for place, factor in enumerate(order) if letters[factor] not in tail), default=-1)
+    held = {letter: [factor for factor in order[last + 1 :] if letters[factor] == letter] for letter in tail}
+    front: list[int] = []
+    for factor in order[: last + 1]:
+        batched = letters[factor] not in tail or letters[factor] in site.signature.batched
+        (front if batched else held[letters[factor]]).append(factor)
+    for letter in site.signature.batched:
+        if not held[letter]:
+            behind = next(factor for factor in reversed(front) if letters[factor] == letter)
+            front.remove(behind)
+            held[letter].append(behind)
+    found = (*front, *chain.from_iterable(held.values()))
+    return found if is_batched(site, found) else None
+
+
+def _exchanged(site: Site, order: Sequence[int]) -> tuple[int, ...] | None:
     """The nearest order in which a product has its operands exchanged; None where the other way is nearer.
 
     Args:
@@ -307,9 +342,9 @@ def _groups(site: Site) -> dict[int, int]:
     return {f: first.setdefault(letter, f) for f, letter in enumerate(letters) if letter in site.signature.block}
 
 
-def _ends(site: Site) -> dict[int, int]:
+def _ends(site: Site, tail: Letters) -> dict[int, int]:
     """Factor of an axis at the head or the tail -> its place: below 0 at the head, above at the tail."""
-    head, tail = site.signature.head, site.signature.tail
+    head = site.signature.head
     place = {letter: 1 + index for index, letter in enumerate(tail)}
     place |= {letter: index - len(head) for index, letter in enumerate(head)}
     return {f: place[letter] for f, (letter, _) in enumerate(site.factors) if letter in place}

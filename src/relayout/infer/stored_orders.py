@@ -74,7 +74,10 @@ def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Exte
         return tuple(zip(port.letters, port.view.extents, strict=True)), port.view.form
     root = port.view.root
     variant = variant_of(site, label)
-    dims = list(_dims(site, label, port))
+    if site.signature.batched and is_batched(site, label.order):
+        dims = _batched_dims(site, label, port)
+    else:
+        dims = list(_dims(site, label, port))
     if site.signature.broadcast and not site.signature.variants:
         while len(dims) > len(port.letters) and not dims[0][1] and dims[0][0] not in port.letters:
             del dims[0]
@@ -91,7 +94,7 @@ def _dims(site: Site, label: Label, port: Port) -> Iterator[tuple[str, tuple[int
         if letter in site.whole and len(axes) > 1 and variant_of(site, label) is None:
             yield from ((letter, port.view.form[axis]) for axis in axes)
         elif axes or (letter in site.signature.stretched and not port.output):
-            yield letter, tuple([index for factor in run for index in port.factors.get(factor, ())])
+            yield letter, _leaves(port, run)
 
 
 def _joined_behind(dims: list[tuple[str, tuple[int, ...]]], tail: Letters) -> list[tuple[str, tuple[int, ...]]]:
@@ -99,6 +102,36 @@ def _joined_behind(dims: list[tuple[str, tuple[int, ...]]], tail: Letters) -> li
     end = 1 + max(place for place, (letter, _) in enumerate(dims) if letter in tail)
     behind = [index for _, indices in dims[end:] for index in indices]
     return [*dims[:end], ("*", tuple(behind))] if end < len(dims) else dims
+
+
+def _batched_dims(site: Site, label: Label, port: Port) -> list[tuple[str, tuple[int, ...]]]:
+    """The dimensions of an operand of a product with a matrix for each item of some axes, in front of its last two.
+
+    Each operand has a dimension wherever the result has one, of a single element where the axis is not its own. What
+    has rows begins as late as its dimensions of the source allow.
+    """
+    runs = [(letter, list(run)) for letter, run in groupby(label.order, key=lambda factor: site.factors[factor][0])]
+    end = len(runs) - len(site.signature.matrix)
+    dims = [
+        (letter if place >= end or letter not in site.signature.batched else f"{letter}/", _leaves(port, run))
+        for place, (letter, run) in enumerate(runs)
+        if place < end - 1 or letter in port.axes
+    ]
+    while len(dims) > len(port.letters) and not port.output and runs[end - 1][0] in port.axes and not dims[0][1]:
+        del dims[0]
+    return dims
+
+
+def _leaves(port: Port, factors: Sequence[int]) -> tuple[int, ...]:
+    """The factors of a value that an operand holds of those of its site."""
+    return tuple([leaf for factor in factors for leaf in port.factors.get(factor, ())])
+
+
+def is_batched(site: Site, order: Sequence[int]) -> bool:
+    """Tell whether factors of a batched axis lie in front of the tail."""
+    met = [letter for letter, _ in groupby(site.factors[factor][0] for factor in order)]
+    front, behind = met[: -len(site.signature.matrix)], tuple(met[-len(site.signature.matrix) :])
+    return behind == site.signature.matrix and not site.signature.batched.isdisjoint(front)
 
 
 def _runs(site: Site, label: Label, port: Port) -> Iterator[tuple[str, list[int]]]:
@@ -145,5 +178,10 @@ def _tiled(held: list[int], part: Part, port: Port) -> list[int]:
 
 def is_exchanged(site: Site, order: Sequence[int]) -> bool:
     """Tell whether the tail's axes come in another order than the tail's."""
-    met = dict.fromkeys(site.factors[factor][0] for factor in order)
-    return [letter for letter in met if letter in site.signature.tail] != list(site.signature.tail)
+    return tail_of(site, order) != site.signature.tail
+
+
+def tail_of(site: Site, order: Sequence[int]) -> Letters:
+    """The tail's axes in the order in which they end."""
+    met = dict.fromkeys(site.factors[factor][0] for factor in reversed(order))
+    return tuple(letter for letter in met if letter in site.signature.tail)[::-1]

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from relayout.layout import Extent
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
+
+FUSED = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.float64))
+"""Elements of which com.microsoft has a FusedMatMul."""
 
 
 def gemm_of(operator: Operator, left: int, right: int, bias: int, columns: Sequence[int] = ()) -> Signature | None:
@@ -93,9 +98,16 @@ def product_of(operator: Operator, left: int, right: int, columns: Sequence[int]
     return Signature(inputs, (y,), block=frozenset("mkn"), tail=("m", "k", "n"), broadcast=True)
 
 
-def _exchanged(placement: Placement) -> Changes:
-    """The operands change places where the first is not summed over its last axis."""
-    return Changes(exchanged=placement.letters(0)[-1] != "k")
+def _rewritten(placement: Placement) -> Changes:
+    """The operands change places where the first is not summed over its last axis.
+
+    Where the second is summed over its last axis, too, the product is a FusedMatMul that transposes it.
+    """
+    if placement.letters(0)[-1] != "k":
+        return Changes(exchanged=True)
+    if placement.letters(1)[-1] != "k":
+        return Changes()
+    return Changes({"transB": 1}, op_type="FusedMatMul", domain="com.microsoft")
 
 
 def _is_scalar(operator: Operator, index: int) -> bool:
@@ -108,16 +120,20 @@ def matmul(operator: Operator) -> Fact:
     """`a[*b m k], c[*b k n] -> y[*b m n]`: m, k, n last; batch axes free, and k in any order of its factors.
 
     With its operands exchanged, by `--exchange` or where m or n is 1, n, k, m are last; by one matrix, `c[k n]`, rows
-    are free then, too: those that lie behind `n k` become one dimension.
+    are free then, too: those that lie behind `n k` become one dimension. For a target with batched products, outer
+    factors of n may be batch axes where c is a constant matrix, and c may lie as `n k` where it is computed.
     """
     found = product_of(operator, 0, 1)
     if found is None or (operator.rank() or 0) < 2 or (operator.rank(1) or 0) < 2:
         return found
     if "m" not in found.tail:
-        return replace(found, exchanged=("n", "k", "*"), changes=_exchanged)
+        return replace(found, exchanged=("n", "k", "*"), batched=frozenset("n"), changes=_rewritten)
     sides = (operator.shape(0) or ())[-2], (operator.shape(1) or ())[-1]
     vector = any(Extent.of(dim).is_one for dim in sides)
-    return replace(found, exchanged=("n", "k", "m"), freely=vector, changes=_exchanged)
+    turned = TAILS[False, True] if operator.dtype(0) in FUSED else ()
+    batched = frozenset("n" if operator.rank() == operator.rank(1) == 2 else "")
+    found = replace(found, batched=batched, transposed=turned, changes=_rewritten)
+    return replace(found, exchanged=("n", "k", "m"), freely=vector)
 
 
 @rule("MatMulInteger", kind="layout-sensitive")

@@ -38,7 +38,8 @@ class Changes(NamedTuple):
             it is folded where it is constant, else a Gather of a few elements.
         extents: output index -> groups: the output lists the extents of an operand as it is stored, and each extent of
             the source is the product of a group of them (Shape).
-        op_type: another operator of the same domain.
+        op_type: another operator.
+        domain: its domain; None: the node's own.
         exchanged: the first two inputs change places.
     """
 
@@ -48,6 +49,7 @@ class Changes(NamedTuple):
     looked_up: Mapping[int, tuple[int, ...]] = {}
     extents: Mapping[int, tuple[tuple[int, ...], ...]] = {}
     op_type: str | None = None
+    domain: str | None = None
     exchanged: bool = False
 
 
@@ -55,7 +57,7 @@ class Placement(NamedTuple):
     """Where the axes of a node's operands lie in the order that was chosen.
 
     A dimension that holds only what a grain of an axis `c` leaves free is named `c%`: the axis itself lies in the one
-    that is named `c`.
+    that is named `c`. One that holds outer factors of a batched axis is named `c/`.
 
     Args:
         inputs: per input the (letter, extent) of each stored dimension; None for an absent input or a parameter.
@@ -249,6 +251,9 @@ class Signature:
         grows: axes along which what is given is at least as long as all operands together, whatever is known of it.
         across: axes that a result has, though each of its elements depends on several along them, in whatever order (a
             Softmax's axis). Axes in `whole` may be such, too; along all others each element is computed by itself.
+        batched: axes at the tail's end whose outer factors may lie among the batch axes, if inner ones stay: the
+            constant that holds them then has a matrix for each (`x[b s k] w[h k d] -> y[b h s d]`).
+        transposed: the tail's axes in another order, which another operator has: `changes` says which.
     """
 
     inputs: tuple[Letters | None, ...]
@@ -269,6 +274,8 @@ class Signature:
     grows: frozenset[str] = frozenset()
     unidirectional: bool = False
     across: frozenset[str] = frozenset()
+    batched: frozenset[str] = frozenset()
+    transposed: Letters = ()
 
     def __hash__(self) -> int:
         return self._hash
@@ -314,6 +321,21 @@ class Signature:
         """The same where operands are not exchanged."""
         variants = tuple(variant for variant in self.variants if not variant.exchanged)
         return replace(self, exchanged=(), variants=variants)
+
+    @cached_property
+    def unbatched(self) -> Signature:
+        """The same where every product is one of matrices that lie as ONNX's MatMul has them."""
+        plain = not self.batched and not self.transposed
+        return self if plain else replace(self, batched=frozenset(), transposed=())
+
+    def by(self, *, is_constant: bool) -> Signature:
+        """The same for a product whose second operand is a constant, or is not: only a constant has many matrices."""
+        return self if is_constant or not self.batched else replace(self, batched=frozenset())
+
+    @property
+    def matrix(self) -> Letters:
+        """The axes of the matrix of which a batched product has many: the last two of the tail."""
+        return self.tail[-2:]
 
     @cached_property
     def cheap(self) -> Signature:

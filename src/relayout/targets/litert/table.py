@@ -76,6 +76,7 @@ TARGET = Target(
     expansions=DECOMPOSITIONS,
     fusions=FOLDED,
     price=price,
+    batched_products=True,
     reads_units=True,
     has_gelu=True,
     broadcasts=True,

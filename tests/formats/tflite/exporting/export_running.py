@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +13,7 @@ import onnx
 from node_tests import run
 
 import relayout
+from relayout.formats.tflite.container.loading import load
 from rules.law import Array, with_runtime
 
 KERNELS = ("default", "reference")
@@ -48,6 +50,7 @@ def agrees(
         path = Path(folder) / "model.tflite"
         relayout.convert(model, format="tflite").save(path)  # which reads it back
         content = path.read_bytes()
+    assert not same_names(content)
     names = [value.name for value in model.graph.output]
     wanted = with_runtime(model, feed) if expected is None else expected
     for kind in kernels:
@@ -59,6 +62,12 @@ def agrees(
             raise
         for name, result, array in zip(names, got, wanted, strict=True):
             assert_close(result, array, f"{name} with {kind} kernels", tolerance)
+
+
+def same_names(content: bytes) -> list[str]:
+    """The names that several tensors of a graph have: quantizers look tensors up by their names."""
+    graphs = (Counter(tensor.name for tensor in graph.tensors) for graph in load(content).subgraphs)
+    return [name for names in graphs for name, count in names.items() if count > 1]
 
 
 def run_close(content: bytes, feed: Mapping[str, Array], wanted: Sequence[Array]) -> None:

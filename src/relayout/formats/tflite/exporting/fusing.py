@@ -62,6 +62,8 @@ class _Fusion:
             tensor: operator for operator in draft.operators for tensor in operator.inputs[:1] if tensor is not None
         }
         """Tensor -> the last operator that has it as its first operand."""
+        self.unique = draft.unique
+        self.rows_of: dict[DraftTensor, DraftTensor] = {}
         self.removed: set[DraftOperator] = set()
         self.changed: dict[DraftTensor, None] = {}
 
@@ -104,11 +106,19 @@ class _Fusion:
             and not producer.options.get("fused_activation_function")
             and result.dims == tensor.dims
         ):
-            flat = DraftTensor(constant.name, constant.type, (rows,), constant.data)
-            producer.inputs = [*producer.inputs[:BIAS], flat]
+            producer.inputs = [*producer.inputs[:BIAS], self._row(constant)]
             if "fused_activation_function" in operator.options:
                 producer.options["fused_activation_function"] = operator.options["fused_activation_function"]
             self._remove(operator, tensor, result)
+
+    def _row(self, constant: DraftTensor) -> DraftTensor:
+        """Return a constant as one row: itself, or one for all products that read it."""
+        if len(constant.dims) == 1:
+            return constant
+        if constant not in self.rows_of:
+            name = self.unique(f"{constant.name}/row")
+            self.rows_of[constant] = DraftTensor(name, constant.type, constant.dims[-1:], constant.data)
+        return self.rows_of[constant]
 
     def shrunk(self, operator: DraftOperator) -> None:
         """Let a slice drop the axes of which it takes one place."""

@@ -297,6 +297,8 @@ class GraphExport:
             tensor = self.tensor_of(value)
         kind = stored_type(value)
         if tensor.type != kind or tensor in self.draft.inputs or tensor.data is not None or tensor.name != value.name:
+            if tensor.name == value.name and tensor not in self.draft.inputs:
+                tensor.name = self.draft.unique(f"{value.name}/{tensor.type.name.lower()}")
             meaning = self.integers.meaning(value) or _raised(tensor, kind)
             result = DraftTensor(value.name or "", kind, tensor_dims(value), quantization=meaning)
             if kind != kernel_type(value):

@@ -1,0 +1,154 @@
+"""Products with a constant matrix for each head: LiteRT reads queries, keys and values as attention wants them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from export_running import agrees
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+import relayout
+from relayout.targets import target
+
+ROWS, WIDTH = 7, 96
+
+
+class Attention:
+    """A model with one attention, as PyTorch exports it.
+
+    Args:
+        size: channels of a head.
+        batch: extents of the batch, or the name of an open one.
+        fused: whether queries, keys and values come from one product.
+        kernels: whether weights are constants.
+    """
+
+    def __init__(
+        self, size: int = 32, batch: tuple[int | str, ...] = (1,), *, fused: bool = False, kernels: bool = True
+    ) -> None:
+        self.rng = np.random.default_rng(0)
+        self.size, self.heads, self.batch, self.kernels = size, WIDTH // size, batch, kernels
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [*batch, ROWS, WIDTH])]
+        query, key, value = self._fused() if fused else [self._heads(name) for name in "qkv"]
+        lead = len(batch)
+        turned = self._node("Transpose", key, perm=[*range(lead + 1), lead + 2, lead + 1])
+        scores = self._node("Softmax", self._node("MatMul", query, turned), axis=-1)
+        mixed = self._node("Transpose", self._node("MatMul", scores, value), perm=self._by_heads())
+        joined = self._node("Reshape", mixed, self._shape(WIDTH))
+        self._node("MatMul", joined, self._weights("o", WIDTH), name="y")
+
+    @property
+    def model(self) -> onnx.ModelProto:
+        """The model: of `x`, the batch by rows by channels, `y` of the same shape."""
+        output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [*self.batch, ROWS, WIDTH])
+        graph = helper.make_graph(self.nodes, "attention", self.inputs, [output], self.constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+    def feed(self) -> dict[str, NDArray[np.float32]]:
+        """Random inputs, of two items where the batch is open."""
+        shapes = {put.name: [dim.dim_value or 2 for dim in put.type.tensor_type.shape.dim] for put in self.inputs}
+        return {name: self.rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+    def _node(self, op_type: str, *inputs: str, name: str = "", **attributes: object) -> str:
+        given = name or f"{op_type}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op_type, list(inputs), [given], given, **attributes))
+        return given
+
+    def _constant(self, array: NDArray[np.generic]) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def _shape(self, *last: int) -> str:
+        opened = [-1 if isinstance(each, str) else each for each in self.batch]
+        return self._constant(np.array([*opened, ROWS, *last], np.int64))
+
+    def _by_heads(self) -> list[int]:
+        lead = len(self.batch)
+        return [*range(lead), lead + 1, lead, lead + 2]
+
+    def _weights(self, name: str, columns: int) -> str:
+        if self.kernels:
+            return self._constant((self.rng.normal(size=(WIDTH, columns)) / 10).astype(np.float32))
+        self.inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [WIDTH, columns]))
+        return name
+
+    def _projected(self, name: str, columns: int) -> str:
+        product = self._node("MatMul", "x", self._weights(name, columns))
+        return self._node("Add", product, self._constant(self.rng.normal(size=columns).astype(np.float32)))
+
+    def _heads(self, name: str) -> str:
+        split = self._node("Reshape", self._projected(name, WIDTH), self._shape(self.heads, self.size))
+        return self._node("Transpose", split, perm=self._by_heads())
+
+    def _fused(self) -> list[str]:
+        split = self._node("Reshape", self._projected("qkv", 3 * WIDTH), self._shape(3, self.heads, self.size))
+        lead = len(self.batch)
+        perm = [lead + 1, *range(lead), lead + 2, lead, lead + 3]
+        whole = self._node("Transpose", split, perm=perm)
+        return [self._node("Gather", whole, self._constant(np.array(item, np.int64)), axis=0) for item in range(3)]
+
+
+def operators(result: relayout.Result) -> Counter[str]:
+    assert result.file is not None
+    (graph,) = result.file.subgraphs
+    return Counter(operator.name for operator in graph.operators)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("batch", [(1,), (2,), ("batch",), ()], ids=str)
+def test_heads_come_from_the_kernels(batch: tuple[int | str, ...], fused: bool) -> None:
+    """Of four Transposes only the one behind the attention is left: its product sums over heads."""
+    given = Attention(batch=batch, fused=fused)
+    result = relayout.convert(given.model, format="tflite")
+    assert result.report.transposes == 1
+    assert result.report.proved
+    assert operators(result)["BATCH_MATMUL"] == (3 if fused else 5)
+    agrees(given.model, given.feed())
+
+
+def test_windows_have_two_batch_axes() -> None:
+    """Swin: the axis of heads lies between windows and rows; five dimensions are as many as the kernel takes."""
+    given = Attention(batch=(2, 3))
+    result = relayout.convert(given.model, format="tflite")
+    assert result.report.transposes == 1
+    agrees(given.model, given.feed())
+
+
+def test_more_dimensions_than_the_kernel_takes() -> None:
+    """Queries, keys and values in one, of windows: six dimensions, which BATCH_MATMUL does not have."""
+    given = Attention(batch=(2, 3), fused=True)
+    result = relayout.convert(given.model, format="tflite")
+    assert operators(result)["FULLY_CONNECTED"] == 2
+    agrees(given.model, given.feed())
+
+
+@pytest.mark.parametrize("size", [8, 16, 48])
+def test_heads_that_do_not_fill_a_kernel_are_moved(size: int) -> None:
+    given = Attention(size)
+    result = relayout.convert(given.model, format="tflite")
+    assert operators(result)["FULLY_CONNECTED"] == 4
+    assert result.report.transposes == 4
+    agrees(given.model, given.feed())
+
+
+def test_kernels_that_are_computed_are_not_moved() -> None:
+    given = Attention(kernels=False)
+    result = relayout.convert(given.model, format="tflite")
+    assert result.report.transposes == 4
+    agrees(given.model, given.feed())
+
+
+def test_only_for_a_target_that_asks_for_it() -> None:
+    source = Attention().model
+    without = replace(target("litert"), batched_products=False)
+    assert relayout.convert(source, format="tflite", target=without).report.transposes == 4
+    assert relayout.optimize(source).report.transposes == 4
+    assert relayout.convert(source, target="onnxruntime-cpu").report.transposes == 4
