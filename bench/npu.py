@@ -3,7 +3,9 @@
     python bench/npu.py [--vela PROGRAM] [--onnx2tf PYTHON] [--out DIRECTORY] [--page PAGE.md] MODELS ...
 
 MODELS are float `.onnx` files (`bench/make_npu.py` makes some), which ONNX Runtime quantizes here, `.onnx` files that
-are quantized (`*.qdq.onnx`), and `.tflite` files; or folders of them. `--vela` (or RELAYOUT_VELA) is the program of
+are quantized (`*.qdq.onnx`), and `.tflite` files; or folders of them. Of a float NETWORK.float32.tflite with
+NETWORK.int8.tflite beside it (`bench/make_keras.py` makes both) the first becomes float ONNX, and the second is what
+TensorFlow's own converter makes of the network. `--vela` (or RELAYOUT_VELA) is the program of
 `pip install ethos-u-vela`. `--onnx2tf` (or ONNX2TF_PYTHON) is a Python that has onnx2tf, with
 
     python3.12 -m venv onnx2tf && onnx2tf/bin/pip install onnx2tf==2.6.9
@@ -39,7 +41,8 @@ from relayout.errors import RelayoutError
 from relayout.formats.tflite.container.loading import load
 
 Row = dict[str, Any]
-RELAYOUT, PEER, ITSELF = "relayout", "onnx2tf", "the source itself"
+RELAYOUT, PEER, ITSELF, CONVERTER = "relayout", "onnx2tf", "the source itself", "TensorFlow"
+FLOAT, INTEGER = ".float32.tflite", ".int8.tflite"
 LAYOUT_OPERATORS = ("TRANSPOSE", "RESHAPE")
 KNOWN_CUSTOM = ("TFLite_Detection_PostProcess",)
 """Custom operators that relayout has in ONNX's words."""
@@ -104,10 +107,15 @@ def judged(make: Callable[[], dict[str, Any]], path: Path, program: str) -> dict
 
 def rows(models: list[Path], program: str, peer: str | None, out: Path) -> Iterator[Row]:
     for model in models:
-        name = model.name.removesuffix(".onnx").removesuffix(".qdq").removesuffix(".tflite")
-        row: Row = {"model": name, "source": model.suffix, "by": {}}
+        name = model.name.removesuffix(".onnx").removesuffix(".qdq").removesuffix(".tflite").removesuffix(".float32")
+        is_float = model.name.endswith(FLOAT)
+        row: Row = {"model": name, "source": FLOAT if is_float else model.suffix, "by": {}}
         source = model
-        if model.suffix == ".onnx" and not model.name.endswith(".qdq.onnx"):
+        if is_float:
+            source = out / f"{name}.qdq.onnx"
+            relayout.convert(model, io="NCHW").save(out / f"{name}.float.onnx")
+            quantize(out / f"{name}.float.onnx", source)
+        elif model.suffix == ".onnx" and not model.name.endswith(".qdq.onnx"):
             source = out / f"{name}.qdq.onnx"
             if not source.exists():
                 quantize(model, source)
@@ -115,8 +123,9 @@ def rows(models: list[Path], program: str, peer: str | None, out: Path) -> Itera
         row["by"][RELAYOUT] = judged(lambda source=source, path=path: converted(source, path), path, program)
         if model.suffix == ".tflite":
             copy = out / f"{name}.itself.tflite"
-            shutil.copy(model, copy)
-            row["by"][ITSELF] = judged(lambda copy=copy: {"operators": operators(copy)}, copy, program)
+            shutil.copy(model.with_name(f"{name}{INTEGER}") if is_float else model, copy)
+            beside = CONVERTER if is_float else ITSELF
+            row["by"][beside] = judged(lambda copy=copy: {"operators": operators(copy)}, copy, program)
         elif peer:
             path = out / f"{name}.onnx2tf.tflite"
             row["by"][PEER] = judged(lambda model=model, path=path: by_peer(peer, model, path), path, program)
@@ -135,21 +144,34 @@ def cells(found: dict[str, Any] | None) -> list[str]:
     return [f"{found['on_npu']:,}", on_cpu, str(moves), f"{found['cycles']:,}"]
 
 
+def ratio(row: Row) -> str:
+    """Return relayout's cycles by those of the file beside it, where both leave as many operators to the CPU."""
+    some = list(row["by"].values())
+    if len(some) < 2 or any("why" in each for each in some):
+        return "–"
+    (ours, *_), beside = some, some[1]
+    same = sum(ours["on_cpu"].values()) == sum(beside["on_cpu"].values())
+    return f"{ours['cycles'] / beside['cycles']:.3f}" if same and beside["cycles"] else "–"
+
+
 def page(found: dict[str, Any]) -> str:
     """Return the page of the documentation."""
     all_rows: list[Row] = found["rows"]
     ours = [row["by"][RELAYOUT] for row in all_rows if "why" not in row["by"][RELAYOUT]]
     whole = [each for each in ours if not each["on_cpu"]]
-    sources = {kind: [row for row in all_rows if row["source"] == kind] for kind in (".onnx", ".tflite")}
+    sources = {kind: [row for row in all_rows if row["source"] == kind] for kind in (".onnx", FLOAT, ".tflite")}
     lines = [
         "# Measured: networks on an NPU",
         f"{len(all_rows)} networks from ONNX or TensorFlow Lite to a `.tflite` for Arm's Ethos-U, compiled by Vela"
         f" {found['versions']['ethos-u-vela']} for an Ethos-U55 with 256 multipliers ({found['date']})."
         f" Of {len(ours)} files of relayout {len(whole)} run on the NPU as a whole. Cycles are Vela's estimates, and"
-        " count the NPU alone: a file with operators on the CPU takes longer than its cycles say.",
+        " count the NPU alone: a file with operators on the CPU takes longer than its cycles say. The ratio is"
+        " relayout's cycles by those of the file below it, where both leave as many operators to the CPU.",
     ]
     if sources[".onnx"]:
         lines += from_onnx(sources[".onnx"], found["versions"].get("onnx2tf", ""))
+    if sources[FLOAT]:
+        lines += from_keras(sources[FLOAT])
     if sources[".tflite"]:
         lines += from_tflite(sources[".tflite"])
     lines.append(
@@ -159,7 +181,7 @@ def page(found: dict[str, Any]) -> str:
     return "<!-- made by bench/npu.py -->\n\n" + "\n\n".join(lines) + "\n"
 
 
-HEAD = ["network", "by", "on the NPU", "on the CPU", "Transposes and Reshapes", "cycles"]
+HEAD = ["network", "by", "on the NPU", "on the CPU", "Transposes and Reshapes", "cycles", "ratio"]
 
 
 def from_onnx(some: list[Row], peer: str) -> list[str]:
@@ -176,13 +198,19 @@ def from_onnx(some: list[Row], peer: str) -> list[str]:
 
 BESIDE = (
     "Beside it stands onnx2tf {}, which quantizes by itself: `-oiqt -qt per-tensor`, since its own check refuses scales"
-    " for channels."
-)
-BESIDE = (
-    "Beside it stands onnx2tf {}, which quantizes by itself: `-oiqt -qt per-tensor`, since its own check refuses scales"
-    " for channels."
+    " for channels. Its weights compress better then, and take fewer cycles to fetch."
 )
 ABSENT = "onnx2tf was not installed where this was measured."
+
+
+def from_keras(some: list[Row]) -> list[str]:
+    """Return the paragraphs on networks of Keras, beside TensorFlow's own converter."""
+    return [
+        "## From float ONNX, beside TensorFlow's own converter",
+        "Networks of Keras: float ONNX, channels first, quantized and converted as above. Below it stands the int8 file"
+        " that TensorFlow's converter makes of the same network, which it quantizes by itself.",
+        table(HEAD, table_lines(some), left=4),
+    ]
 
 
 def from_tflite(some: list[Row]) -> list[str]:
@@ -208,7 +236,7 @@ def is_no_worse(row: Row) -> bool:
 def table_lines(all_rows: list[Row]) -> Iterator[list[str]]:
     for row in all_rows:
         for place, (tool, found) in enumerate(row["by"].items()):
-            yield ["" if place else row["model"], tool, *cells(found)]
+            yield ["" if place else row["model"], tool, *cells(found), "" if place else ratio(row)]
 
 
 def versions(peer: str | None) -> dict[str, str]:
@@ -224,7 +252,11 @@ def versions(peer: str | None) -> dict[str, str]:
 
 def files(path: Path) -> list[Path]:
     """Return the models in a folder; a file alone is one."""
-    return sorted([*path.glob("*.onnx"), *path.glob("*.tflite")]) if path.is_dir() else [path]
+    if not path.is_dir():
+        return [path]
+    floats = sorted(path.glob(f"*{FLOAT}"))
+    beside = {each.with_name(each.name.removesuffix(FLOAT) + INTEGER) for each in floats}
+    return sorted({*path.glob("*.onnx"), *path.glob("*.tflite")} - beside)
 
 
 def main() -> None:

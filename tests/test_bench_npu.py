@@ -27,18 +27,27 @@ def run(found: dict[str, int], cycles: int) -> dict[str, object]:
 def test_the_page_names_what_stays_on_the_cpu_and_counts_no_worse_files() -> None:
     rows = [
         {"model": "net", "source": ".onnx", "by": {npu.RELAYOUT: run({}, 1000), npu.PEER: {"why": "a | b"}}},
+        {"model": "k", "source": npu.FLOAT, "by": {npu.RELAYOUT: run({}, 1010), npu.CONVERTER: run({}, 1000)}},
         {"model": "same", "source": ".tflite", "by": {npu.RELAYOUT: run({}, 1000), npu.ITSELF: run({}, 995)}},
         {"model": "slow", "source": ".tflite", "by": {npu.RELAYOUT: run({}, 1100), npu.ITSELF: run({}, 1000)}},
         {"model": "cpu", "source": ".tflite", "by": {npu.RELAYOUT: run({"DIV": 2}, 9), npu.ITSELF: run({"DIV": 1}, 9)}},
     ]
     page = npu.page({"rows": rows, "date": "2026-01-02", "versions": {"ethos-u-vela": "5.2.0", "onnx2tf": "2.6.9"}})
-    assert "Of 4 files of relayout 3 run" in " ".join(page.split())
-    assert "| net | relayout | 3 | none | 2 | 1,000 |" in page
-    assert "|  | onnx2tf | refused | a / b | – | – |" in page
-    assert "| cpu | relayout | 3 | 2 DIV | 2 | 9 |" in page
+    assert "Of 5 files of relayout 4 run" in " ".join(page.split())
+    assert "| net | relayout | 3 | none | 2 | 1,000 | – |" in page
+    assert "|  | onnx2tf | refused | a / b | – | – |  |" in page
+    assert "| k | relayout | 3 | none | 2 | 1,010 | 1.010 |" in page
+    assert "|  | TensorFlow | 3 | none | 2 | 1,000 |  |" in page
+    assert "| cpu | relayout | 3 | 2 DIV | 2 | 9 | – |" in page
     assert "Of 3 files 1 have no more operators on the CPU" in page
     absent = npu.page({"rows": rows[:1], "date": "", "versions": {"ethos-u-vela": "5.2.0"}})
     assert npu.ABSENT in absent
+
+
+def test_what_the_converter_made_of_a_float_network_is_no_model_of_its_own(tmp_path: Path) -> None:
+    for name in ("a.float32.tflite", "a.int8.tflite", "b.int8.tflite", "c.onnx"):
+        (tmp_path / name).touch()
+    assert [path.name for path in npu.files(tmp_path)] == ["a.float32.tflite", "b.int8.tflite", "c.onnx"]
 
 
 @pytest.mark.slow

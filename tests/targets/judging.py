@@ -3,17 +3,57 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 from ai_edge_litert.interpreter import Interpreter
 
 import relayout
 
 BENCH = Path(__file__).parents[2] / "bench"
+PARTS = 17
+"""A sweep over many cases has this many parts. The first runs by default, and the others are slow.
+
+The number is prime, so that a part has cases of all types where a list alternates between a few.
+"""
+Item = TypeVar("Item")
+Test = TypeVar("Test", bound=Callable[..., None])
+
+
+def python_with(variable: str, *, module: str = "", program: str = "") -> str | None:
+    """Return the Python that has a judge, or None.
+
+    Args:
+        variable: an environment variable that names the Python.
+        module: the judge's module, if this environment may have it.
+        program: the judge's program, if it may be on the path: the Python is beside it.
+    """
+    if variable in os.environ:
+        return os.environ[variable]
+    if module and find_spec(module):
+        return sys.executable
+    found = shutil.which(program) if program else None
+    return str(Path(found).parent / "python") if found else None
+
+
+def in_parts(test: Test) -> Test:
+    """Run a test once for each part of a sweep: it takes the number as `part`."""
+    parts = pytest.mark.parametrize("part", range(PARTS))
+    marked: Test = pytest.mark.sampled(every=PARTS)(parts(test))
+    return marked
+
+
+def part_of(items: Sequence[Item], part: int) -> Sequence[Item]:
+    """Return every n-th item."""
+    return items[part::PARTS]
 
 
 def answers(python: str, script: str, models: Sequence[Path]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ FEWEST_BYTES = replace(ETHOS_U, price=None, per_transpose=0, per_scattered=0)
 
 
 @needs_vela
-@pytest.mark.slow
+@pytest.mark.sampled(every=41)
 @pytest.mark.parametrize("case", unit_cases(), ids=str)
 def test_vela_takes_what_the_table_claims(case: UnitCase, tmp_path: Path) -> None:
     model, _ = case.prepared()

@@ -1,12 +1,12 @@
 """The table of `openvino` beside its judge: OpenVINO reads what the table claims, and computes as ONNX Runtime does.
 
-`RELAYOUT_OPENVINO` is a Python that has openvino; elsewhere the tests are skipped.
+`RELAYOUT_OPENVINO` names a Python that has openvino, where this one has not; elsewhere the tests are skipped.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,11 @@ from relayout import pipeline
 from relayout.targets import target
 from rules.law import Array, with_runtime
 from running import run
-from targets.judging import BENCH, answers
+from targets.judging import BENCH, PARTS, answers, in_parts, part_of, python_with
 from targets.row_cases import cases, operator, prepared
 from targets.unit_cases import UnitCase
 
-PYTHON = os.environ.get("RELAYOUT_OPENVINO")
+PYTHON = python_with("RELAYOUT_OPENVINO", module="openvino")
 SCRIPT = "by_openvino_nodes.py"
 OPENVINO = target("openvino")
 NAMES = frozenset(name for row in OPENVINO.kernels for name in row.op_types.split())
@@ -34,7 +34,7 @@ MOST_ELEMENTS = 1 << 17
 MOST_STEPS, MOST_PART = 1, 1e-4
 """The largest difference of quantized integers, in steps, and of other numbers, by the largest value."""
 HALF_PART = 1e-3
-needs_openvino = pytest.mark.skipif(PYTHON is None, reason="no openvino: RELAYOUT_OPENVINO names a Python that has it")
+needs_openvino = pytest.mark.skipif(PYTHON is None, reason="no openvino: pip install '.[judges]'")
 
 
 def written(model: onnx.ModelProto, feed: Mapping[str, Array], outputs: Sequence[Array], path: Path) -> None:
@@ -53,14 +53,21 @@ def is_quantized(case: object) -> bool:
     return isinstance(case, UnitCase) or "Quant" in str(case) or "QLinear" in str(case)
 
 
-@pytest.mark.slow
-@needs_openvino
-def test_openvino_computes_what_the_table_claims(tmp_path: Path) -> None:
-    tried: dict[str, int] = {}
+@cache
+def case_numbers() -> list[int]:
+    found = []
     for number, case in enumerate(cases()):
         arrays = (case.case if isinstance(case, UnitCase) else case).arrays.values()
-        if case.domain or case.op_type not in NAMES or any(array.size > MOST_ELEMENTS for array in arrays):
-            continue
+        if not case.domain and case.op_type in NAMES and all(array.size <= MOST_ELEMENTS for array in arrays):
+            found.append(number)
+    return found
+
+
+@needs_openvino
+@in_parts
+def test_openvino_computes_what_the_table_claims(part: int, tmp_path: Path) -> None:
+    tried: dict[str, int] = {}
+    for number in part_of(case_numbers(), part):
         model, feed, _ = prepared(number)
         path = tmp_path / f"{number}.onnx"
         written(model, feed, with_runtime(model, feed), path)
@@ -77,14 +84,18 @@ def test_openvino_computes_what_the_table_claims(tmp_path: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.slow
+@cache
+def single_node_tests() -> list[NodeTest]:
+    tests = (test for test in node_tests() if not isinstance(test, str) and len(test.model.graph.node) == 1)
+    return [test for test in tests if all(map(np.size, test.inputs.values()))]
+
+
 @needs_openvino
-def test_openvino_passes_the_node_tests_that_the_table_claims(tmp_path: Path) -> None:
+@in_parts
+def test_openvino_passes_the_node_tests_that_the_table_claims(part: int, tmp_path: Path) -> None:
     """The standard's own tests reach types and attributes that no case has; a node that is not claimed may be right."""
     tried: dict[str, NodeTest] = {}
-    for test in node_tests():
-        if isinstance(test, str) or len(test.model.graph.node) != 1 or not all(map(np.size, test.inputs.values())):
-            continue
+    for test in part_of(single_node_tests(), part):
         if OPENVINO.claims(operator(pipeline.read(test.model))):
             path = tmp_path / f"{test.name}.onnx"
             written(test.model, test.inputs, test.outputs, path)
@@ -97,10 +108,9 @@ def test_openvino_passes_the_node_tests_that_the_table_claims(tmp_path: Path) ->
         if not is_right(found[path], most):
             wrong.append(f"{test.name}: {found[path]}")
     assert not wrong, "\n".join(wrong)
-    assert len(tried) > 500
+    assert len(tried) > 500 // PARTS
 
 
-@pytest.mark.slow
 @needs_openvino
 @pytest.mark.parametrize(("name", "most"), [("tinynet_int8", 2), ("tinynet_float", MOST_PART)])
 def test_a_network_that_is_claimed_as_a_whole_runs(name: str, most: float, tmp_path: Path) -> None:

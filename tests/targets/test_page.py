@@ -14,7 +14,7 @@ import pytest
 import documents
 import relayout
 from relayout.reports.backends import MARK, markdown
-from relayout.targets import read_wishes
+from relayout.targets import read_wishes, targets
 from relayout.targets.registry import GROUP
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +51,16 @@ def directory(tmp_path: Path) -> Path:
 def own_target() -> str:
     (found,) = [block for block in blocks("python") if "TARGET =" in block]
     return found
+
+
+JUDGED = ("ethos-u", "litert", "onnx", "onnxruntime-cpu", "openvino", "rknn", "tflite-micro", "tosa")
+"""Tables of targets that tests run, or ask; the standard has none to ask."""
+
+
+def test_a_table_that_no_tool_has_judged_says_so() -> None:
+    for name, found in targets().items():
+        is_judged = name.startswith(JUDGED)
+        assert ("from documents of November 2026, never run" in found.line) != is_judged, name
 
 
 def test_tables_are_current() -> None:

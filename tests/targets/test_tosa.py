@@ -1,11 +1,11 @@
 """The table of `tosa` beside its judge: it legalizes what the table claims, to a valid model with LiteRT's values.
 
-`RELAYOUT_TOSA` is a Python that has tosa-converter-for-tflite and tosa-tools; elsewhere the tests are skipped.
+`RELAYOUT_TOSA` names a Python that has TOSA's tools, where they are not on the path; elsewhere the tests are skipped.
 """
 
 from __future__ import annotations
 
-import os
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +14,11 @@ import pytest
 import relayout
 from relayout.targets import target
 from rules.law import Array, Case
-from targets.judging import BENCH, answers, saved
+from targets.judging import BENCH, answers, in_parts, part_of, python_with, saved
 from targets.row_cases import real_cases
 from targets.unit_cases import UnitCase, unit_cases
 
-PYTHON = os.environ.get("RELAYOUT_TOSA")
+PYTHON = python_with("RELAYOUT_TOSA", program="tosa_reference_model")
 SCRIPT = "by_tosa.py"
 TOSA = target("tosa")
 NAMES = frozenset(name for row in TOSA.kernels for name in row.op_types.split())
@@ -34,6 +34,7 @@ LOGITS = "tinynet_1/dense_3_1/MatMul;tinynet_1/dense_3_1/BiasAdd"
 needs_tosa = pytest.mark.skipif(PYTHON is None, reason="no TOSA tools: RELAYOUT_TOSA names a Python that has them")
 
 
+@cache
 def some_cases() -> list[Case | UnitCase]:
     reals = [case for case in real_cases() if not case.domain and case.op_type in (NAMES | REFUSED) - UNCLAIMED]
     tried: list[Case | UnitCase] = [*unit_cases(), *reals]
@@ -44,11 +45,11 @@ def arrays_of(case: Case | UnitCase) -> list[Array]:
     return list((case.case if isinstance(case, UnitCase) else case).arrays.values())
 
 
-@pytest.mark.slow
 @needs_tosa
-def test_tosa_computes_what_the_table_claims(tmp_path: Path) -> None:
+@in_parts
+def test_tosa_computes_what_the_table_claims(part: int, tmp_path: Path) -> None:
     claimed: dict[str, tuple[Case | UnitCase, bool]] = {}
-    for number, case in enumerate(some_cases()):
+    for number, case in enumerate(part_of(some_cases(), part)):
         model, feed = case.prepared()
         try:
             result = relayout.convert(model, target=TOSA, format="tflite")
@@ -72,7 +73,6 @@ def test_tosa_computes_what_the_table_claims(tmp_path: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.slow
 @needs_tosa
 @pytest.mark.parametrize(("name", "most"), [("tinynet_int8", 2), ("tinynet_float", MOST_PART)])
 def test_a_network_that_is_claimed_as_a_whole_runs(name: str, most: float, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -16,6 +17,7 @@ from rules.law import Case
 from running import run
 from targets.row_cases import cases, prepared
 from targets.unit_cases import UnitCase, unit_cases
+from targets.vela import judge, needs_vela
 
 MOST_ELEMENTS = 1 << 16
 MOST_STEPS = 2
@@ -55,6 +57,72 @@ def test_litert_computes_a_unit_within_steps_and_on_integers_where_claimed(case:
     found = litert(result, feed)
     for output, expected in zip(model.graph.output, run(model, feed), strict=True):
         assert_near(found[output.name], expected)
+
+
+def division(
+    divisors: str, shape: str = "", dtype: str = "int8", divisor: str = ""
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:  # type: ignore[type-arg]
+    """A quantized division by constants, of which a step is 1/8."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> divided ({dtype}[1, 6, 9, 8] x) => ({dtype}[1, 6, 9, 8] y)
+        <float s = {{0.03}}, {dtype} z = {{7}}, float t = {{0.02}}, {dtype} u = {{9}}, float r = {{0.125}},
+        int8{shape} c = {{{divisors}}}, int8 n = {{1}}> {{
+        a = DequantizeLinear(x, s, z)
+        b = DequantizeLinear(c, r, n)
+        d = Div(a, b)
+        y = QuantizeLinear(d, t, u)
+    }}"""
+    if divisor:  # as quantizers leave it
+        text = text.replace("b = DequantizeLinear(c, r, n)", f"b = Constant<value = float {{{divisor}}}>()")
+    x = np.random.default_rng(4).integers(*((-128, 128) if dtype == "int8" else (0, 256)), (1, 6, 9, 8))
+    return onnx.parser.parse_model(text), {"x": x.astype(dtype)}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("divisor", ["17", "-23", "3"])
+@pytest.mark.parametrize("shape", ["", "[1, 1, 1, 1]"])
+def test_a_division_by_one_number_runs_on_integers(dtype: str, divisor: str, shape: str) -> None:
+    assert_product(*division(divisor, shape, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("divisor", ["2.0", "-3.0"])
+def test_a_division_by_a_real_number_between_integers_does_so_too(dtype: str, divisor: str) -> None:
+    assert_product(*division("1", "", dtype, divisor))
+
+
+def assert_product(model: onnx.ModelProto, feed: dict[str, np.ndarray]) -> None:  # type: ignore[type-arg]
+    result = relayout.convert(model, format="tflite", target="ethos-u")
+    claims = result.report.claims
+    assert claims is not None
+    assert claims.claimed == claims.total
+    assert "MUL" in result.report.operators
+    assert not {"DIV", "DEQUANTIZE"} & set(result.report.operators)
+    found, (expected,) = litert(result, feed)["y"], run(model, feed)
+    assert np.abs(found.astype(np.int64) - expected.astype(np.int64)).max() <= 1
+
+
+@pytest.mark.parametrize(("divisors", "shape"), [("17, 9", "[2, 1, 1]"), ("1", "")])
+def test_a_division_by_several_numbers_or_by_0_stays_one(divisors: str, shape: str) -> None:
+    model, _ = division(divisors, shape)
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 2
+    assert "DIV" in relayout.convert(model, format="tflite").report.operators
+
+
+@pytest.mark.parametrize("body", ["y = Div(x, c)", "a = Exp(x)  b = Div(a, c)  y = Exp(b)"])
+def test_a_division_of_real_numbers_stays_one(body: str) -> None:
+    head = '<ir_version: 8, opset_import: ["" : 17]> real (float[2, 3] x) => (float[2, 3] y) <float c = {3}>'
+    made = relayout.convert(onnx.parser.parse_model(f"{head} {{ {body} }}"), format="tflite").report.operators
+    assert "DIV" in made
+    assert "DEQUANTIZE" not in made
+
+
+@needs_vela
+def test_vela_takes_a_division_by_one_number(tmp_path: Path) -> None:
+    relayout.convert(division("17")[0], format="tflite", target="ethos-u").save(tmp_path / "unit.tflite")
+    judgement = judge(tmp_path / "unit.tflite", tmp_path)
+    assert judgement.on_npu
+    assert not judgement.on_cpu
 
 
 def with_views(case: UnitCase) -> onnx.ModelProto:

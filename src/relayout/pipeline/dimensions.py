@@ -60,7 +60,11 @@ def open_dimensions(model: ir.Model, asked: Asked) -> None:
         key = f"{value.name}:{axis}"
         if places.setdefault(key, extent) != extent:
             raise LayoutError(f"--dim {key}: it cannot be both {places[key]} and {extent}")
-    with restating(model):
+    if not groups:
+        return
+    from relayout.formats.tflite.spelled_out import restamping
+
+    with restating(model), restamping(model):
         found = [
             _open(model, group, "the batch" if word == "batch" and asked.batch is not None else "")
             for word, group in groups.items()

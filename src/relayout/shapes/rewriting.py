@@ -179,6 +179,9 @@ class DimensionRewriting:
         dims = [Extent.of(dim if isinstance(dim, int) else str(dim.value)) for dim in value.shape or ()]
         split = [*dims[:axis], part.outer, part.before, part.inner, *dims[axis + 1 :]]
         name, apart, rank = f"{value.name}_stretched", not part.is_whole, len(dims) + 2
+        expand = _expand_along(value, axis) if part.is_whole else None
+        if expand is not None and all(dim.is_static for dim in (*dims[:axis], *dims[axis + 1 :])):
+            return self._expanded_again(expand, node, [dim.number for dim in dims], axis, place)
         if apart:
             value = self.emit(node, "Reshape", [value, self._numbers(split, name)], f"{name}_apart", value)
         axis, count = (axis + 1, rank) if apart else (axis, len(dims))
@@ -195,6 +198,20 @@ class DimensionRewriting:
             value = self.emit(node, "Reshape", [value, self._numbers(joined, name)], f"{name}_joined", value)
         return value
 
+    def _expanded_again(self, expand: ir.Node, node: ir.Node, dims: list[int], axis: int, place: Place) -> ir.Value:
+        """Return what an Expand gives, with the extent of a dimension along an axis that it repeats."""
+        value, (operand, *_) = expand.outputs[0], expand.inputs
+        assert operand is not None
+        name, length = f"{value.name}_stretched", self.extent(node, place)
+        around = [self.constant(np.array(some), f"{name}_dims") for some in (dims[:axis], dims[axis + 1 :]) if some]
+        pieces = [*around[: bool(axis)], length, *around[bool(axis) :]]
+        shape = length if len(pieces) == 1 else self.emit(node, "Concat", pieces, f"{name}_shape", length, axis=0)
+        result = self.emit(node, "Expand", [operand, shape], name, value)
+        made = result.producer()
+        assert made is not None
+        made.metadata_props.update(expand.metadata_props)
+        return result
+
     def _numbers(self, extents: Sequence[Extent], name: str) -> ir.Value:
         """Return a shape as a constant; the one extent that is no number is what is left."""
         items = [extent.number if extent.is_static else -1 for extent in extents]
@@ -204,3 +221,13 @@ class DimensionRewriting:
 def _first_of(axis: int) -> tuple[tuple[str, int], ...]:
     """Return the bounds of a Slice that takes the first element along an axis."""
     return ("start", 0), ("end", 1), ("axis", axis)
+
+
+def _expand_along(value: ir.Value, axis: int) -> ir.Node | None:
+    """Return the Expand that gives a value, if it repeats one element along an axis."""
+    node = value.producer()
+    if node is None or (node.domain, node.op_type) != ("", "Expand") or value.shape is None:
+        return None
+    shape = node.inputs[0].shape if node.inputs[0] is not None else None
+    place = None if shape is None else axis - len(value.shape) + len(shape)
+    return node if shape is not None and place is not None and (place < 0 or shape[place] == 1) else None

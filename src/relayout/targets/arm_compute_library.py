@@ -30,7 +30,7 @@ IMAGE = (4,)
 
 TARGET = Target(
     "arm-compute-library",
-    "Arm Compute Library: NHWC, kernels OHWI, depthwise 1HWC",
+    "Arm Compute Library: NHWC, kernels OHWI, depthwise 1HWC; from documents of November 2026, never run",
     (
         Kernel("Conv", ("NHWC OHWI",), NUMBERS, IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
         Kernel("Conv", ("NHWC IHWO",), NUMBERS, IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),

@@ -11,7 +11,7 @@ FLOATS = ("FLOAT", "FLOAT16")
 
 TARGET = Target(
     "coreml",
-    "Apple Core ML: NCHW, kernels OIHW, as ONNX has them",
+    "Apple Core ML: NCHW, kernels OIHW, as ONNX has them; from documents of November 2026, never run",
     (
         Kernel("Conv", ("NCHW",), FLOATS, (3, 4), (CONSTANT_KERNEL,)),
         Kernel("AveragePool GlobalAveragePool GlobalMaxPool MaxPool", ("NCHW",), FLOATS, (4,)),

@@ -36,7 +36,7 @@ RESIZED = (SPATIAL_ONLY, RESIZE_PLAIN, NO_AXES)
 
 TARGET = Target(
     "nnapi",
-    "Android's Neural Networks API: NHWC, kernels OHWI, depthwise 1HWC",
+    "Android's Neural Networks API: NHWC, kernels OHWI, depthwise 1HWC; from documents of November 2026, never run",
     (
         Kernel("Conv", ("NHWC OHWI",), (*FLOAT32, *INT8), IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
         Kernel("Conv", ("NHWC OHWI",), (*FLOAT32, *INT8), IMAGE, (CONSTANT_KERNEL, NO_DILATIONS), GROUPED),

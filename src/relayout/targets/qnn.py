@@ -15,7 +15,7 @@ IMAGE = (4,)
 
 TARGET = Target(
     "qnn",
-    "Qualcomm AI Engine Direct: NHWC, kernels HWIO",
+    "Qualcomm AI Engine Direct: NHWC, kernels HWIO; from documents of November 2026, never run",
     (
         Kernel("Conv ConvTranspose", ("NHWC HWIO",), (), IMAGE, (STATIC,)),
         Kernel("MaxPool", ("NHWC",), (), IMAGE, (NO_INDICES, STATIC)),

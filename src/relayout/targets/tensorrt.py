@@ -53,6 +53,6 @@ _ENDS = (
 
 TARGET = Target(
     "tensorrt",
-    "NVIDIA TensorRT: NCHW, kernels OIHW, as ONNX has them",
+    "NVIDIA TensorRT: NCHW, kernels OIHW, as ONNX has them; from documents of November 2026, never run",
     (*(replace(row, limits=(*row.limits, NO_RAW_INTEGERS)) for row in _COMPUTING), *_ENDS),
 )

@@ -18,7 +18,6 @@ from relayout.lowering.conditions import (
     NO_DILATIONS,
     NO_INDICES,
     NOT_DEPTHWISE,
-    RESIZE_PLAIN,
     SPATIAL_ONLY,
     STATIC,
     Condition,
@@ -65,13 +64,28 @@ def _has_equal_batches(operator: Operator) -> bool:
     return len(b) <= 2 or len(a) == 2 or (len(a) > 2 and a[:-2] == b[:-2])
 
 
+def _is_unsmoothed(operator: Operator) -> bool:
+    """Tell whether a Resize smooths nothing: `antialias` counts where an image becomes smaller."""
+    x, y = operator.shape(), operator.outputs[0]
+    is_stretched = operator.string("keep_aspect_ratio_policy", "stretch") == "stretch"
+    if x is None or y is None or operator.int("exclude_outside", 0) or not is_stretched:
+        return False
+    pairs = zip(x, y, strict=True)
+    return not operator.int("antialias", 0) or all(
+        isinstance(before, int) and isinstance(after, int) and before <= after for before, after in pairs
+    )
+
+
+UNSMOOTHED = Condition(
+    "no antialias of an image that becomes smaller, no exclude_outside, keep_aspect_ratio_policy stretch",
+    _is_unsmoothed,
+)
 BOUNDS = Condition("constant bounds, axes and steps", _has_constant_bounds)
 WHOLE_EXTENTS = Condition("sizes, or scales that give whole extents", _has_whole_extents)
 EQUAL_BATCHES = Condition("batches alike, or an operand of rank 2", _has_equal_batches)
 AXES = constant(1, "list of axes")
-LINEAR, NEAREST = attribute("mode", ("linear",), "nearest"), attribute("mode", ("nearest",), "nearest")
-HALF_PIXEL = attribute("coordinate_transformation_mode", ("half_pixel",), "half_pixel")
-RESIZED = (SPATIAL_ONLY, RESIZE_PLAIN)
+LINEAR = attribute("mode", ("linear",), "nearest")
+RESIZED = (SPATIAL_ONLY, UNSMOOTHED)
 
 TARGET = replace(
     LITERT,
@@ -87,7 +101,6 @@ TARGET = replace(
         Kernel("AveragePool", ("NHWC",), FLOAT32, IMAGE, (STATIC,)),
         Kernel("GlobalAveragePool GlobalMaxPool", ("NHWC",), TYPES, IMAGE, ANY),
         Kernel("Resize", ("NHWC",), TYPES, (4,), (*RESIZED, WHOLE_EXTENTS, *ANY), LINEAR),
-        Kernel("Resize", ("NHWC",), FLOAT32, (4,), (*RESIZED, HALF_PIXEL, STATIC), NEAREST),
         Kernel("DepthToSpace", ("NHWC",), TYPES, (4,), ANY),
         Kernel("SpaceToDepth", ("NHWC",), FLOAT32, (4,), (STATIC,)),
         Kernel("Gemm", types=TYPES, limits=ANY),

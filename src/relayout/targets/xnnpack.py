@@ -40,7 +40,7 @@ IMAGE = (4,)
 
 TARGET = Target(
     "xnnpack",
-    "XNNPACK: NHWC, kernels OHWI, depthwise 1HWC",
+    "XNNPACK: NHWC, kernels OHWI, depthwise 1HWC; from documents of November 2026, never run",
     (
         Kernel("Conv", ("NHWC OHWI",), NUMBERS, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), NOT_DEPTHWISE),
         Kernel("Conv", ("NHWC IHWO",), NUMBERS, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), DEPTHWISE),

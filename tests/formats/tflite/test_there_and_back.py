@@ -23,6 +23,7 @@ from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.spelled_out import BUILTIN, Builtin
 from relayout.formats.tflite.states import STATES
 from rules.law import with_runtime
+from targets.vela import judge, needs_vela
 from text_form import floats
 
 
@@ -203,7 +204,7 @@ def test_another_batch_has_variables_of_its_own(name: str, batch: int | str) -> 
 
 
 def test_variables_take_the_extent_of_a_batch_that_is_a_number() -> None:
-    for source in (lstm().bytes(), PLAIN[0].bytes()):
+    for source in (lstm().bytes(), PLAIN[0].bytes(), quantized_lstm().bytes()):
         for batch in (4, 1):
             content = relayout.convert(source, format="tflite", batch=batch).tflite
             assert set(operators(content)) - {"RESHAPE"} == set(operators(source))
@@ -217,6 +218,46 @@ def test_another_batch_runs_through_onnx_too(batch: int | str) -> None:
         halves = [results_of_runs(source, [half], KERNELS[0])[0] for half in (feed[:2], feed[2:])]
         (result,) = results_of_runs(content, [feed], KERNELS[0])
         np.testing.assert_allclose(result, np.concatenate(halves), atol=1e-6)
+
+
+@pytest.mark.parametrize("where", ["there", "back"])
+@pytest.mark.parametrize("kind", INTEGER_KINDS, ids=str)
+def test_another_batch_of_integers_is_the_operator_of_the_source(kind: dict[str, Any], where: str) -> None:
+    source = quantized_lstm(**kind).bytes()
+    there, back = ({"batch": 4}, {}) if where == "there" else ({}, {"batch": 4})
+    content = relayout.convert(relayout.convert(source, **there).proto, format="tflite", **back).tflite
+    assert operators(content) == operators(source) == [FUSED]
+    feeds = [np.clip(floats(4, 5, 3) * 60, -128, 127).astype(np.int8) for _ in range(3)]
+    halves = [results_of_runs(source, [feed[rows] for feed in feeds], KERNELS[0]) for rows in (slice(2), slice(2, 4))]
+    for result, *parts in zip(results_of_runs(content, feeds, KERNELS[0]), *halves, strict=True):
+        np.testing.assert_array_equal(result, np.concatenate(parts))
+
+
+def test_another_batch_of_a_changed_loop_is_written_as_it_is_now(tmp_path: Path) -> None:
+    """A description that a change made untrue does not become true where the batch is opened."""
+    relayout.convert(quantized_lstm().bytes()).save(tmp_path / "there.onnx")
+    model = onnx.load(tmp_path / "there.onnx")
+    (scan,) = (node for node in model.graph.node if node.op_type == "Scan")
+    (body,) = (attribute.g for attribute in scan.attribute if attribute.name == "body")
+    next(node for node in body.node if node.op_type == "Sigmoid").op_type = "Tanh"
+    assert FUSED not in operators(relayout.convert(model, format="tflite", batch=4).tflite)
+
+
+@needs_vela
+@pytest.mark.sampled(every=4)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [*INTEGER_KINDS, {"peephole": True}], ids=str)
+def test_vela_takes_an_integer_lstm_where_the_table_claims_it(kind: dict[str, Any], way: str, tmp_path: Path) -> None:
+    source = quantized_lstm(**kind).bytes()
+    (tmp_path / "source.tflite").write_bytes(source)
+    given: Any = relayout.convert(source).proto if way == "through ONNX" else source
+    result = relayout.convert(given, format="tflite", target="ethos-u")
+    result.save(tmp_path / "result.tflite")
+    judgement = judge(tmp_path / "result.tflite", tmp_path)
+    assert judgement == judge(tmp_path / "source.tflite", tmp_path)
+    claims = result.report.claims
+    assert claims is not None
+    assert claims.claimed == (not judgement.on_cpu)
 
 
 def described(**options: Any) -> str:

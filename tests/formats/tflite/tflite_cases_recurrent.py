@@ -175,7 +175,7 @@ def quantized_lstm(
         net.tensor((BATCH, out), "int8", q=h_scale, variable=True),
         net.tensor((BATCH, UNITS), "int16", q=Scale(2**-12), variable=True),
     ]
-    steps = [net.tensor((), "int16", q=Scale(0.0005)) for _ in range(4)] + [net.tensor((), "int8", q=hidden)]
+    steps = [net.tensor((0,), "int16", q=Scale(0.0005)) for _ in range(4)] + [net.tensor((0,), "int8", q=hidden)]
     name = "LSTM" if one_step else "UNIDIRECTIONAL_SEQUENCE_LSTM"
     kind = "LSTMOptions" if one_step else "UnidirectionalSequenceLSTMOptions"
     table = options(kind, fusedActivationFunction=TANH, cellClip=clip)

@@ -3,7 +3,7 @@
 The node in the middle of them (a Scan) has the description of the builtin in its metadata `tflite.builtin`: options,
 operands by the names of their values, and what integers mean. Whoever writes a `.tflite` again writes that builtin. The
 description is true of the nodes as they were written alone: `tflite.digest` is a digest of them, and after any change
-of theirs the description counts for nothing.
+of theirs the description counts for nothing. Another extent of the batch is no such change, where relayout makes it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,11 +154,26 @@ def nodes_of(graph: ir.Graph, source: str) -> list[ir.Node]:
 
 def stamp_builtins(model: ir.Model) -> None:
     """Say of each builtin that is spelled out what its nodes are now, in place."""
+    for node, current in _digests(model):
+        node.metadata_props[DIGEST] = current
+
+
+@contextmanager
+def restamping(model: ir.Model) -> Iterator[None]:
+    """Change nodes so that each builtin that they spell out is the same: what was true of it before is said again."""
+    described = {node for node, current in _digests(model) if node.metadata_props.get(DIGEST) == current}
+    yield
+    for node, current in _digests(model) if described else ():
+        if node in described:
+            node.metadata_props[DIGEST] = current
+
+
+def _digests(model: ir.Model) -> Iterator[tuple[ir.Node, str]]:
+    """Yield the nodes that describe a builtin, each with the digest of the nodes that spell it out."""
     for node in model.graph:
         builtin = Builtin.parse(node.metadata_props.get(BUILTIN, ""))
         if builtin is not None:
-            nodes = nodes_of(model.graph, node.metadata_props.get(SOURCE, ""))
-            node.metadata_props[DIGEST] = digest(nodes, builtin.names)
+            yield node, digest(nodes_of(model.graph, node.metadata_props.get(SOURCE, "")), builtin.names)
 
 
 def digest(nodes: Iterable[ir.Node], operands: Collection[str]) -> str:
@@ -187,7 +203,8 @@ def _parts(node: ir.Node, operands: Collection[str]) -> Iterator[bytes]:
     for value in node.inputs:
         name = "" if value is None else value.name or ""
         yield name.encode()
-        constant = None if value is None else value.const_value
+        is_computed = value is None or value.producer() is not None  # what extents give is known after inference alone
+        constant = None if value is None or is_computed else value.const_value
         if constant is not None and constant.size <= SMALL and name_and_order(name)[0] not in operands:
             yield constant.numpy().tobytes()
     yield b">"

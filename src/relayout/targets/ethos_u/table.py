@@ -160,6 +160,12 @@ def _last_extent(operator: Operator) -> int:
     return shape[operator.int("axis", -1)] if shape else 1
 
 
+PEEPHOLES, PROJECTION, NORMALIZATION = (9, 10, 11), (16, 17), (20, 21, 22, 23)
+"""Inputs of an LSTM of TensorFlow Lite that the NPU lacks. Input 1 is the weights of its input gate."""
+PLAIN_GATES = Condition(
+    "four gates of their own weights, without peepholes, projection and normalization",
+    lambda operator: operator.has(1) and not any(map(operator.has, (*PEEPHOLES, *PROJECTION, *NORMALIZATION))),
+)
 GATE = Expansion(
     "HardSwish",
     (
@@ -207,6 +213,7 @@ TARGET = replace(
         Kernel("Clip HardSwish LeakyRelu Relu Sigmoid Tanh", types=TYPES, limits=ANY),
         Kernel("QuantizeLinear", types=TYPES, limits=(STATIC_BUT_N,)),
         Kernel("Softmax", types=TYPES, limits=(FEW_ROWS, *ANY), trailing="axis"),
+        Kernel("UNIDIRECTIONAL_SEQUENCE_LSTM", types=("INT8",), limits=(STATIC_BUT_N, PLAIN_GATES), domain="tflite"),
     ),
     price=price,
     per_transpose=PER_TRANSPOSE,

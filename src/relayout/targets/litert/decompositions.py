@@ -18,6 +18,7 @@ from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
+from relayout.targets.litert.division_unit import DIVISION_UNIT
 from relayout.targets.litert.hard_sigmoid_unit import HARD_SIGMOID_UNIT
 
 EXACT = 256
@@ -176,4 +177,5 @@ DECOMPOSITIONS = (
     Expansion("MeanVarianceNormalization", (STATIC_RANK,), _mean_variance),
     Expansion("DepthToSpace", (attribute("mode", ("CRD",), "DCR"),), _depth_to_space),
     HARD_SIGMOID_UNIT,
+    DIVISION_UNIT,
 )

@@ -302,16 +302,22 @@ def _perm(node: ir.Node) -> list[int] | None:
     return [1, 0, 2] if swapped else None
 
 
+def _is_static(value: ir.Value) -> bool:
+    return value.shape is not None and value.shape.is_static()
+
+
 def _rank(value: ir.Value) -> int:
     return -1 if value.shape is None else len(value.shape)
 
 
 def _follows_from_constants(value: ir.Value) -> bool:
-    """Return whether a value is a constant, or computed from constants alone."""
+    """Return whether a value is a constant, or computed from constants and from extents that are numbers alone."""
     waiting = [value]
     while waiting:
         each = waiting.pop()
         node = each.producer()
+        if node is not None and node.op_type == "Shape" and node.inputs[0] is not None and _is_static(node.inputs[0]):
+            continue
         if each.is_graph_input() or (node is None and each.const_value is None):
             return False
         if node is not None:
