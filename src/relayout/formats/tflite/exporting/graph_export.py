@@ -18,6 +18,7 @@ from relayout.formats.tflite.exporting.integers import IntegerTensors
 from relayout.formats.tflite.exporting.kernel_types import widen
 from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
 from relayout.formats.tflite.exporting.older import write_for
+from relayout.formats.tflite.exporting.operand_types import mixed_types
 from relayout.formats.tflite.exporting.refusals import Refusals
 from relayout.formats.tflite.exporting.registry import Entry, Unwritable, entries
 from relayout.formats.tflite.exporting.scales import DEQUANTIZE, QUANTIZE, scales_in
@@ -166,6 +167,8 @@ class GraphExport:
                 write_custom(NodeExport(self, node))
             elif entry is None:
                 raise Unwritable("TensorFlow Lite has no such operator")
+            elif reason := mixed_types(node, self.version):
+                raise Unwritable(reason)
             else:
                 self.begin = len(self.draft.operators)
                 if node not in self.units or not self._on_integers(entry, self.units[node]):
