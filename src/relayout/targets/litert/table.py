@@ -50,7 +50,13 @@ _IN_ORDER = (
     Kernel("GridSample", ("NCHW",), domain="com.microsoft"),
 )
 """Operators on images that are written as others, in ONNX's own order."""
-_BUILTINS = (Kernel("UNIDIRECTIONAL_SEQUENCE_LSTM UNIDIRECTIONAL_SEQUENCE_RNN", domain="tflite"),)
+_BUILTINS = (
+    Kernel(
+        "BIDIRECTIONAL_SEQUENCE_LSTM BIDIRECTIONAL_SEQUENCE_RNN LSTM RNN SVDF "
+        "UNIDIRECTIONAL_SEQUENCE_LSTM UNIDIRECTIONAL_SEQUENCE_RNN",
+        domain="tflite",
+    ),
+)
 """Builtins that ONNX spells out, which a model was read with."""
 _LAST = (Kernel("Softmax LogSoftmax TopK", trailing="axis"),)
 """Operators along an axis that the builtin wants last."""
