@@ -52,6 +52,15 @@ def grids() -> Iterator[Case]:
             options = {"mode": mode, "coordinate_transformation_mode": half, "sampling_ratio": 2}
             size = {"output_height": 2, "output_width": 3, "spatial_scale": 0.5}
             yield Case("RoiAlign", {"x": f(2, 3, 8, 6), "r": regions, "n": i(0, 1, 1)}, attributes={**options, **size})
+    corners = np.sort((rng.random((40, 2, 2)) * 18 - 4).astype(np.float32), 1).reshape(40, 4)
+    corners[0], corners[1], corners[2] = (-100, -100, 200, 300), (2, 3, 2, 3), (-9, -9, -3, -4)
+    corners[3:20, 2:] = corners[3:20, :2] + (2.05, 3.1)  # two samples a bin, which lie closest
+    for batch in (1, 3):
+        for half in ("half_pixel", "output_half_pixel"):
+            options = {"coordinate_transformation_mode": half, "output_height": 3, "output_width": 2}
+            given = {"x": f(batch, 3, 9, 7), "r": corners, "n": rng.integers(0, batch, 40)}
+            yield Case("RoiAlign", given, ("n",), {**options, "spatial_scale": 0.75})
+            yield Case("RoiAlign", given, ("r",), options)
 
 
 def unique() -> Iterator[Case]:
