@@ -193,7 +193,7 @@ def _nearest_builtin(
 def _is_exact(op: NodeExport, extent: int | str, count: int | str, scale: float | None) -> bool:
     """Return whether the scale is that of the extents, which a builtin takes for it."""
     if scale is None:
-        return op.has(SIZES)
+        return op.has(SIZES) and op.text("keep_aspect_ratio_policy", "stretch") == "stretch"
     if isinstance(extent, int) and isinstance(count, int):
         return abs(scale - count / extent) < 1e-6 * scale
     return scale == int(scale)

@@ -19,6 +19,9 @@ from relayout.formats.tflite.exporting.resize_places import HALF, TIE
 from relayout.formats.tflite.exporting.steps import Operand, Steps
 
 CUBIC_TAPS = (-1, 0, 1, 2)
+FLOAT = TensorType.FLOAT32
+REACH = {"linear": 1.0, "cubic": 2.0}
+"""Mode -> how far an element weighs, in elements of the smaller image."""
 
 
 def resized_along(
@@ -60,15 +63,11 @@ def resized_along(
         if coordinates == "half_pixel_symmetric":
             raise Unwritable("half_pixel_symmetric of extents known only at run time, which needs double precision")
         return taken(_rounded(steps, place, rounding))
-    number = factors.number(axis)
-    if op.integer("antialias") and (number is None or number < 1):  # a weight reaches more elements of a smaller image
-        raise Unwritable(
-            "a Resize with antialias by a scale that is known only at run time"
-            if number is None
-            else "a Resize with antialias to a smaller image whose extents are known only at run time"
-        )
     if tensor.type != TensorType.FLOAT32:
         raise Unwritable("integers that are interpolated by a scale that is known only at run time")
+    number = factors.number(axis)
+    if op.integer("antialias") and (number is None or number < 1):  # a weight reaches more elements of a smaller image
+        return _smoothed(factors, tensor, axis, place, mode, stays)
     behind = (1,) * (len(dims) - axis - 1)
 
     def column(weight: DraftTensor) -> DraftTensor:
@@ -85,6 +84,48 @@ def resized_along(
     return _cubic(factors, place, last, taken, column)
 
 
+def _smoothed(
+    factors: Factors, tensor: DraftTensor, axis: int, place: DraftTensor, mode: str, stays: bool | DraftTensor
+) -> DraftTensor:
+    """Return a tensor resized along one axis by antialiasing: a weight reaches as many elements as the image shrinks.
+
+    Elements outside of the image are those of its border, or count for nothing (`exclude_outside`).
+    """
+    steps, op = factors.steps, factors.op
+    if mode not in REACH:
+        raise Unwritable(f"a Resize by {mode} with antialias whose scale is known only at run time")
+    stretch = steps.tensor(steps.maximum(steps.div(1.0, steps.tensor(factors.scale(axis), FLOAT)), 1.0), FLOAT)
+    stretch = steps.select(stays, 1.0, stretch) if isinstance(stays, DraftTensor) else stretch
+    extent, reach = steps.tensor(factors.extent(axis), FLOAT), steps.mul(stretch, 0.0)
+    if not op.integer("exclude_outside"):
+        reach = steps.add(steps.each("FLOOR", steps.mul(stretch, REACH[mode])), 1.0)
+    ends = [steps.cast(each, TensorType.INT32) for each in (steps.mul(reach, -1.0), steps.add(extent, reach))]
+    elements = steps.cast(op.emit("RANGE", [*ends, steps.ints(np.array(1))], (f"?{op.name}.{axis}",)), FLOAT)
+    distance = steps.sub(elements, steps.reshape(place, (*place.dims, 1)))
+    weights = _weights(factors, steps.each("ABS", steps.div(distance, stretch)), mode)
+    weights = steps.div(weights, steps.reduce("SUM", weights, [1], keep=True))
+    inside = steps.maximum(steps.minimum(elements, factors.last(axis)), 0.0)
+    taken = steps.gather(tensor, steps.cast(inside, TensorType.INT32), axis)
+    last = [*(each for each in range(len(taken.dims)) if each != axis), axis]
+    product = steps.matmul(steps.transpose(taken, last), weights, adj_y=True)
+    return steps.transpose(product, np.argsort(last).tolist())
+
+
+def _weights(factors: Factors, distance: DraftTensor, mode: str) -> DraftTensor:
+    """Return how much elements weigh that lie so far away."""
+    steps, a = factors.steps, factors.op.number("cubic_coeff_a", -0.75)
+    if mode == "linear":
+        return steps.maximum(steps.sub(1.0, distance), 0.0)
+    near, far = (_polynomial(steps, distance, each) for each in _cubics(a))
+    outer = steps.select(steps.compare("LESS", distance, 2.0), far, 0.0)
+    return steps.select(steps.compare("LESS_EQUAL", distance, 1.0), near, outer)
+
+
+def _cubics(a: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the polynomials of the distance up to 1, and from there up to 2."""
+    return (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
+
+
 def _cubic(
     factors: Factors,
     place: DraftTensor,
@@ -96,7 +137,7 @@ def _cubic(
     steps, a = factors.steps, factors.op.number("cubic_coeff_a", -0.75)
     below = steps.each("FLOOR", place)
     t = steps.sub(place, below)
-    near, far = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
+    near, far = _cubics(a)
     distances = [steps.add(t, 1.0), t, steps.sub(1.0, t), steps.sub(2.0, t)]
     weights = [
         _polynomial(steps, x, polynomial) for x, polynomial in zip(distances, (far, near, near, far), strict=True)
@@ -155,7 +196,7 @@ def _scaled(factors: Factors, axis: int, coordinates: str, x: DraftTensor) -> Dr
     if coordinates == "pytorch_half_pixel":
         several = steps.compare("GREATER", steps.tensor(count, TensorType.INT32), 1)
         return steps.select(several, centered, 0.0)
-    if coordinates == "half_pixel_symmetric" and factors.scales is not None:
+    if coordinates == "half_pixel_symmetric" and not factors.is_stretched:
         extent = steps.tensor(factors.extent(axis), TensorType.FLOAT32)
         ratio = steps.div(steps.tensor(real(steps, count), TensorType.FLOAT32), steps.mul(extent, scale))
         return steps.add(steps.mul(steps.mul(extent, HALF), steps.sub(1.0, ratio)), centered)
