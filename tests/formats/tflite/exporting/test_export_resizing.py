@@ -210,6 +210,28 @@ def test_scales_that_are_an_attribute(scales: tuple[float, float], extents: str)
         agrees(model, {"x": floats(1, 2, 5, 7)})
 
 
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "ceil"])
+@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
+def test_a_region_that_is_known_only_at_run_time(mode: str, rounding: str) -> None:
+    said = 'coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=2.5'
+    resize = f'y = Resize<mode="{mode}", nearest_mode="{rounding}", {said}, axes=[2,3]>(x, r, , s)'
+    x, regions = floats(2, 2, 6, 8), [(0.1, -0.2, 0.8, 1.3), (0.6, 0.3, 0.2, 0.3), (0.25, 0.5, 0.5, 1)]
+    for region, sizes in ((region, sizes) for region in regions for sizes in ((7, 11), (3, 1), (6, 5))):
+        feed: dict[str, Array] = {"x": x, "r": np.array(region, np.float32)}
+        if 6 not in sizes:
+            agrees(build("float[2,2,6,8] x, float[4] r", resize, {"s": list(sizes)}), feed)
+        agrees(build("float[n,2,h,w] x, float[4] r, int64[2] s", resize, {}), {**feed, "s": np.array(sizes)})
+        constant = {"r": np.array(region, np.float32)}
+        agrees(build("float[n,2,h,w] x, int64[2] s", resize, constant), {"x": x, "s": np.array(sizes)})
+
+
+def test_a_region_that_is_computed_of_an_image_that_keeps_its_extent_is_refused() -> None:
+    resize = 'y = Resize<coordinate_transformation_mode="tf_crop_and_resize", axes=[2,3]>(x, r, , s)'
+    model = build("float[1,2,6,8] x, float[4] r", resize, {"s": [6, 4]})
+    with pytest.raises(UnsupportedError, match="as many places as the image"):
+        relayout.convert(model, format="tflite")
+
+
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
