@@ -36,6 +36,7 @@ _ON_IMAGES = (
     Kernel("Conv", ("NHWC IHWO",), BYTES_TOO, ONE_OR_TWO, (), DEPTHWISE),
     Kernel("Conv", ("NDHWC DHWIO",), BYTES_TOO, VOLUME, (), NOT_DEPTHWISE),
     Kernel("ConvTranspose", ("NHWC OHWI",), BYTES_TOO, ONE_OR_TWO),
+    Kernel("ConvTranspose", ("NDHWC DHWOI",), BYTES_TOO, VOLUME),
     Kernel("MaxPool", ("NHWC",), BYTES_TOO, ANY_IMAGE, (NO_INDICES, NO_DILATIONS)),
     Kernel("AveragePool LpPool", ("NHWC",), BYTES_TOO, ANY_IMAGE, (NO_DILATIONS,)),
     Kernel("GlobalAveragePool GlobalLpPool GlobalMaxPool", ("NHWC",), BYTES_TOO, ANY_IMAGE),
