@@ -48,6 +48,7 @@ _ON_IMAGES = (
 )
 _IN_ORDER = (
     Kernel("GridSample MaxUnpool RoiAlign", ("NCHW",)),
+    Kernel("DeformConv", ("NCHW OIHW",)),
     Kernel("GridSample", ("NCHW",), domain="com.microsoft"),
 )
 """Operators on images that are written as others, in ONNX's own order."""

@@ -12,6 +12,7 @@ from rules.law import Array, Case
 
 def cases() -> Iterator[Case]:
     yield from grids()
+    yield from deformed()
     yield from boxes()
     yield from unique()
     yield from spectra()
@@ -61,6 +62,24 @@ def grids() -> Iterator[Case]:
             given = {"x": f(batch, 3, 9, 7), "r": corners, "n": rng.integers(0, batch, 40)}
             yield Case("RoiAlign", given, ("n",), {**options, "spatial_scale": 0.75})
             yield Case("RoiAlign", given, ("r",), options)
+
+
+def deformed() -> Iterator[Case]:
+    """Offsets that leave the image, several groups, and a kernel that is computed."""
+    for group, moved, stride, pad in ((1, 1, 1, 0), (2, 1, 2, 1), (1, 2, 1, 2), (2, 4, 3, 1)):
+        size = [(6 + 2 * pad - 3) // stride + 1, (9 + 2 * pad - 5) // stride + 1]
+        given = {"x": f(2, 4, 6, 9), "w": f(6, 4 // group, 3, 3), "o": f(2, 18 * moved, *size) * 3, "b": f(6)}
+        masked = given | {"m": f(2, 9 * moved, *size)}
+        options = {
+            "strides": [stride] * 2,
+            "pads": [pad] * 4,
+            "dilations": [1, 2],
+            "group": group,
+            "offset_group": moved,
+        }
+        yield Case("DeformConv", given, ("w", "b"), options, opset=19)
+        yield Case("DeformConv", masked, ("w", "b"), options, opset=22)
+        yield Case("DeformConv", masked, (), options, opset=22)
 
 
 def unique() -> Iterator[Case]:
