@@ -113,6 +113,8 @@ def spectra() -> Iterator[Case]:
             yield Case("DFT", given, ("a",), {"inverse": inverse}, opset=20)
             yield Case("DFT", {"x": f(2, 9, 4, parts)}, attributes={"axis": 2, "inverse": inverse}, opset=17)
     yield Case("DFT", {"x": f(2, 9, 1), "l": n(6), "a": n(1)}, ("l", "a"), {"onesided": 1}, opset=20)
+    half = {"x": f(2, 6, 4, 2), "l": n(10), "a": n(1)}
+    yield Case("DFT", half, ("l", "a"), {"inverse": 1, "onesided": 1}, opset=20)
     window = {"w": f(6), "l": n(6)}
     yield Case("STFT", {"x": f(2, 20, 1), "h": n(3), **window}, ("h", "w", "l"))
     yield Case("STFT", {"x": f(2, 20, 2), "h": n(4), "w": None, "l": n(7)}, ("h", "l"), {"onesided": 0})

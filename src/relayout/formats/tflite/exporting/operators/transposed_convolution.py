@@ -7,6 +7,7 @@ all, of which a part is cut out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -162,13 +163,28 @@ class _Transposed:
         if all(each == 1 for each in dilations):
             return kernel
         if kernel.array is None:
-            raise Unwritable("dilations of a transposed convolution whose kernel is computed or large")
+            return self._spread(op, kernel, dilations, first)
         shape, every = list(kernel.shape), [slice(None)] * kernel.array.ndim
         for axis, dilation in enumerate(dilations, first):
             shape[axis], every[axis] = (shape[axis] - 1) * dilation + 1, slice(None, None, dilation)
         grown = np.zeros(shape, kernel.array.dtype)
         grown[tuple(every)] = kernel.array
         return op.const(grown, kernel.quantization, "dilated")
+
+    def _spread(self, op: NodeExport, kernel: DraftTensor, dilations: Sequence[int], first: int) -> DraftTensor:
+        """Return the kernel with zeros between its elements, at run time."""
+        if kernel.quantization is not None:
+            raise Unwritable("dilations of a quantized transposed convolution whose kernel is computed or large")
+        steps = Steps(op)
+        for axis, dilation in enumerate(dilations, first):
+            shape = known(kernel.dims)
+            front, size, back = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+            apart = steps.pad(
+                steps.reshape(kernel, (front, size, 1, back)), [(0, 0), (0, 0), (0, dilation - 1), (0, 0)]
+            )
+            whole = steps.reshape(apart, (*shape[:axis], size * dilation, *shape[axis + 1 :]))
+            kernel = steps.part(whole, axis, 0, (size - 1) * dilation + 1)
+        return kernel
 
     def give(self, op: NodeExport, made: DraftTensor, wanted: Dims, result: DraftTensor) -> None:
         """Write the part that the node gives."""
