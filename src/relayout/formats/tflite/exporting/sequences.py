@@ -63,12 +63,10 @@ def _inline_optional(graph: ir.Graph, node: ir.Node, names: Names, version: int)
 
 def _items(graph: ir.Graph, value: ir.Value | None, names: Names, version: int) -> list[ir.Value] | None:
     """Return the tensors of a sequence; None where its length is not known."""
-    node = None if value is None else value.producer()
+    node = _producer(value)
     if node is None or node.domain or node.graph is not graph:
         return None
     inputs = list(node.inputs)
-    if node.op_type == "Identity":
-        return _items(graph, inputs[0], names, version)
     if node.op_type == "SequenceConstruct":
         return [each for each in inputs if each is not None]
     if node.op_type == "SequenceEmpty":
@@ -87,6 +85,14 @@ def _items(graph: ir.Graph, value: ir.Value | None, names: Names, version: int) 
     if node.op_type == "SplitToSequence":
         return _split(graph, node, names, version)
     return None
+
+
+def _producer(value: ir.Value | None) -> ir.Node | None:
+    """Return the node that makes a value, which Identities may have passed on."""
+    node = None if value is None else value.producer()
+    while node is not None and node.op_type == "Identity" and not node.domain and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node
 
 
 def _number(value: ir.Value | None) -> int | None:
