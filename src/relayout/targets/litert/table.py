@@ -34,7 +34,7 @@ ANY_IMAGE = (3, 4, 5)
 _ON_IMAGES = (
     Kernel("Conv", ("NHWC OHWI",), BYTES_TOO, ONE_OR_TWO, (), NOT_DEPTHWISE),
     Kernel("Conv", ("NHWC IHWO",), BYTES_TOO, ONE_OR_TWO, (), DEPTHWISE),
-    Kernel("Conv", ("NDHWC DHWIO",), BYTES_TOO, VOLUME, (), NOT_DEPTHWISE),
+    Kernel("Conv", ("NDHWC DHWIO",), BYTES_TOO, VOLUME),
     Kernel("ConvTranspose", ("NHWC OHWI",), BYTES_TOO, ONE_OR_TWO),
     Kernel("ConvTranspose", ("NDHWC DHWOI",), BYTES_TOO, VOLUME),
     Kernel("MaxPool", ("NHWC",), BYTES_TOO, ANY_IMAGE, (NO_INDICES, NO_DILATIONS)),

@@ -11,6 +11,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
+from relayout.formats.tflite.exporting.operators.grouped_volume import write_grouped_volume
 from relayout.formats.tflite.exporting.operators.window import Window
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
@@ -58,7 +59,7 @@ def _bias_integers(op: NodeExport, slot: int, count: int, steps: NDArray[np.floa
 
 @exporter("Conv")
 def conv(op: NodeExport) -> None:
-    """CONV_2D, DEPTHWISE_CONV_2D or CONV_3D; one axis of space as two, of which the first has one element."""
+    """CONV_2D, DEPTHWISE_CONV_2D or CONV_3D; one axis of space as two, groups over three as a sum over two."""
     op.require_channels_last()
     rank = op.rank(0)
     kernel_layout = op.layouts[1]
@@ -133,9 +134,10 @@ def with_row(op: NodeExport, kernel: DraftTensor) -> DraftTensor:
 
 
 def _conv_3d(op: NodeExport, image: DraftTensor, kernel: DraftTensor) -> None:
-    if op.integer("group", 1) != 1:
-        raise Unwritable("groups of a convolution over three axes")
     require_kernel(op, "dhwio")
+    if op.integer("group", 1) != 1:
+        write_grouped_volume(op, image, kernel, bias_of(op, 2, image, kernel, kernel.shape[4]))
+        return
     window = Window.of(op, known(kernel.dims)[:3])
     bias = bias_of(op, 2, image, kernel, kernel.shape[4])
     keys = ("d", "h", "w")
