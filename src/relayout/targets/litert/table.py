@@ -47,8 +47,7 @@ _ON_IMAGES = (
     Kernel("BatchNormalization", ("NHWC",), BYTES_TOO),
 )
 _IN_ORDER = (
-    Kernel("GridSample MaxUnpool RoiAlign", ("NCHW",)),
-    Kernel("DeformConv", ("NCHW OIHW",)),
+    Kernel("DeformConv GridSample MaxUnpool RoiAlign", ("NCHW",)),
     Kernel("GridSample", ("NCHW",), domain="com.microsoft"),
 )
 """Operators on images that are written as others, in ONNX's own order."""
