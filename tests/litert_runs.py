@@ -31,3 +31,18 @@ def results_of_runs(content: bytes, feeds: Sequence[Array], kernels: OpResolverT
         interpreter.invoke()
         results.append(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))
     return results
+
+
+def every_result_of_runs(
+    content: bytes, feeds: Sequence[Sequence[Array]], kernels: OpResolverType
+) -> list[list[Array]]:
+    """Return all outputs of several runs of one interpreter, each of which is fed all inputs."""
+    interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
+    interpreter.allocate_tensors()
+    results = []
+    for feed in feeds:
+        for place, array in zip(interpreter.get_input_details(), feed, strict=True):
+            interpreter.set_tensor(place["index"], array)
+        interpreter.invoke()
+        results.append([interpreter.get_tensor(place["index"]) for place in interpreter.get_output_details()])
+    return results

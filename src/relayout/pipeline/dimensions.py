@@ -64,7 +64,7 @@ def open_dimensions(model: ir.Model, asked: Asked) -> None:
         return
     from relayout.formats.tflite.spelled_out import restamping
 
-    with restating(model), restamping(model):
+    with restamping(model), restating(model):  # what is stated anew is part of what is stamped
         found = [
             _open(model, group, "the batch" if word == "batch" and asked.batch is not None else "")
             for word, group in groups.items()

@@ -14,8 +14,13 @@ PLACES = {
     ("t", "b", "i"): ("b", "t", "i"),
     ("t", "d", "b", "h"): ("b", "t", "d", "h"),
     ("d", "b", "h"): ("b", "d", "h"),
+    ("t", "b", "j"): ("b", "t", "j"),
+    ("t", "b", "k"): ("b", "t", "k"),
 }
 """The axes of an operand with `layout` 0 -> with 1."""
+
+SECOND = {"BIDIRECTIONAL_SEQUENCE_LSTM": 39, "BIDIRECTIONAL_SEQUENCE_RNN": 9}
+"""The operand that is a second sequence."""
 
 
 @rule("RNN", "GRU", "LSTM", kind="layout-sensitive")
@@ -39,13 +44,41 @@ def recurrent(operator: Operator) -> Fact:
     return _in_both(found, "layout", 1) if operator.node.meta.get(BATCH_FIRST) else found
 
 
-@rule("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN", kind="layout-sensitive", domain="tflite")
+@rule(
+    "UNIDIRECTIONAL_SEQUENCE_LSTM",
+    "UNIDIRECTIONAL_SEQUENCE_RNN",
+    "BIDIRECTIONAL_SEQUENCE_RNN",
+    kind="layout-sensitive",
+    domain="tflite",
+)
 def builtin(operator: Operator) -> Fact:
     """`x[t b i] -> y[t b h]`, or `x[b t i] -> y[b t h]`: positions fixed, parameters as they are."""
+    return _in_both(_builtin(operator), "time_major", 0)
+
+
+@rule("BIDIRECTIONAL_SEQUENCE_LSTM", kind="layout-sensitive", domain="tflite")
+def bidirectional_lstm(operator: Operator) -> Fact:
+    """`x[t b i] -> y[t b h]`, or `x[b t i] -> y[b t h]`; with both halves in one result as it is."""
+    found = _builtin(operator)
+    return found if operator.int("merge_outputs", 0) else _in_both(found, "time_major", 0)
+
+
+def _builtin(operator: Operator) -> Signature:
     time_major = bool(operator.int("time_major", 0))
-    x, y = (("t", "b", each) if time_major else ("b", "t", each) for each in "ih")
-    found = Signature(operator.operands({0: x}), (y,), frozenset("tih"), frozenset("b")).positional()
-    return _in_both(found, "time_major", 0)
+    x, second, y, last = (("t", "b", each) if time_major else ("b", "t", each) for each in "ijhk")
+    given: dict[int, Letters] = {SECOND.get(operator.node.op_type, 0): second, 0: x}
+    outputs = (y, last)[: len(operator.outputs)]
+    return Signature(operator.operands(given), outputs, frozenset("tijhk"), frozenset("b")).positional()
+
+
+@rule("LSTM", "RNN", "SVDF", kind="layout-sensitive", domain="tflite")
+def one_step(operator: Operator) -> Fact:
+    """`x[b i] -> y[b h]`: positions fixed, parameters as they are."""
+    outputs = (("b", "h"), ("b", "k"), ("b", "l"), ("b", "m"))[: len(operator.outputs)]
+    given: dict[int, Letters] = {0: ("b", "i")}
+    if len(outputs) > 1:
+        given |= {1: ("b", "h"), 4: ("b", "k")}
+    return Signature(operator.operands(given), outputs, frozenset("ihklm"), frozenset("b")).positional()
 
 
 def _in_both(found: Signature, name: str, batch_first: int) -> Signature:

@@ -36,6 +36,7 @@ def convolutions() -> Iterator[Case]:
     yield Case("ConvTranspose", {"x": image, "w": f(6, 4, 3, 2), "b": f(4)}, ("w", "b"), {"strides": [2, 1]})
     yield Case("ConvTranspose", {"x": image, "w": f(6, 2, 3, 2)}, ("w",), {"group": 3})
     yield Case("ConvTranspose", {"x": f(2, 6, 9), "w": f(6, 4, 3)}, ("w",), opset=7)
+    yield Case("ConvTranspose", {"x": f(2, 4, 5, 7, 6), "w": f(4, 6, 3, 2, 1)}, ("w",), {"strides": [2, 1, 2]})
     dynamic = {"x": image, "w": f(6, 4, 3, 2), "p": i(0, 1, 1, 0), "b": f(4)}
     yield Case("ConvTransposeWithDynamicPads", dynamic, ("w", "p", "b"), domain="com.microsoft")
     deform = {"x": image, "w": f(4, 6, 3, 2), "o": f(2, 12, 7, 7), "b": f(4), "m": positive(2, 6, 7, 7)}

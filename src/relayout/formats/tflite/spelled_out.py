@@ -22,6 +22,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, Tensor
 from relayout.formats.tflite.container.schema import SCHEMA
 from relayout.graph.source_names import SOURCE
+from relayout.layout.stored_as import Holds
 
 BUILTIN, DIGEST = "tflite.builtin", "tflite.digest"
 """Metadata of the node in the middle."""
@@ -47,6 +48,7 @@ class Operand(NamedTuple):
         shape: its extents.
         quantization: what its integers mean.
         name: the value that it is, or that a variable begins each run with; "": the runtime keeps it from run to run.
+            A value holds it that has this name, or says so in its metadata.
         variable: whether it is a variable.
     """
 
@@ -131,10 +133,14 @@ class Builtin(NamedTuple):
         return found if found.is_sound else None
 
     @property
+    def known_options(self) -> frozenset[str]:
+        """The names of the options that the schema has."""
+        return frozenset(row.name for row in SCHEMA.tables.get(OPTIONS.get(self.name, ""), ()))
+
+    @property
     def is_sound(self) -> bool:
         """True if a file can state it: the schema has its options, and no number is out of range."""
-        rows = SCHEMA.tables.get(OPTIONS.get(self.name, ""), ())
-        fits = self.options.keys() <= {row.name for row in rows}
+        fits = self.options.keys() <= self.known_options
         small = all(isinstance(each, int | float) and abs(each) <= LARGEST_OPTION for each in self.options.values())
         tensors = [each for each in (*self.inputs, *self.outputs, *self.intermediates) if each is not None]
         dims = [dim for each in tensors for dim in each.shape]
@@ -209,6 +215,8 @@ def _parts(node: ir.Node, operands: Collection[str]) -> Iterator[bytes]:
             yield constant.numpy().tobytes()
     yield b">"
     yield from ((value.name or "").encode() for value in node.outputs)
+    for value in (*node.inputs, *node.outputs):
+        yield b"" if value is None else value.metadata_props.get(Holds.KEY, "").encode()
     for name, attribute in sorted(node.attributes.items()):
         yield name.encode()
         if attribute.type == ir.AttributeType.GRAPH:

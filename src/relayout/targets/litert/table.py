@@ -34,8 +34,9 @@ ANY_IMAGE = (3, 4, 5)
 _ON_IMAGES = (
     Kernel("Conv", ("NHWC OHWI",), BYTES_TOO, ONE_OR_TWO, (), NOT_DEPTHWISE),
     Kernel("Conv", ("NHWC IHWO",), BYTES_TOO, ONE_OR_TWO, (), DEPTHWISE),
-    Kernel("Conv", ("NDHWC DHWIO",), BYTES_TOO, VOLUME, (), NOT_DEPTHWISE),
+    Kernel("Conv", ("NDHWC DHWIO",), BYTES_TOO, VOLUME),
     Kernel("ConvTranspose", ("NHWC OHWI",), BYTES_TOO, ONE_OR_TWO),
+    Kernel("ConvTranspose", ("NDHWC DHWOI",), BYTES_TOO, VOLUME),
     Kernel("MaxPool", ("NHWC",), BYTES_TOO, ANY_IMAGE, (NO_INDICES, NO_DILATIONS)),
     Kernel("AveragePool LpPool", ("NHWC",), BYTES_TOO, ANY_IMAGE, (NO_DILATIONS,)),
     Kernel("GlobalAveragePool GlobalLpPool GlobalMaxPool", ("NHWC",), BYTES_TOO, ANY_IMAGE),
@@ -46,11 +47,17 @@ _ON_IMAGES = (
     Kernel("BatchNormalization", ("NHWC",), BYTES_TOO),
 )
 _IN_ORDER = (
-    Kernel("GridSample MaxUnpool RoiAlign", ("NCHW",)),
+    Kernel("DeformConv GridSample MaxUnpool RoiAlign", ("NCHW",)),
     Kernel("GridSample", ("NCHW",), domain="com.microsoft"),
 )
 """Operators on images that are written as others, in ONNX's own order."""
-_BUILTINS = (Kernel("UNIDIRECTIONAL_SEQUENCE_LSTM UNIDIRECTIONAL_SEQUENCE_RNN", domain="tflite"),)
+_BUILTINS = (
+    Kernel(
+        "BIDIRECTIONAL_SEQUENCE_LSTM BIDIRECTIONAL_SEQUENCE_RNN LSTM RNN SVDF "
+        "UNIDIRECTIONAL_SEQUENCE_LSTM UNIDIRECTIONAL_SEQUENCE_RNN",
+        domain="tflite",
+    ),
+)
 """Builtins that ONNX spells out, which a model was read with."""
 _LAST = (Kernel("Softmax LogSoftmax TopK", trailing="axis"),)
 """Operators along an axis that the builtin wants last."""

@@ -12,6 +12,7 @@ from rules.law import Array, Case
 
 def cases() -> Iterator[Case]:
     yield from grids()
+    yield from deformed()
     yield from boxes()
     yield from unique()
     yield from spectra()
@@ -52,6 +53,33 @@ def grids() -> Iterator[Case]:
             options = {"mode": mode, "coordinate_transformation_mode": half, "sampling_ratio": 2}
             size = {"output_height": 2, "output_width": 3, "spatial_scale": 0.5}
             yield Case("RoiAlign", {"x": f(2, 3, 8, 6), "r": regions, "n": i(0, 1, 1)}, attributes={**options, **size})
+    corners = np.sort((rng.random((40, 2, 2)) * 18 - 4).astype(np.float32), 1).reshape(40, 4)
+    corners[0], corners[1], corners[2] = (-100, -100, 200, 300), (2, 3, 2, 3), (-9, -9, -3, -4)
+    corners[3:20, 2:] = corners[3:20, :2] + (2.05, 3.1)  # two samples a bin, which lie closest
+    for batch in (1, 3):
+        for half in ("half_pixel", "output_half_pixel"):
+            options = {"coordinate_transformation_mode": half, "output_height": 3, "output_width": 2}
+            given = {"x": f(batch, 3, 9, 7), "r": corners, "n": rng.integers(0, batch, 40)}
+            yield Case("RoiAlign", given, ("n",), {**options, "spatial_scale": 0.75})
+            yield Case("RoiAlign", given, ("r",), options)
+
+
+def deformed() -> Iterator[Case]:
+    """Offsets that leave the image, several groups, and a kernel that is computed."""
+    for group, moved, stride, pad in ((1, 1, 1, 0), (2, 1, 2, 1), (1, 2, 1, 2), (2, 4, 3, 1)):
+        size = [(6 + 2 * pad - 3) // stride + 1, (9 + 2 * pad - 5) // stride + 1]
+        given = {"x": f(2, 4, 6, 9), "w": f(6, 4 // group, 3, 3), "o": f(2, 18 * moved, *size) * 3, "b": f(6)}
+        masked = given | {"m": f(2, 9 * moved, *size)}
+        options = {
+            "strides": [stride] * 2,
+            "pads": [pad] * 4,
+            "dilations": [1, 2],
+            "group": group,
+            "offset_group": moved,
+        }
+        yield Case("DeformConv", given, ("w", "b"), options, opset=19)
+        yield Case("DeformConv", masked, ("w", "b"), options, opset=22)
+        yield Case("DeformConv", masked, (), options, opset=22)
 
 
 def unique() -> Iterator[Case]:
@@ -85,6 +113,8 @@ def spectra() -> Iterator[Case]:
             yield Case("DFT", given, ("a",), {"inverse": inverse}, opset=20)
             yield Case("DFT", {"x": f(2, 9, 4, parts)}, attributes={"axis": 2, "inverse": inverse}, opset=17)
     yield Case("DFT", {"x": f(2, 9, 1), "l": n(6), "a": n(1)}, ("l", "a"), {"onesided": 1}, opset=20)
+    half = {"x": f(2, 6, 4, 2), "l": n(10), "a": n(1)}
+    yield Case("DFT", half, ("l", "a"), {"inverse": 1, "onesided": 1}, opset=20)
     window = {"w": f(6), "l": n(6)}
     yield Case("STFT", {"x": f(2, 20, 1), "h": n(3), **window}, ("h", "w", "l"))
     yield Case("STFT", {"x": f(2, 20, 2), "h": n(4), "w": None, "l": n(7)}, ("h", "l"), {"onesided": 0})

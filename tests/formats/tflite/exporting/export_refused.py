@@ -15,10 +15,6 @@ REFUSED: dict[str, str] = {
     "Resize-13-2x6x9x8_8_4-modelinear_coordinate_transformation_modetf_crop_and_resize-constants": (
         "a region with as many places as the image"
     ),
-    "Resize-18-2x9x8x6_4-modelinear_antialias1": "with antialias by a scale that is known only at run time",
-    "Resize-13-2x9x8x6_8_4-modelinear_coordinate_transformation_modetf_crop_and_resize": "is computed",
-    "RoiAlign-10-2x6x9x8_4x4_4-output_height3_output_width2": "as many samples as a region is large",
-    "RoiAlign-16-2x6x9x8_4x4_4-output_height3_output_width2": "as many samples as a region is large",
     "RotaryEmbedding-24-4x3x5x8_11x4_11x4_4x5-interleaved1-constants": "TensorFlow Lite has no such operator",
     "RotaryEmbedding-24-4x5x24_11x4_11x4_4x5-num_heads3_interleaved1-constants": "TensorFlow Lite has no such operator",
 }

@@ -111,3 +111,26 @@ def test_sequences_of_known_length_are_their_tensors() -> None:
     constants = {"c": (2, 1), "one": np.array(1), "zero": np.array(0), "last": np.array(-1)}
     model = build("float[2,3] x", text, constants, outputs=("n",))
     agrees(model, {"x": floats(2, 3)})
+
+
+def test_optional_values_of_which_it_is_known_whether_they_are_there() -> None:
+    text = """
+    o = Optional (x)
+    h = OptionalHasElement (o)
+    e = OptionalGetElement (o)
+    t = OptionalHasElement (e)
+    y = OptionalGetElement (e)
+    """
+    model = build("float[2,3] x", text, {}, opset=18, outputs=("h", "t", "y"))
+    agrees(model, {"x": floats(2, 3)})
+
+
+def test_a_sequence_in_an_optional_value_is_its_tensors() -> None:
+    text = """
+    s = SequenceConstruct (x, c)
+    o = Optional (s)
+    e = OptionalGetElement (o)
+    y = SequenceAt (e, one)
+    """
+    model = build("float[2,3] x", text, {"c": (2, 1), "one": np.array(1)}, opset=18)
+    agrees(model, {"x": floats(2, 3)})

@@ -26,11 +26,10 @@ REASONS = (
     "inverses of more than three rows",
     "rows that are compared as a whole",
     "tf_crop_and_resize",
-    "as many samples as a region is large",
     "its channels do not come last",  # of a DepthToSpace whose channels lie together, which views must split
 )
 """What may be said of an operator whose extents are open."""
-UNCOUNTED = tuple(f"Resize-18-2x9x8x6_4-mode{mode}" for mode in ("linear", "nearest", "cubic"))
+UNCOUNTED = tuple(f"Resize-18-2x9x8x6_4-mode{mode}" for mode in ("linear", "linear_antialias1", "nearest", "cubic"))
 """Cases whose number of sizes would be open: ONNX Runtime refuses them."""
 OPEN = [
     replace(case, dynamic=True)
@@ -169,3 +168,17 @@ def test_a_scatter_of_elements_into_open_extents(count: int, axis: int, reductio
     rows = np.zeros if axis == 0 else lambda shape: np.arange(count)[::-1].reshape(1, -1, 1) + np.zeros(shape, int)
     feed = {"x": floats(1, count, 3), "i": rows((1, count, 3)).astype(np.int64), "u": floats(1, count, 3, seed=1)}
     agrees(source, feed)
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("ratio", [0, 2])
+def test_the_number_of_regions_is_open(ratio: int, mode: str) -> None:
+    text = f'y = RoiAlign<mode="{mode}", sampling_ratio={ratio}, output_height=3, output_width=2>(x, r, b)'
+    model = build("float[2,3,8,6] x, float[n,4] r, int64[n] b", text, {}, opset=16)
+    if mode == "max" and not ratio:
+        with pytest.raises(UnsupportedError, match="the largest of as many samples as a region is large"):
+            relayout.convert(model, format="tflite")
+        return
+    for count in (5, 1):
+        corners = np.sort(floats(count, 2, 2) * 5, 1).reshape(count, 4)
+        agrees(model, {"x": floats(2, 3, 8, 6), "r": corners, "b": np.arange(count) % 2})

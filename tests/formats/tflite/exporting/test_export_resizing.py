@@ -154,10 +154,35 @@ def test_an_axis_of_a_signal_that_keeps_its_extent_is_interpolated_too() -> None
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
 def test_sizes_that_keep_the_aspect_ratio_are_one_factor(policy: str, mode: str, coordinates: str) -> None:
     said = f'mode="{mode}", coordinate_transformation_mode="{coordinates}", keep_aspect_ratio_policy="{policy}"'
-    for shape, sizes in (((5, 7), [10, 10]), ((5, 7), [5, 8]), ((6, 9), [4, 4]), ((5, 8), [13, 3])):
-        image = f"float[1,2,{shape[0]},{shape[1]}] x"
-        model = build(image, f"y = Resize<axes=[2,3], {said}>(x, , , s)", {"s": sizes})
-        agrees(model, {"x": floats(1, 2, *shape)})
+    resize, is_known = f"y = Resize<axes=[2,3], {said}>(x, , , s)", (mode, coordinates) == ("nearest", COORDINATES[1])
+    for shape, sizes in (((5, 7), [10, 10]), ((5, 7), [5, 8]), ((6, 9), [4, 4]), ((5, 8), [13, 3]), ((9, 10), [9, 9])):
+        feed: dict[str, Array] = {"x": floats(1, 2, *shape)}
+        agrees(build(f"float[1,2,{shape[0]},{shape[1]}] x", resize, {"s": sizes}), feed)
+        for image in () if is_known else ("1,2,h,w", f"1,2,{shape[0]},w"):
+            agrees(build(f"float[{image}] x", resize, {"s": sizes}), feed)
+            agrees(build(f"float[{image}] x, int64[2] s", resize, {}), {**feed, "s": np.array(sizes)})
+
+
+@pytest.mark.parametrize("outside", [0, 1])
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_antialias_of_extents_that_are_known_only_at_run_time(mode: str, coordinates: str, outside: int) -> None:
+    said = f'mode="{mode}", coordinate_transformation_mode="{coordinates}", antialias=1, exclude_outside={outside}'
+    for shape, scales in (((14, 9), (0.3, 0.6)), ((14, 9), (1.7, 0.5)), ((5, 7), (0.9, 0.99)), ((30, 8), (0.05, 1))):
+        feed: dict[str, Array] = {"x": floats(1, 2, *shape)}
+        for extents in ("h,w", f"{shape[0]},w"):
+            agrees(by_scales(extents, scales, said), feed)
+        agrees(by_scales("h,w", (), said, computed=True), {**feed, "u": np.array(scales, np.float32)})
+        sizes = np.array([max(1, round(a * b)) for a, b in zip(shape, scales, strict=True)])
+        model = build("float[n,2,h,w] x, int64[2] u", f"y = Resize<axes=[2,3], {said}>(x, , , u)", {})
+        agrees(model, {**feed, "u": sizes})
+
+
+def test_antialias_where_all_extents_stay_is_a_copy() -> None:
+    said = 'mode="linear", antialias=1, keep_aspect_ratio_policy="not_larger"'
+    model = build("float[1,2,h,w] x, int64[2] s", f"y = Resize<axes=[2,3], {said}>(x, , , s)", {})
+    agrees(model, {"x": floats(1, 2, 30, 15), "s": np.array([30, 15])})
+    agrees(model, {"x": floats(1, 2, 15, 10), "s": np.array([15, 9])})
 
 
 @pytest.mark.parametrize("coordinates", COORDINATES)
@@ -185,12 +210,32 @@ def test_scales_that_are_an_attribute(scales: tuple[float, float], extents: str)
         agrees(model, {"x": floats(1, 2, 5, 7)})
 
 
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "ceil"])
+@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
+def test_a_region_that_is_known_only_at_run_time(mode: str, rounding: str) -> None:
+    said = 'coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=2.5'
+    resize = f'y = Resize<mode="{mode}", nearest_mode="{rounding}", {said}, axes=[2,3]>(x, r, , s)'
+    x, regions = floats(2, 2, 6, 8), [(0.1, -0.2, 0.8, 1.3), (0.6, 0.3, 0.2, 0.3), (0.25, 0.5, 0.5, 1)]
+    for region, sizes in ((region, sizes) for region in regions for sizes in ((7, 11), (3, 1), (6, 5))):
+        feed: dict[str, Array] = {"x": x, "r": np.array(region, np.float32)}
+        if 6 not in sizes:
+            agrees(build("float[2,2,6,8] x, float[4] r", resize, {"s": list(sizes)}), feed)
+        agrees(build("float[n,2,h,w] x, float[4] r, int64[2] s", resize, {}), {**feed, "s": np.array(sizes)})
+        constant = {"r": np.array(region, np.float32)}
+        agrees(build("float[n,2,h,w] x, int64[2] s", resize, constant), {"x": x, "s": np.array(sizes)})
+
+
+def test_a_region_that_is_computed_of_an_image_that_keeps_its_extent_is_refused() -> None:
+    resize = 'y = Resize<coordinate_transformation_mode="tf_crop_and_resize", axes=[2,3]>(x, r, , s)'
+    model = build("float[1,2,6,8] x, float[4] r", resize, {"s": [6, 4]})
+    with pytest.raises(UnsupportedError, match="as many places as the image"):
+        relayout.convert(model, format="tflite")
+
+
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
         ('coordinate_transformation_mode="half_pixel_symmetric"', "double precision"),
-        ('keep_aspect_ratio_policy="not_larger"', "keep the aspect ratio"),
-        ('mode="linear", antialias=1', "that is known only at run time"),
     ],
 )
 def test_what_is_refused_at_run_time_says_why(said: str, reason: str) -> None:

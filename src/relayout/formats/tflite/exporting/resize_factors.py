@@ -18,7 +18,6 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.formats.tflite.exporting.steps import Operand, Steps
 from relayout.layout import Extent
 
@@ -26,6 +25,8 @@ SIZES = 3
 """The operand of a Resize that holds sizes."""
 POLICIES = {"not_larger": min, "not_smaller": max}
 """Policy for the aspect ratio -> which factor all axes take."""
+LARGER = {"not_larger": "MINIMUM", "not_smaller": "MAXIMUM"}
+"""The same, as a builtin."""
 DOUBLED = 2.0
 """From this scale on no extent stays."""
 
@@ -45,8 +46,14 @@ class Factors:
         self.scales = slot if op.has(slot) and op.dims(slot) != (0,) and not has_sizes else None
         axes = [stored_axis(op, axis % op.rank()) for axis in op.integers("axes", range(op.rank()))]
         self.place_of = {axis: place for place, axis in enumerate(axes)}
+        self.policy = op.text("keep_aspect_ratio_policy", "stretch") if op.has(SIZES) and self.scales is None else ""
         self._numbers = self._find()
         self._made: dict[tuple[str, int], Operand] = {}
+
+    @property
+    def is_stretched(self) -> bool:
+        """True if each axis takes the size that is stated for it."""
+        return bool(self.policy) and self.policy not in POLICIES
 
     def number(self, axis: int) -> float | None:
         """Return the factor of an axis; None where it is known only at run time."""
@@ -76,7 +83,7 @@ class Factors:
                 if a != b:
                     return False
                 continue
-            is_given = self.scales is None and number is None  # by sizes: where they stay, each place is its own
+            is_given = self.is_stretched and number is None  # by sizes: where they stay, each place is its own
             if is_given or (number is not None and not 1 < number < DOUBLED):
                 return False
         for axis in axes:
@@ -112,10 +119,9 @@ class Factors:
         op, rank = self.op, self.op.rank()
         listed = self._listed()
         ratios = [_ratio(a, b) for a, b in zip(op.dims(), self.dims, strict=True)]
-        policy = POLICIES.get(op.text("keep_aspect_ratio_policy", "stretch"))
-        if listed is None and policy is not None and op.has(SIZES):
-            common = policy(self._stated_ratios())
-            ratios = [common] * rank
+        if self.policy in POLICIES:
+            stated = self._stated_ratios()
+            ratios = [POLICIES[self.policy](stated) if stated else None] * rank
         found: list[float | None] = [1.0] * rank
         for axis, place in self.place_of.items():
             found[axis] = ratios[axis] if listed is None else listed[place]
@@ -130,12 +136,21 @@ class Factors:
         return _items(self.op.value(self.scales)) or [None] * len(self.place_of)
 
     def _stated_ratios(self) -> list[float]:
-        """Return size / extent of each axis that has a size."""
+        """Return size / extent of each axis that has a size; none where one is known only at run time."""
         sizes, before = self.op.constant(SIZES), self.op.dims()
         extents = [before[axis] for axis in self.place_of]
         if sizes is None or not all(isinstance(extent, int) and extent for extent in extents):
-            raise Unwritable("sizes that keep the aspect ratio of an image whose extents are known only at run time")
+            return []
         return [float(size) / int(extent) for size, extent in zip(sizes.reshape(-1), extents, strict=True)]
+
+    def _common(self) -> Operand:
+        """Return the factor of all axes that have a size: the least or the largest of their own."""
+        steps = self.steps
+        ratios = [steps.div(self._item(SIZES, axis, TensorType.FLOAT32), self.extent(axis)) for axis in self.place_of]
+        found = ratios[0]
+        for ratio in ratios[1:]:
+            found = steps.each(LARGER[self.policy], found, ratio)
+        return found
 
     def _once(self, what: str, axis: int, make: Callable[[], Operand]) -> Operand:
         if (what, axis) not in self._made:
@@ -156,9 +171,11 @@ class Factors:
         number = self.number(axis)
         if number == 1.0:
             return steps.extent(self.op.input(0), axis)
-        if self.scales is None and self.op.has(SIZES):
+        if self.is_stretched:
             return self._item(SIZES, axis, TensorType.INT32)
         product = steps.mul(self.extent(axis), self.scale(axis))
+        if self.policy:
+            product = steps.add(product, 0.5)
         return steps.cast(steps.each("FLOOR", product), TensorType.INT32)
 
     def _scale(self, axis: int) -> Operand:
@@ -167,6 +184,8 @@ class Factors:
             return float(np.float32(number))
         if self.scales is not None:
             return self._item(self.scales, axis, TensorType.FLOAT32)
+        if self.policy in POLICIES:
+            return self._once("common", 0, self._common)
         return self.steps.div(real(self.steps, self.count(axis)), self.extent(axis))
 
     def _item(self, slot: int, axis: int, kind: TensorType) -> DraftTensor:

@@ -1,6 +1,7 @@
-"""Sequences whose length is known, as the tensors that they hold.
+"""Sequences of known length, as the tensors that they hold; and optional values, where it is known if they are there.
 
 SequenceAt(SequenceConstruct(a, b), 1)  ->  b
+OptionalGetElement(Optional(a))         ->  a
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def inline_sequences(model: ir.Model, names: Names) -> bool:
     found, version = False, model.opset_imports.get("", 1)
     for graph in (model.graph, *model.graph.subgraphs()):
         for node in list(graph):
-            if node.domain or node.op_type not in READERS:
+            if not node.domain and node.op_type in OPTIONALS:
+                found |= _inline_optional(graph, node, names, version)
+            if node.domain or node.op_type not in READERS or node.graph is None:
                 continue
             items = _items(graph, node.inputs[0], names, version)
             if items is not None:
@@ -37,11 +40,30 @@ def inline_sequences(model: ir.Model, names: Names) -> bool:
 
 READERS = ("SequenceAt", "SequenceLength", "ConcatFromSequence")
 """Operators that read a sequence and give a tensor."""
+OPTIONALS = ("OptionalGetElement", "OptionalHasElement")
+"""Operators that read an optional value."""
+
+
+def _inline_optional(graph: ir.Graph, node: ir.Node, names: Names, version: int) -> bool:
+    """Replace what reads an optional value; return False where it is known only at run time if there is one."""
+    value = node.inputs[0] if node.inputs else None
+    source = None if value is None else value.producer()
+    if source is not None and source.op_type == "Optional" and not source.domain:
+        value = source.inputs[0] if source.inputs else None
+    elif value is not None and (value.type is None or isinstance(value.type, ir.OptionalType)):
+        return False
+    writing = Writing(graph, node, names, version)
+    if node.op_type == "OptionalHasElement":
+        writing.finish([writing.constant(np.array(value is not None))])
+        return True
+    if value is not None:
+        writing.finish([value])
+    return value is not None
 
 
 def _items(graph: ir.Graph, value: ir.Value | None, names: Names, version: int) -> list[ir.Value] | None:
     """Return the tensors of a sequence; None where its length is not known."""
-    node = None if value is None else value.producer()
+    node = _producer(value)
     if node is None or node.domain or node.graph is not graph:
         return None
     inputs = list(node.inputs)
@@ -63,6 +85,14 @@ def _items(graph: ir.Graph, value: ir.Value | None, names: Names, version: int) 
     if node.op_type == "SplitToSequence":
         return _split(graph, node, names, version)
     return None
+
+
+def _producer(value: ir.Value | None) -> ir.Node | None:
+    """Return the node that makes a value, which Identities may have passed on."""
+    node = None if value is None else value.producer()
+    while node is not None and node.op_type == "Identity" and not node.domain and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node
 
 
 def _number(value: ir.Value | None) -> int | None:

@@ -160,9 +160,12 @@ def _given(op: NodeExport, tensor: DraftTensor, slot: int) -> DraftTensor:
 @exporter("BatchNormalization")
 def batch_normalization(op: NodeExport) -> None:
     """MUL and ADD, where no convolution before it took it in."""
-    if op.integer("training_mode") or len(op.node.outputs) > 1:
-        raise Unwritable("a BatchNormalization in training")
     op.require_channels_last()
+    if op.integer("training_mode"):
+        _in_training(op)
+        return
+    if len(op.node.outputs) > 1:
+        raise Unwritable("an old BatchNormalization in training")
     steps, operand, epsilon = Steps(op), op.input(0), op.number("epsilon", 1e-5)
     parts = [op.constant(slot) for slot in range(1, 5)]
     if any(part is None for part in parts):
@@ -173,6 +176,21 @@ def batch_normalization(op: NodeExport) -> None:
     numbers = [part.astype(np.float64) for part in parts if part is not None]
     factor = numbers[0] / np.sqrt(numbers[3] + epsilon)
     steps.give(steps.add(steps.mul(operand, factor), numbers[1] - numbers[2] * factor))
+
+
+def _in_training(op: NodeExport) -> None:
+    """Write a BatchNormalization by the mean and variance of the batch, which move the given ones."""
+    steps, operand, momentum = Steps(op), op.input(0), op.number("momentum", 0.9)
+    axes = range(op.rank() - 1)
+    mean = steps.reduce("MEAN", operand, axes)
+    centered = steps.sub(operand, mean)
+    variance = steps.reduce("MEAN", steps.each("SQUARE", centered), axes)
+    inverse = steps.each("RSQRT", steps.add(variance, op.number("epsilon", 1e-5)))
+    steps.give(steps.add(steps.mul(centered, steps.mul(inverse, op.input(1))), op.input(2)))
+    for slot, found in ((1, mean), (2, variance)):
+        if op.gives(slot):
+            before = steps.mul(op.input(slot + 2), momentum)
+            steps.give(steps.add(before, steps.mul(found, 1 - momentum)), slot)
 
 
 @exporter("InstanceNormalization")

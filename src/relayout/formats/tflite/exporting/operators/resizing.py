@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
-from relayout.formats.tflite.exporting.operators.run_time_resizing import resized_along
+from relayout.formats.tflite.exporting.operators.run_time_resizing import cropped, resized_along
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.resize_factors import SIZES, Factors, is_new, stored_axis
 from relayout.formats.tflite.exporting.resize_places import BUILTINS as NEAREST_BUILTINS
@@ -85,7 +85,11 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
     """Resize a region, whose corners are given as parts of the extents; outside of the image lies one number."""
     if op.quantized:
         raise Unwritable("a quantized Resize that LiteRT has no kernel for")
-    regions = op.required_constant(1, "the region of a Resize").astype(np.float32).reshape(2, -1)
+    region = op.constant(1)
+    if region is None or not all(isinstance(dim, int) for dim in (*operand.dims, *dims)):
+        op.give(cropped(Factors(op, dims), operand, mode, _rounding(op, 1.0)))
+        return
+    regions = region.astype(np.float32).reshape(2, -1)
     rank, steps = op.rank(), Steps(op)
     corners = np.array([[0] * rank, [1] * rank], np.float32)
     for place, axis in enumerate(op.integers("axes", range(rank))):
@@ -193,7 +197,7 @@ def _nearest_builtin(
 def _is_exact(op: NodeExport, extent: int | str, count: int | str, scale: float | None) -> bool:
     """Return whether the scale is that of the extents, which a builtin takes for it."""
     if scale is None:
-        return op.has(SIZES)
+        return op.has(SIZES) and op.text("keep_aspect_ratio_policy", "stretch") == "stretch"
     if isinstance(extent, int) and isinstance(count, int):
         return abs(scale - count / extent) < 1e-6 * scale
     return scale == int(scale)

@@ -12,18 +12,30 @@ from relayout.formats.tflite.spelled_out import DOMAIN, Builtin, Operand
 from relayout.layout.stored_as import BATCH_FIRST
 
 
-@exporter("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN", domain=DOMAIN)
+@exporter(
+    "BIDIRECTIONAL_SEQUENCE_LSTM",
+    "BIDIRECTIONAL_SEQUENCE_RNN",
+    "LSTM",
+    "RNN",
+    "SVDF",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM",
+    "UNIDIRECTIONAL_SEQUENCE_RNN",
+    domain=DOMAIN,
+)
 def restored(op: NodeExport) -> None:
     """The operator of the `.tflite` that the model was read from, its states kept as there."""
     builtin = Builtin.parse(op.text("description"))
     if builtin is None or not op.node.meta.get(BATCH_FIRST):
         raise Unwritable("it was read from no .tflite")
     inputs = [None if each is None else _operand(op, slot, each) for slot, each in enumerate(builtin.inputs)]
-    result = op.output(0)
-    result.type = builtin.outputs[0].type
-    result.quantization = _meaning(result.quantization, builtin.outputs[0])
-    made = op.graph.draft.add(builtin.name, inputs, [result])
-    made.options.update(builtin.options, time_major=bool(op.integer("time_major")))
+    results = [op.output(slot) for slot in range(len(builtin.outputs))]
+    for result, each in zip(results, builtin.outputs, strict=True):
+        result.type = each.type
+        result.quantization = _meaning(result.quantization, each)
+    made = op.graph.draft.add(builtin.name, inputs, results)
+    made.options.update(builtin.options)
+    if "time_major" in builtin.known_options:
+        made.options["time_major"] = bool(op.integer("time_major"))
     made.intermediates = tuple(_tensor(op, each, "between") for each in builtin.intermediates)
 
 

@@ -1,4 +1,4 @@
-"""Images read at places that a tensor lists: GridSample, RoiAlign, Col2Im."""
+"""Images read at places that a tensor lists: GridSample, Col2Im."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
@@ -122,68 +122,6 @@ class _Sampling:
         for coefficient in coefficients[2:]:
             found = steps.add(steps.mul(found, distance), coefficient)
         return found
-
-
-@exporter("RoiAlign")
-def roi_align(op: NodeExport) -> None:
-    """GATHER of four neighbours of each sample, times their weights, and MEAN or REDUCE_MAX."""
-    steps = Steps(op)
-    batch, channels, height, width = op.static()
-    ratio = op.integer("sampling_ratio")
-    if not ratio:
-        raise Unwritable("as many samples as a region is large")
-    sizes = op.integer("output_height", 1), op.integer("output_width", 1)
-    half = op.text("coordinate_transformation_mode", "half_pixel" if op.version >= 16 else "output_half_pixel")
-    aligned = half == "half_pixel"
-    corners = steps.mul(op.input(1), op.number("spatial_scale", 1.0))
-    corners = steps.sub(corners, 0.5) if aligned else corners
-    x1, y1, x2, y2 = (steps.part(corners, 1, place, 1) for place in range(4))
-    rows = _samples(steps, y1, y2, sizes[0], ratio, height, aligned=aligned)
-    columns = _samples(steps, x1, x2, sizes[1], ratio, width, aligned=aligned)
-    flat = steps.reshape(steps.transpose(op.input(0), (0, 2, 3, 1)), (batch * height * width, channels))
-    (count, *_) = known(op.dims(1))
-    images = steps.mul(steps.cast(op.input(2), TensorType.INT32), height * width)
-    base = steps.reshape(images, (count, 1, 1))
-    most = op.text("mode", "avg") == "max"
-    total: DraftTensor | None = None
-    for row, column in product(rows, columns):
-        assert row.weight is not None
-        assert column.weight is not None
-        down = steps.mul(steps.reshape(row.place, (*row.place.dims, 1)), width)
-        across = steps.reshape(column.place, (count, 1, *column.place.dims[1:]))
-        found = steps.gather(flat, steps.add(steps.add(down, across), base), 0)
-        weight = steps.mul(
-            steps.reshape(row.weight, (*row.weight.dims, 1)),
-            steps.reshape(column.weight, (count, 1, *column.weight.dims[1:])),
-        )
-        part = steps.mul(found, steps.reshape(weight, (*weight.dims, 1)))
-        total = part if total is None else steps.each("MAXIMUM" if most else "ADD", total, part)
-    assert total is not None
-    split = steps.reshape(total, (count * sizes[0], ratio, sizes[1], ratio * channels))
-    over_rows = steps.reduce("REDUCE_MAX" if most else "MEAN", split, [1])
-    again = steps.reshape(over_rows, (count * sizes[0] * sizes[1], ratio, channels))
-    found = steps.reshape(steps.reduce("REDUCE_MAX" if most else "MEAN", again, [1]), (count, *sizes, channels))
-    steps.give(steps.transpose(found, (0, 3, 1, 2)))
-
-
-def _samples(
-    steps: Steps, begin: DraftTensor, end: DraftTensor, size: int, ratio: int, extent: int, *, aligned: bool
-) -> list[Tap]:
-    """Return the two neighbours of each sample of a region along an axis, `regions size·ratio`."""
-    span = steps.sub(end, begin)
-    span = span if aligned else steps.maximum(span, 1.0)
-    offsets = ((np.arange(size)[:, None] + (np.arange(ratio) + 0.5) / ratio) / size).reshape(1, -1)
-    place = steps.add(steps.mul(span, offsets.astype(np.float32)), begin)
-    inside = steps.both(steps.compare("GREATER_EQUAL", place, -1.0), steps.compare("LESS_EQUAL", place, float(extent)))
-    ones = steps.cast(inside, TensorType.FLOAT32)
-    place = steps.maximum(steps.minimum(place, extent - 1.0), 0.0)
-    low = steps.each("FLOOR", place)
-    rest = steps.sub(place, low)
-    high = steps.minimum(steps.add(low, 1.0), extent - 1.0)
-    return [
-        Tap(steps.cast(low, TensorType.INT32), steps.mul(steps.sub(1.0, rest), ones)),
-        Tap(steps.cast(high, TensorType.INT32), steps.mul(rest, ones)),
-    ]
 
 
 @exporter("Col2Im")

@@ -7,6 +7,9 @@ The kernel keeps its states from run to run, and ONNX's LSTM begins each run ane
 into the variables in every run. An LSTM that was read from a `.tflite` says whether its states were kept there
 (`STATES`); then nothing is written, and the file keeps them as its source does. A batch that is open has no such
 kernel: LiteRT allocates the variables of a file for the batch that it states, and writes behind their end.
+
+Both directions are two operators. BIDIRECTIONAL_SEQUENCE_LSTM computes the same and is not faster: it takes 1 to 5 %
+longer for one sequence, and up to 40 % longer for eight. It comes from a `.tflite` alone.
 """
 
 from __future__ import annotations

@@ -28,15 +28,19 @@ def dft(op: NodeExport) -> None:
         axis = int(op.required_constant(2, "the axis of a transform").reshape(-1)[0]) if op.has(2) else -2
     axis %= rank
     count = dims[axis]
-    length = int(op.required_constant(1, "the length of a transform").reshape(-1)[0]) if op.has(1) else count
     inverse, onesided = bool(op.integer("inverse")), bool(op.integer("onesided"))
-    if inverse and onesided:
-        raise Unwritable("the inverse of half a spectrum")
-    bins = length // 2 + 1 if onesided else length
+    is_real = inverse and onesided  # half a spectrum, which is that of real numbers
+    length = 2 * (count - 1) if is_real else count
+    if op.has(1):
+        length = int(op.required_constant(1, "the length of a transform").reshape(-1)[0])
+    bins = length // 2 + 1 if onesided and not inverse else length
     order = [*(each for each in range(rank - 1) if each != axis), axis, rank - 1]
     moved = steps.transpose(operand, order)
-    matrix = fourier(length, bins, min(count, length), count, dims[-1], inverse=inverse)
-    made = transformed(steps, moved, matrix, bins)
+    if is_real:
+        made = transformed(steps, moved, from_half(length, count), bins, parts=1)
+    else:
+        matrix = fourier(length, bins, min(count, length), count, dims[-1], inverse=inverse)
+        made = transformed(steps, moved, matrix, bins)
     back = [order.index(each) for each in range(rank)]
     steps.give(steps.transpose(made, back))
 
@@ -68,12 +72,37 @@ def fourier(length: int, bins: int, used: int, count: int, parts: int, *, invers
     return matrix.reshape(bins * 2, count * parts).astype(np.float32)
 
 
-def transformed(steps: Steps, tensor: DraftTensor, matrix: NDArray[np.float32], bins: int) -> DraftTensor:
-    """Return a tensor `… count parts` as `… bins 2`."""
+def from_half(length: int, count: int) -> NDArray[np.float32]:
+    """Return the matrix of the way back from half a spectrum to real numbers, `length count·2`.
+
+    Each frequency but the first and that of half the length stands for its mirror image, too.
+
+    Args:
+        length: of the result.
+        count: frequencies that there are: those beyond half the length do not count.
+
+    Raises:
+        Unwritable: it is too large.
+    """
+    if length * count * 2 > LARGEST:
+        raise Unwritable("a transform of that length")
+    frequencies = np.arange(min(count, length // 2 + 1))
+    angles = 2 * np.pi * ((np.arange(length)[:, None] * frequencies) % length) / length
+    weights = np.where((frequencies == 0) | (2 * frequencies == length), 1, 2) / length
+    matrix = np.zeros((length, count, 2))
+    matrix[:, : len(frequencies), 0] = weights * np.cos(angles)
+    matrix[:, : len(frequencies), 1] = -weights * np.sin(angles)
+    return matrix.reshape(length, count * 2).astype(np.float32)
+
+
+def transformed(
+    steps: Steps, tensor: DraftTensor, matrix: NDArray[np.float32], bins: int, *, parts: int = 2
+) -> DraftTensor:
+    """Return a tensor `… count parts` as `… bins 2`, or `… bins 1` where the result is real."""
     front = known(tensor.dims[:-2])
     flat = steps.reshape(tensor, (prod(front), matrix.shape[1]))
     made = steps.op.emit("FULLY_CONNECTED", [flat, steps.op.const(matrix)], (prod(front), matrix.shape[0]))
-    return steps.reshape(made, (*front, bins, 2))
+    return steps.reshape(made, (*front, bins, parts))
 
 
 @exporter("STFT")

@@ -25,6 +25,7 @@ from relayout.formats.tflite.importing.operators.recurrent import (
     hand_over_both,
     is_forgotten,
     keep,
+    loop_of,
     named,
     one_step,
     only_floats,
@@ -329,17 +330,12 @@ def unidirectional(op: Operation, kind: type[Lstm] = Lstm) -> None:
     x = sequence(op, 0, time_major=time_major)
     cell = kind(op, Operands())
     y = cell.over(x)
-    mark(op, _middle(op, y), cell.which.states)
+    loop = loop_of(y)
+    # ONNX's own LSTM is written as the builtin, and says less of it only where that is a hybrid one.
+    is_hybrid = op.input(0).type == TensorType.FLOAT32 and op.input(KERNELS[FORGET]).type in BYTES_ONLY
+    if loop is not None and (is_hybrid or loop.op_type != "LSTM"):
+        mark(op, loop, cell.which.states)
     cell.result(y, perm=None if time_major else SWAPPED)
-
-
-def _middle(op: Operation, y: ir.Value) -> ir.Node | None:
-    """Return the node that runs all steps, where ONNX's own LSTM says less than the builtin: it has no hybrid one."""
-    node = y.producer()
-    if node is not None and node.op_type == "Squeeze":
-        is_hybrid = op.input(0).type == TensorType.FLOAT32 and op.input(KERNELS[FORGET]).type in BYTES_ONLY
-        node = node.inputs[0].producer() if is_hybrid and node.inputs[0] is not None else None
-    return node if node is not None and node.op_type in ("LSTM", "Scan") else None
 
 
 @operator("BIDIRECTIONAL_SEQUENCE_LSTM", options="BidirectionalSequenceLSTMOptions")
@@ -355,6 +351,7 @@ def bidirectional(op: Operation, kind: type[Lstm] = Lstm) -> None:
     ours, theirs, both = paired(op, 39, 41, time_major=options.time_major)
     forward = kind(op, FORWARD, auxiliary=both).over(ours)
     backward = kind(op, BACKWARD, auxiliary=both, reverse=True).over(theirs)
+    mark(op, loop_of(forward), (*FORWARD.states, *BACKWARD.states))
     hand_over_both(op, forward, backward, merge=options.merge_outputs, time_major=options.time_major)
 
 
@@ -370,7 +367,9 @@ def lstm(op: Operation) -> None:
 def single_step(op: Operation, kind: type[Lstm] = Lstm) -> None:
     """Hand over one step."""
     cell = kind(op, Operands())
-    cell.result(squeeze(op, cell.over(one_step(op)), [0]))
+    y = cell.over(one_step(op))
+    mark(op, loop_of(y), cell.which.states)
+    cell.result(squeeze(op, y, [0]))
 
 
 def _basic(op: Operation) -> None:
@@ -383,6 +382,7 @@ def _basic(op: Operation) -> None:
     if not isinstance(rows, int) or rows % 4:
         raise ReadError(f"{rows} rows for four gates", where=op.place)
     sums = op.emit("Gemm", [both, op.real(2), op.bias(3)], (batch, rows), FLOAT, transB=1)
+    mark(op, sums.producer())
     enter, cell, forget, leave = divided(op, sums, 1, [rows // 4] * 4)
     fresh = two(op, "Mul", one(op, "Sigmoid", enter), one(op, "Tanh", cell))
     c = two(op, "Add", fresh, two(op, "Mul", one(op, "Sigmoid", forget), op.real(4)))

@@ -10,7 +10,7 @@ from relayout.formats.tflite.importing.operators.weights import widened_from
 from relayout.formats.tflite.spelled_out import BUILTIN, Builtin, Operand
 
 
-def mark(op: Operation, node: ir.Node | None, states: tuple[int, ...]) -> None:
+def mark(op: Operation, node: ir.Node | None, states: tuple[int, ...] = ()) -> None:
     """Write the description of an operator into the metadata of a node that it is made of.
 
     Args:
@@ -36,7 +36,8 @@ def _description(op: Operation, kept: list[int]) -> Builtin:
         None if not op.has(i) else Operand.of(op.input(i), "" if i in kept else op.stored(i).name or "")
         for i in range(len(op.operator.inputs))
     ]
-    outputs = [Operand.of(op.output(i)) for i in range(len(op.operator.outputs))]
+    results = [op.output(i) for i in range(len(op.operator.outputs))]
+    outputs = [Operand.of(tensor, op.tensors.names[tensor.index]) for tensor in results]
     between = [Operand.of(op.tensors.subgraph.tensors[i]) for i in op.operator.intermediates if i >= 0]
     fields = {name: each for name, each in op.options.fields.items() if isinstance(each, int | float)}
     return Builtin(op.operator.name, fields, tuple(inputs), tuple(outputs), tuple(between))

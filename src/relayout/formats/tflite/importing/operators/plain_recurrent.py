@@ -14,6 +14,7 @@ from relayout.formats.tflite.importing.operators.recurrent import (
     activated,
     hand_over_both,
     keep,
+    loop_of,
     named,
     one_step,
     only_floats,
@@ -76,12 +77,16 @@ def _rnn(op: Operation, which: _Operands, x: ir.Value, *, auxiliary: bool = Fals
 
 
 _FORWARD = _Operands(1, 2, 3, 4)
+_FIRST_HALF = _Operands(1, 2, 3, 4, 10)
+_SECOND_HALF = _Operands(5, 6, 7, 8, 11)
 
 
 @operator("RNN", options="RNNOptions")
 def rnn(op: Operation) -> None:
     """RNN of one step."""
-    op.result(squeeze(op, _rnn(op, _FORWARD, one_step(op)), [0]))
+    y = _rnn(op, _FORWARD, one_step(op))
+    mark(op, loop_of(y), (_FORWARD.state,))
+    op.result(squeeze(op, y, [0]))
 
 
 @operator("UNIDIRECTIONAL_SEQUENCE_RNN", options="SequenceRNNOptions")
@@ -89,10 +94,7 @@ def unidirectional_sequence_rnn(op: Operation) -> None:
     """RNN, forward."""
     time_major = op.options.time_major
     y = _rnn(op, _FORWARD, sequence(op, 0, time_major=time_major))
-    node = y.producer()
-    if node is not None and node.op_type == "Squeeze" and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
-    mark(op, node, (_FORWARD.state,))
+    mark(op, loop_of(y), (_FORWARD.state,))
     op.result(y, perm=None if time_major else SWAPPED)
 
 
@@ -101,6 +103,7 @@ def bidirectional_sequence_rnn(op: Operation) -> None:
     """RNN forward, RNN in reverse."""
     options = op.options
     ours, theirs, both = paired(op, 9, 10, time_major=options.time_major)
-    forward = _rnn(op, _Operands(1, 2, 3, 4, 10), ours, auxiliary=both)
-    backward = _rnn(op, _Operands(5, 6, 7, 8, 11), theirs, auxiliary=both, reverse=True)
+    forward = _rnn(op, _FIRST_HALF, ours, auxiliary=both)
+    backward = _rnn(op, _SECOND_HALF, theirs, auxiliary=both, reverse=True)
+    mark(op, loop_of(forward), (_FIRST_HALF.state, _SECOND_HALF.state))
     hand_over_both(op, forward, backward, merge=options.merge_outputs, time_major=options.time_major)

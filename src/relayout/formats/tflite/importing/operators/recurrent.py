@@ -20,6 +20,8 @@ FLOAT = ir.DataType.FLOAT
 SWAPPED = (1, 0, 2)
 """`batch time c -> time batch c`, and back."""
 
+LOOPS = ("LSTM", "RNN", "Scan")
+"""Operators of ONNX that run all steps."""
 _NAMED = {ActivationFunctionType.TANH: "Tanh", ActivationFunctionType.RELU: "Relu"}
 """The activations that ONNX's own recurrent operators are used with."""
 
@@ -123,6 +125,14 @@ def scan(
     shapes: list[Dims] = [*(dims(state) for state in states), (time, *dims(y))]
     *last, ys = op.emit_all("Scan", [*states, x], shapes, FLOAT, body=body, num_scan_inputs=1, **way)
     return last, ys
+
+
+def loop_of(y: ir.Value) -> ir.Node | None:
+    """Return the node that runs all steps, of a sequence that it yields."""
+    node = y.producer()
+    if node is not None and node.op_type == "Squeeze" and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node if node is not None and node.op_type in LOOPS else None
 
 
 # Sequences of either direction.

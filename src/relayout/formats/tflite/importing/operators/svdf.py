@@ -9,10 +9,14 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
+from relayout.formats.tflite.importing.operators.marking import mark
 from relayout.formats.tflite.importing.operators.recurrent import activated, grid, keep, start, units_of, zeros
 from relayout.formats.tflite.importing.operators.slicing import joined, unsqueeze
 from relayout.formats.tflite.importing.operators.weights import weights
 from relayout.formats.tflite.importing.registry import Unsupported, operator
+
+_STATE = 4
+"""The operand that is the state."""
 
 
 @operator("SVDF", options="SVDFOptions")
@@ -31,9 +35,10 @@ def svdf(op: Operation) -> None:
         raise ReadError(f"{filters} filters of rank {rank}", where=op.place)
     batch, units = dims(x)[0], filters // rank
     newest = op.emit("Gemm", [x, features], (batch, filters), transB=1)
+    mark(op, newest.producer(), (_STATE,))
     shape: Dims = (batch, filters * memory)
-    first = start(op, 4, shape)
-    state = op.reshape(_saturated(op, 4, newest), (batch, filters, 1))
+    first = start(op, _STATE, shape)
+    state = op.reshape(_saturated(op, _STATE, newest), (batch, filters, 1))
     if memory > 1:
         seen: Dims = (batch, filters, memory - 1)
         if first is None:
@@ -42,7 +47,7 @@ def svdf(op: Operation) -> None:
             bounds = [op.ints([v], name) for v, name in ((1, "starts"), (memory, "ends"), (2, "axes"))]
             older = op.emit("Slice", [op.reshape(first, (batch, filters, memory)), *bounds], seen)
         state = joined(op, [older, state], 2)
-    keep(op, 4, op.reshape(state, shape))
+    keep(op, _STATE, op.reshape(state, shape))
     weighted = op.emit("Mul", [state, unsqueeze(op, times, [0])], dims(state))
     each: Dims = (batch, units, rank * memory)
     y = op.emit("ReduceSum", [op.reshape(weighted, each), op.ints([2])], (batch, units), keepdims=0)

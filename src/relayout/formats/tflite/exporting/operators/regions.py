@@ -1,0 +1,180 @@
+"""Regions of an image, each in a grid of bins: RoiAlign.
+
+bin[n c i j]  =  mean over samples (y, x) of the bin of  image[n c y x], between elements
+
+With as many samples for each bin as a region is large, their number is known only at run time, and has no limit: a
+region may be larger than the image. But the mean over rows and that over columns do not depend on each other:
+
+bin[n c i j]  =  sum over h, w of  rows[n i h] · image[n c h w] · columns[n j w]
+
+A bin with k samples is larger than k - 1 elements, so its samples lie more than (k - 1) / k apart. Of those at most
+three lie within one element of an element and weigh on it. They are found from the element's own place.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.operators.sampling import Tap
+from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.steps import Steps
+
+TAPS = 4
+"""Samples of a bin that may weigh on an element: three, and one more for what is rounded."""
+LEAST_STEP = 1e-6
+"""A distance between samples for regions without any."""
+
+
+class _Side(NamedTuple):
+    """The regions along one axis of the image.
+
+    Args:
+        begin: where each begins, `regions 1`.
+        end: where each ends.
+        bins: how many bins there are.
+        extent: elements of the image.
+        is_half: whether a region may be smaller than an element.
+    """
+
+    begin: DraftTensor
+    end: DraftTensor
+    bins: int
+    extent: int
+    is_half: bool
+
+    def span(self, steps: Steps) -> DraftTensor:
+        """Return how large each region is."""
+        span = steps.sub(self.end, self.begin)
+        return span if self.is_half else steps.maximum(span, 1.0)
+
+
+@exporter("RoiAlign")
+def roi_align(op: NodeExport) -> None:
+    """GATHER of four neighbours of each sample, times their weights, and MEAN; else products with matrices."""
+    steps = Steps(op)
+    *_, height, width = op.static()
+    half = op.text("coordinate_transformation_mode", "half_pixel" if op.version >= 16 else "output_half_pixel")
+    is_half = half == "half_pixel"
+    corners = steps.mul(op.input(1), op.number("spatial_scale", 1.0))
+    corners = steps.sub(corners, 0.5) if is_half else corners
+    x1, y1, x2, y2 = (steps.part(corners, 1, place, 1) for place in range(4))
+    rows = _Side(y1, y2, op.integer("output_height", 1), height, is_half)
+    columns = _Side(x1, x2, op.integer("output_width", 1), width, is_half)
+    write = _write_samples if op.integer("sampling_ratio") else _write_products
+    write(op, steps, rows, columns)
+
+
+def _write_samples(op: NodeExport, steps: Steps, down: _Side, across: _Side) -> None:
+    """Write a RoiAlign whose bins have as many samples as the node says."""
+    batch, channels, height, width = op.static()
+    ratio = op.integer("sampling_ratio")
+    rows, columns = _samples(steps, down, ratio), _samples(steps, across, ratio)
+    flat = steps.reshape(steps.transpose(op.input(0), (0, 2, 3, 1)), (batch * height * width, channels))
+    (count, *_) = op.dims(1)
+    images = steps.mul(steps.cast(op.input(2), TensorType.INT32), height * width)
+    base = steps.reshape(images, (count, 1, 1))
+    most = op.text("mode", "avg") == "max"
+    total: DraftTensor | None = None
+    for row, column in product(rows, columns):
+        assert row.weight is not None
+        assert column.weight is not None
+        lines = steps.mul(steps.reshape(row.place, (*row.place.dims, 1)), width)
+        places = steps.reshape(column.place, (count, 1, *column.place.dims[1:]))
+        found = steps.gather(flat, steps.add(steps.add(lines, places), base), 0)
+        weight = steps.mul(
+            steps.reshape(row.weight, (*row.weight.dims, 1)),
+            steps.reshape(column.weight, (count, 1, *column.weight.dims[1:])),
+        )
+        part = steps.mul(found, steps.reshape(weight, (*weight.dims, 1)))
+        total = part if total is None else steps.each("MAXIMUM" if most else "ADD", total, part)
+    assert total is not None
+    split = steps.reshape(total, (_times(op, count, down.bins), ratio, across.bins, ratio * channels))
+    over_rows = steps.reduce("REDUCE_MAX" if most else "MEAN", split, [1])
+    again = steps.reshape(over_rows, (_times(op, count, down.bins * across.bins), ratio, channels))
+    found = steps.reduce("REDUCE_MAX" if most else "MEAN", again, [1])
+    steps.give(steps.transpose(steps.reshape(found, (count, down.bins, across.bins, channels)), (0, 3, 1, 2)))
+
+
+def _samples(steps: Steps, side: _Side, ratio: int) -> list[Tap]:
+    """Return the two neighbours of each sample of a region along an axis, `regions bins·ratio`."""
+    bins, extent = side.bins, side.extent
+    offsets = ((np.arange(bins)[:, None] + (np.arange(ratio) + 0.5) / ratio) / bins).reshape(1, -1)
+    place = steps.add(steps.mul(side.span(steps), offsets.astype(np.float32)), side.begin)
+    ones = steps.cast(_is_inside(steps, place, extent), TensorType.FLOAT32)
+    place = steps.maximum(steps.minimum(place, extent - 1.0), 0.0)
+    low = steps.each("FLOOR", place)
+    rest = steps.sub(place, low)
+    high = steps.minimum(steps.add(low, 1.0), extent - 1.0)
+    return [
+        Tap(steps.cast(low, TensorType.INT32), steps.mul(steps.sub(1.0, rest), ones)),
+        Tap(steps.cast(high, TensorType.INT32), steps.mul(rest, ones)),
+    ]
+
+
+def _is_inside(steps: Steps, place: DraftTensor, extent: int) -> DraftTensor:
+    """Return which samples count: those outside of the image by up to one element lie on its border."""
+    return steps.both(steps.compare("GREATER_EQUAL", place, -1.0), steps.compare("LESS_EQUAL", place, float(extent)))
+
+
+def _write_products(op: NodeExport, steps: Steps, down: _Side, across: _Side) -> None:
+    """Write a RoiAlign whose bins have as many samples as a region is large."""
+    if op.text("mode", "avg") == "max":
+        raise Unwritable("the largest of as many samples as a region is large: say how many by sampling_ratio")
+    batch, channels, height, width = op.static()
+    (count, *_) = op.dims(1)
+    rows = _weights(steps, down)
+    if batch > 1:  # rows of all images one after the other, of which a region weighs those of its own
+        images = steps.reshape(steps.cast(op.input(2), TensorType.INT32), (count, 1, 1, 1))
+        own = steps.compare("EQUAL", images, np.arange(batch).reshape(1, 1, batch, 1))
+        spread = steps.reshape(rows, (count, down.bins, 1, height))
+        rows = steps.mul(steps.cast(own, TensorType.FLOAT32), spread)
+    flat = steps.reshape(rows, (_times(op, count, down.bins), batch * height))
+    image = steps.reshape(steps.transpose(op.input(0), (0, 2, 3, 1)), (batch * height, width * channels))
+    found = steps.reshape(steps.matmul(flat, image), (count, down.bins, width, channels))
+    turned = steps.reshape(steps.transpose(found, (0, 2, 1, 3)), (count, width, down.bins * channels))
+    made = steps.matmul(_weights(steps, across), turned)
+    bins = steps.reshape(made, (count, across.bins, down.bins, channels))
+    steps.give(steps.transpose(bins, (0, 3, 2, 1)))
+
+
+def _weights(steps: Steps, side: _Side) -> DraftTensor:
+    """Return how much each element of the image weighs in each bin, `regions bins extent`.
+
+    The samples of a bin are `first + (k + 0.5) · size / samples`, k from 0 on. Those that weigh on an element follow
+    each other, so `TAPS` of them are looked at, from the first that may.
+    """
+    (count, *_), extent = side.begin.dims, float(side.extent)
+    size = steps.div(side.span(steps), float(side.bins))
+    samples = _upwards(steps, size)
+    divisor = steps.maximum(samples, 1.0)
+    size, samples, begin = (steps.reshape(each, (count, 1, 1, 1)) for each in (size, samples, side.begin))
+    by = steps.reshape(divisor, (count, 1, 1, 1))
+    number = np.arange(side.bins, dtype=np.float32).reshape(1, -1, 1, 1)
+    elements = np.arange(side.extent, dtype=np.float32).reshape(1, 1, -1, 1)
+    first = steps.add(begin, steps.mul(size, number))
+    step = steps.maximum(steps.div(size, by), LEAST_STEP)
+    least = _upwards(steps, steps.sub(steps.div(steps.sub(elements - 1, first), step), 1.5))
+    least = steps.maximum(steps.minimum(least, steps.sub(samples, 1.0)), 0.0)
+    k = steps.add(least, np.arange(TAPS, dtype=np.float32))
+    place = steps.add(first, steps.div(steps.mul(steps.add(k, 0.5), size), by))
+    counts = steps.both(_is_inside(steps, place, side.extent), steps.compare("LESS", k, samples))
+    within = steps.maximum(steps.minimum(place, extent - 1), 0.0)
+    weight = steps.maximum(steps.sub(1.0, steps.each("ABS", steps.sub(within, elements))), 0.0)
+    total = steps.reduce("SUM", steps.mul(weight, steps.cast(counts, TensorType.FLOAT32)), [3])
+    return steps.div(total, steps.reshape(divisor, (count, 1, 1)))
+
+
+def _times(op: NodeExport, count: int | str, number: int) -> int | str:
+    """Return so many for each region; where the regions are counted at run time, a name of that number."""
+    return count * number if isinstance(count, int) else f"?{op.name}.{number}"
+
+
+def _upwards(steps: Steps, x: DraftTensor) -> DraftTensor:
+    """Return numbers rounded up; LiteRT has no reference kernel of CEIL."""
+    return steps.mul(steps.each("FLOOR", steps.mul(x, -1.0)), -1.0)
