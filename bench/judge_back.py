@@ -1,11 +1,12 @@
 """Run one `.tflite` on the inputs of the model that it was made from, and say what is in it.
 
-    python bench/judge_back.py SOURCE.tflite FILE.tflite OUT MODES [loose]
+    python bench/judge_back.py SOURCE.tflite FILE.tflite OUT MODES [last|same]
 
 MODES is JSON, a list of kernels (`default` or `reference`) and what each open extent becomes; 0 leaves the file's own.
-Of the n-th mode `OUT.n.npz` gets the outputs of three runs of one interpreter, whose inputs differ: variables that are
-kept from run to run show. `loose` reads a file as `judge_tflite.py` does: by its names and shapes, channels last where
-that fits. Without it places count alone.
+Of the n-th mode `OUT.n.npz` gets the outputs of three runs of one interpreter (of the reference kernels, which are
+slow, of one), whose inputs differ: variables that are kept from run to run show. A last argument reads a file by its
+names and shapes, in other types: `last` with channels last where that fits, `same` as in the source where that fits.
+Without it places count alone.
 
 It prints JSON: for each mode an error or nothing; and operators of all graphs, transposed bytes of the main one, and
 all that a user names. `SOURCE.ranges.json`, where it is there, has the lowest and the greatest number for each input.
@@ -35,7 +36,7 @@ from relayout.formats.tflite.container.enums import TensorType  # noqa: E402
 from relayout.formats.tflite.container.loading import load  # noqa: E402
 from relayout.formats.tflite.container.model import Model, Tensor  # noqa: E402
 
-RUNS = 3
+RUNS = {"default": 3, "reference": 1}
 FLOATS = {TensorType.FLOAT16, TensorType.FLOAT32, TensorType.FLOAT64, TensorType.BFLOAT16}
 FLOATS |= {TensorType.COMPLEX64, TensorType.COMPLEX128}
 OF_THE_FILE = {"min_runtime_version", "OfflineMemoryAllocation", "LiteRtStamp", "relayout"}
@@ -84,13 +85,13 @@ def feeds_of(source: str, extent: int, run: int = 0) -> dict[str, Array]:
     return {name: fed(detail, given, run) for name, detail, given in rows}
 
 
-def run(source: str, path: str, kernels: str, extent: int, out: str, *, loose: bool) -> None:
+def run(source: str, path: str, kernels: str, extent: int, out: str, loose: str = "") -> None:
     interpreter = made(path, kernels, 0 if loose else extent)
     names = [detail["name"] for detail in Interpreter(source).get_output_details()]
     arrays: dict[str, Array] = {}
-    for number in range(RUNS):
+    for number in range(RUNS[kernels]):
         feeds = feeds_of(source, extent, number)
-        given = result_feeds(interpreter, feeds, {}) if loose else list(feeds.values())
+        given = loose_feeds(interpreter, feeds, loose) if loose else list(feeds.values())
         for detail, array in zip(interpreter.get_input_details(), given, strict=True):
             interpreter.set_tensor(detail["index"], array)
         interpreter.invoke()
@@ -99,6 +100,20 @@ def run(source: str, path: str, kernels: str, extent: int, out: str, *, loose: b
     for place, detail in enumerate(interpreter.get_output_details()):
         arrays[f"scale.{place}"] = np.array(detail["quantization"], np.float64)
     np.savez(out, **arrays)
+
+
+def loose_feeds(interpreter: Interpreter, feeds: dict[str, Array], reading: str) -> list[Array]:
+    """Return the inputs in the types and layouts that a file wants; where two layouts fit, in the one that is asked."""
+    given = result_feeds(interpreter, feeds, {})
+    names = [
+        each["name"].removeprefix("serving_default_").partition(":")[0] for each in interpreter.get_input_details()
+    ]
+    if reading == "last" or set(names) != set(feeds):
+        return given
+    return [
+        feeds[name].astype(array.dtype) if feeds[name].shape == array.shape else array
+        for name, array in zip(names, given, strict=True)
+    ]
 
 
 def outputs_of(interpreter: Interpreter, names: list[str]) -> list[Array]:
@@ -165,7 +180,7 @@ def signature_text(model: Model, place: int) -> str:
     each = model.signatures[place]
     graph = model.subgraphs[each.subgraph]
     sides = ((each.inputs, graph.inputs), (each.outputs, graph.outputs))
-    return json.dumps([each.key, *([[name, ends.index(index)] for name, index in side] for side, ends in sides)])
+    return json.dumps([each.key, *(sorted([name, ends.index(index)] for name, index in side) for side, ends in sides)])
 
 
 def checksum(content: bytes) -> int:
@@ -176,7 +191,7 @@ def main(source: str, path: str, out: str, modes: str, loose: str = "") -> None:
     said = []
     for number, (kernels, extent) in enumerate(json.loads(modes)):
         try:
-            run(source, path, kernels, extent, f"{out}.{number}.npz", loose=bool(loose))
+            run(source, path, kernels, extent, f"{out}.{number}.npz", loose)
             said.append("")
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
             said.append(first_line(error))

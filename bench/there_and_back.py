@@ -4,9 +4,9 @@
     python bench/node_tests.py --constants --json DIRECTORY/node_tests.json [--onnx2tf PYTHON --peer-every 12]
     python bench/there_and_back.py --again DIRECTORY --page docs/there-and-back.md
 
-A SET is a name for the models of a FOLDER, `.tflite` and `.onnx`. onnx2tf converts the `.onnx` in the middle of some of
-them back: at most `--peer-most` of each set, evenly spaced. `bench/make_cases.py`, `make_keras.py`, `make_random.py`
-and `make_onnx.py` make sets.
+A SET is a name for the models of a FOLDER, `.tflite` and `.onnx`. onnx2tf converts some of the ONNX models in the
+middle back: at most `--peer-most` of each set, evenly spaced. Its own have images with channels first, as it expects
+them. `bench/make_cases.py`, `make_keras.py`, `make_random.py` and `make_onnx.py` make sets.
 
 Every conversion and every run is a fork of a process that has imported what it needs (`bench/forking.py`), and may die.
 `--keep` takes what DIRECTORY knows of an earlier run about the same files. The last command only writes the page.
@@ -22,12 +22,13 @@ import signal
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from comparing_runs import compared, worst
+from comparing_runs import VERDICTS, compared, worst
 from conversion import Tool
 from processes import HERE, digest, last_line, models, processor, record, versions
 from there_and_back_page import headlines, page
@@ -102,9 +103,10 @@ class Scratch:
     def without_paths(self, text: str) -> str:
         return text.replace(str(self.folder), "").replace(str(HERE.parent), "")[:300]
 
-    def convert(self, source: Path, name: str) -> Path | Row:
+    def convert(self, source: Path, name: str, *more: str) -> Path | Row:
         result = self.folder / name
-        self.code = self.tools.relayout.run(["convert", str(source), str(result), "--json"], self.log, fork=True).code
+        arguments = ["convert", str(source), str(result), "--json", *more]
+        self.code = self.tools.relayout.run(arguments, self.log, fork=True).code
         return result if not self.code and result.exists() else {"why": self.said()}
 
     def convert_by_peer(self, source: Path) -> Path | Row:
@@ -114,7 +116,7 @@ class Scratch:
         result = folder / f"{source.stem}_float32.tflite"
         return result if result.exists() else {"why": self.said()}
 
-    def look(self, source: Path, path: Path, modes: list[str], *, loose: bool = False) -> Look:
+    def look(self, source: Path, path: Path, modes: list[str], *, loose: str = "") -> Look:
         """Run a file in some modes; where the process dies of one, each in a process of its own."""
         found = self._look(source, path, modes, loose)
         if found is not None or not modes:
@@ -125,10 +127,10 @@ class Scratch:
             alone[mode] = {"why": self.said()} if each is None else each.outputs[mode]
         return Look({"why": "the process died"} if facts is None else facts.facts, alone)
 
-    def _look(self, source: Path, path: Path, modes: list[str], loose: bool) -> Look | None:
+    def _look(self, source: Path, path: Path, modes: list[str], loose: str) -> Look | None:
         out = self.folder / "outputs"
         arguments = [str(source), str(path), str(out), json.dumps([MODES[mode] for mode in modes])]
-        self.code = self.tools.judge.run([*arguments, *(["loose"] if loose else [])], self.log, fork=True).code
+        self.code = self.tools.judge.run([*arguments, *([loose] if loose else [])], self.log, fork=True).code
         if self.code:
             return None
         told = json.loads(self.log.read_text().strip().splitlines()[-1])
@@ -150,7 +152,7 @@ def error_line(log: Path) -> str:
     return named[-1] if named else last_line(log)
 
 
-def judged(scratch: Scratch, source: Path, result: Path, wanted: Look, *, loose: bool = False) -> Row:
+def judged(scratch: Scratch, source: Path, result: Path, wanted: Look, *, loose: str = "") -> Row:
     """Run a result in all modes in which the source runs; return the verdicts, and what it has and lost."""
     modes = [mode for mode in wanted.outputs if not (loose and MODES[mode][1])]
     found = scratch.look(source, result, modes, loose=loose)
@@ -171,8 +173,13 @@ def judged(scratch: Scratch, source: Path, result: Path, wanted: Look, *, loose:
     return row
 
 
-def of_tflite(path: Path, scratch: Scratch, *, peer: bool) -> Row:
-    """Convert one `.tflite` there and back, and at once."""
+def best(rows: Iterable[Row]) -> Row:
+    """Return the row with the best verdict."""
+    return min(rows, key=lambda row: VERDICTS.index(row["verdict"]))
+
+
+def of_tflite(path: Path, scratch: Scratch, known: Row, *, peer: bool) -> Row:
+    """Convert one `.tflite` there and back, and at once; what is known of an earlier run stays."""
     look = scratch.look(path, path, [*MODES, AGAIN])
     if "why" in look.facts:
         return {"left_out": f"the file cannot be read: {look.facts['why']}"}
@@ -186,13 +193,19 @@ def of_tflite(path: Path, scratch: Scratch, *, peer: bool) -> Row:
     wanted = Look(facts, running)
     source = {"operators": sum(facts["operators"].values()), "bytes": facts.get("bytes"), "integer": facts["integer"]}
     found: Row = {"source": source | {"modes": list(running)}}
-    middle = scratch.convert(path, "middle.onnx")
-    made = {THROUGH: middle if isinstance(middle, dict) else scratch.convert(middle, "through.tflite")}
-    made[AT_ONCE] = scratch.convert(path, "at_once.tflite")
-    if peer and isinstance(middle, Path):
-        made[PEER] = scratch.convert_by_peer(middle)
-    found["tools"] = {
-        tool: result if isinstance(result, dict) else judged(scratch, path, result, wanted, loose=tool == PEER)
+    made: dict[str, Path | Row] = {}
+    if not known:
+        middle = scratch.convert(path, "middle.onnx")
+        made[THROUGH] = middle if isinstance(middle, dict) else scratch.convert(middle, "through.tflite")
+        made[AT_ONCE] = scratch.convert(path, "at_once.tflite")
+    if peer:
+        middle = scratch.convert(path, "channels_first.onnx", "--io", "nchw")
+        made[PEER] = middle if isinstance(middle, dict) else scratch.convert_by_peer(middle)
+    readings = {PEER: ("last", "same")}
+    found["tools"] = known.get("tools", {}) | {
+        tool: result
+        if isinstance(result, dict)
+        else best(judged(scratch, path, result, wanted, loose=way) for way in readings.get(tool, ("",)))
         for tool, result in made.items()
     }
     return found
@@ -213,31 +226,35 @@ def of_onnx(path: Path, scratch: Scratch) -> Row:
     return found | {"back": back if isinstance(back, dict) else told[str(back)]}
 
 
-def one(name: str, path: Path, tools: Tools, *, peer: bool) -> Row:
+def one(name: str, path: Path, tools: Tools, known: Row, *, peer: bool) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         scratch = Scratch(Path(folder), tools)
-        found = of_onnx(path, scratch) if path.suffix == ".onnx" else of_tflite(path, scratch, peer=peer)
+        found = of_onnx(path, scratch) if path.suffix == ".onnx" else of_tflite(path, scratch, known, peer=peer)
     return {"set": name, "model": path.stem, "sha256": digest(path), "kind": path.suffix[1:]} | found
 
 
-def sets_of(arguments: list[str]) -> list[tuple[str, Path]]:
+def sets_of(arguments: list[str], most: int) -> list[tuple[str, Path]]:
     """Return the name of the set and the path of every model."""
     pairs = [argument.partition("=") for argument in arguments]
     return [
         (name, path)
         for name, _, folder in pairs
         for kind in (".tflite", ".onnx")
-        for path in models([Path(folder)], kind)
+        for path in spaced(models([Path(folder)], kind), most)
     ]
+
+
+def spaced(paths: list[Path], most: int) -> list[Path]:
+    """Return at most so many, evenly spaced."""
+    count = min(most, len(paths))
+    return [paths[place * len(paths) // count] for place in range(count)]
 
 
 def shared_with_peer(rows: list[tuple[str, Path]], most: int) -> set[Path]:
     """Return at most so many `.tflite` files of each set, evenly spaced."""
     found: set[Path] = set()
     for name in dict.fromkeys(name for name, _ in rows):
-        paths = [path for each, path in rows if each == name and path.suffix == ".tflite"]
-        count = min(most, len(paths))
-        found.update(paths[place * len(paths) // count] for place in range(count))
+        found.update(spaced([path for each, path in rows if each == name and path.suffix == ".tflite"], most))
     return found
 
 
@@ -246,7 +263,7 @@ def measured(options: argparse.Namespace) -> Row:
     file = options.out / "there_and_back.json"
     kept = json.loads(file.read_text())["models"] if options.keep and file.exists() else []
     known = {(each["set"], each["model"], each["sha256"]): each for each in kept}
-    rows = sets_of(options.sets)
+    rows = sets_of(options.sets, options.most)
     with_peer = shared_with_peer(rows, options.peer_most) if options.onnx2tf else set()
     used = versions(options.python, *PACKAGES)
     used |= versions(options.onnx2tf, "onnx2tf") if options.onnx2tf else {}
@@ -257,7 +274,7 @@ def measured(options: argparse.Namespace) -> Row:
         again = known.get((name, path.stem, digest(path)))
         peer = path in with_peer
         fresh = again is None or (peer and "tools" in again and PEER not in again["tools"])
-        found["models"].append(one(name, path, tools, peer=peer) if fresh else again)
+        found["models"].append(one(name, path, tools, again or {}, peer=peer) if fresh else again)
         if fresh and (number % 20 == 0 or options.verbose):
             record(options.out, "there_and_back", found, page(found), headlines(found))
             print(number, len(rows), name, path.stem, said(found["models"][-1]), file=sys.stderr, flush=True)
@@ -279,6 +296,7 @@ def main() -> None:
     parser.add_argument("--python", default=os.environ.get("RELAYOUT_PYTHON", sys.executable))
     parser.add_argument("--onnx2tf", default=os.environ.get("ONNX2TF_PYTHON"))
     parser.add_argument("--peer-most", type=int, default=40)
+    parser.add_argument("--most", type=int, default=100_000, help="models of each set, evenly spaced")
     parser.add_argument("--out", type=Path, default=Path("out"))
     parser.add_argument("--page", type=Path)
     parser.add_argument("--keep", action="store_true")

@@ -241,8 +241,9 @@ files to ONNX and back, and {len(judged(found, "onnx"))} ONNX models to `.tflite
         COMMANDS,
         METHOD,
         f"""onnx2tf takes part with the ONNX model in the middle, which it converts back to `.tflite`: at most
-{found["peer_most"]} models of each set, evenly spaced. Its file may have other types, and channels last where the
-source has them elsewhere. Of a model that keeps variables, only the first of its runs counts.""",
+{found["peer_most"]} models of each set, evenly spaced. That ONNX model has images with channels first (`--io nchw`), as
+onnx2tf expects them. Its file may have other types, and channels last where the source has them elsewhere; the better
+of all readings counts. Of a model that keeps variables, only the first of its runs counts.""",
         "## From `.tflite` to ONNX and back",
         numbers(found),
         integers(found),
@@ -281,9 +282,9 @@ python bench/node_tests.py --constants --onnx2tf onnx2tf/bin/python --json out/n
 python bench/there_and_back.py --again out --page docs/there-and-back.md
 ```"""
 
-METHOD = """LiteRT runs the source and each result three times in a row with inputs that differ, with its default and
-with its reference kernels, and once more with other extents where the file leaves some open. Every conversion and every
-run may end its own process alone. The worst of all outputs counts:
+METHOD = """LiteRT runs the source and each result three times in a row with inputs that differ, once with its
+reference kernels, and three times more with other extents where the file leaves some open. A process that dies ends no
+other. The worst of all outputs counts:
 
 - **exact**: equal bit for bit
 - **right**: within 1e-4 of the largest value, or one step of a quantized output
