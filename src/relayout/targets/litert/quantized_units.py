@@ -132,13 +132,15 @@ class _Ends(NamedTuple):
 
 
 def _ends(node: ir.Node) -> _Ends | None:
-    """Return what stands behind each output; None: something else than a QuantizeLinear reads one."""
+    """Return what stands behind each output that is read; None: something else than a QuantizeLinear reads one."""
     if len(node.outputs) == 1 and node.op_type in TAKES:
         activated = _activated(node.outputs[0])
         if activated is not None:
             return activated
     found: dict[ir.Value, tuple[ir.Node, ...]] = {}
     for value in node.outputs:
+        if not value.uses() and not value.is_graph_output():
+            continue
         quantize = _quantizers(value)
         if quantize is None:
             return None
@@ -317,6 +319,10 @@ def _on_one(candidate: Candidate) -> Kernel | None:
     return AS_ASKED if _data(candidate, range(1)) else None
 
 
+def _on_signed(candidate: Candidate) -> Kernel | None:
+    return None if candidate.unsigned else _on_one(candidate)
+
+
 def _on_bytes(candidate: Candidate) -> Kernel | None:
     return _on_one(candidate) if candidate.outputs[0].dtype in BYTES else None
 
@@ -334,6 +340,12 @@ def _alike(candidate: Candidate) -> Kernel | None:
 
 def _alike_bytes(candidate: Candidate) -> Kernel | None:
     return _alike(candidate) if candidate.outputs[0].dtype in BYTES else None
+
+
+def _chosen(candidate: Candidate) -> Kernel | None:
+    """The kernel takes elements of one of two operands, both of which have the result's scale."""
+    same = all(scale is not None and scale.equals(candidate.outputs[0]) for scale in candidate.inputs[1:])
+    return AS_ASKED if same and _data(candidate, range(1, len(candidate.inputs))) else None
 
 
 def _all_alike(candidate: Candidate) -> Kernel | None:
@@ -379,9 +391,11 @@ ROWS: Mapping[str, Row] = {
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"), _alike),
     **dict.fromkeys(("Slice", "Split", "Gather", "Pad", "Expand", "Tile", "GlobalMaxPool", "ReduceMax"), _alike),
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "Relu", "LeakyRelu"), _on_one),
+    "Abs": _on_signed,
     "HardSwish": _on_bytes,
     **dict.fromkeys(("Max", "Min"), _all_alike),
     "Concat": _concatenated,
+    "Where": _chosen,
     "Clip": _clipped,
     "Sigmoid": _fixed(1 / 256, -128),
     "Softmax": _fixed(1 / 256, -128),
