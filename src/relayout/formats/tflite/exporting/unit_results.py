@@ -71,7 +71,6 @@ class UnitResults:
                 self.integers.tensors[each.outputs[0]] = made
         return self.integers.by_value[target]
 
-
     def _unread(self, unit: UnitNodes, value: ir.Value) -> DraftTensor:
         """Return integers that nobody reads, of an operator that gives others, too: they mean what these mean."""
         if value not in self.unread:

@@ -114,7 +114,7 @@ def _backwards(start: int, stop: int, step: int, extent: int | str) -> _Cut:
 
 
 def _nothing(extent: int) -> _Cut:
-    """Take no element. XNNPACK takes all of an axis where a slice ends at 0."""
+    """Take no element. A slice that ends at 0 may be taken for one of the whole axis."""
     return _Cut(extent, extent, 1)
 
 
