@@ -37,6 +37,8 @@ from relayout.formats.tflite.container.loading import load  # noqa: E402
 from relayout.formats.tflite.container.model import Model, Tensor  # noqa: E402
 
 RUNS = {"default": 3, "reference": 1}
+WIDE = 4
+"""Bytes of integers that no input takes in their whole range."""
 FLOATS = {TensorType.FLOAT16, TensorType.FLOAT32, TensorType.FLOAT64, TensorType.BFLOAT16}
 FLOATS |= {TensorType.COMPLEX64, TensorType.COMPLEX128}
 OF_THE_FILE = {"min_runtime_version", "OfflineMemoryAllocation", "LiteRtStamp", "relayout"}
@@ -54,7 +56,8 @@ def fed(detail: dict[str, Any], given: tuple[float, float] | None, run: int) -> 
     dtype = array.dtype
     if given is None:
         return array * dtype.type(4) - dtype.type(2) if run and dtype.kind == "f" else array
-    if dtype == np.bool_ or dtype.kind not in "fiu" or detail["quantization_parameters"]["scales"].size:
+    quantized = dtype.itemsize < WIDE and detail["quantization_parameters"]["scales"].size
+    if dtype == np.bool_ or dtype.kind not in "fiu" or quantized:
         return array
     unit = image_like(detail | {"dtype": np.float64}, np.random.default_rng(7 + run))
     spread = given[0] + unit * (given[1] - given[0])

@@ -7,7 +7,7 @@ Each test of `onnx.backend.test.case.node` whose inputs and outputs are tensors 
 run and compared with the outputs that come with it. Where these are not ONNX Runtime's and the file's are, it says so.
 With `--constants` all integer inputs but the first input are constants of the model, as exporters of networks write
 them. Tests run in a process that may die. onnx2tf takes every so many tests; `node_tests_peer.py` says how it is
-judged. `there_and_back.py` puts what FILE says on its page.
+judged. What FILE has of it stays in a run without it. `there_and_back.py` puts what FILE says on its page.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def other_types(case: Any) -> str:
 
 def _kind(value: Any) -> str:
     if isinstance(value, onnx.TensorProto):
-        return onnx.TensorProto.DataType.Name(value.data_type).lower()
+        name: str = onnx.helper.tensor_dtype_to_np_dtype(value.data_type).name
+        return f"{name} as a TensorProto" if name in KINDS else name
     if not isinstance(value, np.ndarray | np.generic):
         return "sequence or optional"
     return "string" if value.dtype.kind in "OUS" else value.dtype.name
@@ -298,12 +299,15 @@ def main() -> None:
         name = test if isinstance(test, str) else test.name
         if asked.only in name:
             rows[name] = ("other types", reasons[name]) if isinstance(test, str) else process.run(name)
+    before = json.loads(asked.json.read_text()) if asked.json and asked.json.exists() else {}
     found: dict[str, Any] = {"constants": asked.constants, "tests": rows}
+    found |= {name: before[name] for name in ("peer_every", "peer") if name in before}
     if asked.onnx2tf:
         sample = [name for name, (verdict, _) in rows.items() if verdict != "other types"][:: asked.peer_every]
         found |= {"peer_every": asked.peer_every, "peer": peers_rows(asked.onnx2tf, sample, process)}
     if asked.json:
-        found |= {"date": dt.datetime.now(dt.UTC).date().isoformat(), "versions": used_versions(asked.onnx2tf)}
+        used = before.get("versions", {}) | used_versions(asked.onnx2tf)
+        found |= {"date": dt.datetime.now(dt.UTC).date().isoformat(), "versions": used}
         asked.json.write_text(json.dumps(found, indent=1))
     for name, (verdict, reason) in rows.items():
         if verdict in asked.list:

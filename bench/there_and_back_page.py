@@ -291,4 +291,7 @@ other. The worst of all outputs counts:
 - **close**: within 2 % of the largest value, or three steps
 - **wrong**: anything else
 
+The reference kernels count where LiteRT has them for all operators of the result. Where they disagree with the default
+kernels about the source itself, a wrong result of theirs does not count.
+
 *Through ONNX* is `.tflite → .onnx → .tflite`; *at once* is `.tflite → .tflite`."""
