@@ -175,7 +175,8 @@ def peers_faults(found: Row) -> str:
     by_text: dict[str, list[str]] = {}
     for m, row in converted(found, PEER):
         if verdict(row) not in USABLE:
-            text = f"{verdict(row)}: {row.get('why', 'other numbers')[:SHORT]}"
+            numbers = "other numbers, of a source on integers" if m["source"]["integer"] else "other numbers"
+            text = f"{verdict(row)}: {row.get('why', numbers)[:SHORT]}"
             by_text.setdefault(text, []).append(name_of(m))
     groups = sorted(by_text.items(), key=lambda item: (-len(item[1]), item[0]))
     return listed(f"{text} ({len(models)}): {named(models)}" for text, models in groups)
@@ -261,6 +262,8 @@ operators of the main graph transpose in one run, counted as for [ONNX to Tensor
         "## Where relayout falls short",
         shortfalls(found),
         "## Where onnx2tf falls short",
+        """Its file is held to the source, and not to ONNX: of a source on integers it computes real numbers between
+DEQUANTIZE and QUANTIZE, as ONNX says, and rounds otherwise.""",
         peers_faults(found),
         "## From ONNX to `.tflite` and back",
         """ONNX Runtime runs both models as they are written. They are equal within 1e-4 of the largest value, or within

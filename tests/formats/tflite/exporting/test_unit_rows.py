@@ -68,7 +68,17 @@ def test_what_is_chosen_are_integers() -> None:
     agrees(model, {"x": integers(np.int8, 2, 4, 5)})
 
 
-def test_abs_of_unsigned_integers_with_a_zero_point_is_none_of_theirs() -> None:
-    constants = CONSTANTS | {"z": np.array(100, np.uint8)}
-    model = build("uint8[2,4,5] x", ABS.format("s", "z"), constants)
-    agrees(model, {"x": integers(np.uint8, 2, 4, 5)})
+def test_abs_of_integers_that_stay_unsigned_is_none_of_theirs() -> None:
+    """Unsigned weights with a zero point keep all integers unsigned, and ABS knows none of these."""
+    text = """
+        f = DequantizeLinear(x, s, z)  w = DequantizeLinear(k, s, z)  m = MatMul(f, w)  q = QuantizeLinear(m, t, z)
+        d = DequantizeLinear(q, t, z)  a = Abs(d)  y = QuantizeLinear(a, t, z)
+    """
+    constants = CONSTANTS | {
+        "z": np.array(100, np.uint8),
+        "k": integers(np.uint8, 4, 6),
+        "t": np.array(0.2, np.float32),
+    }
+    model = build("uint8[3,4] x", text, constants)
+    assert "DEQUANTIZE" in operators(model)
+    agrees(model, {"x": integers(np.uint8, 3, 4)}, kernels=("default",))
