@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from judge import distance
-from judge_tflite import CLOSE, CLOSE_STEPS, stored_candidates
+from judge_tflite import CLOSE, CLOSE_STEPS
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -25,7 +25,7 @@ def compared(wanted: dict[str, Array], found: dict[str, Array], *, loose: bool =
     Args:
         wanted: `RUN.PLACE` -> the source's output, `scale.PLACE` -> scale and zero point.
         found: the result's.
-        loose: other types and channels last count by their values.
+        loose: other types, and channels first or last, count by their values.
         runs: how many runs count; None: all.
     """
     names = [name for name in wanted if name[0].isdigit() and (runs is None or int(name.partition(".")[0]) < runs)]
@@ -51,8 +51,8 @@ def one_output(name: str, wanted: dict[str, Array], found: dict[str, Array], loo
         return "exact", 0.0
     place = name.partition(".")[2]
     scale, other = wanted[f"scale.{place}"], found[f"scale.{place}"]
-    fitting = [array for array in stored_candidates(b, list(a.shape), None, back=True) if array.shape == a.shape]
-    fitting = fitting if loose else [b] if a.shape == b.shape and a.dtype == b.dtype else []
+    same = a.shape == b.shape and a.dtype == b.dtype
+    fitting = [each for each in readings(b) if each.shape == a.shape] if loose else [b] * same
     if not fitting:
         return "wrong", None
     if a.dtype.kind not in "fiub":
@@ -68,6 +68,12 @@ def one_output(name: str, wanted: dict[str, Array], found: dict[str, Array], loo
     step = 1.01 * scale[0]
     verdict = verdict_of(error, max(step, 1e-4 * largest + 1e-6), max(CLOSE * largest, CLOSE_STEPS * step))
     return verdict, error / largest if math.isfinite(error) else None
+
+
+def readings(array: Array) -> list[Array]:
+    """Return an output as it is, without a lone axis of one, and with its channels moved to either side."""
+    found = [array, array.reshape(())] if array.shape == (1,) else [array]
+    return [*found, np.moveaxis(array, 1, -1), np.moveaxis(array, -1, 1)] if array.ndim > 2 else found
 
 
 def verdict_of(error: float, right: float, close: float) -> str:

@@ -159,7 +159,8 @@ def shortfalls(found: Row) -> str:
         by_text: dict[str, list[str]] = {}
         for m, row in converted(found, tool):
             if verdict(row) in ("wrong", "does not run", "refused"):
-                text = f"{verdict(row)}: {row.get('why', 'other numbers')[:SHORT]}"
+                operator, reason = node_tests_page.reasons(row.get("why", "other numbers"))[0]
+                text = f"{verdict(row)}: {f'{operator}, ' if operator else ''}{reason[:SHORT]}"
                 by_text.setdefault(text, []).append(name_of(m))
             elif verdict(row) == "close":
                 by_text.setdefault("close", []).append(f"{name_of(m)} ({row['error']:.1g})")

@@ -112,6 +112,13 @@ def test_other_shapes_types_and_indices_are_wrong() -> None:
     for other in (wanted["0.0"].T, wanted["0.0"] + 1, wanted["0.0"].astype(np.int64)):
         assert compared(wanted, {"0.0": other, "scale.0": nothing})["verdict"] == "wrong"
     assert compared(wanted, {"scale.0": nothing})["verdict"] == "wrong"
+    image = {"0.0": np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4), "scale.0": nothing}
+    for order in ((0, 3, 1, 2), (0, 2, 3, 1)):
+        moved = {"0.0": image["0.0"].transpose(order), "scale.0": nothing}
+        assert compared(image, moved)["verdict"] == "wrong"
+        assert compared(image, moved, loose=True)["verdict"] == "right"
+    moved["0.0"] = moved["0.0"] + 1
+    assert compared(image, moved, loose=True)["verdict"] == "wrong"
     assert compared(wanted, {"0.0": wanted["0.0"].astype(np.int64), "scale.0": nothing}, loose=True)["error"] == 0
 
 
