@@ -37,6 +37,8 @@ THROUGH, AT_ONCE, PEER = "through ONNX", "at once", "onnx2tf"
 PACKAGES = ("onnx-relayout", "onnxruntime", "ai-edge-litert", "onnx")
 EXTENT = 3
 """What open extents become in a further run."""
+EVERY = 100_000
+"""More models than any set has."""
 LIMIT, PEER_LIMIT = 120, 120
 """Seconds of one process."""
 FILE, REFERENCE, AGAIN = "default", "reference", "default again"
@@ -278,7 +280,13 @@ def measured(options: argparse.Namespace) -> Row:
     used = versions(options.python, *PACKAGES)
     used |= versions(options.onnx2tf, "onnx2tf") if options.onnx2tf else {}
     found: Row = {"date": dt.datetime.now(dt.UTC).date().isoformat(), "versions": used, "processor": processor()}
-    found |= {"peer_most": options.peer_most, "models": []}
+    totals = Counter(name for name, _ in sets_of(options.sets, EVERY))
+    taken = Counter(name for name, _ in rows)
+    found |= {
+        "peer_most": options.peer_most,
+        "samples": {n: k for n, k in totals.items() if k > taken[n]},
+        "models": [],
+    }
     tools = Tools.of(options.python, options.onnx2tf)
     for number, (name, path) in enumerate(rows):
         again = known.get((name, path.stem, digest(path)))
@@ -306,7 +314,7 @@ def main() -> None:
     parser.add_argument("--python", default=os.environ.get("RELAYOUT_PYTHON", sys.executable))
     parser.add_argument("--onnx2tf", default=os.environ.get("ONNX2TF_PYTHON"))
     parser.add_argument("--peer-most", type=int, default=40)
-    parser.add_argument("--most", type=int, default=100_000, help="models of each set, evenly spaced")
+    parser.add_argument("--most", type=int, default=EVERY, help="models of each set, evenly spaced")
     parser.add_argument("--out", type=Path, default=Path("out"))
     parser.add_argument("--page", type=Path)
     parser.add_argument("--keep", action="store_true")

@@ -229,6 +229,15 @@ def left_out(found: Row) -> str:
     return listed(f"{why} ({len(models)}): {named(models)}" for why, models in groups.items())
 
 
+def samples(found: Row) -> str:
+    """A sentence on the sets of which some models were taken, evenly spaced."""
+    parts = []
+    for name, total in found.get("samples", {}).items():
+        taken = sum(m["set"] == name for m in found["models"])
+        parts.append(f"{taken} of {total:,} of *{name}*")
+    return f"Samples, evenly spaced: {', '.join(parts)}." if parts else "Every model of each set was taken."
+
+
 def headlines(found: Row) -> str:
     return "\n\n".join([numbers(found), integers(found), sizes(found), onnx_numbers(found)])
 
@@ -240,6 +249,7 @@ def page(found: Row, nodes: Row | None = None) -> str:
         "# There and back, measured",
         f"""`bench/there_and_back.py` made this page on {found["date"]}. It converted {len(judged(found)):,} `.tflite`
 files to ONNX and back, and {len(judged(found, "onnx"))} ONNX models to `.tflite` and back. Versions: {used}.""",
+        samples(found),
         COMMANDS,
         METHOD,
         f"""onnx2tf takes part with the ONNX model in the middle, which it converts back to `.tflite`: at most
