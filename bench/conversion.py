@@ -62,13 +62,14 @@ class Tool:
     imports: str
     call: str
     preload: str = ""
+    limit: int = LIMIT_SECONDS
     server: subprocess.Popen[str] | None = None
 
     def run(self, arguments: list[str], log: Path, fork: bool) -> Measured:
         """A process of its own, or a fork, of which only the exit status is known."""
         if fork:
             return self._forked(arguments, log)
-        return measure([self.python, "-c", f"{self.imports}\n{self.call}", *arguments], log)
+        return measure([self.python, "-c", f"{self.imports}\n{self.call}", *arguments], log, self.limit)
 
     def _forked(self, arguments: list[str], log: Path) -> Measured:
         if self.server is None:
@@ -82,7 +83,7 @@ class Tool:
             )
         assert self.server.stdin is not None
         assert self.server.stdout is not None
-        job = {"argv": ["job", *arguments], "log": str(log), "limit": LIMIT_SECONDS}
+        job = {"argv": ["job", *arguments], "log": str(log), "limit": self.limit}
         print(json.dumps(job), file=self.server.stdin, flush=True)
         answer = json.loads(self.server.stdout.readline())
         return Measured(answer["code"], answer["seconds"], 0, 0)

@@ -110,7 +110,7 @@ def result_feeds(interpreter: Interpreter, feeds: dict[str, Array], layouts: Lay
     for name, detail in zip(names, details, strict=True):
         wanted = [int(extent) for extent in detail["shape"]]
         candidates = stored_candidates(feeds[name], wanted, layouts.get(name), back=False)
-        arrays.append(np.ascontiguousarray(candidates[-1]).astype(detail["dtype"]))
+        arrays.append(np.array(candidates[-1], detail["dtype"], order="C"))
     return arrays
 
 

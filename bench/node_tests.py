@@ -1,22 +1,26 @@
 """The standard's node tests as `.tflite` files: how many are right in LiteRT.
 
     python bench/node_tests.py [--constants] [--only PART] [--json FILE] [--list VERDICT]
+                               [--onnx2tf PYTHON [--peer-every 12]]
 
 Each test of `onnx.backend.test.case.node` whose inputs and outputs are tensors of types that LiteRT has is converted,
 run and compared with the outputs that come with it. Where these are not ONNX Runtime's and the file's are, it says so.
-With `--constants` all integer inputs but the first input are
-constants of the model, as exporters of networks write them. Tests run in a process that may die.
+With `--constants` all integer inputs but the first input are constants of the model, as exporters of networks write
+them. Tests run in a process that may die. onnx2tf takes every so many tests; `node_tests_peer.py` says how it is
+judged. What FILE has of it stays in a run without it. `there_and_back.py` puts what FILE says on its page.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 import subprocess
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -25,6 +29,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
+from processes import versions
 
 VERDICTS = ("right", "as ONNX Runtime", "refused", "wrong", "does not run", "died", "other types")
 RANDOM = ("bernoulli", "dropout_random", "training_dropout", "randomuniform", "randomnormal")
@@ -32,6 +37,7 @@ RANDOM = ("bernoulli", "dropout_random", "training_dropout", "randomuniform", "r
 KINDS = frozenset(
     ["float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"]
 )
+MESSAGE = "a TensorProto"
 SECONDS = 120
 """Longest time of one test."""
 
@@ -58,22 +64,14 @@ def node_tests(*, constants: bool = False) -> Iterator[NodeTest | str]:
     Args:
         constants: integer inputs but the first one become constants.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from onnx.backend.test.case.node import collect_testcases
-
-        found = collect_testcases(None)
-    for case in sorted(found, key=lambda case: str(case.name)):
+    for case in _cases():
         if any(part in case.name for part in RANDOM):
             continue
-        assert case.model is not None
-        assert case.data_sets is not None
-        given, expected = case.data_sets[0]
-        names = [value.name for value in case.model.graph.input]
-        arrays = [*given, *expected]
-        if len(names) != len(given) or not all(_is_typed(array) for array in arrays):
+        if other_types(case):
             yield case.name
             continue
+        given, expected = case.data_sets[0]
+        names = [value.name for value in case.model.graph.input]
         feed = {name: np.asarray(array) for name, array in zip(names, given, strict=True)}
         model = onnx.ModelProto()
         model.CopyFrom(case.model)
@@ -82,8 +80,31 @@ def node_tests(*, constants: bool = False) -> Iterator[NodeTest | str]:
         yield NodeTest(case.name, model, feed, [np.asarray(array) for array in expected])
 
 
-def _is_typed(array: object) -> bool:
-    return isinstance(array, np.ndarray | np.generic) and array.dtype.name in KINDS
+@cache
+def _cases() -> list[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.case.node import collect_testcases
+
+        return sorted(collect_testcases(None), key=lambda case: str(case.name))
+
+
+def other_types(case: Any) -> str:
+    """Return the types of a test that LiteRT does not take and give, as a text; empty where it takes all."""
+    given, expected = case.data_sets[0]
+    if len(case.model.graph.input) != len(given):
+        return "inputs that are left out"
+    kinds = {_kind(array) for array in (*given, *expected)} - KINDS
+    return ", ".join(sorted(kinds - {MESSAGE} or kinds))
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, onnx.TensorProto):
+        name: str = onnx.helper.tensor_dtype_to_np_dtype(value.data_type).name
+        return MESSAGE if name in KINDS else name
+    if not isinstance(value, np.ndarray | np.generic):
+        return "sequence or optional"
+    return "string" if value.dtype.kind in "OUS" else value.dtype.name
 
 
 def _fix(model: onnx.ModelProto, feed: dict[str, NDArray[Any]]) -> None:
@@ -109,8 +130,13 @@ def verdict(test: NodeTest, *, reference: bool = False) -> tuple[str, str]:
             content = path.read_bytes()
     except relayout.RelayoutError as error:
         return "refused", str(error).replace("\n", " ")
+    return verdict_of(test, partial(run, content, test.inputs, reference=reference))
+
+
+def verdict_of(test: NodeTest, run: Callable[[], list[NDArray[Any]]]) -> tuple[str, str]:
+    """Run a file and compare its outputs with those of the test."""
     try:
-        found = run(content, test.inputs, reference=reference)
+        found = run()
     except (RuntimeError, ValueError) as error:
         return "does not run", str(error).strip().replace("\n", " ")[:300]
     problem = next(filter(None, map(difference, found, test.outputs)), "")
@@ -119,6 +145,18 @@ def verdict(test: NodeTest, *, reference: bool = False) -> tuple[str, str]:
     given = with_runtime(test)
     alike = given is not None and not any(map(difference, found, given))
     return ("as ONNX Runtime" if alike else "wrong"), problem
+
+
+def verdict_of_peer(test: NodeTest, content: bytes) -> tuple[str, str]:
+    """Return the best verdict of all ways to read a file that may have other types and layouts."""
+    from node_tests_peer import ways
+
+    shapes = [array.shape for array in test.outputs]
+    found = []
+    for run in ways(content, test.inputs, shapes):
+        cast = lambda run=run: [a.astype(b.dtype) for a, b in zip(run(), test.outputs, strict=True)]  # noqa: E731
+        found.append(verdict_of(test, cast))
+    return min(found, key=lambda row: VERDICTS.index(row[0]))
 
 
 def with_runtime(test: NodeTest) -> list[NDArray[Any]] | None:
@@ -175,12 +213,16 @@ def difference(got: NDArray[Any], wanted: NDArray[Any]) -> str:
 
 
 def worker(constants: bool, reference: bool) -> None:
-    """Answer each line with the name of a test by a line with its verdict."""
+    """Answer each line with a verdict: the name of a test, and the file of a peer where it is not to be converted."""
     tests = {test.name: test for test in node_tests(constants=constants) if isinstance(test, NodeTest)}
     print("ready", flush=True)
     for line in sys.stdin:
+        name, _, path = line.strip().partition("\t")
         try:
-            found, reason = verdict(tests[line.strip()], reference=reference)
+            if path:
+                found, reason = verdict_of_peer(tests[name], Path(path).read_bytes())
+            else:
+                found, reason = verdict(tests[name], reference=reference)
         except Exception as error:  # a defect, as if the process had ended
             found, reason = "died", f"{type(error).__name__}: {error}"
         print(json.dumps([found, reason]), flush=True)
@@ -193,8 +235,8 @@ class Worker:
         self.options = list(options)
         self.process: subprocess.Popen[str] | None = None
 
-    def run(self, name: str) -> tuple[str, str]:
-        """Run one test."""
+    def run(self, name: str, path: Path | None = None) -> tuple[str, str]:
+        """Run one test: relayout's file, or that of a peer."""
         if self.process is None:
             command = [sys.executable, __file__, "--worker", *self.options]
             self.process = subprocess.Popen(
@@ -202,7 +244,7 @@ class Worker:
             )
             self._line()
         assert self.process.stdin is not None
-        self.process.stdin.write(name + "\n")
+        self.process.stdin.write(f"{name}\t{path}\n" if path else f"{name}\n")
         self.process.stdin.flush()
         line = self._line()
         if not line:
@@ -221,14 +263,31 @@ class Worker:
         return line
 
 
+def peers_rows(python: str, names: Sequence[str], worker: Worker) -> dict[str, tuple[str, str]]:
+    """Convert some tests by onnx2tf and judge its files."""
+    tests = {test.name: test.model for test in node_tests(constants=True) if isinstance(test, NodeTest)}
+    from node_tests_peer import Peer
+
+    peer, rows = Peer(python), {}
+    for name in names:
+        with TemporaryDirectory() as folder:
+            found = peer.convert(tests[name], Path(folder))
+            rows[name] = ("refused", found) if isinstance(found, str) else worker.run(name, found)
+        print(name, rows[name], file=sys.stderr, flush=True)
+    peer.close()
+    return rows
+
+
 def main() -> None:
     """Run the tests and print how many have which verdict, and which operators are refused most often."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--constants", action="store_true", help="integer inputs but the first become constants")
     parser.add_argument("--reference", action="store_true", help="LiteRT's reference kernels")
     parser.add_argument("--only", default="", help="a part of the names of tests")
     parser.add_argument("--json", type=Path, help="where to write all verdicts")
     parser.add_argument("--list", action="append", default=[], choices=VERDICTS, help="print these tests")
+    parser.add_argument("--onnx2tf", metavar="PYTHON", help="a Python that has onnx2tf; its files are of constants")
+    parser.add_argument("--peer-every", type=int, default=12, metavar="N", help="onnx2tf takes every N-th test")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.worker:
@@ -236,18 +295,31 @@ def main() -> None:
         return
     options = [f"--{name}" for name in ("constants", "reference") if getattr(asked, name)]
     process = Worker(options)
+    reasons = {case.name: other_types(case) for case in _cases()}
     rows: dict[str, tuple[str, str]] = {}
     for test in node_tests(constants=asked.constants):
         name = test if isinstance(test, str) else test.name
         if asked.only in name:
-            rows[name] = ("other types", "") if isinstance(test, str) else process.run(name)
+            rows[name] = ("other types", reasons[name]) if isinstance(test, str) else process.run(name)
+    before = json.loads(asked.json.read_text()) if asked.json and asked.json.exists() else {}
+    found: dict[str, Any] = {"constants": asked.constants, "tests": rows}
+    found |= {name: before[name] for name in ("peer_every", "peer") if name in before}
+    if asked.onnx2tf:
+        sample = [name for name, (verdict, _) in rows.items() if verdict != "other types"][:: asked.peer_every]
+        found |= {"peer_every": asked.peer_every, "peer": peers_rows(asked.onnx2tf, sample, process)}
     if asked.json:
-        asked.json.write_text(json.dumps(rows, indent=1))
-    for name, (found, reason) in rows.items():
-        if found in asked.list:
-            print(f"{name}: {found}: {reason}")
-    counts = Counter(found for found, _ in rows.values())
+        used = before.get("versions", {}) | used_versions(asked.onnx2tf)
+        found |= {"date": dt.datetime.now(dt.UTC).date().isoformat(), "versions": used}
+        asked.json.write_text(json.dumps(found, indent=1))
+    for name, (verdict, reason) in rows.items():
+        if verdict in asked.list:
+            print(f"{name}: {verdict}: {reason}")
+    counts = Counter(verdict for verdict, _ in rows.values())
     print({each: counts[each] for each in VERDICTS})
+
+
+def used_versions(peer: str | None) -> dict[str, str]:
+    return versions(sys.executable, "onnx", "ai-edge-litert") | (versions(peer, "onnx2tf") if peer else {})
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ NOT_RUN = {
     "docs/how-to/onnx-to-litert.md": 3,  # nor is ai-edge-quantizer, which is run below; Kotlin
     "docs/how-to/pytorch.md": 1,  # torch is not among what the tests install
     "docs/onnx-to-tflite-benchmark.md": 1,  # onnx2tf needs an environment of its own
+    "docs/there-and-back.md": 1,  # nor is it here
     "docs/targets.md": 1,  # an entry point: tests/targets/test_page.py
 }
 """Document -> how many of its blocks are shown only."""

@@ -15,43 +15,11 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.formats.tflite.exporting.units import UnitNodes
+from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, QUANTIZING, SHIFTS, WORDS, Scale, scale_of
 
-DEQUANTIZING, QUANTIZING = frozenset({"DequantizeLinear"}), frozenset({"QuantizeLinear"})
-SHIFTS = {ir.DataType.UINT8: 128, ir.DataType.UINT16: 32768}
-"""Unsigned types -> how much lower their integers lie once they are signed."""
-BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
-WORDS = (ir.DataType.INT16, ir.DataType.UINT16)
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """Operators with weights."""
 IMAGES = "relayout."
-
-
-class Scale(NamedTuple):
-    """The quantization of integers: type, scales and zero points, the last as signed integers have them."""
-
-    dtype: ir.DataType
-    scale: NDArray[np.float32]
-    zero: NDArray[np.int64]
-
-    @property
-    def is_one(self) -> bool:
-        """True if there is one scale for the tensor."""
-        return self.scale.size == 1
-
-    @property
-    def is_symmetric(self) -> bool:
-        """True if all zero points are 0."""
-        return not self.zero.any()
-
-    def equals(self, other: Scale | None) -> bool:
-        """Tell whether the same integer means the same number."""
-        return (
-            other is not None
-            and self.is_one
-            and other.is_one
-            and self.scale[0] == other.scale[0]
-            and self.zero[0] == other.zero[0]
-        )
 
 
 class Candidate(NamedTuple):
@@ -132,13 +100,15 @@ class _Ends(NamedTuple):
 
 
 def _ends(node: ir.Node) -> _Ends | None:
-    """Return what stands behind each output; None: something else than a QuantizeLinear reads one."""
+    """Return what stands behind each output that is read; None: something else than a QuantizeLinear reads one."""
     if len(node.outputs) == 1 and node.op_type in TAKES:
         activated = _activated(node.outputs[0])
         if activated is not None:
             return activated
     found: dict[ir.Value, tuple[ir.Node, ...]] = {}
     for value in node.outputs:
+        if not value.uses() and not value.is_graph_output():
+            continue
         quantize = _quantizers(value)
         if quantize is None:
             return None
@@ -229,22 +199,6 @@ def _constant(value: ir.Value) -> NDArray[np.generic] | None:
     return found
 
 
-def scale_of(node: ir.Node) -> Scale | None:
-    """Return what the integers of a QuantizeLinear or DequantizeLinear mean; None where that is computed."""
-    integers = node.inputs[0] if node.op_type in DEQUANTIZING else node.outputs[0]
-    scale = node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] is not None else None
-    if integers is None or integers.dtype is None or scale is None or node.attributes.get_int("block_size", 0) != 0:
-        return None
-    scales = scale.numpy().astype(np.float32).reshape(-1)
-    zero = node.inputs[2] if len(node.inputs) > 2 else None
-    if zero is not None and zero.const_value is None:
-        return None
-    zeros = np.zeros(scales.shape, np.int64)
-    if zero is not None and zero.const_value is not None:
-        zeros = zero.const_value.numpy().astype(np.int64).reshape(-1)
-    return Scale(integers.dtype, scales, zeros - SHIFTS.get(integers.dtype, 0))
-
-
 def _candidate(node: ir.Node, quantize: Mapping[ir.Value, tuple[ir.Node, ...]], unsigned: bool) -> Candidate | None:
     inputs: list[Scale | None] = []
     constants: list[bool] = []
@@ -317,6 +271,10 @@ def _on_one(candidate: Candidate) -> Kernel | None:
     return AS_ASKED if _data(candidate, range(1)) else None
 
 
+def _on_signed(candidate: Candidate) -> Kernel | None:
+    return None if candidate.unsigned else _on_one(candidate)
+
+
 def _on_bytes(candidate: Candidate) -> Kernel | None:
     return _on_one(candidate) if candidate.outputs[0].dtype in BYTES else None
 
@@ -334,6 +292,12 @@ def _alike(candidate: Candidate) -> Kernel | None:
 
 def _alike_bytes(candidate: Candidate) -> Kernel | None:
     return _alike(candidate) if candidate.outputs[0].dtype in BYTES else None
+
+
+def _chosen(candidate: Candidate) -> Kernel | None:
+    """The kernel takes elements of one of two operands, both of which have the result's scale."""
+    same = all(scale is not None and scale.equals(candidate.outputs[0]) for scale in candidate.inputs[1:])
+    return AS_ASKED if same and _data(candidate, range(1, len(candidate.inputs))) else None
 
 
 def _all_alike(candidate: Candidate) -> Kernel | None:
@@ -379,9 +343,11 @@ ROWS: Mapping[str, Row] = {
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"), _alike),
     **dict.fromkeys(("Slice", "Split", "Gather", "Pad", "Expand", "Tile", "GlobalMaxPool", "ReduceMax"), _alike),
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "Relu", "LeakyRelu"), _on_one),
+    "Abs": _on_signed,
     "HardSwish": _on_bytes,
     **dict.fromkeys(("Max", "Min"), _all_alike),
     "Concat": _concatenated,
+    "Where": _chosen,
     "Clip": _clipped,
     "Sigmoid": _fixed(1 / 256, -128),
     "Softmax": _fixed(1 / 256, -128),

@@ -8,8 +8,21 @@ from node_tests import NodeTest, node_tests, verdict
 SAMPLE = 9
 """Every how many tests one is tried."""
 TESTS = [test for test in node_tests(constants=True) if isinstance(test, NodeTest)][::SAMPLE]
-AT_LEAST = 0.85
-"""Part of the sample that must be right."""
+REFUSED = {
+    "test_ai_onnx_ml_tree_ensemble_set_membership",
+    "test_batchnorm_example_training_mode",
+    "test_convtranspose_dilations",
+    "test_flexattention",
+    "test_flexattention_soft_cap",
+    "test_image_decoder_decode_jpeg_grayscale",
+    "test_momentum",
+    "test_optional_get_element_optional_tensor",
+    "test_pow_types_int64_int64",
+    "test_qlinearmatmul_2D_uint8_float32",
+    "test_resize_downsample_scales_linear_align_corners",
+    "test_tfidfvectorizer_tf_only_bigrams_skip0",
+}
+"""Tests of the sample that LiteRT's kernels cannot compute; `docs/there-and-back.md` has the reasons of all."""
 
 NAMED = ("batchnorm_example_training_mode", "batchnorm_epsilon_training_mode", "convtranspose_dilations", "dft_irfft")
 """Tests of what ONNX Runtime does not compute, so that no other test holds it."""
@@ -32,10 +45,10 @@ def test_no_test_is_wrong_or_does_not_run(verdicts: dict[str, tuple[str, str]]) 
     assert {name: each for name, each in verdicts.items() if each[0] in ("wrong", "does not run", "died")} == {}
 
 
-def test_most_are_right(verdicts: dict[str, tuple[str, str]]) -> None:
-    right = sum(found in ("right", "as ONNX Runtime") for found, _ in verdicts.values())
+def test_all_but_the_exclusions_are_right(verdicts: dict[str, tuple[str, str]]) -> None:
+    refused = {name for name, (found, _) in verdicts.items() if found not in ("right", "as ONNX Runtime")}
     assert len(verdicts) > 150
-    assert right / len(verdicts) > AT_LEAST, [name for name, (found, _) in verdicts.items() if found == "refused"]
+    assert refused <= REFUSED
 
 
 def test_each_refusal_has_a_reason(verdicts: dict[str, tuple[str, str]]) -> None:

@@ -1,11 +1,14 @@
-"""Operators that a draft does not need: those that nobody reads, and a RESHAPE of what a RESHAPE gives.
+"""Operators that a draft does not need: those that nobody reads, and a RESHAPE or TRANSPOSE of what another one gives.
 
-RESHAPE(RESHAPE(x, [5 1 2 4]), [5 2 4])  ->  x, where that is its shape
+RESHAPE(RESHAPE(x, [5 1 2 4]), [5 2 4])      ->  x, where that is its shape
+TRANSPOSE(TRANSPOSE(x, [1 2 0]), [2 0 1])    ->  x
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
@@ -27,8 +30,9 @@ def tidy(draft: Draft) -> None:
     recognise(draft)
     _move_integers(draft)
     _merge_reshapes(draft)
+    _merge_transposes(draft)
     _remove_unread(draft)
-    _remove_equal_reshapes(draft)
+    _remove_copies(draft)
     _remove_unread(draft)
 
 
@@ -94,17 +98,46 @@ def _merge_reshapes(draft: Draft) -> None:
             operator.inputs = [before.inputs[0], *operator.inputs[SHAPE:]]
 
 
-def _remove_equal_reshapes(draft: Draft) -> None:
-    """Remove each RESHAPE to the shape of its operand."""
+def _merge_transposes(draft: Draft) -> None:
+    """Let each TRANSPOSE read what stands before the TRANSPOSEs before it."""
+    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    for operator in draft.operators:
+        while (perm := _perm(operator)) is not None:
+            before = _producer(operator, producers)
+            first = None if before is None else _perm(before)
+            if before is None or first is None or not _has_same_elements(before.outputs[0], operator.outputs[0]):
+                break
+            merged = np.array([first[axis] for axis in perm], np.int32)
+            operator.inputs = [before.inputs[0], draft.constant(f"{operator.outputs[0].name}/perm", merged)]
+
+
+def _perm(operator: DraftOperator) -> list[int] | None:
+    """Return the order in which a TRANSPOSE stores its axes; None for another operator, and where it is computed."""
+    perm = operator.inputs[1] if operator.name == "TRANSPOSE" else None
+    return None if perm is None or perm.array is None else [int(axis) for axis in perm.array]
+
+
+def _is_copy(operator: DraftOperator) -> bool:
+    """Return whether an operator gives its operand as it is: a RESHAPE to its shape, a TRANSPOSE in its order."""
+    source, perm = operator.inputs[0] if operator.inputs else None, _perm(operator)
+    if source is None or len(operator.outputs) != 1 or not _has_same_elements(source, operator.outputs[0]):
+        return False
+    if perm is not None:
+        return perm == sorted(perm)
+    return operator.name == "RESHAPE" and source.is_static and source.dims == operator.outputs[0].dims
+
+
+def _remove_copies(draft: Draft) -> None:
+    """Remove each RESHAPE to the shape of its operand, and each TRANSPOSE that leaves every axis where it is."""
     producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
     readers = draft.readers()
     aliases: dict[DraftTensor, DraftTensor] = {}
     for operator in draft.operators:
         operator.inputs = [None if each is None else aliases.get(each, each) for each in operator.inputs]
-        source = operator.inputs[0] if operator.name == "RESHAPE" else None
-        (result,) = operator.outputs if source is not None else (None,)
-        if source is None or result is None or not _is_same(source, result) or not source.is_static:
+        if not _is_copy(operator):
             continue
+        source, (result,) = operator.inputs[0], operator.outputs
+        assert source is not None
         if result not in draft.outputs:
             aliases[result] = source
         elif readers.get(source) == 1 and source in producers:
@@ -127,10 +160,6 @@ def _has_same_elements(a: DraftTensor, b: DraftTensor) -> bool:
     if a.type != b.type or (a.quantization is None) != (b.quantization is None):
         return False
     return a.quantization is None or a.quantization.equals(b.quantization)
-
-
-def _is_same(a: DraftTensor, b: DraftTensor) -> bool:
-    return a.dims == b.dims and _has_same_elements(a, b)
 
 
 def _remove_unread(draft: Draft) -> None:

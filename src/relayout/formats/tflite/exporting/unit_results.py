@@ -25,6 +25,8 @@ class UnitResults:
         self.draft, self.integers = draft, integers
         self.before: dict[ir.Value, DraftTensor] = {}
         """Output of a unit's node -> what its kernel gives, before a QUANTIZE."""
+        self.unread: dict[ir.Value, DraftTensor] = {}
+        """Output of a unit's node that nobody reads -> its integers."""
 
     def of(self, unit: UnitNodes, value: ir.Value) -> DraftTensor:
         """Return the tensor that a unit's kernel writes for an output of its node."""
@@ -44,12 +46,14 @@ class UnitResults:
             if unit.fused:
                 operator = next(each for each in reversed(self.draft.operators) if given in each.outputs)
                 operator.options["fused_activation_function"] = unit.fused
-            if unit.kernel is not None:
+            if unit.kernel is not None and (value.uses() or value.is_graph_output()):
                 self.draft.add("QUANTIZE", [given], [self._integer_result(unit, value)])
 
     def _integer_result(self, unit: UnitNodes, value: ir.Value) -> DraftTensor:
         """Return the integers that a unit's kernel gives: those of its QuantizeLinear, or some before a QUANTIZE."""
         source = value if unit.activation is None or _is_read_directly(unit, value) else unit.activation.outputs[0]
+        if source not in unit.quantize:
+            return self._unread(unit, value)
         quantize = unit.quantize[source][0]
         target = quantize.outputs[0]
         if target not in self.integers.by_value:
@@ -66,6 +70,14 @@ class UnitResults:
                 self.integers.by_value[each.outputs[0]] = made
                 self.integers.tensors[each.outputs[0]] = made
         return self.integers.by_value[target]
+
+    def _unread(self, unit: UnitNodes, value: ir.Value) -> DraftTensor:
+        """Return integers that nobody reads, of an operator that gives others, too: they mean what these mean."""
+        if value not in self.unread:
+            read = next(each for each in unit.node.outputs if each in unit.quantize)
+            like = self._integer_result(unit, read)
+            self.unread[value] = self.draft.tensor(f"{value.name}", like.type, tensor_dims(value), like.quantization)
+        return self.unread[value]
 
 
 def _is_read_directly(unit: UnitNodes, value: ir.Value) -> bool:

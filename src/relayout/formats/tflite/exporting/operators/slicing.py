@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from relayout.formats.tflite.container.enums import MirrorPadMode, TensorType
@@ -41,7 +43,7 @@ def split(op: NodeExport) -> None:
 
 @exporter("Slice")
 def slice_(op: NodeExport) -> None:
-    """STRIDED_SLICE; REVERSE_V2 before it for steps backwards over a whole axis."""
+    """STRIDED_SLICE; REVERSE_V2 where whole axes are reversed."""
     if op.version < 10 or op.node.attributes.get("starts") is not None:
         starts, ends = op.integers("starts"), op.integers("ends")
         axes, strides = op.integers("axes", range(len(starts))), [1] * len(starts)
@@ -55,44 +57,65 @@ def slice_(op: NodeExport) -> None:
     _known_slice(op, starts, ends, axes, strides)
 
 
+class _Cut(NamedTuple):
+    """What is taken of an axis: from a place, up to another one, by steps; None stands for the axis' own ends."""
+
+    begin: int | None
+    end: int | None
+    step: int
+
+    def is_whole(self, extent: int | str, step: int = 1) -> bool:
+        """Return whether every element of an axis is taken, in steps of 1 or -1."""
+        return self.step == step and self.begin in (None, 0) and self.end in (None, extent)
+
+
 def _known_slice(op: NodeExport, starts: list[int], ends: list[int], axes: list[int], strides: list[int]) -> None:
     operand, rank = op.input(0), op.rank()
-    begin, end, stride = [0] * rank, [0] * rank, [1] * rank
-    begin_mask = end_mask = (1 << rank) - 1
-    backwards = []
+    cuts = [_Cut(None, None, 1)] * rank
     for start, stop, axis, step in zip(starts, ends, axes, strides, strict=True):
-        axis %= rank
-        extent = operand.dims[axis]
-        if step < 0:
-            start, stop, step = _reversed(start, stop, step, extent)
-            backwards.append(axis)
-        if isinstance(extent, int):
-            start = min(max(start + extent if start < 0 else start, 0), extent)
-            stop = min(max(stop + extent if stop < 0 else stop, start), extent)
-        begin[axis], stride[axis] = start, step
-        begin_mask &= ~(1 << axis)
-        if isinstance(extent, int) or stop < END:
-            end[axis] = stop
-            end_mask &= ~(1 << axis)
-    if backwards:
-        operand = op.emit("REVERSE_V2", [operand, op.ints32(backwards)], operand.dims)
-        whole = zip(begin, end, stride, operand.dims, range(rank), strict=True)
-        if all(b == 0 and s == 1 and (end_mask >> axis & 1 or e == extent) for b, e, s, extent, axis in whole):
-            op.give(operand)
-            return
-    inputs = [operand, op.ints32(begin, "begin"), op.ints32(end, "end"), op.ints32(stride, "strides")]
+        cut = _backwards if step < 0 else _forwards
+        cuts[axis % rank] = cut(start, stop, step, operand.dims[axis % rank])
+    backwards = [axis for axis, cut in enumerate(cuts) if cut == _Cut(None, None, -1)]
+    others = [cut.is_whole(operand.dims[axis]) for axis, cut in enumerate(cuts) if axis not in backwards]
+    if backwards and all(others) and backwards[-1] - backwards[0] == len(backwards) - 1:  # the kernel takes one run
+        op.result("REVERSE_V2", [operand, op.ints32(backwards)])
+        return
+    inputs = [
+        operand,
+        op.ints32([cut.begin or 0 for cut in cuts], "begin"),
+        op.ints32([cut.end or 0 for cut in cuts], "end"),
+        op.ints32([cut.step for cut in cuts], "strides"),
+    ]
+    begin_mask, end_mask = (
+        sum(1 << axis for axis, each in enumerate(places) if each is None)
+        for places in ([cut.begin for cut in cuts], [cut.end for cut in cuts])
+    )
     op.result("STRIDED_SLICE", inputs, begin_mask=begin_mask, end_mask=end_mask)
 
 
-def _reversed(start: int, stop: int, step: int, extent: int | str) -> tuple[int, int, int]:
-    """Return a slice backwards as one forwards of the reversed axis."""
-    if isinstance(extent, int):
-        first = min(max(start + extent if start < 0 else start, -1), extent - 1)
-        last = max(stop + extent if -extent <= stop < 0 else stop, -1)
-        return extent - 1 - first, extent - 1 - last, -step
-    if start == -1 and stop < -(1 << 30):
-        return 0, END, -step
-    raise Unwritable("steps backwards over an axis whose extent is known only at run time")
+def _forwards(start: int, stop: int, step: int, extent: int | str) -> _Cut:
+    if not isinstance(extent, int):
+        return _Cut(start, stop if stop < END else None, step)
+    start = min(max(start + extent if start < 0 else start, 0), extent)
+    stop = min(max(stop + extent if stop < 0 else stop, start), extent)
+    return _Cut(start, stop, step) if start < stop else _nothing(extent)
+
+
+def _backwards(start: int, stop: int, step: int, extent: int | str) -> _Cut:
+    if not isinstance(extent, int):
+        if start == -1 and stop < -(1 << 30):
+            return _Cut(None, None, step)
+        raise Unwritable("steps backwards over an axis whose extent is known only at run time")
+    first = min(max(start + extent if start < 0 else start, -1), extent - 1)
+    last = max(stop + extent if -extent <= stop < 0 else stop, -1)
+    if first <= last:
+        return _nothing(extent)
+    return _Cut(None if first == extent - 1 else first, None if last == -1 else last, step)
+
+
+def _nothing(extent: int) -> _Cut:
+    """Take no element. A slice that ends at 0 may be taken for one of the whole axis."""
+    return _Cut(extent, extent, 1)
 
 
 def _computed_slice(op: NodeExport) -> None:
