@@ -52,18 +52,6 @@ def test_what_only_moves_elements_moves_integers(text: str) -> None:
     agrees(model, {"x": integers(2, 3, 4)})
 
 
-def test_transposes_in_a_row_are_one_or_none() -> None:
-    there, other = "[1, 0]", "[0, 1]"
-    for text, kept in (
-        (f"a = NonZero(x)  b = Transpose<perm = {there}>(a)  c = Transpose<perm = {other}>(b)  y = Abs(c)", 0),
-        (f"a = NonZero(x)  y = Transpose<perm = {there}>(a)", 0),
-        (f"a = NonZero(x)  y = Transpose<perm = {other}>(a)", 1),
-    ):
-        model = build("float[3,5] x", text, {})
-        assert operators(model).count("TRANSPOSE") == kept
-        agrees(model, {"x": (floats(3, 5) > 0).astype(np.float32)})
-
-
 def test_integers_that_mean_something_else_behind_are_quantized_again() -> None:
     text = "f = DequantizeLinear(x, s, z)  m = Reshape(f, shape)  y = QuantizeLinear(m, t, z)"
     model = build("int8[2,3,4] x", text, {"s": SCALE, "t": OTHER, "z": CENTRE, "shape": np.array([6, 4])})

@@ -1,14 +1,11 @@
-"""Operators that a draft does not need: those that nobody reads, and a RESHAPE or TRANSPOSE of what another one gives.
+"""Operators that a draft does not need: those that nobody reads, and a RESHAPE of what a RESHAPE gives.
 
-RESHAPE(RESHAPE(x, [5 1 2 4]), [5 2 4])      ->  x, where that is its shape
-TRANSPOSE(TRANSPOSE(x, [1 2 0]), [2 0 1])    ->  x
+RESHAPE(RESHAPE(x, [5 1 2 4]), [5 2 4])  ->  x, where that is its shape
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
@@ -30,7 +27,6 @@ def tidy(draft: Draft) -> None:
     recognise(draft)
     _move_integers(draft)
     _merge_reshapes(draft)
-    _merge_transposes(draft)
     _remove_unread(draft)
     _remove_copies(draft)
     _remove_unread(draft)
@@ -98,37 +94,16 @@ def _merge_reshapes(draft: Draft) -> None:
             operator.inputs = [before.inputs[0], *operator.inputs[SHAPE:]]
 
 
-def _merge_transposes(draft: Draft) -> None:
-    """Let each TRANSPOSE read what stands before the TRANSPOSEs before it."""
-    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
-    for operator in draft.operators:
-        while (perm := _perm(operator)) is not None:
-            before = _producer(operator, producers)
-            first = None if before is None else _perm(before)
-            if before is None or first is None or not _has_same_elements(before.outputs[0], operator.outputs[0]):
-                break
-            merged = np.array([first[axis] for axis in perm], np.int32)
-            operator.inputs = [before.inputs[0], draft.constant(f"{operator.outputs[0].name}/perm", merged)]
-
-
-def _perm(operator: DraftOperator) -> list[int] | None:
-    """Return the order in which a TRANSPOSE stores its axes; None for another operator, and where it is computed."""
-    perm = operator.inputs[1] if operator.name == "TRANSPOSE" else None
-    return None if perm is None or perm.array is None else [int(axis) for axis in perm.array]
-
-
 def _is_copy(operator: DraftOperator) -> bool:
-    """Return whether an operator gives its operand as it is: a RESHAPE to its shape, a TRANSPOSE in its order."""
-    source, perm = operator.inputs[0] if operator.inputs else None, _perm(operator)
-    if source is None or len(operator.outputs) != 1 or not _has_same_elements(source, operator.outputs[0]):
+    """Return whether an operator is a RESHAPE to the shape of its operand."""
+    source = operator.inputs[0] if operator.name == "RESHAPE" else None
+    if source is None or not source.is_static:
         return False
-    if perm is not None:
-        return perm == sorted(perm)
-    return operator.name == "RESHAPE" and source.is_static and source.dims == operator.outputs[0].dims
+    return source.dims == operator.outputs[0].dims and _has_same_elements(source, operator.outputs[0])
 
 
 def _remove_copies(draft: Draft) -> None:
-    """Remove each RESHAPE to the shape of its operand, and each TRANSPOSE that leaves every axis where it is."""
+    """Remove each RESHAPE to the shape of its operand."""
     producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
     readers = draft.readers()
     aliases: dict[DraftTensor, DraftTensor] = {}
