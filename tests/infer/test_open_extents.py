@@ -69,6 +69,14 @@ def test_what_may_be_of_one_element(seed: int, steps: int) -> None:
     assert hold_open(*opened_model(seed, steps)) == 3
 
 
+def test_two_extents_of_one_element() -> None:
+    """A language model reads one token of one sequence."""
+    source, feeds = opened_model(207, 11)
+    feed = feeds[0] | {"x0": feeds[0]["x0"][:, :1, :, :1].copy()}
+    result = relayout.optimize(source)
+    assert moved_bytes(result.proto, feed) <= moved_bytes(source, feed)
+
+
 @pytest.mark.parametrize(
     ("inputs", "text", "sizes"),
     [

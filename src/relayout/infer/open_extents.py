@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import chain
+from itertools import chain, combinations
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -158,9 +158,13 @@ def _small_and_large(known: _Asked) -> Iterator[dict[str, int]]:
 
 
 def _exactly_one(known: _Asked) -> Iterator[dict[str, int]]:
-    """Yield runs in which one name is exactly 1 and the others are large, with those without a name small and large."""
-    for name in known.names if len(known.names) <= SEVERAL else ():
-        given = known.with_expressions({**known.names, name: 1})
+    """Yield runs in which some names are exactly 1 and the others are large, those without a name small and large.
+
+    One name alone, and two together: a language model reads one token of one sequence.
+    """
+    few = list(known.names) if len(known.names) <= SEVERAL else []
+    for ones in (*combinations(few, 1), *combinations(few, 2)):
+        given = known.with_expressions({**known.names, **dict.fromkeys(ones, 1)})
         for most in (frozenset[str](), frozenset[str]().union(*known.values)):
             yield _numbers(known.found, given, most)
 
