@@ -426,9 +426,20 @@ def lively(out: Path, _: Sequence[str]) -> None:
 QUANTIZED = ("resnet.dynamo", "mobilenet.script", "yolo.dynamo", "segformer.dynamo", "swin.script", "vit.dynamo")
 QUANTIZED += ("shufflenet.script", "convnext.dynamo", "unet.script", "superresolution.script", "keras_mobilenet")
 
+IN_FORMS = ("resnet.script", "mobilenet.script", "yolo.script", "shufflenet.script")
+"""Networks that are quantized in every form that ONNX Runtime has."""
+FORMS: dict[str, dict[str, Any]] = {
+    "s8s8pc": {"activation_type": "QInt8", "weight_type": "QInt8", "per_channel": True},
+    "u8s8": {"activation_type": "QUInt8", "weight_type": "QInt8"},
+    "u8u8": {"activation_type": "QUInt8", "weight_type": "QUInt8"},
+    "a16": {"activation_type": "QInt16", "weight_type": "QInt8"},
+    "qop": {"activation_type": "QUInt8", "weight_type": "QUInt8", "quant_format": "QOperator"},
+}
+QDQ = {"activation_type": "QUInt8", "weight_type": "QInt8", "per_channel": True}
+
 
 def quantized(out: Path, names: Sequence[str]) -> None:
-    """Static int8 QDQ, per channel, calibrated on random inputs."""
+    """Static int8, calibrated on random inputs: QDQ per channel, of some networks every form."""
     import numpy as np
     import onnx
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
@@ -448,25 +459,28 @@ def quantized(out: Path, names: Sequence[str]) -> None:
         def get_next(self) -> dict[str, Any] | None:
             return next(self.feeds, None)
 
-    for name in names or QUANTIZED:
+    def write(name: str, result: str, form: dict[str, Any]) -> None:
         source, prepared = out / f"{name}.onnx", out / f"{name}.prepared"
         if not source.exists():
-            continue
+            return
+        types = {key: QuantType[form[key]] for key in ("activation_type", "weight_type")}
+        kind = QuantFormat[form.get("quant_format", "QDQ")]
+        per_channel = bool(form.get("per_channel"))
         try:
             quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
-            quantize_static(
-                str(prepared),
-                str(out / f"{name}.qdq.onnx"),
-                Random(onnx.load(prepared)),
-                quant_format=QuantFormat.QDQ,
-                per_channel=True,
-                weight_type=QuantType.QInt8,
-                activation_type=QuantType.QUInt8,
-            )
-            say(name, "quantized")
+            calibrated = Random(onnx.load(prepared))
+            path = str(out / f"{result}.onnx")
+            quantize_static(str(prepared), path, calibrated, kind, per_channel=per_channel, **types)
+            say(name, result)
         except Exception as error:
-            say(name, "quantized", error)
+            say(name, result, error)
         prepared.unlink(missing_ok=True)
+
+    for name in names or QUANTIZED:
+        write(name, f"{name}.qdq", QDQ)
+    for name in names or IN_FORMS:
+        for form, given in FORMS.items():
+            write(name, f"{name.partition('.')[0]}.{form}", given)
 
 
 # TensorFlow

@@ -1,4 +1,4 @@
-"""Networks as wide as people run them, of few layers each: heads of 32 and 64 channels, which narrow networks lack.
+"""Networks as wide as people run them, most of few layers: heads of 32 and 64 channels, which narrow networks lack.
 
 They are made from configurations, without weights, in an environment with torch and transformers: see
 `bench/make_onnx.py`.
@@ -41,7 +41,7 @@ def wide_networks() -> dict[str, Callable[[], tuple[Any, tuple[Any, ...], str]]]
             hf.SegformerForSemanticSegmentation, hf.SegformerConfig(num_labels=19), image(256, 320)
         ),
         "pvtv2_b0": lambda: of(hf.PvtV2Model, hf.PvtV2Config(image_size=(224, 224)), image()),
-        "cvt_13": lambda: of(hf.CvtModel, hf.CvtConfig(depth=[1, 2, 2]), image()),
+        "cvt_13": lambda: of(hf.CvtModel, hf.CvtConfig(), image()),
         "mobilevit_small": lambda: of(hf.MobileViTModel, hf.MobileViTConfig(), image(256, 256)),
         "bert_small": lambda: of(
             hf.BertModel,
