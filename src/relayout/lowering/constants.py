@@ -41,8 +41,13 @@ class Constants:
 
     def array(self, value: ir.Value | None) -> NDArray[np.generic] | None:
         """A constant, or None where it is not known."""
+        tensor = self.tensor(value)
+        return None if tensor is None else tensor.numpy()
+
+    def tensor(self, value: ir.Value | None) -> ir.TensorProtocol | None:
+        """A constant that need not be read yet, or None where it is not known."""
         held = self.of(value)
-        return None if held is None or held.const_value is None else held.const_value.numpy()
+        return None if held is None else held.const_value
 
     def behind(self, value: ir.Value | None) -> NDArray[np.generic] | None:
         """A constant behind Transposes and Reshapes, as it lies there; None where it is not known."""
@@ -58,8 +63,12 @@ class Constants:
 
     def new(self, stem: str, array: NDArray[np.generic]) -> ir.Value:
         """A new initializer."""
-        name = self.names.unique(stem)
-        tensor = ir.Tensor(array, name=name)
-        value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
+        return self.put(stem, ir.Tensor(array))
+
+    def put(self, stem: str, tensor: ir.TensorProtocol) -> ir.Value:
+        """A new initializer that has a tensor."""
+        name = tensor.name = self.names.unique(stem)
+        kind, shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+        value = ir.Value(name=name, type=kind, shape=shape, const_value=tensor)
         self.model.graph.register_initializer(value)
         return value

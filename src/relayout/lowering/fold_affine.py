@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from relayout.lowering.constants import Constants
 from relayout.lowering.fuse_epilogue import only_reader
@@ -59,9 +59,9 @@ class _Folding:
         """Whether a node is a convolution of floats with constants."""
         if node.domain not in ("", "ai.onnx") or node.op_type != fusion.op_type:
             return False
-        known = [self.constants.array(value) for value in node.inputs[1:] if value is not None]
-        floats = all(array is not None and array.dtype == np.float32 for array in known)
-        return bool(known) and floats and known[0] is not None and known[0].ndim == RANK
+        known = [self.constants.tensor(value) for value in node.inputs[1:] if value is not None]
+        floats = all(tensor is not None and tensor.dtype == ir.DataType.FLOAT for tensor in known)
+        return bool(known) and floats and known[0] is not None and len(known[0].shape) == RANK
 
     def may_become(self, node: ir.Node, fusion: Fusion) -> bool:
         """Whether a scale and shift, by itself or with an activation, stands before convolutions and nothing else."""
@@ -109,7 +109,7 @@ class _Folding:
         if found is None or after.inputs[found[0]] is not node.outputs[0]:
             return False
         _, scale, shift = found
-        kernel = self.constants.array(node.inputs[1])
+        kernel = self.constants.tensor(node.inputs[1])
         bias = self.constants.array(node.inputs[2]) if len(node.inputs) > 2 else None
         assert kernel is not None
         if kernel.shape[0] != scale.size:
@@ -118,8 +118,8 @@ class _Folding:
         stem = node.name or node.outputs[0].name or node.op_type
         node.resize_inputs(3)
         if not np.all(scale == 1):
-            scaled: NDArray[np.float64] = kernel.astype(np.float64) * scale.reshape(-1, *(1,) * (kernel.ndim - 1))
-            node.replace_input_with(1, self.constants.new(f"{stem}/scaled", scaled.astype(np.float32)))
+            scaled = ir.LazyTensor(partial(_scaled, kernel, scale), kernel.dtype, ir.Shape(kernel.shape.numpy()))
+            node.replace_input_with(1, self.constants.put(f"{stem}/scaled", scaled))
         node.replace_input_with(2, self.constants.new(f"{stem}/shift", moved.astype(np.float32)))
         given, value = after.outputs[0], node.outputs[0]
         ir.convenience.replace_all_uses_with(given, value, replace_graph_outputs=True)
@@ -130,3 +130,12 @@ class _Folding:
         value.metadata_props.clear()
         value.metadata_props.update(given.metadata_props)
         return True
+
+
+def _scaled(kernel: ir.TensorProtocol, scale: Reals) -> ir.TensorProtocol:
+    """Return a kernel whose output channels are scaled: when it is written, so that one at a time is in memory."""
+    array = kernel.numpy()
+    by_channel = scale.reshape(-1, *(1,) * (array.ndim - 1))
+    scaled = np.empty(array.shape, np.float32)
+    np.multiply(array, by_channel, out=scaled, dtype=np.float64, casting="same_kind")
+    return ir.Tensor(scaled)
