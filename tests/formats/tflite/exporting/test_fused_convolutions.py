@@ -14,7 +14,8 @@ import relayout
 from relayout.errors import UnsupportedError
 from relayout.graph.domains import INTERNAL_NHWC
 from relayout.lowering import fold_affine
-from text_form import build, floats, model
+from small import build
+from text_form import floats, model
 
 TEXT = (
     "g (float[2,3,9,8] x, float[2,5,5,8] z) => (float[2,5,5,8] y) { y = Conv<strides=[2,1], pads=[1,1,1,1]>(x, w, b) }"
@@ -83,8 +84,8 @@ def test_a_scaled_kernel_is_made_when_it_is_written(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(fold_affine, "_scaled", counted)
     rng = np.random.default_rng(0)
-    kernel, scale = (rng.normal(size=shape).astype(np.float32) for shape in ((64, 64, 3, 3), (1, 64, 1, 1)))
-    source = build("float[1,64,8,8] x", "c = Conv<pads = [1, 1, 1, 1]>(x, k) y = Mul(c, s)", {"k": kernel, "s": scale})
+    kernel, scale = (rng.normal(size=shape).astype(np.float32) for shape in ((128, 64, 5, 5), (1, 128, 1, 1)))
+    source = build("float[1,64,8,8] x", "c = Conv<pads = [2, 2, 2, 2]>(x, k) y = Mul(c, s)", {"k": kernel, "s": scale})
     result = relayout.convert(source, format="tflite")
     assert not made
     assert result.report.operators == {"CONV_2D": 1, "TRANSPOSE": 2}
