@@ -8,7 +8,8 @@ MODELS are files or folders. `--onnx2tf` (or ONNX2TF_PYTHON) is a Python of an e
 
 Models with open extents are left out. Each tool runs in a process of its own, on a copy of the model, since onnx2tf
 overwrites its input. One judge (`bench/judge_tflite.py`) runs and counts all results. `--keep` leaves out the models
-that DIRECTORY has of an earlier run; `--again TO_TFLITE.json` only writes the page of one.
+that DIRECTORY has of an earlier run; `--again TO_TFLITE.json` only writes the page of one. `--readme README.md` puts
+the run's sentence there.
 
 This file imports nothing heavy: a child's peak memory counts from what its parent held.
 """
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from processes import HERE, answer, digest, last_line, measure, models, processor, record, versions
-from to_tflite_page import CONVERT, KEEP, PEER, headlines, page
+from to_tflite_page import CONVERT, KEEP, PEER, headlines, page, with_sentence
 
 LIMIT_SECONDS = 240
 PACKAGES = ("onnx-relayout", "onnxruntime", "ai-edge-litert", "onnx")
@@ -169,12 +170,15 @@ def main() -> None:
     parser.add_argument("--latency", type=int, default=0, metavar="ROUNDS")
     parser.add_argument("--out", type=Path, default=Path("out"))
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--readme", type=Path, help="where one sentence is written anew")
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--again", type=Path, metavar="TO_TFLITE.json")
     options = parser.parse_args()
     found = json.loads(options.again.read_text()) if options.again else measured(options)
     if options.page:
         options.page.write_text(page(found), encoding="utf-8")
+    if options.readme:
+        options.readme.write_text(with_sentence(options.readme.read_text(encoding="utf-8"), found), encoding="utf-8")
     print(headlines(found))
 
 

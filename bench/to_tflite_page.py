@@ -99,6 +99,35 @@ def beside(found: Row) -> str:
     return table(head, lines, 3)
 
 
+BEGIN, END = "<!-- made by bench/to_tflite.py -->", "<!-- end -->"
+
+
+def in_a_sentence(found: Row) -> str:
+    """Return what the README says of a run: parts of the peer's transposed bytes and of its time."""
+    said = []
+    for group, rows in groups(found).items():
+        lines = {line[0]: line for line in sums(rows, CONVERT)}
+        moved, timed = lines.get("transposed MB"), lines.get("ms in LiteRT")
+        if moved and timed:
+            parts = f"{float(moved[4]):.2f} of the transposed bytes and take {float(timed[5]):.2f} of the time"
+            said.append(f"{parts} ({moved[1]} {group} models)")
+    measured = "[Measured](docs/onnx-to-tflite-benchmark.md): sums of bytes, medians of times in LiteRT."
+    return f"Beside onnx2tf's files, relayout's have {', and '.join(said)}. {measured}"
+
+
+def with_sentence(readme: str, found: Row) -> str:
+    """Return a README with this run's sentence in the place of the last one's.
+
+    Raises:
+        ValueError: it has no place for one.
+    """
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"the README has no line between {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n{in_a_sentence(found)}\n{END}{after}"
+
+
 def latencies(found: Row) -> str:
     """Each tool's time in LiteRT as a part of the source's in ONNX Runtime."""
     lines = []

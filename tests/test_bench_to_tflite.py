@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import to_tflite_page
 from onnx import TensorProto, helper, numpy_helper
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
@@ -103,3 +104,22 @@ def test_the_judge_counts_short_runs_of_a_concatenation(tmp_path: Path, axis: in
     nodes = [helper.make_node("Concat", ["a", "b"], ["y"], axis=axis)]
     source = saved(tmp_path / "concat.onnx", nodes, {}, **shapes)
     assert verdicts(source, converted(source))["bytes"] == moved
+
+
+def test_the_sentence_of_the_readme() -> None:
+    tools = {
+        to_tflite_page.CONVERT: {"bytes": 10, "ms": [1.0]},
+        to_tflite_page.PEER: {"bytes": 40, "ms": [2.0]},
+    }
+    rest = {"operators": 1, "megabytes": 1, "processor": 1, "peak": 1}
+    kernels = {"kernels": {kind: {"verdict": "right"} for kind in ("default", "reference")}}
+    model = {"model": "m", "quantized": False, "tools": {name: row | rest | kernels for name, row in tools.items()}}
+    readme = to_tflite_page.with_sentence(
+        f"a\n{to_tflite_page.BEGIN}\nold\n{to_tflite_page.END}\nb", {"models": [model]}
+    )
+    assert "0.25 of the transposed bytes and take 0.50 of the time (1 float models)" in readme
+    assert readme.startswith("a\n")
+    assert readme.endswith("\nb")
+    assert "old" not in readme
+    with pytest.raises(ValueError, match="no line between"):
+        to_tflite_page.with_sentence("a", {"models": [model]})
