@@ -9,6 +9,7 @@ from relayout.formats.stored import nbytes
 from relayout.formats.tflite.container.contents import TensorContent
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.exporting.batch_axes import MATRIX, MOST, batched_product
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.convolution import bias_of
@@ -67,7 +68,7 @@ def _batch_matmul(op: NodeExport, left: DraftTensor, right: DraftTensor) -> None
         raise Unwritable(f"a product of {left.type.name}")
     first = op.reshaped(left, (1, left.dims[0])) if len(left.dims) == 1 else left
     second = op.reshaped(right, (right.dims[0], 1)) if len(right.dims) == 1 else right
-    if first is left and second is right:
+    if first is left and second is right and len(op.output(0).dims) <= MOST + MATRIX:
         op.result("BATCH_MATMUL", [first, second], adj_x=False, adj_y=False)
         return
     result = op.output(0)
@@ -76,7 +77,7 @@ def _batch_matmul(op: NodeExport, left: DraftTensor, right: DraftTensor) -> None
         dims = (*dims, 1)
     if len(left.dims) == 1:
         dims = (*dims[:-1], 1, dims[-1])
-    made = op.emit("BATCH_MATMUL", [first, second], dims, result.type, result.quantization)
+    made = batched_product(op, (first, second), dims, result.type, result.quantization)
     op.give(op.reshaped(made, result.dims))
 
 
