@@ -109,11 +109,11 @@ def gemm(op: NodeExport) -> None:
     """FULLY_CONNECTED where the second operand is constant, else BATCH_MATMUL, MUL and ADD."""
     left = op.input(0)
     alpha, beta = op.number("alpha", 1.0), op.number("beta", 1.0)
-    if op.integer("transA"):
-        left = op.transposed(left, (1, 0))
-    transposed = bool(op.integer("transB"))
+    adjoint, transposed = bool(op.integer("transA")), bool(op.integer("transB"))
     result = op.output(0)
     weights = weights_of(op, transposed=transposed)
+    if adjoint and weights is not None:
+        left, adjoint = op.transposed(left, (1, 0)), False
     if weights is not None and not (op.quantized and alpha != 1.0):
         count = int(weights.dims[0])
         row = op.has(2) and op.constant(2) is not None and _is_row(op, count)
@@ -123,7 +123,7 @@ def gemm(op: NodeExport) -> None:
             return
         product = op.emit("FULLY_CONNECTED", [left, weights], result.dims)
     else:
-        product = op.emit("BATCH_MATMUL", [left, op.input(1)], result.dims, adj_y=transposed)
+        product = op.emit("BATCH_MATMUL", [left, op.input(1)], result.dims, adj_x=adjoint, adj_y=transposed)
     if alpha != 1.0:
         product = op.emit("MUL", [product, op.real(alpha, product)], result.dims)
     if op.has(2):
