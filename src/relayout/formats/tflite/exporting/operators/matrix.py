@@ -92,6 +92,8 @@ def transposed_weights(op: NodeExport, slot: int, weights: DraftTensor) -> Draft
     content = weights.data
     if not isinstance(content, TensorContent):
         raise Unwritable("a large constant that cannot be transposed")
+    if quantization is None and weights in op.graph.draft.transposed:
+        return op.graph.draft.transposed[weights]
     source = content.tensor
     lazy = ir.LazyTensor(
         lambda: ir.Tensor(np.ascontiguousarray(source.numpy().T)),
@@ -101,7 +103,10 @@ def transposed_weights(op: NodeExport, slot: int, weights: DraftTensor) -> Draft
     )
     assert nbytes(source.dtype, tuple(int(dim) for dim in dims)) == content.nbytes
     name = op.graph.draft.unique(f"{weights.name}/transposed")
-    return DraftTensor(name, weights.type, dims, TensorContent(lazy), None, quantization)
+    made = op.graph.draft.transposed[weights] = DraftTensor(
+        name, weights.type, dims, TensorContent(lazy), None, quantization
+    )
+    return made
 
 
 @exporter("Gemm")
