@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relayout.layout import Extent, product
+from relayout.lowering.conditions import is_constant
 from relayout.rules import Operator, Placement, Signature
 
 SHORT = 16
@@ -34,8 +35,8 @@ def price(operator: Operator, signature: Signature, placement: Placement) -> int
     """Return what a node costs in an order beside the source's: its bytes, where it moves them in shorter runs."""
     if operator.node.domain:
         return 0
-    if operator.name == "MatMul":
-        return _of_heads(operator, placement)
+    if operator.name in PRODUCTS:
+        return PRODUCTS[operator.name](operator, placement)
     if operator.name not in (JOINING, PARTING):
         return 0
     joins = operator.name == JOINING
@@ -75,3 +76,21 @@ def _of_heads(operator: Operator, placement: Placement) -> int:
     if len(dims) <= MOST_DIMENSIONS and filled >= LEAST_FILLED:
         return 0
     return TIMES * product(extent for _, extent in dims).number * operator.width(0) * placement.runs
+
+
+def _of_transposed_rows(operator: Operator, placement: Placement) -> int:
+    """Return the bytes of a Gemm's first operand where FULLY_CONNECTED would read it transposed, which it cannot.
+
+    The file then has the TRANSPOSE that the Gemm has not; a byte more makes it one that the report counts. By a second
+    operand that is computed, BATCH_MATMUL reads both as they lie.
+    """
+    exchanged = placement.letters(output=True) == ("n", "m")
+    first, second = (1, 0) if exchanged else (0, 1)
+    dims = placement.inputs[first] or ()
+    if is_constant(operator, first) or not is_constant(operator, second) or not dims or dims[-1][0] == "k":
+        return 0
+    return (1 + product(extent for _, extent in dims).number * operator.width(first)) * placement.runs
+
+
+PRODUCTS = {"MatMul": _of_heads, "Gemm": _of_transposed_rows}
+"""Product -> what it costs."""

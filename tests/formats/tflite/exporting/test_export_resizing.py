@@ -225,6 +225,26 @@ def test_a_region_that_is_known_only_at_run_time(mode: str, rounding: str) -> No
         agrees(build("float[n,2,h,w] x, int64[2] s", resize, constant), {"x": x, "s": np.array(sizes)})
 
 
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_a_region_by_a_scale_under_which_an_extent_stays(mode: str) -> None:
+    """Two elements by 1.26 are two, which lie in the region; by sizes they would be the image's own."""
+    said = 'coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=2.5'
+    resize = f'y = Resize<mode="{mode}", {said}, axes=[2,3]>(x, r, c)'
+    feed: dict[str, Array] = {"x": floats(1, 2, 2, 5), "r": np.array((0.2, 0.3, 0.7, 0.8), np.float32)}
+    scales = np.array((1.26, 0.5), np.float32)
+    agrees(build("float[1,2,h,5] x, float[4] r", resize, {"c": scales}), feed)
+    computed = {**feed, "c": scales}
+    agrees(build("float[1,2,h,w] x, float[4] r, float[2] c", resize, {}), computed)
+    agrees(build("float[1,2,h,w] x, float[4] r, float[2] c", resize, {}), {**computed, "c": scales * 0 + 1})
+
+
+def test_sizes_under_one_policy_that_leave_nothing() -> None:
+    """The factor of both axes is 1 / 8: of two rows nothing is left, which XNNPACK does not take."""
+    said = 'mode="cubic", antialias=1, keep_aspect_ratio_policy="not_larger", axes=[2,3]'
+    model = build("float[1,2,2,8] x", f"y = Resize<{said}>(x, , , s)", {"s": [9, 1]})
+    agrees(model, {"x": floats(1, 2, 2, 8)}, kernels=["reference"])
+
+
 def test_a_region_that_is_computed_of_an_image_that_keeps_its_extent_is_refused() -> None:
     resize = 'y = Resize<coordinate_transformation_mode="tf_crop_and_resize", axes=[2,3]>(x, r, , s)'
     model = build("float[1,2,6,8] x, float[4] r", resize, {"s": [6, 4]})

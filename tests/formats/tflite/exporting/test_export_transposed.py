@@ -49,6 +49,15 @@ def test_an_open_image_that_doubles_is_one_builtin(image: str, name: str) -> Non
     agrees(model, {"x": floats(1, 4, *[5, 4, 3][:rank])})
 
 
+@pytest.mark.parametrize("auto", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("goal", [(5, 6), (8, 9), (7, 10)], ids=str)
+def test_a_stated_shape(goal: tuple[int, int], auto: str) -> None:
+    """Of an odd number of elements the larger part is cut off in front, but for SAME_UPPER."""
+    said = f'strides=[2,2], output_shape={list(goal)}, auto_pad="{auto}"'
+    model = build("float[1,2,4,5] x", f"y = ConvTranspose<{said}>(x, w)", {"w": (2, 3, 4, 3)})
+    agrees(model, {"x": floats(1, 2, 4, 5)})
+
+
 def test_a_stated_shape_of_an_open_image_is_refused() -> None:
     said = "strides=[2,2], output_shape=[9,9]"
     model = build("float[n,4,h,w] x", f"y = ConvTranspose<{said}>(x, w)", {"w": (4, 3, 3, 3)})

@@ -89,6 +89,8 @@ class Draft:
         self.outputs: list[DraftTensor] = []
         self.operators: list[DraftOperator] = []
         self._constants: dict[tuple[str, tuple[int, ...], bytes], DraftTensor] = {}
+        self.transposed: dict[DraftTensor, DraftTensor] = {}
+        """A large constant matrix -> the same transposed: one for all products that read it."""
         self._names: dict[str, int] = {}
         self.reserved: frozenset[str] = frozenset()
         """Names of values of the graph: no tensor in between takes one, or `verify` would compare the two."""

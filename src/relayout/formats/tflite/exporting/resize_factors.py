@@ -173,7 +173,10 @@ class Factors:
             return steps.extent(self.op.input(0), axis)
         if self.is_stretched:
             return self._item(SIZES, axis, TensorType.INT32)
-        product = steps.mul(self.extent(axis), self.scale(axis))
+        extent, scale = self.extent(axis), self.scale(axis)
+        if not (isinstance(extent, DraftTensor) or isinstance(scale, DraftTensor)):
+            return int(np.floor(np.float32(extent) * np.float32(scale) + np.float32(0.5 if self.policy else 0)))
+        product = steps.mul(extent, scale)
         if self.policy:
             product = steps.add(product, 0.5)
         return steps.cast(steps.each("FLOOR", product), TensorType.INT32)

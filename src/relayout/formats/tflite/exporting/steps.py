@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.exporting.batch_axes import batched_product
 from relayout.formats.tflite.exporting.draft import NUMPY_TYPES, Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
 
@@ -255,7 +256,7 @@ class Steps:
         """Multiply matrices, which are the last two axes."""
         front = stretched(a.dims[:-2], b.dims[:-2])
         dims = (*front, a.dims[-1 if adj_x else -2], b.dims[-2 if adj_y else -1])
-        return self.op.emit("BATCH_MATMUL", [a, b], dims, adj_x=adj_x, adj_y=adj_y)
+        return batched_product(self.op, (a, b), dims, adjoint=(adj_x, adj_y))
 
     def pad(self, tensor: DraftTensor, pads: Sequence[tuple[int, int]], value: float = 0.0) -> DraftTensor:
         """Return a tensor with a border of one number."""

@@ -9,6 +9,7 @@ from relayout.formats.stored import nbytes
 from relayout.formats.tflite.container.contents import TensorContent
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.exporting.batch_axes import MATRIX, MOST, batched_product
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.convolution import bias_of
@@ -67,7 +68,7 @@ def _batch_matmul(op: NodeExport, left: DraftTensor, right: DraftTensor) -> None
         raise Unwritable(f"a product of {left.type.name}")
     first = op.reshaped(left, (1, left.dims[0])) if len(left.dims) == 1 else left
     second = op.reshaped(right, (right.dims[0], 1)) if len(right.dims) == 1 else right
-    if first is left and second is right:
+    if first is left and second is right and len(op.output(0).dims) <= MOST + MATRIX:
         op.result("BATCH_MATMUL", [first, second], adj_x=False, adj_y=False)
         return
     result = op.output(0)
@@ -76,7 +77,7 @@ def _batch_matmul(op: NodeExport, left: DraftTensor, right: DraftTensor) -> None
         dims = (*dims, 1)
     if len(left.dims) == 1:
         dims = (*dims[:-1], 1, dims[-1])
-    made = op.emit("BATCH_MATMUL", [first, second], dims, result.type, result.quantization)
+    made = batched_product(op, (first, second), dims, result.type, result.quantization)
     op.give(op.reshaped(made, result.dims))
 
 
@@ -91,6 +92,8 @@ def transposed_weights(op: NodeExport, slot: int, weights: DraftTensor) -> Draft
     content = weights.data
     if not isinstance(content, TensorContent):
         raise Unwritable("a large constant that cannot be transposed")
+    if quantization is None and weights in op.graph.draft.transposed:
+        return op.graph.draft.transposed[weights]
     source = content.tensor
     lazy = ir.LazyTensor(
         lambda: ir.Tensor(np.ascontiguousarray(source.numpy().T)),
@@ -100,7 +103,10 @@ def transposed_weights(op: NodeExport, slot: int, weights: DraftTensor) -> Draft
     )
     assert nbytes(source.dtype, tuple(int(dim) for dim in dims)) == content.nbytes
     name = op.graph.draft.unique(f"{weights.name}/transposed")
-    return DraftTensor(name, weights.type, dims, TensorContent(lazy), None, quantization)
+    made = op.graph.draft.transposed[weights] = DraftTensor(
+        name, weights.type, dims, TensorContent(lazy), None, quantization
+    )
+    return made
 
 
 @exporter("Gemm")
@@ -108,11 +114,11 @@ def gemm(op: NodeExport) -> None:
     """FULLY_CONNECTED where the second operand is constant, else BATCH_MATMUL, MUL and ADD."""
     left = op.input(0)
     alpha, beta = op.number("alpha", 1.0), op.number("beta", 1.0)
-    if op.integer("transA"):
-        left = op.transposed(left, (1, 0))
-    transposed = bool(op.integer("transB"))
+    adjoint, transposed = bool(op.integer("transA")), bool(op.integer("transB"))
     result = op.output(0)
     weights = weights_of(op, transposed=transposed)
+    if adjoint and weights is not None:
+        left, adjoint = op.transposed(left, (1, 0)), False
     if weights is not None and not (op.quantized and alpha != 1.0):
         count = int(weights.dims[0])
         row = op.has(2) and op.constant(2) is not None and _is_row(op, count)
@@ -122,7 +128,7 @@ def gemm(op: NodeExport) -> None:
             return
         product = op.emit("FULLY_CONNECTED", [left, weights], result.dims)
     else:
-        product = op.emit("BATCH_MATMUL", [left, op.input(1)], result.dims, adj_y=transposed)
+        product = op.emit("BATCH_MATMUL", [left, op.input(1)], result.dims, adj_x=adjoint, adj_y=transposed)
     if alpha != 1.0:
         product = op.emit("MUL", [product, op.real(alpha, product)], result.dims)
     if op.has(2):

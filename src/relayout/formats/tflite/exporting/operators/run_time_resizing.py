@@ -92,6 +92,9 @@ def _place_of_region(factors: Factors, axis: int) -> DraftTensor:
     along = steps.div(steps.mul(steps.mul(x, steps.sub(end, start)), last), intervals)
     middle = steps.mul(steps.mul(steps.add(start, end), HALF), last)
     found = steps.select(steps.compare("GREATER", count, 1), steps.add(steps.mul(start, last), along), middle)
+    if not factors.is_stretched:
+        scale = factors.scale(axis)  # which may be another than 1 where the extent stays
+        return steps.select(steps.compare("EQUAL", scale, 1.0), x, found) if isinstance(scale, DraftTensor) else found
     extent = steps.tensor(factors.extent(axis), FLOAT)
     return steps.select(steps.compare("EQUAL", steps.cast(count, FLOAT), extent), x, found)
 

@@ -128,7 +128,7 @@ class _Transposed:
             least = size - stride  # of all that the kernel reaches, beyond `extent · stride`
             if auto.startswith("SAME") or by_shape:
                 over = _removed(extent, goal, stride, least + more, by_shape=by_shape)
-                begin = max(over - over // 2 if auto == "SAME_LOWER" else over // 2, 0)
+                begin = max(over // 2 if auto == "SAME_UPPER" else over - over // 2, 0)
                 end = over - begin
             wide = max(least, least + more - end)
             is_same = least + more - begin - end == 0 and begin == max(least, 0) // 2 and least >= 0
