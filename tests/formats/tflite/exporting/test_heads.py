@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import relayout
 from relayout.targets import target
+from small import build
 
 ROWS = 7
 
@@ -166,3 +167,19 @@ def test_heads_that_hardly_leave_columns_empty() -> None:
     given = Attention(28, width=112)
     assert relayout.convert(given.model, format="tflite").report.transposes == 1
     agrees(given.model, given.feed())
+
+
+def test_an_einsum_reads_keys_as_they_lie() -> None:
+    """The report does not know the TRANSPOSE that an export adds by itself: CvT had one in each attention."""
+    source = build(
+        "float[2,3,5,8] q, float[2,3,7,8] k",
+        'y = Einsum<equation = "bhlk,bhtk->bhlt">(q, k)',
+        {},
+    )
+    result = relayout.convert(source, format="tflite")
+    assert dict(operators(result)) == {"BATCH_MATMUL": 1}
+    rng = np.random.default_rng(0)
+    feed = {
+        name: rng.normal(size=shape).astype(np.float32) for name, shape in (("q", (2, 3, 5, 8)), ("k", (2, 3, 7, 8)))
+    }
+    agrees(source, feed)

@@ -107,11 +107,12 @@ def _product(
         return _product_of_integers(steps, left, right, batch + rows + columns, summed)
     # Axes of the left operand alone stretch the right one, as those before a matrix do.
     alone = rows[:-1] if not batch and len(rows) - 1 <= LARGEST_BATCH else []
+    turned = right[1] == [*batch, *columns, *summed]  # BATCH_MATMUL reads it as it lies
     matrices = [
         _matrix(steps, left, [batch or alone, rows[len(alone) :], summed]),
-        _matrix(steps, right, [batch, summed, columns]),
+        _matrix(steps, right, [batch, columns, summed] if turned else [batch, summed, columns]),
     ]
-    made = steps.matmul(*matrices)
+    made = steps.matmul(*matrices, adj_y=turned)
     extents = _extents(left, right)
     result = batch + rows + columns
     return steps.reshape(made, [extents[letter] for letter in result]), result
