@@ -83,6 +83,7 @@ def computed() -> Iterator[Case]:
     yield Case("Slice", {"x": f(4, 3, 6), "a": i(-1, -1), "b": i(-far, -far), "c": i(1, 2), "d": i(-1, -1)}, slices)
     yield Case("Slice", {"x": f(4, 6), "a": i(4, 2), "b": i(0, -far), "c": i(1, 0), "d": i(-3, -1)}, slices)
     yield Case("Slice", {"x": f(4, 6), "a": i(1), "b": i(4), "c": i(1), "d": i(-1)}, slices)
+    yield Case("Slice", {"x": f(4, 6), "a": i(-9), "b": i(-far), "c": i(1), "d": i(-2)}, slices)
     yield Case("Slice", {"x": f(4, 6), "a": i(0), "b": i(0), "c": i(1), "d": i(1)}, slices)
     yield Case("Split", {"x": f(4, 6), "s": i(1, 3)}, outputs=2)
     yield Case("Pad", {"x": f(4, 6), "p": i(1, 0, 2, 1)})

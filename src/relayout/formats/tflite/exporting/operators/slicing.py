@@ -106,7 +106,7 @@ def _backwards(start: int, stop: int, step: int, extent: int | str) -> _Cut:
         if start == -1 and stop < -(1 << 30):
             return _Cut(None, None, step)
         raise Unwritable("steps backwards over an axis whose extent is known only at run time")
-    first = min(max(start + extent if start < 0 else start, -1), extent - 1)
+    first = min(max(start + extent if start < 0 else start, 0), extent - 1)  # ONNX begins inside of the axis
     last = max(stop + extent if -extent <= stop < 0 else stop, -1)
     if first <= last:
         return _nothing(extent)
