@@ -68,7 +68,7 @@ class _Search:
         (result,), (source,) = operator.outputs, operator.inputs
         producer = None if source is None else self.producers.get(source)
         takes = None if producer is None else KERNELS.get(producer.name)
-        if producer is None or takes is None or source is None or self.readers.get(source) != 1:
+        if producer is None or producer.is_restored or takes is None or source is None or self.readers.get(source) != 1:
             return
         dequantized = [None if each is None else self.producers.get(each) for each in producer.inputs]
         if any(each is None or each.name != "DEQUANTIZE" for each in dequantized):

@@ -19,10 +19,11 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.digests import Spellings, digest, holdings, tensor_in
+from relayout.formats.tflite.digests import Spellings, digest, tensor_in
 from relayout.formats.tflite.exporting.draft import NUMPY_TYPES
 from relayout.formats.tflite.exporting.registry import entries
 from relayout.formats.tflite.exporting.value_types import TYPES, kernel_type
+from relayout.formats.tflite.exporting.values_by_tensor import ValuesByTensor
 from relayout.formats.tflite.spelled_out import BUILTIN, DIGEST, DOMAIN, VIEWS, Builtin, Operand
 from relayout.graph.source_names import SOURCE
 from relayout.graph.subgraphs import captured, nested
@@ -34,6 +35,9 @@ SWITCHES = ("time_major", "merge_outputs")
 
 TIME_FIRST = frozenset({"BIDIRECTIONAL_SEQUENCE_LSTM"})
 """Builtins of which LiteRT spoils a result of both halves where the batch comes first and has several sequences."""
+
+MOVING = frozenset({"PACK", "UNPACK"})
+"""Builtins that compute nothing, whose nodes take any order of axes: no Transpose is worth them."""
 
 
 def restore_builtins(
@@ -49,7 +53,7 @@ def restore_builtins(
     described = [node for node in model.graph if BUILTIN in node.metadata_props]
     if not described:
         return False
-    spellings, values, found = Spellings(model.graph), _Values(model.graph), False
+    spellings, values, found = Spellings(model.graph), ValuesByTensor(model.graph), False
     for node in described:
         builtin = Builtin.parse(node.metadata_props[BUILTIN])
         if builtin is None or node.graph is None or (DOMAIN, builtin.name) not in entries():
@@ -61,52 +65,11 @@ def restore_builtins(
     return found
 
 
-class _Values:
-    """The values of a graph by their names, and by the tensors of a file that they hold."""
-
-    def __init__(self, graph: ir.Graph) -> None:
-        self.taken: set[str | None] = set()
-        self._computed: set[ir.Value | None] = set()
-        self._holding: dict[str, list[ir.Value]] = {}
-        for value in (*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)):
-            self.add(value)
-        for node in graph:
-            is_extents = node.op_type == "Shape" and node.inputs[0] is not None and _is_static(node.inputs[0])
-            if is_extents or all(value is None or self.follows_from_constants(value) for value in node.inputs):
-                self._computed.update(node.outputs)
-
-    def follows_from_constants(self, value: ir.Value) -> bool:
-        """Return whether a value is a constant, or computed from constants and from extents that are numbers alone."""
-        if value.producer() is not None:
-            return value in self._computed
-        return value.const_value is not None and not value.is_graph_input()
-
-    def add(self, value: ir.Value) -> None:
-        """Take note of a value."""
-        self.taken.add(value.name)
-        for name in {value.name or "", *(held.name for held in holdings(value))}:
-            self._holding.setdefault(name, []).append(value)
-
-    def holding(self, name: str) -> Iterator[ir.Value]:
-        """Yield the values that are there and hold a tensor."""
-        for value in self._holding.get(name, ()):
-            node = value.producer()
-            if value.name is not None and (node is None or node.graph is not None):
-                yield value
-
-    def unique(self, name: str) -> str:
-        """Return a name that no value has."""
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
-        return name
-
-
 class _Restoring:
     """A builtin and the nodes that it is spelled out in."""
 
     def __init__(
-        self, graph: ir.Graph, middle: ir.Node, nodes: Sequence[ir.Node], builtin: Builtin, values: _Values
+        self, graph: ir.Graph, middle: ir.Node, nodes: Sequence[ir.Node], builtin: Builtin, values: ValuesByTensor
     ) -> None:
         self.graph, self.middle, self.builtin, self.values = graph, middle, builtin, values
         self.nodes = list(nodes)
@@ -124,24 +87,44 @@ class _Restoring:
         if not given or len(places) != len(given) or len(self._given_outside()) != len(given):
             return False
         read = list(dict.fromkeys(self._read()))
-        if not all(
-            tensor_in(value, operands) is not None or self.values.follows_from_constants(value) for value in read
-        ):
+        if not all(self._is_known(value, operands) for value in read):
             return False
         inputs = self._operands(read)
         builtin = None if inputs is None else self._as_here(inputs)
-        if inputs is None or builtin is None:
+        results = None if inputs is None or builtin is None else self._results(builtin, inputs, places)
+        if results is None or (self.builtin.name in MOVING and self._costs_transposes()):
+            for node in self.made:  # they read nothing
+                node.resize_inputs(0)
             return False
-        node, results = self._node(builtin, inputs), {}
+        self._replace(results)
+        return True
+
+    def _is_known(self, value: ir.Value, names: Collection[str]) -> bool:
+        """Return whether a value is an operand, or follows from constants."""
+        return tensor_in(value, names) is not None or self.values.follows_from_constants(value)
+
+    def _results(
+        self, builtin: Builtin, inputs: Sequence[ir.Value | None], places: Mapping[str, ir.Value]
+    ) -> dict[ir.Value, ir.Value] | None:
+        """Return values of the graph -> what the builtin gives in their place; None where it cannot."""
+        found: dict[ir.Value, ir.Value] = {}
+        node = self._node(builtin, inputs)
         for operand, output in zip(builtin.outputs, node.outputs, strict=True):
             value = places.get(operand.name)
             made = self._given(output, operand, value)
             if made is None:
-                return False
+                return None
             if value is not None:
-                results[value] = made
-        self._replace(results)
-        return True
+                found[value] = made
+        return found
+
+    def _costs_transposes(self) -> bool:
+        """Return whether it needs a Transpose, or keeps one of the file that the nodes can do without."""
+        before = [value.producer() for value in self._read()]
+        behind = [use.node for value in self._given_outside() for use in value.uses()]
+        sources = [node.metadata_props.get(SOURCE, "") for node in (*before, *behind) if node is not None]
+        is_beside = any(source.startswith("TRANSPOSE ") for source in sources)
+        return is_beside or any(node.op_type == "Transpose" for node in self.made)
 
     # What the nodes read and give.
 
@@ -373,10 +356,6 @@ def _fits(value: ir.Value, operand: Operand) -> bool:
         return False
     constant = value.const_value is not None and not value.is_graph_input()
     return not (constant or operand.variable) or list(value.shape) == list(operand.shape)
-
-
-def _is_static(value: ir.Value) -> bool:
-    return value.shape is not None and value.shape.is_static()
 
 
 def _is_view(value: ir.Value, names: Collection[str]) -> bool:

@@ -24,6 +24,7 @@ def restored(op: NodeExport) -> None:
         result.type = each.type
         result.quantization = _meaning(result.quantization, each)
     made = op.graph.draft.add(builtin.name, inputs, results)
+    made.is_restored = True
     made.options.update(builtin.options)
     if "time_major" in builtin.known_options:
         made.options["time_major"] = bool(op.integer("time_major"))
