@@ -27,8 +27,8 @@ WAYS = ("through ONNX", "at once")
 OTHERS = {
     "distinct[2]": "UNIQUE gives its indices without the CAST that the file has",
     "distinct[3]": "UNIQUE gives its indices without the CAST that the file has",
-    "gathers_of_windows[2]": "the tensor's extents are known at run time alone",
-    "gathers_of_windows[4]": "the tensor's extents are known at run time alone",
+    "gathers_of_windows[2]": "a Gather of other nodes orders the columns of its indices anew; not so at once",
+    "gathers_of_windows[4]": "a Gather of other nodes orders the columns of its indices anew; not so at once",
     "two_bits[0]": "ONNX has no type of 2 bits before opset 25",
     "two_bits[1]": "ONNX has no type of 2 bits before opset 25",
     "two_bits[3]": "ONNX has no type of 2 bits before opset 25",
@@ -85,8 +85,9 @@ def test_a_described_builtin_is_that_of_the_source(name: str, way: str) -> None:
     if not described(there) or not runs(net):
         pytest.skip("its nodes alone are that builtin again")
     result = back(source, way)
-    assert (operators(result) == operators(source)) == (name not in OTHERS)
-    if name not in OTHERS:
+    is_restored = name not in OTHERS or (way == "at once" and "not so at once" in OTHERS[name])
+    assert (operators(result) == operators(source)) == is_restored
+    if is_restored:
         for seed in range(2):
             for wanted, array in zip(*(results(each, net.ranges, seed) for each in (source, result)), strict=True):
                 np.testing.assert_array_equal(array, wanted)

@@ -55,7 +55,8 @@ def write_for(draft: Draft, begin: int, runtime: str) -> None:
     added = draft.operators[begin:]
     del draft.operators[begin:]
     for operator in added:
-        rewrite = REWRITES.get(operator.name) if is_older(runtime, operator.name, 1) else None
+        is_known = operator.is_restored or not is_older(runtime, operator.name, 1)
+        rewrite = None if is_known else REWRITES.get(operator.name)
         if rewrite is None or not rewrite(draft, operator):
             draft.operators.append(operator)
     for operator in draft.operators[begin:]:

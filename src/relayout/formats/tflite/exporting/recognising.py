@@ -22,6 +22,8 @@ def recognise(draft: Draft) -> None:
     """Write such operators, in place; those that nobody reads any more stay."""
     search = _Search(draft)
     for operator in draft.operators:
+        if operator.is_restored:
+            continue
         if operator.name in ("MUL", "SQUARE"):
             search.squared_difference(operator)
         elif operator.name == "DIV":
@@ -33,7 +35,8 @@ def recognise(draft: Draft) -> None:
 
 class _Search:
     def __init__(self, draft: Draft) -> None:
-        self.producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+        own = [operator for operator in draft.operators if not operator.is_restored]
+        self.producers = {tensor: operator for operator in own for tensor in operator.outputs}
         self.readers = draft.readers()
 
     def _producer(self, tensor: DraftTensor | None, name: str, readers: int = 1) -> DraftOperator | None:
@@ -68,7 +71,7 @@ class _Search:
         (result,), (source,) = operator.outputs, operator.inputs
         producer = None if source is None else self.producers.get(source)
         takes = None if producer is None else KERNELS.get(producer.name)
-        if producer is None or producer.is_restored or takes is None or source is None or self.readers.get(source) != 1:
+        if producer is None or takes is None or source is None or self.readers.get(source) != 1:
             return
         dequantized = [None if each is None else self.producers.get(each) for each in producer.inputs]
         if any(each is None or each.name != "DEQUANTIZE" for each in dequantized):
