@@ -231,3 +231,13 @@ def test_numbers_that_no_tensor_has_count_for_nothing(change: dict[str, Any]) ->
     assert "numbers" in data["inputs"][1]
     data["inputs"][1] |= change
     assert Builtin.parse(json.dumps(data)) is None
+
+
+def test_no_pass_counts_on_the_operands_of_a_description() -> None:
+    """It says that nodes of three operands are an ADD; passes of the export know that ADD has two."""
+    model = relayout.convert(ALL["joins[2]"].bytes()).proto
+    (row,) = described(model)
+    data = json.loads(row.value) | {"name": "ADD", "options": {}}
+    assert len(data["inputs"]) > 2
+    row.value = json.dumps(data)
+    assert operators(relayout.convert(model, format="tflite").tflite) == ["ADD"]
