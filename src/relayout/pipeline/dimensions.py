@@ -62,7 +62,7 @@ def open_dimensions(model: ir.Model, asked: Asked) -> None:
             raise LayoutError(f"--dim {key}: it cannot be both {places[key]} and {extent}")
     if not groups:
         return
-    from relayout.formats.tflite.spelled_out import restamping
+    from relayout.formats.tflite.digests import restamping
 
     with restamping(model), restating(model):  # what is stated anew is part of what is stamped
         found = [

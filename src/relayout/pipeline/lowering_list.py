@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -27,9 +29,17 @@ from relayout.pipeline.request import Request
 from relayout.rules import outputs_of
 from relayout.targets import Target, note, refuse_others, stamp_cpu
 
+if TYPE_CHECKING:
+    from relayout.formats.tflite.spelled_out import Builtin
 
-def before_layouts(model: ir.Model, request: Request) -> tuple[str, ...]:
+
+def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tuple[str, ...]:
     """Do to a model that was read all that comes before layouts are chosen, in place.
+
+    Args:
+        model: the model.
+        request: what is asked for.
+        runtime: the oldest runtime that has to run a `.tflite`, such as `2.14`; "": any.
 
     Returns:
         A sentence for the report about each of the target's lowering passes. What is said of the interface is among
@@ -42,7 +52,12 @@ def before_layouts(model: ir.Model, request: Request) -> tuple[str, ...]:
         from relayout.formats.onnx import complete
         from relayout.formats.tflite.exporting.preparing import prepare
 
-        prepare(model, lambda changed: complete(changed, outputs_of), from_tflite=facts_of(model).is_tflite)
+        prepare(
+            model,
+            lambda changed: complete(changed, outputs_of),
+            from_tflite=facts_of(model).is_tflite,
+            is_restored=partial(_is_restored, request.target, runtime),
+        )
     layout = request.layout
     types = source_types(model, layout.normalize)
     add_notes(model, *set_interface_types(model, layout.input_type, layout.output_type, layout.normalize))
@@ -50,6 +65,22 @@ def before_layouts(model: ir.Model, request: Request) -> tuple[str, ...]:
     layout.wishes.against(model.graph)
     refuse_others(model, request.target.blocks if request.target else None)
     return as_kernels(model, request.target)
+
+
+def _is_restored(target: Target | None, runtime: str, builtin: Builtin) -> bool:
+    """Return whether a result has a builtin that the nodes of a model say that they were.
+
+    1. Not where the runtime is older than it.
+    2. Not where a target has kernels for the nodes alone: integers that it runs, and leaves to the CPU as that builtin.
+    """
+    from relayout.formats.tflite.exporting.older import lacks
+    from relayout.formats.tflite.spelled_out import DOMAIN
+
+    if runtime and lacks(runtime, builtin):
+        return False
+    rows = () if target is None else target.kernels
+    claimed = any(row.domain == DOMAIN and builtin.name in row.op_types.split() for row in rows)
+    return target is None or claimed or builtin.has_reals or builtin.has_variables
 
 
 def as_kernels(model: ir.Model, target: Target | None) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> 
     request = replace(request, imports=replace(request.imports, dims=dims, batch=None))
     if request.format == "tflite":
         refuse_unknown_custom_ops(model, () if holds_tflite(source) else output.custom_ops)
-    lowered = before_layouts(model, request)
+    lowered = before_layouts(model, request, output.runtime)
     read_in = perf_counter() - began
     asks_layouts = bool(request.layout) or request.format == "tflite"
     no_regression = not asks_layouts and request.solver.per_transpose is None and not facts_of(model).is_tflite
@@ -203,7 +203,7 @@ def _stamped(result: Result) -> Result:
     if result.untouched is None:
         result.model.metadata_props.setdefault(SOURCE_FORMAT, "onnx")
     if facts_of(result.model).is_tflite:
-        from relayout.formats.tflite.spelled_out import stamp_builtins
+        from relayout.formats.tflite.digests import stamp_builtins
 
         stamp_builtins(result.model)
     return result

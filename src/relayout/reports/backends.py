@@ -17,6 +17,9 @@ UNITS = "quantized units, of which the first row that fits is taken"
 MARK = "<!-- From here on: written by `relayout.reports.backends.markdown`. -->"
 """What precedes the tables on their page."""
 
+BUILTINS, MANY = "tflite:", 40
+"""Operators that a table of a person's does not name one by one, where there are so many."""
+
 
 def tables() -> dict[str, Any]:
     """All targets, each in a line, and the names that stand for one of them on a machine: JSON types only."""
@@ -42,8 +45,10 @@ def table(name: str) -> dict[str, Any]:
 def words(row: Mapping[str, Any]) -> dict[str, str]:
     """A row for people."""
     when = f" ({row['when']})" if row["when"] else ""
+    named = row["operators"]
+    is_any = len(named) >= MANY and all(name.startswith(BUILTINS) for name in named)
     return {
-        "operators": ", ".join(row["operators"]) + when,
+        "operators": ("builtins of the file that a model was read from" if is_any else ", ".join(named)) + when,
         "layouts": ", ".join(row["layouts"]) + (f" (as {row['written']})" if row["written"] else "")
         or "any order of axes",
         "types": ", ".join(map(str.lower, row["types"])) or "any",

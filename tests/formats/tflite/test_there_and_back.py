@@ -351,7 +351,7 @@ def described(**options: Any) -> str:
     return json.dumps(data)
 
 
-@pytest.mark.parametrize("options", [{"unknown": 1}, {"cell_clip": 1e9}, {"time_major": "yes"}, {"cell_clip": None}])
+@pytest.mark.parametrize("options", [{"unknown": 1}, {"cell_clip": 1e39}, {"time_major": "yes"}, {"cell_clip": None}])
 def test_a_description_that_no_file_can_say_counts_for_nothing(options: dict[str, Any], tmp_path: Path) -> None:
     test_a_damaged_description_counts_for_nothing(described(**options), tmp_path)
     assert Builtin.parse(described()) is not None

@@ -9,20 +9,19 @@ of theirs the description counts for nothing. Another extent of the batch is no 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import math
+import struct
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnx_ir as ir
+from numpy.typing import NDArray
 
+from relayout.formats.flatbuffer import SCALARS, FieldRow
 from relayout.formats.tflite.container.builtin_options import OPTIONS
-from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS, TensorType
 from relayout.formats.tflite.container.model import Quantization, Tensor
 from relayout.formats.tflite.container.schema import SCHEMA
-from relayout.graph.source_names import SOURCE
-from relayout.layout.stored_as import Holds
 
 BUILTIN, DIGEST = "tflite.builtin", "tflite.digest"
 """Metadata of the node in the middle."""
@@ -30,14 +29,20 @@ DOMAIN = "tflite"
 """The domain of nodes that are builtins, before a `.tflite` is written."""
 SMALL = 64
 """Elements of constants up to which they count for the digest: scales and limits, and no weights."""
-LARGEST_OPTION = 127
-"""Numbers of options are enumerations, switches and limits."""
+LARGEST_ENUMERATION = 127
+"""Enumerations of options are bytes."""
+_OTHERS = """
+CALL CALL_ONCE IF WHILE STABLEHLO_CASE STABLEHLO_COMPOSITE STABLEHLO_REDUCE STABLEHLO_REDUCE_WINDOW STABLEHLO_SCATTER
+STABLEHLO_SORT STABLEHLO_WHILE STABLEHLO_CUSTOM_CALL
+VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE
+CUSTOM DELEGATE PLACEHOLDER_FOR_GREATER_OP_CODES
+RESHAPE SQUEEZE EXPAND_DIMS TRANSPOSE CAST QUANTIZE DEQUANTIZE DENSIFY SHAPE RANK STABLEHLO_RESHAPE STABLEHLO_TRANSPOSE
+STABLEHLO_CONVERT
+"""
+RESTORABLE = frozenset(BUILTIN_OPERATORS) - frozenset(_OTHERS.split())
+"""Builtins that nodes may say that they were: none with subgraphs or resources, and none that only views a tensor."""
 VIEWS = ("Reshape", "Transpose")
 """Operators that layouts put between others."""
-REORDERED = re.compile(r"(.*)__p(\d+)")
-"""The name of a value that is stored in another order of axes: the source's name, and the order."""
-SHORT = 32
-"""Hexadecimal digits of a digest."""
 
 
 class Operand(NamedTuple):
@@ -50,6 +55,8 @@ class Operand(NamedTuple):
         name: the value that it is, or that a variable begins each run with; "": the runtime keeps it from run to run.
             A value holds it that has this name, or says so in its metadata.
         variable: whether it is a variable.
+        scales: the value that holds its scales, where it is a constant with several; its zero points are 0.
+        numbers: the elements of a small constant, row-major, which no value holds.
     """
 
     type: TensorType
@@ -57,6 +64,8 @@ class Operand(NamedTuple):
     quantization: Quantization | None
     name: str = ""
     variable: bool = False
+    scales: str = ""
+    numbers: tuple[int | float, ...] | None = None
 
     @staticmethod
     def of(tensor: Tensor, name: str = "") -> Operand:
@@ -68,7 +77,10 @@ class Operand(NamedTuple):
         found: dict[str, Any] = {"type": self.type.name, "shape": list(self.shape)}
         if self.quantization is not None:
             scale, zero, axis = self.quantization
-            found |= {"scale": [float(each) for each in scale], "zero_point": zero.tolist(), "axis": int(axis)}
+            numbers = {"scale": [float(each) for each in scale], "zero_point": zero.tolist()}
+            found |= {**({"scales": self.scales} if self.scales else numbers), "axis": int(axis)}
+        if self.numbers is not None:
+            found["numbers"] = list(self.numbers)
         return found | ({"name": self.name} if self.name else {}) | ({"variable": True} if self.variable else {})
 
     @staticmethod
@@ -78,9 +90,27 @@ class Operand(NamedTuple):
         if "scale" in found:
             scale, zero = np.array(found["scale"], np.float32), np.array(found["zero_point"], np.int64)
             meaning = Quantization(scale, zero, int(found["axis"]))
+        elif "scales" in found:
+            meaning = Quantization(
+                np.ones(2, np.float32), np.zeros(2, np.int64), int(found["axis"])
+            )  # until they are read
         shape = tuple(int(dim) for dim in found["shape"])
         kind, variable = TensorType[found["type"]], bool(found.get("variable"))
-        return Operand(kind, shape, meaning, str(found.get("name", "")), variable)
+        listed = found.get("numbers")
+        numbers = None if listed is None else tuple(n if isinstance(n, float) else int(n) for n in listed)
+        name, scales = str(found.get("name", "")), str(found.get("scales", ""))
+        return Operand(kind, shape, meaning, name, variable, scales, numbers)
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """The elements of a small constant.
+
+        Raises:
+            ValueError: they do not fit its shape.
+            TypeError: they are of a type that NumPy does not know.
+            OverflowError: one does not fit its type.
+        """
+        return np.array(self.numbers, np.dtype(self.type.name.lower())).reshape(self.shape)
 
 
 class Builtin(NamedTuple):
@@ -102,18 +132,25 @@ class Builtin(NamedTuple):
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of its operands."""
-        return frozenset(each.name for each in self.inputs if each is not None and each.name)
+        """The names of the values that its operands and their scales are."""
+        named = [name for each in self.inputs if each is not None for name in (each.name, each.scales)]
+        return frozenset(filter(None, named))
+
+    @property
+    def has_numbers(self) -> bool:
+        """True if it has constants that no value holds: then they must follow from what the nodes are."""
+        return any(each is not None and each.numbers is not None for each in self.inputs)
 
     def dump(self) -> str:
         """Return it as a text."""
-        data = {
+        data: dict[str, Any] = {
             "name": self.name,
             "options": dict(self.options),
             "inputs": [None if each is None else each.to_json() for each in self.inputs],
             "outputs": [each.to_json() for each in self.outputs],
-            "intermediates": [each.to_json() for each in self.intermediates],
         }
+        if self.intermediates:
+            data["intermediates"] = [each.to_json() for each in self.intermediates]
         return json.dumps(data, separators=(",", ":"))
 
     @staticmethod
@@ -126,7 +163,7 @@ class Builtin(NamedTuple):
                 dict(data["options"]),
                 tuple(None if each is None else Operand.from_json(each) for each in data["inputs"]),
                 tuple(map(Operand.from_json, data["outputs"])),
-                tuple(map(Operand.from_json, data["intermediates"])),
+                tuple(map(Operand.from_json, data.get("intermediates", ()))),
             )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return None
@@ -138,91 +175,57 @@ class Builtin(NamedTuple):
         return frozenset(row.name for row in SCHEMA.tables.get(OPTIONS.get(self.name, ""), ()))
 
     @property
+    def has_reals(self) -> bool:
+        """True if it reads or gives real numbers."""
+        return any(each is not None and each.type == TensorType.FLOAT32 for each in (*self.inputs, *self.outputs))
+
+    @property
+    def has_variables(self) -> bool:
+        """True if it keeps anything from run to run."""
+        return any(each is not None and each.variable for each in self.inputs)
+
+    @property
+    def counts_elements(self) -> bool:
+        """True if it says extents: numbers of its own, lists in its options, or a number of results."""
+        return (
+            self.has_numbers or "num" in self.options or any(isinstance(each, list) for each in self.options.values())
+        )
+
+    def switch(self, name: str) -> int:
+        """Return the value of an option that is a switch: the schema's default where the description says none."""
+        defaults = {row.name: row.default for row in SCHEMA.tables.get(OPTIONS.get(self.name, ""), ())}
+        return int(self.options.get(name, defaults.get(name, 0)))
+
+    @property
     def is_sound(self) -> bool:
         """True if a file can state it: the schema has its options, and no number is out of range."""
-        fits = self.options.keys() <= self.known_options
-        small = all(isinstance(each, int | float) and abs(each) <= LARGEST_OPTION for each in self.options.values())
+        rows = {row.name: row for row in SCHEMA.tables.get(OPTIONS.get(self.name, ""), ())}
+        fits = all(name in rows and _fits(rows[name], each) for name, each in self.options.items())
         tensors = [each for each in (*self.inputs, *self.outputs, *self.intermediates) if each is not None]
         dims = [dim for each in tensors for dim in each.shape]
-        return fits and small and len(tensors) <= SMALL and all(0 <= dim < 1 << 31 for dim in dims)
+        known = fits and len(tensors) <= SMALL and all(0 <= dim < 1 << 31 for dim in dims)
+        return known and all(each.numbers is None or _has_array(each) for each in tensors)
 
 
-def nodes_of(graph: ir.Graph, source: str) -> list[ir.Node]:
-    """Return the nodes that an operator of a `.tflite` was spelled out in, with the views between them."""
-    found = {node for node in graph if node.metadata_props.get(SOURCE) == source}
-    for node in graph:
-        before = node.inputs[0].producer() if node.op_type in VIEWS and node.inputs[0] is not None else None
-        users = [use.node for value in node.outputs for use in value.uses()]
-        if SOURCE not in node.metadata_props and before in found and users and all(each in found for each in users):
-            found.add(node)
-    return [node for node in graph if node in found]
+def _fits(row: FieldRow, option: object) -> bool:
+    """Return whether a file can hold a value of an option: a number, or a list of some."""
+    if isinstance(option, list):
+        inner = row._replace(type=row.type.strip("[]"))
+        return row.type.startswith("[") and len(option) <= SMALL and all(_fits(inner, each) for each in option)
+    scalar = SCALARS.get(SCHEMA.enums.get(row.type, row.type))
+    if scalar is None or not isinstance(option, int | float) or not math.isfinite(option):
+        return False
+    try:
+        scalar.pack(option)
+    except (struct.error, OverflowError):
+        return False
+    return row.type not in SCHEMA.enums or abs(option) <= LARGEST_ENUMERATION
 
 
-def stamp_builtins(model: ir.Model) -> None:
-    """Say of each builtin that is spelled out what its nodes are now, in place."""
-    for node, current in _digests(model):
-        node.metadata_props[DIGEST] = current
-
-
-@contextmanager
-def restamping(model: ir.Model) -> Iterator[None]:
-    """Change nodes so that each builtin that they spell out is the same: what was true of it before is said again."""
-    described = {node for node, current in _digests(model) if node.metadata_props.get(DIGEST) == current}
-    yield
-    for node, current in _digests(model) if described else ():
-        if node in described:
-            node.metadata_props[DIGEST] = current
-
-
-def _digests(model: ir.Model) -> Iterator[tuple[ir.Node, str]]:
-    """Yield the nodes that describe a builtin, each with the digest of the nodes that spell it out."""
-    for node in model.graph:
-        builtin = Builtin.parse(node.metadata_props.get(BUILTIN, ""))
-        if builtin is not None:
-            yield node, digest(nodes_of(model.graph, node.metadata_props.get(SOURCE, "")), builtin.names)
-
-
-def digest(nodes: Iterable[ir.Node], operands: Collection[str]) -> str:
-    """Return a digest of nodes: their operators, attributes, names, and the small constants that they read.
-
-    Args:
-        nodes: the nodes.
-        operands: names of constants that may change: the builtin reads what they hold.
-    """
-    import hashlib  # few models need it
-
-    found = hashlib.sha256()
-    for node in nodes:
-        for part in _parts(node, operands):
-            found.update(part + b"\0")
-    return found.hexdigest()[:SHORT]
-
-
-def name_and_order(name: str) -> tuple[str, list[int] | None]:
-    """Return the name of the source's value, and the order of axes in which it is stored, if it is another one."""
-    found = REORDERED.fullmatch(name)
-    return (name, None) if found is None else (found[1], [int(digit) for digit in found[2]])
-
-
-def _parts(node: ir.Node, operands: Collection[str]) -> Iterator[bytes]:
-    yield f"{node.domain}:{node.op_type}".encode()
-    for value in node.inputs:
-        name = "" if value is None else value.name or ""
-        yield name.encode()
-        is_computed = value is None or value.producer() is not None  # what extents give is known after inference alone
-        constant = None if value is None or is_computed else value.const_value
-        if constant is not None and constant.size <= SMALL and name_and_order(name)[0] not in operands:
-            yield constant.numpy().tobytes()
-    yield b">"
-    yield from ((value.name or "").encode() for value in node.outputs)
-    for value in (*node.inputs, *node.outputs):
-        yield b"" if value is None else value.metadata_props.get(Holds.KEY, "").encode()
-    for name, attribute in sorted(node.attributes.items()):
-        yield name.encode()
-        if attribute.type == ir.AttributeType.GRAPH:
-            body = attribute.as_graph()
-            yield from ((value.name or "").encode() for value in (*body.inputs, *body.outputs))
-            for inner in body:
-                yield from _parts(inner, operands)
-        else:
-            yield ir.serde.serialize_attribute(attribute).SerializeToString(deterministic=True)
+def _has_array(operand: Operand) -> bool:
+    """Return whether the numbers of a small constant are what its type and shape say."""
+    numbers = operand.numbers or ()
+    try:
+        return len(numbers) <= SMALL and operand.array.size == len(numbers)
+    except (ValueError, TypeError, OverflowError):
+        return False

@@ -70,7 +70,10 @@ class DraftTensor:
 
 @dataclass(eq=False)
 class DraftOperator:
-    """One operator: its builtin's name (or `CUSTOM code`), operands, results, options, and what it keeps between."""
+    """One operator: its builtin's name (or `CUSTOM code`), operands, results, options, and what it keeps between.
+
+    One that is restored is as the file has it that the model was read from.
+    """
 
     name: str
     inputs: list[DraftTensor | None]
@@ -78,6 +81,7 @@ class DraftOperator:
     options: dict[str, Any] = field(default_factory=dict)
     custom_options: bytes = b""
     intermediates: tuple[DraftTensor, ...] = ()
+    is_restored: bool = False
 
 
 class Draft:

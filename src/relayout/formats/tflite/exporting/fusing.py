@@ -39,6 +39,8 @@ def fuse(draft: Draft) -> list[DraftTensor]:
     """
     fusion = _Fusion(draft)
     for operator in list(draft.operators):
+        if operator.is_restored:
+            continue
         if operator.name in ACTIVATIONS:
             fusion.activation(operator)
         elif operator.name == "ADD":
@@ -56,7 +58,8 @@ def fuse(draft: Draft) -> list[DraftTensor]:
 
 class _Fusion:
     def __init__(self, draft: Draft) -> None:
-        self.producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+        own = [operator for operator in draft.operators if not operator.is_restored]
+        self.producers = {tensor: operator for operator in own for tensor in operator.outputs}
         self.readers = draft.readers()
         self.followers = {
             tensor: operator for operator in draft.operators for tensor in operator.inputs[:1] if tensor is not None

@@ -26,6 +26,7 @@ from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign
 from relayout.formats.tflite.exporting.unit_results import UnitResults
 from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes
 from relayout.formats.tflite.exporting.value_types import TYPES, kernel_type, stored_type, tensor_dims
+from relayout.formats.tflite.spelled_out import DOMAIN
 
 
 class GraphExport:
@@ -173,7 +174,8 @@ class GraphExport:
                 self.begin = len(self.draft.operators)
                 if node not in self.units or not self._on_integers(entry, self.units[node]):
                     entry.export(NodeExport(self, node))
-                widen(self.draft, self.begin)
+                if node.domain != DOMAIN:  # a builtin that was read has types that its kernel takes
+                    widen(self.draft, self.begin)
                 if self.runtime:
                     write_for(self.draft, self.begin, self.runtime)
         except Unwritable as problem:

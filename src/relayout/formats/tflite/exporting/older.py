@@ -17,6 +17,7 @@ from relayout.formats.tflite.container.runtimes import first_runtime, parsed
 from relayout.formats.tflite.container.versions import version
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.registry import Unwritable
+from relayout.formats.tflite.spelled_out import Builtin, Operand
 
 PARTS = 3
 """Numbers of a runtime's version: `2.14` is `2.14.0`."""
@@ -54,13 +55,27 @@ def write_for(draft: Draft, begin: int, runtime: str) -> None:
     added = draft.operators[begin:]
     del draft.operators[begin:]
     for operator in added:
-        rewrite = REWRITES.get(operator.name) if is_older(runtime, operator.name, 1) else None
+        is_known = operator.is_restored or not is_older(runtime, operator.name, 1)
+        rewrite = None if is_known else REWRITES.get(operator.name)
         if rewrite is None or not rewrite(draft, operator):
             draft.operators.append(operator)
     for operator in draft.operators[begin:]:
         number = version(*draft.described(operator))
         if first := is_older(runtime, operator.name, number):
             raise Unwritable(f"{operator.name} in version {number} is in runtimes from {first} on")
+
+
+def lacks(runtime: str, builtin: Builtin) -> bool:
+    """Return whether a runtime is older than a builtin that nodes say that they were."""
+    draft = Draft()
+
+    def tensor(operand: Operand) -> DraftTensor:
+        return draft.tensor("operand", operand.type, operand.shape, operand.quantization)
+
+    inputs = [None if each is None else tensor(each) for each in builtin.inputs]
+    made = draft.add(builtin.name, inputs, [tensor(each) for each in builtin.outputs])
+    made.options.update(builtin.options)
+    return bool(is_older(runtime, builtin.name, version(*draft.described(made))))
 
 
 def newer_operators(model: Model, runtime: str) -> dict[str, tuple[int, str]]:

@@ -28,6 +28,7 @@ from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch
 from relayout.formats.tflite.exporting.registry import entries
 from relayout.formats.tflite.exporting.restoring import restore_builtins
 from relayout.formats.tflite.exporting.sequences import inline_sequences
+from relayout.formats.tflite.spelled_out import Builtin
 from relayout.graph.value_names import Names
 
 ROUNDS = 12
@@ -37,15 +38,22 @@ BODIES = "relayout.definition"
 """The domain of the standard's definitions while they are spelled out."""
 
 
-def prepare(model: ir.Model, complete: Callable[[ir.Model], None], *, from_tflite: bool = False) -> None:
+def prepare(
+    model: ir.Model,
+    complete: Callable[[ir.Model], None],
+    *,
+    from_tflite: bool = False,
+    is_restored: Callable[[Builtin], bool] = lambda _: True,
+) -> None:
     """Rewrite a model, in place.
 
     Args:
         model: the model.
         complete: what infers types and shapes of what is new.
         from_tflite: whether it was just read from a `.tflite`.
+        is_restored: whether the result may have a builtin that nodes say that they were.
     """
-    restore_builtins(model, trusted=from_tflite)
+    restore_builtins(model, trusted=from_tflite, is_restored=is_restored)
     _replace_empty_inputs(model.graph)
     size = bytes_of_weights(model)
     for _ in range(ROUNDS):

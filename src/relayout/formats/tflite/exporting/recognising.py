@@ -22,6 +22,8 @@ def recognise(draft: Draft) -> None:
     """Write such operators, in place; those that nobody reads any more stay."""
     search = _Search(draft)
     for operator in draft.operators:
+        if operator.is_restored:
+            continue
         if operator.name in ("MUL", "SQUARE"):
             search.squared_difference(operator)
         elif operator.name == "DIV":
@@ -33,7 +35,8 @@ def recognise(draft: Draft) -> None:
 
 class _Search:
     def __init__(self, draft: Draft) -> None:
-        self.producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+        own = [operator for operator in draft.operators if not operator.is_restored]
+        self.producers = {tensor: operator for operator in own for tensor in operator.outputs}
         self.readers = draft.readers()
 
     def _producer(self, tensor: DraftTensor | None, name: str, readers: int = 1) -> DraftOperator | None:

@@ -10,15 +10,21 @@ Transposes between both are views, as all Transposes are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
-from relayout.errors import LayoutError
+from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.digests import Spellings, digest, tensor_in
 from relayout.formats.tflite.exporting.draft import NUMPY_TYPES
 from relayout.formats.tflite.exporting.registry import entries
-from relayout.formats.tflite.spelled_out import BUILTIN, DIGEST, DOMAIN, Builtin, Operand, digest, nodes_of
+from relayout.formats.tflite.exporting.value_types import TYPES, kernel_type
+from relayout.formats.tflite.exporting.values_by_tensor import ValuesByTensor
+from relayout.formats.tflite.spelled_out import BUILTIN, DIGEST, DOMAIN, VIEWS, Builtin, Operand
 from relayout.graph.source_names import SOURCE
 from relayout.graph.subgraphs import captured, nested
 from relayout.layout import perm as perms
@@ -30,69 +36,117 @@ SWITCHES = ("time_major", "merge_outputs")
 TIME_FIRST = frozenset({"BIDIRECTIONAL_SEQUENCE_LSTM"})
 """Builtins of which LiteRT spoils a result of both halves where the batch comes first and has several sequences."""
 
+MOVING = frozenset({"PACK", "UNPACK"})
+"""Builtins that compute nothing, whose nodes take any order of axes: no Transpose is worth them."""
 
-def restore_builtins(model: ir.Model, *, trusted: bool) -> bool:
+
+def restore_builtins(
+    model: ir.Model, *, trusted: bool, is_restored: Callable[[Builtin], bool] = lambda _: True
+) -> bool:
     """Restore builtins in place; return whether there were any.
 
     Args:
         model: the model.
         trusted: whether the descriptions are true as they are, since the model was just read from a `.tflite`.
+        is_restored: whether the result may have a builtin.
     """
-    found = False
-    for node in list(model.graph):
-        text, source = node.metadata_props.get(BUILTIN), node.metadata_props.get(SOURCE, "")
-        builtin = None if text is None or node.graph is None else Builtin.parse(text)
-        if builtin is None or (DOMAIN, builtin.name) not in entries():
+    described = [node for node in model.graph if BUILTIN in node.metadata_props]
+    if not described:
+        return False
+    spellings, values, found = Spellings(model.graph), ValuesByTensor(model.graph), False
+    for node in described:
+        builtin = Builtin.parse(node.metadata_props[BUILTIN])
+        if builtin is None or node.graph is None or (DOMAIN, builtin.name) not in entries():
             continue
-        nodes = nodes_of(model.graph, source)
-        if trusted or node.metadata_props.get(DIGEST) == digest(nodes, builtin.names):
-            found |= _Restoring(model.graph, node, nodes, builtin).run()
+        nodes = spellings.of(node)
+        is_true = trusted or node.metadata_props.get(DIGEST) == digest(nodes, builtin)
+        if is_true and is_restored(builtin):
+            found |= _Restoring(model.graph, node, nodes, builtin, values).run()
     return found
 
 
 class _Restoring:
     """A builtin and the nodes that it is spelled out in."""
 
-    def __init__(self, graph: ir.Graph, middle: ir.Node, nodes: Sequence[ir.Node], builtin: Builtin) -> None:
-        self.graph, self.middle, self.nodes, self.builtin = graph, middle, nodes, builtin
+    def __init__(
+        self, graph: ir.Graph, middle: ir.Node, nodes: Sequence[ir.Node], builtin: Builtin, values: ValuesByTensor
+    ) -> None:
+        self.graph, self.middle, self.builtin, self.values = graph, middle, builtin, values
+        self.nodes = list(nodes)
         self.inside = set(nodes)
         self.bodies = {inner for node in nodes for inner in nested(node)}
         self.made: list[ir.Node] = []
         self.constants: list[ir.Value] = []
-        self.taken = {value.name for node in graph for value in node.outputs} | set(graph.initializers)
 
     def run(self) -> bool:
         """Restore it; return False where a value at the ends is no tensor of the file, or has other extents."""
-        read = list(dict.fromkeys(self._read()))
-        given = [value for node in self.nodes for value in node.outputs if self._is_read_outside(value)]
         names, operands = [each.name for each in self.builtin.outputs], self.builtin.names
+        given = [value for value in self._given_outside() if tensor_in(value, names) is not None]
+        self._leave([value for value in self._given_outside() if value not in given])
         places = {held.name: value for value in given if (held := tensor_in(value, names)) is not None}
-        if not given or len(places) != len(given):
+        if not given or len(places) != len(given) or len(self._given_outside()) != len(given):
             return False
-        if not all(tensor_in(value, operands) is not None or _follows_from_constants(value) for value in read):
+        read = list(dict.fromkeys(self._read()))
+        if not all(self._is_known(value, operands) for value in read):
             return False
         inputs = self._operands(read)
-        builtin = None if inputs is None else self._at_batch(inputs)
-        if inputs is None or builtin is None:
+        builtin = None if inputs is None else self._as_here(inputs)
+        results = None if inputs is None or builtin is None else self._results(builtin, inputs, places)
+        if results is None or (self.builtin.name in MOVING and self._costs_transposes()):
+            for node in self.made:  # they read nothing
+                node.resize_inputs(0)
             return False
-        node, results = self._node(builtin, inputs), {}
+        self._replace(results)
+        return True
+
+    def _is_known(self, value: ir.Value, names: Collection[str]) -> bool:
+        """Return whether a value is an operand, or follows from constants."""
+        return tensor_in(value, names) is not None or self.values.follows_from_constants(value)
+
+    def _results(
+        self, builtin: Builtin, inputs: Sequence[ir.Value | None], places: Mapping[str, ir.Value]
+    ) -> dict[ir.Value, ir.Value] | None:
+        """Return values of the graph -> what the builtin gives in their place; None where it cannot."""
+        found: dict[ir.Value, ir.Value] = {}
+        node = self._node(builtin, inputs)
         for operand, output in zip(builtin.outputs, node.outputs, strict=True):
             value = places.get(operand.name)
             made = self._given(output, operand, value)
             if made is None:
-                return False
+                return None
             if value is not None:
-                results[value] = made
-        self._replace(results)
-        return True
+                found[value] = made
+        return found
+
+    def _costs_transposes(self) -> bool:
+        """Return whether it needs a Transpose, or keeps one of the file that the nodes can do without."""
+        before = [value.producer() for value in self._read()]
+        behind = [use.node for value in self._given_outside() for use in value.uses()]
+        sources = [node.metadata_props.get(SOURCE, "") for node in (*before, *behind) if node is not None]
+        is_beside = any(source.startswith("TRANSPOSE ") for source in sources)
+        return is_beside or any(node.op_type == "Transpose" for node in self.made)
 
     # What the nodes read and give.
+
+    def _leave(self, values: Sequence[ir.Value]) -> None:
+        """Leave nodes where they are that others read, too: views of an operand, and what follows from constants."""
+        operands = self.builtin.names
+        waiting = [value for value in values if _is_view(value, operands) or self.values.follows_from_constants(value)]
+        while waiting:
+            node = waiting.pop().producer()
+            if node is not None and node in self.inside and node is not self.middle:
+                self.inside.discard(node)
+                self.nodes.remove(node)
+                waiting += [value for value in node.inputs if value is not None]
 
     def _read(self) -> Iterator[ir.Value]:
         for node in self.nodes:
             for value in (*node.inputs, *captured(node)):
                 if value is not None and value.producer() not in self.inside:
                     yield value
+
+    def _given_outside(self) -> list[ir.Value]:
+        return [value for node in self.nodes for value in node.outputs if self._is_read_outside(value)]
 
     def _is_read_outside(self, value: ir.Value) -> bool:
         users = (use.node for use in value.uses())
@@ -106,25 +160,30 @@ class _Restoring:
 
     def _operands(self, read: Sequence[ir.Value]) -> list[ir.Value | None] | None:
         """Return the operands as the file has them; None where one is not there."""
-        values = [*read, *(value for value in self._others() if _follows_from_constants(value))]
         found: list[ir.Value | None] = []
         for operand in self.builtin.inputs:
             value = None
-            if operand is not None and operand.name:
-                value = self._operand(operand.name, values)
+            if operand is not None and operand.numbers is not None:
+                value = self._constant(operand.array)
+            elif operand is not None and operand.name:
+                value = self._tensor(operand.name, read)
                 if value is None:
                     return None
             found.append(value)
         return found
 
-    def _others(self) -> Iterator[ir.Value]:
-        """Yield the values of the graph that hold an operand."""
-        values = (value for node in self.graph for value in node.outputs)
-        for value in (*self.graph.initializers.values(), *values):
-            if tensor_in(value, self.builtin.names) is not None:
-                yield value
+    def _constant(self, array: NDArray[Any]) -> ir.Value:
+        tensor = ir.Tensor(array, name=self._unique(f"{self.middle.name}/operand"))
+        made = ir.Value(name=tensor.name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+        self.constants.append(made)
+        return made
 
-    def _operand(self, name: str, values: Sequence[ir.Value]) -> ir.Value | None:
+    def _tensor(self, name: str, read: Sequence[ir.Value]) -> ir.Value | None:
+        """Return a tensor of the file: one that the nodes read, or that follows from constants."""
+        others = (value for value in self.values.holding(name) if self.values.follows_from_constants(value))
+        return self._operand(name, chain(read, others))
+
+    def _operand(self, name: str, values: Iterable[ir.Value]) -> ir.Value | None:
         """Return a tensor of the file, which one of the values holds; None where none does."""
         for value in values:
             held = tensor_in(value, {name})
@@ -150,30 +209,45 @@ class _Restoring:
         self.constants.append(made)
         return made
 
-    def _at_batch(self, inputs: Sequence[ir.Value | None]) -> Builtin | None:
-        """Return the builtin with variables for the sequences that the graph has now; None where it cannot have them.
+    def _as_here(self, inputs: Sequence[ir.Value | None]) -> Builtin | None:
+        """Return the builtin with scales, and variables for the sequences that the graph has now; None: it cannot be.
 
         A variable has a row for each sequence, and no runtime gives it other rows. So the batch must be a number.
         """
-        first, operands, options = inputs[0], list(self.builtin.inputs), self.builtin.options
-        axis = 1 if options.get("time_major") else 0
+        first, operands = inputs[0] if inputs else None, list(self.builtin.inputs)
+        axis = self.builtin.switch("time_major")
         shape = None if first is None else first.shape
         batch = None if shape is None or len(shape) <= axis else shape[axis]
-        if self.builtin.name in TIME_FIRST and options.get("merge_outputs") and not axis and batch != 1:
+        if self.builtin.name in TIME_FIRST and self.builtin.switch("merge_outputs") and not axis and batch != 1:
             return None
         for place, (operand, value) in enumerate(zip(self.builtin.inputs, inputs, strict=True)):
             if operand is not None and operand.variable:
                 if not isinstance(batch, int):
                     return None
                 operands[place] = operand = operand._replace(shape=(batch, *operand.shape[1:]))
+            if operand is not None and operand.scales:
+                meaning = self._scales(operand)
+                if meaning is None:
+                    return None
+                operands[place] = operand = operand._replace(quantization=meaning, scales="")
             if operand is not None and value is not None and not _fits(value, operand):
                 return None
         return self.builtin._replace(inputs=tuple(operands))
 
+    def _scales(self, operand: Operand) -> Quantization | None:
+        """Return what a constant's integers mean by the scales that the graph has for it."""
+        value = self._tensor(operand.scales, ())
+        scale = None if value is None or value.const_value is None else value.const_value.numpy()
+        axis = 0 if operand.quantization is None else operand.quantization.axis
+        if scale is None or scale.dtype != np.float32 or scale.ndim != 1 or not 0 <= axis < len(operand.shape):
+            return None
+        fits = scale.size == operand.shape[axis] and np.isfinite(scale).all() and (scale >= 0).all()
+        return Quantization(scale, np.zeros(scale.shape, np.int64), axis) if fits else None
+
     # The builtin.
 
     def _node(self, builtin: Builtin, inputs: Sequence[ir.Value | None]) -> ir.Node:
-        switches = [ir.AttrInt64(name, int(builtin.options.get(name, 0))) for name in SWITCHES]
+        switches = [ir.AttrInt64(name, builtin.switch(name)) for name in SWITCHES if name in builtin.known_options]
         node = ir.Node(
             DOMAIN,
             builtin.name,
@@ -233,10 +307,7 @@ class _Restoring:
         return made
 
     def _unique(self, name: str) -> str:
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
-        return name
+        return self.values.unique(name)
 
     def _replace(self, results: Mapping[ir.Value, ir.Value]) -> None:
         """Put what was made in the place of the nodes: what a value of the graph was is computed anew."""
@@ -252,19 +323,10 @@ class _Restoring:
         for inner in self.bodies:
             inner.resize_inputs(0)
         self.graph.remove(self.nodes[::-1], safe=True)
+        for made in results.values():
+            self.values.add(made)
         if len(results) > 1:
             self.graph.sort()  # who reads the first result may stand before the builtin
-
-
-def tensor_in(value: ir.Value, names: Collection[str]) -> Holds | None:
-    """Return which tensor of a file a value holds, of some, and how; None where it holds none of them."""
-    if value.name in names and value.shape is not None:
-        return Holds.as_is(value.name or "", value.shape)
-    try:
-        held = Holds.load(value.metadata_props.get(Holds.KEY, "[]"))
-    except LayoutError:
-        return None
-    return next((each for each in held if each.name in names), None)
 
 
 def _is_as_is(held: Holds, value: ir.Value) -> bool:
@@ -287,27 +349,16 @@ def _dims_of_source(value: ir.Value, held: Holds) -> list[int | ir.SymbolicDim] 
 
 
 def _fits(value: ir.Value, operand: Operand) -> bool:
-    """Return whether a value has the extents of an operand: a constant all of them, another one their number."""
+    """Return whether a value has the type and extents of an operand: a constant all of them, another their number."""
     if value.shape is None or len(value.shape) != len(operand.shape):
+        return False
+    if value.dtype not in TYPES or kernel_type(value) != operand.type:
         return False
     constant = value.const_value is not None and not value.is_graph_input()
     return not (constant or operand.variable) or list(value.shape) == list(operand.shape)
 
 
-def _is_static(value: ir.Value) -> bool:
-    return value.shape is not None and value.shape.is_static()
-
-
-def _follows_from_constants(value: ir.Value) -> bool:
-    """Return whether a value is a constant, or computed from constants and from extents that are numbers alone."""
-    waiting = [value]
-    while waiting:
-        each = waiting.pop()
-        node = each.producer()
-        if node is not None and node.op_type == "Shape" and node.inputs[0] is not None and _is_static(node.inputs[0]):
-            continue
-        if each.is_graph_input() or (node is None and each.const_value is None):
-            return False
-        if node is not None:
-            waiting += [operand for operand in node.inputs if operand is not None]
-    return True
+def _is_view(value: ir.Value, names: Collection[str]) -> bool:
+    """Return whether a value is a view of a tensor of a file."""
+    node = value.producer()
+    return node is not None and node.op_type in VIEWS and tensor_in(value, names) is not None

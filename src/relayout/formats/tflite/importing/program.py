@@ -16,6 +16,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph
 from relayout.formats.tflite.importing.builder import Builder
 from relayout.formats.tflite.importing.import_passes import LITERAL, ImportPasses
+from relayout.formats.tflite.importing.marking import mark_spelled
 from relayout.formats.tflite.importing.registry import Entry, Unsupported
 from relayout.formats.tflite.importing.tensors import Quant, Tensors
 from relayout.formats.tflite.importing.variables import Handle, Variables
@@ -164,11 +165,12 @@ class Program:
             try:
                 complex_ = _has(operator, tensors.subgraph, TensorType.COMPLEX64)
                 passes = self.choices.passes
-                operation = passes.operation(operator, entry, tensors, self)
+                operation, begin = passes.operation(operator, entry, tensors, self), len(self.builder.nodes)
                 if complex_:
                     entry.of_complex(operation)
                 elif not any(written(operation) for written in passes.alternatives.get(operator.name, ())):
                     entry.translate(operation)
+                mark_spelled(operation, self.builder.nodes[begin:])
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
                 # Operands that contradict each other show first where a translation computes with them.
                 raise ReadError(

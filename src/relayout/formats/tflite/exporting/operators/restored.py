@@ -8,20 +8,11 @@ from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.spelled_out import DOMAIN, Builtin, Operand
+from relayout.formats.tflite.spelled_out import DOMAIN, RESTORABLE, Builtin, Operand
 from relayout.layout.stored_as import BATCH_FIRST
 
 
-@exporter(
-    "BIDIRECTIONAL_SEQUENCE_LSTM",
-    "BIDIRECTIONAL_SEQUENCE_RNN",
-    "LSTM",
-    "RNN",
-    "SVDF",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM",
-    "UNIDIRECTIONAL_SEQUENCE_RNN",
-    domain=DOMAIN,
-)
+@exporter(*sorted(RESTORABLE), domain=DOMAIN)
 def restored(op: NodeExport) -> None:
     """The operator of the `.tflite` that the model was read from, its states kept as there."""
     builtin = Builtin.parse(op.text("description"))
@@ -33,6 +24,7 @@ def restored(op: NodeExport) -> None:
         result.type = each.type
         result.quantization = _meaning(result.quantization, each)
     made = op.graph.draft.add(builtin.name, inputs, results)
+    made.is_restored = True
     made.options.update(builtin.options)
     if "time_major" in builtin.known_options:
         made.options["time_major"] = bool(op.integer("time_major"))

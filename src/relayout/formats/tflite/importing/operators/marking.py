@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from relayout.formats.tflite.importing.marking import options_to_say
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.recurrent import is_forgotten
 from relayout.formats.tflite.importing.operators.weights import widened_from
@@ -39,8 +40,7 @@ def _description(op: Operation, kept: list[int]) -> Builtin:
     results = [op.output(i) for i in range(len(op.operator.outputs))]
     outputs = [Operand.of(tensor, op.tensors.names[tensor.index]) for tensor in results]
     between = [Operand.of(op.tensors.subgraph.tensors[i]) for i in op.operator.intermediates if i >= 0]
-    fields = {name: each for name, each in op.options.fields.items() if isinstance(each, int | float)}
-    return Builtin(op.operator.name, fields, tuple(inputs), tuple(outputs), tuple(between))
+    return Builtin(op.operator.name, options_to_say(op), tuple(inputs), tuple(outputs), tuple(between))
 
 
 def _is_set_once(op: Operation, i: int) -> bool:

@@ -1,0 +1,243 @@
+"""Builtins that ONNX spells out come back as they were: the file's operators, and results equal bit for bit."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from tflite_cases import every
+from tflite_running import feed, interpreter, run_interpreter
+from tflite_writing import Net, options
+
+import relayout
+from litert_runs import operators
+from relayout.errors import RelayoutError
+from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.digests import restamping
+from relayout.formats.tflite.spelled_out import BUILTIN, Builtin
+
+WAYS = ("through ONNX", "at once")
+OTHERS = {
+    "distinct[2]": "UNIQUE gives its indices without the CAST that the file has",
+    "distinct[3]": "UNIQUE gives its indices without the CAST that the file has",
+    "gathers_of_windows[2]": "a Gather of other nodes orders the columns of its indices anew; not so at once",
+    "gathers_of_windows[4]": "a Gather of other nodes orders the columns of its indices anew; not so at once",
+    "two_bits[0]": "ONNX has no type of 2 bits before opset 25",
+    "two_bits[1]": "ONNX has no type of 2 bits before opset 25",
+    "two_bits[3]": "ONNX has no type of 2 bits before opset 25",
+}
+"""Cases that come back as other builtins, and why."""
+WITHOUT_RESULT = ("randoms", "multinomials", "moved")
+"""Cases whose results are random, or whose other operators no way back has."""
+
+
+def described(model: onnx.ModelProto) -> list[Any]:
+    """Return the rows of metadata that describe builtins."""
+    return [row for node in model.graph.node for row in node.metadata_props if row.key == BUILTIN]
+
+
+def runs(net: Net) -> bool:
+    try:
+        interpreter(net.bytes())
+    except (RuntimeError, ValueError):
+        return False
+    return True
+
+
+def back(source: bytes, way: str, **asked: Any) -> bytes:
+    given: Any = relayout.convert(source).proto if way == "through ONNX" else source
+    return relayout.convert(given, format="tflite", **asked).tflite
+
+
+def results(content: bytes, ranges: list[tuple[float, float]], seed: int) -> list[Any]:
+    made, rng = interpreter(content), np.random.default_rng(seed)
+    details = made.get_input_details()
+    return run_interpreter(
+        made, [feed(rng, tuple(d["shape"]), d["dtype"], *r) for d, r in zip(details, ranges, strict=True)]
+    )
+
+
+ALL = every()
+MARKED = {
+    name: net
+    for name, net in ALL.items()
+    if len(net.graph.operators) == 1 and net.expected is None and not name.startswith(WITHOUT_RESULT)
+}
+
+
+@pytest.mark.sampled(every=4)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", MARKED)
+def test_a_described_builtin_is_that_of_the_source(name: str, way: str) -> None:
+    net = MARKED[name]
+    source = net.bytes()
+    try:
+        there = relayout.convert(source).proto
+    except RelayoutError:
+        pytest.skip("not imported")
+    if not described(there) or not runs(net):
+        pytest.skip("its nodes alone are that builtin again")
+    result = back(source, way)
+    is_restored = name not in OTHERS or (way == "at once" and "not so at once" in OTHERS[name])
+    assert (operators(result) == operators(source)) == is_restored
+    if is_restored:
+        for seed in range(2):
+            for wanted, array in zip(*(results(each, net.ranges, seed) for each in (source, result)), strict=True):
+                np.testing.assert_array_equal(array, wanted)
+                assert array.dtype == wanted.dtype
+
+
+TINYNET = Path(__file__).parents[3] / "models" / "tinynet_dynamic.tflite"
+RANGES = [(-1.0, 1.0)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_network_with_weights_of_8_bits_computes_what_it_did(way: str) -> None:
+    source = TINYNET.read_bytes()
+    result = back(source, way)
+    assert operators(result) == operators(source)
+    np.testing.assert_array_equal(results(result, RANGES, 0)[0], results(source, RANGES, 0)[0])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_channels_first_at_the_interface_are_one_transpose(way: str) -> None:
+    source = TINYNET.read_bytes()
+    result = back(source, way, io="NCHW")
+    assert sorted(operators(result)) == sorted([*operators(source), "TRANSPOSE"])
+    image = np.random.default_rng(0).uniform(-1, 1, (2, 24, 40, 3)).astype(np.float32)
+    (wanted,) = run_interpreter(interpreter(source), [image])
+    (got,) = run_interpreter(interpreter(result), [image.transpose(0, 3, 1, 2).copy()])
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_runtime_that_lacks_the_builtin_gets_others(way: str) -> None:
+    new, old = (operators(back(TINYNET.read_bytes(), way, runtime=runtime)) for runtime in ("2.17", "2.16"))
+    assert new == operators(TINYNET.read_bytes())
+    assert old.count("DEQUANTIZE") == 1
+
+
+def test_a_changed_node_is_written_as_it_is_now() -> None:
+    model = relayout.convert(TINYNET).proto
+    clip = next(node for node in model.graph.node if any(row.key == BUILTIN for row in node.metadata_props))
+    assert clip.op_type == "Clip"
+    del clip.input[1:]
+    clip.op_type = "Relu"
+    assert operators(relayout.convert(model, format="tflite").tflite).count("DEQUANTIZE") == 1
+
+
+def test_changed_weights_and_scales_are_those_of_the_result() -> None:
+    model = relayout.convert(TINYNET).proto
+    for tensor in model.graph.initializer:
+        array = onnx.numpy_helper.to_array(tensor)
+        if array.dtype == np.int8 and array.size > 64:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(-array, tensor.name))
+    result = relayout.convert(model, format="tflite").tflite
+    assert operators(result) == operators(TINYNET.read_bytes())
+    before, after = (load(each).subgraphs[0] for each in (TINYNET.read_bytes(), result))
+    for one, other in zip(before.operators, after.operators, strict=True):
+        pair = (before.tensors[one.inputs[1]], after.tensors[other.inputs[1]]) if len(one.inputs) > 2 else None
+        if pair and pair[0].type.name == "INT8":
+            np.testing.assert_array_equal(pair[1].content.view(np.int8), -pair[0].content.view(np.int8))
+
+
+def mirrored(batch: int = 1) -> Net:
+    net = Net()
+    pads = net.const([[0, 0], [1, 2], [0, 1]], "int32")
+    return net.op(
+        "MIRROR_PAD", [net.input([batch, 4, 3]), pads], [net.output([batch, 7, 4])], options("MirrorPadOptions", mode=1)
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("batch", [3, "n"])
+def test_another_batch_of_a_builtin_with_constants_of_its_own(batch: int | str, way: str) -> None:
+    result = back(mirrored().bytes(), way, batch=batch)
+    made = interpreter(result, resize={0: (3, 4, 3)})
+    data = np.random.default_rng(0).normal(size=(3, 4, 3)).astype(np.float32)
+    (got,) = run_interpreter(made, [data])
+    np.testing.assert_array_equal(got, run_interpreter(interpreter(mirrored(3).bytes()), [data])[0])
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_change_makes_constants_of_a_description_untrue(is_changed: bool) -> None:
+    """Where relayout opens an extent, too: what was padded by then may be another number of elements."""
+    model = relayout.convert(mirrored().bytes()).model
+    middle = next(node for node in model.graph if BUILTIN in node.metadata_props)
+    with restamping(model):
+        if is_changed:
+            value = next(value for value in model.graph.initializers.values() if value.uses())
+            value.const_value = ir.tensor(value.const_value.numpy() + 1, name=value.name)
+    assert (BUILTIN in middle.metadata_props) != is_changed
+
+
+def mutated(text: str, rng: random.Random) -> str:
+    """Change one thing in a description."""
+    data = json.loads(text)
+    place: Any = data
+    while isinstance(place, dict | list) and place:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        key = rng.choice(keys)
+        if not isinstance(place[key], dict | list) or rng.random() < 0.3:
+            values = (-1, 0, 7, 2**40, 1e39, "", "t0", None, [], {}, True, "INT8", "ADD", "CONV_2D", [1] * 99)
+            place[key] = rng.choice(values)
+            if rng.random() < 0.3:
+                del place[key]
+            break
+        place = place[key]
+    return json.dumps(data)
+
+
+HOSTILE = ["hybrids[0]", "joins[2]", "pads[6]", "norms[1]", "extremes[0]", "selections[1]", "splits[2]"]
+
+
+@pytest.mark.sampled(every=4)
+@pytest.mark.parametrize("seed", range(80))
+def test_any_description_gives_a_file_or_a_typed_error(seed: int) -> None:
+    rng = random.Random(seed)
+    marked = [name for name in HOSTILE if name in ALL]
+    for name in marked:
+        model = relayout.convert(ALL[name].bytes()).proto
+        for row in described(model):
+            for _ in range(rng.randint(1, 2)):
+                row.value = mutated(row.value, rng)
+        with suppress(RelayoutError):
+            load(relayout.convert(model, format="tflite").tflite)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"numbers": [1, 2, 3]},
+        {"numbers": [1e300] * 6},
+        {"numbers": [1 << 40] * 6},
+        {"numbers": ["one"] * 6},
+        {"type": "STRING"},
+        {"shape": [1 << 31]},
+    ],
+    ids=str,
+)
+def test_numbers_that_no_tensor_has_count_for_nothing(change: dict[str, Any]) -> None:
+    (row,) = described(relayout.convert(mirrored().bytes()).proto)
+    data = json.loads(row.value)
+    assert Builtin.parse(row.value) is not None
+    assert "numbers" in data["inputs"][1]
+    data["inputs"][1] |= change
+    assert Builtin.parse(json.dumps(data)) is None
+
+
+def test_no_pass_counts_on_the_operands_of_a_description() -> None:
+    """It says that nodes of three operands are an ADD; passes of the export know that ADD has two."""
+    model = relayout.convert(ALL["joins[2]"].bytes()).proto
+    (row,) = described(model)
+    data = json.loads(row.value) | {"name": "ADD", "options": {}}
+    assert len(data["inputs"]) > 2
+    row.value = json.dumps(data)
+    assert operators(relayout.convert(model, format="tflite").tflite) == ["ADD"]
