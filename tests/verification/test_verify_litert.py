@@ -217,7 +217,7 @@ def test_disturbances_are_small_and_stay_in_range() -> None:
 def test_the_spread_is_asked_for_once_per_feeds() -> None:
     with open_side(MODELS / "tinynet_dynamic.tflite") as side:
         name = side.outputs[0].name
-        spread, runner = Spread(side, [v.name for v in side.interiors]), side.runner()
+        spread, runner = Spread(side, [v.name for v in side.interiors], side), side.runner()
         for seed in range(2):
             feeds = {side.inputs[0].name: np.random.default_rng(seed).random((2, 24, 40, 3), np.float32)}
             values = runner.run(feeds, [name])

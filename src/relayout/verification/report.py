@@ -186,7 +186,7 @@ class VerifyReport:
         said = [f"{self.rtol:g} of the largest value"] if len(by_step) < len(reals) else []
         said += ["one step"] if Kind.STEPS in kinds else []
         said += ["one step of the integers that they stand for"] if by_step else []
-        said += ["what the source's own kernels differ by"] if Verdict.SPREAD in verdicts else []
+        said += ["what rounding in kernels moves the source by"] if Verdict.SPREAD in verdicts else []
         within = ", or ".join(said) if said else "no difference at all"
         stepwise = sum(row.verdict is Verdict.STEPWISE for row in self.outputs)
         some = f"{stepwise} of them " if stepwise < len(self.outputs) else ""

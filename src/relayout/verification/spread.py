@@ -17,12 +17,17 @@ class Spread:
 
     A hybrid operator quantizes a float operand at run time, and its real meaning (float times dequantized weight) is
     only met up to that rounding, which both kinds of kernels do alike; so do they with 16-bit activations. Its size
-    shows when the input is disturbed by half a level: the roundings fall elsewhere. So a source with such operators is
-    also run on disturbed inputs.
+    shows when the input is disturbed by half a level: the roundings fall elsewhere. So a source is run on disturbed
+    inputs, too, if it or what it is compared with has such operators.
+
+    Args:
+        side: the source.
+        interiors: its values beside outputs that are asked for.
+        other: what it is compared with.
     """
 
-    def __init__(self, side: RunnableModel, interiors: Sequence[str]) -> None:
-        self._side, self._interiors = side, interiors
+    def __init__(self, side: RunnableModel, interiors: Sequence[str], other: RunnableModel) -> None:
+        self._side, self._interiors, self._levels = side, interiors, side.levels or other.levels
         self._runners: list[Runner] = []
         self._feeds: Feeds | None = None
         self._disturbed: list[Feeds] = []
@@ -40,13 +45,13 @@ class Spread:
 
     def _runs(self, feeds: Feeds) -> Iterator[tuple[Runner, Feeds]]:
         if not self._runners:
-            count = DISTURBANCES if self._side.levels else 0
+            count = DISTURBANCES if self._levels else 0
             self._runners = [self._side.runner(self._interiors, reference=True)]
             self._runners += [self._side.runner(self._interiors) for _ in range(count)]
         if feeds is not self._feeds:
             # Runners do not run again for feeds that are the same object, so these are kept as long as the feeds are.
             self._feeds = feeds
-            self._disturbed = [disturbed(feeds, index, self._side.levels) for index in range(len(self._runners) - 1)]
+            self._disturbed = [disturbed(feeds, index, self._levels) for index in range(len(self._runners) - 1)]
         yield from zip(self._runners, [feeds, *self._disturbed], strict=True)
 
 
