@@ -13,8 +13,8 @@ class Reason(NamedTuple):
 
     Args:
         why: the reason.
-        gone: operators, any of which went; empty: whatever went.
-        came: operators, any of which came; empty: whatever came.
+        gone: at least one of these operators is gone; empty: any.
+        came: at least one of these operators is new; empty: any.
         only: whether no other operators came.
     """
 

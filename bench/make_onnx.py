@@ -69,7 +69,7 @@ SIZES = {"image": {0: "batch", 2: "height", 3: "width"}}
 def architectures() -> dict[str, Maker]:
     """Name -> how to make it. Modules are made one at a time: together they would fill the memory."""
     import transformers as hf
-    from torch_networks import ShuffleNet, SuperResolution, UNet, Yolo, first_of, mobilenet
+    from torch_networks import WITHOUT_WEIGHTS, ShuffleNet, SuperResolution, UNet, Yolo, first_of, mobilenet
     from wide_networks import wide_networks
 
     def of(model: Any, config: Any) -> Any:
@@ -144,10 +144,7 @@ def architectures() -> dict[str, Maker]:
             of(
                 hf.DetrForObjectDetection,
                 hf.DetrConfig(
-                    use_timm_backbone=False,
-                    use_pretrained_backbone=False,
-                    backbone=None,
-                    backbone_kwargs=None,
+                    **WITHOUT_WEIGHTS,
                     backbone_config=hf.ResNetConfig(
                         embedding_size=16, hidden_sizes=[32, 48, 64, 80], depths=[1, 1, 1, 1], out_features=["stage4"]
                     ),

@@ -95,7 +95,7 @@ def page(found: dict[str, Any]) -> str:
     constants = "Integer inputs but the first are constants of the model." if found["constants"] else ""
     parts = [
         f"""`bench/node_tests.py` ran on {found["date"]} with {used}. It takes the tests that the onnx package has for
-its operators, but for those that draw at random. {constants} Each is converted, runs in LiteRT, and is held to the
+its operators, except those that draw at random. {constants} Each is converted, runs in LiteRT, and is held to the
 outputs that come with it: within 2e-5 of the largest value and 0.1 % of each. *As ONNX Runtime* means that ONNX
 Runtime gives other numbers than the test, and the file gives ONNX Runtime's.""",
     ]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Peer:
-    """A process that has imported onnx2tf, of which each conversion is a fork."""
+    """A process that has imported onnx2tf; each conversion runs in a fork of it."""
 
     def __init__(self, python: str) -> None:
         self.tool = peer_of(python)

@@ -36,14 +36,14 @@ from there_and_back_page import headlines, page
 THROUGH, AT_ONCE, PEER = "through ONNX", "at once", "onnx2tf"
 PACKAGES = ("onnx-relayout", "onnxruntime", "ai-edge-litert", "onnx")
 EXTENT = 3
-"""What open extents become in a further run."""
+"""The size that open extents have in a further run."""
 EVERY = 100_000
 """More models than any set has."""
 LIMIT, PEER_LIMIT = 120, 120
 """Seconds of one process."""
 FILE, REFERENCE, AGAIN = "default", "reference", "default again"
 LACKING = "Didn't find op for builtin"
-"""What LiteRT says of a builtin for which there is no reference kernel."""
+"""LiteRT's answer to a builtin for which it has no reference kernel."""
 MODES = {FILE: ("default", 0), REFERENCE: ("reference", 0), "other extents": ("default", EXTENT)}
 MODES[AGAIN] = MODES[FILE]
 """Mode -> kernels, and what open extents become."""
@@ -86,7 +86,7 @@ def peer_of(python: str) -> Tool:
 
 
 class Look(NamedTuple):
-    """What is in a file, and for each mode its outputs, or why it has none."""
+    """The contents of a file, and for each mode its outputs, or why it has none."""
 
     facts: Row
     outputs: dict[str, Row]

@@ -41,7 +41,7 @@ def usable(found: Row, tool: str) -> list[tuple[Row, Row]]:
 
 
 def common(found: Row) -> Rows:
-    """Return the models of which both tools' results through ONNX are exact, right or close."""
+    """Return the models that both tools bring back through ONNX exact, right or close."""
     ours = {id(m) for m, _ in usable(found, THROUGH)}
     return [m for m, _ in usable(found, PEER) if id(m) in ours]
 
@@ -153,7 +153,7 @@ def keeping(found: Row) -> str:
 
 
 def shortfalls(found: Row) -> str:
-    """What is not exact and not merely rounded otherwise, and every Transpose that was added."""
+    """The files that differ by more than rounding, and every Transpose that was added."""
     said = []
     for tool in (THROUGH, AT_ONCE):
         by_text: dict[str, list[str]] = {}

@@ -8,6 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+WITHOUT_WEIGHTS: dict[str, Any] = {
+    "use_timm_backbone": False,
+    "use_pretrained_backbone": False,
+    "backbone": None,
+    "backbone_kwargs": None,
+}
+"""A DETR's configuration whose backbone is described beside it, so that no weights are fetched."""
+
 
 class First(nn.Module):
     """A model's main output alone."""

@@ -16,7 +16,7 @@ def wide_networks() -> dict[str, Callable[[], tuple[Any, tuple[Any, ...], str]]]
     """Name -> what makes the network, its inputs, and the name of the first input."""
     import torch
     import transformers as hf
-    from torch_networks import first_of
+    from torch_networks import WITHOUT_WEIGHTS, first_of
 
     def image(height: int = 224, width: int = 224, batch: int = 1) -> tuple[Any, ...]:
         return (torch.randn(batch, 3, height, width),)
@@ -75,10 +75,7 @@ def wide_networks() -> dict[str, Callable[[], tuple[Any, tuple[Any, ...], str]]]
         "detr_wide": lambda: of(
             hf.DetrForObjectDetection,
             hf.DetrConfig(
-                use_timm_backbone=False,
-                use_pretrained_backbone=False,
-                backbone=None,
-                backbone_kwargs=None,
+                **WITHOUT_WEIGHTS,
                 backbone_config=hf.ResNetConfig(depths=[1, 1, 1, 1], out_features=["stage4"]),
                 encoder_layers=2,
                 decoder_layers=2,

@@ -33,7 +33,7 @@ INT8, FLOAT = (ROOT / "models" / f"tinynet_{kind}.tflite" for kind in ("int8", "
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str]:
-    """What a run finds on two shipped models, a damaged one and an ONNX model; and its page."""
+    """The findings of a run on two shipped models, a damaged one and an ONNX model, and its page."""
     folder = tmp_path_factory.mktemp("models")
     for path in (INT8, FLOAT):
         shutil.copy(path, folder)

@@ -240,8 +240,9 @@ class _Builder:
         if fact.exchanges and not self._may_exchange(fact, inputs):
             fact = fact.in_place
         if fact.batched or fact.transposed:
-            is_constant = inputs[1] is not None and inputs[1].root.constant
-            fact = fact.unbatched if self._is_unit(inputs) else fact.by(is_constant=is_constant)
+            kernel = inputs[1]
+            fact = fact if kernel is not None and kernel.root.constant else fact.one_matrix
+            fact = fact.unbatched if self._is_unit(inputs) else fact
         self._computed(node, fact, inputs, implicit)
 
     def _fact(self, operator: Operator) -> Fact:

@@ -324,13 +324,14 @@ class Signature:
 
     @cached_property
     def unbatched(self) -> Signature:
-        """The same where every product is one of matrices that lie as ONNX's MatMul has them."""
+        """The signature with one matrix for all items, which lies as ONNX's MatMul has it."""
         plain = not self.batched and not self.transposed
         return self if plain else replace(self, batched=frozenset(), transposed=())
 
-    def by(self, *, is_constant: bool) -> Signature:
-        """The same for a product whose second operand is a constant, or is not: only a constant has many matrices."""
-        return self if is_constant or not self.batched else replace(self, batched=frozenset())
+    @cached_property
+    def one_matrix(self) -> Signature:
+        """The signature with one matrix for all items: only a constant can be stored as many."""
+        return replace(self, batched=frozenset()) if self.batched else self
 
     @property
     def matrix(self) -> Letters:

@@ -1,4 +1,4 @@
-"""What the integers of a QuantizeLinear or DequantizeLinear mean, as LiteRT's signed kernels have them."""
+"""Scales and zero points of quantized integers, as LiteRT's signed kernels have them."""
 
 from __future__ import annotations
 

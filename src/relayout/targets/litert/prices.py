@@ -32,13 +32,13 @@ MOST_DIMENSIONS = 5
 
 
 def price(operator: Operator, signature: Signature, placement: Placement) -> int:
-    """Return what a node costs in an order beside the source's: its bytes, where it moves them in shorter runs."""
-    if operator.node.domain:
-        return 0
-    if operator.name in PRODUCTS:
-        return PRODUCTS[operator.name](operator, placement)
-    if operator.name not in (JOINING, PARTING):
-        return 0
+    """Return what a node costs in an order, in bytes that might be moved instead."""
+    find = None if operator.node.domain else PRICES.get(operator.name)
+    return 0 if find is None else find(operator, signature, placement)
+
+
+def _of_runs(operator: Operator, signature: Signature, placement: Placement) -> int:
+    """Return what joining or parting costs beside the source's order: its bytes, where they move in shorter runs."""
     joins = operator.name == JOINING
     letters = (signature.outputs if joins else signature.inputs)[0]
     if letters is None:
@@ -63,7 +63,7 @@ def _in_short_runs(dims: Sequence[tuple[str, Extent]] | None, letter: str, width
     return product(extent for _, extent in dims).number * width if run < SHORT else 0
 
 
-def _of_heads(operator: Operator, placement: Placement) -> int:
+def _of_heads(operator: Operator, _: Signature, placement: Placement) -> int:
     """Return what a product by a matrix for each head costs, beside one by a matrix for all of them.
 
     Where heads leave columns of a kernel empty, or there are too many dimensions, that is more than to move the result.
@@ -78,7 +78,7 @@ def _of_heads(operator: Operator, placement: Placement) -> int:
     return TIMES * product(extent for _, extent in dims).number * operator.width(0) * placement.runs
 
 
-def _of_transposed_rows(operator: Operator, placement: Placement) -> int:
+def _of_transposed_rows(operator: Operator, _: Signature, placement: Placement) -> int:
     """Return the bytes of a Gemm's first operand where FULLY_CONNECTED would read it transposed, which it cannot.
 
     The file then has the TRANSPOSE that the Gemm has not; a byte more makes it one that the report counts. By a second
@@ -92,5 +92,5 @@ def _of_transposed_rows(operator: Operator, placement: Placement) -> int:
     return (1 + product(extent for _, extent in dims).number * operator.width(first)) * placement.runs
 
 
-PRODUCTS = {"MatMul": _of_heads, "Gemm": _of_transposed_rows}
-"""Product -> what it costs."""
+PRICES = {JOINING: _of_runs, PARTING: _of_runs, "MatMul": _of_heads, "Gemm": _of_transposed_rows}
+"""Operator -> what it costs."""

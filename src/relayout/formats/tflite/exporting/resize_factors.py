@@ -26,7 +26,7 @@ SIZES = 3
 POLICIES = {"not_larger": min, "not_smaller": max}
 """Policy for the aspect ratio -> which factor all axes take."""
 LARGER = {"not_larger": "MINIMUM", "not_smaller": "MAXIMUM"}
-"""The same, as a builtin."""
+"""Policy for the aspect ratio -> the builtin that finds that factor."""
 DOUBLED = 2.0
 """From this scale on no extent stays."""
 

@@ -36,7 +36,7 @@ SWITCHES = ("time_major", "merge_outputs")
 TIME_FIRST = frozenset({"BIDIRECTIONAL_SEQUENCE_LSTM"})
 """Builtins of which LiteRT spoils a result of both halves where the batch comes first and has several sequences."""
 
-MOVING = frozenset({"PACK", "UNPACK"})
+PACKING = frozenset({"PACK", "UNPACK"})
 """Builtins that compute nothing, whose nodes take any order of axes: no Transpose is worth them."""
 
 
@@ -92,7 +92,7 @@ class _Restoring:
         inputs = self._operands(read)
         builtin = None if inputs is None else self._as_here(inputs)
         results = None if inputs is None or builtin is None else self._results(builtin, inputs, places)
-        if results is None or (self.builtin.name in MOVING and self._costs_transposes()):
+        if results is None or (self.builtin.name in PACKING and self._costs_transposes()):
             for node in self.made:  # they read nothing
                 node.resize_inputs(0)
             return False

@@ -58,7 +58,7 @@ def slice_(op: NodeExport) -> None:
 
 
 class _Cut(NamedTuple):
-    """What is taken of an axis: from a place, up to another one, by steps; None stands for the axis' own ends."""
+    """The part of an axis that is taken: from a place, up to another one, by steps; None: the axis' own end."""
 
     begin: int | None
     end: int | None
