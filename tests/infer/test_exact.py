@@ -108,6 +108,11 @@ def test_equal_bytes_where_products_are_batched() -> None:
     assert saving >= 5
 
 
+def test_columns_behind_the_last_row_are_asked_for_by_no_reader() -> None:
+    """Of seed 1054 an LRN asks for all columns in front of the row: the last of them stays behind it."""
+    assert compare(range(1054, 1055), rank=3, steps=7, batched=True) == (1, 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [3, 4])
 def test_equal_bytes_on_many_graphs_with_batched_products(rank: int) -> None:

@@ -239,10 +239,8 @@ class _Builder:
             return
         if fact.exchanges and not self._may_exchange(fact, inputs):
             fact = fact.in_place
-        if fact.batched or fact.transposed:
-            kernel = inputs[1]
-            fact = fact if kernel is not None and kernel.root.constant else fact.one_matrix
-            fact = fact.unbatched if self._is_unit(inputs) else fact
+        if (fact.batched or fact.transposed) and self._is_unit(inputs):
+            fact = fact.unbatched
         self._computed(node, fact, inputs, implicit)
 
     def _fact(self, operator: Operator) -> Fact:

@@ -165,8 +165,6 @@ def _extended(site: Site, factors: Sequence[int], bases: Sequence[Order]) -> lis
     # An axis that must be one dimension is gathered where its first factor lies, and where its last does: which of
     # the two suits the other readers is not known here.
     found = [repaired(site, _slotted(base, wanted)) for base in bases]
-    if site.signature.batched:
-        found += [repaired(site, _slotted(base, wanted), batched=False) for base in bases]
     if len(wanted) < len(factors) or site.signature.block:
         late = list(reversed(dict.fromkeys(reversed(factors))))
         found += [repaired(site, _slotted(base, late), late=True) for base in bases]
@@ -265,19 +263,12 @@ def _slotted(base: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
     return tuple(next(chosen) if factor in inside else factor for factor in base)
 
 
-def repaired(site: Site, order: Sequence[int], *, late: bool = False, batched: bool = True) -> tuple[int, ...]:
-    """The nearest order that the signature allows: blocks gathered where they begin (or end), head first, tail last.
-
-    Args:
-        site: the site.
-        order: its factors.
-        late: whether blocks are gathered where they end.
-        batched: whether outer factors of a batched axis may stay in front of the tail.
-    """
+def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[int, ...]:
+    """The nearest order that the signature allows: blocks gathered where they begin (or end), head first, tail last."""
     signature = site.signature
     if not (signature.block or signature.head or signature.tail):
         return tuple(order)
-    if batched and signature.batched and (found := _with_batch(site, order)):
+    if signature.batched and (found := _with_batch(site, order)):
         return found
     groups = site.pattern.of(_groups, None, site)
     turned = bool(signature.transposed) and tail_of(site, order) == signature.transposed

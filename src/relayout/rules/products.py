@@ -121,7 +121,7 @@ def matmul(operator: Operator) -> Fact:
 
     With its operands exchanged, by `--exchange` or where m or n is 1, n, k, m are last; by one matrix, `c[k n]`, rows
     are free then, too: those that lie behind `n k` become one dimension. For a target with batched products, outer
-    factors of n may be batch axes where c is a constant matrix, and c may lie as `n k` where it is computed.
+    factors of n may be batch axes where c is one matrix, and c may lie as `n k` where it is many.
     """
     found = product_of(operator, 0, 1)
     if found is None or (operator.rank() or 0) < 2 or (operator.rank(1) or 0) < 2:

@@ -252,7 +252,7 @@ class Signature:
         across: axes that a result has, though each of its elements depends on several along them, in whatever order (a
             Softmax's axis). Axes in `whole` may be such, too; along all others each element is computed by itself.
         batched: axes at the tail's end whose outer factors may lie among the batch axes, if inner ones stay: the
-            constant that holds them then has a matrix for each (`x[b s k] w[h k d] -> y[b h s d]`).
+            operand that holds them then has a matrix for each (`x[b s k] w[h k d] -> y[b h s d]`).
         transposed: the tail's axes in another order, which another operator has: `changes` says which.
     """
 
@@ -324,14 +324,9 @@ class Signature:
 
     @cached_property
     def unbatched(self) -> Signature:
-        """The signature with one matrix for all items, which lies as ONNX's MatMul has it."""
+        """The signature for one matrix, which lies as ONNX's MatMul has it."""
         plain = not self.batched and not self.transposed
         return self if plain else replace(self, batched=frozenset(), transposed=())
-
-    @cached_property
-    def one_matrix(self) -> Signature:
-        """The signature with one matrix for all items: only a constant can be stored as many."""
-        return replace(self, batched=frozenset()) if self.batched else self
 
     @property
     def matrix(self) -> Letters:

@@ -63,7 +63,6 @@ class Comparison:
         own = {value.name for value in self.left.outputs}
         ends = (pair.left.name for pair in (*self.begun, *self.outputs) if pair.left.name not in own)
         self._ends = list(dict.fromkeys(ends))
-        self._rounds = self.left.rounds or self.right.levels > 0
         self._spread = Spread(self.left, [*self._ends, *(pair.left.name for pair in self.interiors)], self.right)
         self.dequantized = any(map(stands_for_integers, (*self.outputs, *self.interiors)))
         self._plain = self.left.runner(), self.right.runner()
@@ -194,7 +193,7 @@ class Comparison:
 
     def judged_by_spread(self, pair: Pair, row: Row, runs: Sequence[tuple[Feeds, Feeds]]) -> Row:
         """Return the row judged by how far the source is from itself in any of several runs: feeds and results."""
-        if not (self._rounds or row.kind is not Kind.REAL) or row.difference is None:
+        if not (self.left.rounds or row.kind is not Kind.REAL) or row.difference is None:
             return row
         name, spread = pair.left.name, None
         for feeds, given in runs:
@@ -311,7 +310,7 @@ class Comparison:
             row = self._row(pair, mine.get(pair.left.name), theirs.get(pair.right.name), output)
             if row is None:
                 continue
-            if row.verdict is Verdict.DIFFERS and (self._rounds or row.kind is not Kind.REAL):
+            if row.verdict is Verdict.DIFFERS and (self.left.rounds or row.kind is not Kind.REAL):
                 far[len(rows)] = row
                 sources[row.source] = mine[row.source]
             rows.append(row)

@@ -119,6 +119,8 @@ def test_heads_come_from_the_kernels(batch: tuple[int | str, ...], fused: bool) 
     assert result.report.transposes == 1
     assert result.report.proved
     assert operators(result)["BATCH_MATMUL"] == (3 if fused else 5)
+    if not fused:
+        assert operators(result)["RESHAPE"] == (2 if len(batch) == 1 and batch != (1,) else 1), operators(result)
     agrees(given.model, given.feed())
 
 
@@ -183,3 +185,13 @@ def test_an_einsum_reads_keys_as_they_lie() -> None:
         name: rng.normal(size=shape).astype(np.float32) for name, shape in (("q", (2, 3, 5, 8)), ("k", (2, 3, 7, 8)))
     }
     agrees(source, feed)
+
+
+def test_a_quantized_product_stays_on_integers() -> None:
+    """A FusedMatMul would be no unit: it would compute between DEQUANTIZE and QUANTIZE."""
+    text = """qq = QuantizeLinear(q, s, z) qd = DequantizeLinear(qq, s, z)
+        kq = QuantizeLinear(k, s, z) kd = DequantizeLinear(kq, s, z) t = Transpose<perm = [0, 1, 3, 2]>(kd)
+        m = MatMul(qd, t) mq = QuantizeLinear(m, s, z) y = DequantizeLinear(mq, s, z)"""
+    scale = {"s": np.array(0.05, np.float32), "z": np.array(0, np.int8)}
+    result = relayout.convert(build("float[2,3,5,8] q, float[2,3,7,8] k", text, scale), format="tflite")
+    assert dict(operators(result)) == {"QUANTIZE": 2, "TRANSPOSE": 1, "BATCH_MATMUL": 1, "DEQUANTIZE": 1}

@@ -121,3 +121,14 @@ def test_a_product_takes_rows_of_more_axes(text: str) -> None:
     model = build("float[2,3,4] x", text, constants)
     assert sorted(operators(model)) == sorted(ROWS[text])
     agrees(model, {"x": floats(2, 3, 4)})
+
+
+@pytest.mark.parametrize("shape", [(4,), (1, 4)], ids=str)
+def test_a_bias_that_two_products_share_is_one_tensor(shape: tuple[int, ...]) -> None:
+    """One name for several tensors: ai-edge-quantizer refused the file."""
+    constants = {"w": floats(3, 4), "u": floats(3, 4, seed=1), "b": floats(*shape, seed=2)}
+    source = build("float[2,3] x", "p = MatMul(x, w) q = MatMul(x, u) y = Add(p, b) z = Add(q, b)", constants)
+    (graph,) = load(relayout.convert(source, format="tflite").tflite).subgraphs
+    assert [operator.name for operator in graph.operators] == ["FULLY_CONNECTED"] * 2
+    assert len({operator.inputs[2] for operator in graph.operators}) == 1
+    agrees(source, {"x": floats(2, 3, seed=3)})
