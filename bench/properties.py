@@ -16,6 +16,7 @@ process ended.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import signal
@@ -147,6 +148,7 @@ def attempt_all(begin: int, end: int, layout: str, note: Path) -> None:
     from infer.opened import opened_model
 
     warnings.simplefilter("ignore")
+    gc.disable()  # the process ends with its portion
     found, began = empty(), time.monotonic()
     for seed in range(begin, end):
         note.write_text(json.dumps({**found, "next": seed, "seconds": time.monotonic() - began}))
