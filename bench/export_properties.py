@@ -38,6 +38,7 @@ import relayout  # noqa: E402
 from infer.graphs import random_model  # noqa: E402
 from infer.mixed import mixed_model  # noqa: E402
 from infer.opened import opened_model  # noqa: E402
+from products import in_full  # noqa: E402
 
 Arrays = Mapping[str, NDArray[Any]]
 AXIS = re.compile(r"\([^)]*\)|\S+")
@@ -129,7 +130,7 @@ def in_onnxruntime(model: onnx.ModelProto, feed: Arrays) -> dict[str, NDArray[An
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(in_full(model), options, ["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, map(np.asarray, session.run(names, dict(feed))), strict=True))
 

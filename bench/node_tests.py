@@ -162,11 +162,12 @@ def verdict_of_peer(test: NodeTest, content: bytes) -> tuple[str, str]:
 def with_runtime(test: NodeTest) -> list[NDArray[Any]] | None:
     """Return what ONNX Runtime gives for a test; None where it does not run it."""
     import onnxruntime
+    from counting import in_full
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(test.model.SerializeToString(), options, ["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(in_full(test.model), options, ["CPUExecutionProvider"])
         return [np.asarray(array) for array in session.run(None, test.inputs)]
     except Exception:  # of a type for each kind of failure
         return None

@@ -32,6 +32,9 @@ KERNELS = {
 }
 """Operators whose products saturate, and what is dequantized for them. ConvInteger has another kernel, an exact one."""
 
+DATA_ZERO = 2
+"""The operand of all of these that is the zero point of the data, and has its type."""
+
 
 def unsigned_kernels(model: ir.Model, leaving: Collection[tuple[str, str]] = ()) -> int:
     """Store constant kernels of int8 as uint8, in place; how many.
@@ -63,7 +66,8 @@ class _Moving:
         given = [*node.inputs, *[None] * (slots.zero + 1 - len(node.inputs))]
         kernel, zero = given[slots.kernel], given[slots.zero]
         data = None if slots.data is None else given[slots.data]
-        met = data is None or data.dtype == ir.DataType.UINT8
+        known_by = given[DATA_ZERO] if data is not None and data.dtype is None else data
+        met = data is None or (known_by is not None and known_by.dtype == ir.DataType.UINT8)
         if kernel is None or kernel.dtype not in (ir.DataType.INT8, None) or not met:
             return
         known = self._array(kernel)

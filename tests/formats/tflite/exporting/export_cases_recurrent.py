@@ -22,6 +22,13 @@ def cases() -> Iterator[Case]:
     yield lstm("bidirectional", activations=["Sigmoid", "Relu", "Relu"] * 2)
     yield lstm(activations=["Sigmoid", "Tanh", "Relu"])
     yield lstm(activations=["HardSigmoid", "Tanh", "Tanh"])
+    yield lstm(
+        "bidirectional",
+        activations=["HardSigmoid", "ScaledTanh", "Tanh", "Sigmoid", "Affine", "LeakyRelu"],
+        activation_alpha=[0.3, 0.9, 1.2, 0.2],
+        activation_beta=[0.4, 0.7, 0.1],
+    )
+    yield lstm(activations=["HardSigmoid", "Tanh", "Elu"], activation_alpha=[0.1])
     yield lstm(clip=0.4)
     yield lstm("bidirectional", clip=0.1, states=True)
     yield lstm(constants=())

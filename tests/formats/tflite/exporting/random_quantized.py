@@ -11,6 +11,8 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from products import in_full
+
 Feed = dict[str, NDArray[np.generic]]
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767)}
 KINDS = {"int8": np.int8, "uint8": np.uint8, "int16": np.int16}
@@ -122,7 +124,7 @@ class _Quantized:
         options.log_severity_level, options.intra_op_num_threads = 4, 1
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         model = self.built(dict.fromkeys(names, kind))
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(in_full(model), options, ["CPUExecutionProvider"])
         found: list[NDArray[Any]] = session.run(names, self.feed)
         return found
 

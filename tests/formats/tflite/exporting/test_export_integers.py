@@ -376,3 +376,19 @@ def test_integers_of_16_bits_that_are_moved_as_they_are_fed(kind: type, zero: in
     made.graph.input[0].type.tensor_type.elem_type = element
     limits = np.iinfo(kind)
     agrees(made, {"x": RNG.integers(limits.min, limits.max, X.shape).astype(kind)})
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub"])
+@pytest.mark.parametrize("power", [12, 11])
+def test_sums_of_16_bits_whose_scales_are_powers_of_two(op: str, power: int) -> None:
+    """Where no operand has the result's scale, LiteRT's default kernels refuse to run."""
+    (a, z), (b, y), (c, w) = (scale(np.int16, 2.0**-each, 0) for each in (power, 13, 11))
+    nodes = [
+        node("QuantizeLinear", "x a z", "p"),
+        node("DequantizeLinear", "p a z", "d"),
+        node("QuantizeLinear", "x b y", "q"),
+        node("DequantizeLinear", "q b y", "e"),
+        node(op, "d e", "s"),
+        node("QuantizeLinear", "s c w", "t"),
+    ]
+    agree(model(nodes, {"t": onnx.TensorProto.INT16}, a=a, z=z, b=b, y=y, c=c, w=w), 1)

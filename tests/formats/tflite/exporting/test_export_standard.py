@@ -16,7 +16,6 @@ REFUSED = {
     "test_momentum",
     "test_optional_get_element_optional_tensor",
     "test_pow_types_int64_int64",
-    "test_qlinearmatmul_2D_uint8_float32",
     "test_tfidfvectorizer_tf_onlybigrams_levelempty",
 }
 """Tests of the sample that LiteRT's kernels cannot compute; `docs/there-and-back.md` has the reasons of all."""

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from relayout.formats.tflite.container.contents import TensorContent
 from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.blocks import blocks_of, folded
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable
@@ -34,6 +36,12 @@ def real_numbers(graph: GraphExport, value: ir.Value, source: ir.Value, node: ir
         source: the integers.
         node: the DequantizeLinear between the two.
     """
+    blocks = blocks_of(node)
+    if blocks is not None and blocks.is_small:
+        return blocks.real_numbers(graph.draft, value.name or "dequantized")
+    if (numbers := folded(node)) is not None:
+        name = graph.draft.unique(value.name or "constant")
+        return DraftTensor(name, TensorType.FLOAT32, tuple(numbers.shape.numpy()), TensorContent(numbers))
     scales = scales_of(node)
     by_axis = scales is not None and scales[0].size > 1
     has_kernel = source.dtype in DEQUANTIZED and not (by_axis and source.dtype == ir.DataType.INT16)

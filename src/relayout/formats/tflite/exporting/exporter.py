@@ -13,6 +13,7 @@ from relayout.formats.tflite.container.model import Model, Signature
 from relayout.formats.tflite.container.versions import finished
 from relayout.formats.tflite.exporting.fusing import fuse
 from relayout.formats.tflite.exporting.graph_export import GraphExport
+from relayout.formats.tflite.exporting.kernel_types import free_scales
 from relayout.formats.tflite.exporting.older import newer_operators
 from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
 from relayout.formats.tflite.exporting.tidying import tidy
@@ -53,6 +54,8 @@ def export(
     for draft in graph.program:
         tidy(draft)
     changed = [tensor for draft in graph.program for tensor in fuse(draft)]
+    for draft in graph.program:
+        free_scales(draft)
     subgraphs = tuple(draft.finish(f"subgraphs[{place}]") for place, draft in enumerate(graph.program))
     subgraph = subgraphs[0]
     called = names or {}

@@ -180,3 +180,21 @@ def _cast_around(draft: Draft, operator: DraftOperator, kind: TensorType, wide: 
     draft.operators.append(operator)
     for result, inner in renamed.items():
         cast(inner, result)
+
+
+def free_scales(draft: Draft) -> None:
+    """Let sums of int16 have scales that are all powers of two, in place.
+
+    By default the kernels shift such integers instead of multiplying them, and want one operand to have the result's
+    scale.
+    """
+    for operator in draft.operators:
+        tensors = [each for each in (*operator.inputs, *operator.outputs) if each is not None]
+        if operator.name not in ("ADD", "SUB") or operator.is_restored:
+            continue
+        if all(each.type == TensorType.INT16 and _is_power_of_two(each) for each in tensors):
+            operator.options["pot_scale_int16"] = False
+
+
+def _is_power_of_two(tensor: DraftTensor) -> bool:
+    return tensor.quantization is not None and bool((np.frexp(tensor.quantization.scale)[0] == 0.5).all())

@@ -13,6 +13,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.registry import Unwritable
+from relayout.formats.tflite.exporting.scales import scales_of
 from relayout.formats.tflite.exporting.value_types import stored_type, tensor_dims
 
 if TYPE_CHECKING:
@@ -197,7 +198,9 @@ class NodeExport:
         """Return the integers of an operand that is made of constant ones alone; None where it is not."""
         node = self.value(slot).producer()
         source = None if node is None or node.op_type != "DequantizeLinear" or node.domain else node.inputs[0]
-        if source is None or source.const_value is None or source.is_graph_input() or self.quantized:
+        if node is None or source is None or source.const_value is None or source.is_graph_input() or self.quantized:
+            return None
+        if scales_of(node) is None:
             return None
         tensor = self.graph.integers.read(source, node)
         return tensor if tensor.type in (TensorType.INT8, TensorType.INT4, TensorType.UINT8) else None

@@ -1,12 +1,13 @@
 """Rewrites of a graph before layouts are chosen for a `.tflite`, until nothing changes any more.
 
 0. What a builtin was spelled out in is that builtin again.
-1. A node of small constants is computed: `.tflite` files hold shapes and indices, not what computes them. So are
+1. Constants of few bits are signed integers of 4 bits.
+2. A node of small constants is computed: `.tflite` files hold shapes and indices, not what computes them. So are
    weights that follow from others.
-2. An If whose condition is constant is its branch.
-3. Sequences are the tensors that they hold.
-4. A recurrent operator of open length is a Scan; a Scan is a Loop, and a short Loop is its body again and again.
-5. An operator that has no export becomes the body by which the standard defines it.
+3. An If whose condition is constant is its branch.
+4. Sequences are the tensors that they hold.
+5. A recurrent operator of open length is a Scan; a Scan is a Loop, and a short Loop is its body again and again.
+6. An operator that has no export becomes the body by which the standard defines it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.formats.onnx.spelling import spell_out
+from relayout.formats.tflite.exporting.blocks import sign_few_bits
 from relayout.formats.tflite.exporting.folding import fold
 from relayout.formats.tflite.exporting.folding_weights import bytes_of_weights, fold_weights
 from relayout.formats.tflite.exporting.fused_definitions import definition_of
@@ -55,6 +57,7 @@ def prepare(
     """
     restore_builtins(model, trusted=from_tflite, is_restored=is_restored)
     _replace_empty_inputs(model.graph)
+    sign_few_bits(model)
     size = bytes_of_weights(model)
     for _ in range(ROUNDS):
         _rank_reductions(model.graph)

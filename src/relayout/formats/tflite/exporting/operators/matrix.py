@@ -10,6 +10,7 @@ from relayout.formats.tflite.container.contents import TensorContent
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.batch_axes import MATRIX, MOST, batched_product
+from relayout.formats.tflite.exporting.blocks import blocks_of
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.convolution import bias_of
@@ -36,7 +37,7 @@ def matmul(op: NodeExport) -> None:
 
 
 def weights_of(op: NodeExport, *, transposed: bool) -> DraftTensor | None:
-    """Return the second operand as the weights `n k` of FULLY_CONNECTED; None where it is no constant matrix.
+    """Return the second operand as the weights `n k` of FULLY_CONNECTED; None where it is `k n` and computed.
 
     Args:
         op: the node.
@@ -44,12 +45,29 @@ def weights_of(op: NodeExport, *, transposed: bool) -> DraftTensor | None:
     """
     if len(op.dims(1)) != WEIGHTS_RANK:
         return None
+    if not transposed and (found := _blocks_of_columns(op)) is not None:
+        return found
     integers = op.dequantized_constant(1)
     matrix = op.input(1) if integers is None else integers
     if matrix.data is None:
-        return None
+        is_read = transposed and matrix.type == TensorType.FLOAT32 and not op.integer("transA")
+        return matrix if is_read else None
     matrix = matrix if transposed else transposed_weights(op, 1, matrix)
     return matrix if integers is None else op.emit("DEQUANTIZE", [matrix], matrix.dims, TensorType.FLOAT32)
+
+
+def _blocks_of_columns(op: NodeExport) -> DraftTensor | None:
+    """Return weights `k n` with a scale for each block of a column as real numbers `n k`; None where they have none."""
+    value = op.value(1)
+    known = op.graph.turned_blocks
+    if value not in known:
+        node = value.producer()
+        is_dequantized = node is not None and node.op_type == "DequantizeLinear" and not node.domain
+        blocks = blocks_of(node, transposed=True) if node is not None and is_dequantized else None
+        if blocks is None or not blocks.is_small:
+            return None
+        known[value] = blocks.real_numbers(op.graph.draft, value.name or "weights")
+    return known[value]
 
 
 def _fully_connected(op: NodeExport, left: DraftTensor, weights: DraftTensor, bias: DraftTensor | None) -> None:

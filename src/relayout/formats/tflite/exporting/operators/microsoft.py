@@ -9,6 +9,7 @@ import numpy as np
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.operators.matrix import WEIGHTS_RANK, weights_of
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
@@ -26,14 +27,19 @@ def bias_gelu(op: NodeExport) -> None:
 
 @exporter("FusedMatMul", "TransposeMatMul", domain="com.microsoft")
 def fused_matmul(op: NodeExport) -> None:
-    """BATCH_MATMUL and MUL."""
+    """FULLY_CONNECTED where the second operand is a constant matrix or `n k`, else BATCH_MATMUL; MUL."""
     steps = Steps(op)
     if op.integer("transBatchA") or op.integer("transBatchB"):
         raise Unwritable("axes of a batch that are transposed")
-    left, right = op.input(0), op.input(1)
-    if len(left.dims) < 2 or len(right.dims) < 2:
+    if min(op.rank(0), op.rank(1)) < WEIGHTS_RANK:
         raise Unwritable("a product with a vector")
-    made = steps.matmul(left, right, adj_x=bool(op.integer("transA")), adj_y=bool(op.integer("transB")))
+    left, adjoint, transposed = op.input(0), bool(op.integer("transA")), bool(op.integer("transB"))
+    weights = None if adjoint else weights_of(op, transposed=transposed)
+    if weights is None:
+        made = steps.matmul(left, op.input(1), adj_x=adjoint, adj_y=transposed)
+    else:
+        dims = (*left.dims[:-1], weights.dims[0])
+        made = op.emit("FULLY_CONNECTED", [left, weights], dims, keep_num_dims=len(left.dims) > WEIGHTS_RANK)
     alpha = op.number("alpha", 1.0)
     steps.give(made if alpha == 1.0 else steps.mul(made, alpha))
 

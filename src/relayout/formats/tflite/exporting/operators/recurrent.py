@@ -20,7 +20,15 @@ from relayout.formats.tflite.exporting.steps import Steps
 MOST_STEPS = 1024
 """Steps up to which a sequence is written one by one."""
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
+DEFAULTS = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
+PARAMETERS = {
+    "affine": (1.0, 0.0),
+    "scaledtanh": (1.0, 1.0),
+    "hardsigmoid": (0.2, 0.5),
+    "leakyrelu": (0.01,),
+    "elu": (1.0,),
+}
+"""Activations -> their alpha and beta where a node gives none."""
 Activation = Callable[[DraftTensor], DraftTensor]
 
 
@@ -242,29 +250,35 @@ def _activations(steps: Steps, number: int) -> list[Activation]:
     op = steps.op
     default = DEFAULTS[op.op_type]
     attribute = op.node.attributes.get("activations")
-    names = list(attribute.as_strings()) if attribute is not None else default * 2
-    names = names[number * len(default) : (number + 1) * len(default)] or default
-    alphas, betas = op.numbers("activation_alpha"), op.numbers("activation_beta")
+    names = [name.lower() for name in (attribute.as_strings() if attribute is not None else default * 2)] or default
+    parameters = {0: iter(op.numbers("activation_alpha")), 1: iter(op.numbers("activation_beta"))}
+    # Functions take numbers from both lists in order, those that have such a parameter.
+    given = [[next(parameters[place], usual) for place, usual in enumerate(PARAMETERS.get(name, ()))] for name in names]
+    count = len(default)
+    here = slice(number * count, (number + 1) * count)
     clip = op.number("clip", 0.0)
-    if alphas or betas:
-        raise Unwritable("activations with parameters")
     limits = [clip, clip, 0.0]  # the last one is given an LSTM's cell as it is
-    return [_activation(steps, name, limit) for name, limit in zip(names, limits, strict=False)]
+    rows = zip(names[here], given[here], limits, strict=False)
+    return [_activation(steps, name, numbers, limit) for name, numbers, limit in rows]
 
 
-def _activation(steps: Steps, name: str, clip: float) -> Activation:
+def _activation(steps: Steps, name: str, numbers: Sequence[float], clip: float) -> Activation:
+    alpha, beta = (*numbers, 0.0, 0.0)[:2]
     known_names: dict[str, Activation] = {
+        "affine": lambda x: steps.add(steps.mul(x, alpha), beta),
         "sigmoid": lambda x: steps.each("LOGISTIC", x),
         "tanh": lambda x: steps.each("TANH", x),
+        "scaledtanh": lambda x: steps.mul(steps.each("TANH", steps.mul(x, beta)), alpha),
         "relu": lambda x: steps.each("RELU", x),
         "softsign": lambda x: steps.div(x, steps.add(steps.each("ABS", x), 1.0)),
-        "elu": lambda x: steps.each("ELU", x),
-        "hardsigmoid": lambda x: steps.each("RELU_0_TO_1", steps.add(steps.mul(x, 0.2), 0.5)),
-        "leakyrelu": lambda x: steps.op.emit("LEAKY_RELU", [x], x.dims, alpha=0.01),
+        "hardsigmoid": lambda x: steps.each("RELU_0_TO_1", steps.add(steps.mul(x, alpha), beta)),
+        "leakyrelu": lambda x: steps.op.emit("LEAKY_RELU", [x], x.dims, alpha=alpha),
     }
-    function = known_names.get(name.lower())
+    if alpha == 1.0:
+        known_names["elu"] = lambda x: steps.each("ELU", x)
+    function = known_names.get(name)
     if function is None:
-        raise Unwritable(f"the activation {name}")
+        raise Unwritable(f"the activation {name.capitalize()}" + " with parameters" * (name in PARAMETERS))
     if not clip:
         return function
     return lambda x: function(steps.maximum(steps.minimum(x, clip), -clip))
