@@ -3,7 +3,7 @@
     python tests/formats/tflite/exporting/export_table.py
 
 writes `src/relayout/formats/tflite/exported.json`: operator -> types of its data, and reasons for which a use of it was
-refused. Of `cases()` and of the models with bodies, all of which the tests run in LiteRT.
+refused. Of `cases()` and of the models with bodies and of random numbers, all of which the tests run in LiteRT.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if __name__ == "__main__":
 
 from export_cases import cases  # noqa: E402
 from export_control import MODELS  # noqa: E402
+from export_drawn import DRAWN  # noqa: E402
 from export_refused import REFUSED  # noqa: E402
 
 import relayout  # noqa: E402
@@ -33,7 +34,7 @@ def shown() -> Iterator[tuple[str, str]]:
             kinds = [array.dtype.name for array in case.arrays.values()]
             assert relayout.convert(case.prepared()[0], format="tflite").tflite
             yield named(case.domain, case.op_type), (kinds or ["none"])[0]
-    for name, prepared in MODELS.items():
+    for name, prepared in {**MODELS, **DRAWN}.items():
         assert relayout.convert(prepared()[0], format="tflite").tflite
         yield name, "float32"
 

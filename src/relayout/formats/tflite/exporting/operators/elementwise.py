@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, described, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
@@ -60,20 +60,6 @@ def absolute(op: NodeExport) -> None:
 @exporter("Identity")
 def identity(op: NodeExport) -> None:
     """Nothing: its operand."""
-    op.give(op.input(0))
-
-
-@exporter("Dropout")
-def dropout(op: NodeExport) -> None:
-    """Nothing: its operand, and a mask of ones."""
-    training = op.constant(2)
-    if op.has(2) and (training is None or training.item()):
-        raise Unwritable("a Dropout in training")
-    if op.gives(1):
-        kind = op.output(1).type
-        ones = np.ones((), NUMPY[kind])
-        shape = op.emit("SHAPE", [op.input(0)], (op.rank(),), TensorType.INT32, out_type=TensorType.INT32)
-        op.result("FILL", [shape, op.const(ones)], 1)
     op.give(op.input(0))
 
 

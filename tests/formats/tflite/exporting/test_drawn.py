@@ -1,0 +1,38 @@
+"""Random numbers in LiteRT: ranges and moments are ONNX Runtime's, and each run draws others unless a seed is given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from export_drawn import DRAWN
+from export_running import agrees
+from node_tests import run
+
+import relayout
+from relayout.errors import UnsupportedError
+from small import build
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_moments_are_those_of_onnx_runtime(name: str) -> None:
+    agrees(*DRAWN[name]())
+
+
+@pytest.mark.parametrize("seed", [True, False])
+def test_each_run_draws_others_unless_there_is_a_seed(seed: bool) -> None:
+    model = build("float[4,5] x", f"y = RandomNormalLike{'<seed=7.0>' if seed else ''}(x)", {})
+    content = relayout.convert(model, format="tflite").tflite
+    first, second = (run(content, {"x": np.zeros((4, 5), np.float32)})[0] for _ in range(2))
+    assert np.array_equal(first, second) == seed
+
+
+def test_a_dropout_that_a_switch_puts_into_training_is_refused() -> None:
+    model = build("float[4,5] x, bool on", "y = Dropout (x, ratio, on)", {"ratio": np.array(0.25, np.float32)})
+    with pytest.raises(UnsupportedError, match="a switch"):
+        relayout.convert(model, format="tflite")
+
+
+def test_random_numbers_of_another_type_are_refused() -> None:
+    model = build("float[4,5] x", "r = RandomNormalLike<dtype=11>(x) y = Cast<to=1>(r)", {})
+    with pytest.raises(UnsupportedError, match="FLOAT64"):
+        relayout.convert(model, format="tflite")
