@@ -7,10 +7,10 @@ what is optimized again moves as much, and no run moves more than one of the sou
 The graphs are those of `tests/infer/opened.py` (open extents, computed amounts) and `tests/infer/mixed.py` (If, Loop,
 Scan, quantization with a scale for each channel, dynamic dimensions, regroupings), the properties those of
 `tests/properties.py`. Where Reshapes split an axis in ways that do not agree, what comes back may have more bytes, and
-where there are more orders than the cap on candidates, not all are looked at: such graphs are counted apart. Graph n is
-always the same. Portions run in processes of their own. A run that was stopped goes on where it was if it is started
-again with the same `--out`; what it found is in `state.json` there. Exit code 1 if a property does not hold, or a
-process ended.
+a second optimization may save some. Where there are more orders than the cap on candidates, not all are looked at. Such
+graphs are counted apart. Graph n is always the same. Portions run in processes of their own. A run that was stopped
+goes on where it was if it is started again with the same `--out`; what it found is in `state.json` there. Exit code 1
+if a property does not hold, or a process ended.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ def said(state: dict[str, Any]) -> str:
     lines = [f"{state['graphs']} graphs, {rate:.1f} a second, slowest {slowest:.1f} s (graph {graph})"]
     lines += [f"  with {name}: {count}" for name, count in sorted(state["has"].items())]
     lines += [f"  {name}: {moved[0]} Transposes, {moved[1]} bytes" for name, moved in state["moved"].items()]
-    lines.append(f"  back with more bytes, since splits of an axis do not agree: {state['contested']}")
+    lines.append(
+        f"  splits of an axis do not agree, so more bytes come back, or fewer the second time: {state['contested']}"
+    )
     lines.append(f"  minimal among the orders that were considered, since there are too many: {state['capped']}")
     lines.append(f"{sum(count for count, _ in state['findings'].values())} findings")
     lines += [f"  {count} x {finding}: {examples[0]}" for finding, (count, examples) in state["findings"].items()]

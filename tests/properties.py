@@ -36,8 +36,8 @@ class Held:
     """What was found of a graph: Transposes and bytes of the source, optimized, there and back.
 
     Args:
-        contested: more bytes came back than there were at first, for Reshapes split an axis in ways that do not agree,
-            and another of them was the first one on the way back.
+        contested: more bytes came back than there were at first, or a second optimization saved some, for Reshapes
+            split an axis in ways that do not agree, and another of them was the first one then.
         capped: so many orders are possible that some were dropped: what is proved holds for the others.
     """
 
@@ -82,8 +82,9 @@ def hold(made: Made, layout: str = "NHWC") -> Held:
     fixed = fixed_dims(made)
     gains = _gain(optimized if not fixed else relayout.optimize(model, dims=fixed))
     gains += _gain(relayout.optimize(shortened(made), dims=fixed or None))
-    if gains:
+    if gains and not any(build(read(each)).contested for each in (model, shortened(made))):
         raise PropertyError(f"again: {gains} bytes fewer")
+    contested |= bool(gains)
     if not made.has & BODIES:  # a Transpose in a body has no output to look at
         _no_more_moved(made, optimized)
     results = optimized, there, back
