@@ -41,8 +41,18 @@ STABLEHLO_CONVERT
 """
 RESTORABLE = frozenset(BUILTIN_OPERATORS) - frozenset(_OTHERS.split())
 """Builtins that nodes may say that they were: none with subgraphs or resources, and none that only views a tensor."""
+CUSTOM = "CUSTOM "
+RESTORABLE_CUSTOM = frozenset(["AudioSpectrogram", "Mfcc", "TFLite_Detection_PostProcess"])
+"""Custom operators that nodes may say that they were: those that LiteRT has kernels for."""
+LONGEST_OPTIONS = 1 << 12
+"""Bytes of a custom operator's options."""
 VIEWS = ("Reshape", "Transpose")
 """Operators that layouts put between others."""
+
+
+def is_restorable(name: str) -> bool:
+    """Return whether nodes may say that they were this builtin, or `CUSTOM` operator."""
+    return name in RESTORABLE or (name.startswith(CUSTOM) and name.removeprefix(CUSTOM) in RESTORABLE_CUSTOM)
 
 
 class Operand(NamedTuple):
@@ -117,11 +127,12 @@ class Builtin(NamedTuple):
     """A builtin that was spelled out.
 
     Args:
-        name: the builtin.
+        name: the builtin, or `CUSTOM` and the code of a custom operator.
         options: its options, where they are not the schema's defaults.
         inputs: its operands; None for one left out.
         outputs: its results, in the file's order of axes.
         intermediates: what it computes between them.
+        custom_options: those of a custom operator.
     """
 
     name: str
@@ -129,6 +140,12 @@ class Builtin(NamedTuple):
     inputs: tuple[Operand | None, ...]
     outputs: tuple[Operand, ...]
     intermediates: tuple[Operand, ...] = ()
+    custom_options: bytes = b""
+
+    @property
+    def op_type(self) -> str:
+        """The type of the node that it is until a `.tflite` is written."""
+        return self.name.removeprefix(CUSTOM)
 
     @property
     def names(self) -> frozenset[str]:
@@ -151,6 +168,8 @@ class Builtin(NamedTuple):
         }
         if self.intermediates:
             data["intermediates"] = [each.to_json() for each in self.intermediates]
+        if self.custom_options:
+            data["custom_options"] = self.custom_options.hex()
         return json.dumps(data, separators=(",", ":"))
 
     @staticmethod
@@ -164,6 +183,7 @@ class Builtin(NamedTuple):
                 tuple(None if each is None else Operand.from_json(each) for each in data["inputs"]),
                 tuple(map(Operand.from_json, data["outputs"])),
                 tuple(map(Operand.from_json, data.get("intermediates", ()))),
+                bytes.fromhex(data.get("custom_options", "")),
             )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return None
@@ -203,7 +223,8 @@ class Builtin(NamedTuple):
         fits = all(name in rows and _fits(rows[name], each) for name, each in self.options.items())
         tensors = [each for each in (*self.inputs, *self.outputs, *self.intermediates) if each is not None]
         dims = [dim for each in tensors for dim in each.shape]
-        known = fits and len(tensors) <= SMALL and all(0 <= dim < 1 << 31 for dim in dims)
+        is_short = len(self.custom_options) <= LONGEST_OPTIONS
+        known = fits and is_short and len(tensors) <= SMALL and all(0 <= dim < 1 << 31 for dim in dims)
         return known and all(each.numbers is None or _has_array(each) for each in tensors)
 
 

@@ -1,4 +1,4 @@
-"""Models of random numbers whose outputs are certain: moments, coarsely rounded, and ranges."""
+"""Models of random numbers whose outputs are certain: ranges, and moments five deviations from where they round up."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def _fed(*shape: int, value: float = 1.0) -> Mapping[str, Array]:
 
 DRAWN: Mapping[str, Callable[[], tuple[Any, Mapping[str, Array]]]] = {
     "RandomUniform": lambda: (
-        _moments("u = RandomUniform<shape=[40,50], low=-1.0, high=3.0>() r = Mul (u, x)", values={}, factor=3.0),
+        _moments("u = RandomUniform<shape=[40,50], low=-1.0, high=3.0>() r = Mul (u, x)", values={}, factor=0.4),
         _fed(40, 50),
     ),
     "RandomUniformLike": lambda: (
-        _moments("r = RandomUniformLike<seed=3.0>(x)", values={}, factor=10.0, inputs="float[n,50] x"),
+        _moments("r = RandomUniformLike<seed=3.0>(x)", values={}, factor=12.0, inputs="float[n,50] x"),
         _fed(40, 50),
     ),
     "RandomNormal": lambda: (
@@ -43,7 +43,7 @@ DRAWN: Mapping[str, Callable[[], tuple[Any, Mapping[str, Array]]]] = {
         _fed(40, 50),
     ),
     "RandomNormalLike": lambda: (
-        _moments("r = RandomNormalLike<scale=2.0>(x)", values={}, factor=1.0, inputs="float[n,50] x"),
+        _moments("r = RandomNormalLike<scale=2.0>(x)", values={}, factor=0.5, inputs="float[n,50] x"),
         _fed(40, 50),
     ),
     "Bernoulli": lambda: (_moments("r = Bernoulli (x)", values={}, factor=10.0), _fed(40, 50, value=0.3)),
@@ -56,8 +56,8 @@ DRAWN: Mapping[str, Callable[[], tuple[Any, Mapping[str, Array]]]] = {
     "Dropout": lambda: (
         _moments(
             "d, k = Dropout (x, ratio, on) c = Cast<to=1>(k) r = Add (d, c)",
-            values={"ratio": np.array(0.25, np.float32), "on": np.array(True)},
-            factor=4.0,
+            values={"ratio": np.array(0.2, np.float32), "on": np.array(True)},
+            factor=1.0,
         ),
         _fed(40, 50),
     ),

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.digests import Spellings, digest, tensor_in
 from relayout.formats.tflite.exporting.draft import NUMPY_TYPES
-from relayout.formats.tflite.exporting.registry import entries
 from relayout.formats.tflite.exporting.value_types import TYPES, kernel_type
 from relayout.formats.tflite.exporting.values_by_tensor import ValuesByTensor
-from relayout.formats.tflite.spelled_out import BUILTIN, DIGEST, DOMAIN, VIEWS, Builtin, Operand
+from relayout.formats.tflite.spelled_out import BUILTIN, DIGEST, DOMAIN, VIEWS, Builtin, Operand, is_restorable
 from relayout.graph.source_names import SOURCE
 from relayout.graph.subgraphs import captured, nested
 from relayout.layout import perm as perms
@@ -56,7 +55,7 @@ def restore_builtins(
     spellings, values, found = Spellings(model.graph), ValuesByTensor(model.graph), False
     for node in described:
         builtin = Builtin.parse(node.metadata_props[BUILTIN])
-        if builtin is None or node.graph is None or (DOMAIN, builtin.name) not in entries():
+        if builtin is None or node.graph is None or not is_restorable(builtin.name):
             continue
         nodes = spellings.of(node)
         is_true = trusted or node.metadata_props.get(DIGEST) == digest(nodes, builtin)
@@ -250,7 +249,7 @@ class _Restoring:
         switches = [ir.AttrInt64(name, builtin.switch(name)) for name in SWITCHES if name in builtin.known_options]
         node = ir.Node(
             DOMAIN,
-            builtin.name,
+            builtin.op_type,
             inputs,
             [ir.AttrString("description", builtin.dump()), *switches],
             num_outputs=len(builtin.outputs),

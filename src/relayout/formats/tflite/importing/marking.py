@@ -17,7 +17,7 @@ from relayout.formats.tflite.container.model import Tensor
 from relayout.formats.tflite.container.schema import SCHEMA
 from relayout.formats.tflite.importing.registry import Unsupported
 from relayout.formats.tflite.importing.tensors import FEW_BITS, QUANTIZED_TYPES, array
-from relayout.formats.tflite.spelled_out import BUILTIN, RESTORABLE, SMALL, VIEWS, Builtin, Operand
+from relayout.formats.tflite.spelled_out import BUILTIN, SMALL, VIEWS, Builtin, Operand, is_restorable
 from relayout.graph.source_names import SOURCE
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def mark_spelled(op: Operation, nodes: Sequence[ir.Node]) -> None:
         op: the operator.
         nodes: the nodes that were written for it.
     """
-    if op.operator.name not in RESTORABLE or op.program.nested or op.tensors.dequantize:
+    if not is_restorable(op.operator.name) or op.program.nested or op.tensors.dequantize:
         return
     own = [node for node in nodes if node.metadata_props.get(SOURCE) == op.source]
     computing = [node for node in own if node.op_type not in MOVING]
@@ -84,14 +84,15 @@ def _description(op: Operation, nodes: Sequence[ir.Node]) -> Builtin | None:
     """Describe an operator; None where a description would not tell all of it."""
     outputs = [op.output(i) for i in range(len(op.operator.outputs))]
     known = [op.input(i) for i in range(len(op.operator.inputs)) if op.has(i)]
-    if op.operator.intermediates or any(not _is_plain(each) for each in (*known, *outputs)):
+    if op.operator.intermediates or not all(map(_is_plain, (*known, *outputs))) or any(map(_is_unsigned, outputs)):
         return None
     read = {value for node in nodes for value in node.inputs if value is not None}
     inputs = [_operand(op, i, read, nodes) if op.has(i) else None for i in range(len(op.operator.inputs))]
     if any(op.has(i) and each is None for i, each in enumerate(inputs)):
         return None
     results = [Operand.of(tensor, op.tensors.names[tensor.index]) for tensor in outputs]
-    return Builtin(op.operator.name, options_to_say(op), tuple(inputs), tuple(results))
+    more = np.asarray(op.operator.custom_options).tobytes()
+    return Builtin(op.operator.name, options_to_say(op), tuple(inputs), tuple(results), custom_options=more)
 
 
 def options_to_say(op: Operation) -> dict[str, Any]:
@@ -109,8 +110,12 @@ def options_to_say(op: Operation) -> dict[str, Any]:
 def _is_plain(tensor: Tensor) -> bool:
     """Return whether a tensor comes back as it is: others are stored otherwise, or keep what they hold."""
     is_other = tensor.shifted or tensor.is_variable or tensor.listed or tensor.blocks is not None
-    unsigned = tensor.type == TensorType.UINT8 and tensor.quantization is not None
-    return not (is_other or unsigned or tensor.sparsity is not None or tensor.type in COMPLEX)
+    return not (is_other or tensor.sparsity is not None or tensor.type in COMPLEX)
+
+
+def _is_unsigned(tensor: Tensor) -> bool:
+    """Return whether a tensor's integers are signed ones in a result."""
+    return tensor.type == TensorType.UINT8 and tensor.quantization is not None
 
 
 def _operand(op: Operation, i: int, read: Iterable[ir.Value], nodes: Sequence[ir.Node]) -> Operand | None:

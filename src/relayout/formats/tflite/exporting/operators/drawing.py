@@ -1,6 +1,8 @@
-"""Random numbers. LiteRT draws another stream than a runtime of ONNX, from the same distribution."""
+"""Random numbers. A runtime of `.tflite` draws another stream than one of ONNX, from the same distribution."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -18,21 +20,21 @@ RATIO, TRAINING = 1, 2
 
 @exporter("RandomUniform", "RandomUniformLike")
 def random_uniform(op: NodeExport) -> None:
-    """RANDOM_UNIFORM, MUL and ADD; another stream of numbers than ONNX Runtime's."""
+    """RANDOM_UNIFORM, MUL and ADD; another stream of numbers than ONNX's."""
     low, high = op.number("low", 0.0), op.number("high", 1.0)
     _give(op, _drawn(op, UNIFORM), high - low, low)
 
 
 @exporter("RandomNormal", "RandomNormalLike")
 def random_normal(op: NodeExport) -> None:
-    """RANDOM_STANDARD_NORMAL, MUL and ADD; another stream of numbers than ONNX Runtime's."""
+    """RANDOM_STANDARD_NORMAL, MUL and ADD; another stream of numbers than ONNX's."""
     _give(op, _drawn(op, NORMAL), op.number("scale", 1.0), op.number("mean", 0.0))
 
 
 @exporter("Bernoulli")
 def bernoulli(op: NodeExport) -> None:
-    """RANDOM_UNIFORM, GREATER and CAST, as the standard defines it; another stream of numbers than ONNX Runtime's."""
-    # The definition and ONNX Runtime give 1 where the number is above the operand, with the probability 1 - p.
+    """RANDOM_UNIFORM, GREATER and CAST, as the standard defines it; another stream of numbers than ONNX's."""
+    # The definition gives 1 where the number is above the operand, with the probability 1 - p.
     steps = Steps(op)
     drawn = steps.compare("GREATER", _drawn(op, UNIFORM), op.input(0))
     steps.give(steps.cast(drawn, op.output(0).type))
@@ -40,7 +42,7 @@ def bernoulli(op: NodeExport) -> None:
 
 @exporter("Multinomial")
 def multinomial(op: NodeExport) -> None:
-    """MULTINOMIAL; another stream of numbers than ONNX Runtime's."""
+    """MULTINOMIAL; another stream of numbers than ONNX's."""
     count = op.const(np.array(op.integer("sample_size", 1), np.int32))
     op.result("MULTINOMIAL", [op.input(0), count], **_seeds(op))
 
@@ -75,7 +77,7 @@ def _drawn(op: NodeExport, name: str) -> DraftTensor:
     return op.emit(name, [shape], dims, TensorType.FLOAT32, **_seeds(op))
 
 
-def _seeds(op: NodeExport) -> dict[str, int]:
+def _seeds(op: NodeExport) -> dict[str, Any]:
     """Return the options that fix the stream, where the node has a seed: two zeros are none."""
     return {"seed": int(op.number("seed")) % SEEDS, "seed2": 1} if "seed" in op.node.attributes else {}
 

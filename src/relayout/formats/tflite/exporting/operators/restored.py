@@ -8,11 +8,11 @@ from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.spelled_out import DOMAIN, RESTORABLE, Builtin, Operand
+from relayout.formats.tflite.spelled_out import DOMAIN, RESTORABLE, RESTORABLE_CUSTOM, Builtin, Operand
 from relayout.layout.stored_as import BATCH_FIRST
 
 
-@exporter(*sorted(RESTORABLE), domain=DOMAIN)
+@exporter(*sorted(RESTORABLE | RESTORABLE_CUSTOM), domain=DOMAIN)
 def restored(op: NodeExport) -> None:
     """The operator of the `.tflite` that the model was read from, its states kept as there."""
     builtin = Builtin.parse(op.text("description"))
@@ -23,7 +23,7 @@ def restored(op: NodeExport) -> None:
     for result, each in zip(results, builtin.outputs, strict=True):
         result.type = each.type
         result.quantization = _meaning(result.quantization, each)
-    made = op.graph.draft.add(builtin.name, inputs, results)
+    made = op.graph.draft.add(builtin.name, inputs, results, builtin.custom_options)
     made.is_restored = True
     made.options.update(builtin.options)
     if "time_major" in builtin.known_options:
@@ -36,7 +36,7 @@ def _operand(op: NodeExport, slot: int, operand: Operand) -> DraftTensor:
         tensor = _tensor(op, operand, "state")
         tensor.variable = True
         return tensor
-    tensor = op.graph.tensor_of(op.value(slot))
+    tensor = op.graph.integers.as_stated(op.value(slot), op.graph.tensor_of(op.value(slot)))
     if tensor.type != operand.type:
         raise Unwritable(f"elements of {tensor.type.name} where the file that it was read from has others")
     if operand.variable:
