@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tflite_cases_control import constant, counting, loop, nested_loops, subgrap
 from tflite_cases_plain_recurrent import bidirectional_rnns, rnns, svdfs
 from tflite_cases_recurrent import bidirectional_lstm, lstm, quantized_lstm
 from tflite_cases_tables import filled, found, texts
-from tflite_cases_variables import initialised, running_sum, sums, variables_inside
+from tflite_cases_variables import initialised, running_sum, sums, variable, variables_inside
 from tflite_running import check_model, compare, feed, interpreter, read, run_interpreter, session
 from tflite_writing import Net, options
 
@@ -100,6 +101,20 @@ def test_without_state_the_interface_is_the_file_s() -> None:
         assert len(model.graph.outputs) == len(net.graph.outputs)
     with pytest.raises(RelayoutError, match="there is no state 'on'"):
         read(STATEFUL[0].bytes(), state="on")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["onnx", "tflite"])
+def test_a_note_names_variables_that_begin_every_run_anew(kind: str) -> None:
+    asked: Any = {"format": kind}
+    for net in (*sums(), *variables_inside()):
+        notes = "".join(relayout.convert(net.bytes(), **asked).report.notes)
+        assert re.search(r"variables? (other, )?total begins? every run anew.*--state io", notes)
+        assert "anew" not in "".join(relayout.convert(net.bytes(), state="io", **asked).report.notes)
+    net = initialised(Net(), {"total": np.full(3, 5)})
+    kept = net.tensor((3,))
+    net.op("READ_VARIABLE", [variable(net, "total")], [kept], options("ReadVariableOptions"))
+    net.op("ADD", [net.input((3,)), kept], [net.output((3,))], options("AddOptions"))
+    assert "anew" not in "".join(relayout.convert(net.bytes(), **asked).report.notes), "nothing assigns to it"
 
 
 def test_a_shared_state_passes_from_one_operator_to_the_next() -> None:

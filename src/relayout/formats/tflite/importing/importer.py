@@ -7,7 +7,7 @@ Transposes; whoever decides layouts later finds all of them and removes what can
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +38,8 @@ KEPT = (
 )
 """What an error says of custom operators."""
 
+FEW = 5
+"""Variables that a note names."""
 IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
 """Opsets that can be written -> the IR version that came with them."""
 
@@ -87,6 +89,7 @@ def read(source: Path | str | bytes, choices: Choices = AS_IT_IS) -> ir.Model:
     result = imported.run(subgraph.name or stem)
     add_facts(result, is_tflite=True, is_annotated=False, fixed_dims=frozenset(imported.fixed))
     _describe(result, found, whole)
+    add_notes(result, *_begun_anew(program.variables.begun_anew))
     if not choices.inputs:
         _state_normalization(result, model)
     if chosen and index:
@@ -115,6 +118,16 @@ def _describe(result: ir.Model, found: Metadata, subgraph: Subgraph) -> None:
         text = own.get(value.metadata_props.get(TENSOR, value.name or ""))
         if text:
             value.doc_string = text
+
+
+def _begun_anew(names: Sequence[str]) -> list[str]:
+    """Say which variables a run of the result does not leave to the next one."""
+    if not names:
+        return []
+    some, verb = ("variables", "begin") if len(names) > 1 else ("variable", "begins")
+    named = ", ".join(names[:FEW]) + ", …" * (len(names) > FEW)
+    cure = "--state io (state='io') makes an input and an output of each"
+    return [f"{some} {named} {verb} every run anew, where the source goes on; {cure}"]
 
 
 def _state_normalization(result: ir.Model, model: Model) -> None:

@@ -42,6 +42,10 @@ class Variables:
         self.current: dict[str, ir.Value] = {}
         self.initial: dict[str, str] = {}
         self.inputs: dict[str, ir.Value] = {}
+        self.read: set[str] = set()
+        """Names of variables that an operator reads."""
+        self.changed: set[str] = set()
+        """Names of variables that a run assigns to, besides what sets them up."""
         self._names: dict[str, str] = {}
 
     def load(self, key: str, name: str, dtype: ir.DataType, shape: Dims) -> ir.Value | None:
@@ -67,6 +71,18 @@ class Variables:
     def assigned(self, before: dict[str, ir.Value]) -> list[str]:
         """The variables that hold another value than before; to become an input is no assignment."""
         return [k for k, v in self.current.items() if before.get(k, self.inputs.get(k)) is not v]
+
+    @property
+    def begun_anew(self) -> list[str]:
+        """The names of variables that would go on with what the run before left in them, and begin each run anew."""
+        return [] if self.io else sorted(self.read & self.changed)
+
+    @contextmanager
+    def setting_up(self) -> Iterator[None]:
+        """Assign within what the variables begin with."""
+        before = set(self.changed)
+        yield
+        self.changed = before
 
     @contextmanager
     def apart(self) -> Iterator[dict[str, ir.Value]]:

@@ -31,6 +31,7 @@ def read_variable(op: Operation) -> None:
     """What was assigned last, in this run or with `state="io"` in the run before."""
     variable, tensor = handle(op, "variable"), op.output()
     shape = op.out_dims(op.tensors.declared(tensor))
+    op.program.variables.read.add(variable.name)
     value = op.program.variables.load(variable.key, variable.name, op.tensors.dtype(tensor), shape)
     if value is None:
         raise Unsupported("a variable that is read before anything assigns to it")
@@ -43,6 +44,7 @@ def read_variable(op: Operation) -> None:
 def assign_variable(op: Operation) -> None:
     """Nothing: the operand is the variable's value from here on."""
     variable = handle(op, "variable")
+    op.program.variables.changed.add(variable.name)
     op.program.variables.store(variable.key, variable.name, op.stored(1))
 
 
@@ -57,9 +59,10 @@ def call_once(op: Operation) -> None:
         return
     program.initialised.add(index)
     if program.choices.state == "zero" and not program.nested:
-        program.inline(index, [], op.place)
+        with program.variables.setting_up():
+            program.inline(index, [], op.place)
         return
-    with program.variables.apart() as before, op.builder.body() as nodes:
+    with program.variables.setting_up(), program.variables.apart() as before, op.builder.body() as nodes:
         program.inline(index, [], op.place)
         if program.choices.state == "zero" and program.variables.assigned(before):
             raise Unsupported("variables that a branch or loop sets up")
