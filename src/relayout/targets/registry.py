@@ -37,7 +37,7 @@ def targets() -> dict[str, Target]:
     """
     found: dict[str, Target] = {}
     for module in _own():
-        for target in (*getattr(module, "TARGETS", ()), *([module.TARGET] if hasattr(module, "TARGET") else [])):
+        for target in _of(module):
             _add(found, target)
     for point in entry_points(group=GROUP):
         try:
@@ -50,13 +50,24 @@ def targets() -> dict[str, Target]:
     return dict(sorted(found.items()))
 
 
-def _own() -> Iterator[ModuleType]:
-    """Return the modules of this package, and of each folder those that its `TABLES` names: the rest is loaded late."""
+def _own(of: str | None = None) -> Iterator[ModuleType]:
+    """Yield the modules of this package, and of each folder those that its `TABLES` names: the rest is loaded late.
+
+    Args:
+        of: a target's name: only those whose own name it is, or begins with; None: all.
+    """
     package = importlib.import_module("relayout.targets")
-    for info in pkgutil.iter_modules(package.__path__, "relayout.targets."):
-        module = importlib.import_module(info.name)
+    for info in pkgutil.iter_modules(package.__path__):
+        if of is not None and not f"{of}-".startswith(f"{info.name.replace('_', '-')}-"):
+            continue
+        module = importlib.import_module(f"relayout.targets.{info.name}")
         yield module
-        yield from (importlib.import_module(f"{info.name}.{name}") for name in getattr(module, "TABLES", ()))
+        yield from (importlib.import_module(f"{module.__name__}.{name}") for name in getattr(module, "TABLES", ()))
+
+
+def _of(module: ModuleType) -> list[Target]:
+    """Return the targets that a module has."""
+    return [*getattr(module, "TARGETS", ()), *([module.TARGET] if hasattr(module, "TARGET") else [])]
 
 
 def is_stated(name: str) -> bool:
@@ -179,6 +190,10 @@ def target(name: str) -> Target:
     """
     if is_stated(name):
         return _stated(name)
+    for module in _own(name):  # the others need not be loaded
+        for each in _of(module):
+            if each.name == name:
+                return each
     known = targets()
     if name in _aliases():
         name = _aliases()[name]()
