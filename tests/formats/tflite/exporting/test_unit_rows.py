@@ -82,3 +82,36 @@ def test_abs_of_integers_that_stay_unsigned_is_none_of_theirs() -> None:
     model = build("uint8[3,4] x", text, constants)
     assert "DEQUANTIZE" in operators(model)
     agrees(model, {"x": integers(np.uint8, 3, 4)}, kernels=("default",))
+
+
+SUM = "f = DequantizeLinear(x, p, zero)  g = DequantizeLinear(v, q, zero)  m = {}(f, g)  y = QuantizeLinear(m, r, zero)"
+POWERS = {  # of the two operands' scales and the result's
+    "stretched": ((1, 1, 1), (1, 5), False),
+    "coarser than the result": ((1, 2, 1), (4, 5), False),
+    "finer than the result": ((1, 0.5, 2), (4, 5), False),
+    "one as the result": ((0.5, 0.25, 0.5), (4, 5), True),
+    "far coarser than the result": ((5e-5, 1, 6e-5), (1, 5), False),
+    "no powers": ((0.003, 0.002, 0.004), (1, 5), True),
+}
+
+
+@pytest.mark.parametrize("name", POWERS)
+@pytest.mark.parametrize("builtin", ["Add", "Sub"])
+def test_words_are_added_on_integers_where_the_kernel_does_so_rightly(builtin: str, name: str) -> None:
+    scales, shape, runs = POWERS[name]
+    constants = {key: np.float32(scale) for key, scale in zip("pqr", scales, strict=True)} | {"zero": CONSTANTS["zero"]}
+    model = build(f"int16[4,5] x, int16[{shape[0]},{shape[1]}] v", SUM.format(builtin), constants)
+    del model.graph.output[:-1]
+    assert ("DEQUANTIZE" not in operators(model)) == runs
+    if name != "no powers":  # there a result is a step off
+        agrees(model, {"x": integers(np.int16, 4, 5) // 16 * 4, "v": integers(np.int16, *shape) // 16 * 4})
+
+
+@pytest.mark.parametrize(("scales", "runs"), [((1, 2, 1), False), ((0.01, 0.01, 0.01), True)])
+def test_a_product_of_words_that_may_leave_32_bits_runs_on_floats(scales: tuple[float, ...], *, runs: bool) -> None:
+    constants = {key: np.float32(scale) for key, scale in zip("pqr", scales, strict=True)} | {"zero": CONSTANTS["zero"]}
+    model = build("int16[4,5] x, int16[4,5] v", SUM.format("Mul"), constants)
+    del model.graph.output[:-1]
+    assert ("DEQUANTIZE" not in operators(model)) == runs
+    if not runs:
+        agrees(model, {"x": integers(np.int16, 4, 5), "v": integers(np.int16, 4, 5)})
