@@ -261,7 +261,7 @@ def _on_two(candidate: Candidate) -> Kernel | None:
 
 def _sum(candidate: Candidate) -> Kernel | None:
     operands = [scale for scale in candidate.inputs[:2] if scale is not None]
-    return AS_ASKED if _on_two(candidate) and adds(candidate.node, operands, candidate.outputs[0]) else None
+    return AS_ASKED if _on_two(candidate) and adds(operands, candidate.outputs[0]) else None
 
 
 def _multiplied(candidate: Candidate) -> Kernel | None:
