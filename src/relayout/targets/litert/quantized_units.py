@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.formats.tflite.exporting.units import UnitNodes
+from relayout.targets.litert.integer_ranges import adds, multiplies
 from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, QUANTIZING, SHIFTS, WORDS, Scale, scale_of
 
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
@@ -258,6 +259,16 @@ def _on_two(candidate: Candidate) -> Kernel | None:
     return AS_ASKED if _data(candidate, range(2)) else None
 
 
+def _sum(candidate: Candidate) -> Kernel | None:
+    operands = [scale for scale in candidate.inputs[:2] if scale is not None]
+    return AS_ASKED if _on_two(candidate) and adds(operands, candidate.outputs[0]) else None
+
+
+def _multiplied(candidate: Candidate) -> Kernel | None:
+    operands = [scale for scale in candidate.inputs[:2] if scale is not None]
+    return AS_ASKED if _on_two(candidate) and multiplies(operands, candidate.outputs[0]) else None
+
+
 def _product(candidate: Candidate) -> Kernel | None:
     """A product by constant weights, or of two tensors."""
     if len(candidate.constants) > 1 and candidate.constants[1]:
@@ -337,7 +348,8 @@ def _concatenated(candidate: Candidate) -> Kernel | None:
 ROWS: Mapping[str, Row] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), _weighted),
     "MatMul": _product,
-    **dict.fromkeys(("Add", "Sub", "Mul"), _on_two),
+    **dict.fromkeys(("Add", "Sub"), _sum),
+    "Mul": _multiplied,
     **dict.fromkeys(("MaxPool", "AveragePool", "Resize"), _alike),
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _alike_bytes),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"), _alike),

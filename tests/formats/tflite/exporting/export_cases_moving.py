@@ -90,6 +90,8 @@ def computed() -> Iterator[Case]:
     yield Case("Pad", {"x": f(4, 6), "p": i(1, -2, 0, 1)})
     yield Case("Pad", {"x": f(4, 6), "p": i(1, 0), "v": np.float32(3), "a": i(-1)})
     yield Case("Pad", {"x": f(4, 6), "p": i(1, 0, 2, 1)}, attributes={"mode": "reflect"})
+    for mode in ("edge", "reflect", "wrap"):
+        yield Case("Pad", {"x": f(4, 6), "p": i(-1, 3, 2, -2)}, ("p",), {"mode": mode})
     yield Case("ReduceSum", {"x": f(4, 6), "a": i(-1)})
     yield Case("ReduceMax", {"x": f(4, 6), "a": i(0)}, attributes={"keepdims": 0})
     yield Case("CumSum", {"x": f(4, 6), "a": n(-1)}, attributes={"reverse": 1})

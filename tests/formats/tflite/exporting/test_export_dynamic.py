@@ -73,6 +73,12 @@ ROWS = {
     "shapes": ("float[n,s,8] x", "h = Shape (x)  c = ConstantOfShape (h)  y = Add (c, x)  z = Expand (k, h)"),
     "elements": ("float[n,s,8] x", "t = Tanh (x)  m = Greater (x, t)  y = Where (m, x, t)  z = Clip (x, low, high)"),
     "padded": ("float[n,s,8] x", 'y = Pad (x, pads)  z = Pad<mode="reflect">(x, pads)'),
+    "bordered": ("float[n,s,8] x", 'y = Pad<mode="edge">(x, pads)  z = Pad<mode="wrap">(x, pads)'),
+    "from behind": ("float[n,s,8] x", "y = Gather<axis=1>(x, behind)  z = Gather<axis=0>(x, behind)"),
+    "experts": (
+        "float[n,s,8] x",
+        'y = Einsum<equation="bnd,edf->bnef">(x, k3)  z = Einsum<equation="bnd,dec->nebc">(x, k3)',
+    ),
     "scanned": ("float[n,s,8] x", "y = NonZero (x)  z = Compress<axis=1>(x, q)"),
 }
 
@@ -99,6 +105,8 @@ def test_families_run_at_several_extents(name: str) -> None:
         "one1": [1],
         "far": [np.iinfo(np.int64).max],
         "k": (1, 1, 1),
+        "k3": (8, 8, 4),
+        "behind": [-1, 0],
         "low": np.float32(-0.5),
         "high": np.float32(0.7),
         "pads": [0, 1, 0, 0, 1, 0],
@@ -168,6 +176,15 @@ def test_a_scatter_of_elements_into_open_extents(count: int, axis: int, reductio
     rows = np.zeros if axis == 0 else lambda shape: np.arange(count)[::-1].reshape(1, -1, 1) + np.zeros(shape, int)
     feed = {"x": floats(1, count, 3), "i": rows((1, count, 3)).astype(np.int64), "u": floats(1, count, 3, seed=1)}
     agrees(source, feed)
+
+
+@pytest.mark.parametrize("dims", ["n,3,2", "2,n,2", "n,3,m"])
+def test_a_scatter_of_elements_at_constant_places(dims: str) -> None:
+    """Places are added up of constants, which nothing may change before the run."""
+    places = np.array([[[2, 0], [0, 2], [1, 1]], [[0, 1], [1, 0], [2, 2]]])
+    text = "y = ScatterElements<axis=1>(x, i, u)"
+    source = build(f"float[{dims}] x, float[2,3,2] u", text, {"i": places})
+    agrees(source, {"x": floats(2, 3, 2), "u": floats(2, 3, 2, seed=1)})
 
 
 @pytest.mark.parametrize("mode", ["avg", "max"])

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from export_running import agrees
+from node_tests import run
 
 import relayout
 from relayout.formats.tflite.container.loading import load
-from rules.law import Array
+from rules.law import Array, with_runtime
 from small import build
 
 CONSTANTS = {
@@ -82,3 +83,40 @@ def test_abs_of_integers_that_stay_unsigned_is_none_of_theirs() -> None:
     model = build("uint8[3,4] x", text, constants)
     assert "DEQUANTIZE" in operators(model)
     agrees(model, {"x": integers(np.uint8, 3, 4)}, kernels=("default",))
+
+
+SUM = "f = DequantizeLinear(x, p, zero)  g = DequantizeLinear(v, q, zero)  m = {}(f, g)  y = QuantizeLinear(m, r, zero)"
+SCALES = {  # of the two operands and the result
+    "stretched": ((1, 1, 1), (1, 5), True),
+    "coarser than the result": ((1, 2, 1), (4, 5), True),
+    "finer than the result": ((1, 0.5, 2), (4, 5), True),
+    "nearly powers": ((1.0004, 0.5, 2), (4, 5), True),
+    "far coarser than the result": ((5e-5, 1, 6e-5), (1, 5), False),
+}
+
+
+@pytest.mark.parametrize("name", SCALES)
+@pytest.mark.parametrize("builtin", ["Add", "Sub"])
+def test_words_are_added_on_integers_where_the_kernel_does_so_rightly(builtin: str, name: str) -> None:
+    scales, shape, runs = SCALES[name]
+    constants = {key: np.float32(scale) for key, scale in zip("pqr", scales, strict=True)} | {"zero": CONSTANTS["zero"]}
+    model = build(f"int16[4,5] x, int16[{shape[0]},{shape[1]}] v", SUM.format(builtin), constants)
+    del model.graph.output[:-1]
+    assert ("DEQUANTIZE" not in operators(model)) == runs
+    feed = {"x": integers(np.int16, 4, 5) // 16 * 4, "v": integers(np.int16, *shape) // 16 * 4}
+    if name != "nearly powers":
+        agrees(model, feed)
+        return
+    (wanted,) = with_runtime(model, feed)
+    (found,) = run(relayout.convert(model, format="tflite").tflite, feed)
+    assert np.abs(wanted.astype(int) - found).max() <= 1
+
+
+@pytest.mark.parametrize(("scales", "runs"), [((1, 2, 1), False), ((0.01, 0.01, 0.01), True)])
+def test_a_product_of_words_that_may_leave_32_bits_runs_on_floats(scales: tuple[float, ...], *, runs: bool) -> None:
+    constants = {key: np.float32(scale) for key, scale in zip("pqr", scales, strict=True)} | {"zero": CONSTANTS["zero"]}
+    model = build("int16[4,5] x, int16[4,5] v", SUM.format("Mul"), constants)
+    del model.graph.output[:-1]
+    assert ("DEQUANTIZE" not in operators(model)) == runs
+    if not runs:
+        agrees(model, {"x": integers(np.int16, 4, 5), "v": integers(np.int16, 4, 5)})

@@ -16,6 +16,7 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.exporting.transposes_in_steps import LARGEST_RANK
 
 ACTIVATIONS: Mapping[str, ActivationFunctionType] = {
     "RELU": ActivationFunctionType.RELU,
@@ -152,7 +153,7 @@ class _Fusion:
         if (
             self.readers[flat] != 1
             or not source.is_static
-            or len(source.dims) < 3
+            or not 3 <= len(source.dims) <= LARGEST_RANK
             or source.dims[-1:] != flat.dims[-1:]
         ):
             return

@@ -14,6 +14,7 @@ from relayout.formats.tflite.exporting.constants import constant_tensor
 from relayout.formats.tflite.exporting.custom import write_custom
 from relayout.formats.tflite.exporting.dequantizing import real_numbers
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
+from relayout.formats.tflite.exporting.few_axes import use_few_axes
 from relayout.formats.tflite.exporting.integers import IntegerTensors
 from relayout.formats.tflite.exporting.kernel_types import widen
 from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
@@ -178,6 +179,7 @@ class GraphExport:
                     entry.export(NodeExport(self, node))
                 if node.domain != DOMAIN:  # a builtin that was read has types that its kernel takes
                     widen(self.draft, self.begin)
+                    use_few_axes(self.draft, self.begin)
                 if self.runtime:
                     write_for(self.draft, self.begin, self.runtime)
         except Unwritable as problem:

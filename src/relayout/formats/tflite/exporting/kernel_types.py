@@ -182,11 +182,15 @@ def _cast_around(draft: Draft, operator: DraftOperator, kind: TensorType, wide: 
         cast(inner, result)
 
 
-def free_scales(draft: Draft) -> None:
-    """Let sums of int16 have scales that are all powers of two, in place.
+NEARLY = 2e-3
+"""How far kernels take the logarithm of a scale for a whole number, and a little farther."""
 
-    By default the kernels shift such integers instead of multiplying them, and want one operand to have the result's
-    scale.
+
+def free_scales(draft: Draft) -> None:
+    """Let sums of int16 have scales that are all powers of two, or nearly so, in place.
+
+    By default the kernels shift such integers instead of multiplying them, want one operand to have the result's
+    scale, and abort where an operand is stretched.
     """
     for operator in draft.operators:
         tensors = [each for each in (*operator.inputs, *operator.outputs) if each is not None]
@@ -197,4 +201,5 @@ def free_scales(draft: Draft) -> None:
 
 
 def _is_power_of_two(tensor: DraftTensor) -> bool:
-    return tensor.quantization is not None and bool((np.frexp(tensor.quantization.scale)[0] == 0.5).all())
+    power = np.zeros(0) if tensor.quantization is None else np.log2(np.asarray(tensor.quantization.scale, np.float64))
+    return tensor.quantization is not None and bool((abs(power - power.round()) < NEARLY).all())

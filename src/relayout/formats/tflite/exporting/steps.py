@@ -222,6 +222,17 @@ class Steps:
         dim = tensor.dims[axis]
         return dim if isinstance(dim, int) else self.at(self.extents(tensor), 0, axis)
 
+    def numbers(self, count: Operand, dim: int | str) -> DraftTensor:
+        """Return the int32 from 0 on, as a constant where it is known how many they are.
+
+        RANGE of constants alone is computed before the run, and what reads it in place then changes it.
+        """
+        counted = self.tensor(count, TensorType.INT32)
+        if counted.array is not None:
+            return self.ints(np.arange(int(counted.array), dtype=np.int32))
+        ends = [self.ints(np.array(0)), counted, self.ints(np.array(1))]
+        return self.op.emit("RANGE", ends, (dim,))
+
     def product(self, factors: Sequence[Operand]) -> Operand:
         """Return the product of numbers and scalars."""
         number, result = 1, None

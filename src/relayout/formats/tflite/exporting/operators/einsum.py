@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -154,10 +155,9 @@ def _matrix(steps: Steps, operand: tuple[DraftTensor, list[str]], groups: list[l
 
 
 def _joined(dims: Sequence[int | str]) -> int | str:
-    """Return the extent of axes that become one."""
-    if len(dims) == 1:
-        return dims[0]
-    return int(np.prod(known(tuple(dims)), dtype=np.int64)) if dims else 1
+    """Return the extent of axes that become one; a name where one of them has one."""
+    size, names = prod(dim for dim in dims if isinstance(dim, int)), [dim for dim in dims if isinstance(dim, str)]
+    return "*".join([*names, *([str(size)] if size != 1 else [])]) if names else size
 
 
 def _product_of_integers(

@@ -120,12 +120,7 @@ class _Attention:
     @cached_property
     def _positions(self) -> DraftTensor:
         """Return the places of this run's keys among all of their row, `batch length`."""
-        return self.steps.add(self.past, self._range(self.count, self.length))
-
-    def _range(self, count: DraftTensor, extent: int | str) -> DraftTensor:
-        if count.array is not None:
-            return self.steps.ints(np.arange(int(count.array)))
-        return self.op.emit("RANGE", [self.steps.ints(np.array(0)), count, self.steps.ints(np.array(1))], (extent,))
+        return self.steps.add(self.past, self.steps.numbers(self.count, self.length))
 
     @cached_property
     def _angles(self) -> list[DraftTensor]:
@@ -168,7 +163,7 @@ class _Attention:
         begin, capacity = self._room, self._capacity
         extent: int | str = f"?{op.name}.present" if capacity.array is None else int(capacity.array)
         joined = op.emit("CONCATENATION", sources, (*fresh.dims[:2], f"?{op.name}.runs", self.size), axis=2)
-        places = self._range(capacity, extent)
+        places = self.steps.numbers(capacity, extent)
         ours = steps.sub(places, self.past)  # batch places
         ends = steps.add(begin, self.count)
         later = steps.select(steps.compare("LESS", ours, self.count), steps.add(begin, ours), ends)
@@ -226,7 +221,7 @@ class _Attention:
         positions = self._positions
         column = op.reshaped(positions, (positions.dims[0], 1, self.length, 1), positions)
         ends = op.reshaped(self.ends, (self.batch, 1, 1, 1), self.ends)
-        places = self._range(self._capacity, extent)
+        places = self.steps.numbers(self._capacity, extent)
         shown = steps.compare("LESS_EQUAL", places, steps.minimum(column, ends))
         window = op.integer("local_window_size", -1)
         if window < 0:

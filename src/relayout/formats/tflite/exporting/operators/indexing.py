@@ -48,13 +48,8 @@ def _flat_places(steps: Steps, places: DraftTensor, axis: int, operand: DraftTen
     for each in range(rank):
         if each == axis or operand.dims[each] == 1:  # of one element only the first can be named
             continue
-        shape = [-1 if other == each else 1 for other in range(rank)]
-        count = steps.tensor(steps.extent(places, each), TensorType.INT32)
-        numbers = steps.op.emit(
-            "RANGE", [steps.ints(np.array(0)), count, steps.ints(np.array(1))], places.dims[each : each + 1]
-        )
         dims = tuple(places.dims[each] if other == each else 1 for other in range(rank))
-        along = steps.op.emit("RESHAPE", [numbers, steps.ints(shape)], dims)
+        along = steps.reshape(steps.numbers(steps.extent(places, each), places.dims[each]), dims)
         found = steps.add(found, steps.mul(along, strides[each]))
     return found
 

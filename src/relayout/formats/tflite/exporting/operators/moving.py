@@ -11,6 +11,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.constants import constant_tensor
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.operators.indexing import from_front
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import MOST_MULTIPLIED, MULTIPLIED, Steps
 from relayout.formats.tflite.exporting.transposes_in_steps import LARGEST_RANK, transposes_of_few_axes
@@ -131,23 +132,11 @@ def concat(op: NodeExport) -> None:
 @exporter("Gather")
 def gather(op: NodeExport) -> None:
     """GATHER; indices from behind are counted from the front."""
-    axis = op.axis()
-    indices = _from_front(op, op.input(1), op.dims()[axis])
-    op.result("GATHER", [op.input(0), indices], axis=axis)
-
-
-def _from_front(op: NodeExport, indices: DraftTensor, extent: int | str) -> DraftTensor:
-    """Return indices of which none is negative."""
-    if indices.array is not None:
-        if not (indices.array < 0).any():
-            return op.const(indices.array.astype(np.int32), what="indices")
-        if isinstance(extent, int):
-            return op.const((indices.array % extent).astype(np.int32), what="indices")
-        raise Unwritable("indices from behind of an axis whose extent is known only at run time")
-    if not isinstance(extent, int):
-        return indices
-    kind = np.int64 if indices.type == TensorType.INT64 else np.int32
-    return op.emit("FLOOR_MOD", [indices, op.const(np.array(extent, kind))], indices.dims)
+    axis, steps = op.axis(), Steps(op)
+    indices = op.input(1)
+    if indices.array is None or (indices.array < 0).any():
+        indices = from_front(steps, indices, steps.extent(op.input(0), axis))
+    op.result("GATHER", [op.input(0), steps.cast(indices, TensorType.INT32)], axis=axis)
 
 
 @exporter("Expand")

@@ -248,9 +248,8 @@ def _place(factors: Factors, axis: int, coordinates: str, stays: bool | DraftTen
 
 def _numbers(factors: Factors, axis: int) -> DraftTensor:
     """Return the numbers of the results along an axis, from 0 on."""
-    steps, count = factors.steps, factors.steps.tensor(factors.count(axis), TensorType.INT32)
-    ends = [steps.ints(np.array(0)), count, steps.ints(np.array(1))]
-    return steps.cast(factors.op.emit("RANGE", ends, (factors.dims[axis],)), FLOAT)
+    steps = factors.steps
+    return steps.cast(steps.numbers(factors.count(axis), factors.dims[axis]), FLOAT)
 
 
 def _scaled(factors: Factors, axis: int, coordinates: str, x: DraftTensor) -> DraftTensor:

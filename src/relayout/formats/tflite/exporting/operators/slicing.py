@@ -173,8 +173,9 @@ def _known_pad(op: NodeExport, mode: str, pads: list[tuple[int, int]]) -> None:
     elif mode == "reflect" and _reflects_once(operand.dims, pads):
         op.result("MIRROR_PAD", [operand, op.const(np.array(pads, np.int32))], mode=MirrorPadMode.REFLECT)
     else:
-        result = operand
+        result = _without(op, operand, pads)  # a border is made of what is left
         for axis, (before, after) in enumerate(pads):
+            before, after = max(before, 0), max(after, 0)
             if before or after:
                 result = _bordered_by_gather(op, result, axis, (before, after), mode)
         op.give(result)
@@ -237,19 +238,36 @@ def _cut(steps: Steps, operand: DraftTensor, pairs: DraftTensor) -> DraftTensor:
     return op.emit("STRIDED_SLICE", inputs, tuple(f"?{op.name}.{axis}" for axis in range(rank)))
 
 
+def _without(op: NodeExport, tensor: DraftTensor, pads: list[tuple[int, int]]) -> DraftTensor:
+    """Return a tensor without what negative padding takes away."""
+    begins, ends = ([min(pair[side], 0) for pair in pads] for side in (0, 1))
+    if not any((*begins, *ends)):
+        return tensor
+    dims = tuple(
+        dim + begin + end if isinstance(dim, int) else f"{dim}{begin + end}" if begin + end else dim
+        for dim, begin, end in zip(tensor.dims, begins, ends, strict=True)
+    )
+    inputs = [tensor, op.ints32([-begin for begin in begins]), op.ints32(ends), op.ints32([1] * len(pads))]
+    whole = sum(1 << axis for axis, end in enumerate(ends) if not end)
+    return op.emit("STRIDED_SLICE", inputs, dims, end_mask=whole)
+
+
 def _bordered_by_gather(
     op: NodeExport, tensor: DraftTensor, axis: int, pads: tuple[int, int], mode: str
 ) -> DraftTensor:
-    extent = tensor.dims[axis]
-    if not isinstance(extent, int):
-        raise Unwritable("a border made of an axis whose extent is known only at run time")
-    places = np.arange(-pads[0], extent + pads[1])
+    steps, dim = Steps(op), tensor.dims[axis]
+    extent = steps.extent(tensor, axis)
+    count = dim + sum(pads) if isinstance(dim, int) else steps.add(extent, sum(pads))
+    name = count if isinstance(count, int) else op.out_dims()[axis]
+    places = steps.sub(steps.numbers(count, name), pads[0])
+    last = extent - 1 if isinstance(extent, int) else steps.sub(extent, 1)
     if mode == "edge":
-        places = places.clip(0, extent - 1)
+        places = steps.minimum(steps.maximum(places, 0), last)
     elif mode == "wrap":
-        places %= extent
+        places = steps.each("FLOOR_MOD", places, extent)
     else:
-        period = max(2 * (extent - 1), 1)
-        places = np.abs((places + extent - 1) % period - (extent - 1))
-    dims: Dims = (*tensor.dims[:axis], len(places), *tensor.dims[axis + 1 :])
-    return op.emit("GATHER", [tensor, op.ints32(places.tolist())], dims, axis=axis)
+        period = steps.maximum(steps.mul(steps.tensor(last, TensorType.INT32), 2), 1)
+        places = steps.sub(steps.each("FLOOR_MOD", steps.add(places, last), period), last)
+        places = steps.maximum(places, steps.mul(places, -1))
+    dims: Dims = (*tensor.dims[:axis], name, *tensor.dims[axis + 1 :])
+    return op.emit("GATHER", [tensor, places], dims, axis=axis)
