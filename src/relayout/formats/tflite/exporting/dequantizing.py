@@ -92,10 +92,10 @@ def _scaled(graph: GraphExport, node: ir.Node) -> DraftTensor:
     axis, block = op.axis(1), op.integer("block_size")
     scales = [steps.cast(op.input(slot), TensorType.FLOAT32) for slot in (1, 2) if op.has(slot)]
     for place, scale in enumerate(scales):
-        if block:
+        if block and len(scale.dims) == rank > 0:
             (extent,) = known(number.dims[axis : axis + 1])
             scales[place] = steps.gather(scale, steps.ints(np.arange(extent) // block), axis)
-        elif len(scale.dims) == 1:
+        elif len(scale.dims) == 1 and rank:
             scales[place] = steps.reshape(scale, [scale.dims[0] if each == axis else 1 for each in range(rank)])
     if len(scales) > 1:
         number = steps.sub(number, scales[1])

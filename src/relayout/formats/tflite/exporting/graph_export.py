@@ -26,6 +26,7 @@ from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign
 from relayout.formats.tflite.exporting.unit_results import UnitResults
 from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes
 from relayout.formats.tflite.exporting.value_types import TYPES, kernel_type, stored_type, tensor_dims
+from relayout.formats.tflite.exporting.without_elements import write_empty
 from relayout.formats.tflite.spelled_out import DOMAIN
 
 
@@ -174,8 +175,10 @@ class GraphExport:
                 raise Unwritable(reason)
             else:
                 self.begin = len(self.draft.operators)
-                if node not in self.units or not self._on_integers(entry, self.units[node]):
-                    entry.export(NodeExport(self, node))
+                if node in self.units and self._on_integers(entry, self.units[node]):
+                    pass
+                elif not write_empty(op := NodeExport(self, node)):
+                    entry.export(op)
                 if node.domain != DOMAIN:  # a builtin that was read has types that its kernel takes
                     widen(self.draft, self.begin)
                 if self.runtime:

@@ -42,8 +42,9 @@ def _limits(steps: Steps, count: int) -> list[DraftTensor]:
     most = op.constant(2) if op.has(2) else np.array(0)
     if most is None:
         largest = steps.minimum(steps.cast(steps.reshape(op.input(2), ()), TensorType.INT32), count)
+        largest = steps.maximum(largest, 0)
     else:
-        largest = steps.ints(np.array(min(int(most.reshape(-1)[0]), count)))
+        largest = steps.ints(np.array(max(min(int(most.reshape(-1)[0]), count), 0)))
     overlap = _beyond(steps)
     lowest = np.float32(np.finfo(np.float32).min)
     score = steps.reshape(op.input(4), ()) if op.has(4) else op.const(np.asarray(lowest))
