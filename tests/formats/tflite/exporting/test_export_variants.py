@@ -103,6 +103,15 @@ def test_a_quantized_convolution_over_three_axes_runs_on_real_numbers() -> None:
     agrees(model, fed(model))
 
 
+def test_boxes_without_an_area_are_selected_once_and_others_after_them() -> None:
+    model = model_of("""(float[1, 6, 4] x, float[1, 1, 6] s) => (int64[n, 3] y) <int64 most = {6}, float t = {0.5}>
+        { y = NonMaxSuppression(x, s, most, t) }""")
+    corners = np.random.default_rng(3).uniform(0, 1, (1, 6, 2))
+    sides = np.array([[0.5, 0], [0, 0], [0.4, 0.6], [0, 0.3], [0.5, 0.5], [0.2, 0.2]])
+    boxes = np.concatenate([corners, corners + sides], -1)
+    agrees(model, {"x": boxes.astype(np.float32), "s": np.linspace(0.9, 0.1, 6, dtype=np.float32).reshape(1, 1, 6)})
+
+
 def test_random_variants_are_right_or_refused() -> None:
     found = list(portions(0, SAMPLE, []))
     assert [each for each in found if each.verdict not in HARMLESS] == []
