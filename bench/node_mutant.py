@@ -62,6 +62,10 @@ class Mutant:
                 return value
         return None
 
+    def is_scale(self, slot: int) -> bool:
+        """Return whether an operand is the scale of integers."""
+        return self.node.input[slot] in self.feed and self.formal(slot).name.endswith("_scale")
+
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute; the default where it is absent."""
         found = next((each for each in self.node.attribute if each.name == name), None)
@@ -131,10 +135,18 @@ class Mutant:
 
 
 def unspecified(made: Mutant) -> bool:
-    """Return whether ONNX does not say what an operator computes: of two elements for one place, which one stays."""
+    """Return whether ONNX does not say what an operator computes.
+
+    It does not say which of two elements for one place stays, nor what a scale or step of 0, or a cap below 0, means.
+    """
     kind = made.node.op_type
     if kind == "NonMaxSuppression":
         return any(made.feed[name].size > 1 for name in made.node.input[2:] if name in made.feed)
+    scales = [made.feed[value] for slot, value in enumerate(made.node.input) if made.is_scale(slot)]
+    if not all(((array > 1e-9) & (array < 1e3)).all() for array in scales):
+        return True
+    if made.attribute("softcap", 0.0) < 0 or (kind == "Range" and not made.feed[made.node.input[2]].all()):
+        return True
     found = made.operand("I" if kind == "MaxUnpool" else "indices")
     if found is None or made.attribute("reduction", "none") != "none":
         return False

@@ -38,6 +38,10 @@ NODES = {
     "window beyond its image": """(float[1, 1, 4, 4] x) => (float[1, 1, 0, 2] y)
         { y = AveragePool<dilations = [2, 2], kernel_shape = [3, 2]>(x) }""",
     "maximum of nothing": "(float[2, 0, 3] x) => (int64[0, 3] y) { y = ArgMax<axis = 0, keepdims = 0>(x) }",
+    "scale below 0": """(float[4] x) => (uint8[4] y) <float s = {-0.5}, uint8 z = {7}>
+        { y = QuantizeLinear(x, s, z) }""",
+    "last of an open axis": "(float[n, 3] x) => (float[3] y) <int64 i = {-1}> { y = Gather(x, i) }",
+    "fed places of an open axis": "(float[n, 3] x, int64[2] i) => (float[2, 3] y) { y = Gather(x, i) }",
     "sum of no products": "(float[2, 0] x, float[0, 3] k) => (float[2, 3] y) { y = MatMul(x, k) }",
     "least of no bytes": """(int8[2, 0, 4] x) => (int8[1, 1, 1] y) { y = ReduceMin(x) }""",
     "heads as an axis, and their number": """(float[1, 2, 3, 4] x, float[1, 2, 3, 4] k, float[1, 2, 3, 5] v) =>
@@ -47,6 +51,15 @@ NODES = {
 REFUSED = {
     "below 0": ("an alpha that is not above 0", "(float[3] x) => (float[3] y) { y = Celu<alpha = -0.75>(x) }"),
     "of nothing": ("an operand without elements", "(float[2, 0] x) => (int64[2, 1] y) { y = ArgMax<axis = 1>(x) }"),
+    "of order 0": ("norm of order 0", "(float[1, 1, 2, 2] x) => (float[1, 1, 1, 1] y) { y = GlobalLpPool<p = 0>(x) }"),
+    "negative powers": (
+        "powers of integers by numbers below 0",
+        "(int32[2] x) => (int32[2] y) <int32[2] e = {2, -1}> { y = Pow(x, e) }",
+    ),
+    "window": (
+        "a window that is larger than its image",
+        "(float[1, 1, 1, 1] x) => (float[1, 1, 1, 1] y) { y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x) }",
+    ),
     "thresholds": (
         "a constant of 2 elements where it reads 1",
         """(float[1, 6, 4] x, float[1, 1, 6] s) => (int64[n, 3] y) <int64 most = {2}, float[2] t = {0.5, 0.5}>
@@ -67,7 +80,7 @@ def fed(model: onnx.ModelProto) -> dict[str, np.ndarray]:
         kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         shape = [dim.dim_value if dim.HasField("dim_value") else 5 for dim in value.type.tensor_type.shape.dim]
         drawn = np.random.default_rng(7).integers(0 if kind.kind in "ub" else -7, 8, shape)
-        found[value.name] = drawn.astype(kind)
+        found[value.name] = (drawn.clip(-5, 4) if value.name == "i" else drawn).astype(kind)
     return found
 
 

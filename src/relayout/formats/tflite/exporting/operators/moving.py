@@ -11,6 +11,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.constants import constant_tensor
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.operators.indexing import from_front
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import MOST_MULTIPLIED, MULTIPLIED, Steps
 from relayout.formats.tflite.exporting.transposes_in_steps import LARGEST_RANK, transposes_of_few_axes
@@ -143,9 +144,8 @@ def _from_front(op: NodeExport, indices: DraftTensor, extent: int | str) -> Draf
             return op.const(indices.array.astype(np.int32), what="indices")
         if isinstance(extent, int):
             return op.const((indices.array % extent).astype(np.int32), what="indices")
-        raise Unwritable("indices from behind of an axis whose extent is known only at run time")
     if not isinstance(extent, int):
-        return indices
+        return from_front(Steps(op), indices, Steps(op).extent(op.input(0), op.axis()))
     kind = np.int64 if indices.type == TensorType.INT64 else np.int32
     return op.emit("FLOOR_MOD", [indices, op.const(np.array(extent, kind))], indices.dims)
 
