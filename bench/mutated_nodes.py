@@ -51,7 +51,20 @@ HARMLESS = ("right", "refused", "invalid", "empty", "as the reference", "other r
 OTHER_REFERENCE = frozenset(["LRN", "Attention"])
 """Operators that LiteRT's reference kernels compute otherwise: LOCAL_RESPONSE_NORMALIZATION leaves out the last channel
 of its window, and ADD bounds infinities, by which fully masked rows are found."""
-OTHERS = frozenset(["ImageDecoder", "If", "Loop", "Scan", "SequenceMap", "TfIdfVectorizer", "Momentum", "Adam"])
+OTHERS = frozenset(
+    [
+        "Multinomial",
+        "RandomUniform",
+        "ImageDecoder",
+        "If",
+        "Loop",
+        "Scan",
+        "SequenceMap",
+        "TfIdfVectorizer",
+        "Momentum",
+        "Adam",
+    ]
+)
 """Operators that are not changed: bodies, pictures and training."""
 STAGES = ("drawing", "convert", "usual", "reference")
 

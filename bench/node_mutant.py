@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from onnx import defs, helper, numpy_helper, shape_inference
 
 Array = NDArray[Any]
+MOST_AXES = 6
+"""Axes of operands; LiteRT's kernels take hardly more."""
 
 
 @dataclass
@@ -147,6 +149,17 @@ def unspecified(made: Mutant) -> bool:
         return True
     if made.attribute("softcap", 0.0) < 0 or (kind == "Range" and not made.feed[made.node.input[2]].all()):
         return True
+    if max((array.ndim for array in made.feed.values()), default=0) > MOST_AXES:
+        return True
+    training = made.operand("training_mode") if kind == "Dropout" else None
+    if training is not None and made.feed[training].any():
+        return True
+    return _repeats(made)
+
+
+def _repeats(made: Mutant) -> bool:
+    """Return whether two elements are written to one place."""
+    kind = made.node.op_type
     found = made.operand("I" if kind == "MaxUnpool" else "indices")
     if found is None or made.attribute("reduction", "none") != "none":
         return False

@@ -99,6 +99,12 @@ def test_a_variant_that_has_no_kernel_is_refused_with_a_reason(name: str) -> Non
         agrees(model, fed(model), expected=[])
 
 
+def test_the_mask_of_an_old_dropout_is_that_of_onnx_runtime() -> None:
+    text = "main (float[3] x) => (float[3] y, bool[3] m) { y, m = Dropout(x) }"
+    model = onnx.parser.parse_model(f'<ir_version: 5, opset_import: ["": 10]> {text}')
+    agrees(model, fed(model))
+
+
 def test_the_kernel_of_a_deformed_convolution_in_half_precision() -> None:
     model = model_of("""(float16[1, 2, 4, 4] x, float16[1, 8, 3, 3] o) => (float16[1, 3, 3, 3] y)
         <float16[3, 2, 2, 2] w> { y = DeformConv(x, w, o) }""")

@@ -175,16 +175,21 @@ class GraphExport:
                 raise Unwritable(reason)
             else:
                 self.begin = len(self.draft.operators)
-                if node in self.units and self._on_integers(entry, self.units[node]):
-                    pass
-                elif not write_empty(op := NodeExport(self, node)):
-                    entry.export(op)
+                self._export(node, entry)
                 if node.domain != DOMAIN:  # a builtin that was read has types that its kernel takes
                     widen(self.draft, self.begin)
                 if self.runtime:
                     write_for(self.draft, self.begin, self.runtime)
         except Unwritable as problem:
             self._refuse(node, problem.reason)
+
+    def _export(self, node: ir.Node, entry: Entry) -> None:
+        """Write a node: on integers where it can be, as constants where it has no elements, else as its export says."""
+        if node in self.units and self._on_integers(entry, self.units[node]):
+            return
+        op = NodeExport(self, node)
+        if not write_empty(op):
+            entry.export(op)
 
     def _on_integers(self, entry: Entry, unit: UnitNodes) -> bool:
         """Write a unit as its operator on integers; False where that cannot be: it stays on real numbers."""

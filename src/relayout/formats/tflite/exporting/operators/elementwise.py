@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.registry import Unwritable, described, exporter
+from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
+from relayout.formats.tflite.exporting.registry import described, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
 
