@@ -87,16 +87,22 @@ def _dequantized_constant(
 def _scaled(graph: GraphExport, node: ir.Node) -> DraftTensor:
     """Return what integers mean where no kernel knows: their distance from the zero point times the scale."""
     op = NodeExport(graph, node)
-    steps, rank = Steps(op), op.rank(0)
+    steps = Steps(op)
     number = steps.cast(op.input(0), TensorType.FLOAT32)
     axis, block = op.axis(1), op.integer("block_size")
     scales = [steps.cast(op.input(slot), TensorType.FLOAT32) for slot in (1, 2) if op.has(slot)]
-    for place, scale in enumerate(scales):
-        if block:
-            (extent,) = known(number.dims[axis : axis + 1])
-            scales[place] = steps.gather(scale, steps.ints(np.arange(extent) // block), axis)
-        elif len(scale.dims) == 1:
-            scales[place] = steps.reshape(scale, [scale.dims[0] if each == axis else 1 for each in range(rank)])
+    scales = [_along(steps, scale, number, axis, block) for scale in scales]
     if len(scales) > 1:
         number = steps.sub(number, scales[1])
     return steps.mul(number, scales[0])
+
+
+def _along(steps: Steps, scale: DraftTensor, number: DraftTensor, axis: int, block: int) -> DraftTensor:
+    """Return scales or zero points stretched along the axis that they belong to; one for all stays as it is."""
+    rank = len(number.dims)
+    if block and len(scale.dims) == rank > 0:
+        (extent,) = known(number.dims[axis : axis + 1])
+        return steps.gather(scale, steps.ints(np.arange(extent) // block), axis)
+    if len(scale.dims) == 1 and rank:
+        return steps.reshape(scale, [scale.dims[0] if each == axis else 1 for each in range(rank)])
+    return scale

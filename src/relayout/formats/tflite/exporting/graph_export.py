@@ -27,6 +27,7 @@ from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign
 from relayout.formats.tflite.exporting.unit_results import UnitResults
 from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes
 from relayout.formats.tflite.exporting.value_types import TYPES, kernel_type, stored_type, tensor_dims
+from relayout.formats.tflite.exporting.without_elements import write_empty
 from relayout.formats.tflite.spelled_out import DOMAIN
 
 
@@ -175,8 +176,7 @@ class GraphExport:
                 raise Unwritable(reason)
             else:
                 self.begin = len(self.draft.operators)
-                if node not in self.units or not self._on_integers(entry, self.units[node]):
-                    entry.export(NodeExport(self, node))
+                self._export(node, entry)
                 if node.domain != DOMAIN:  # a builtin that was read has types that its kernel takes
                     widen(self.draft, self.begin)
                     use_few_axes(self.draft, self.begin)
@@ -184,6 +184,14 @@ class GraphExport:
                     write_for(self.draft, self.begin, self.runtime)
         except Unwritable as problem:
             self._refuse(node, problem.reason)
+
+    def _export(self, node: ir.Node, entry: Entry) -> None:
+        """Write a node: on integers where it can be, as constants where it has no elements, else as its export says."""
+        if node in self.units and self._on_integers(entry, self.units[node]):
+            return
+        op = NodeExport(self, node)
+        if not write_empty(op):
+            entry.export(op)
 
     def _on_integers(self, entry: Entry, unit: UnitNodes) -> bool:
         """Write a unit as its operator on integers; False where that cannot be: it stays on real numbers."""

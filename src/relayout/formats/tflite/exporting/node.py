@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -212,7 +213,8 @@ class NodeExport:
     # What it writes.
 
     def const(self, array: NDArray[Any], quantization: Quantization | None = None, what: str = "") -> DraftTensor:
-        """Add a constant."""
+        """Add a constant; kernels read half precision in single."""
+        array = array.astype(np.float32) if array.dtype == np.float16 else array
         return self.graph.draft.constant(f"{self.name}/{what or 'constant'}", array, quantization)
 
     def ints32(self, items: Sequence[int], what: str = "") -> DraftTensor:
@@ -284,6 +286,8 @@ class NodeExport:
         if tensor.dims == dims:
             return tensor
         if tensor.data is not None and tensor.array is not None:
+            if tensor.array.size != prod(known(dims)):
+                raise Unwritable(f"a constant of {tensor.array.size} elements where it reads {prod(known(dims))}")
             return self.const(tensor.array.reshape(known(dims)), tensor.quantization)
         return self.emit("RESHAPE", [tensor, self.shape_tensor(dims, like or tensor)], dims)
 

@@ -40,7 +40,7 @@ def _spread(steps: Steps, tensor: DraftTensor) -> DraftTensor:
     """Return scales or zero points stretched along the axis that they belong to."""
     op = steps.op
     rank, axis, block = op.rank(), op.axis(1), op.integer("block_size")
-    if block:
+    if block and len(tensor.dims) == rank > 0:
         (extent,) = known(op.dims()[axis : axis + 1])
         return steps.gather(tensor, steps.ints(np.arange(extent) // block), axis)
     if len(tensor.dims) != 1 or tensor.dims[0] == 1:

@@ -44,7 +44,7 @@ class Factors:
         slot = 2 if is_new(op) else 1
         has_sizes = op.has(SIZES) and op.dims(SIZES) != (0,)
         self.scales = slot if op.has(slot) and op.dims(slot) != (0,) and not has_sizes else None
-        axes = [stored_axis(op, axis % op.rank()) for axis in op.integers("axes", range(op.rank()))]
+        axes = [stored_axis(op, axis % op.rank()) for axis in op.integers("axes") or range(op.rank())]
         self.place_of = {axis: place for place, axis in enumerate(axes)}
         self.policy = op.text("keep_aspect_ratio_policy", "stretch") if op.has(SIZES) and self.scales is None else ""
         self._numbers = self._find()

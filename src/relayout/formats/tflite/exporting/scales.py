@@ -49,7 +49,10 @@ def _stated_scales(graph: ir.Graph) -> Iterator[tuple[ir.Value, Scales]]:
 
 
 def scales_of(node: ir.Node) -> Scales | None:
-    """Return the scale, zero point and axis of a QuantizeLinear or DequantizeLinear; None where they are computed."""
+    """Return the scale, zero point and axis of a QuantizeLinear or DequantizeLinear; None where they are computed.
+
+    LiteRT has no meaning for a scale of 0 or below: such ones are none, and arithmetic does what ONNX says.
+    """
     scale = None if len(node.inputs) < 2 or node.inputs[1] is None else node.inputs[1].const_value
     if scale is None or node.attributes.get_int("block_size", 0) != 0:
         return None
@@ -57,6 +60,8 @@ def scales_of(node: ir.Node) -> Scales | None:
     if zero_value is not None and zero_value.const_value is None:
         return None
     scales = scale.numpy().astype(np.float32).reshape(-1)
+    if not (scales > 0).all():
+        return None
     zero = None if zero_value is None or zero_value.const_value is None else zero_value.const_value.numpy()
     zeros = np.zeros(scales.shape, np.int64) if zero is None else zero.astype(np.int64).reshape(-1)
     rank = 1 if node.inputs[0] is None or node.inputs[0].shape is None else len(node.inputs[0].shape)

@@ -10,6 +10,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.steps import Steps
 
 
 @exporter("Elu")
@@ -41,6 +42,8 @@ def selu(op: NodeExport) -> None:
 def celu(op: NodeExport) -> None:
     """ELU between a division and a product."""
     alpha, operand = op.number("alpha", 1.0), op.input(0)
+    if alpha <= 0:
+        raise Unwritable("an alpha that is not above 0")
     inner = op.emit("ELU", [op.emit("MUL", [operand, op.real(1.0 / alpha)], operand.dims)], operand.dims)
     below = op.emit("MUL", [op.emit("MINIMUM", [inner, op.real(0.0)], operand.dims), op.real(alpha)], operand.dims)
     op.result("ADD", [op.emit("RELU", [operand], operand.dims), below])
@@ -153,16 +156,13 @@ def thresholded_relu(op: NodeExport) -> None:
 
 @exporter("Shrink")
 def shrink(op: NodeExport) -> None:
-    """LESS, GREATER and SELECT_V2."""
-    operand = op.input(0)
-    limit, bias = op.number("lambd", 0.5), op.number("bias", 0.0)
-    zero = op.real(0.0)
-    below = op.emit("LESS", [operand, op.real(-limit)], operand.dims, TensorType.BOOL)
-    above = op.emit("GREATER", [operand, op.real(limit)], operand.dims, TensorType.BOOL)
-    raised = op.emit("ADD", [operand, op.real(bias)], operand.dims)
-    lowered = op.emit("SUB", [operand, op.real(bias)], operand.dims)
-    inner = op.emit("SELECT_V2", [above, lowered, zero], operand.dims, operand.type)
-    op.result("SELECT_V2", [below, raised, inner])
+    """LESS, GREATER and SELECT_V2, on real numbers."""
+    steps = Steps(op)
+    operand, limit, bias = op.input(0), op.number("lambd", 0.5), op.number("bias", 0.0)
+    number = steps.cast(operand, TensorType.FLOAT32)  # of integers, too: bounds need not be whole
+    inner = steps.select(steps.compare("GREATER", number, limit), steps.sub(number, bias), 0.0)
+    found = steps.select(steps.compare("LESS", number, -limit), steps.add(number, bias), inner)
+    steps.give(steps.cast(found, operand.type))
 
 
 @exporter("Softsign")

@@ -135,6 +135,8 @@ def with_row(op: NodeExport, kernel: DraftTensor) -> DraftTensor:
 
 def _conv_3d(op: NodeExport, image: DraftTensor, kernel: DraftTensor) -> None:
     require_kernel(op, "dhwio")
+    if op.quantized:
+        raise Unwritable("a quantized convolution over three axes")
     if op.integer("group", 1) != 1:
         write_grouped_volume(op, image, kernel, bias_of(op, 2, image, kernel, kernel.shape[4]))
         return

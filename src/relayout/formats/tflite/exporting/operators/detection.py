@@ -13,6 +13,9 @@ from relayout.formats.tflite.exporting.steps import Steps
 MOST = 512
 """Images times classes for which it is written."""
 
+FAR = 1e7
+"""A coordinate that no box has: whole numbers next to it are still told apart."""
+
 
 @exporter("NonMaxSuppression")
 def non_max_suppression(op: NodeExport) -> None:
@@ -27,7 +30,7 @@ def non_max_suppression(op: NodeExport) -> None:
     boxes = _corners(steps, boxes) if op.integer("center_point_box") else boxes
     found = []
     for image in range(images):
-        here = steps.at(boxes, 0, image)
+        here = _apart(steps, steps.at(boxes, 0, image))
         for number in range(classes):
             row = steps.at(steps.at(scores, 0, image), 0, number)
             found.append(_selected(steps, here, row, limits, (image, number)))
@@ -42,8 +45,9 @@ def _limits(steps: Steps, count: int) -> list[DraftTensor]:
     most = op.constant(2) if op.has(2) else np.array(0)
     if most is None:
         largest = steps.minimum(steps.cast(steps.reshape(op.input(2), ()), TensorType.INT32), count)
+        largest = steps.maximum(largest, 0)
     else:
-        largest = steps.ints(np.array(min(int(most.reshape(-1)[0]), count)))
+        largest = steps.ints(np.array(max(min(int(most.reshape(-1)[0]), count), 0)))
     overlap = _beyond(steps)
     lowest = np.float32(np.finfo(np.float32).min)
     score = steps.reshape(op.input(4), ()) if op.has(4) else op.const(np.asarray(lowest))
@@ -83,6 +87,19 @@ def _selected(
     front = steps.mul(column, 0)
     parts = [steps.add(front, image), steps.add(front, number), column]
     return op.emit("CONCATENATION", parts, (*some, 3), axis=1)
+
+
+def _apart(steps: Steps, boxes: DraftTensor) -> DraftTensor:
+    """Return boxes of which those without an area lie far from all others, each by itself.
+
+    They overlap with nothing, and once LiteRT's kernel has selected one, it selects no other box.
+    """
+    (count,) = known(boxes.dims[:1])
+    sides = steps.sub(steps.part(boxes, -1, 2, 2), steps.part(boxes, -1, 0, 2))
+    area = steps.mul(steps.part(sides, -1, 0, 1), steps.part(sides, -1, 1, 1))
+    corner = np.stack([-2.0 * np.arange(count), np.zeros(count)], -1) - FAR
+    places = steps.op.const(np.concatenate([corner, corner + 1], -1).astype(np.float32))
+    return steps.select(steps.compare("EQUAL", area, 0.0), places, boxes)
 
 
 def _corners(steps: Steps, boxes: DraftTensor) -> DraftTensor:

@@ -107,6 +107,8 @@ def power(op: NodeExport) -> None:
         raise Unwritable(f"powers of {base.type.name}")
     if base.type == TensorType.INT32 and op.input(1).type == TensorType.FLOAT32:
         raise Unwritable("powers of integers by real numbers")
+    if base.type == TensorType.INT32 and exponent is not None and (exponent < 0).any():
+        raise Unwritable("powers of integers by numbers below 0")
     op.result("POW", [base, steps.cast(op.input(1), base.type)])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
@@ -62,7 +62,7 @@ def dropout(op: NodeExport) -> None:
             steps.give(kept, 1)
         return
     if op.gives(1):
-        ones = op.const(np.ones((), np.bool_))
+        ones = op.const(np.full((), op.version >= 12, NUMPY[op.output(1).type]))  # as ONNX Runtime gives them
         op.result("FILL", [steps.extents(operand), ones], 1)
     op.give(operand)
 

@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.registry import Unwritable, described, exporter
+from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
+from relayout.formats.tflite.exporting.registry import described, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
 
@@ -76,11 +76,10 @@ def sign(op: NodeExport) -> None:
     if operand.type in (TensorType.FLOAT32, TensorType.INT32):
         op.result("SIGN", [operand])
         return
-    one = op.real(1, operand)
-    bounded = op.emit("MINIMUM", [op.emit("MAXIMUM", [operand, op.real(-1, operand)], operand.dims), one], operand.dims)
-    if operand.type not in (TensorType.INT64, TensorType.INT8, TensorType.INT16):
-        raise Unwritable(f"elements of {operand.type.name}")
-    op.give(bounded)
+    low = op.emit("MINIMUM", [operand, op.real(1, operand)], operand.dims)
+    if np.issubdtype(NUMPY[operand.type], np.signedinteger):
+        low = op.emit("MAXIMUM", [low, op.real(-1, operand)], operand.dims)
+    op.give(low)
 
 
 @exporter("Erf")

@@ -107,6 +107,8 @@ def gather_nd(op: NodeExport) -> None:
     steps, shared = Steps(op), op.integer("batch_dims")
     operand, places = op.input(0), op.input(1)
     (count,) = known(places.dims[-1:])
+    if not count:
+        raise Unwritable("coordinates of no axis")
     places = from_front_each(steps, places, operand, shared)
     if not shared:
         op.result("GATHER_ND", [operand, places])

@@ -247,10 +247,23 @@ def constant(op: NodeExport) -> None:
     op.graph.tensors[op.node.outputs[0]] = constant_tensor(op.graph.draft, op.node.outputs[0])
 
 
+def _end(op: NodeExport, start: DraftTensor, limit: DraftTensor, step: DraftTensor) -> DraftTensor:
+    """Return the end of a Range, not before its start: LiteRT refuses what ONNX calls empty."""
+    steps = Steps(op)
+    if step.array is not None:
+        return steps.maximum(start, limit) if step.array > 0 else steps.minimum(start, limit)
+    rises = steps.compare("GREATER", step, 0)
+    return steps.select(rises, steps.maximum(start, limit), steps.minimum(start, limit))
+
+
 @exporter("Range")
 def range_(op: NodeExport) -> None:
     """RANGE."""
     kind = op.output(0).type
     if kind not in (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64):
         raise Unwritable(f"elements of {kind.name}")
-    op.result("RANGE", [op.reshaped(op.input(slot), ()) for slot in range(3)])
+    start, limit, step = (op.reshaped(op.input(slot), ()) for slot in range(3))
+    counts = start.array is not None and step.array is not None and not start.array.any() and step.array > 0
+    if not counts:  # as lengths are counted, which are not below 0
+        limit = _end(op, start, limit, step)
+    op.result("RANGE", [start, limit, step])

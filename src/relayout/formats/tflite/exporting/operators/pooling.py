@@ -212,6 +212,8 @@ def global_lp_pool(op: NodeExport) -> None:
 
 
 def _powers(steps: Steps, tensor: DraftTensor, p: int) -> DraftTensor:
+    if p < 1:
+        raise Unwritable(f"a norm of order {p}")
     if p == 1:
         return steps.each("ABS", tensor)
     return steps.each("SQUARE", tensor) if p == 2 else steps.each("POW", steps.each("ABS", tensor), float(p))

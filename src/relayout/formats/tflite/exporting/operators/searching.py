@@ -100,10 +100,15 @@ def compress(op: NodeExport) -> None:
         operand, axis = steps.reshape(operand, (prod(known(operand.dims)),)), 0
     else:
         axis = op.axis() if rank else 0
+    extent, given = operand.dims[axis], (op.dims(1) or (1,))[0]
     if mask is not None:
-        steps.give(steps.gather(operand, steps.ints(np.flatnonzero(mask)), axis))
+        listed = mask.reshape(-1)[: extent if isinstance(extent, int) else None]
+        steps.give(steps.gather(operand, steps.ints(np.flatnonzero(listed)), axis))
         return
-    found = op.emit("WHERE", [op.input(1)], (f"?{op.name}", 1), TensorType.INT64)
+    chosen = steps.reshape(op.input(1), (given,))
+    if isinstance(extent, int) and isinstance(given, int) and given > extent:  # the rest chooses nothing
+        chosen = steps.part(chosen, 0, 0, extent)
+    found = op.emit("WHERE", [chosen], (f"?{op.name}", 1), TensorType.INT64)
     places = op.emit("RESHAPE", [found, steps.ints([-1])], found.dims[:1])
     steps.give(steps.gather(operand, steps.cast(places, TensorType.INT32), axis))
 

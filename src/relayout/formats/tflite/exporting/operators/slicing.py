@@ -13,6 +13,9 @@ from relayout.formats.tflite.exporting.operators.window import bordered
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
+MOST_PADDED = 5
+"""Axes that PADV2 takes."""
+
 END = (1 << 31) - 1
 """The largest int32: an end that no axis reaches."""
 
@@ -30,7 +33,10 @@ def split(op: NodeExport) -> None:
         return
     extent = op.dims()[axis]
     if not sizes and not isinstance(extent, int):
-        op.results("SPLIT", [axis_tensor, op.input(0)], num_splits=count)
+        if op.node.attributes.get("num_outputs") is None:  # parts are equal
+            op.results("SPLIT", [axis_tensor, op.input(0)], num_splits=count)
+        else:
+            _uneven_split(op, axis, count)
         return
     if not sizes:
         part = -(-int(extent) // count)
@@ -39,6 +45,16 @@ def split(op: NodeExport) -> None:
         op.results("SPLIT", [axis_tensor, op.input(0)], num_splits=count)
     else:
         op.results("SPLIT_V", [op.input(0), op.ints32(sizes, "sizes"), axis_tensor], num_splits=count)
+
+
+def _uneven_split(op: NodeExport, axis: int, count: int) -> None:
+    """Write a Split of an open extent into a number of parts, of which the last one may be smaller."""
+    steps, places = Steps(op), np.arange(count)
+    extent = steps.extent(op.input(0), axis)
+    part = steps.each("FLOOR_DIV", steps.add(extent, count - 1), count)
+    starts = steps.mul(part, steps.ints(places))
+    sizes = steps.maximum(steps.minimum(steps.sub(extent, starts), part), 0)
+    op.results("SPLIT_V", [op.input(0), sizes, op.const(np.array(axis, np.int32), what="axis")], num_splits=count)
 
 
 @exporter("Slice")
@@ -219,6 +235,8 @@ def _computed_pad(op: NodeExport, mode: str) -> None:
         pairs = steps.transpose(steps.reshape(amounts, (2, rank)), (1, 0))
     if mode not in ("constant", "reflect"):
         raise Unwritable(f"the amount of padding by {mode} is computed")
+    if rank > MOST_PADDED:
+        raise Unwritable(f"the amount of padding of {rank} axes is computed")
     operand = _cut(steps, op.input(0), pairs)
     pairs = steps.maximum(pairs, 0)
     if mode == "reflect":

@@ -65,6 +65,9 @@ class Window(NamedTuple):
                     pads, extents, results, sizes, strides, dilations, strict=True
                 )
             ]
+        for extent, pair, size, dilation in zip(extents, pads, sizes, dilations, strict=True):
+            if isinstance(extent, int) and extent + sum(pair) < (size - 1) * dilation + 1:
+                raise Unwritable("a window that is larger than its image")
         same = all(_is_same(*each) for each in zip(extents, results, sizes, strides, dilations, pads, strict=True))
         return Window(extents, tuple(sizes), strides, dilations, tuple(pads), same, results)
 
