@@ -36,20 +36,18 @@ def real_numbers(graph: GraphExport, value: ir.Value, source: ir.Value, node: ir
         source: the integers.
         node: the DequantizeLinear between the two.
     """
-    blocks = blocks_of(node)
-    if blocks is not None and blocks.is_small:
-        return blocks.real_numbers(graph.draft, value.name or "dequantized")
-    if (numbers := folded(node)) is not None:
-        name = graph.draft.unique(value.name or "constant")
-        return DraftTensor(name, TensorType.FLOAT32, tuple(numbers.shape.numpy()), TensorContent(numbers))
+    in_blocks = _from_blocks(graph.draft, node)
+    if in_blocks is not None:
+        return in_blocks
     scales = scales_of(node)
     by_axis = scales is not None and scales[0].size > 1
+    stored = None if source.is_graph_input() else source.const_value
     has_kernel = source.dtype in DEQUANTIZED and not (by_axis and source.dtype == ir.DataType.INT16)
-    if source.const_value is not None and not has_kernel and not source.is_graph_input():
-        constant = _dequantized_constant(graph.draft, value, source.const_value, node)
+    if stored is not None and not has_kernel:
+        constant = _dequantized_constant(graph.draft, value, stored, node)
         if constant is not None:
             return constant
-    unscaled = source.dtype in UNSCALED or (by_axis and (source.const_value is None or source.is_graph_input()))
+    unscaled = source.dtype in UNSCALED or (by_axis and stored is None)
     integers = None if unscaled else _integers_or_none(graph, source, node)
     if integers is None or has_zero_point_of_16_bits(integers):
         return _scaled(graph, node)
@@ -58,6 +56,19 @@ def real_numbers(graph: GraphExport, value: ir.Value, source: ir.Value, node: ir
     result = DraftTensor(named, kernel_type(value), tensor_dims(value))
     graph.draft.add("DEQUANTIZE", [integers], [result])
     return result
+
+
+def _from_blocks(draft: Draft, node: ir.Node) -> DraftTensor | None:
+    """Return the real numbers that constants in blocks mean; None where they are no such constants."""
+    name = node.outputs[0].name or "dequantized"
+    blocks = blocks_of(node)
+    if blocks is not None and blocks.is_small:
+        return blocks.real_numbers(draft, name)
+    numbers = folded(node)
+    if numbers is None:
+        return None
+    dims = tuple(numbers.shape.numpy())
+    return DraftTensor(draft.unique(name), TensorType.FLOAT32, dims, TensorContent(numbers))
 
 
 def _integers_or_none(graph: GraphExport, source: ir.Value, node: ir.Node) -> DraftTensor | None:

@@ -23,7 +23,7 @@ WEIGHTS_RANK = 2
 def matmul(op: NodeExport) -> None:
     """FULLY_CONNECTED where the second operand is a constant matrix, else BATCH_MATMUL."""
     left = op.input(0)
-    weights = weights_of(op, transposed=False)
+    weights = fully_connected_weights(op, transposed=False)
     if weights is not None and left.dims:
         bias = bias_of(op, 9, left, weights, int(weights.dims[0])) if op.quantized else None
         _fully_connected(op, left, weights, bias)
@@ -36,7 +36,7 @@ def matmul(op: NodeExport) -> None:
     _batch_matmul(op, left, right)
 
 
-def weights_of(op: NodeExport, *, transposed: bool) -> DraftTensor | None:
+def fully_connected_weights(op: NodeExport, *, transposed: bool) -> DraftTensor | None:
     """Return the second operand as the weights `n k` of FULLY_CONNECTED; None where it is `k n` and computed.
 
     Args:
@@ -134,7 +134,7 @@ def gemm(op: NodeExport) -> None:
     alpha, beta = op.number("alpha", 1.0), op.number("beta", 1.0)
     adjoint, transposed = bool(op.integer("transA")), bool(op.integer("transB"))
     result = op.output(0)
-    weights = weights_of(op, transposed=transposed)
+    weights = fully_connected_weights(op, transposed=transposed)
     if adjoint and weights is not None:
         left, adjoint = op.transposed(left, (1, 0)), False
     if weights is not None and not (op.quantized and alpha != 1.0):

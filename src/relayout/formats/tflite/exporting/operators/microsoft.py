@@ -9,7 +9,7 @@ import numpy as np
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
-from relayout.formats.tflite.exporting.operators.matrix import WEIGHTS_RANK, weights_of
+from relayout.formats.tflite.exporting.operators.matrix import WEIGHTS_RANK, fully_connected_weights
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
@@ -34,7 +34,7 @@ def fused_matmul(op: NodeExport) -> None:
     if min(op.rank(0), op.rank(1)) < WEIGHTS_RANK:
         raise Unwritable("a product with a vector")
     left, adjoint, transposed = op.input(0), bool(op.integer("transA")), bool(op.integer("transB"))
-    weights = None if adjoint else weights_of(op, transposed=transposed)
+    weights = None if adjoint else fully_connected_weights(op, transposed=transposed)
     if weights is None:
         made = steps.matmul(left, op.input(1), adj_x=adjoint, adj_y=transposed)
     else:
