@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import parser
 
 import relayout
+from products import in_full
 from relayout import rules
 from relayout.errors import LayoutError, WriteError
 from relayout.partition.regions import parts
@@ -52,7 +53,8 @@ def run_parts(directory: Path, feed: dict[str, NDArray[Any]]) -> list[NDArray[An
     manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
     known = dict(feed)
     for part in manifest["parts"]:
-        session = onnxruntime.InferenceSession(str(directory / part["file"]), providers=["CPUExecutionProvider"])
+        content = in_full((directory / part["file"]).read_bytes())
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
         given = session.run(part["outputs"], {name: known[name] for name in part["inputs"]})
         known.update(zip(part["outputs"], given, strict=True))
     return [known[name] for name in manifest["outputs"]]

@@ -892,3 +892,38 @@ def test_what_is_known_at_once_is_inferred_once(behind: str, once: bool, monkeyp
     values = completed(proto)
     assert all(shape(value) in ([2, 3], [3], [2]) for value in values.values())
     assert (len(asked) == 1) == once
+
+
+def of_dims(value: ir.Value) -> list[str]:
+    return [] if value.shape is None else [str(dim) for dim in value.shape]
+
+
+POSITIONS = """g (float[batch,length,8] x) => (float[a,b,c] y, float[d,e] z) {
+    s = Shape<start=1, end=2>(x)
+    p = Slice(places, zero, s, one)
+    z = Cast<to=1>(p)
+    t = Gather(table, p)
+    v = Add(x, t)
+    n = Squeeze(s)
+    r = Range(first, n, step)
+    f = Cast<to=1>(r)
+    u = Unsqueeze(f, one)
+    w = Mul(v, u)
+    y = Neg(w)
+}"""
+TABLES = {"places": np.arange(6)[None], "table": floats(6, 8), "zero": ints(0), "one": ints(1), "two": ints(2)}
+
+
+def test_positions_up_to_a_length_that_are_added_have_that_length() -> None:
+    """Of fewer positions than the length, the source fails where it adds them; alone they are as many as there are."""
+    values = completed(model(POSITIONS, **TABLES, first=np.array(0), step=np.array(1)))
+    assert of_dims(values["v"]) == of_dims(values["w"]) == ["batch", "length", "8"]
+    assert of_dims(values["r"]) == ["length"]
+    assert of_dims(values["z"])[1] != "length", "it has 6 where the length is more"
+
+
+@pytest.mark.parametrize("slicing", ["Slice(places, one, s, one)", "Slice(places, zero, s, one, two)"])
+def test_other_positions_say_nothing_of_what_they_are_added_to(slicing: str) -> None:
+    text = POSITIONS.replace("Slice(places, zero, s, one)", slicing)
+    values = completed(model(text, **TABLES, first=np.array(0), step=np.array(1)))
+    assert of_dims(values["v"])[1] != "length"

@@ -35,6 +35,7 @@ class Evaluation:
 
     Attributes:
         named: dimension -> what is known of its extent besides its name.
+        bounded: dimension that shape inference has a name for -> the extent that it is, or a number below that.
     """
 
     def __init__(self, model: onnx.ModelProto, known: Mapping[str, Array]) -> None:
@@ -46,6 +47,7 @@ class Evaluation:
         self.extents = {name for name, array in known.items() if array.size > MOST_ELEMENTS}
         self.weights: dict[str, onnx.TensorProto] = {}
         self.named: dict[str, Item] = {}
+        self.bounded: dict[str, Extent] = {}
         self.constants: dict[str, list[Item]] = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
         self.initializers = {tensor.name: tensor for tensor in graph.initializer}
         inputs = {value.name for value in graph.input}

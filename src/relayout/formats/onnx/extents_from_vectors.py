@@ -155,12 +155,39 @@ def cut(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
         axes = evaluation.values.get(node.input[3])
     if axes is None or axes.dtype == object:
         return []
-    gone = {axis % len(dims) for axis in axes.tolist()}
+    gone = [axis % len(dims) for axis in axes.tolist()]
+    _note_bounds(evaluation, node, gone)
     return [None if axis in gone else dim for axis, dim in enumerate(dims)]
 
 
+def counted(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
+    """The extent of a Range from 0 in steps of 1: where it ends."""
+    start, end, step = (evaluation.values.get(name) for name in node.input)
+    if start is None or end is None or step is None or (start != 0).any() or (step != 1).any() or end.size != 1:
+        return []
+    item = end.reshape(-1)[0]
+    return [item] if isinstance(item, Extent) else []
+
+
+def _note_bounds(evaluation: Evaluation, node: onnx.NodeProto, axes: Sequence[int]) -> None:
+    """Note what a Slice of so many elements of a table has: `x[:length]` has `length`, or as many as there are."""
+    starts, ends = (evaluation.values.get(name) for name in node.input[1:3])
+    steps = evaluation.values.get(node.input[4]) if len(node.input) > 4 and node.input[4] else np.ones(len(axes))
+    given = evaluation.dims(node.output[0])
+    if starts is None or ends is None or steps is None or given is None or ends.size != len(axes):
+        return
+    rows = zip(axes, starts.tolist(), ends.tolist(), steps.tolist(), strict=False)
+    for axis, start, end, step in rows:
+        dim = given[axis] if axis < len(given) else None
+        if start == 0 and step == 1 and isinstance(end, Extent) and isinstance(dim, Extent) and _is_made_up(dim):
+            evaluation.bounded[str(dim)] = end
+
+
 def broadcast_extents(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
-    """The extents of operands that broadcast against each other, where no more than one of them is not 1."""
+    """The extents of operands that broadcast against each other, where no more than one of them is not 1.
+
+    One that is another or a number below it can only broadcast against that where it is the same, or 1.
+    """
     given = [evaluation.dims(name) for name in node.input if name]
     shapes = [dims for dims in given if dims is not None]
     if len(shapes) < len(given):
@@ -169,6 +196,7 @@ def broadcast_extents(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item
     found: list[Item] = []
     for axis in range(-rank, 0):
         dims = {dims[axis] for dims in shapes if len(dims) >= -axis} - {1}
+        dims -= {dim for dim in dims if isinstance(dim, Extent) and evaluation.bounded.get(str(dim)) in dims - {dim}}
         found.append(next(iter(dims), 1) if len(dims) < 2 else None)
     return found
 
@@ -205,6 +233,7 @@ TOLD: dict[str, Callable[[Evaluation, onnx.NodeProto], list[Item]]] = {
     "Concat": joined,
     "Expand": expanded,
     "Pad": padded,
+    "Range": counted,
     "Reshape": reshaped,
     "Resize": resized,
     **dict.fromkeys(REDUCING, reduced),
@@ -254,5 +283,8 @@ def _scaled(dim: Item, scale: float) -> Item:
 
 def _vagueness(item: int | Extent) -> tuple[bool, bool]:
     """Numbers come before names, and names that shape inference made up last."""
-    made_up = isinstance(item, Extent) and any(name.startswith("unk__") for name in item.names)
-    return isinstance(item, Extent), made_up
+    return isinstance(item, Extent), isinstance(item, Extent) and _is_made_up(item)
+
+
+def _is_made_up(extent: Extent) -> bool:
+    return any(name.startswith("unk__") for name in extent.names)

@@ -154,6 +154,8 @@ def _evaluated(
             (name, extents_from_vectors(evaluation, node))
             for name in (node.output if node.op_type in CUTTING else node.output[:1])
         ]
+        if evaluation.bounded and node.op_type in BROADCASTING:
+            told = [(node.output[0], broadcast_extents(evaluation, node))]
         # A chain of shapes that are reckoned from those before them is gone through at once.
         if any(name in found for name in node.input):
             told += evaluation.followed(node)
