@@ -19,6 +19,8 @@ from relayout.infer.plans import Plan
 from relayout.infer.sites import Order, Root
 from relayout.solve import Solution, solve
 
+FEW_PRICES = 20_000
+"""Prices of relaxations in branches while such a plan is looked for, a fifth of a second: it needs no proof."""
 TRIED = 32
 """Plans that are looked for, each the best in a run in which another one moves more than the source."""
 
@@ -45,7 +47,8 @@ def no_more_at_run_time(sites: Sites, found: Plan, *, time_limit: float | None =
         if not waiting:
             break
         priced = formulate(sites, dims=waiting.pop(), among=among)
-        other = _repriced(found, priced, solve(priced.problem, time_limit=time_limit), time_limit)
+        best_there = solve(priced.problem, time_limit=time_limit, prices=FEW_PRICES)
+        other = _repriced(found, priced, best_there, time_limit)
         if not _is_no_worse(other):
             continue
         beaten = _beaten(sites, other)

@@ -25,15 +25,16 @@ class Limits:
     prices: int
 
     @staticmethod
-    def of(labels: int, seconds: float | None = None) -> Limits:
+    def of(labels: int, seconds: float | None = None, prices: int = MOST_PRICES) -> Limits:
         """From now on.
 
         Args:
             labels: how many the whole problem has.
             seconds: a limit of time; by default one by the number of labels.
+            prices: how many prices of relaxations in branches.
         """
         allowed = MOST_SECONDS + MORE_SECONDS * labels if seconds is None else seconds
-        return Limits(monotonic() + allowed, MOST_PRICES)
+        return Limits(monotonic() + allowed, prices)
 
     @property
     def seconds(self) -> float:
