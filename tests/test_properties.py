@@ -53,6 +53,11 @@ def test_bodies_say_what_cannot_be_inferred_in_them(seed: int) -> None:
     hold(mixed_model(seed, 4 + seed % 12))
 
 
+def test_a_reshape_that_others_make_a_barrier_is_not_divided() -> None:
+    """Two Reshapes split an axis of 6 as 2 times 3 and as 3 times 2: copies of one were counted, and then one again."""
+    assert hold(mixed_model(201659, 4 + 201659 % 12)).optimized == (4, 1008)
+
+
 def test_what_a_view_of_integers_gives_to_several_is_divided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The Transpose behind a DequantizeLinear went, and what had read it were readers of that: it could be divided."""
     made = mixed_model(209, 9)

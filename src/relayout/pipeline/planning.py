@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from relayout.apply.duplicate_dequantize import Shared, apart, is_divided_view, together
 from relayout.graph.facts import facts_of
+from relayout.graph.quantized_unit import is_reshape
 from relayout.infer import Plan, Sites, build, no_more_at_run_time, plan, plan_file, what_if, within_source
 from relayout.pipeline.interface import IMAGE_LAYOUTS, image_pins
 from relayout.pipeline.request import Request
@@ -102,11 +103,20 @@ def planned(model: ir.Model, request: Request, *, no_regression: bool = False) -
 def own_dequantizers(model: ir.Model, request: Request) -> Shared:
     """Give each reader of what is dequantized a DequantizeLinear and views of its own, in place.
 
-    A Reshape that computes, since its shapes have no factors in common, stays one: what each of two made would be
-    transposed by itself. So do views where a target wants integers to keep one reader: each copy would be one more.
+    A Reshape that computes, since its shapes have no factors in common, or others than those of another Reshape, stays
+    one: what each of two made would be transposed by itself. So do views where a target wants integers to keep one
+    reader: each copy would be one more.
     """
-    keeps_readers = request.target is not None and request.target.single_consumers is not None
-    return apart(model) if keeps_readers else apart(model, is_divided_view)
+    if request.target is not None and request.target.single_consumers is not None:
+        return apart(model)
+    shared = apart(model, is_divided_view)
+    own = {node: group[0] for group in shared if is_reshape(group[0]) for node in group}
+    # Whether others split its axes otherwise, so that it computes, is known of all of them together.
+    computed = {own[site.node] for site in sites_of(model, request).sites if site.node in own} if own else set()
+    if not computed:
+        return shared
+    together(shared)
+    return apart(model, lambda node: node not in computed and is_divided_view(node))
 
 
 def sites_of(model: ir.Model, request: Request) -> Sites:
