@@ -7,7 +7,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from relayout.lowering.int8_weights_to_uint8 import KERNELS, unsigned_kernels
+from relayout.lowering.int8_weights_to_uint8 import unsigned_kernels
 from relayout.verification.saturation import saturates
 
 
@@ -24,8 +24,5 @@ def in_full(model: onnx.ModelProto | bytes) -> bytes:
     proto = onnx.load_from_string(model) if SATURATES and isinstance(model, bytes) else model
     if not SATURATES or isinstance(proto, bytes):
         return model if isinstance(model, bytes) else model.SerializeToString()
-    if any((node.domain, node.op_type) in KERNELS for node in proto.graph.node):
-        made = ir.from_proto(proto)
-        if unsigned_kernels(made):
-            proto = ir.to_proto(made)
-    return proto.SerializeToString()
+    made = ir.from_proto(proto)
+    return (ir.to_proto(made) if unsigned_kernels(made) else proto).SerializeToString()

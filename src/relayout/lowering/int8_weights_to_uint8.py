@@ -9,8 +9,10 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.graph.domains import domain_of_version
 from relayout.graph.subgraphs import all_nodes
 from relayout.lowering.constants import Constants, as_unsigned
+from relayout.rules import FUNCTIONS
 
 
 class Slots(NamedTuple):
@@ -36,6 +38,11 @@ DATA_ZERO = 2
 """The operand of all of these that is the zero point of the data, and has its type."""
 
 
+def operator_key(node: ir.Node) -> tuple[str, str]:
+    """Return the domain and type of an operator as `KERNELS` has them, in whatever layout it is."""
+    return domain_of_version(node.domain, FUNCTIONS), node.op_type
+
+
 def unsigned_kernels(model: ir.Model, leaving: Collection[tuple[str, str]] = ()) -> int:
     """Store constant kernels of int8 as uint8, in place; how many.
 
@@ -47,7 +54,7 @@ def unsigned_kernels(model: ir.Model, leaving: Collection[tuple[str, str]] = ())
     """
     moving = _Moving(model)
     for node in list(all_nodes(model.graph)):
-        key = node.domain, node.op_type
+        key = operator_key(node)
         if key in KERNELS and key not in leaving:
             moving.move(node, KERNELS[key])
     moving.clear()

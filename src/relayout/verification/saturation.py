@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.graph.subgraphs import all_nodes
-from relayout.lowering.int8_weights_to_uint8 import KERNELS, unsigned_kernels
+from relayout.lowering.int8_weights_to_uint8 import KERNELS, operator_key, unsigned_kernels
 
 OPTION = "session.x64quantprecision"
 """ONNX Runtime's session option: with "1", kernels of int8 are stored as uint8 where products would saturate."""
@@ -56,7 +56,7 @@ def compute_in_full(model: ir.Model) -> tuple[str, ...]:
 
 def has_products(model: ir.Model) -> bool:
     """Whether a model has operators whose products may saturate, or what is dequantized for them."""
-    return any((node.domain, node.op_type) in KERNELS for node in all_nodes(model.graph))
+    return any(operator_key(node) in KERNELS for node in all_nodes(model.graph))
 
 
 def _is_beyond(node: ir.Node) -> bool:
