@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 
 import relayout
+from products import in_full
 from relayout.errors import LayoutError
 from relayout.pipeline import check_plan
 from running import run
@@ -61,7 +62,7 @@ def test_the_result_gives_what_the_integers_mean() -> None:
     step, zero = np.float32(0.05), 5
     integers = np.clip(np.rint(real / step) + zero, -128, 127).astype(np.int8)
     (want,) = run(source, {"x": (integers.astype(np.float32) - zero) * step})
-    session = onnxruntime.InferenceSession(whole.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(in_full(whole), providers=["CPUExecutionProvider"])
     (got,) = session.run(None, {"x": integers})
     assert got.dtype == np.uint8
     apart = np.abs((got.astype(np.float32) - zero - 128) * step - want)

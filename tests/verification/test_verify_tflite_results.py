@@ -197,7 +197,7 @@ def test_roundings_that_add_up_are_judged_operator_by_operator(kind: type[np.gen
     assert report.ok, str(report)
     assert {"q", "r", "s", "t", "u", "y"} <= {row.source for row in report.rows}
     assert max(row.lsb or 0 for row in report.rows) > 1
-    assert not report.notes
+    assert all("saturate" in note for note in report.notes), "only of the CPU"
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8])

@@ -25,16 +25,16 @@ class Limits:
     prices: int
 
     @staticmethod
-    def of(labels: int, seconds: float | None = None, prices: int = MOST_PRICES) -> Limits:
+    def of(labels: int, seconds: float | None = None, prices: int | None = None) -> Limits:
         """From now on.
 
         Args:
             labels: how many the whole problem has.
             seconds: a limit of time; by default one by the number of labels.
-            prices: how many prices of relaxations in branches.
+            prices: how many prices of relaxations in branches; by default `MOST_PRICES`.
         """
         allowed = MOST_SECONDS + MORE_SECONDS * labels if seconds is None else seconds
-        return Limits(monotonic() + allowed, prices)
+        return Limits(monotonic() + allowed, MOST_PRICES if prices is None else prices)
 
     @property
     def seconds(self) -> float:

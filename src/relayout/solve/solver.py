@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from relayout.solve.breaking_ties import settle
 from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, Prices, Together, bound, gain
-from relayout.solve.limits import MOST_PRICES, Limits
+from relayout.solve.limits import Limits
 from relayout.solve.mincut import solve_two
 from relayout.solve.presolve import Contraction
 from relayout.solve.problem import Problem, ValueEnd, transposed_orders
@@ -51,7 +51,7 @@ def solve(
     *,
     start: Sequence[int] | None = None,
     time_limit: float | None = None,
-    prices: int = MOST_PRICES,
+    prices: int | None = None,
 ) -> Solution:
     """The choice of least cost, with its certificate checked.
 
@@ -60,7 +60,7 @@ def solve(
         start: a choice to do no worse than (default: label 0 everywhere).
         time_limit: seconds after which the best choice so far is returned, with its gap (default: some minutes, by the
             size of the problem; `math.inf` for none).
-        prices: how many prices of relaxations in branches there may be, after which it ends alike.
+        prices: how many prices of relaxations in branches there may be, after which it ends alike (default: millions).
     """
     limits = Limits.of(sum(map(len, problem.costs)), time_limit, prices)
     choice = list(start) if start is not None else [0] * len(problem.costs)

@@ -47,12 +47,6 @@ DRAWN: Mapping[str, Callable[[], tuple[Any, Mapping[str, Array]]]] = {
         _fed(40, 50),
     ),
     "Bernoulli": lambda: (_moments("r = Bernoulli (x)", values={}, factor=10.0), _fed(40, 50, value=0.3)),
-    "Multinomial": lambda: (
-        _moments(
-            "i = Multinomial<sample_size=2000>(x) r = Cast<to=1>(i)", values={}, factor=10.0, inputs="float[1,2] x"
-        ),
-        {"x": np.log(np.array([[0.2, 0.8]], np.float32))},
-    ),
     "Dropout": lambda: (
         _moments(
             "d, k = Dropout (x, ratio, on) c = Cast<to=1>(k) r = Add (d, c)",

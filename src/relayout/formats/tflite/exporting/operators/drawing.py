@@ -40,13 +40,6 @@ def bernoulli(op: NodeExport) -> None:
     steps.give(steps.cast(drawn, op.output(0).type))
 
 
-@exporter("Multinomial")
-def multinomial(op: NodeExport) -> None:
-    """MULTINOMIAL; another stream of numbers than ONNX's."""
-    count = op.const(np.array(op.integer("sample_size", 1), np.int32))
-    op.result("MULTINOMIAL", [op.input(0), count], **_seeds(op))
-
-
 @exporter("Dropout")
 def dropout(op: NodeExport) -> None:
     """Nothing: its operand, and a mask of ones; in training RANDOM_UNIFORM, LESS, MUL and SELECT_V2."""
