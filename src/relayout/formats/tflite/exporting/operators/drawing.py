@@ -55,7 +55,7 @@ def dropout(op: NodeExport) -> None:
             steps.give(kept, 1)
         return
     if op.gives(1):
-        ones = op.const(np.full((), op.version >= 12, NUMPY[op.output(1).type]))  # as ONNX Runtime gives them
+        ones = op.const(np.full((), op.version >= 12, NUMPY[op.output(1).type]))  # before version 12 zeros
         op.result("FILL", [steps.extents(operand), ones], 1)
     op.give(operand)
 
