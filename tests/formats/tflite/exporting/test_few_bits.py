@@ -30,7 +30,8 @@ def weights(
     count[axis] //= max(block, 1)
     dims = [] if block < 0 else count if block else [(ROWS, COLUMNS)[axis]]
     attributes = {"axis": axis, "block_size": block} if block > 0 else {"axis": axis}
-    scales = (RNG.random(dims) * 0.1 + 0.01).astype(np.float32 if real == T.FLOAT else np.float16)
+    signs = RNG.choice([-1, 1], dims) if block > 0 else 1.0  # as a quantizer by blocks chooses them
+    scales = (signs * (RNG.random(dims) * 0.1 + 0.01)).astype(np.float32 if real == T.FLOAT else np.float16)
     constants = [
         helper.make_tensor("w", kind, (ROWS, COLUMNS), RNG.integers(low, high, ROWS * COLUMNS).tolist()),
         numpy_helper.from_array(scales, "s"),
@@ -127,7 +128,7 @@ def test_weights_of_matmul_nbits_stay_integers(bits: int, zero: str) -> None:
     rows, columns = 16, 64
     count = columns // BLOCK
     packed = RNG.integers(0, 256, (rows, count, BLOCK * bits // 8)).astype(np.uint8)
-    scales = (RNG.random((rows, count)) * 0.1).astype(np.float32)
+    scales = (RNG.choice([-1, 1], (rows, count)) * RNG.random((rows, count))).astype(np.float32)
     zeros = {
         "packed": RNG.integers(0, 256, (rows, -(-count * bits // 8))).astype(np.uint8),
         "real": (RNG.random((rows, count)) * 3).astype(np.float32),

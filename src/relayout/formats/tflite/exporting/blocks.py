@@ -61,8 +61,12 @@ class Blocks(NamedTuple):
     def real_numbers(self, draft: Draft, name: str) -> DraftTensor:
         """Add the operators that give the real numbers: DEQUANTIZE and RESHAPE."""
         rows = (self.scales.size, self.size)
-        meaning = Quantization(self.scales, self.zeros, 0)
-        stored = DraftTensor(draft.unique(f"{name}/integers"), self.kind, rows, self.content, None, meaning)
+        content, zeros, negative = self.content, self.zeros, self.scales < 0
+        if negative.any():  # q * -s = (~q - ~0) * s
+            masks = np.where(negative, 0xFF, 0).astype(np.uint8)
+            content, zeros = TurnedContent(content, masks), np.where(negative, ~zeros, zeros)
+        meaning = Quantization(abs(self.scales), zeros, 0)
+        stored = DraftTensor(draft.unique(f"{name}/integers"), self.kind, rows, content, None, meaning)
         real = draft.tensor(f"{name}/blocks", TensorType.FLOAT32, rows)
         draft.add("DEQUANTIZE", [stored], [real])
         made = draft.tensor(f"{name}/real", TensorType.FLOAT32, self.dims)
@@ -70,22 +74,29 @@ class Blocks(NamedTuple):
         return made
 
 
-class SignedContent:
-    """The raw data of unsigned integers as signed ones, half their range lower: the highest bit of each is turned.
+class TurnedContent:
+    """Raw data with some bits turned.
 
     Args:
         content: the raw data.
-        bits: of one integer, 4 or 8.
+        masks: the bits of each byte, for one part of it after the other; the parts are of one length.
     """
 
-    def __init__(self, content: Content, bits: int) -> None:
-        self.content, self.nbytes = content, content.nbytes
-        self.mask = np.uint8(0x88 if bits == BITS[TensorType.INT4] else 0x80)
+    def __init__(self, content: Content, masks: NDArray[np.uint8]) -> None:
+        self.content, self.masks, self.nbytes = content, masks, content.nbytes
 
     def chunks(self) -> Iterator[bytes | memoryview]:
         """Yield the bytes in order, anew at every call."""
+        part, begin = self.nbytes // self.masks.size, 0
         for chunk in self.content.chunks():
-            yield (np.frombuffer(chunk, np.uint8) ^ self.mask).tobytes()
+            data = np.frombuffer(chunk, np.uint8)
+            yield (data ^ self.masks[np.arange(begin, begin + data.size) // part]).tobytes()
+            begin += data.size
+
+
+def signed_content(content: Content, bits: int) -> TurnedContent:
+    """Return unsigned integers of 4 or 8 bits as signed ones, half their range lower: the highest bit is turned."""
+    return TurnedContent(content, np.array([0x88 if bits == BITS[TensorType.INT4] else 0x80], np.uint8))
 
 
 def blocks_of(node: ir.Node, *, transposed: bool = False) -> Blocks | None:
@@ -105,11 +116,13 @@ def blocks_of(node: ir.Node, *, transposed: bool = False) -> Blocks | None:
         constants, axis = [_exchanged(each) for each in constants], EXCHANGED[axis]
     integers, scales, *zeros = constants
     dims = tuple(integers.shape.numpy())
-    if axis != rank - 1 or dims[-1] % size or integers.size != size * scales.size:
+    kind = STORED[integers.dtype]
+    is_whole = axis == rank - 1 and dims[-1] % size == 0 and size * BITS[kind] % 8 == 0
+    if not is_whole or integers.size != size * scales.size:
         return None
     centres = zeros[0].numpy().astype(np.int64).reshape(-1) if zeros else np.zeros(scales.size, np.int64)
     steps = scales.numpy().astype(np.float32).reshape(-1)
-    return Blocks(TensorContent(integers), STORED[integers.dtype], dims, size, steps, centres)
+    return Blocks(TensorContent(integers), kind, dims, size, steps, centres)
 
 
 def _exchanged(tensor: ir.TensorProtocol) -> ir.TensorProtocol:

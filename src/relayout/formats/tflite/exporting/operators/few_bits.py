@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.contents import TensorContent
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.blocks import BITS, Blocks, SignedContent
+from relayout.formats.tflite.exporting.blocks import BITS, Blocks, signed_content
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
@@ -54,7 +54,7 @@ def _weights(op: NodeExport) -> DraftTensor:
     if columns == count * block and bits in STORED and is_exact:
         tensor = op.value(PACKED).const_value
         assert tensor is not None
-        content = SignedContent(TensorContent(tensor), bits)
+        content = signed_content(TensorContent(tensor), bits)
         steps = scales.astype(np.float32).reshape(-1)
         zero_points = centres.astype(np.int64).reshape(-1) - (1 << bits - 1)
         blocks = Blocks(content, STORED[bits], (rows, columns), block, steps, zero_points)
