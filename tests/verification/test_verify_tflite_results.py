@@ -370,3 +370,11 @@ def test_weights_of_bytes_that_come_back_round_their_operands_again(tmp_path: Pa
     kernel.CopyFrom(numpy_helper.from_array(array, kernel.name))
     onnx.save(model, tmp_path / "there.onnx")
     assert not verify(tmp_path / "there.onnx", tmp_path / "back.tflite").ok
+
+
+def test_a_note_says_that_a_value_is_drawn_at_random() -> None:
+    source = build("float[4,5] x", "e = RandomNormalLike(x) y = Add(x, e) z = Neg(x)", {}, outputs=("y", "z"))
+    report = verify(source, relayout.convert(source, format="tflite").tflite)
+    assert not report.ok
+    assert [note for note in report.notes if "'e' is drawn at random" in note]
+    assert {row.source: row.ok for row in report.rows if row.output} == {"y": False, "z": True}

@@ -109,7 +109,8 @@ class Comparison:
         """A sentence for the report of a failed comparison; empty if there is nothing to say."""
         words = ["with quantized integers" if is_quantized(side) else "in float" for side in (self.left, self.right)]
         if words[0] == words[1]:
-            return ""
+            first = min(self.left.drawn, default="")
+            return first and f"{first!r} is drawn at random in each run: what is computed of it cannot be compared"
         reason = "they differ by what quantization costs, and that is what is measured here"
         if self.dequantized:
             reason = "each operator was compared, within one step; a model with weights of its own differs by more"
