@@ -269,6 +269,12 @@ def _multiplied(candidate: Candidate) -> Kernel | None:
     return AS_ASKED if _on_two(candidate) and multiplies(operands, candidate.outputs[0]) else None
 
 
+def _sloped(candidate: Candidate) -> Kernel | None:
+    """PRELU takes bytes, and constant slopes."""
+    is_constant = len(candidate.constants) > 1 and candidate.constants[1]
+    return AS_ASKED if is_constant and candidate.outputs[0].dtype in BYTES and _data(candidate, range(2)) else None
+
+
 def _product(candidate: Candidate) -> Kernel | None:
     """A product by constant weights, or of two tensors."""
     if len(candidate.constants) > 1 and candidate.constants[1]:
@@ -355,6 +361,7 @@ ROWS: Mapping[str, Row] = {
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"), _alike),
     **dict.fromkeys(("Slice", "Split", "Gather", "Pad", "Expand", "Tile", "GlobalMaxPool", "ReduceMax"), _alike),
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "Relu", "LeakyRelu"), _on_one),
+    "PRelu": _sloped,
     "Abs": _on_signed,
     "HardSwish": _on_bytes,
     **dict.fromkeys(("Max", "Min"), _all_alike),

@@ -120,3 +120,22 @@ def test_a_product_of_words_that_may_leave_32_bits_runs_on_floats(scales: tuple[
     assert ("DEQUANTIZE" not in operators(model)) == runs
     if not runs:
         agrees(model, {"x": integers(np.int16, 4, 5), "v": integers(np.int16, 4, 5)})
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+@pytest.mark.parametrize("shape", [(5, 1, 1), (1, 1, 1), (5, 4, 6)])
+def test_slopes_of_bytes_run_on_integers(kind: type, shape: tuple[int, ...]) -> None:
+    """PRELU's kernel rounds once; ONNX Runtime's real numbers are rounded once, too."""
+    middle = 128 if kind == np.uint8 else 0
+    constants = {"s": CONSTANTS["s"], "t": CONSTANTS["t"], "r": np.array(0.004, np.float32)}
+    constants |= {"z": np.array(middle + 3, kind), "u": np.array(middle - 5, kind), "v": np.array(middle, kind)}
+    constants["a"] = (np.random.default_rng(0).integers(-90, 100, shape) + middle).astype(kind)
+    text = "f = DequantizeLinear(x, s, z) k = DequantizeLinear(a, r, v) m = PRelu(f, k) y = QuantizeLinear(m, t, u)"
+    model = build(f"{np.dtype(kind).name}[1,5,4,6] x", text, constants)
+    assert "PRELU" in operators(model)
+    assert not {"DEQUANTIZE", "MUL"} & set(operators(model))
+    fed = {"x": integers(kind, 1, 5, 4, 6)}
+    (want,) = with_runtime(model, fed)
+    for reference in (False, True):
+        (got,) = run(relayout.convert(model, format="tflite").tflite, fed, reference=reference)
+        assert abs(got.astype(int) - want.astype(int)).max() <= 1

@@ -65,6 +65,8 @@ def prelu(op: NodeExport) -> None:
     if fits and slope.data is not None and (len(slope.dims) < len(dims) or slope.dims[0] == 1):
         op.result("PRELU", [operand, op.reshaped(slope, tail)])
         return
+    if op.quantized:
+        raise Unwritable("slopes of other axes than the last ones")
     below = op.emit("MUL", [op.emit("MINIMUM", [operand, op.real(0.0)], dims), slope], dims)
     op.result("ADD", [op.emit("RELU", [operand], dims), below])
 
