@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnx import helper, numpy_helper
 
 import relayout
 from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.exporting.blocks import PIECE, TurnedContent
 
 ROWS, COLUMNS, BLOCK = 64, 96, 32
 RANGES = {T.INT4: (-8, 8), T.UINT4: (0, 16), T.INT8: (-128, 128), T.UINT8: (0, 256), T.INT2: (-2, 2), T.UINT2: (0, 4)}
@@ -148,3 +150,69 @@ def test_weights_of_matmul_nbits_stay_integers(bits: int, zero: str) -> None:
     agrees(model, fed(model), tolerance=10.0)
     report = relayout.convert(model, format="tflite").report
     assert ("DEQUANTIZE" in dict(report.operators or {})) == (bits > 2 and zero != "real")
+
+
+def test_unsigned_integers_that_are_read_with_two_zero_points() -> None:
+    """Each reader has its own signed copy: one of them was given the other's zero point."""
+    constants, first = weights(T.UINT4, 0, -1)
+    constants.append(helper.make_tensor("z2", T.UINT4, [], [(constants[2].int32_data[0] + 5) % 16]))
+    second = helper.make_node("DequantizeLinear", ["w", "s", "z2"], ["e"])
+    model = product("MatMul", constants, first)
+    model.graph.node.extend([second, helper.make_node("MatMul", ["x", "e"], ["t"])])
+    model.graph.node.append(helper.make_node("Sub", ["y", "t"], ["v"]))
+    model.graph.output[0].name = "v"
+    agrees(model, fed(model))
+
+
+@pytest.mark.parametrize("kind", [T.INT4, T.UINT8], ids=NAMES.get)
+@pytest.mark.parametrize(
+    ("dims", "axis", "block"),
+    [
+        ([1, COLUMNS], 0, BLOCK),
+        ([5, COLUMNS], 0, BLOCK),
+        ([COLUMNS], 1, BLOCK),
+        ([2, COLUMNS, 1], 0, BLOCK),
+        ([ROWS, 1], 1, 5),
+        ([2, COLUMNS], 0, -1),
+    ],
+)
+def test_scales_that_fit_no_blocks_are_one_error(kind: int, dims: list[int], axis: int, block: int) -> None:
+    constants, node = weights(kind, axis, BLOCK, zero=False)
+    constants[1] = numpy_helper.from_array(np.ones(dims, np.float32), "s")
+    node.attribute[1].i = block
+    with pytest.raises(relayout.RelayoutError):
+        relayout.convert(product("MatMul", constants, node), format="tflite")
+
+
+@pytest.mark.parametrize("change", [{"block_size": 0}, {"block_size": -32}, {"N": 0}, {"K": 640}, {"bits": 8}], ids=str)
+def test_weights_of_another_size_than_matmul_nbits_says_are_one_error(change: dict[str, int]) -> None:
+    options = {"K": 64, "N": 16, "bits": 4, "block_size": BLOCK} | change
+    node = helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **options)
+    ends = [[helper.make_tensor_value_info(name, 1, [5, None])] for name in "xy"]
+    arrays = {"w": np.zeros((16, 2, 16), np.uint8), "s": np.ones((16, 2), np.float32)}
+    tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([node], "nbits", *ends, tensors)
+    with pytest.raises(relayout.RelayoutError, match="weights"):
+        relayout.convert(helper.make_model(graph, opset_imports=opsets, ir_version=10), format="tflite")
+
+
+def test_large_blocks_are_flipped_a_piece_at_a_time() -> None:
+    content = TurnedContent(
+        ArrayContent(np.arange(3 * PIECE, dtype=np.uint32).view(np.uint8)), np.array([1, 0xFF], np.uint8)
+    )
+    flipped = np.concatenate([np.frombuffer(chunk, np.uint8) for chunk in content.chunks()])
+    half = content.nbytes // 2
+    assert np.array_equal(flipped[:half] ^ 1, data.array[:half])
+    assert np.array_equal(~flipped[half:], data.array[half:])
+
+
+class ArrayContent:
+    """The bytes of an array, in pieces of uneven length."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, self.nbytes = array, array.nbytes
+
+    def chunks(self) -> Iterator[bytes]:
+        for piece in np.array_split(self.array, 7):
+            yield piece.tobytes()

@@ -7,7 +7,7 @@ DEQUANTIZE knows one scale for each place along one axis, so a block is a row of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -19,23 +19,27 @@ from relayout.formats.tflite.container.contents import TensorContent
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
+from relayout.formats.tflite.exporting.scales import DEQUANTIZE
+from relayout.graph.value_names import Names
 
 BITS = {TensorType.INT4: 4, TensorType.INT8: 8}
 STORED = {ir.DataType.INT4: TensorType.INT4, ir.DataType.INT8: TensorType.INT8}
-EXCHANGED = (1, 0)
+MATRIX = 2
+PIECE = 1 << 20
+"""Bytes that are flipped at once."""
 SIGNED = {
     ir.DataType.INT2: (ir.DataType.INT4, 0),
     ir.DataType.UINT2: (ir.DataType.INT4, 0),
     ir.DataType.UINT4: (ir.DataType.INT4, 8),
     ir.DataType.UINT8: (ir.DataType.INT8, 128),
 }
-"""Types of constants -> the signed one that holds them, and how much lower they lie there."""
+"""Type of a constant -> the signed type that holds it, and the number that is subtracted."""
 SCALE, REAL = 12, 4
 """Bytes of a scale with its zero point, and of a real number."""
 
 
 class Blocks(NamedTuple):
-    """Integers of which each block of a row has a scale.
+    """Integers in rows; each block of a row has a scale.
 
     Args:
         content: the integers as raw data, row-major, two of 4 bits in a byte.
@@ -69,17 +73,17 @@ class Blocks(NamedTuple):
         stored = DraftTensor(draft.unique(f"{name}/integers"), self.kind, rows, content, None, meaning)
         real = draft.tensor(f"{name}/blocks", TensorType.FLOAT32, rows)
         draft.add("DEQUANTIZE", [stored], [real])
-        made = draft.tensor(f"{name}/real", TensorType.FLOAT32, self.dims)
-        draft.add("RESHAPE", [real, draft.constant("shape", np.array(self.dims, np.int32))], [made])
-        return made
+        reshaped = draft.tensor(f"{name}/real", TensorType.FLOAT32, self.dims)
+        draft.add("RESHAPE", [real, draft.constant("shape", np.array(self.dims, np.int32))], [reshaped])
+        return reshaped
 
 
 class TurnedContent:
-    """Raw data with some bits turned.
+    """Raw data with some bits flipped.
 
     Args:
         content: the raw data.
-        masks: the bits of each byte, for one part of it after the other; the parts are of one length.
+        masks: the bits to flip in each byte, one mask for each part of the data; the parts are of one length.
     """
 
     def __init__(self, content: Content, masks: NDArray[np.uint8]) -> None:
@@ -89,130 +93,157 @@ class TurnedContent:
         """Yield the bytes in order, anew at every call."""
         part, begin = self.nbytes // self.masks.size, 0
         for chunk in self.content.chunks():
-            data = np.frombuffer(chunk, np.uint8)
-            yield (data ^ self.masks[np.arange(begin, begin + data.size) // part]).tobytes()
-            begin += data.size
+            for piece in np.array_split(np.frombuffer(chunk, np.uint8), -(-len(chunk) // PIECE)):
+                yield (piece ^ self.masks[np.arange(begin, begin + piece.size) // part]).tobytes()
+                begin += piece.size
 
 
 def signed_content(content: Content, bits: int) -> TurnedContent:
-    """Return unsigned integers of 4 or 8 bits as signed ones, half their range lower: the highest bit is turned."""
+    """Return unsigned integers of 4 or 8 bits as signed ones, lower by half their range: flip the highest bit."""
     return TurnedContent(content, np.array([0x88 if bits == BITS[TensorType.INT4] else 0x80], np.uint8))
 
 
-def blocks_of(node: ir.Node, *, transposed: bool = False) -> Blocks | None:
-    """Return the constant that a DequantizeLinear reads by blocks along its last axis; None where it is none such.
+class _Constants(NamedTuple):
+    """The constants of a DequantizeLinear in blocks, which fit each other.
 
     Args:
-        node: the node.
-        transposed: whether a matrix is wanted with its rows and columns exchanged.
+        integers: the weights.
+        scales: one for each block along `axis`.
+        zero_points: of the shape of `scales`; None for zeros.
+        axis: the axis that is cut into blocks.
+        size: elements of a block; the last one of a row may be shorter.
     """
-    size = node.attributes.get_int("block_size", 0)
-    constants = constants_of(node.inputs) if size else None
-    if constants is None or constants[0].dtype not in STORED:
-        return None
-    rank = len(constants[0].shape)
-    axis = node.attributes.get_int("axis", 1) % max(rank, 1)
-    if transposed and rank == len(EXCHANGED):
-        constants, axis = [_exchanged(each) for each in constants], EXCHANGED[axis]
-    integers, scales, *zeros = constants
-    dims = tuple(integers.shape.numpy())
-    kind = STORED[integers.dtype]
-    is_whole = axis == rank - 1 and dims[-1] % size == 0 and size * BITS[kind] % 8 == 0
-    if not is_whole or integers.size != size * scales.size:
-        return None
-    centres = zeros[0].numpy().astype(np.int64).reshape(-1) if zeros else np.zeros(scales.size, np.int64)
-    steps = scales.numpy().astype(np.float32).reshape(-1)
-    return Blocks(TensorContent(integers), kind, dims, size, steps, centres)
+
+    integers: ir.TensorProtocol
+    scales: ir.TensorProtocol
+    zero_points: ir.TensorProtocol | None
+    axis: int
+    size: int
+
+    @staticmethod
+    def of(node: ir.Node) -> _Constants | None:
+        """Return the constants that a node reads; None where one is computed, or they are not in blocks."""
+        size = node.attributes.get_int("block_size", 0)
+        tensors = _tensors(node) if size > 0 else None
+        if tensors is None or not len(tensors[0].shape):
+            return None
+        integers, scales, zero_points = tensors
+        shape = list(integers.shape.numpy())
+        axis = node.attributes.get_int("axis", 1) % len(shape)
+        shape[axis] = -(-shape[axis] // size)
+        if any(list(each.shape.numpy()) != shape for each in (scales, zero_points) if each is not None):
+            return None
+        return _Constants(integers, scales, zero_points, axis, size)
+
+    @property
+    def transposed(self) -> _Constants | None:
+        """The constants of the transposed matrix; None where they are no matrices."""
+        if len(self.integers.shape) != MATRIX:
+            return None
+        zero_points = None if self.zero_points is None else _transposed(self.zero_points)
+        return _Constants(_transposed(self.integers), _transposed(self.scales), zero_points, 1 - self.axis, self.size)
 
 
-def _exchanged(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    """Return a matrix with its rows and columns exchanged, evaluated when it is written."""
-    rows, columns = tensor.shape.numpy()
+def _tensors(node: ir.Node) -> tuple[ir.TensorProtocol, ir.TensorProtocol, ir.TensorProtocol | None] | None:
+    """Return the integers, scales and zero points of a DequantizeLinear; None where one is computed."""
+    operands = [value for value in node.inputs if value is not None]
+    tensors = [value.const_value for value in operands if value.const_value is not None and not value.is_graph_input()]
+    if len(tensors) < len(operands) or len(tensors) < 2:
+        return None
+    return tensors[0], tensors[1], tensors[2] if len(tensors) > 2 else None
+
+
+def _transposed(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """Return a transposed matrix, evaluated when it is written."""
+    shape = ir.Shape(tuple(tensor.shape.numpy())[::-1])
     return ir.LazyTensor(
-        lambda: ir.Tensor(np.ascontiguousarray(tensor.numpy().T), tensor.dtype, shape=ir.Shape((columns, rows))),
-        tensor.dtype,
-        ir.Shape((columns, rows)),
-        name=tensor.name,
+        lambda: ir.Tensor(np.ascontiguousarray(tensor.numpy().T), tensor.dtype, shape=shape), tensor.dtype, shape
     )
 
 
+def blocks_of(node: ir.Node, *, transposed: bool = False) -> Blocks | None:
+    """Return the blocks that a DequantizeLinear reads along the last axis of a constant; None where there are none.
+
+    Args:
+        node: the node.
+        transposed: whether to transpose the constant, a matrix.
+    """
+    constants = _Constants.of(node)
+    if constants is not None and transposed:
+        constants = constants.transposed
+    if constants is None or constants.integers.dtype not in STORED:
+        return None
+    integers, scales, zero_points, axis, size = constants
+    dims, kind = tuple(integers.shape.numpy()), STORED[integers.dtype]
+    if axis != len(dims) - 1 or dims[-1] % size or size * BITS[kind] % 8:
+        return None
+    steps = scales.numpy().astype(np.float32).reshape(-1)
+    zeros = np.zeros(steps.size, np.int64) if zero_points is None else zero_points.numpy().astype(np.int64).reshape(-1)
+    return Blocks(TensorContent(integers), kind, dims, size, steps, zeros)
+
+
 def folded(node: ir.Node) -> ir.TensorProtocol | None:
-    """Return the real numbers of a constant in blocks, evaluated when they are written; None where it is none such."""
-    size = node.attributes.get_int("block_size", 0)
-    constants = constants_of(node.inputs) if size else None
+    """Return the real numbers of a constant in blocks, evaluated when they are written; None without blocks."""
+    constants = _Constants.of(node)
     if constants is None:
         return None
-    integers, scales, *zeros = constants
+    integers, scales, zero_points, axis, size = constants
     shape = tuple(integers.shape.numpy())
-    axis = node.attributes.get_int("axis", 1) % len(shape)
 
     def spread(tensor: ir.TensorProtocol) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = np.repeat(tensor.numpy().astype(np.float32), size, axis)
-        return found.take(range(shape[axis]), axis)
+        repeated: NDArray[np.float32] = np.repeat(tensor.numpy().astype(np.float32), size, axis)
+        return repeated.take(range(shape[axis]), axis)
 
     def evaluated() -> ir.TensorProtocol:
         numbers = integers.numpy().astype(np.float32)
-        return ir.Tensor((numbers - spread(zeros[0]) if zeros else numbers) * spread(scales))
+        return ir.Tensor((numbers if zero_points is None else numbers - spread(zero_points)) * spread(scales))
 
     return ir.LazyTensor(evaluated, ir.DataType.FLOAT, ir.Shape(shape), name=node.outputs[0].name)
 
 
-def sign_few_bits(model: ir.Model) -> None:
-    """Let constants that are dequantized be signed integers of 4 bits, or of 8 in blocks, in place.
+def sign_few_bits(model: ir.Model, names: Names) -> None:
+    """Store dequantized constants as signed integers of 4 bits, or of 8 in blocks, in place.
 
     Args:
         model: the model; a constant in it may be of 2 or 4 bits, or unsigned.
+        names: the names of its values.
     """
+    signed: dict[tuple[ir.Value | int | None, ...], ir.Value] = {}
     for graph in (model.graph, *model.graph.subgraphs()):
         for node in graph:
-            if node.op_type == "DequantizeLinear" and not node.domain:
-                _sign(node)
+            if node.op_type == DEQUANTIZE and not node.domain:
+                _sign(node, names, signed)
 
 
-def _sign(node: ir.Node) -> None:
-    source, scale, *zero = node.inputs
-    constants = constants_of((source, scale, *zero))
-    if source is None or scale is None or constants is None or source.dtype not in SIGNED:
+def _sign(node: ir.Node, names: Names, signed: dict[tuple[ir.Value | int | None, ...], ir.Value]) -> None:
+    """Let a node read signed integers and a signed zero point; nodes that read alike share them."""
+    source, scale, zero_point = [*node.inputs, None][:3]
+    tensors = _tensors(node)
+    if source is None or scale is None or tensors is None or source.dtype not in SIGNED:
         return
-    in_blocks = node.attributes.get_int("block_size", 0) != 0
-    if source.dtype == ir.DataType.UINT8 and not in_blocks:
+    if source.dtype == ir.DataType.UINT8 and node.attributes.get_int("block_size", 0) == 0:
         return
     kind, lower = SIGNED[source.dtype]
-    integers, scales, *zeros = constants
-    centres = zeros[0].numpy() if zeros else np.zeros(scales.shape.numpy(), np.int8)
-    signed = (centres.astype(np.int16) - lower).astype(kind.numpy())
-    node.replace_input_with(0, _lowered(source, integers, kind, lower))
-    node.resize_inputs(3)
-    made = ir.Value(name=f"{source.name}/zero_point/{kind.name.lower()}", shape=scale.shape, type=ir.TensorType(kind))
-    made.const_value = ir.Tensor(signed, kind, shape=ir.Shape(signed.shape), name=made.name)
-    node.replace_input_with(2, _registered(source, made))
+    integers, scales, zeros = tensors
+    zeros = zeros or ir.Tensor(np.zeros(scales.shape.numpy(), np.int8))
+    for slot, tensor in ((0, integers), (2, zeros)):
+        key = source, scale, zero_point, slot  # integers of two meanings are two constants
+        if key not in signed:
+            signed[key] = _lowered(source, names.unique(f"{source.name}/{kind.name.lower()}"), tensor, kind, lower)
+        node.resize_inputs(max(len(node.inputs), slot + 1))
+        node.replace_input_with(slot, signed[key])
 
 
-def _lowered(source: ir.Value, integers: ir.TensorProtocol, kind: ir.DataType, lower: int) -> ir.Value:
-    """Return integers that lie lower, evaluated when they are written."""
+def _lowered(beside: ir.Value, name: str, tensor: ir.TensorProtocol, kind: ir.DataType, lower: int) -> ir.Value:
+    """Register a constant, beside another one, whose integers are lower; it is evaluated when it is written."""
 
     def evaluated() -> ir.TensorProtocol:
-        array = (integers.numpy().astype(np.int16) - lower).astype(kind.numpy())
-        return ir.Tensor(array, kind, shape=ir.Shape(array.shape))
+        array = np.atleast_1d(tensor.numpy()).astype(np.int8) - np.uint8(lower).astype(np.int8)  # it wraps around
+        return ir.Tensor(array.astype(kind.numpy()).reshape(shape.numpy()), kind, shape=shape)
 
-    name, shape = f"{source.name}/{kind.name.lower()}", ir.Shape(integers.shape.numpy())
+    shape = ir.Shape(tensor.shape.numpy())
     content = ir.LazyTensor(evaluated, kind, shape, name=name)
-    return _registered(source, ir.Value(name=name, shape=shape, type=ir.TensorType(kind), const_value=content))
-
-
-def _registered(beside: ir.Value, made: ir.Value) -> ir.Value:
-    """Register a constant in the graph of another one; where it is there already, return that."""
-    graph = beside.graph
-    assert graph is not None
-    known = graph.initializers.get(made.name or "")
-    if known is not None:
-        return known
-    graph.register_initializer(made)
-    return made
-
-
-def constants_of(values: Sequence[ir.Value | None]) -> list[ir.TensorProtocol] | None:
-    """Return the constants that operands are, those left out left out; None where one is computed."""
-    given = [value for value in values if value is not None]
-    found = [value.const_value for value in given if value.const_value is not None and not value.is_graph_input()]
-    return found if len(found) == len(given) else None
+    constant = ir.Value(name=name, shape=shape, type=ir.TensorType(kind), const_value=content)
+    assert beside.graph is not None
+    beside.graph.register_initializer(constant)
+    return constant

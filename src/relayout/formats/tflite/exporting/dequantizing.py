@@ -111,9 +111,21 @@ def _scaled(graph: GraphExport, node: ir.Node) -> DraftTensor:
 def _along(steps: Steps, scale: DraftTensor, number: DraftTensor, axis: int, block: int) -> DraftTensor:
     """Return scales or zero points stretched along the axis that they belong to; one for all stays as it is."""
     rank = len(number.dims)
-    if block and len(scale.dims) == rank > 0:
+    if block and not _is_in_blocks(scale, number, axis, block):
+        raise Unwritable(f"scales or zero points that do not fit blocks of {block}")
+    if block and scale.dims:
         (extent,) = known(number.dims[axis : axis + 1])
         return steps.gather(scale, steps.ints(np.arange(extent) // block), axis)
     if len(scale.dims) == 1 and rank:
         return steps.reshape(scale, [scale.dims[0] if each == axis else 1 for each in range(rank)])
     return scale
+
+
+def _is_in_blocks(scale: DraftTensor, number: DraftTensor, axis: int, block: int) -> bool:
+    """Tell whether there is a scale for each block along an axis, or one for all."""
+    if block < 0 or len(scale.dims) not in (0, len(number.dims)):
+        return False
+    counts = [
+        -(-dim // block) if isinstance(dim, int) and each == axis else dim for each, dim in enumerate(number.dims)
+    ]
+    return not scale.dims or list(scale.dims) == counts

@@ -22,7 +22,7 @@ from relayout.formats.tflite.exporting.older import write_for
 from relayout.formats.tflite.exporting.operand_types import mixed_types
 from relayout.formats.tflite.exporting.refusals import Refusals
 from relayout.formats.tflite.exporting.registry import Entry, Unwritable, entries
-from relayout.formats.tflite.exporting.scales import DEQUANTIZE, QUANTIZE, scales_in
+from relayout.formats.tflite.exporting.scales import DEQUANTIZE, QUANTIZE, dequantizer_of, scales_in
 from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign
 from relayout.formats.tflite.exporting.unit_results import UnitResults
 from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes
@@ -246,8 +246,8 @@ class GraphExport:
 
     def tensor_of(self, value: ir.Value, *, integers: bool = False) -> DraftTensor:
         """Return the tensor of a value; with `integers` those of which it was made, where it was dequantized."""
-        node = value.producer()
-        if node is not None and node.op_type == DEQUANTIZE and not node.domain:
+        node = dequantizer_of(value)
+        if node is not None:
             source = node.inputs[0]
             assert source is not None
             if integers:

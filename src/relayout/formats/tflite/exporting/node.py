@@ -14,7 +14,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.registry import Unwritable
-from relayout.formats.tflite.exporting.scales import scales_of
+from relayout.formats.tflite.exporting.scales import dequantizer_of, scales_of
 from relayout.formats.tflite.exporting.value_types import stored_type, tensor_dims
 
 if TYPE_CHECKING:
@@ -197,11 +197,9 @@ class NodeExport:
 
     def dequantized_constant(self, slot: int) -> DraftTensor | None:
         """Return the integers of an operand that is made of constant ones alone; None where it is not."""
-        node = self.value(slot).producer()
-        source = None if node is None or node.op_type != "DequantizeLinear" or node.domain else node.inputs[0]
-        if node is None or source is None or source.const_value is None or source.is_graph_input() or self.quantized:
-            return None
-        if scales_of(node) is None:
+        node = None if self.quantized else dequantizer_of(self.value(slot))
+        source = None if node is None or scales_of(node) is None else node.inputs[0]
+        if source is None or source.const_value is None or source.is_graph_input():
             return None
         tensor = self.graph.integers.read(source, node)
         return tensor if tensor.type in (TensorType.INT8, TensorType.INT4, TensorType.UINT8) else None

@@ -57,7 +57,7 @@ def prepare(
     """
     restore_builtins(model, trusted=from_tflite, is_restored=is_restored)
     _replace_empty_inputs(model.graph)
-    sign_few_bits(model)
+    sign_few_bits(model, _names(model))
     size = bytes_of_weights(model)
     for _ in range(ROUNDS):
         _rank_reductions(model.graph)

@@ -21,6 +21,12 @@ JOINING = frozenset({"Concat"})
 """Those of which this is true of all operands."""
 
 
+def dequantizer_of(value: ir.Value) -> ir.Node | None:
+    """Return the DequantizeLinear that produces a value; None for another producer."""
+    node = value.producer()
+    return node if node is not None and node.op_type == DEQUANTIZE and not node.domain else None
+
+
 def scales_in(graph: ir.Graph) -> dict[ir.Value, Scales]:
     """Return integers -> their scales, by the nodes that quantize them or read them as real numbers.
 

@@ -14,6 +14,7 @@ from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
 from relayout.formats.tflite.exporting.operators.grouped_volume import write_grouped_volume
 from relayout.formats.tflite.exporting.operators.window import Window
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.scales import dequantizer_of
 
 ACCUMULATORS = {TensorType.INT8: np.int32, TensorType.UINT8: np.int32, TensorType.INT16: np.int64}
 """Type of an operand -> type of the bias beside it, where the kernel runs on integers."""
@@ -45,10 +46,9 @@ def _bias_integers(op: NodeExport, slot: int, count: int, steps: NDArray[np.floa
     """Return a bias in steps of the accumulators."""
     if not op.has(slot):
         return np.zeros(count)
-    value = op.value(slot)
-    node = value.producer()
+    node = dequantizer_of(op.value(slot))
     reals = op.constant(slot)
-    if reals is None and node is not None and node.op_type == "DequantizeLinear":
+    if reals is None and node is not None:
         integers, scale = node.inputs[0], node.inputs[1]
         if integers is not None and integers.const_value is not None and scale is not None and scale.const_value:
             reals = integers.const_value.numpy().astype(np.float64) * scale.const_value.numpy().astype(np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
 UNIFORM, NORMAL = "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"
-SEEDS = 1 << 31
+LIMIT = 1 << 31
+"""Seeds and extents are below it."""
 RATIO, TRAINING = 1, 2
 """Operands of Dropout."""
 
@@ -22,13 +24,13 @@ RATIO, TRAINING = 1, 2
 def random_uniform(op: NodeExport) -> None:
     """RANDOM_UNIFORM, MUL and ADD; another stream of numbers than ONNX's."""
     low, high = op.number("low", 0.0), op.number("high", 1.0)
-    _give(op, _drawn(op, UNIFORM), high - low, low)
+    _give(op, _random_numbers(op, UNIFORM), high - low, low)
 
 
 @exporter("RandomNormal", "RandomNormalLike")
 def random_normal(op: NodeExport) -> None:
     """RANDOM_STANDARD_NORMAL, MUL and ADD; another stream of numbers than ONNX's."""
-    _give(op, _drawn(op, NORMAL), op.number("scale", 1.0), op.number("mean", 0.0))
+    _give(op, _random_numbers(op, NORMAL), op.number("scale", 1.0), op.number("mean", 0.0))
 
 
 @exporter("Bernoulli")
@@ -36,8 +38,8 @@ def bernoulli(op: NodeExport) -> None:
     """RANDOM_UNIFORM, GREATER and CAST, as the standard defines it; another stream of numbers than ONNX's."""
     # The definition gives 1 where the number is above the operand, with the probability 1 - p.
     steps = Steps(op)
-    drawn = steps.compare("GREATER", _drawn(op, UNIFORM), op.input(0))
-    steps.give(steps.cast(drawn, op.output(0).type))
+    ones = steps.compare("GREATER", _random_numbers(op, UNIFORM), op.input(0))
+    steps.give(steps.cast(ones, op.output(0).type))
 
 
 @exporter("Dropout")
@@ -45,14 +47,17 @@ def dropout(op: NodeExport) -> None:
     """Nothing: its operand, and a mask of ones; in training RANDOM_UNIFORM, LESS, MUL and SELECT_V2."""
     steps, operand = Steps(op), op.input(0)
     training = op.constant(TRAINING) if op.has(TRAINING) else np.array(False)
-    if training is None:
+    if training is None or training.size != 1:
         raise Unwritable("a Dropout that a switch puts into training")
     if training.item():
-        ratio = float(op.required_constant(RATIO, "the ratio of a Dropout").item() if op.has(RATIO) else 0.5)
-        kept = steps.compare("LESS", _drawn(op, UNIFORM), 1.0 - ratio)
-        steps.give(steps.select(kept, steps.mul(operand, 1.0 / (1.0 - ratio)), 0.0))
+        ratio = op.required_constant(RATIO, "the ratio of a Dropout") if op.has(RATIO) else np.array(0.5)
+        if ratio.size != 1 or not 0 <= ratio.item() < 1:
+            raise Unwritable("a ratio that is not from 0 to below 1")
+        share = 1.0 - float(ratio.item())
+        mask = steps.compare("LESS", _random_numbers(op, UNIFORM), share)
+        steps.give(steps.select(mask, steps.mul(operand, 1.0 / share), 0.0))
         if op.gives(1):
-            steps.give(kept, 1)
+            steps.give(mask, 1)
         return
     if op.gives(1):
         ones = op.const(np.full((), op.version >= 12, NUMPY[op.output(1).type]))  # before version 12 zeros
@@ -60,10 +65,12 @@ def dropout(op: NodeExport) -> None:
     op.give(operand)
 
 
-def _drawn(op: NodeExport, name: str) -> DraftTensor:
+def _random_numbers(op: NodeExport, name: str) -> DraftTensor:
     """Return random numbers of the extents that the node's first output has."""
     if op.op_type in ("RandomNormal", "RandomUniform"):
         dims: Dims = tuple(op.integers("shape"))
+        if any(dim < 0 or dim >= LIMIT for dim in op.integers("shape")):
+            raise Unwritable(f"a shape of {op.integers('shape')}")
         shape = op.ints32(op.integers("shape"), "shape")
     else:
         dims, shape = op.input(0).dims, Steps(op).extents(op.input(0))
@@ -72,12 +79,13 @@ def _drawn(op: NodeExport, name: str) -> DraftTensor:
 
 def _seeds(op: NodeExport) -> dict[str, Any]:
     """Return the options that fix the stream, where the node has a seed: two zeros are none."""
-    return {"seed": int(op.number("seed")) % SEEDS, "seed2": 1} if "seed" in op.node.attributes else {}
+    seed = op.number("seed", nan)
+    return {"seed": int(seed) % LIMIT, "seed2": 1} if isfinite(seed) else {}
 
 
-def _give(op: NodeExport, drawn: DraftTensor, scale: float, shift: float) -> None:
+def _give(op: NodeExport, numbers: DraftTensor, scale: float, shift: float) -> None:
     if op.output(0).type != TensorType.FLOAT32:
         raise Unwritable(f"random numbers of {op.output(0).type.name}")
     steps = Steps(op)
-    scaled = drawn if scale == 1.0 else steps.mul(drawn, scale)
+    scaled = numbers if scale == 1.0 else steps.mul(numbers, scale)
     steps.give(steps.add(scaled, shift) if shift else scaled)

@@ -46,9 +46,15 @@ def _weights(op: NodeExport) -> DraftTensor:
     bits = bits or 4
     if bits not in (2, 4, 8):
         raise Unwritable(f"weights of {bits} bits")
+    if min(rows, columns, block) < 1:
+        raise Unwritable(f"weights of N {rows}, K {columns} and block_size {block}")
     packed, scales = (op.required_constant(slot, "weights of a few bits") for slot in (PACKED, SCALES))
     zeros = op.required_constant(ZEROS, "the zero point of weights") if op.has(ZEROS) else None
     count = -(-columns // block)
+    zero_bytes = rows * -(-count * bits // 8)
+    fits = 8 * packed.size == rows * count * block * bits and scales.size == rows * count
+    if not fits or (zeros is not None and zeros.size != (zero_bytes if zeros.dtype == np.uint8 else rows * count)):
+        raise Unwritable("weights, scales or zero points of other sizes than N, K and block_size say")
     centres = _centres(rows, count, bits, zeros)
     is_exact = np.isin(centres, range(1 << bits)).all()
     if columns == count * block and bits in STORED and is_exact:

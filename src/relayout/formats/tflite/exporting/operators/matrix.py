@@ -15,6 +15,7 @@ from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.convolution import bias_of
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.scales import dequantizer_of
 
 WEIGHTS_RANK = 2
 
@@ -61,9 +62,8 @@ def _blocks_of_columns(op: NodeExport) -> DraftTensor | None:
     value = op.value(1)
     known = op.graph.turned_blocks
     if value not in known:
-        node = value.producer()
-        is_dequantized = node is not None and node.op_type == "DequantizeLinear" and not node.domain
-        blocks = blocks_of(node, transposed=True) if node is not None and is_dequantized else None
+        node = dequantizer_of(value)
+        blocks = None if node is None else blocks_of(node, transposed=True)
         if blocks is None or not blocks.is_small:
             return None
         known[value] = blocks.real_numbers(op.graph.draft, value.name or "weights")
