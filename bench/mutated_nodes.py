@@ -33,7 +33,7 @@ sys.path.insert(0, str(ROOT / "src"))
 import numpy as np  # noqa: E402
 import onnx  # noqa: E402
 from node_mutant import Mutant  # noqa: E402
-from node_mutations import mutant  # noqa: E402
+from node_mutations import mutate  # noqa: E402
 from node_tests import NodeTest, difference, node_tests, run  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
@@ -69,11 +69,11 @@ OTHERS = frozenset(
 STAGES = ("drawing", "convert", "usual", "reference")
 
 
-class Found(NamedTuple):
-    """What came of a variant.
+class Outcome(NamedTuple):
+    """The outcome of one variant.
 
     Args:
-        number: which one.
+        number: the variant's number.
         operator: of the node.
         verdict: in a word or two.
         reason: more about it.
@@ -92,7 +92,7 @@ class Variant(NamedTuple):
         model: the model.
         feed: its inputs.
         wanted: its outputs.
-        by: who computed them.
+        by: the runtime that computed them.
     """
 
     model: onnx.ModelProto
@@ -104,36 +104,36 @@ class Variant(NamedTuple):
 @cache
 def tests_by_operator() -> dict[str, list[NodeTest]]:
     """The tests of one node, by operator."""
-    found: dict[str, list[NodeTest]] = {}
+    tests: dict[str, list[NodeTest]] = {}
     for test in node_tests():
         if not isinstance(test, str) and len(test.model.graph.node) == 1:
-            found.setdefault(test.model.graph.node[0].op_type, []).append(test)
-    return {name: found[name] for name in sorted(found.keys() - OTHERS)}
+            tests.setdefault(test.model.graph.node[0].op_type, []).append(test)
+    return {name: tests[name] for name in sorted(tests.keys() - OTHERS)}
 
 
-def variant(number: int, operators: Iterable[str] = ()) -> tuple[str, Variant | None]:
+def variant_of(number: int, operators: Iterable[str] = ()) -> tuple[str, Variant | None]:
     """Return the operator of a number, and its variant; None where no valid one was drawn."""
     tests = tests_by_operator()
     names = sorted(operators) or list(tests)
     name, rng = names[number % len(names)], np.random.default_rng(number)
     for _ in range(TRIES):
         try:
-            made = mutant(tests[name][int(rng.integers(len(tests[name])))], rng)
-            model = made.model()
-            return name, computed(model, made)
+            mutant = mutate(tests[name][int(rng.integers(len(tests[name])))], rng)
+            model = mutant.model()
+            return name, computed(model, mutant)
         except Exception:  # of any kind: it is not valid
             continue
     return name, None
 
 
-def computed(model: onnx.ModelProto, made: Mutant) -> Variant:
+def computed(model: onnx.ModelProto, mutant: Mutant) -> Variant:
     """Run a model in ONNX Runtime, or in ONNX's reference where that has no kernel."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    feed = {name: array for name, array in made.feed.items() if name not in made.constants}
+    feed = {name: array for name, array in mutant.feed.items() if name not in mutant.constants}
     names = [value.name for value in model.graph.output]
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
@@ -154,36 +154,36 @@ def computed(model: onnx.ModelProto, made: Mutant) -> Variant:
     return Variant(model, feed, wanted, RUNTIME)
 
 
-def judged(found: Variant, at: Any) -> tuple[str, str]:
+def judged(variant: Variant, at: Any) -> tuple[str, str]:
     """Convert a variant, run it and compare: a verdict, and more about it.
 
     Args:
-        found: the variant.
+        variant: the variant.
         at: is told each stage before it begins.
     """
     import relayout
 
     at("convert")
     try:
-        content = converted(found.model)
+        content = converted(variant.model)
     except relayout.RelayoutError as error:
         return "refused", reason_of(error)
     for kernels in ("usual", "reference"):
-        at("empty" if is_empty(found) else kernels)
+        at("empty" if is_empty(variant) else kernels)
         try:
-            got = run(content, found.feed, reference=kernels == "reference")
+            got = run(content, variant.feed, reference=kernels == "reference")
         except (RuntimeError, ValueError) as error:
             if kernels == "reference" and "Didn't find op for builtin" in str(error):
                 continue  # there is no such kernel
-            return softened("does not run", found), f"{kernels}: {str(error)[:300]}"
-        if kernels == "reference" and found.model.graph.node[0].op_type in OTHER_REFERENCE:
+            return softened("does not run", variant), f"{kernels}: {str(error)[:300]}"
+        if kernels == "reference" and variant.model.graph.node[0].op_type in OTHER_REFERENCE:
             continue
-        for place, (result, wanted) in enumerate(zip(got, found.wanted, strict=True)):
+        for place, (result, wanted) in enumerate(zip(got, variant.wanted, strict=True)):
             if said := differs(result, wanted):
                 kind = "extents" if result.shape != wanted.shape else "wrong"
-                if kind == "wrong" and found.by == RUNTIME and as_the_reference(found, got):
+                if kind == "wrong" and variant.by == RUNTIME and as_the_reference(variant, got):
                     return "as the reference", ""
-                return softened(kind, found), f"{kernels}: output {place}: {said}"
+                return softened(kind, variant), f"{kernels}: output {place}: {said}"
     return "right", ""
 
 
@@ -204,30 +204,30 @@ def differs(result: NDArray[Any], wanted: NDArray[Any]) -> str:
     return difference(result, wanted)
 
 
-def as_the_reference(found: Variant, got: list[NDArray[Any]]) -> bool:
+def as_the_reference(variant: Variant, got: list[NDArray[Any]]) -> bool:
     """Return whether outputs are those of ONNX's reference, where ONNX Runtime's differ."""
     from onnx.reference import ReferenceEvaluator
 
     try:
-        wanted = ReferenceEvaluator(found.model).run(None, found.feed)
+        wanted = ReferenceEvaluator(variant.model).run(None, variant.feed)
     except Exception:  # it lacks much
         return False
     return not any(map(differs, got, map(np.asarray, wanted)))  # type: ignore[arg-type]
 
 
-def softened(verdict: str, found: Variant) -> str:
+def softened(verdict: str, variant: Variant) -> str:
     """Return the verdict, unless there are no elements at run time, or ONNX's reference may be at fault."""
-    if is_empty(found):
+    if is_empty(variant):
         return "empty"
-    if verdict == "wrong" and any(np.isinf(array).any() for array in found.feed.values() if array.dtype.kind == "f"):
+    if verdict == "wrong" and any(np.isinf(array).any() for array in variant.feed.values() if array.dtype.kind == "f"):
         return "infinite"
-    return verdict if found.by == RUNTIME else "other reference"
+    return verdict if variant.by == RUNTIME else "other reference"
 
 
-def is_empty(found: Variant) -> bool:
+def is_empty(variant: Variant) -> bool:
     """Return whether a tensor has no elements, as is known only at run time."""
-    is_open = any(dim.dim_param for value in found.model.graph.input for dim in value.type.tensor_type.shape.dim)
-    return is_open and any(not array.size for array in (*found.feed.values(), *found.wanted))
+    is_open = any(dim.dim_param for value in variant.model.graph.input for dim in value.type.tensor_type.shape.dim)
+    return is_open and any(not array.size for array in (*variant.feed.values(), *variant.wanted))
 
 
 def reason_of(error: Exception) -> str:
@@ -235,21 +235,21 @@ def reason_of(error: Exception) -> str:
     return re.sub(r"'[^']*'|\"[^\"]*\"", "…", " ".join(str(error).split()))[:240]
 
 
-def attempt(number: int, operators: Iterable[str], at: Any) -> Found:
+def attempt(number: int, operators: Iterable[str], at: Any) -> Outcome:
     """Return what comes of variant n."""
     at("drawing")
-    name, found = variant(number, operators)
-    if found is None:
-        return Found(number, name, "invalid")
+    name, variant = variant_of(number, operators)
+    if variant is None:
+        return Outcome(number, name, "invalid")
     try:
-        return Found(number, name, *judged(found, at))
+        return Outcome(number, name, *judged(variant, at))
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(last.filename).name}:{last.lineno}"
-        return Found(number, name, "traceback", f"{type(error).__name__}: {str(error)[:200]} at {place}")
+        return Outcome(number, name, "traceback", f"{type(error).__name__}: {str(error)[:200]} at {place}")
 
 
-def portions(begin: int, end: int, operators: list[str]) -> Iterator[Found]:
+def portions(begin: int, end: int, operators: list[str]) -> Iterator[Outcome]:
     """Yield what comes of variants, from processes that may die: another one goes on behind the variant."""
     tests_by_operator()
     names = sorted(operators) or list(tests_by_operator())
@@ -269,14 +269,14 @@ def portions(begin: int, end: int, operators: list[str]) -> Iterator[Found]:
                 if isinstance(told, str):
                     stage = told
                     continue
-                yield Found(*told)
+                yield Outcome(*told)
                 begin, stage = begin + 1, ""
         _, status = os.waitpid(child, 0)
         if status and begin < end:
             code = os.waitstatus_to_exitcode(status)
             verdict = {"drawing": "invalid", "": "invalid", "empty": "empty"}.get(stage, "died")
             verdict = "takes too long" if verdict == "died" and code == -signal.SIGALRM else verdict
-            yield Found(begin, names[begin % len(names)], verdict, f"{stage}: the process ended with {code}")
+            yield Outcome(begin, names[begin % len(names)], verdict, f"{stage}: the process ended with {code}")
             begin += 1
 
 
@@ -289,8 +289,8 @@ def _work(begin: int, end: int, operators: list[str], writes: int) -> None:
     with os.fdopen(writes, "w", encoding="utf-8", buffering=1) as out:
         for number in range(begin, end):
             signal.alarm(LIMIT)
-            found = attempt(number, operators, lambda stage: print(json.dumps(stage), file=out, flush=True))
-            print(json.dumps(found), file=out, flush=True)
+            outcome = attempt(number, operators, lambda stage: print(json.dumps(stage), file=out, flush=True))
+            print(json.dumps(outcome), file=out, flush=True)
             if not number % 50:
                 gc.collect()
     os._exit(0)
@@ -303,22 +303,22 @@ def main() -> None:
     parser.add_argument("--only", default="", help="operators, as Conv,Resize")
     parser.add_argument("--json", type=Path, help="where to write all verdicts, a line each")
     parser.add_argument("--show", type=int, help="print one variant as a model, and what comes of it")
-    given = parser.parse_args()
-    operators = [name for name in given.only.split(",") if name]
-    if given.show is not None:
-        show(given.show, operators)
+    options = parser.parse_args()
+    operators = [name for name in options.only.split(",") if name]
+    if options.show is not None:
+        show(options.show, operators)
         return
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
-    for found in portions(given.first, given.first + given.variants, operators):
-        counts[found.verdict] += 1
-        if found.verdict == "refused":
-            reasons[f"{found.operator}: {found.reason}"] += 1
-        if found.verdict not in HARMLESS:
-            print(f"{found.operator} {found.number}: {found.verdict}: {found.reason}", flush=True)
-        if given.json:
-            with given.json.open("a", encoding="utf-8") as file:
-                print(json.dumps(found), file=file)
+    for outcome in portions(options.first, options.first + options.variants, operators):
+        counts[outcome.verdict] += 1
+        if outcome.verdict == "refused":
+            reasons[f"{outcome.operator}: {outcome.reason}"] += 1
+        if outcome.verdict not in HARMLESS:
+            print(f"{outcome.operator} {outcome.number}: {outcome.verdict}: {outcome.reason}", flush=True)
+        if options.json:
+            with options.json.open("a", encoding="utf-8") as file:
+                print(json.dumps(outcome), file=file)
     for reason, count in reasons.most_common(40):
         print(f"{count:5} {reason}")
     print(dict(counts))
@@ -327,18 +327,18 @@ def main() -> None:
 
 def show(number: int, operators: list[str]) -> None:
     """Print a variant, what it is fed, and what comes of it."""
-    _, found = variant(number, operators)
-    if found is None:
+    _, variant = variant_of(number, operators)
+    if variant is None:
         print("invalid")
         return
-    print(onnx.printer.to_text(found.model))
+    print(onnx.printer.to_text(variant.model))
     with np.printoptions(precision=4, threshold=60, edgeitems=4):
-        for name, array in found.feed.items():
+        for name, array in variant.feed.items():
             print(name, array.dtype, array.shape, array)
-        print("wanted of", found.by, found.wanted)
+        print("wanted of", variant.by, variant.wanted)
         try:
-            print(judged(found, lambda _: None))
-            print(run(converted(found.model), found.feed))
+            print(judged(variant, lambda _: None))
+            print(run(converted(variant.model), variant.feed))
         except Exception:
             traceback.print_exc()
 

@@ -89,7 +89,7 @@ class Mutant:
         return listed[int(self.rng.integers(len(listed)))]
 
     def resized(self, array: Array, shape: tuple[int, ...]) -> Array:
-        """Return an array of another shape, with elements like those that it had."""
+        """Return an array of another shape; its elements come from the old one."""
         if array.shape == shape:
             return array
         count = math.prod(shape)
@@ -121,9 +121,9 @@ class Mutant:
         weights = [numpy_helper.from_array(self.feed[name], name) for name in self.feed if name in self.constants]
         outputs = [onnx.ValueInfoProto(name=name) for name in self.node.output if name]
         graph = helper.make_graph([self.node], "mutant", inputs, outputs, weights)
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid(self.node.domain, self.version)])
-        made.ir_version = min(made.ir_version, 11)
-        inferred = shape_inference.infer_shapes(made, check_type=True, strict_mode=True, data_prop=True)
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid(self.node.domain, self.version)])
+        proto.ir_version = min(proto.ir_version, 11)
+        inferred = shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
         onnx.checker.check_model(inferred, full_check=True)
         return inferred
 
@@ -136,43 +136,43 @@ class Mutant:
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), dims)
 
 
-def unspecified(made: Mutant) -> bool:
+def unspecified(mutant: Mutant) -> bool:
     """Return whether ONNX does not say what an operator computes.
 
     It does not say which of two elements for one place stays, nor what a scale or step of 0, or a cap below 0, means.
     """
-    kind = made.node.op_type
+    kind = mutant.node.op_type
     if kind == "NonMaxSuppression":
-        return any(made.feed[name].size > 1 for name in made.node.input[2:] if name in made.feed)
-    scales = [made.feed[value] for slot, value in enumerate(made.node.input) if made.is_scale(slot)]
+        return any(mutant.feed[name].size > 1 for name in mutant.node.input[2:] if name in mutant.feed)
+    scales = [mutant.feed[value] for slot, value in enumerate(mutant.node.input) if mutant.is_scale(slot)]
     if not all(((array > 1e-9) & (array < 1e3)).all() for array in scales):
         return True
-    if made.attribute("softcap", 0.0) < 0 or (kind == "Range" and not made.feed[made.node.input[2]].all()):
+    if mutant.attribute("softcap", 0.0) < 0 or (kind == "Range" and not mutant.feed[mutant.node.input[2]].all()):
         return True
-    if max((array.ndim for array in made.feed.values()), default=0) > MOST_AXES:
+    if max((array.ndim for array in mutant.feed.values()), default=0) > MOST_AXES:
         return True
-    training = made.operand("training_mode") if kind == "Dropout" else None
-    if training is not None and made.feed[training].any():
+    training = mutant.operand("training_mode") if kind == "Dropout" else None
+    if training is not None and mutant.feed[training].any():
         return True
-    return _repeats(made)
+    return _repeats(mutant)
 
 
-def _repeats(made: Mutant) -> bool:
+def _repeats(mutant: Mutant) -> bool:
     """Return whether two elements are written to one place."""
-    kind = made.node.op_type
-    found = made.operand("I" if kind == "MaxUnpool" else "indices")
-    if found is None or made.attribute("reduction", "none") != "none":
+    kind = mutant.node.op_type
+    found = mutant.operand("I" if kind == "MaxUnpool" else "indices")
+    if found is None or mutant.attribute("reduction", "none") != "none":
         return False
-    places = made.feed[found].astype(np.int64)
+    places = mutant.feed[found].astype(np.int64)
     if kind == "MaxUnpool":
         return len(np.unique(places)) < places.size
     if kind == "ScatterND":
-        extents = made.feed[made.node.input[0]].shape[: places.shape[-1]]
+        extents = mutant.feed[mutant.node.input[0]].shape[: places.shape[-1]]
         rows = (places % np.maximum(np.array(extents, np.int64), 1)).reshape(-1, places.shape[-1])
         return len(np.unique(rows, axis=0)) < len(rows)
     if kind in ("Scatter", "ScatterElements"):
-        data = made.feed[made.node.input[0]]
-        axis = made.attribute("axis", 0)
+        data = mutant.feed[mutant.node.input[0]]
+        axis = mutant.attribute("axis", 0)
         along = np.sort(places % max(data.shape[axis], 1), axis)
         return bool((np.diff(along, axis=axis) == 0).any())
     return False

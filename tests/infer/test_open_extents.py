@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ import pytest
 import relayout
 from infer.opened import opened_model
 from properties import PropertyError, hold_open
+from relayout.infer import at_run_time
 from relayout.infer import build as sites_of
 from relayout.infer.open_extents import Bound, Relation, least_extents, runs
 from relayout.layout import Extent
 from relayout.pipeline import read
+from relayout.solve import Problem, Solution, solve
 from running import moved_bytes, run
 from small import build, feed_of
 
@@ -121,6 +124,20 @@ FOUND = [
     relation("e", Bound.MORE, "n"),
     relation("f", Bound.SAME, 2, 3),
 ]
+
+
+def test_plans_for_runs_are_looked_for_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They need no proof: branching went on for minutes over a graph of 13 nodes."""
+    bounds: list[int | None] = []
+
+    def spy(problem: Problem, **options: Any) -> Solution:
+        bounds.append(options.get("prices"))
+        return solve(problem, **options)
+
+    monkeypatch.setattr(at_run_time, "solve", spy)
+    model, _ = opened_model(200949, 4 + 200949 % 12)
+    relayout.optimize(model)
+    assert bounds.count(at_run_time.FEW_PRICES) > 1
 
 
 def test_an_extent_without_a_name_is_bounded_by_those_beside_it() -> None:

@@ -178,6 +178,14 @@ def test_one_tensor_is_stored_in_any_order() -> None:
 # The command line, files, plans.
 
 
+def test_a_target_that_is_named_loads_no_other() -> None:
+    """An import of all tables was a twentieth of a small conversion."""
+    code = "import sys; from relayout.targets.registry import target; target('litert'); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "relayout.targets.litert.table" in loaded
+    assert not {"relayout.targets.ethos_u.table", "relayout.targets.tosa", "relayout.targets.qnn"} & set(loaded)
+
+
 def cli(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(Path(relayout.__file__).parents[1]), "COLUMNS": "200"}
     words = [sys.executable, "-m", "relayout", *map(str, arguments)]

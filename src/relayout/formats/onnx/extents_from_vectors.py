@@ -12,6 +12,8 @@ from relayout.formats.onnx.evaluating import Evaluation
 from relayout.formats.onnx.shape_vectors import Array, Item, combine_items, item_of
 from relayout.layout import Extent, product
 
+RANGE_OPERANDS = 3
+
 
 def tiled(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
     """The extents of what a Tile gives: its operand's, as often as it is repeated."""
@@ -162,6 +164,8 @@ def cut(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
 
 def counted(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
     """The extent of a Range from 0 in steps of 1: where it ends."""
+    if len(node.input) != RANGE_OPERANDS:
+        return []
     start, end, step = (evaluation.values.get(name) for name in node.input)
     if start is None or end is None or step is None or (start != 0).any() or (step != 1).any() or end.size != 1:
         return []
@@ -170,15 +174,14 @@ def counted(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
 
 
 def _note_bounds(evaluation: Evaluation, node: onnx.NodeProto, axes: Sequence[int]) -> None:
-    """Note what a Slice of so many elements of a table has: `x[:length]` has `length`, or as many as there are."""
+    """Note that a Slice `x[:length]` has `length` elements along an axis, or as many as `x` has if that is fewer."""
     starts, ends = (evaluation.values.get(name) for name in node.input[1:3])
     steps = evaluation.values.get(node.input[4]) if len(node.input) > 4 and node.input[4] else np.ones(len(axes))
-    given = evaluation.dims(node.output[0])
-    if starts is None or ends is None or steps is None or given is None or ends.size != len(axes):
+    dims = evaluation.dims(node.output[0])
+    if starts is None or ends is None or steps is None or dims is None:
         return
-    rows = zip(axes, starts.tolist(), ends.tolist(), steps.tolist(), strict=False)
-    for axis, start, end, step in rows:
-        dim = given[axis] if axis < len(given) else None
+    for axis, start, end, step in zip(axes, starts.ravel(), ends.ravel(), steps.ravel(), strict=False):
+        dim = dims[axis] if axis < len(dims) else None
         if start == 0 and step == 1 and isinstance(end, Extent) and isinstance(dim, Extent) and _is_made_up(dim):
             evaluation.bounded[str(dim)] = end
 

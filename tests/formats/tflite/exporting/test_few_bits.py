@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 import relayout
 from relayout.formats.tflite.container.loading import load
-from relayout.formats.tflite.exporting.blocks import PIECE, TurnedContent
+from relayout.formats.tflite.exporting.blocks import PIECE, FlippedContent
 
 ROWS, COLUMNS, BLOCK = 64, 96, 32
 RANGES = {T.INT4: (-8, 8), T.UINT4: (0, 16), T.INT8: (-128, 128), T.UINT8: (0, 256), T.INT2: (-2, 2), T.UINT2: (0, 4)}
@@ -198,11 +198,10 @@ def test_weights_of_another_size_than_matmul_nbits_says_are_one_error(change: di
 
 
 def test_large_blocks_are_flipped_a_piece_at_a_time() -> None:
-    content = TurnedContent(
-        ArrayContent(np.arange(3 * PIECE, dtype=np.uint32).view(np.uint8)), np.array([1, 0xFF], np.uint8)
-    )
+    data = ArrayContent(np.arange(3 * PIECE, dtype=np.uint32).view(np.uint8))
+    content = FlippedContent(data, np.array([1, 0xFF], np.uint8))
     flipped = np.concatenate([np.frombuffer(chunk, np.uint8) for chunk in content.chunks()])
-    half = content.nbytes // 2
+    half = data.nbytes // 2
     assert np.array_equal(flipped[:half] ^ 1, data.array[:half])
     assert np.array_equal(~flipped[half:], data.array[half:])
 

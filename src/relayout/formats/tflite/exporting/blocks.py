@@ -68,7 +68,7 @@ class Blocks(NamedTuple):
         content, zeros, negative = self.content, self.zeros, self.scales < 0
         if negative.any():  # q * -s = (~q - ~0) * s
             masks = np.where(negative, 0xFF, 0).astype(np.uint8)
-            content, zeros = TurnedContent(content, masks), np.where(negative, ~zeros, zeros)
+            content, zeros = FlippedContent(content, masks), np.where(negative, ~zeros, zeros)
         meaning = Quantization(abs(self.scales), zeros, 0)
         stored = DraftTensor(draft.unique(f"{name}/integers"), self.kind, rows, content, None, meaning)
         real = draft.tensor(f"{name}/blocks", TensorType.FLOAT32, rows)
@@ -78,7 +78,7 @@ class Blocks(NamedTuple):
         return reshaped
 
 
-class TurnedContent:
+class FlippedContent:
     """Raw data with some bits flipped.
 
     Args:
@@ -98,9 +98,9 @@ class TurnedContent:
                 begin += piece.size
 
 
-def signed_content(content: Content, bits: int) -> TurnedContent:
+def signed_content(content: Content, bits: int) -> FlippedContent:
     """Return unsigned integers of 4 or 8 bits as signed ones, lower by half their range: flip the highest bit."""
-    return TurnedContent(content, np.array([0x88 if bits == BITS[TensorType.INT4] else 0x80], np.uint8))
+    return FlippedContent(content, np.array([0x88 if bits == BITS[TensorType.INT4] else 0x80], np.uint8))
 
 
 class _Constants(NamedTuple):

@@ -70,8 +70,8 @@ class GraphExport:
         self.integers = IntegerTensors(self.draft, self.tensors, scales_in(graph), {} if unsigned else SHIFTS)
         self.unit_results = UnitResults(self.draft, self.integers)
         self.absorbed = {unit.activation for unit in units.values() if unit.activation is not None}
-        self.turned_blocks: dict[ir.Value, DraftTensor] = {}
-        """Matrices that constants in blocks mean -> their real numbers with rows and columns exchanged."""
+        self.transposed_blocks: dict[ir.Value, DraftTensor] = {}
+        """Dequantized matrix of a constant in blocks -> the real numbers of the transposed matrix."""
         self.unknown: set[ir.Value | None] = set()
         """Results of operators that cannot be written, of which nothing is known."""
         self.begin = 0

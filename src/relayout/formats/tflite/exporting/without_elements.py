@@ -14,7 +14,7 @@ from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.formats.tflite.exporting.value_types import kernel_type
 
 COMBINING = ("Reduce", "Arg", "MatMul", "Gemm", "GlobalAveragePool", "GlobalMaxPool")
-"""What the names of operators begin with that combine elements of their first operand."""
+"""Beginnings of the names of operators that combine elements of their first operand."""
 
 
 def write_empty(op: NodeExport) -> bool:

@@ -82,8 +82,8 @@ def _centres(rows: int, count: int, bits: int, zeros: NDArray[Any] | None) -> ND
         return np.full((rows, count), 1 << (bits - 1), np.float32)
     if zeros.dtype == np.uint8:
         return _unpacked(zeros.reshape(rows, -1), bits)[:, :count].astype(np.float32)
-    found: NDArray[np.float32] = zeros.reshape(rows, count).astype(np.float32)
-    return found
+    centres: NDArray[np.float32] = zeros.reshape(rows, count).astype(np.float32)
+    return centres
 
 
 def _meant(
@@ -98,8 +98,8 @@ def _meant(
     rows, columns = dims
     integers = _unpacked(packed.reshape(rows, -1), bits)[:, :columns].astype(np.float32)
     steps = scales.reshape(rows, -1).astype(np.float32)
-    found: NDArray[np.float32] = (integers - _spread(centres, block, columns)) * _spread(steps, block, columns)
-    return found
+    numbers: NDArray[np.float32] = (integers - _spread(centres, block, columns)) * _spread(steps, block, columns)
+    return numbers
 
 
 def _unpacked(array: NDArray[Any], bits: int) -> NDArray[Any]:

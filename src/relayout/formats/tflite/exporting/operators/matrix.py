@@ -46,8 +46,8 @@ def fully_connected_weights(op: NodeExport, *, transposed: bool) -> DraftTensor 
     """
     if len(op.dims(1)) != WEIGHTS_RANK:
         return None
-    if not transposed and (found := _blocks_of_columns(op)) is not None:
-        return found
+    if not transposed and (numbers := _blocks_of_columns(op)) is not None:
+        return numbers
     integers = op.dequantized_constant(1)
     matrix = op.input(1) if integers is None else integers
     if matrix.data is None:
@@ -60,14 +60,14 @@ def fully_connected_weights(op: NodeExport, *, transposed: bool) -> DraftTensor 
 def _blocks_of_columns(op: NodeExport) -> DraftTensor | None:
     """Return weights `k n` with a scale for each block of a column as real numbers `n k`; None where they have none."""
     value = op.value(1)
-    known = op.graph.turned_blocks
-    if value not in known:
+    transposed = op.graph.transposed_blocks
+    if value not in transposed:
         node = dequantizer_of(value)
         blocks = None if node is None else blocks_of(node, transposed=True)
         if blocks is None or not blocks.is_small:
             return None
-        known[value] = blocks.real_numbers(op.graph.draft, value.name or "weights")
-    return known[value]
+        transposed[value] = blocks.real_numbers(op.graph.draft, value.name or "weights")
+    return transposed[value]
 
 
 def _fully_connected(op: NodeExport, left: DraftTensor, weights: DraftTensor, bias: DraftTensor | None) -> None:

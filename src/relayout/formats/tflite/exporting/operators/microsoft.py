@@ -36,12 +36,12 @@ def fused_matmul(op: NodeExport) -> None:
     left, adjoint, transposed = op.input(0), bool(op.integer("transA")), bool(op.integer("transB"))
     weights = None if adjoint else fully_connected_weights(op, transposed=transposed)
     if weights is None:
-        made = steps.matmul(left, op.input(1), adj_x=adjoint, adj_y=transposed)
+        product = steps.matmul(left, op.input(1), adj_x=adjoint, adj_y=transposed)
     else:
         dims = (*left.dims[:-1], weights.dims[0])
-        made = op.emit("FULLY_CONNECTED", [left, weights], dims, keep_num_dims=len(left.dims) > WEIGHTS_RANK)
+        product = op.emit("FULLY_CONNECTED", [left, weights], dims, keep_num_dims=len(left.dims) > WEIGHTS_RANK)
     alpha = op.number("alpha", 1.0)
-    steps.give(made if alpha == 1.0 else steps.mul(made, alpha))
+    steps.give(product if alpha == 1.0 else steps.mul(product, alpha))
 
 
 @exporter("Inverse", domain="com.microsoft")
