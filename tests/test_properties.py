@@ -58,6 +58,12 @@ def test_a_reshape_that_others_make_a_barrier_is_not_divided() -> None:
     assert hold(mixed_model(201659, 4 + 201659 % 12)).optimized == (4, 1008)
 
 
+@pytest.mark.parametrize(("seed", "optimized"), [(302783, (1, 140)), (304822, (2, 864))])
+def test_orders_of_an_operand_meet_all_of_the_other_axes(seed: int, optimized: tuple[int, int]) -> None:
+    """Where the order of an operand was found before that of the other axes, the two together were no candidate."""
+    assert hold(mixed_model(seed, 4 + seed % 12)).optimized == optimized
+
+
 def test_what_a_view_of_integers_gives_to_several_is_divided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The Transpose behind a DequantizeLinear went, and what had read it were readers of that: it could be divided."""
     made = mixed_model(209, 9)

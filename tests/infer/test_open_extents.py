@@ -140,6 +140,17 @@ def test_plans_for_runs_are_looked_for_within_bounds(monkeypatch: pytest.MonkeyP
     assert bounds.count(at_run_time.FEW_PRICES) > 1
 
 
+@pytest.mark.parametrize("seed", [301667, 305435])
+def test_what_repeats_nothing_is_exactly_one(seed: int) -> None:
+    """The source's Transposes moved nothing where repeats that a run feeds are 1, and the result's did."""
+    assert hold_open(*opened_model(seed, 4 + seed % 12)) == 3
+
+
+def test_the_operand_s_order_meets_that_of_what_is_stretched() -> None:
+    """Expand of one sequence, transposed behind it: the other axes can stay, and the first one go to the end."""
+    assert hold_open(*opened_model(300484, 4 + 300484 % 12)) == 3
+
+
 def test_an_extent_without_a_name_is_bounded_by_those_beside_it() -> None:
     assert least_extents(FOUND) == {"a": 5, "b": 12, "c": 12, "e": 1}
 

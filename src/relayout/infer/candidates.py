@@ -7,8 +7,8 @@ can take a neighbour's order at no cost. A label of a site is one order of all o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
 
 from relayout.infer.graph_sites import Sites
@@ -30,6 +30,11 @@ FEWER = 4
 to what some site demands."""
 
 
+COMBINED = 24
+"""Labels of a site up to which each order of an operand is tried with each order of the axes that it does not have, in
+whatever order both were found: as many as four axes have."""
+
+
 @dataclass
 class Candidates:
     """The labels of every site, none of those that follow others, and whether a cap dropped some."""
@@ -47,14 +52,23 @@ class _Found:
         roots: operand -> the number of the value that stands for it; -1 for a constant.
         labels: numbers of the stored orders of its operands -> the label.
         held: operand -> the numbers of the orders in which some label stores it, as bits.
+        partial: operands that some value stands for, and that have not all axes that move.
         bases: factors -> how many labels were looked at, and the orders that differ in the other factors.
+        tried: operand and number of an order -> with how many of these it was tried.
     """
 
     site: Site
     roots: list[int]
     labels: dict[tuple[int, ...], Label]
     held: list[int]
-    bases: dict[frozenset[int], tuple[int, dict[Order, Order]]]
+    partial: tuple[int, ...]
+    bases: dict[frozenset[int], tuple[int, dict[Order, Order]]] = field(default_factory=dict)
+    tried: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    @property
+    def is_combined(self) -> bool:
+        """True where orders of an operand are tried with all of the axes that it does not have."""
+        return len(self.labels) <= COMBINED
 
 
 class _Search:
@@ -65,13 +79,16 @@ class _Search:
             if number in follow.leads:
                 continue
             roots = [-1 if port.view.root.constant else follow.stands[port.view.root.index] for port in site.ports]
-            found = _Found(site, roots, {}, [0] * len(roots), {})
+            partial = tuple(place for place in site.pattern.of(_partial, None, site) if roots[place] >= 0)
+            found = _Found(site, roots, {}, [0] * len(roots), partial)
             self.found.append(found)
             for position, port in enumerate(site.ports):
                 if not port.pinned and roots[position] >= 0:
                     self.ends[roots[position]].append((found, position))
         self.known = [0] * len(sites.roots)
         self.queue: deque[tuple[int, int]] = deque()
+        self.grown: dict[_Found, None] = {}
+        """Sites with new labels, to be combined with the orders of their operands."""
         self.capped = False
         self.left = most
 
@@ -88,12 +105,24 @@ class _Search:
         return [list(found.labels.values()) for found in self.found]
 
     def spread(self) -> None:
-        while self.queue:
-            root, number = self.queue.popleft()
-            for found, position in self.ends[root]:
-                if not found.held[position] >> number & 1:
-                    for label in _storing(found, position, number):
-                        self.add(found, label)
+        while self.queue or self.grown:
+            while self.queue:
+                root, number = self.queue.popleft()
+                for found, position in self.ends[root]:
+                    if (found.partial and found.is_combined) or not found.held[position] >> number & 1:
+                        self.store(found, position, number)
+            if self.grown:
+                self.combine(self.grown.popitem()[0])
+
+    def store(self, found: _Found, position: int, number: int) -> None:
+        for label in _storing(found, position, number):
+            self.add(found, label)
+
+    def combine(self, found: _Found) -> None:
+        """Try the orders of each operand that has not all axes with the site's latest labels."""
+        for position in found.partial:
+            for number in _set_bits(self.known[found.roots[position]]):
+                self.store(found, position, number)
 
     def add(self, found: _Found, label: Label) -> None:
         key = stored_order_numbers(found.site, label)
@@ -104,6 +133,8 @@ class _Search:
             return
         found.labels[key] = label
         self.left -= 1
+        if found.partial and found.is_combined:
+            self.grown[found] = None
         for position, number in enumerate(key):
             if found.held[position] >> number & 1:
                 continue
@@ -118,7 +149,26 @@ def _storing(found: _Found, position: int, number: int) -> Sequence[Label]:
     """Labels of a site that store one operand in that order, as far as its signature allows."""
     site = found.site
     factors, labels = site.pattern.of(_alone, (position, number), site, position, number)
-    return _extended(site, factors, _bases(found, frozenset(factors))) if labels is None else labels
+    if labels is not None:
+        return labels
+    bases = _bases(found, frozenset(factors))
+    tried = found.tried.get((position, number), 0)
+    found.tried[position, number] = len(bases)
+    return _extended(site, factors, bases[tried:])
+
+
+def _partial(site: Site) -> tuple[int, ...]:
+    """The operands that have not all axes that move in some operand."""
+    if site.signature.variants:
+        return ()
+    places = ((place, port) for place, port in enumerate(site.ports) if not port.pinned)
+    return tuple(place for place, port in places if _others(site, tuple(port.factors)))
+
+
+def _set_bits(number: int) -> Iterator[int]:
+    while number:
+        yield (number & -number).bit_length() - 1
+        number &= number - 1
 
 
 def _alone(site: Site, position: int, number: int) -> tuple[tuple[int, ...], list[Label] | None]:

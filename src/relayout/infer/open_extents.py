@@ -160,10 +160,11 @@ def _small_and_large(known: _Asked) -> Iterator[dict[str, int]]:
 def _exactly_one(known: _Asked) -> Iterator[dict[str, int]]:
     """Yield runs in which some names are exactly 1 and the others are large, those without a name small and large.
 
-    One name alone, and two together: a language model reads one token of one sequence.
+    No name, one alone, and two together: a language model reads one token of one sequence. What a Tile gives that
+    repeats nothing is exactly 1 where its operand is.
     """
     few = list(known.names) if len(known.names) <= SEVERAL else []
-    for ones in (*combinations(few, 1), *combinations(few, 2)):
+    for ones in chain.from_iterable(combinations(few, count) for count in range(0 if known.values else 1, 3)):
         given = known.with_expressions({**known.names, **dict.fromkeys(ones, 1)})
         for most in (frozenset[str](), frozenset[str]().union(*known.values)):
             yield _numbers(known.found, given, most)
