@@ -37,6 +37,7 @@ class ModelFacts:
         opened_places: the axes of inputs that were asked for, `input:axis` -> name or number.
         opened: the fixed dimensions that were opened: `shapes.Opened`.
         calls: calls of functions that were replaced by the functions' bodies: `formats.onnx.calls.Calls`.
+        begun_anew: variables of a `.tflite` that begin each run anew, where the source goes on.
         lost_annotations: values whose quantization annotation says nothing of the result.
         notes: sentences for the report.
     """
@@ -55,6 +56,7 @@ class ModelFacts:
     opened_places: Mapping[str, int | str] = field(default_factory=dict)
     opened: tuple[Any, ...] = ()
     calls: object | None = None
+    begun_anew: Sequence[str] = ()
     lost_annotations: Sequence[str] = ()
     notes: tuple[str, ...] = ()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from relayout.formats.tflite.spelled_out import Builtin
 
 
+FEW = 5
+"""Variables that a note names."""
+
+
 def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tuple[str, ...]:
     """Do to a model that was read all that comes before layouts are chosen, in place.
 
@@ -58,6 +62,7 @@ def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tupl
             from_tflite=facts_of(model).is_tflite,
             is_restored=partial(_is_restored, request.target, runtime),
         )
+    add_notes(model, *_begun_anew(facts_of(model).begun_anew))
     layout = request.layout
     types = source_types(model, layout.normalize)
     add_notes(model, *set_interface_types(model, layout.input_type, layout.output_type, layout.normalize))
@@ -81,6 +86,16 @@ def _is_restored(target: Target | None, runtime: str, builtin: Builtin) -> bool:
     rows = () if target is None else target.kernels
     claimed = any(row.domain == DOMAIN and builtin.name in row.op_types.split() for row in rows)
     return target is None or claimed or builtin.has_reals or builtin.has_variables
+
+
+def _begun_anew(names: Sequence[str]) -> list[str]:
+    """Say which variables a run of the result does not leave to the next one."""
+    if not names:
+        return []
+    some, verb = ("variables", "begin") if len(names) > 1 else ("variable", "begins")
+    named = ", ".join(names[:FEW]) + ", …" * (len(names) > FEW)
+    cure = "--state io (state='io') makes an input and an output of each"
+    return [f"{some} {named} {verb} every run anew, where the source goes on; {cure}"]
 
 
 def as_kernels(model: ir.Model, target: Target | None) -> tuple[str, ...]:

@@ -103,18 +103,16 @@ def test_without_state_the_interface_is_the_file_s() -> None:
         read(STATEFUL[0].bytes(), state="on")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", ["onnx", "tflite"])
-def test_a_note_names_variables_that_begin_every_run_anew(kind: str) -> None:
-    asked: Any = {"format": kind}
+def test_a_note_names_variables_that_begin_every_run_anew() -> None:
     for net in (*sums(), *variables_inside()):
-        notes = "".join(relayout.convert(net.bytes(), **asked).report.notes)
+        notes = "".join(relayout.convert(net.bytes()).report.notes)
         assert re.search(r"variables? (other, )?total begins? every run anew.*--state io", notes)
-        assert "anew" not in "".join(relayout.convert(net.bytes(), state="io", **asked).report.notes)
+        assert "anew" not in "".join(relayout.convert(net.bytes(), state="io").report.notes)
     net = initialised(Net(), {"total": np.full(3, 5)})
     kept = net.tensor((3,))
     net.op("READ_VARIABLE", [variable(net, "total")], [kept], options("ReadVariableOptions"))
     net.op("ADD", [net.input((3,)), kept], [net.output((3,))], options("AddOptions"))
-    assert "anew" not in "".join(relayout.convert(net.bytes(), **asked).report.notes), "nothing assigns to it"
+    assert "anew" not in "".join(relayout.convert(net.bytes()).report.notes), "nothing assigns to it"
 
 
 def test_a_shared_state_passes_from_one_operator_to_the_next() -> None:

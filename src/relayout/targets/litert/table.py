@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from relayout.formats.tflite.exporting.registry import entries
 from relayout.formats.tflite.spelled_out import DOMAIN, RESTORABLE, RESTORABLE_CUSTOM
+from relayout.formats.tflite.states import ASSIGN, READ
 from relayout.lowering.conditions import (
     DEPTH_FIRST,
     DEPTHWISE,
@@ -52,7 +53,7 @@ _IN_ORDER = (
     Kernel("GridSample", ("NCHW",), domain="com.microsoft"),
 )
 """Operators on images that are written as others, in ONNX's own order."""
-_BUILTINS = (Kernel(" ".join(sorted(RESTORABLE | RESTORABLE_CUSTOM)), domain=DOMAIN),)
+_BUILTINS = (Kernel(" ".join(sorted({*RESTORABLE, *RESTORABLE_CUSTOM, READ, ASSIGN})), domain=DOMAIN),)
 """Builtins that ONNX spells out, which a model was read with."""
 _LAST = (Kernel("Softmax LogSoftmax TopK", trailing="axis"),)
 """Operators along an axis that the builtin wants last."""

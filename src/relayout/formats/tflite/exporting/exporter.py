@@ -18,6 +18,7 @@ from relayout.formats.tflite.exporting.older import newer_operators
 from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
 from relayout.formats.tflite.exporting.tidying import tidy
 from relayout.formats.tflite.exporting.units import QuantizedUnits
+from relayout.formats.tflite.exporting.variables import as_ends, write_variables
 
 
 def export(
@@ -51,11 +52,13 @@ def export(
     graph.run()
     if graph.refusals.reasons:
         raise UnwritableGraphError(graph.refusals.reasons, graph.refusals.values)
-    for draft in graph.program:
-        tidy(draft)
-    changed = [tensor for draft in graph.program for tensor in fuse(draft)]
-    for draft in graph.program:
-        free_scales(draft)
+    with as_ends(graph.draft, graph.variables):
+        for draft in graph.program:
+            tidy(draft)
+        changed = [tensor for draft in graph.program for tensor in fuse(draft)]
+        for draft in graph.program:
+            free_scales(draft)
+    write_variables(graph.program, graph.variables)
     subgraphs = tuple(draft.finish(f"subgraphs[{place}]") for place, draft in enumerate(graph.program))
     subgraph = subgraphs[0]
     called = names or {}

@@ -27,6 +27,7 @@ from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign
 from relayout.formats.tflite.exporting.unit_results import UnitResults
 from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes
 from relayout.formats.tflite.exporting.value_types import TYPES, kernel_type, stored_type, tensor_dims
+from relayout.formats.tflite.exporting.variables import DraftVariables
 from relayout.formats.tflite.exporting.without_elements import write_empty
 from relayout.formats.tflite.spelled_out import DOMAIN
 
@@ -65,6 +66,7 @@ class GraphExport:
         self.version = model.opset_imports.get("", 1)
         self.draft = Draft(graph.name or "main")
         self.program.append(self.draft)
+        self.variables = DraftVariables()
         self.tensors: dict[ir.Value, DraftTensor] = {}
         self.refusals = Refusals() if refusals is None else refusals
         self.integers = IntegerTensors(self.draft, self.tensors, scales_in(graph), {} if unsigned else SHIFTS)

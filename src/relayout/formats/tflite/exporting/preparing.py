@@ -1,6 +1,6 @@
 """Rewrites of a graph before layouts are chosen for a `.tflite`, until nothing changes any more.
 
-0. What a builtin was spelled out in is that builtin again.
+0. What a builtin was spelled out in is that builtin again, and what was a resource variable is one.
 1. Constants of few bits are signed integers of 4 bits.
 2. A node of small constants is computed: `.tflite` files hold shapes and indices, not what computes them. So are
    weights that follow from others.
@@ -29,8 +29,10 @@ from relayout.formats.tflite.exporting.open_recurrences import scan_open_recurre
 from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch_first
 from relayout.formats.tflite.exporting.registry import entries
 from relayout.formats.tflite.exporting.restoring import restore_builtins
+from relayout.formats.tflite.exporting.restoring_variables import restore_variables
 from relayout.formats.tflite.exporting.sequences import inline_sequences
 from relayout.formats.tflite.spelled_out import Builtin
+from relayout.formats.tflite.states import RESTORED
 from relayout.graph.value_names import Names
 
 ROUNDS = 12
@@ -56,6 +58,7 @@ def prepare(
         is_restored: whether the result may have a builtin that nodes say that they were.
     """
     restore_builtins(model, trusted=from_tflite, is_restored=is_restored)
+    restore_variables(model)
     _replace_empty_inputs(model.graph)
     sign_few_bits(model, _names(model))
     size = bytes_of_weights(model)
@@ -241,5 +244,5 @@ def _type_of(value: ir.Value) -> bytes:
 def _remove_unread(graph: ir.Graph) -> None:
     """Remove nodes whose results nobody reads."""
     for node in reversed(list(graph)):
-        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
+        if not any(value.uses() or value.is_graph_output() for value in node.outputs) and RESTORED not in node.meta:
             graph.remove(node, safe=True)

@@ -12,22 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.digests import Spellings, digest, tensor_in
 from relayout.formats.tflite.exporting.draft import NUMPY_TYPES
+from relayout.formats.tflite.exporting.file_order import FileOrder
 from relayout.formats.tflite.exporting.value_types import TYPES, kernel_type
 from relayout.formats.tflite.exporting.values_by_tensor import ValuesByTensor
 from relayout.formats.tflite.spelled_out import BUILTIN, DIGEST, DOMAIN, VIEWS, Builtin, Operand, is_restorable
 from relayout.graph.source_names import SOURCE
 from relayout.graph.subgraphs import captured, nested
-from relayout.layout import perm as perms
-from relayout.layout.stored_as import BATCH_FIRST, Holds, restore
+from relayout.layout.stored_as import BATCH_FIRST
 
 SWITCHES = ("time_major", "merge_outputs")
 """Options that say how the axes of operands and results lie: attributes of the node, so that layouts can know them."""
@@ -74,8 +72,7 @@ class _Restoring:
         self.nodes = list(nodes)
         self.inside = set(nodes)
         self.bodies = {inner for node in nodes for inner in nested(node)}
-        self.made: list[ir.Node] = []
-        self.constants: list[ir.Value] = []
+        self.order = FileOrder(values)
 
     def run(self) -> bool:
         """Restore it; return False where a value at the ends is no tensor of the file, or has other extents."""
@@ -92,7 +89,7 @@ class _Restoring:
         builtin = None if inputs is None else self._as_here(inputs)
         results = None if inputs is None or builtin is None else self._results(builtin, inputs, places)
         if results is None or (self.builtin.name in PACKING and self._costs_transposes()):
-            for node in self.made:  # they read nothing
+            for node in self.order.nodes:  # they read nothing
                 node.resize_inputs(0)
             return False
         self._replace(results)
@@ -123,7 +120,7 @@ class _Restoring:
         behind = [use.node for value in self._given_outside() for use in value.uses()]
         sources = [node.metadata_props.get(SOURCE, "") for node in (*before, *behind) if node is not None]
         is_beside = any(source.startswith("TRANSPOSE ") for source in sources)
-        return is_beside or any(node.op_type == "Transpose" for node in self.made)
+        return is_beside or any(node.op_type == "Transpose" for node in self.order.nodes)
 
     # What the nodes read and give.
 
@@ -163,19 +160,13 @@ class _Restoring:
         for operand in self.builtin.inputs:
             value = None
             if operand is not None and operand.numbers is not None:
-                value = self._constant(operand.array)
+                value = self.order.constant(operand.array, f"{self.middle.name}/operand")
             elif operand is not None and operand.name:
                 value = self._tensor(operand.name, read)
                 if value is None:
                     return None
             found.append(value)
         return found
-
-    def _constant(self, array: NDArray[Any]) -> ir.Value:
-        tensor = ir.Tensor(array, name=self._unique(f"{self.middle.name}/operand"))
-        made = ir.Value(name=tensor.name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
-        self.constants.append(made)
-        return made
 
     def _tensor(self, name: str, read: Sequence[ir.Value]) -> ir.Value | None:
         """Return a tensor of the file: one that the nodes read, or that follows from constants."""
@@ -186,27 +177,9 @@ class _Restoring:
         """Return a tensor of the file, which one of the values holds; None where none does."""
         for value in values:
             held = tensor_in(value, {name})
-            if held is not None and (found := self._unlaid(value, held)) is not None:
+            if held is not None and (found := self.order.as_in_file(value, held)) is not None:
                 return found
         return None
-
-    def _unlaid(self, value: ir.Value, held: Holds) -> ir.Value | None:
-        """Return what a value holds in the order of the source; None where several of its extents are not known."""
-        constant, name = value.const_value, f"{held.name}/as_in_file"
-        if constant is None or value.is_graph_input():
-            way = (perms.permute(held.perm, held.factors), perms.inverse(held.perm), held.shape)
-            return self._moved(value, *way, name)
-        if _is_as_is(held, value):
-            return value
-        tensor = ir.LazyTensor(
-            lambda: ir.Tensor(np.ascontiguousarray(restore(constant.numpy(), held))),
-            dtype=constant.dtype,
-            shape=ir.Shape(held.shape),
-            name=self._unique(name),
-        )
-        made = ir.Value(name=tensor.name, shape=tensor.shape, type=value.type, const_value=tensor)
-        self.constants.append(made)
-        return made
 
     def _as_here(self, inputs: Sequence[ir.Value | None]) -> Builtin | None:
         """Return the builtin with scales, and variables for the sequences that the graph has now; None: it cannot be.
@@ -257,63 +230,25 @@ class _Restoring:
         )
         node.metadata_props[SOURCE] = self.middle.metadata_props.get(SOURCE, "")
         node.meta[BATCH_FIRST] = True
-        self.made.append(node)
+        self.order.nodes.append(node)
         return node
 
     def _given(self, output: ir.Value, operand: Operand, value: ir.Value | None) -> ir.Value | None:
         """Return what a value of the graph holds of a result, which is in the file's order; None where it cannot be."""
-        output.name = self._unique(f"{operand.name}/builtin")
+        output.name = self.values.unique(f"{operand.name}/builtin")
         held = None if value is None else tensor_in(value, {operand.name})
         if value is None or held is None:
             kind = next(name for name, each in NUMPY_TYPES.items() if each == operand.type)
             output.shape, output.type = ir.Shape(operand.shape), ir.TensorType(ir.DataType.from_numpy(np.dtype(kind)))
             return output
-        dims = _dims_of_source(value, held)
-        if dims is None or value.shape is None:
-            return None
-        output.shape, output.type = ir.Shape(dims), value.type
-        stored = [dim if isinstance(dim, int) else -1 for dim in value.shape]
-        return self._moved(output, held.factors, held.perm, stored, f"{operand.name}/stored")
-
-    def _moved(
-        self, value: ir.Value, before: Sequence[int], perm: Sequence[int], after: Sequence[int], name: str
-    ) -> ir.Value | None:
-        """Return a value that is reshaped, transposed and reshaped; None where a shape has several unknown extents."""
-        first = self._reshaped(value, before, name)
-        if first is None or first.shape is None:
-            return None
-        if not perms.is_identity(perm):
-            node = ir.Node("", "Transpose", [first], [ir.AttrInt64s("perm", list(perm))])
-            first = self._add(node, perms.permute(perm, list(first.shape)), value, name)
-        return self._reshaped(first, after, name)
-
-    def _reshaped(self, value: ir.Value, shape: Sequence[int], name: str) -> ir.Value | None:
-        assert value.shape is not None
-        unknown = [dim for dim in value.shape if not isinstance(dim, int)]
-        if [dim if isinstance(dim, int) else -1 for dim in value.shape] == list(shape):
-            return value
-        if len(unknown) > 1 or list(shape).count(-1) > 1:
-            return None
-        target = ir.Value(name=self._unique(f"{name}/shape"), const_value=ir.tensor(list(shape), ir.DataType.INT64))
-        target.shape, target.type = ir.Shape([len(shape)]), ir.TensorType(ir.DataType.INT64)
-        self.constants.append(target)
-        return self._add(ir.Node("", "Reshape", [value, target]), _filled(shape, unknown), value, name)
-
-    def _add(self, node: ir.Node, dims: Sequence[int | ir.SymbolicDim], like: ir.Value, name: str) -> ir.Value:
-        made = node.outputs[0]
-        made.name, made.shape, made.type = self._unique(name), ir.Shape(dims), like.type
-        self.made.append(node)
-        return made
-
-    def _unique(self, name: str) -> str:
-        return self.values.unique(name)
+        return self.order.as_stored(output, value, held)
 
     def _replace(self, results: Mapping[ir.Value, ir.Value]) -> None:
         """Put what was made in the place of the nodes: what a value of the graph was is computed anew."""
         self.graph.opset_imports.setdefault(DOMAIN, 1)
-        for constant in self.constants:
+        for constant in self.order.constants:
             self.graph.register_initializer(constant)
-        self.graph.insert_before(self.nodes[-1], self.made)
+        self.graph.insert_before(self.nodes[-1], self.order.nodes)
         for value, made in results.items():
             name, value.name = value.name, None
             made.name = name
@@ -326,25 +261,6 @@ class _Restoring:
             self.values.add(made)
         if len(results) > 1:
             self.graph.sort()  # who reads the first result may stand before the builtin
-
-
-def _is_as_is(held: Holds, value: ir.Value) -> bool:
-    return value.shape is not None and held == Holds.as_is(held.name, value.shape)
-
-
-def _filled(shape: Sequence[int], unknown: Sequence[int | ir.SymbolicDim]) -> list[int | ir.SymbolicDim]:
-    return [unknown[0] if dim == -1 and unknown else dim for dim in shape]
-
-
-def _dims_of_source(value: ir.Value, held: Holds) -> list[int | ir.SymbolicDim] | None:
-    """Return the extents of what a value holds, in the source's order; None where they are not known by name."""
-    if value.shape is None:
-        return None
-    unknown = [dim for dim in value.shape if not isinstance(dim, int)]
-    if len(unknown) < 2:
-        return _filled(held.shape, unknown)
-    plain = len(held.shape) == len(held.factors) == len(value.shape)
-    return list(perms.permute(perms.inverse(held.perm), list(value.shape))) if plain else None
 
 
 def _fits(value: ir.Value, operand: Operand) -> bool:

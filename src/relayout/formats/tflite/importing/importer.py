@@ -7,7 +7,7 @@ Transposes; whoever decides layouts later finds all of them and removes what can
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from relayout.formats.tflite.importing.program import AS_IT_IS, Choices, Program
 from relayout.formats.tflite.importing.registry import Entry, Unsupported, entry_of
 from relayout.formats.tflite.importing.tensors import sufficient_opset
 from relayout.formats.tflite.provenance import load_provenance
+from relayout.formats.tflite.states import VARIABLES, dump_variables
 from relayout.graph.facts import add_facts, add_notes
 from relayout.layout.normalization import NORMALIZE
 from relayout.layout.stored_as import SIGNATURE, TENSOR
@@ -38,8 +39,6 @@ KEPT = (
 )
 """What an error says of custom operators."""
 
-FEW = 5
-"""Variables that a note names."""
 IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
 """Opsets that can be written -> the IR version that came with them."""
 
@@ -89,7 +88,7 @@ def read(source: Path | str | bytes, choices: Choices = AS_IT_IS) -> ir.Model:
     result = imported.run(subgraph.name or stem)
     add_facts(result, is_tflite=True, is_annotated=False, fixed_dims=frozenset(imported.fixed))
     _describe(result, found, whole)
-    add_notes(result, *_begun_anew(program.variables.begun_anew))
+    add_facts(result, begun_anew=tuple(program.variables.begun_anew))
     if not choices.inputs:
         _state_normalization(result, model)
     if chosen and index:
@@ -118,16 +117,6 @@ def _describe(result: ir.Model, found: Metadata, subgraph: Subgraph) -> None:
         text = own.get(value.metadata_props.get(TENSOR, value.name or ""))
         if text:
             value.doc_string = text
-
-
-def _begun_anew(names: Sequence[str]) -> list[str]:
-    """Say which variables a run of the result does not leave to the next one."""
-    if not names:
-        return []
-    some, verb = ("variables", "begin") if len(names) > 1 else ("variable", "begins")
-    named = ", ".join(names[:FEW]) + ", …" * (len(names) > FEW)
-    cure = "--state io (state='io') makes an input and an output of each"
-    return [f"{some} {named} {verb} every run anew, where the source goes on; {cure}"]
 
 
 def _state_normalization(result: ir.Model, model: Model) -> None:
@@ -162,9 +151,12 @@ class _Import:
             found = {k: (len(v), next(iter(v))) for k, v in self.program.unsupported.items()}
             raise UnsupportedError(found, KEPT if any(name.startswith("CUSTOM ") for name in found) else "")
         outputs = self.graph_outputs(extra) + self.program.variables.outputs()
-        nodes = without_unread(self.builder.nodes, outputs, self.builder.spare)
+        variables = self.program.variables.finish()
+        left = list(self.program.variables.current.values())
+        nodes = without_unread(self.builder.nodes, [*outputs, *left], self.builder.spare)
         # Operands that became attributes or shapes leave their constants unread.
-        used = [value for value in self.builder.initializers if value.uses()]
+        assigned = {id(value) for value in left}
+        used = [value for value in self.builder.initializers if value.uses() or id(value) in assigned]
         graph = ir.Graph(
             [*inputs, *self.program.variables.inputs.values()],
             outputs,
@@ -177,7 +169,7 @@ class _Import:
             graph,
             ir_version=IR_VERSIONS[self.builder.opset],
             producer_name=PRODUCER,
-            metadata_props={SOURCE_FORMAT: "tflite"},
+            metadata_props={SOURCE_FORMAT: "tflite"} | ({VARIABLES: dump_variables(variables)} if variables else {}),
         )
 
     # The interface.

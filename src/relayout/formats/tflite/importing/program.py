@@ -78,7 +78,7 @@ class Program:
 
     def __init__(self, model: Model, builder: Builder, choices: Choices, find: Callable[[str], Entry | None]) -> None:
         self.model, self.builder, self.choices, self.find = model, builder, choices, find
-        self.variables = Variables(builder, io=choices.state == "io")
+        self.variables = Variables(builder, model, io=choices.state == "io")
         self.tables: dict[str, dict[str | int, str | int]] = {}
         self.domains: dict[str, int] = {}
         self.initialised: set[int] = set()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
+from relayout.formats.tflite.container.model import Model, Operator
 from relayout.formats.tflite.importing.builder import Builder, Dims, dims
 from relayout.formats.tflite.importing.registry import Unsupported
+from relayout.formats.tflite.states import Variable
 from relayout.layout.stored_as import INITIAL
 
 MAX_INITIAL = 4096
@@ -37,8 +40,8 @@ class Variables:
     the end an output, `NAME_next`. Without it every run starts from the initial values.
     """
 
-    def __init__(self, builder: Builder, *, io: bool) -> None:
-        self.builder, self.io = builder, io
+    def __init__(self, builder: Builder, model: Model, *, io: bool) -> None:
+        self.builder, self.model, self.io = builder, model, io
         self.current: dict[str, ir.Value] = {}
         self.initial: dict[str, str] = {}
         self.inputs: dict[str, ir.Value] = {}
@@ -47,6 +50,10 @@ class Variables:
         self.changed: set[str] = set()
         """Names of variables that a run assigns to, besides what sets them up."""
         self._names: dict[str, str] = {}
+        self._set_up: Collection[str] | None = None
+        """While variables are set up: the names of those that runs change, too."""
+        self._begun: dict[str, tuple[ir.Value, ir.TensorProtocol]] = {}
+        """What such variables begin with, where that is a constant: for what follows from it, it is none."""
 
     def load(self, key: str, name: str, dtype: ir.DataType, shape: Dims) -> ir.Value | None:
         """A variable's value; None if it has none yet."""
@@ -59,6 +66,10 @@ class Variables:
     def store(self, key: str, name: str, value: ir.Value) -> None:
         """Assign to a variable."""
         self._names.setdefault(key, name)
+        tensor, kind = value.const_value, value.dtype
+        if self._set_up is not None and name in self._set_up and not self.io and tensor is not None and kind:
+            value = self.builder.value(self.builder.names.unique(name), kind, dims(value))
+            self._begun[key] = value, tensor
         self.current[key] = value
 
     def held(self, key: str, like: ir.Value) -> ir.Value:
@@ -80,9 +91,9 @@ class Variables:
     @contextmanager
     def setting_up(self) -> Iterator[None]:
         """Assign within what the variables begin with."""
-        before = set(self.changed)
+        before, self._set_up = set(self.changed), _assigned_in_runs(self.model)
         yield
-        self.changed = before
+        self.changed, self._set_up = before, None
 
     @contextmanager
     def apart(self) -> Iterator[dict[str, ir.Value]]:
@@ -95,6 +106,18 @@ class Variables:
             yield before
         finally:
             self.current = {**self.inputs, **before}
+
+    def finish(self) -> list[Variable]:
+        """Make what variables begin with constants of the model, and describe those that begin each run anew."""
+        anew, described = set(self.begun_anew), []
+        for key, (value, tensor) in self._begun.items():
+            name, assigned = self._names[key], self.current[key]
+            value.const_value = copy(tensor)
+            value.const_value.name = value.name
+            self.builder.initializers.append(value)
+            if name in anew and assigned is not value:
+                described.append(Variable(name, value.name or "", assigned.name or "", len(value.uses())))
+        return described
 
     def outputs(self) -> list[ir.Value]:
         """`NAME_next` for every variable that was read or assigned; the runs' interface is complete after this."""
@@ -112,6 +135,30 @@ class Variables:
                     given.metadata_props[INITIAL] = self.initial[key]
             made.append(last)
         return made
+
+
+def variable_name(operator: Operator) -> str:
+    """Return the name of the variable to which a VAR_HANDLE refers."""
+    fields = operator.options.fields if operator.options else {}
+    return "/".join(part for part in (fields.get("container"), fields.get("shared_name")) if part) or "variable"
+
+
+def _assigned_in_runs(model: Model) -> set[str]:
+    """Return the names of variables that some operator may assign to outside of what sets them up."""
+    operators = [(index, each) for index, graph in enumerate(model.subgraphs) for each in graph.operators]
+    handles = {
+        (index, each.outputs[0]): variable_name(each)
+        for index, each in operators
+        if each.name == "VAR_HANDLE" and each.outputs
+    }
+    calls = (each.options for _, each in operators if each.name == "CALL_ONCE")
+    setting_up = {options.init_subgraph_index for options in calls if options is not None}
+    assigned = {
+        handles.get((index, each.inputs[0]))
+        for index, each in operators
+        if each.name == "ASSIGN_VARIABLE" and each.inputs and index not in setting_up
+    }
+    return set(handles.values()) if None in assigned else {name for name in assigned if name is not None}
 
 
 def initial_text(value: ir.Value) -> str:

@@ -6,15 +6,14 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.bodies import discard
 from relayout.formats.tflite.importing.registry import Unsupported, operator
-from relayout.formats.tflite.importing.variables import Handle, initial_text
+from relayout.formats.tflite.importing.variables import Handle, initial_text, variable_name
 
 
 @operator("VAR_HANDLE", options="VarHandleOptions")
 def var_handle(op: Operation) -> None:
     """Nothing: the variable's name, which READ_VARIABLE and ASSIGN_VARIABLE follow."""
     op.output()
-    name = "/".join(part for part in (op.options.container, op.options.shared_name) if part)
-    op.tensors.handles[op.operator.outputs[0]] = Handle("variable", name or "variable")
+    op.tensors.handles[op.operator.outputs[0]] = Handle("variable", variable_name(op.operator))
 
 
 def handle(op: Operation, kind: str) -> Handle:

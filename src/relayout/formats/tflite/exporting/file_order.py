@@ -1,0 +1,108 @@
+"""Values in the order of axes that a file has them in, and back: new nodes and constants, which no graph has yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.formats.tflite.exporting.values_by_tensor import ValuesByTensor
+from relayout.layout import perm as perms
+from relayout.layout.stored_as import Holds, restore
+
+
+class FileOrder:
+    """Nodes that bring values into the order of a file, or into that of the graph.
+
+    Args:
+        values: those of the graph, whose names are taken.
+    """
+
+    def __init__(self, values: ValuesByTensor) -> None:
+        self.values = values
+        self.nodes: list[ir.Node] = []
+        self.constants: list[ir.Value] = []
+
+    def constant(self, array: NDArray[Any], name: str) -> ir.Value:
+        """Return a new constant."""
+        tensor = ir.Tensor(array, name=self.values.unique(name))
+        return self._constant(tensor, ir.TensorType(tensor.dtype))
+
+    def as_in_file(self, value: ir.Value, held: Holds) -> ir.Value | None:
+        """Return what a value holds in the order of the file; None where several of its extents are not known."""
+        constant, name = value.const_value, f"{held.name}/as_in_file"
+        if constant is None or value.is_graph_input():
+            way = (perms.permute(held.perm, held.factors), perms.inverse(held.perm), held.shape)
+            return self._moved(value, *way, name)
+        if value.shape is not None and held == Holds.as_is(held.name, value.shape):
+            return value
+        tensor = ir.LazyTensor(
+            lambda: ir.Tensor(np.ascontiguousarray(restore(constant.numpy(), held))),
+            dtype=constant.dtype,
+            shape=ir.Shape(held.shape),
+            name=self.values.unique(name),
+        )
+        return self._constant(tensor, value.type)
+
+    def as_stored(self, made: ir.Value, value: ir.Value, held: Holds) -> ir.Value | None:
+        """Return what a value is, from a new one that holds the same in the order of the file.
+
+        None where the extents are not known. The new one gets its type and its extents.
+        """
+        dims = _dims_of_source(value, held)
+        if dims is None or value.shape is None:
+            return None
+        made.shape, made.type = ir.Shape(dims), value.type
+        stored = [dim if isinstance(dim, int) else -1 for dim in value.shape]
+        return self._moved(made, held.factors, held.perm, stored, f"{held.name}/stored")
+
+    def _constant(self, tensor: ir.TensorProtocol, kind: ir.TypeProtocol | None) -> ir.Value:
+        made = ir.Value(name=tensor.name, shape=ir.Shape(tensor.shape.numpy()), type=kind, const_value=tensor)
+        self.constants.append(made)
+        return made
+
+    def _moved(
+        self, value: ir.Value, before: Sequence[int], perm: Sequence[int], after: Sequence[int], name: str
+    ) -> ir.Value | None:
+        """Return a value that is reshaped, transposed and reshaped; None where a shape has several unknown extents."""
+        first = self._reshaped(value, before, name)
+        if first is None or first.shape is None:
+            return None
+        if not perms.is_identity(perm):
+            node = ir.Node("", "Transpose", [first], [ir.AttrInt64s("perm", list(perm))])
+            first = self._add(node, perms.permute(perm, list(first.shape)), value, name)
+        return self._reshaped(first, after, name)
+
+    def _reshaped(self, value: ir.Value, shape: Sequence[int], name: str) -> ir.Value | None:
+        assert value.shape is not None
+        unknown = [dim for dim in value.shape if not isinstance(dim, int)]
+        if [dim if isinstance(dim, int) else -1 for dim in value.shape] == list(shape):
+            return value
+        if len(unknown) > 1 or list(shape).count(-1) > 1:
+            return None
+        target = self.constant(np.array(shape, np.int64), f"{name}/shape")
+        return self._add(ir.Node("", "Reshape", [value, target]), _filled(shape, unknown), value, name)
+
+    def _add(self, node: ir.Node, dims: Sequence[int | ir.SymbolicDim], like: ir.Value, name: str) -> ir.Value:
+        made = node.outputs[0]
+        made.name, made.shape, made.type = self.values.unique(name), ir.Shape(dims), like.type
+        self.nodes.append(node)
+        return made
+
+
+def _filled(shape: Sequence[int], unknown: Sequence[int | ir.SymbolicDim]) -> list[int | ir.SymbolicDim]:
+    return [unknown[0] if dim == -1 and unknown else dim for dim in shape]
+
+
+def _dims_of_source(value: ir.Value, held: Holds) -> list[int | ir.SymbolicDim] | None:
+    """Return the extents of what a value holds, in the source's order; None where they are not known by name."""
+    if value.shape is None:
+        return None
+    unknown = [dim for dim in value.shape if not isinstance(dim, int)]
+    if len(unknown) < 2:
+        return _filled(held.shape, unknown)
+    plain = len(held.shape) == len(held.factors) == len(value.shape)
+    return list(perms.permute(perms.inverse(held.perm), list(value.shape))) if plain else None
