@@ -30,9 +30,9 @@ FEWER = 4
 to what some site demands."""
 
 
-COMBINED = 24
-"""Labels of a site up to which each order of an operand is tried with each order of the axes that it does not have, in
-whatever order both were found: as many as four axes have."""
+COMBINED = 6
+"""Factors of a site up to which each order of an operand is tried with each order of the axes that it does not have,
+whichever was found first. Where windows and heads are merged there are more, and orders would multiply."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class _Found:
     @property
     def is_combined(self) -> bool:
         """True where orders of an operand are tried with all of the axes that it does not have."""
-        return len(self.labels) <= COMBINED
+        return len(self.site.factors) <= COMBINED
 
 
 class _Search:

@@ -16,7 +16,7 @@ import onnx
 import pytest
 from tflite_cases import Scale
 from tflite_cases_control import binary, subgraph
-from tflite_cases_variables import initialised, running_sum, sums, variable, variables_inside
+from tflite_cases_variables import initialised, sums, variable, variables_inside
 from tflite_running import feed, interpreter, run_interpreter
 from tflite_writing import Net, options
 
@@ -156,8 +156,7 @@ def unread() -> Net:
 
 
 NETS: dict[str, Callable[[], Net]] = {
-    each.__name__: each
-    for each in (of_two, exchanged, of_the_run_before, on_integers, inside)
+    each.__name__: each for each in (of_two, exchanged, of_the_run_before, on_integers, inside)
 }
 NETS |= {f"sums {i}": (lambda i=i: list(sums())[i]) for i in range(2)}
 NETS |= {f"inside {i}": (lambda i=i: list(variables_inside())[i]) for i in range(2)}
