@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import onnx
 import onnx_ir as ir
 import pytest
 from tflite_cases import every
+from tflite_cases_cells import gru_after, looped
+from tflite_cases_control import binary, counting, loop, subgraph
 from tflite_running import feed, interpreter, run_interpreter
-from tflite_writing import Net, options
+from tflite_writing import Net, Scale, options
 
 import relayout
 from litert_runs import operators
@@ -128,6 +131,54 @@ def test_a_network_with_weights_of_8_bits_computes_what_it_did(way: str) -> None
     result = back(source, way)
     assert operators(result) == operators(source)
     np.testing.assert_array_equal(results(result, RANGES, 0)[0], results(source, RANGES, 0)[0])
+
+
+def rounded(net: Net, x: int) -> int:
+    """A product of rows with weights of 8 bits, before which the kernel rounds each row."""
+    weights = np.random.default_rng(0).integers(-127, 128, (8, 8))
+    y = net.tensor((4, 8))
+    operands = [x, net.const(weights, "int8", q=Scale(0.01, 0)), -1]
+    return net.op("FULLY_CONNECTED", operands, [y], options("FullyConnectedOptions")) and y
+
+
+def branch_with_rounded_rows() -> Net:
+    net, kinds = Net(), [((4, 8), "float32")]
+    then = subgraph(net, kinds, lambda n, t: [rounded(n, t[0])])
+    other = subgraph(net, kinds, lambda n, t: [binary(n, "ADD", t[0], t[0], (4, 8))])
+    operands = [net.input((), "bool", low=1, high=1), net.input((4, 8))]
+    table = options("IfOptions", thenSubgraphIndex=then, elseSubgraphIndex=other)
+    return net.op("IF", operands, [net.output((4, 8))], table)
+
+
+def loop_with_rounded_rows() -> Net:
+    net, kinds = Net(), [((), "int32"), ((4, 8), "float32")]
+    pair = counting(net, lambda n, t: [rounded(n, t[1])], kinds, 3)
+    return loop(
+        net, [net.const(np.array(0), "int32"), net.input((4, 8))], [net.tensor((), "int32"), net.output((4, 8))], pair
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("network", [branch_with_rounded_rows, loop_with_rounded_rows])
+def test_builtins_in_bodies_are_restored(network: Callable[[], Net], way: str) -> None:
+    net = network()
+    result = back(net.bytes(), way)
+    assert "DEQUANTIZE" not in operators(result)
+    for seed in range(3):
+        wanted, got = (results(each, net.ranges, seed)[-1] for each in (net.bytes(), result))
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_recurrent_loop_that_rounds_rows_stays_one() -> None:
+    """As one operator its weights would be real numbers: 1.5 % off."""
+    for form, loops in (("bytes", 1), ("real", 0)):
+        net = looped(gru_after, form=form)
+        source = net.bytes()
+        assert "GRU" in [node.op_type for node in relayout.convert(source).proto.graph.node]
+        result = back(source, "at once")
+        assert operators(result).count("WHILE") == loops
+        for wanted, got in zip(*(results(each, net.ranges, 0) for each in (source, result)), strict=True):
+            np.testing.assert_allclose(got, wanted, atol=1e-5 * (1 - loops))
 
 
 @pytest.mark.parametrize("way", WAYS)

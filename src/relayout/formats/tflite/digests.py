@@ -11,6 +11,7 @@ import onnx_ir as ir
 from relayout.errors import LayoutError
 from relayout.formats.tflite.spelled_out import BUILTIN, DIGEST, SMALL, VIEWS, Builtin
 from relayout.graph.source_names import SOURCE
+from relayout.graph.subgraphs import all_graphs
 from relayout.layout.stored_as import Holds
 
 REORDERED = re.compile(r"(.*)__p(\d+)")
@@ -67,12 +68,13 @@ def restamping(model: ir.Model) -> Iterator[None]:
 
 def _digests(model: ir.Model) -> Iterator[tuple[ir.Node, Builtin, str]]:
     """Yield the nodes that describe a builtin, each with it and the digest of the nodes that spell it out."""
-    described = [node for node in model.graph if BUILTIN in node.metadata_props]
-    spellings = Spellings(model.graph) if described else None
-    for node in described:
-        builtin = Builtin.parse(node.metadata_props[BUILTIN])
-        if builtin is not None and spellings is not None:
-            yield node, builtin, digest(spellings.of(node), builtin)
+    for graph in all_graphs(model.graph):
+        described = [node for node in graph if BUILTIN in node.metadata_props]
+        spellings = Spellings(graph) if described else None
+        for node in described:
+            builtin = Builtin.parse(node.metadata_props[BUILTIN])
+            if builtin is not None and spellings is not None:
+                yield node, builtin, digest(spellings.of(node), builtin)
 
 
 def digest(nodes: Iterable[ir.Node], builtin: Builtin) -> str:

@@ -20,6 +20,7 @@ from relayout.lowering.conditions import (
 from relayout.rules import registry
 from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.folding import FOLDED
+from relayout.targets.litert.import_list import passes
 from relayout.targets.litert.prices import price
 from relayout.targets.target import INT8, Kernel, Target
 
@@ -83,4 +84,5 @@ TARGET = Target(
     reads_units=True,
     has_gelu=True,
     broadcasts=True,
+    tflite=passes,
 )

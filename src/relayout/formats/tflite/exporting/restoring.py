@@ -24,7 +24,7 @@ from relayout.formats.tflite.exporting.value_types import TYPES, kernel_type
 from relayout.formats.tflite.exporting.values_by_tensor import ValuesByTensor
 from relayout.formats.tflite.spelled_out import BUILTIN, DIGEST, DOMAIN, VIEWS, Builtin, Operand, is_restorable
 from relayout.graph.source_names import SOURCE
-from relayout.graph.subgraphs import captured, nested
+from relayout.graph.subgraphs import all_nodes, bodies, captured, nested
 from relayout.layout.stored_as import BATCH_FIRST
 
 SWITCHES = ("time_major", "merge_outputs")
@@ -47,19 +47,23 @@ def restore_builtins(
         trusted: whether the descriptions are true as they are, since the model was just read from a `.tflite`.
         is_restored: whether the result may have a builtin.
     """
-    described = [node for node in model.graph if BUILTIN in node.metadata_props]
-    if not described:
+    if not any(BUILTIN in node.metadata_props for node in all_nodes(model.graph)):
         return False
-    spellings, values, found = Spellings(model.graph), ValuesByTensor(model.graph), False
-    for node in described:
-        builtin = Builtin.parse(node.metadata_props[BUILTIN])
-        if builtin is None or node.graph is None or not is_restorable(builtin.name):
-            continue
-        nodes = spellings.of(node)
-        is_true = trusted or node.metadata_props.get(DIGEST) == digest(nodes, builtin)
-        if is_true and is_restored(builtin):
-            found |= _Restoring(model.graph, node, nodes, builtin, values).run()
-    return found
+
+    def restore_in(graph: ir.Graph, around: ValuesByTensor | None) -> bool:
+        described = [node for node in graph if BUILTIN in node.metadata_props]
+        spellings, values, found = Spellings(graph), ValuesByTensor(graph, around), False
+        for node in described:
+            builtin = Builtin.parse(node.metadata_props[BUILTIN])
+            if builtin is None or node.graph is None or not is_restorable(builtin.name):
+                continue
+            nodes = spellings.of(node)
+            is_true = trusted or node.metadata_props.get(DIGEST) == digest(nodes, builtin)
+            if is_true and is_restored(builtin):
+                found |= _Restoring(graph, node, nodes, builtin, values).run()
+        return any([found, *(restore_in(body, values) for node in graph for body in bodies(node))])
+
+    return restore_in(model.graph, None)
 
 
 class _Restoring:

@@ -10,11 +10,17 @@ from relayout.formats.tflite.digests import holdings
 
 
 class ValuesByTensor:
-    """The values of a graph by their names, and by the tensors of a file that they hold."""
+    """The values of a graph by their names, and by the tensors of a file that they hold.
 
-    def __init__(self, graph: ir.Graph) -> None:
-        self.taken: set[str | None] = set()
-        self._computed: set[ir.Value | None] = set()
+    Args:
+        graph: a graph, or a body.
+        around: the values of the graph around it.
+    """
+
+    def __init__(self, graph: ir.Graph, around: ValuesByTensor | None = None) -> None:
+        self.around = around
+        self.taken: set[str | None] = set() if around is None else around.taken
+        self._computed: set[ir.Value | None] = set() if around is None else set(around._computed)
         self._holding: dict[str, list[ir.Value]] = {}
         for value in (*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)):
             self.add(value)
@@ -41,6 +47,8 @@ class ValuesByTensor:
             node = value.producer()
             if value.name is not None and (node is None or node.graph is not None):
                 yield value
+        if self.around is not None:
+            yield from self.around.holding(name)
 
     def unique(self, name: str) -> str:
         """Return a name that no value has."""

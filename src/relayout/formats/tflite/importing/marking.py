@@ -40,7 +40,7 @@ def mark_spelled(op: Operation, nodes: Sequence[ir.Node]) -> None:
         op: the operator.
         nodes: the nodes that were written for it.
     """
-    if not is_restorable(op.operator.name) or op.program.nested or op.tensors.dequantize:
+    if not is_restorable(op.operator.name) or op.tensors.dequantize:
         return
     own = [node for node in nodes if node.metadata_props.get(SOURCE) == op.source]
     computing = [node for node in own if node.op_type not in MOVING]
