@@ -17,7 +17,7 @@ from relayout.formats.onnx.calls import (
     take_over,
 )
 from relayout.graph.facts import add_facts, facts_of
-from relayout.graph.subgraphs import all_nodes, bodies
+from relayout.graph.subgraphs import all_graphs, all_nodes, bodies
 from relayout.graph.value_names import Names
 
 
@@ -30,7 +30,7 @@ def restore_calls(model: ir.Model) -> None:
     if not isinstance(found, Calls):
         return
     add_facts(model, calls=None)
-    graphs = {model.graph, *model.graph.subgraphs()}
+    graphs = set(all_graphs(model.graph))
     restored = [call.node for call in reversed(found.calls) if _restored(call, graphs)]
     if restored:
         model.graph.sort()
@@ -88,7 +88,7 @@ def _name_unread(model: ir.Model, calls: Sequence[ir.Node]) -> None:
         for value in node.outputs
         if value.name and not value.uses() and not value.is_graph_output()
     }
-    graphs = (model.graph, *model.graph.subgraphs())
+    graphs = list(all_graphs(model.graph))
     values = [value for node in all_nodes(model.graph) for value in node.outputs]
     values += [value for graph in graphs for value in (*graph.inputs, *graph.initializers.values())]
     names = Names({value.name or "" for value in values if value not in unread})

@@ -19,7 +19,7 @@ from relayout.formats.onnx.calls import (
     take_over,
 )
 from relayout.graph.facts import add_facts
-from relayout.graph.subgraphs import all_nodes, bodies
+from relayout.graph.subgraphs import all_graphs, all_nodes, bodies
 from relayout.graph.value_names import Names
 
 MOST_NODES, GROWTH = 20_000, 10
@@ -51,7 +51,7 @@ class _SpellingOut:
         own = len(list(all_nodes(model.graph))) + sum(len(list(all_nodes(f))) for f in model.functions.values())
         self.left = max(MOST_NODES, GROWTH * own)
         names = {name for node in all_nodes(model.graph) for name in (node.name, *names_of(node)) if name}
-        graphs = (model.graph, *model.graph.subgraphs())
+        graphs = list(all_graphs(model.graph))
         names |= {value.name or "" for g in graphs for value in (*g.inputs, *g.initializers.values())}
         self.names = Names(names)
 

@@ -20,6 +20,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
 from relayout.formats.tflite.exporting.scales import DEQUANTIZE
+from relayout.graph.subgraphs import all_graphs
 from relayout.graph.value_names import Names
 
 BITS = {TensorType.INT4: 4, TensorType.INT8: 8}
@@ -209,7 +210,7 @@ def sign_few_bits(model: ir.Model, names: Names) -> None:
         names: the names of its values.
     """
     signed: dict[tuple[ir.Value | int | None, ...], ir.Value] = {}
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in list(all_graphs(model.graph)):
         for node in graph:
             if node.op_type == DEQUANTIZE and not node.domain:
                 _sign(node, names, signed)

@@ -12,6 +12,8 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.graph.subgraphs import all_graphs
+
 SMALL = 1 << 10
 """Elements of operands up to which a node is computed."""
 LARGEST = 1 << 16
@@ -61,7 +63,7 @@ GROWING = frozenset(
 def fold(model: ir.Model) -> bool:
     """Compute nodes whose operands are small constants, in place; return whether there were any."""
     found = False
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in list(all_graphs(model.graph)):
         for node in list(graph):
             results = _computed(model, node)
             if results is not None:
@@ -180,7 +182,7 @@ def replace_by_constants(graph: ir.Graph, node: ir.Node, arrays: list[NDArray[An
     for value, array in zip(node.outputs, arrays, strict=True):
         if not value.name:
             continue
-        tensor = ir.tensor(np.ascontiguousarray(array).reshape(array.shape), name=value.name)
+        tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), name=value.name)
         made = ir.Value(
             name=value.name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
         )

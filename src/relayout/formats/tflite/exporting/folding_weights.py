@@ -16,6 +16,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.exporting.folding import replace_by_constants, run_node
+from relayout.graph.subgraphs import all_graphs
 
 VIEWS = frozenset(["Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"])
 """Operators that compute nothing. They stay, unless what reads them is computed: constants are re-laid as they are
@@ -45,7 +46,7 @@ MOST_IN_MEMORY = 1 << 29
 
 def bytes_of_weights(model: ir.Model) -> int:
     """Return the bytes of all constants of a model."""
-    graphs = (model.graph, *model.graph.subgraphs())
+    graphs = list(all_graphs(model.graph))
     return sum(_bytes(value) or 0 for graph in graphs for value in graph.initializers.values())
 
 
@@ -59,7 +60,7 @@ def fold_weights(model: ir.Model, size_at_first: int) -> bool:
     Returns:
         Whether there were any.
     """
-    graphs = (model.graph, *model.graph.subgraphs())
+    graphs = list(all_graphs(model.graph))
     in_memory = sum(_bytes(value) or 0 for graph in graphs for value in graph.initializers.values() if _is_made(value))
     room = min(GROWTH * size_at_first - bytes_of_weights(model), MOST_IN_MEMORY - in_memory)
     views: dict[ir.Value, int] = {}

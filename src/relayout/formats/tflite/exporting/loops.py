@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.graph.source_names import label, stands_for
+from relayout.graph.subgraphs import all_graphs
 from relayout.graph.value_names import Names
 
 MOST_NODES = 4096
@@ -36,7 +37,7 @@ def write_out(model: ir.Model, names: Names) -> bool:
     """
     found, version = False, model.opset_imports.get("", 1)
     is_large = sum(1 for _ in model.graph.all_nodes()) > MOST_NODES_OF_ALL
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in list(all_graphs(model.graph)):
         for node in list(graph):
             if node.domain or node.graph is None:
                 continue

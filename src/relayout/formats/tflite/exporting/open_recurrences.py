@@ -14,6 +14,7 @@ from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES, SLICES
 from relayout.formats.tflite.exporting.operators.recurrent import MOST_STEPS
 from relayout.formats.tflite.exporting.operators.sequence_lstm import is_fused
 from relayout.graph.source_names import stands_for
+from relayout.graph.subgraphs import all_graphs
 from relayout.graph.value_names import Names
 
 STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}
@@ -29,7 +30,7 @@ def scan_open_recurrences(model: ir.Model, names: Names) -> bool:
         names: of all its values; it grows.
     """
     found, version = False, model.opset_imports.get("", 1)
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in list(all_graphs(model.graph)):
         for node in list(graph):
             if version >= SCAN_WITHOUT_BATCHES and not node.domain and node.op_type in STATES and _is_open(node):
                 _AsScan(graph, node, names, version).run()

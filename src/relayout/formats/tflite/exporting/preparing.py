@@ -33,6 +33,7 @@ from relayout.formats.tflite.exporting.restoring_variables import restore_variab
 from relayout.formats.tflite.exporting.sequences import inline_sequences
 from relayout.formats.tflite.spelled_out import Builtin
 from relayout.formats.tflite.states import RESTORED
+from relayout.graph.subgraphs import all_graphs
 from relayout.graph.value_names import Names
 
 ROUNDS = 12
@@ -113,7 +114,7 @@ def _rank_reductions(graph: ir.Graph) -> None:
 def branch(model: ir.Model) -> bool:
     """Replace each If whose condition is constant by its branch, in place; return whether there were any."""
     found = False
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in list(all_graphs(model.graph)):
         for node in list(graph):
             condition = node.inputs[0] if node.op_type == "If" and not node.domain and node.inputs else None
             if condition is None or condition.const_value is None or condition.is_graph_input():
@@ -125,7 +126,7 @@ def branch(model: ir.Model) -> bool:
 
 
 def _names(model: ir.Model) -> Names:
-    graphs = (model.graph, *model.graph.subgraphs())
+    graphs = list(all_graphs(model.graph))
     values = (
         value
         for graph in graphs
@@ -186,7 +187,7 @@ def define(model: ir.Model) -> bool:
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in list(all_graphs(model.graph)):
         yield from list(graph)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.exporting.loops import Writing
+from relayout.graph.subgraphs import all_graphs
 from relayout.graph.value_names import Names
 
 MOST = 1024
@@ -26,7 +27,7 @@ def inline_sequences(model: ir.Model, names: Names) -> bool:
         names: of all its values; it grows.
     """
     found, version = False, model.opset_imports.get("", 1)
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in list(all_graphs(model.graph)):
         for node in list(graph):
             if not node.domain and node.op_type in OPTIONALS:
                 found |= _inline_optional(graph, node, names, version)

@@ -152,7 +152,7 @@ def _assigned_in_runs(model: Model) -> set[str]:
         if each.name == "VAR_HANDLE" and each.outputs
     }
     calls = (each.options for _, each in operators if each.name == "CALL_ONCE")
-    setting_up = {options.init_subgraph_index for options in calls if options is not None}
+    setting_up = {options.fields.get("init_subgraph_index") for options in calls if options is not None}
     assigned = {
         handles.get((index, each.inputs[0]))
         for index, each in operators
