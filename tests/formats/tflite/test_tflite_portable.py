@@ -24,6 +24,7 @@ from relayout.formats import tflite
 from relayout.formats.tflite.importing.program import Choices
 from relayout.pipeline import check_plan
 from relayout.targets import targets
+from relayout.targets.litert.import_list import passes as litert_passes
 from relayout.targets.onnxruntime.import_list import ALTERNATIVES, with_vnni
 from relayout.targets.portable import portable
 from relayout.verification import verify
@@ -187,7 +188,16 @@ def test_a_limited_lstm_is_a_scan_without_a_target() -> None:
 
 @pytest.mark.parametrize("name", [name for name in targets() if not name.startswith("onnxruntime")])
 def test_other_targets_import_as_the_default_does(name: str) -> None:
-    assert targets()[name].tflite is portable
+    """Where LiteRT's kernels run what a target leaves, only loops that round rows are not recognised."""
+    with_litert = name in ("ethos-u", "litert", "tflite-micro", "tosa")
+    assert targets()[name].tflite is (litert_passes if with_litert else portable)
+
+
+def test_litert_has_one_pass_of_its_own() -> None:
+    one, other = ({**each().alternatives} for each in (litert_passes, portable))
+    assert one.pop("WHILE") != other.pop("WHILE")
+    assert one.keys() == other.keys()
+    assert litert_passes().stand_ins == portable().stand_ins
 
 
 def test_every_alternative_is_there() -> None:
