@@ -17,10 +17,12 @@ from relayout.infer.no_regression import ALLOWED, own_choice, with_choice
 from relayout.infer.open_extents import moving_factors, runs
 from relayout.infer.plans import Plan
 from relayout.infer.sites import Order, Root
-from relayout.solve import Solution, solve
+from relayout.solve import Problem, Solution, solve
 
 FEW_PRICES = 20_000
 """Prices of relaxations in branches while such a plan is looked for, a fifth of a second: it needs no proof."""
+EXACT = 1 << 52
+"""Costs up to which a solver of real numbers is exact."""
 TRIED = 32
 """Plans that are looked for, each the best in a run in which another one moves more than the source."""
 
@@ -42,12 +44,13 @@ def no_more_at_run_time(sites: Sites, found: Plan, *, time_limit: float | None =
     if not waiting:
         return found
     known, among = list(waiting), with_source(sites, found.formulation)
+    small = formulate(sites, among=among)
     best = None if _is_sure(waiting) else found
     for _ in range(TRIED):
         if not waiting:
             break
         priced = formulate(sites, dims=waiting.pop(), among=among)
-        best_there = solve(priced.problem, time_limit=time_limit, prices=FEW_PRICES)
+        best_there = solve(lexicographic(priced, small.problem), time_limit=time_limit, prices=FEW_PRICES)
         other = _repriced(found, priced, best_there, time_limit)
         if not _is_no_worse(other):
             continue
@@ -65,6 +68,30 @@ def no_more_at_run_time(sites: Sites, found: Plan, *, time_limit: float | None =
     if _is_no_worse(own) and (not beaten or (best is None and not _is_sure(beaten))):
         return own
     return found if best is None else best
+
+
+def lexicographic(first: Formulation, second: Problem) -> Problem:
+    """Return a problem whose best choice moves the fewest bytes in one run, and of several is the best one of another.
+
+    Args:
+        first: what counts. It stays alone where numbers become too large for a solver.
+        second: of the same labels.
+    """
+    in_bytes, more = first.weights.bytes_in, 1 + _most(second)
+    costs = tuple(tuple(map(in_bytes, each)) for each in first.problem.costs)
+    moved = [value._replace(weight=in_bytes(value.weight), more=in_bytes(value.more)) for value in first.problem.values]
+    if _most(Problem(costs, tuple(moved))) * more > EXACT:
+        return first.problem
+    both = zip(costs, second.costs, strict=True)
+    costs = tuple(tuple(a * more + b for a, b in zip(*each, strict=True)) for each in both)
+    scaled = (value._replace(weight=value.weight * more, more=value.more * more) for value in moved if value.weight)
+    return Problem(costs, (*scaled, *second.values))
+
+
+def _most(problem: Problem) -> int:
+    """Return what no choice costs more than."""
+    transposed = (len(value.readers) * (value.weight + value.more) for value in problem.values)
+    return sum(max(each, default=0) for each in problem.costs) + sum(transposed)
 
 
 def _is_sure(beaten: Sequence[Mapping[str, int]]) -> bool:
