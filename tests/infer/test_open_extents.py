@@ -151,6 +151,11 @@ def test_of_plans_that_are_best_in_a_run_the_smallest_is_taken() -> None:
     assert hold_open(*opened_model(310543, 4 + 310543 % 12)) == 3
 
 
+def test_what_two_orders_share_in_a_run_counts_as_the_result_has_it() -> None:
+    """Both were brought from the producer's order; one moved nothing from the other, and was not brought from there."""
+    assert hold_open(*opened_model(312059, 4 + 312059 % 12)) == 3
+
+
 def test_numbers_that_are_too_large_for_ties_stay_alone() -> None:
     source = build("float[n,n] x", "t = Transpose(x)  y = Add(t, x)", {})
     sites = sites_of(read(source))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from relayout.infer import Form, Order, order_of
+from relayout.infer import Form, Order, nearest_order, order_of
 from relayout.layout import Extent
 from relayout.layout.perm import between
 
@@ -40,8 +40,7 @@ def nearest_form(
 ) -> Form:
     """Return the form from which a value is brought into another order: its producer's, the first.
 
-    Where axes are open there may be a nearer one, from which less is moved where an axis is of one element: the one at
-    the other end of a Transpose of the source, or one that differs in where one open axis lies, a batch at best.
+    Where axes are open there may be a nearer one (see `nearest_order`).
 
     Args:
         forms: the forms in which the value is stored already, each in another order.
@@ -49,26 +48,9 @@ def nearest_form(
         extents: of each factor.
         own: the forms before and behind each Transpose of the value that the source has.
     """
-    order = order_of(target)
-    opened = [factor for factor in sorted(order) if not extents[factor].is_static]
-    if not opened or len(forms) == 1:
-        return forms[0]
     there = {order_of(form): form for form in forms}
-    for ends in own:
-        read, given = map(order_of, ends)
-        other = read if given == order else given if read == order else None
-        if other in there:
-            return there[other]
-    for factor in opened:
-        for form in forms:
-            if _without(order_of(form), factor) == _without(order, factor):
-                return form
-    return forms[0]
-
-
-def _without(order: Order, factor: int) -> Order:
-    """Return an order without one of its factors."""
-    return tuple([other for other in order if other != factor])
+    ends = [(order_of(read), order_of(given)) for read, given in own]
+    return there[nearest_order(list(there), order_of(target), extents, ends)]
 
 
 def _ordered(form: Form, other: Form) -> list[Form]:

@@ -14,7 +14,7 @@ from relayout.infer.candidates import Candidates
 from relayout.infer.formulation import Formulation, formulate, size_of, with_source
 from relayout.infer.graph_sites import Sites
 from relayout.infer.no_regression import ALLOWED, own_choice, with_choice
-from relayout.infer.open_extents import moving_factors, runs
+from relayout.infer.open_extents import moving_factors, nearest_order, runs
 from relayout.infer.plans import Plan
 from relayout.infer.sites import Order, Root
 from relayout.solve import Problem, Solution, solve
@@ -107,14 +107,16 @@ def _beaten(sites: Sites, found: Plan) -> list[Mapping[str, int]]:
 
 
 def _moved(found: Plan, extents: Mapping[str, int]) -> int:
-    """Return the bytes that a plan moves in a run."""
-    sites, moved, total = found.sites, dict[Root, set[Order]](), 0
+    """Return the bytes that a plan moves in a run: each value is brought into another order from the nearest one."""
+    sites, there, own, total = found.sites, dict[Root, list[Order]](), dict[Root, list[tuple[Order, Order]]](), 0
+    for move in sites.moves:
+        own.setdefault(move.of, []).append((move.given, move.order))
     for root, given, order, *_ in found.crossings:
-        there = moved.setdefault(root, {moving_factors(root, given, extents)})
-        wanted = moving_factors(root, order, extents)
-        if wanted not in there:  # else it is the same bytes as one that is there
+        orders = there.setdefault(root, [given])
+        nearest = nearest_order(orders, order, root.extents, own.get(root, ()))
+        if moving_factors(root, nearest, extents) != moving_factors(root, order, extents):
             total += size_of(root, extents, sites.likely) * sites.repeats.get(root, 1)
-            there.add(wanted)
+        orders.append(order)
     return total
 
 

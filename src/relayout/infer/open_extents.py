@@ -183,6 +183,39 @@ def moving_factors(root: Root, order: Order, dims: Mapping[str, int]) -> Order:
     return tuple([factor for factor in order if not _is_single(root.extents[factor], dims)])
 
 
+def nearest_order(
+    orders: Sequence[Order], target: Order, extents: Sequence[Extent], own: Sequence[tuple[Order, Order]] = ()
+) -> Order:
+    """Return the order from which a value is brought into another one: its producer's, the first.
+
+    Where axes are open there may be a nearer one, from which less is moved where an axis is of one element: the one at
+    the other end of a Transpose of the source, or one that differs in where one open axis lies, a batch at best.
+
+    Args:
+        orders: those in which the value is there, no two alike.
+        target: the wanted one.
+        extents: of each factor.
+        own: the orders before and behind each Transpose of the value that the source has.
+    """
+    opened = [factor for factor in sorted(target) if not extents[factor].is_static]
+    if not opened or len(orders) == 1:
+        return orders[0]
+    for read, given in own:
+        other = read if given == target else given if read == target else None
+        if other is not None and other in orders:
+            return other
+    for factor in opened:
+        for order in orders:
+            if _without(order, factor) == _without(target, factor):
+                return order
+    return orders[0]
+
+
+def _without(order: Order, factor: int) -> Order:
+    """Return an order without one of its factors."""
+    return tuple([other for other in order if other != factor])
+
+
 def _is_single(extent: Extent, numbers: Mapping[str, int]) -> bool:
     """Tell whether an open extent is exactly 1 in a run."""
     return bool(extent.symbols) and extent.number == 1 and all(numbers.get(symbol) == 1 for symbol in extent.symbols)
