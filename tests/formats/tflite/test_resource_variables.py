@@ -291,3 +291,21 @@ def test_a_forged_node_is_refused() -> None:
     opsets = [onnx.helper.make_opsetid("", 20), onnx.helper.make_opsetid("tflite", 1)]
     with pytest.raises(relayout.RelayoutError, match="READ_VARIABLE"):
         relayout.convert(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9), format="tflite")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_another_batch_has_no_variable_of_one(way: str) -> None:
+    """What a run leaves has two images, and the first one begins with one."""
+    net = Net()
+
+    def start(n: Net, _: list[int]) -> list[int]:
+        assign(n, "image", n.const(np.ones((1, 4))))
+        return []
+
+    net.op("CALL_ONCE", [], [], options("CallOnceOptions", initSubgraphIndex=subgraph(net, [], start)))
+    net.graph.outputs = [y := binary(net, "ADD", read(net, "image", (1, 4)), net.input((1, 4)), (1, 4))]
+    assign(net, "image", y)
+    assert "READ_VARIABLE" in operators(back(net.bytes(), way).tflite)
+    result = back(net.bytes(), way, batch=2)
+    assert "READ_VARIABLE" not in operators(result.tflite)
+    assert any("anew" in note for note in result.report.notes) == (way == "at once")
