@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import pytest
 from tflite_cases import Scale
-from tflite_cases_control import binary, subgraph
+from tflite_cases_control import binary, loop, subgraph
 from tflite_cases_variables import initialised, sums, variable, variables_inside
 from tflite_running import feed, interpreter, run_interpreter
 from tflite_writing import Net, options
@@ -155,8 +155,31 @@ def unread() -> Net:
     return net
 
 
+def handed_in() -> Net:
+    """A loop that assigns by a handle that it is given: nothing there names the variable."""
+    net = initialised(Net(), {"total": np.full(3, 5)})
+    pair = []
+    for part in ("test", "step"):
+        with net.subgraph() as index:
+            count, x, handle = net.input((), "int32"), net.input((3,)), net.tensor((1,), type_name="RESOURCE")
+            net.graph.inputs.append(handle)
+            if part == "test":
+                net.graph.outputs = [binary(net, "LESS", count, net.const(np.array(3), "int32"), (), "bool")]
+            else:
+                net.op("READ_VARIABLE", [handle], [old := net.tensor((3,))], options("ReadVariableOptions"))
+                new = binary(net, "ADD", old, x, (3,))
+                net.op("ASSIGN_VARIABLE", [handle, new], [], options("AssignVariableOptions"))
+                count = binary(net, "ADD", count, net.const(np.array(1), "int32"), (), "int32")
+                net.graph.outputs = [count, binary(net, "ADD", x, x, (3,)), handle]
+        pair.append(index)
+    results = [net.tensor((), "int32"), net.tensor((3,)), net.tensor((1,), type_name="RESOURCE")]
+    loop(net, [net.const(np.array(0), "int32"), net.input((3,)), variable(net, "total")], results, (pair[0], pair[1]))
+    net.graph.outputs = [read(net, "total", (3,)), results[1]]
+    return net
+
+
 NETS: dict[str, Callable[[], Net]] = {
-    each.__name__: each for each in (of_two, exchanged, of_the_run_before, on_integers, inside)
+    each.__name__: each for each in (of_two, exchanged, of_the_run_before, on_integers, inside, handed_in)
 }
 NETS |= {f"sums {i}": (lambda i=i: list(sums())[i]) for i in range(2)}
 NETS |= {f"inside {i}": (lambda i=i: list(variables_inside())[i]) for i in range(2)}
@@ -196,6 +219,22 @@ def test_runs_go_on_where_the_last_one_ended(name: str, way: str) -> None:
     assert is_kept(net.bytes(), result.tflite, net)
     assert not any("anew" in note for note in result.report.notes)
     assert relayout.verify(net.bytes(), result.tflite).ok
+
+
+def test_what_no_run_changes_is_a_constant() -> None:
+    """A permutation has to be known, in a model whose other variable changes."""
+    net = Net()
+
+    def start(n: Net, _: list[int]) -> list[int]:
+        assign(n, "order", n.const([1, 0], "int32"))
+        assign(n, "total", n.const(np.zeros((2, 3))))
+        return []
+
+    net.op("CALL_ONCE", [], [], options("CallOnceOptions", initSubgraphIndex=subgraph(net, [], start)))
+    y = binary(net, "ADD", net.input((2, 3)), read(net, "total", (2, 3)), (2, 3))
+    net.op("TRANSPOSE", [y, read(net, "order", (2,), "int32")], [net.output((3, 2))])
+    assign(net, "total", y)
+    assert is_kept(net.bytes(), back(net.bytes(), "at once").tflite, net)
 
 
 @pytest.mark.parametrize("name", ONLY_AT_ONCE)

@@ -134,11 +134,12 @@ def test_a_network_with_weights_of_8_bits_computes_what_it_did(way: str) -> None
 
 
 def rounded(net: Net, x: int) -> int:
-    """A product of rows with weights of 8 bits, before which the kernel rounds each row."""
+    """A product of rows with weights of 8 bits, a scale for each of their rows: the kernel rounds the others."""
     weights = np.random.default_rng(0).integers(-127, 128, (8, 8))
     y = net.tensor((4, 8))
-    operands = [x, net.const(weights, "int8", q=Scale(0.01, 0)), -1]
-    return net.op("FULLY_CONNECTED", operands, [y], options("FullyConnectedOptions")) and y
+    operands = [x, net.const(weights, "int8", q=Scale(np.linspace(0.01, 0.02, 8), 0)), -1]
+    net.op("FULLY_CONNECTED", operands, [y], options("FullyConnectedOptions"), version=12)
+    return y
 
 
 def branch_with_rounded_rows() -> Net:
