@@ -6,7 +6,7 @@ can take a neighbour's order at no cost. A label of a site is one order of all o
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
@@ -67,8 +67,15 @@ class _Found:
 
     @property
     def is_combined(self) -> bool:
-        """True where orders of an operand are tried with all of the axes that it does not have."""
-        return len(self.site.factors) <= COMBINED
+        """True where orders of an operand are tried with all of the axes that it does not have.
+
+        An operator with variants says itself in which order its axes lie: it leaves that of their pieces alone open.
+        """
+        factors = self.site.factors
+        if self.site.signature.variants:
+            held = Counter(letter for letter, _ in factors)
+            return sum(count for count in held.values() if count > 1) <= COMBINED
+        return len(factors) <= COMBINED
 
 
 class _Search:
@@ -159,8 +166,6 @@ def _storing(found: _Found, position: int, number: int) -> Sequence[Label]:
 
 def _partial(site: Site) -> tuple[int, ...]:
     """The operands that have not all axes that move in some operand."""
-    if site.signature.variants:
-        return ()
     places = ((place, port) for place, port in enumerate(site.ports) if not port.pinned)
     return tuple(place for place, port in places if _others(site, tuple(port.factors)))
 
@@ -177,7 +182,7 @@ def _alone(site: Site, position: int, number: int) -> tuple[tuple[int, ...], lis
     factors = _factors(port, port.view.root.space.orders[number])
     if factors is None:
         return (), []
-    if site.signature.variants or not _others(site, factors):
+    if not _others(site, factors):
         return factors, _extended(site, factors, [identity(site).order])
     return factors, None
 
@@ -209,9 +214,9 @@ def _extended(site: Site, factors: Sequence[int], bases: Sequence[Order]) -> lis
     """The labels that hold `factors` in that order, and the others as one of `bases` does."""
     wanted = list(dict.fromkeys(factors))
     if site.signature.variants:
-        order = _slotted(range(len(site.factors)), wanted)
         letters = [letter for letter, _ in groupby(site.factors[factor][0] for factor in wanted)]
-        return [Label(order, variant) for variant in _offered(site.signature.variants, letters)]
+        orders = dict.fromkeys(_slotted(base, wanted) for base in bases)
+        return [Label(order, variant) for order in orders for variant in _offered(site.signature.variants, letters)]
     # An axis that must be one dimension is gathered where its first factor lies, and where its last does: which of
     # the two suits the other readers is not known here.
     found = [repaired(site, _slotted(base, wanted)) for base in bases]
