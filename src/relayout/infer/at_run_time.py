@@ -111,7 +111,11 @@ def _moved(found: Plan, extents: Mapping[str, int]) -> int:
     sites, there, own, total = found.sites, dict[Root, list[Order]](), dict[Root, list[tuple[Order, Order]]](), 0
     for move in sites.moves:
         own.setdefault(move.of, []).append((move.given, move.order))
-    for root, given, order, *_ in found.crossings:
+    place = {id(site): number for number, site in enumerate(sites.sites)}
+    # The result has the order first that the first reader asks for.
+    for root, given, order, *_ in sorted(
+        found.crossings, key=lambda each: min(place[id(site)] for site in each.readers)
+    ):
         orders = there.setdefault(root, [given])
         nearest = nearest_order(orders, order, root.extents, own.get(root, ()))
         if moving_factors(root, nearest, extents) != moving_factors(root, order, extents):
