@@ -13,7 +13,7 @@ from infer.opened import opened_model
 from properties import PropertyError, hold_open
 from relayout.infer import at_run_time, formulate
 from relayout.infer import build as sites_of
-from relayout.infer.open_extents import Bound, Relation, least_extents, runs
+from relayout.infer.open_extents import Bound, Relation, least_extents, made_in_turn, runs
 from relayout.layout import Extent
 from relayout.pipeline import read
 from relayout.solve import Problem, Solution, solve
@@ -151,9 +151,20 @@ def test_of_plans_that_are_best_in_a_run_the_smallest_is_taken() -> None:
     assert hold_open(*opened_model(310543, 4 + 310543 % 12)) == 3
 
 
-def test_what_two_orders_share_in_a_run_counts_as_the_result_has_it() -> None:
+@pytest.mark.parametrize("seed", [312059, 314938])
+def test_what_two_orders_share_in_a_run_counts_as_the_result_has_it(seed: int) -> None:
     """Both were brought from the producer's order; one moved nothing from the other, and was not brought from there."""
-    assert hold_open(*opened_model(312059, 4 + 312059 % 12)) == 3
+    assert hold_open(*opened_model(seed, 4 + seed % 12)) == 3
+
+
+def test_an_order_is_made_of_the_one_that_the_source_makes_it_of() -> None:
+    """Its reader comes first, and it was brought from the producer's order, which moves something in more runs."""
+    assert hold_open(*opened_model(307434, 4 + 307434 % 12)) == 3
+    first, second, third = (0, 1, 2, 3), (1, 0, 3, 2), (0, 1, 3, 2)
+    extents, own = [Extent.of(each) for each in ("n", "c", "h", 5)], [(first, second), (second, third), (third, second)]
+    assert made_in_turn(first, [third, second], extents, own) == [(first, second), (second, third)]
+    assert made_in_turn(first, [third], extents, own) == [(first, third)]
+    assert made_in_turn(first, [second, third], [Extent(2)] * 4, own) == [(first, second), (first, third)]
 
 
 def test_numbers_that_are_too_large_for_ties_stay_alone() -> None:

@@ -69,6 +69,7 @@ class _Rewrite:
         kept = {site.node.name for site in plan.sites.sites if site.node is not None}
         annotations = Annotations(plan.sites.originals if facts_of(model).is_annotated else {})
         self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}), annotations, blocks)
+        self.storage.wanted = frozenset((crossing.root, crossing.order) for crossing in plan.crossings)
         self.changes = NodeChanges(self.storage)
         self.forms, self.labels = forms(plan)
         self.own: set[Port] = set()

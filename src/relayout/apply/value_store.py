@@ -48,6 +48,8 @@ class Storage:
         emitted: the names of the nodes that were made here.
         conversions: node that brings a value into another form -> that value.
         sources: the source's names of roots, as far as they were asked for.
+        wanted: the orders besides its producer's in which the plan has a value.
+        asked: those that were asked for so far, of values with open extents.
     """
 
     sites: Sites
@@ -64,6 +66,8 @@ class Storage:
     emitted: set[str] = field(default_factory=set)
     conversions: dict[ir.Node, Root] = field(default_factory=dict)
     sources: dict[Root, Origins] = field(default_factory=dict)
+    wanted: frozenset[tuple[Root, Order]] = frozenset()
+    asked: set[tuple[Root, Order]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.units = quantizers(self.sites)
@@ -130,11 +134,23 @@ class Storage:
             return
         permuting = self.sites.permuting
         own = [(read.form, given.form) for node, read, given in self.viewing.get(root, ()) if node in permuting]
+        self._make_before(root, form, own)
         source = self.given[root][0] if self.sites.inners else nearest_form(self.given[root], form, root.extents, own)
         before, after = transposed(source, form, bounded=not all(e.is_static for e in root.extents))
         self.get(root, before)
         self._transpose(root, before, after)
         self.get(root, form)
+
+    def _make_before(self, root: Root, form: Form, own: Sequence[tuple[Form, Form]]) -> None:
+        """Make the orders first of which the source makes this one, where the result has them, too."""
+        if self.sites.inners or all(extent.is_static for extent in root.extents):
+            return
+        self.asked.add((root, order_of(form)))
+        for before, given in own:
+            key = root, order_of(before)
+            is_before = order_of(given) == order_of(form) and key in self.wanted
+            if is_before and key not in self.first and key not in self.asked:
+                self.get(root, before)
 
     # A target's own transforms between plain images and blocks of channels.
 

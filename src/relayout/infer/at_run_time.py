@@ -14,7 +14,7 @@ from relayout.infer.candidates import Candidates
 from relayout.infer.formulation import Formulation, formulate, size_of, with_source
 from relayout.infer.graph_sites import Sites
 from relayout.infer.no_regression import ALLOWED, own_choice, with_choice
-from relayout.infer.open_extents import moving_factors, nearest_order, runs
+from relayout.infer.open_extents import made_in_turn, moving_factors, runs
 from relayout.infer.plans import Plan
 from relayout.infer.sites import Order, Root
 from relayout.solve import Problem, Solution, solve
@@ -108,19 +108,18 @@ def _beaten(sites: Sites, found: Plan) -> list[Mapping[str, int]]:
 
 def _moved(found: Plan, extents: Mapping[str, int]) -> int:
     """Return the bytes that a plan moves in a run: each value is brought into another order from the nearest one."""
-    sites, there, own, total = found.sites, dict[Root, list[Order]](), dict[Root, list[tuple[Order, Order]]](), 0
+    sites, own, total = found.sites, dict[Root, list[tuple[Order, Order]]](), 0
     for move in sites.moves:
         own.setdefault(move.of, []).append((move.given, move.order))
     place = {id(site): number for number, site in enumerate(sites.sites)}
-    # The result has the order first that the first reader asks for.
-    for root, given, order, *_ in sorted(
-        found.crossings, key=lambda each: min(place[id(site)] for site in each.readers)
-    ):
-        orders = there.setdefault(root, [given])
-        nearest = nearest_order(orders, order, root.extents, own.get(root, ()))
-        if moving_factors(root, nearest, extents) != moving_factors(root, order, extents):
-            total += size_of(root, extents, sites.likely) * sites.repeats.get(root, 1)
-        orders.append(order)
+    wanted: dict[Root, list[Order]] = {}
+    for crossing in sorted(found.crossings, key=lambda each: min(place[id(site)] for site in each.readers)):
+        wanted.setdefault(crossing.root, [crossing.given]).append(crossing.order)
+    for root, (given, *orders) in wanted.items():
+        size = size_of(root, extents, sites.likely) * sites.repeats.get(root, 1)
+        for source, order in made_in_turn(given, orders, root.extents, own.get(root, ())):
+            if moving_factors(root, source, extents) != moving_factors(root, order, extents):
+                total += size
     return total
 
 

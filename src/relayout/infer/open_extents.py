@@ -211,6 +211,35 @@ def nearest_order(
     return orders[0]
 
 
+def made_in_turn(
+    given: Order, wanted: Sequence[Order], extents: Sequence[Extent], own: Sequence[tuple[Order, Order]] = ()
+) -> list[tuple[Order, Order]]:
+    """Return from which order a value is brought into each wanted one, as these are made one after the other.
+
+    What the source makes of another order that is wanted, too, is made of that.
+
+    Args:
+        given: the producer's order.
+        wanted: the others, in the order in which readers ask for them.
+        extents: of each factor.
+        own: the orders before and behind each Transpose of the value that the source has.
+    """
+    there, asked, found = [given], {given}, list[tuple[Order, Order]]()
+
+    def make(order: Order) -> None:
+        asked.add(order)
+        for before in [read for read, made in own if made == order]:
+            if before in wanted and before not in asked:
+                make(before)
+        found.append((nearest_order(there, order, extents, own), order))
+        there.append(order)
+
+    for order in wanted:
+        if order not in asked:
+            make(order)
+    return found
+
+
 def _without(order: Order, factor: int) -> Order:
     """Return an order without one of its factors."""
     return tuple([other for other in order if other != factor])
