@@ -16,6 +16,7 @@ from relayout.apply.placing import arrange, place_inside
 from relayout.apply.quantization_annotations import Annotations
 from relayout.apply.relaid_constants import relaid
 from relayout.apply.step_operands import operands_of_step
+from relayout.apply.turns import Turns
 from relayout.apply.value_store import Storage
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.subgraphs import nested
@@ -64,12 +65,10 @@ class _Rewrite:
         self, model: ir.Model, plan: Plan, blocks: BlockSizes | None, single_consumers: SingleConsumers | None
     ) -> None:
         self.model, self.plan, self.graph = model, plan, model.graph
-        outputs = [value for value in self.graph.outputs if value is not None]
-        interface = {value.name for value in (*self.graph.inputs, *outputs)}
         kept = {site.node.name for site in plan.sites.sites if site.node is not None}
+        kept |= {value.name for value in (*self.graph.inputs, *filter(None, self.graph.outputs))}
         annotations = Annotations(plan.sites.originals if facts_of(model).is_annotated else {})
-        self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}), annotations, blocks)
-        self.storage.wanted = frozenset((crossing.root, crossing.order) for crossing in plan.crossings)
+        self.storage = Storage(plan.sites, Names(set(filter(None, kept))), annotations, blocks, Turns(plan.crossings))
         self.changes = NodeChanges(self.storage)
         self.forms, self.labels = forms(plan)
         self.own: set[Port] = set()

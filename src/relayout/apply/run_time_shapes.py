@@ -142,3 +142,20 @@ class RunTimeShapes:
         raise LayoutError(
             f"the extent {extent} of '{root.value.name}' is in no dimension of its own; fix it with --dim"
         )
+
+
+def constant_shape(root: Root, source: Form, target: Form) -> tuple[int, ...] | None:
+    """The constant `shape` of a Reshape: 0 copies a dynamic dimension in place, -1 stands for one other.
+
+    None where several dimensions would have to be computed.
+    """
+    shape: list[int] = []
+    for axis, dim in enumerate(target):
+        extent = product(root.extents[index] for index in dim)
+        if extent.is_static:
+            shape.append(extent.number)
+        elif axis < len(source) and source[axis] == dim:
+            shape.append(0)
+        else:
+            shape.append(-1)
+    return tuple(shape) if shape.count(-1) <= 1 else None

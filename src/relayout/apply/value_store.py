@@ -20,8 +20,9 @@ from relayout.apply.provenance import Origins, origins
 from relayout.apply.quantization_annotations import Annotations
 from relayout.apply.quantized_moves import quantizers
 from relayout.apply.relaid_constants import relaid
-from relayout.apply.run_time_shapes import RunTimeShapes
+from relayout.apply.run_time_shapes import RunTimeShapes, constant_shape
 from relayout.apply.transposing import distinct, filled_dims, nearest_form, transposed
+from relayout.apply.turns import Turns
 from relayout.graph.value_names import Names
 from relayout.infer import Form, Order, Root, Sites, View, order_of
 from relayout.layout import product
@@ -41,6 +42,7 @@ class Storage:
         names: taken names.
         annotations: what the source says of its values beside their nodes.
         blocks: the operators that bring images into blocks of channels and back, where there are some.
+        turns: which orders of values with open extents are made before others.
         nodes: graph -> the result's nodes so far, in order. A conversion is appended to the graph of its value when
             it is first wanted; what a body alone wants of an outer value goes into it in the end (`placing`).
         initializers: graph -> the result's initializers.
@@ -48,14 +50,13 @@ class Storage:
         emitted: the names of the nodes that were made here.
         conversions: node that brings a value into another form -> that value.
         sources: the source's names of roots, as far as they were asked for.
-        wanted: the orders besides its producer's in which the plan has a value.
-        asked: those that were asked for so far, of values with open extents.
     """
 
     sites: Sites
     names: Names
     annotations: Annotations
     blocks: BlockSizes | None = None
+    turns: Turns = field(default_factory=Turns)
     nodes: dict[ir.Graph, list[ir.Node]] = field(default_factory=dict)
     initializers: dict[ir.Graph, dict[str, ir.Value]] = field(default_factory=dict)
     stored: dict[tuple[Root, Form], ir.Value] = field(default_factory=dict)
@@ -66,8 +67,6 @@ class Storage:
     emitted: set[str] = field(default_factory=set)
     conversions: dict[ir.Node, Root] = field(default_factory=dict)
     sources: dict[Root, Origins] = field(default_factory=dict)
-    wanted: frozenset[tuple[Root, Order]] = frozenset()
-    asked: set[tuple[Root, Order]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.units = quantizers(self.sites)
@@ -134,23 +133,13 @@ class Storage:
             return
         permuting = self.sites.permuting
         own = [(read.form, given.form) for node, read, given in self.viewing.get(root, ()) if node in permuting]
-        self._make_before(root, form, own)
+        for before in () if self.sites.inners else self.turns.before(root, form, own, self.first):
+            self.get(root, before)
         source = self.given[root][0] if self.sites.inners else nearest_form(self.given[root], form, root.extents, own)
-        before, after = transposed(source, form, bounded=not all(e.is_static for e in root.extents))
-        self.get(root, before)
-        self._transpose(root, before, after)
+        near, far = transposed(source, form, bounded=not all(e.is_static for e in root.extents))
+        self.get(root, near)
+        self._transpose(root, near, far)
         self.get(root, form)
-
-    def _make_before(self, root: Root, form: Form, own: Sequence[tuple[Form, Form]]) -> None:
-        """Make the orders first of which the source makes this one, where the result has them, too."""
-        if self.sites.inners or all(extent.is_static for extent in root.extents):
-            return
-        self.asked.add((root, order_of(form)))
-        for before, given in own:
-            key = root, order_of(before)
-            is_before = order_of(given) == order_of(form) and key in self.wanted
-            if is_before and key not in self.first and key not in self.asked:
-                self.get(root, before)
 
     # A target's own transforms between plain images and blocks of channels.
 
@@ -234,7 +223,7 @@ class Storage:
     def _reshape(self, root: Root, source: Form, target: Form) -> None:
         if self._original(root, source, target, permuting=False):
             return
-        shape = _constant_shape(root, source, target)
+        shape = constant_shape(root, source, target)
         # Beside a -1 no 0 may copy an extent that is 0: in some run each open one may be.
         infers = shape is not None and {0, -1} <= set(shape)
         if (shape is None or infers) and (filled := filled_dims(source)) == filled_dims(target):
@@ -258,10 +247,10 @@ class Storage:
     def own(self, root: Root, form: Form) -> ir.Value:
         """A value that holds `root` in `form` for one reader alone: it is behind a Reshape that nobody else reads."""
         source = self.first.get((root, order_of(form)), form)
-        shape = _constant_shape(root, source, form)
+        shape = constant_shape(root, source, form)
         if (root, source) not in self.stored or shape is None or {0, -1} <= set(shape):
             self.get(root, form)
-            source, shape = form, _constant_shape(root, form, form)
+            source, shape = form, constant_shape(root, form, form)
         assert shape is not None
         shared = self.stored.get((root, form))
         self._emit("Reshape", [self.stored[root, source], self._shape(shape)], root, form)
@@ -396,20 +385,3 @@ class Storage:
         if held:
             value.metadata_props[Holds.KEY] = Holds.dump(held)
         self.annotations.carry(value, root)
-
-
-def _constant_shape(root: Root, source: Form, target: Form) -> tuple[int, ...] | None:
-    """The constant `shape` of a Reshape: 0 copies a dynamic dimension in place, -1 stands for one other.
-
-    None where several dimensions would have to be computed.
-    """
-    shape: list[int] = []
-    for axis, dim in enumerate(target):
-        extent = product(root.extents[index] for index in dim)
-        if extent.is_static:
-            shape.append(extent.number)
-        elif axis < len(source) and source[axis] == dim:
-            shape.append(0)
-        else:
-            shape.append(-1)
-    return tuple(shape) if shape.count(-1) <= 1 else None

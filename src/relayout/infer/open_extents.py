@@ -228,9 +228,10 @@ def made_in_turn(
 
     def make(order: Order) -> None:
         asked.add(order)
-        for before in [read for read, made in own if made == order]:
-            if before in wanted and before not in asked:
-                make(before)
+        before = [read for read, made in own if made == order]
+        for read in () if any(read in there for read in before) else before:
+            if read in wanted and read not in asked:
+                make(read)
         found.append((nearest_order(there, order, extents, own), order))
         there.append(order)
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from relayout.apply.apply import apply
-from relayout.infer import Form, Label, Site, build, placed, placement
+from relayout.infer import Crossing, Form, Label, Site, build, placed, placement
 from relayout.infer.candidates import identity, repaired
 from relayout.infer.graph_sites import Sites
 from relayout.rules import Operator, Signature
@@ -53,6 +53,7 @@ class Chosen:
 
     sites: Sites
     labels: tuple[Label, ...]
+    crossings: tuple[Crossing, ...] = ()
 
 
 def all_variants(_: Operator, signature: Signature) -> Signature:
