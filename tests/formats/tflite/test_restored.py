@@ -133,6 +133,25 @@ def test_a_network_with_weights_of_8_bits_computes_what_it_did(way: str) -> None
     np.testing.assert_array_equal(results(result, RANGES, 0)[0], results(source, RANGES, 0)[0])
 
 
+def moved_between_scales() -> Net:
+    """Integers that lie between a PACK and another one, and mean less before the Reshape than behind it."""
+    net, one, other = Net(), Scale(0.05, 3), Scale(0.051, 3)
+    parts = [net.input((2, 3), "int8", q=one) for _ in range(2)]
+    net.op("PACK", parts, [packed := net.tensor((2, 2, 3), "int8", q=one)], options("PackOptions", valuesCount=2))
+    shape = net.const([4, 3], "int32")
+    net.op("RESHAPE", [packed, shape], [rows := net.tensor((4, 3), "int8", q=other)], options("ReshapeOptions"))
+    net.op("PACK", [rows, rows], [net.output((2, 4, 3), "int8", q=other)], options("PackOptions", valuesCount=2))
+    return net.op("DEQUANTIZE", [rows], [net.output((4, 3))])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_integers_are_read_with_two_scales(way: str) -> None:
+    net = moved_between_scales()
+    result = back(net.bytes(), way)
+    for wanted, got in zip(*(results(each, net.ranges, 0) for each in (net.bytes(), result)), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
 def rounded(net: Net, x: int) -> int:
     """A product of rows with weights of 8 bits, a scale for each of their rows: the kernel rounds the others."""
     weights = np.random.default_rng(0).integers(-127, 128, (8, 8))

@@ -131,7 +131,7 @@ class GraphExport:
             result = tensor
             if tensor in self.draft.inputs or tensor.data is not None or tensor in found:
                 result = self.draft.tensor(f"{tensor.name}/given", tensor.type, tensor.dims, tensor.quantization)
-                self._copy(tensor, result)
+                self.copy(tensor, result)
             found.append(result)
         return found
 
@@ -300,9 +300,9 @@ class GraphExport:
             for known in (self.tensors, self.integers.by_value):  # whoever reads it under another name
                 known.update({each: result for each, held in known.items() if held is tensor})
         else:
-            self._copy(tensor, result)
+            self.copy(tensor, result)
 
-    def _copy(self, tensor: DraftTensor, result: DraftTensor) -> None:
+    def copy(self, tensor: DraftTensor, result: DraftTensor) -> None:
         """Give a tensor a second name; of extents that are known only at run time SHAPE tells them."""
         shape = self.draft.constant("shape", np.array(tensor.shape, np.int32))
         if not tensor.is_static:
@@ -328,7 +328,7 @@ class GraphExport:
                     result.quantization = Quantization(scale, zero + SHIFTS[kind][1], axis)
                 change_sign(self.draft, tensor, result)
             else:
-                self._copy(tensor, result)
+                self.copy(tensor, result)
             return result
         return tensor
 

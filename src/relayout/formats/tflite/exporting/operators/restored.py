@@ -19,16 +19,27 @@ def restored(op: NodeExport) -> None:
     if builtin is None or not op.node.meta.get(BATCH_FIRST):
         raise Unwritable("it was read from no .tflite")
     inputs = [None if each is None else _operand(op, slot, each) for slot, each in enumerate(builtin.inputs)]
-    results = [op.output(slot) for slot in range(len(builtin.outputs))]
-    for result, each in zip(results, builtin.outputs, strict=True):
-        result.type = each.type
-        result.quantization = _meaning(result.quantization, each)
+    outputs = [op.output(slot) for slot in range(len(builtin.outputs))]
+    results = [_result(op, output, each) for output, each in zip(outputs, builtin.outputs, strict=True)]
     made = op.graph.draft.add(builtin.name, inputs, results, builtin.custom_options)
     made.is_restored = True
     made.options.update(builtin.options)
     if "time_major" in builtin.known_options:
         made.options["time_major"] = bool(op.integer("time_major"))
     made.intermediates = tuple(_tensor(op, each, "between") for each in builtin.intermediates)
+    for result, output in zip(results, outputs, strict=True):
+        if result is not output:
+            op.graph.copy(result, output)
+
+
+def _result(op: NodeExport, output: DraftTensor, operand: Operand) -> DraftTensor:
+    """Return a result: a node's output, or what is copied there where others read the integers with another scale."""
+    output.type = operand.type
+    known = output.quantization
+    if known is None or operand.quantization is None or operand.quantization.equals(known):
+        output.quantization = operand.quantization
+        return output
+    return op.graph.draft.tensor(f"{output.name}/restored", operand.type, output.dims, operand.quantization)
 
 
 def _operand(op: NodeExport, slot: int, operand: Operand) -> DraftTensor:
@@ -44,29 +55,22 @@ def _operand(op: NodeExport, slot: int, operand: Operand) -> DraftTensor:
         variable.variable = True
         op.graph.draft.add("UNPACK", [op.reshaped(tensor, (1, *tensor.dims))], [variable], num=1, axis=0)
         return variable
-    meaning = _meaning(tensor.quantization, operand)
-    return tensor if meaning is tensor.quantization else _meant(op, tensor, meaning)
+    return _meant(op, tensor, operand.quantization)
 
 
 def _meant(op: NodeExport, tensor: DraftTensor, meaning: Quantization | None) -> DraftTensor:
-    """Return integers with their meaning: a constant's own copy of what names it, since others may mean otherwise."""
-    if tensor.data is None:
+    """Return integers as the builtin means them: a copy of those that others read with another scale."""
+    known = tensor.quantization
+    if known is meaning or (known is not None and meaning is not None and meaning.equals(known)):
+        return tensor
+    if tensor.data is not None:  # its own copy of what names the constant
+        return replace(tensor, name=op.graph.draft.unique(f"{tensor.name}/integers"), quantization=meaning)
+    if known is None or meaning is None:
         tensor.quantization = meaning
         return tensor
-    return replace(tensor, name=op.graph.draft.unique(f"{tensor.name}/integers"), quantization=meaning)
-
-
-def _meaning(known: Quantization | None, operand: Operand) -> Quantization | None:
-    """Return what integers mean to the builtin.
-
-    Raises:
-        Unwritable: they mean something else to others.
-    """
-    if known is None or operand.quantization is None:
-        return operand.quantization
-    if not operand.quantization.equals(known):
-        raise Unwritable("integers that are read with two scales")
-    return known
+    copied = op.graph.draft.tensor(f"{tensor.name}/integers", tensor.type, tensor.dims, meaning)
+    op.graph.copy(tensor, copied)
+    return copied
 
 
 def _tensor(op: NodeExport, operand: Operand, what: str) -> DraftTensor:
