@@ -133,10 +133,11 @@ def test_windows_have_two_batch_axes() -> None:
 
 
 def test_more_dimensions_than_the_kernel_takes() -> None:
-    """Queries, keys and values in one, of windows: six dimensions, which BATCH_MATMUL does not have."""
+    """Queries, keys and values in one, of windows: one dimension more than BATCH_MATMUL takes, if windows are two."""
     given = Attention(batch=(2, 3), fused=True)
     result = relayout.convert(given.model, format="tflite")
-    assert operators(result)["FULLY_CONNECTED"] == 2
+    assert (operators(result)["FULLY_CONNECTED"], operators(result)["BATCH_MATMUL"]) == (1, 3)
+    assert result.report.transposes == 1
     agrees(given.model, given.feed())
 
 
