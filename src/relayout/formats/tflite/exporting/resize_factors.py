@@ -18,6 +18,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.formats.tflite.exporting.steps import Operand, Steps
 from relayout.layout import Extent
 
@@ -129,11 +130,16 @@ class Factors:
 
     def _listed(self) -> list[float | None] | None:
         """Return the scales that are stated; None where the sizes tell them."""
+        found: list[float | None] = [None] * len(self.place_of)
         if self.op.node.attributes.get("scales") is not None:
-            return list(self.op.numbers("scales"))
-        if self.scales is None:
+            found = [*self.op.numbers("scales")]
+        elif self.scales is None:
             return None
-        return _items(self.op.value(self.scales)) or [None] * len(self.place_of)
+        elif listed := _items(self.op.value(self.scales)):
+            found = listed
+        if len(found) != len(self.place_of):
+            raise Unwritable(f"{len(found)} scales for {len(self.place_of)} axes")
+        return found
 
     def _stated_ratios(self) -> list[float]:
         """Return size / extent of each axis that has a size; none where one is known only at run time."""

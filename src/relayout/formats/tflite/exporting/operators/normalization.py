@@ -181,7 +181,7 @@ def batch_normalization(op: NodeExport) -> None:
 def _in_training(op: NodeExport) -> None:
     """Write a BatchNormalization by the mean and variance of the batch, which move the given ones."""
     steps, operand, momentum = Steps(op), op.input(0), op.number("momentum", 0.9)
-    axes = range(op.rank() - 1)
+    axes = range(max(op.rank() - 1, 1))  # of one axis all is one channel
     mean = steps.reduce("MEAN", operand, axes)
     centered = steps.sub(operand, mean)
     variance = steps.reduce("MEAN", steps.each("SQUARE", centered), axes)
