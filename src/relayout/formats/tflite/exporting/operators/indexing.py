@@ -142,7 +142,8 @@ def scatter_elements(op: NodeExport) -> None:
 def _scatter_elements_open(steps: Steps, places: DraftTensor, updates: DraftTensor, axis: int) -> None:
     """Write a scatter into the flat tensor whose elements are counted only at run time."""
     op, target = steps.op, steps.op.input(0)
-    count, size = f"?{op.name}.places", f"?{op.name}"
+    count: int | str = prod(known(places.dims)) if places.is_static else f"?{op.name}.places"
+    size = f"?{op.name}"
     flat = op.emit("RESHAPE", [_flat_places(steps, places, axis, target), steps.ints([-1, 1])], (count, 1))
     listed = op.emit("RESHAPE", [updates, steps.ints([-1])], (count,))
     whole = op.emit("RESHAPE", [target, steps.ints([-1])], (size,))
@@ -186,7 +187,11 @@ def _scattered_open(
     placed = op.emit("SCATTER_ND", [places, updates, shape], target.dims, target.type)
     if reduction == "add":
         return steps.add(target, placed)
-    ones = steps.add(steps.mul(steps.at(places, -1, 0), 0), 1)
+    rows = places.dims[:-1]
+    if all(isinstance(dim, int) for dim in rows):
+        ones = steps.ints(np.ones(known(rows)))
+    else:
+        ones = steps.add(steps.mul(steps.at(places, -1, 0), 0), 1)
     front = target.dims[:count]
     marks = op.emit("SCATTER_ND", [places, ones, steps.part(shape, 0, 0, count)], front, TensorType.INT32)
     rest = len(target.dims) - count
