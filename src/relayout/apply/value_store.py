@@ -133,7 +133,7 @@ class Storage:
             return
         permuting = self.sites.permuting
         own = [(read.form, given.form) for node, read, given in self.viewing.get(root, ()) if node in permuting]
-        for before in () if self.sites.inners else self.turns.before(root, form, own, self.first):
+        for before in () if self.sites.inners else self.turns.before(root, form, own, self.given[root]):
             self.get(root, before)
         source = self.given[root][0] if self.sites.inners else nearest_form(self.given[root], form, root.extents, own)
         near, far = transposed(source, form, bounded=not all(e.is_static for e in root.extents))

@@ -6,7 +6,7 @@ from relayout.infer.candidates import identity, placement, repaired
 from relayout.infer.formulation import Formulation, formulate, size_of
 from relayout.infer.graph_sites import Sites
 from relayout.infer.no_regression import within_source
-from relayout.infer.open_extents import nearest_order
+from relayout.infer.open_extents import nearest_order, orders_before
 from relayout.infer.plans import Crossing, Plan, plan
 from relayout.infer.sites import Form, Label, Order, Port, Root, Site, View, order_of
 from relayout.infer.stored_orders import orders, placed
@@ -35,6 +35,7 @@ __all__ = [
     "no_more_at_run_time",
     "order_of",
     "orders",
+    "orders_before",
     "placed",
     "placement",
     "plan",

@@ -7,7 +7,7 @@ pads, or at most as long as what it cuts. A price takes the least, and 1 for wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import chain, combinations
 from types import MappingProxyType
@@ -228,10 +228,9 @@ def made_in_turn(
 
     def make(order: Order) -> None:
         asked.add(order)
-        before = [read for read, made in own if made == order]
-        for read in () if any(read in there for read in before) else before:
-            if read in wanted and read not in asked:
-                make(read)
+        for before in orders_before(order, own, there):
+            if before in wanted and before not in asked:
+                make(before)
         found.append((nearest_order(there, order, extents, own), order))
         there.append(order)
 
@@ -239,6 +238,18 @@ def made_in_turn(
         if order not in asked:
             make(order)
     return found
+
+
+def orders_before(order: Order, own: Sequence[tuple[Order, Order]], there: Container[Order]) -> list[Order]:
+    """Return the orders of which the source makes another one; none where one of them is there already.
+
+    Args:
+        order: that other one.
+        own: the orders before and behind each Transpose of the value that the source has.
+        there: the orders in which the value is there.
+    """
+    before = [read for read, result in own if result == order]
+    return [] if any(read in there for read in before) else before
 
 
 def _without(order: Order, factor: int) -> Order:

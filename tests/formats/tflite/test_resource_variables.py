@@ -147,7 +147,7 @@ def counter() -> Net:
 
 
 def unread() -> Net:
-    """What is assigned follows from the input, and nothing else reads it."""
+    """The sum is assigned, and nothing else reads it."""
     net = initialised(Net(), {"total": np.full(3, 5)})
     old, x = read(net, "total", (3,)), net.input((3,))
     assign(net, "total", binary(net, "ADD", old, x, (3,)))
@@ -255,7 +255,7 @@ def test_the_operators_are_those_of_the_source() -> None:
 
 
 def test_a_note_says_where_one_is_not_kept() -> None:
-    """What it begins with is computed."""
+    """Its first value is computed."""
     net, shape = Net(), (100,)
 
     def start(n: Net, _: list[int]) -> list[int]:
@@ -286,7 +286,7 @@ def test_renamed_ends_keep_it() -> None:
 
 
 def test_a_part_that_reads_it_keeps_it() -> None:
-    """The same operators without the Conv."""
+    """A part without the Conv."""
     net = of_two()
     part = relayout.convert(net.bytes(), format="tflite", outputs=["now"]).tflite
     wanted = [runs[0].transpose(0, 2, 3, 1) for runs in four_runs(net.bytes(), net)]
@@ -323,6 +323,35 @@ def test_what_was_changed_is_no_variable() -> None:
         assert "READ_VARIABLE" not in changed(model, change)
 
 
+def test_a_variable_is_described_once() -> None:
+    model = relayout.convert(of_two().bytes()).proto
+    (row,) = [each for each in model.metadata_props if each.key == VARIABLES]
+    row.value = json.dumps(2 * json.loads(row.value))
+    result = relayout.convert(model, format="tflite").tflite
+    assert operators(result).count("READ_VARIABLE") == 1
+    assert is_kept(of_two().bytes(), result, of_two())
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [("uint8", Scale(0.05, 100)), ("int64", None), ("float16", None)])
+def test_a_variable_of_another_type_is_kept_or_named(dtype: str, scale: Scale | None) -> None:
+    net = Net()
+
+    def start(n: Net, _: list[int]) -> list[int]:
+        assign(n, "held", n.const(np.arange(6).reshape(2, 3), dtype, q=scale))
+        return []
+
+    net.op("CALL_ONCE", [], [], options("CallOnceOptions", initSubgraphIndex=subgraph(net, [], start)))
+    old, x = read(net, "held", (2, 3), dtype, q=scale), net.input((2, 3), dtype, q=scale)
+    shape = net.const([3, 2], "int32")
+    net.op("RESHAPE", [old, shape], [net.output((3, 2), dtype, q=scale)], options("ReshapeOptions"))
+    assign(net, "held", x)
+    for way in WAYS:
+        result = back(net.bytes(), way)
+        told = any("anew" in note for note in result.report.notes)
+        assert is_kept(net.bytes(), result.tflite, net) or told or way == "through ONNX"
+        assert np.array_equal(four_runs(result.tflite, net)[0][0], four_runs(net.bytes(), net)[0][0])
+
+
 def test_a_forged_node_is_refused() -> None:
     node = onnx.helper.make_node("READ_VARIABLE", ["x"], ["y"], domain="tflite", variable="v")
     ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "xy"]
@@ -334,7 +363,7 @@ def test_a_forged_node_is_refused() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_another_batch_has_no_variable_of_one(way: str) -> None:
-    """What a run leaves has two images, and the first one begins with one."""
+    """A run leaves two images, and the first one begins with one."""
     net = Net()
 
     def start(n: Net, _: list[int]) -> list[int]:

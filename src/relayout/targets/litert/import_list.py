@@ -1,4 +1,4 @@
-"""What is done to a `.tflite` that becomes another one, beside its literal import."""
+"""Passes over a `.tflite` that becomes another one, beside its literal import."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from text_form import floats
 
 @pytest.mark.parametrize("extents", ["7", "4,3", "2,3,5,4"])
 def test_a_batch_is_normalized_by_its_own_mean(extents: str) -> None:
-    """What has one axis is one channel."""
+    """One axis alone is one channel."""
     shape = [int(extent) for extent in extents.split(",")]
     channels = shape[1] if len(shape) > 1 else 1
     inputs = f"float[{extents}] x, float[{channels}] s, float[{channels}] b, float[{channels}] m, float[{channels}] v"

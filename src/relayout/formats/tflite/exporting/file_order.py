@@ -15,7 +15,7 @@ from relayout.layout.stored_as import Holds, restore
 
 
 class FileOrder:
-    """Nodes that bring values into the order of a file, or into that of the graph.
+    """New nodes and constants, by which a value of the graph becomes a tensor as the file has it, or the other way.
 
     Args:
         values: those of the graph, whose names are taken.

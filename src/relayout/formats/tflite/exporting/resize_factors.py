@@ -138,7 +138,7 @@ class Factors:
         elif listed := _items(self.op.value(self.scales)):
             found = listed
         if len(found) != len(self.place_of):
-            raise Unwritable(f"{len(found)} scales for {len(self.place_of)} axes")
+            raise Unwritable(f"scales for {len(found)} of {len(self.place_of)} axes")
         return found
 
     def _stated_ratios(self) -> list[float]:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.digests import tensor_in
 from relayout.formats.tflite.exporting.file_order import FileOrder
-from relayout.formats.tflite.exporting.value_types import TYPES
+from relayout.formats.tflite.exporting.value_types import TYPES, kernel_type, stored_type
 from relayout.formats.tflite.exporting.values_by_tensor import ValuesByTensor
 from relayout.formats.tflite.spelled_out import DOMAIN
 from relayout.formats.tflite.states import ASSIGN, READ, RESTORED, VARIABLES, Variable, load_variables
@@ -28,8 +28,10 @@ def restore_variables(model: ir.Model) -> None:
     if not described:
         return
     values = ValuesByTensor(model.graph)
-    found = [each for each in described if _Variable(model.graph, each, values).restore()]
-    names = {each.name for each in found}
+    names: set[str] = set()
+    for each in described:
+        if each.name not in names and _Variable(model.graph, each, values).restore():
+            names.add(each.name)
     add_facts(model, begun_anew=[name for name in facts_of(model).begun_anew if name not in names])
 
 
@@ -97,4 +99,5 @@ def _fits(first: ir.Value, last: ir.Value) -> bool:
     """Return whether a run can leave what the next one begins with: of a known type, and of as many elements."""
     if first.shape is None or last.shape is None or not last.shape.is_static():
         return False
-    return first.dtype == last.dtype and first.dtype in TYPES and first.shape == last.shape
+    same = first.dtype == last.dtype and first.shape == last.shape
+    return same and first.dtype in TYPES and stored_type(first) == kernel_type(first)

@@ -69,9 +69,13 @@ def _is_mixed(op: Operation) -> bool:
     kinds = [t.type for t in operands if t.quantization is not None]
     results = [op.output(i) for i in range(len(op.operator.outputs))]
     wide = all(t.type not in FEW_BITS for t in results)
-    return any(kind in FEW_BITS and wide for kind in kinds) or (
-        any(kind in QUANTIZED_TYPES for kind in kinds) and all(t.type not in QUANTIZED_TYPES for t in results)
-    )
+    return any(kind in FEW_BITS and wide for kind in kinds) or gives_others_for_integers(operands, results)
+
+
+def gives_others_for_integers(operands: Iterable[Tensor], results: Iterable[Tensor]) -> bool:
+    """Return whether some operand holds integers with a scale, and no result is of such a type."""
+    reads = any(each.quantization is not None and each.type in QUANTIZED_TYPES for each in operands)
+    return reads and all(each.type not in QUANTIZED_TYPES for each in results)
 
 
 def _is_constant(op: Operation, tensor: Tensor) -> bool:

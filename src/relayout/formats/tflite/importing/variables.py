@@ -50,10 +50,12 @@ class Variables:
         self.changed: set[str] = set()
         """Names of variables that a run assigns to, besides what sets them up."""
         self._names: dict[str, str] = {}
+        self._in_runs: Collection[str] | None = None
+        """The names of variables that runs assign to, once they were asked for."""
         self._set_up: Collection[str] | None = None
-        """While variables are set up: the names of those that runs change, too."""
+        """Those names while variables are set up; None at all other times."""
         self._begun: dict[str, tuple[ir.Value, ir.TensorProtocol]] = {}
-        """What such variables begin with, where that is a constant: for what follows from it, it is none."""
+        """Variable -> its value at the beginning, and the constant that this is: known to nobody until the end."""
 
     def load(self, key: str, name: str, dtype: ir.DataType, shape: Dims) -> ir.Value | None:
         """A variable's value; None if it has none yet."""
@@ -91,7 +93,9 @@ class Variables:
     @contextmanager
     def setting_up(self) -> Iterator[None]:
         """Assign within what the variables begin with."""
-        before, self._set_up = set(self.changed), _assigned_in_runs(self.model)
+        if self._in_runs is None:
+            self._in_runs = _assigned_in_runs(self.model)
+        before, self._set_up = set(self.changed), self._in_runs
         yield
         self.changed, self._set_up = before, None
 
@@ -108,7 +112,7 @@ class Variables:
             self.current = {**self.inputs, **before}
 
     def finish(self) -> list[Variable]:
-        """Make what variables begin with constants of the model, and describe those that begin each run anew."""
+        """Make first values constants of the model; return the variables that begin each run anew."""
         anew, described = set(self.begun_anew), []
         for key, (value, tensor) in self._begun.items():
             name, assigned = self._names[key], self.current[key]

@@ -59,7 +59,7 @@ def _operand(op: NodeExport, slot: int, operand: Operand) -> DraftTensor:
 
 
 def _meant(op: NodeExport, tensor: DraftTensor, meaning: Quantization | None) -> DraftTensor:
-    """Return integers as the builtin means them: a copy of those that others read with another scale."""
+    """Return a tensor with the scale that the builtin has for it: a copy, if others read it with another scale."""
     known = tensor.quantization
     if known is meaning or (known is not None and meaning is not None and meaning.equals(known)):
         return tensor
