@@ -8,8 +8,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from relayout.formats.onnx.evaluated_operators import JOINING, MOVING, SHAPE_ARITHMETIC
+from relayout.formats.onnx.evaluated_operators import JOINING, SHAPE_ARITHMETIC
 from relayout.formats.onnx.evaluating import MOST_ELEMENTS, Evaluation
+from relayout.formats.onnx.moving_elements import MOVES
 from relayout.formats.onnx.shape_vectors import Array
 from relayout.layout import Dim, Extent
 
@@ -89,7 +90,7 @@ def is_arithmetic(node: ir.Node, computed: Computed) -> bool:
     name = node.op_type
     if node.domain or name not in SHAPE_ARITHMETIC or name in SIZED:
         return False
-    return name not in MOVING or name in JOINING or not any(value in computed for value in node.inputs[1:])
+    return name not in MOVES or name in JOINING or not any(value in computed for value in node.inputs[1:])
 
 
 def _items(array: Array) -> Items:

@@ -172,7 +172,7 @@ def test_axes_that_an_operator_adds_are_read() -> None:
 
 
 def test_subgraphs_see_outer_values() -> None:
-    assert len(read(text(BRANCH % "o = Relu(x)")).graph) == 2
+    assert len(read(text(BRANCH % "o = Relu(x)")).graph) == 1
     with pytest.raises(ReadError, match=r"'zz'.*If 'y', then_branch, Relu 'o'"):
         read(text(BRANCH % "o = Relu(zz)"))
     with pytest.raises(ReadError, match="cycle"):
@@ -463,7 +463,21 @@ def test_external_attributes_are_resolved(tmp_path: Path) -> None:
     model = text("{ y = Relu(x) }")
     model.graph.node.insert(0, helper.make_node("Constant", [], ["c"], value=tensor))
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    np.testing.assert_array_equal(values(read(tmp_path / "m.onnx"))["c"], array)
+    model.graph.output.add(name="c").type.tensor_type.elem_type = 1  # an initializer is no output: it stays a node
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     np.testing.assert_array_equal(read(tmp_path / "m.onnx").graph[0].attributes["value"].value.numpy(), array)
+
+
+def test_tensors_of_constants_are_initializers() -> None:
+    body = "b = Add(x, k) k2 = Constant<value=float[1] {3}>() o = Mul(b, k2)"
+    model = text(BRANCH % body)
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["k"], value_float=2.0))
+    graph = read(model).graph
+    branch = next(node for node in graph if node.op_type == "If").attributes["then_branch"].value
+    assert [node.op_type for node in branch] == ["Add", "Mul"]
+    np.testing.assert_array_equal(branch.initializers["k2"].const_value.numpy(), [3])
+    assert graph[0].op_type == "Constant", "what holds no tensor stays a node"
 
 
 def test_what_the_ir_cannot_hold_is_one_line() -> None:

@@ -12,6 +12,7 @@ from relayout.errors import ReadError
 from relayout.formats.onnx.extent_names import ExtentNames
 from relayout.formats.onnx.inferred_types import give_inferred
 from relayout.formats.onnx.inferring_rounds import ROUNDS
+from relayout.formats.onnx.lifting_constants import lift_constants
 from relayout.formats.onnx.loop_states import complete_loop, infer_with_states
 from relayout.formats.onnx.shape_vectors import Array
 from relayout.formats.onnx.value_shapes import Output, OutputsOf, better_shape, is_known_value, is_open_dim, open_stated
@@ -146,18 +147,3 @@ def _is_inferred(node: ir.Node, opsets: Mapping[str, int]) -> bool:
     except onnx.defs.SchemaError:
         return False
     return bool(schema.has_type_and_shape_inference_function) or bool(schema.function_body.node)
-
-
-def lift_constants(model: ir.Model) -> None:
-    """Make the outputs of Constant nodes initializers, in place.
-
-    Raises:
-        ReadError: a Constant holds nothing that a constant can be.
-    """
-    if any(node.op_type == "Constant" for node in all_nodes(model.graph)):
-        from onnx_ir.passes.common import LiftConstantsToInitializersPass
-
-        try:
-            LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-        except Exception as error:  # errors of many types, for attributes of the wrong name, type or number
-            raise ReadError(f"a Constant holds no constant: {' '.join(str(error).split())}") from None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-_MOVING = "Cast Concat Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze"
-MOVING = frozenset(_MOVING.split())
-"""Operators whose results hold elements of their first operand (Concat: of all), by no more than where they stand."""
+from relayout.formats.onnx.moving_elements import MOVES
+
 _NAMES = """
     Add And Ceil ConstantOfShape Div Equal Expand Floor Greater Less Max Min Mod Mul Neg Not Or Pow Range Reciprocal
     ReduceMax ReduceMin ReduceProd ReduceSum ScatterND Split Sub Where
 """
-SHAPE_ARITHMETIC = MOVING | frozenset(_NAMES.split())
+SHAPE_ARITHMETIC = frozenset(MOVES) | frozenset(_NAMES.split())
 """Operators that exporters compute shapes and axes with; others are not evaluated from constants alone."""
 _NAMES = """
     Abs ArgMax ArgMin Clip Cos CumSum Exp EyeLike GatherElements GatherND GreaterOrEqual IsNaN LessOrEqual Log OneHot

@@ -9,9 +9,11 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from relayout.formats.onnx.evaluated_operators import FROM_EXTENTS, JOINING, MOVING, PRODUCTS, SHAPE_ARITHMETIC, STARTS
+from relayout.formats.onnx.evaluated_operators import FROM_EXTENTS, JOINING, PRODUCTS, SHAPE_ARITHMETIC, STARTS
 from relayout.formats.onnx.inferring import infer_node
+from relayout.formats.onnx.moving_elements import move_elements
 from relayout.formats.onnx.output_sizes import writes_at_most
+from relayout.formats.onnx.plain_operators import compute_plainly
 from relayout.formats.onnx.shape_vectors import OF_ITEMS, Array, Item, as_integers, object_vector, product_or_quotient
 from relayout.layout import Extent
 
@@ -151,36 +153,30 @@ class Evaluation:
             given[name] = array
         if not writes_at_most(node, [given.get(name) for name in node.input], MOST_BYTES):
             return []
+        try:
+            moved = move_elements(node, [given.get(name) for name in node.input])
+        except (ValueError, IndexError, TypeError):  # the node is wrong: it is simply not known in advance
+            return []
+        if moved is not None:
+            return [moved]
         if any(array.dtype == object for array in given.values()):
             if node.op_type in OF_ITEMS:
                 return OF_ITEMS[node.op_type](*(given[name] for name in node.input))
-            return product_or_quotient(node, given) if node.op_type in PRODUCTS else self._moved(node, given)
+            return product_or_quotient(node, given) if node.op_type in PRODUCTS else []
         return self._computed(node, given)
-
-    def _moved(self, node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
-        """An operator that only moves elements, run on their numbers in a list of all."""
-        moved = set(node.input if node.op_type == "Concat" else node.input[:1])
-        to = next((attribute.i for attribute in node.attribute if attribute.name == "to"), None)
-        if node.op_type not in MOVING or to not in (None, onnx.TensorProto.INT64, onnx.TensorProto.INT32):
-            return []
-        if any(array.dtype == object for name, array in given.items() if name not in moved):
-            return []
-        items: list[Item] = []
-        numbered = dict(given)
-        for name in moved:
-            flat = given[name].ravel().tolist()
-            numbered[name] = np.arange(len(items), len(items) + len(flat)).reshape(given[name].shape)
-            items += flat
-        return [
-            as_integers(object_vector([items[i] for i in a.ravel()]).reshape(a.shape), to)
-            for a in self._computed(node, numbered)
-        ]
 
     def _computed(self, node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
         if any(array.dtype.kind not in "iubf" for array in given.values()):
             return []
         if node.op_type == "Div" and any((array < 0).any() for array in given.values() if array.dtype.kind == "i"):
             return []  # integers are truncated by the standard, and floored by its reference
+        try:
+            with np.errstate(all="ignore"):
+                plain = compute_plainly(node, [given.get(name) for name in node.input])
+        except (ValueError, TypeError):
+            return []
+        if plain is not None:
+            return [plain]
         from onnx.reference import ReferenceEvaluator
 
         inputs = [

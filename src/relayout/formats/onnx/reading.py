@@ -18,6 +18,7 @@ from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
 from relayout.formats.onnx.inferring import is_settled
 from relayout.formats.onnx.internal_nhwc import name_known
+from relayout.formats.onnx.lifting_constants import lift_tensors
 from relayout.formats.onnx.parts import (
     MAP,
     holds_map,
@@ -160,6 +161,7 @@ class _Reading:
                 for value, stated in zip(inferred.graph.output, proto.graph.output, strict=True):
                     value.CopyFrom(stated)
                 proto = inferred  # nothing is left to `complete` but outputs that leave extents open
+            lift_tensors(proto.graph)
             model = _deserialized(proto)
             add_facts(
                 model,

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from export_running import agrees
 
 import relayout
 from relayout.formats.tflite.exporting.transposes_in_steps import LARGEST_RANK, transposes_of_few_axes
@@ -41,3 +42,31 @@ def test_the_report_counts_the_bytes_of_further_steps() -> None:
     assert "Transposes of more than 6 axes, in several steps: 1 (1,024 bytes more)" in report.notes
     flat = model("g (float[2,3,4] x) => (float[4,2,3] y) { y = Transpose<perm=[2,0,1]>(x) }")
     assert not [note for note in relayout.convert(flat, format="tflite").report.notes if "steps" in note]
+
+
+@pytest.mark.parametrize(
+    ("dims", "perm"),
+    [
+        (["batch", 6, 2, 2, 2, 3, 2], [0, 1, 6, 5, 4, 3, 2]),  # the open one stays first, beside one that stays, too
+        (["batch", 2, 3, 2, 2, 3, 2], [6, 5, 4, 3, 2, 1, 0]),
+        ([2, 3, "h", 2, 2, "w", 2], [6, 5, 4, 3, 2, 1, 0]),
+        (["n", 2, 2, 3, "h", "w", 2], [4, 5, 0, 6, 3, 2, 1]),  # two open ones are one axis, and the third is its own
+        (["n", 2, 2, 2, 3, 2, "h", 2, 2], [3, 8, 1, 6, 4, 7, 0, 2, 5]),  # two steps
+    ],
+)
+def test_open_extents_are_transposed(dims: list[int | str], perm: list[int]) -> None:
+    given = ",".join(map(str, dims))
+    made = ",".join(str(dims[axis]) for axis in perm)
+    source = model(f"g (float[{given}] x) => (float[{made}] y) {{ y = Transpose<perm={perm}>(x) }}")
+    for extents in ({"batch": 3, "n": 3, "h": 4, "w": 5}, {"batch": 1, "n": 2, "h": 1, "w": 1}):
+        shape = [extents.get(str(dim), dim) for dim in dims]
+        agrees(source, {"x": np.arange(prod(map(int, shape)), dtype=np.float32).reshape(shape)})
+
+
+def test_the_bytes_of_further_steps_count_open_extents_as_1() -> None:
+    extents = "n,2,2,2,2,2,2,2"
+    source = model(
+        f"g (float[{extents}] x) => (float[2,2,2,2,2,2,2,n] y) {{ y = Transpose<perm=[7,5,3,1,6,4,2,0]>(x) }}"
+    )
+    report = relayout.convert(source, format="tflite").report
+    assert "Transposes of more than 6 axes, in several steps: 1 (512 bytes more)" in report.notes

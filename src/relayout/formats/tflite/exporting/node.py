@@ -297,23 +297,23 @@ class NodeExport:
             source: what is reshaped: its extents are read where several are not known.
 
         Raises:
-            Unwritable: extents that `source` does not have.
+            Unwritable: several extents that `source` does not have.
         """
         unknown = [dim for dim in dims if not isinstance(dim, int)]
         if len(unknown) <= 1:
             return self.ints32([dim if isinstance(dim, int) else -1 for dim in dims], "shape")
+        if len([dim for dim in unknown if dim not in source.dims]) > 1:
+            raise Unwritable("several extents of a shape are known only at run time")
         listed = self.emit("SHAPE", [source], (len(source.dims),), TensorType.INT32, out_type=TensorType.INT32)
         pieces = []
         for dim in dims:
-            if isinstance(dim, int):
-                pieces.append(self.ints32([dim]))
-            elif dim in source.dims:
+            if dim in source.dims and not isinstance(dim, int):
                 place = source.dims.index(dim)
                 pieces.append(
                     self.emit("SLICE", [listed, self.ints32([place]), self.ints32([1])], (1,), TensorType.INT32)
                 )
             else:
-                raise Unwritable("several extents of a shape are known only at run time")
+                pieces.append(self.ints32([dim if isinstance(dim, int) else -1]))
         return self.emit("CONCATENATION", pieces, (len(dims),), TensorType.INT32, axis=0)
 
     def transposed(self, tensor: DraftTensor, perm: Sequence[int]) -> DraftTensor:

@@ -7,28 +7,29 @@ These are one axis then, and so on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod
 
 import onnx_ir as ir
 
 from relayout.graph.subgraphs import all_nodes
+from relayout.layout import Dim, Extent
+from relayout.layout.extents import product
 
 LARGEST_RANK = 6
 """Axes up to which every kernel takes a TRANSPOSE."""
 
-Step = tuple[tuple[int, ...], tuple[int, ...]]
+Step = tuple[tuple[Dim, ...], tuple[int, ...]]
 """The extents of the axes as they lie, and the order that they get."""
 
 
-def transposes_of_few_axes(dims: Sequence[int], perm: Sequence[int]) -> Iterator[Step]:
+def transposes_of_few_axes(dims: Sequence[Dim], perm: Sequence[int]) -> Iterator[Step]:
     """Yield Transposes, with a Reshape before each, that do what one of any number of axes does.
 
-    >>> list(transposes_of_few_axes((2, 3, 4, 5), (0, 2, 3, 1)))
-    [((2, 3, 20), (0, 2, 1))]
+    >>> list(transposes_of_few_axes(("batch", 3, 4, 5), (0, 2, 3, 1)))
+    [(('batch', 3, 20), (0, 2, 1))]
     """
     moved = [axis for axis in perm if dims[axis] != 1]
     wanted = {axis: place for place, axis in enumerate(moved)}
-    lying = [(wanted[axis], wanted[axis] + 1, dims[axis]) for axis in sorted(moved)]
+    lying = [(wanted[axis], wanted[axis] + 1, Extent.of(dims[axis])) for axis in sorted(moved)]
     while True:
         lying = _joined(lying)
         if len(lying) < 2:
@@ -37,29 +38,37 @@ def transposes_of_few_axes(dims: Sequence[int], perm: Sequence[int]) -> Iterator
         order = sorted(places) if len(places) <= LARGEST_RANK else _farthest(places)
         rank = {place: position for position, place in enumerate(order)}
         runs = _runs(places, rank)
-        extents = tuple(prod(lying[position][2] for position in run) for run in runs)
+        extents = tuple(_dim(product(lying[position][2] for position in run)) for run in runs)
         yield extents, tuple(sorted(range(len(runs)), key=lambda run: rank[places[runs[run][0]]]))
         lying = sorted(lying, key=lambda axis: rank[axis[0]])
 
 
 def steps_more(model: ir.Model) -> tuple[int, int]:
-    """Return how many Transposes of a model take several steps, and the bytes that all steps but the first move."""
+    """Return how many Transposes of a model take several steps, and the bytes that all steps but the first move.
+
+    Extents that are open count as 1.
+    """
     count = size = 0
     for node in all_nodes(model.graph):
         value = node.inputs[0] if node.op_type == "Transpose" and not node.domain and node.inputs else None
-        if value is None or value.shape is None or len(value.shape) <= LARGEST_RANK or not value.shape.is_static():
+        if value is None or value.shape is None or len(value.shape) <= LARGEST_RANK:
             continue
-        perm = node.attributes.get_ints("perm", tuple(range(len(value.shape)))[::-1])
-        more = len(list(transposes_of_few_axes(value.shape.numpy(), perm))) - 1
+        dims = [dim if isinstance(dim, int) else str(dim) for dim in value.shape]
+        perm = node.attributes.get_ints("perm", tuple(range(len(dims)))[::-1])
+        more = len(list(transposes_of_few_axes(dims, perm))) - 1
         if more > 0:
             count += 1
-            size += more * prod(value.shape.numpy()) * (value.dtype or ir.DataType.FLOAT).bitwidth // 8
+            size += more * product(map(Extent.of, dims)).number * (value.dtype or ir.DataType.FLOAT).bitwidth // 8
     return count, size
 
 
-def _joined(axes: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+def _dim(extent: Extent) -> Dim:
+    return extent.number if extent.is_static else str(extent)
+
+
+def _joined(axes: Sequence[tuple[int, int, Extent]]) -> list[tuple[int, int, Extent]]:
     """Return axes with those as one that lie side by side as they are wanted: (first place, place behind, extent)."""
-    joined: list[tuple[int, int, int]] = []
+    joined: list[tuple[int, int, Extent]] = []
     for first, behind, extent in axes:
         if joined and joined[-1][1] == first:
             before = joined.pop()

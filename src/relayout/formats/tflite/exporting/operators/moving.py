@@ -96,9 +96,9 @@ def transpose(op: NodeExport) -> None:
 def _transpose_merged(op: NodeExport, operand: DraftTensor, perm: Sequence[int]) -> None:
     """Write a Transpose of many axes as one in which axes that stay neighbours are one axis, or as several of these."""
     tensor = operand
-    for lying, order in transposes_of_few_axes(known(operand.dims), perm):
-        tensor = op.transposed(op.reshaped(tensor, lying), order)
-    op.give(op.reshaped(tensor, tuple(operand.dims[axis] for axis in perm)))
+    for lying, order in transposes_of_few_axes(operand.dims, perm):
+        tensor = op.transposed(op.reshaped(tensor, lying, like=operand), order)
+    op.give(op.reshaped(tensor, tuple(operand.dims[axis] for axis in perm), like=operand))
 
 
 @exporter("Concat")

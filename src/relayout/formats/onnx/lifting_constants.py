@@ -1,0 +1,56 @@
+"""Constant nodes as initializers: a constant is stored as its readers want it."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.onnx.bodies import graphs_in
+from relayout.graph.subgraphs import all_nodes
+
+ALIASES = ("", "ai.onnx")
+"""The standard's domain."""
+
+
+def lift_constants(model: ir.Model) -> None:
+    """Make the outputs of Constant nodes initializers, in place.
+
+    Raises:
+        ReadError: a Constant holds nothing that a constant can be.
+    """
+    if any(node.op_type == "Constant" for node in all_nodes(model.graph)):
+        from onnx_ir.passes.common import LiftConstantsToInitializersPass
+
+        try:
+            LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+        except Exception as error:  # errors of many types, for attributes of the wrong name, type or number
+            raise ReadError(f"a Constant holds no constant: {' '.join(str(error).split())}") from None
+
+
+def lift_tensors(graph: onnx.GraphProto) -> None:
+    """Make the tensors of Constant nodes initializers, in place, and in bodies likewise.
+
+    `lift_constants` does it, too, but to read a node takes longer than to read a tensor, and exporters write thousands.
+    """
+    given = {value.name for value in graph.output}
+    lifted = [node for node in graph.node if _holds_tensor(node) and node.output[0] not in given]
+    for node in lifted:
+        tensor = graph.initializer.add()
+        tensor.CopyFrom(node.attribute[0].t)
+        tensor.name = node.output[0]
+    if lifted:
+        kept = onnx.GraphProto(node=[node for node in graph.node if not _holds_tensor(node) or node.output[0] in given])
+        graph.ClearField("node")
+        graph.node.MergeFrom(kept.node)
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in graphs_in(attribute):
+                lift_tensors(body)
+
+
+def _holds_tensor(node: onnx.NodeProto) -> bool:
+    """Tell whether a node is a Constant of a tensor, and nothing else."""
+    if node.op_type != "Constant" or node.domain not in ALIASES or len(node.output) != 1:
+        return False
+    return [(each.name, each.type) for each in node.attribute] == [("value", onnx.AttributeProto.TENSOR)]
