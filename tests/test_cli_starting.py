@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from relayout.cli.entry import main
-from relayout.cli.starting import DEFERRED
+from relayout.cli.starting import DEFERRED, THREADS
 
 MODEL = Path(__file__).parents[1] / "models" / "tinynet_float.tflite"
 RUN = """
@@ -81,10 +82,31 @@ def test_a_call_of_main_leaves_the_interpreter_as_it_was(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def state() -> tuple[object, ...]:
-        return list(sys.meta_path), gc.get_threshold(), gc.isenabled(), gc.get_freeze_count()
+        return list(sys.meta_path), gc.get_threshold(), gc.isenabled(), gc.get_freeze_count(), dict(os.environ)
 
     before = state()
     monkeypatch.setattr(sys, "argv", ["relayout", "--version"])
     main()
     assert state() == before
     assert "relayout" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("said_by_user", [None, "3"])
+def test_numpy_starts_one_thread_unless_the_user_says_how_many(
+    said_by_user: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if said_by_user is None:
+        monkeypatch.delenv(THREADS, raising=False)
+    else:
+        monkeypatch.setenv(THREADS, said_by_user)
+    hooked = f"""
+import os, sys
+from importlib.abc import MetaPathFinder
+class Finder(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "numpy":
+            print("numpy with", os.environ.get({THREADS!r}))
+sys.meta_path.insert(0, Finder())
+"""
+    lines = said(hooked + RUN, "convert", "--json", MODEL, tmp_path / "out.onnx").splitlines()
+    assert lines[0] == f"numpy with {said_by_user or 1}"

@@ -9,6 +9,7 @@ import atexit
 import gc
 import importlib.util
 import logging
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,10 @@ YOUNG = 200_000
 """Objects that are made before the garbage collector looks at them. Python's own 700 (2,000) cost a third of a small
 conversion, since nearly all that a command makes is alive until its end."""
 
+THREADS = "OPENBLAS_NUM_THREADS"
+"""How many threads NumPy's linear algebra starts as it is loaded: else one a core, which takes half of that time. What
+a command computes with NumPy are constants, and runtimes have threads of their own."""
+
 
 class _Deferred:
     """Finds the modules of `DEFERRED` where they would be found, with the standard library's loader that waits."""
@@ -49,7 +54,8 @@ class _Deferred:
 
 @contextmanager
 def short_process() -> Iterator[None]:
-    """Within it, modules of `DEFERRED` load when they are used, and the garbage collector runs seldom.
+    """Within it, modules of `DEFERRED` load when they are used, NumPy has one thread unless the user says how many, and
+    the garbage collector runs seldom.
 
     What is alive when the process ends is not looked through again. Nor does onnx-ir warn of values that an invalid
     model leaves open: the command says in one line what is wrong.
@@ -58,6 +64,8 @@ def short_process() -> Iterator[None]:
     logger = logging.getLogger("onnx_ir")
     level = logger.level
     logger.setLevel(logging.ERROR)
+    said = THREADS in os.environ
+    os.environ.setdefault(THREADS, "1")
     gc.set_threshold(YOUNG, *before[1:])
     sys.meta_path.insert(0, _Deferred)
     atexit.register(gc.freeze)
@@ -65,6 +73,8 @@ def short_process() -> Iterator[None]:
         yield
     finally:
         sys.meta_path.remove(_Deferred)
+        if not said:
+            os.environ.pop(THREADS, None)
         if not gc.get_freeze_count():
             # All that is alive is old at once. Else it would be looked through here, as far more than usual is young.
             gc.freeze()

@@ -302,8 +302,9 @@ class Target:
         """Whether the target runs a node as it is: it claims it, in the layout in which it lies."""
         if not self.claims(operator):
             return False
-        rule, known = rule_of(operator), in_standard(operator)
-        if rule is None or known is None or not rule.layouts:
+        rule = rule_of(operator)
+        known = in_standard(operator) if rule is not None and rule.layouts else None
+        if rule is None or known is None:
             return True
         has = self.layouts(operator)
         if not has or (self.joins and not is_laid(operator)):

@@ -11,7 +11,7 @@ from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
 from relayout.formats.onnx.moving_elements import MOVES, move_elements
-from relayout.formats.onnx.plain_operators import FUNCTIONS, compute_plainly
+from relayout.formats.onnx.plain_operators import FUNCTIONS, OTHERS, compute_plainly
 from relayout.formats.onnx.shape_vectors import object_vector
 from relayout.layout import Extent
 
@@ -57,11 +57,21 @@ INTEGERS = {
     "Pow",
 }
 TRUTHS = {"And", "Not", "Or"}
-ONE = {"Abs", "Ceil", "Floor", "Neg", "Not"}
-OTHERS: list[tuple[str, list[Any], dict[str, Any]]] = [
+ONE = {"Abs", "Ceil", "Exp", "Floor", "Neg", "Not", "Relu", "Sigmoid"}
+FORMS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("ConstantOfShape", [np.array([2, 3])], {}),
     ("ConstantOfShape", [np.array([2, 3])], {"value": onnx.helper.make_tensor("v", TensorProto.INT64, [1], [-1])}),
     ("ConstantOfShape", [np.zeros(0, np.int64)], {}),
+    ("Clip", [GRID, np.array(3, np.float32), np.array(9, np.float32)], {}),
+    ("Clip", [V, np.array(2)], {}),
+    ("Clip", [GRID, None, np.array(9, np.float32)], {}),
+    ("Relu", [3 - V], {}),
+    ("Sigmoid", [GRID - 9], {}),
+    ("Expand", [GRID[:, :1], np.array([5, 1, 3, 1])], {}),
+    ("Expand", [np.array(True), np.array([2])], {}),
+    ("GatherElements", [GRID, np.array([[[2, -1, 0, 1]], [[0, 0, 1, 2]]])], {"axis": 1}),
+    ("GatherElements", [V, np.array([3, -4], np.int32)], {}),
+    ("MatMul", [GRID, GRID[0].T], {}),
     ("Mod", [V, W], {}),
     ("Mod", [-V, W], {"fmod": 0}),
     ("Range", [np.array(1), np.array(9), np.array(3)], {}),
@@ -71,7 +81,7 @@ OTHERS: list[tuple[str, list[Any], dict[str, Any]]] = [
 ELEMENTWISE: list[tuple[str, list[Any], dict[str, Any]]] = [
     (op, [a, b][: 1 if op in ONE else 2], {})
     for op in FUNCTIONS
-    if op not in ("Mod", "Range", "Where")
+    if op not in ("MatMul", "Mod", "Range", "Where")
     for a, b in (
         [(V > 2, W > 2)] if op in TRUTHS else [(V / 2, W / 4), *([(V, W), (V[:, None], W)] if op in INTEGERS else [])]
     )
@@ -94,7 +104,7 @@ def _by_reference(node: onnx.NodeProto, operands: list[Any]) -> Any:
     return ReferenceEvaluator(model).run(None, feed)[0]
 
 
-@pytest.mark.parametrize(("op", "operands", "attributes"), [*MOVING, *ELEMENTWISE, *OTHERS])
+@pytest.mark.parametrize(("op", "operands", "attributes"), [*MOVING, *ELEMENTWISE, *FORMS])
 def test_it_is_what_the_reference_computes(op: str, operands: list[Any], attributes: dict[str, Any]) -> None:
     node = _node(op, operands, attributes)
     expected = np.asarray(_by_reference(node, operands))
@@ -104,8 +114,17 @@ def test_it_is_what_the_reference_computes(op: str, operands: list[Any], attribu
     np.testing.assert_array_equal(found, expected, strict=True)
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.int8])
+def test_integers_are_truncated_as_the_standard_has_it(kind: type) -> None:
+    a, b = np.array([-7, 7, -7, 6, -6, 0, 1], kind), np.array([2, -2, -2, -3, 3, -5, -9], kind)
+    found = compute_plainly(_node("Div", [a, b], {}), [a, b])
+    assert found is not None
+    assert found.dtype == kind
+    assert found.tolist() == [-3, -3, 3, -2, -2, 0, 0]
+
+
 def test_every_operator_is_held_to_the_reference() -> None:
-    assert {op for op, *_ in (*MOVING, *ELEMENTWISE, *OTHERS)} == MOVES.keys() | FUNCTIONS.keys() | {"ConstantOfShape"}
+    assert {op for op, *_ in (*MOVING, *ELEMENTWISE, *FORMS)} == MOVES.keys() | FUNCTIONS.keys() | OTHERS.keys()
 
 
 def test_other_forms_are_left_to_the_reference() -> None:
@@ -113,6 +132,7 @@ def test_other_forms_are_left_to_the_reference() -> None:
     assert move_elements(_node("Cast", [V], {"to": TensorProto.STRING}), [V]) is None
     assert move_elements(_node("Reshape", [V], {"shape": [2, 2]}), [V]) is None
     assert compute_plainly(_node("Mod", [V, W], {"fmod": 1}), [V, W]) is None
+    assert compute_plainly(_node("Clip", [GRID], {"min": 1.0}), [GRID]) is None  # before opset 11
     assert compute_plainly(_node("Add", [V, W], {"axis": 1, "broadcast": 1}), [V, W]) is None
     assert compute_plainly(_node("Add", [V, W], {}), [V, W.astype(np.int32)]) is None
 

@@ -168,8 +168,6 @@ class Evaluation:
     def _computed(self, node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
         if any(array.dtype.kind not in "iubf" for array in given.values()):
             return []
-        if node.op_type == "Div" and any((array < 0).any() for array in given.values() if array.dtype.kind == "i"):
-            return []  # integers are truncated by the standard, and floored by its reference
         try:
             with np.errstate(all="ignore"):
                 plain = compute_plainly(node, [given.get(name) for name in node.input])

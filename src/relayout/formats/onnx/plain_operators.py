@@ -25,23 +25,37 @@ def compute_plainly(node: onnx.NodeProto, operands: Sequence[Array | None]) -> A
     Raises:
         ValueError, TypeError: the operands are not what the operator takes.
     """
-    if node.op_type == "ConstantOfShape":
-        (shape,) = operands
-        return None if shape is None else _filled(node, shape)
+    if any(array is None for array in operands) and node.op_type != "Clip":
+        return None
+    if node.op_type in OTHERS:
+        return OTHERS[node.op_type](node, *operands)
     function = FUNCTIONS.get(node.op_type)
-    kinds = {None if array is None else array.dtype for array in operands[1 if node.op_type == "Where" else 0 :]}
-    if function is None or len(kinds) != 1 or any(array is None for array in operands):
+    kinds = {array.dtype for array in operands[1 if node.op_type == "Where" else 0 :] if array is not None}
+    if function is None or len(kinds) != 1:
         return None
     if any(attribute.type != onnx.AttributeProto.INT or attribute.i for attribute in node.attribute):
         return None
     return np.asarray(function(*operands))
 
 
-def _filled(node: onnx.NodeProto, shape: Array) -> Array | None:
+def _clipped(node: onnx.NodeProto, data: Array, least: Array | None = None, most: Array | None = None) -> Array | None:
+    return None if node.attribute else np.clip(data, least, most)
+
+
+def _filled(node: onnx.NodeProto, shape: Array) -> Array:
     """A tensor of one value: that of the attribute, or the real number 0."""
     values = [numpy_helper.to_array(attribute.t) for attribute in node.attribute if attribute.name == "value"]
     value = values[0] if values else np.zeros(1, np.float32)
     return np.full(tuple(shape.tolist()), value.reshape(()))
+
+
+def _expanded(_: onnx.NodeProto, data: Array, shape: Array) -> Array:
+    return np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(shape.tolist())))
+
+
+def _picked(node: onnx.NodeProto, data: Array, indices: Array) -> Array:
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+    return np.take_along_axis(data, indices, axis)
 
 
 def _ranged(start: Array, limit: Array, delta: Array) -> Array:
@@ -49,7 +63,18 @@ def _ranged(start: Array, limit: Array, delta: Array) -> Array:
 
 
 def _quotient(one: Array, other: Array) -> Array:
-    return one // other if one.dtype.kind in "iu" else one / other
+    """Integers are truncated, as ONNX has it; its reference floored them until version 1.22."""
+    if one.dtype.kind not in "iu":
+        return one / other
+    floor: Array = one // other
+    rounded: Array = np.add(floor, (floor < 0) & (floor * other != one), dtype=floor.dtype)
+    return rounded
+
+
+def _sigmoid(x: Array) -> Array:
+    power: Array = np.exp(-np.abs(x))
+    quotient: Array = np.where(x > 0, 1, power) / (1 + power)
+    return quotient
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -59,11 +84,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Ceil": np.ceil,
     "Div": _quotient,
     "Equal": np.equal,
+    "Exp": np.exp,
     "Floor": np.floor,
     "Greater": np.greater,
     "GreaterOrEqual": np.greater_equal,
     "Less": np.less,
     "LessOrEqual": np.less_equal,
+    "MatMul": np.matmul,
     "Mod": np.mod,
     "Mul": np.multiply,
     "Neg": np.negative,
@@ -71,7 +98,17 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Or": np.logical_or,
     "Pow": np.power,
     "Range": _ranged,
+    "Relu": lambda x: np.maximum(x, 0),
+    "Sigmoid": _sigmoid,
     "Sub": np.subtract,
     "Where": np.where,
 }
 """Operators without attributes but flags that are 0, on operands of one type."""
+
+OTHERS: dict[str, Callable[..., Array | None]] = {
+    "Clip": _clipped,
+    "ConstantOfShape": _filled,
+    "Expand": _expanded,
+    "GatherElements": _picked,
+}
+"""Operators whose attributes are read, or whose operands are of several types or left out."""

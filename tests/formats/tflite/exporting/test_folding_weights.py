@@ -153,3 +153,11 @@ def test_computed_weights_take_only_so_much_memory(monkeypatch: pytest.MonkeyPat
     relayout.convert(source, format="tflite").save(tmp_path / "m.tflite")
     counts = Counter(operator.name for operator in load(tmp_path / "m.tflite").subgraphs[0].operators)
     assert counts["TANH"] == 5
+
+
+def test_quotients_of_integer_constants_are_truncated() -> None:
+    """As ONNX Runtime does it, and LiteRT's DIV; ONNX's reference floors them."""
+    a, b = np.array([-7, 7, -7, 7], np.int32), np.array([2, -2, -2, 2], np.int32)
+    source = model("g (int32[4] x) => (int32[4] y) { q = Div(a, b)  y = Add(x, q) }", a=a, b=b)
+    agrees(source, {"x": np.zeros(4, np.int32)}, expected=[np.array([-3, -3, 3, 3], np.int32)])
+    assert relayout.convert(source, format="tflite").report.operators == {"ADD": 1}

@@ -12,6 +12,8 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.formats.onnx.moving_elements import move_elements
+from relayout.formats.onnx.plain_operators import compute_plainly
 from relayout.graph.subgraphs import all_graphs
 
 SMALL = 1 << 10
@@ -80,8 +82,6 @@ def _computed(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
         return _contents(node)
     if node.op_type == "Shape":
         return _shape(node)
-    if node.op_type == "Identity":  # ONNX's reference takes longer to load than a small network to convert
-        return _constant_operand(node)
     return _of_small_operands(model, node)
 
 
@@ -101,11 +101,6 @@ def _of_small_operands(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | N
 def _contents(node: ir.Node) -> list[NDArray[Any]] | None:
     arrays = [value.const_value.numpy() if value.const_value is not None else np.zeros(0) for value in node.outputs]
     return arrays if all(array.size <= LARGEST for array in arrays) else None
-
-
-def _constant_operand(node: ir.Node) -> list[NDArray[Any]] | None:
-    tensor = None if node.inputs[0] is None or not _is_small(node.inputs[0]) else node.inputs[0].const_value
-    return None if tensor is None else [tensor.numpy()]
 
 
 def _shape(node: ir.Node) -> list[NDArray[Any]] | None:
@@ -137,25 +132,21 @@ def _is_bounded(node: ir.Node) -> bool:
 
 
 def run_node(model: ir.Model, node: ir.Node, arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]] | None:
-    """Return what ONNX's reference gives for a node of constants; None where it gives nothing.
+    """Return what a node of constants gives, by NumPy or by ONNX's reference; None where neither computes it.
 
     Args:
         model: the model.
         node: the node.
         arrays: its operands, by name.
     """
-    from onnx.reference import ReferenceEvaluator
-
     if any(array.dtype.kind not in "fiub" for array in arrays.values()):
         return None
-    proto = _model_of(node, arrays, model.opset_imports)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            made = ReferenceEvaluator(proto).run(None, arrays)
+            named = iter(_plainly(node, arrays) or _by_reference(node, arrays, model.opset_imports))
     except Exception:  # the reference lacks operators and types; the node stays
         return None
-    named = iter(made)
     results = [np.asarray(next(named)) if value.name else np.zeros(0) for value in node.outputs]
     wanted = [value.dtype for value in node.outputs]
     fits = all(
@@ -165,8 +156,18 @@ def run_node(model: ir.Model, node: ir.Node, arrays: dict[str, NDArray[Any]]) ->
     return results if fits else None
 
 
-def _model_of(node: ir.Node, arrays: Mapping[str, NDArray[Any]], opsets: Mapping[str, int]) -> onnx.ModelProto:
-    """Return a model of one node that reads these arrays."""
+def _plainly(node: ir.Node, arrays: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return what a node gives that is not worth loading the reference for."""
+    proto = ir.serde.serialize_node(node)
+    operands = [arrays.get(name) for name in proto.input]
+    made = move_elements(proto, operands)
+    made = compute_plainly(proto, operands) if made is None else made
+    return [] if made is None else [made]
+
+
+def _by_reference(node: ir.Node, arrays: Mapping[str, NDArray[Any]], opsets: Mapping[str, int]) -> list[NDArray[Any]]:
+    from onnx.reference import ReferenceEvaluator
+
     proto = ir.serde.serialize_node(node)
     inputs = [
         onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
@@ -174,7 +175,8 @@ def _model_of(node: ir.Node, arrays: Mapping[str, NDArray[Any]], opsets: Mapping
     ]
     outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name]
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    return onnx.helper.make_model(onnx.helper.make_graph([proto], "node", inputs, outputs), opset_imports=imports)
+    whole = onnx.helper.make_model(onnx.helper.make_graph([proto], "node", inputs, outputs), opset_imports=imports)
+    return list(ReferenceEvaluator(whole).run(None, dict(arrays)))
 
 
 def replace_by_constants(graph: ir.Graph, node: ir.Node, arrays: list[NDArray[Any]]) -> None:
