@@ -16,6 +16,7 @@ from relayout.formats.tflite.exporting.graph_export import GraphExport
 from relayout.formats.tflite.exporting.kernel_types import free_scales
 from relayout.formats.tflite.exporting.older import newer_operators
 from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
+from relayout.formats.tflite.exporting.shared_memory import separate
 from relayout.formats.tflite.exporting.tidying import tidy
 from relayout.formats.tflite.exporting.units import QuantizedUnits
 from relayout.formats.tflite.exporting.variables import as_ends, write_variables
@@ -59,6 +60,8 @@ def export(
         for draft in graph.program:
             free_scales(draft)
     write_variables(graph.program, graph.variables)
+    for draft in graph.program:
+        separate(draft)
     subgraphs = tuple(draft.finish(f"subgraphs[{place}]") for place, draft in enumerate(graph.program))
     subgraph = subgraphs[0]
     called = names or {}
