@@ -219,9 +219,17 @@ def softened(verdict: str, variant: Variant) -> str:
     """Return the verdict, unless there are no elements at run time, or ONNX's reference may be at fault."""
     if is_empty(variant):
         return "empty"
-    if verdict == "wrong" and any(np.isinf(array).any() for array in variant.feed.values() if array.dtype.kind == "f"):
+    if any(np.isinf(array).any() for array in numbers_of(variant) if array.dtype.kind == "f"):
         return "infinite"
     return verdict if variant.by == RUNTIME else "other reference"
+
+
+def numbers_of(variant: Variant) -> Iterator[NDArray[Any]]:
+    """Yield what a variant reads: its inputs and its constants."""
+    yield from variant.feed.values()
+    yield from map(onnx.numpy_helper.to_array, variant.model.graph.initializer)
+    for node in variant.model.graph.node:
+        yield from (onnx.numpy_helper.to_array(each.t) for each in node.attribute if each.HasField("t"))
 
 
 def is_empty(variant: Variant) -> bool:

@@ -44,11 +44,32 @@ NODES = {
     "fed places of an open axis": "(float[n, 3] x, int64[2] i) => (float[2, 3] y) { y = Gather(x, i) }",
     "sum of no products": "(float[2, 0] x, float[0, 3] k) => (float[2, 3] y) { y = MatMul(x, k) }",
     "least of no bytes": """(int8[2, 0, 4] x) => (int8[1, 1, 1] y) { y = ReduceMin(x) }""",
+    "mask longer than an open axis": """(float[n, 1] x) => (float[k] y) <bool[7] m = {0, 1, 0, 0, 1, 1, 1}>
+        { y = Compress(x, m) }""",
+    "fed mask longer than an open axis": "(float[n] x, bool[7] m) => (float[k] y) { y = Compress<axis = 0>(x, m) }",
+    "shape that is a number": "(int8[n] x) => (int8[n] y) <int64 s = {1}> { y = Expand(x, s) }",
+    "bounds that cross": "(float[3] x) => (float[3] y) <float a = {inf}, float b = {1}> { y = Clip(x, a, b) }",
     "heads as an axis, and their number": """(float[1, 2, 3, 4] x, float[1, 2, 3, 4] k, float[1, 2, 3, 5] v) =>
         (float[1, 2, 3, 5] y) { y = Attention<q_num_heads = 2, kv_num_heads = 2>(x, k, v) }""",
 }
 """What was a wrong result, a file that does not run, or a traceback."""
 REFUSED = {
+    "a matrix of nothing": ("without elements", "(float[0, 0] x) => (float y) { y = Det(x) }"),
+    "an image of nothing": (
+        "a transposed convolution of no elements",
+        "(float[1, 1, 0, 2] x, float[1, 1, 2, 2] k) => (float[1, 1, 1, 3] y) { y = ConvTranspose(x, k) }",
+    ),
+    "clipped below 0": (
+        "clipped at less than 0",
+        """(float[2, 1, 3] x, float[1, 4, 3] w, float[1, 4, 4] r) => (float[1, 1, 4] y)
+        { o, y = RNN<hidden_size = 4, clip = -0.5>(x, w, r) }""",
+    ),
+    "wide unsigned": ("elements of UINT64", "(uint64[3] x) => (uint64[3] y) { y = Shrink(x) }"),
+    "a region without end": (
+        "a region without end",
+        """(float[1, 1, 4, 4] x) => (float[1, 1, 3, 3] y) <float[4] r = {0, -inf, 1, 1}, int64[2] s = {3, 3}>
+        { y = Resize<axes = [2, 3], coordinate_transformation_mode = "tf_crop_and_resize">(x, r, "", s) }""",
+    ),
     "below 0": ("an alpha that is not above 0", "(float[3] x) => (float[3] y) { y = Celu<alpha = -0.75>(x) }"),
     "of nothing": ("an operand without elements", "(float[2, 0] x) => (int64[2, 1] y) { y = ArgMax<axis = 1>(x) }"),
     "of order 0": ("norm of order 0", "(float[1, 1, 2, 2] x) => (float[1, 1, 1, 1] y) { y = GlobalLpPool<p = 0>(x) }"),
@@ -97,6 +118,13 @@ def test_a_variant_that_has_no_kernel_is_refused_with_a_reason(name: str) -> Non
     model = model_of(text)
     with pytest.raises(UnsupportedError, match=reason):
         agrees(model, fed(model), expected=[])
+
+
+def test_a_scatter_whose_places_are_open() -> None:
+    """Its coordinates are read twice, through two RESHAPEs."""
+    model = model_of("""(float[3, 5] x, int64[2, n] i, float[2, 5] u) => (float[3, 5] y)
+        { y = ScatterElements<axis = -1>(x, i, u) }""")
+    agrees(model, fed(model) | {"i": np.array([[2, 0, 4, 1, -2], [-1, 1, 3, 0, 2]])})
 
 
 def test_the_mask_of_an_old_dropout_is_that_of_onnx_runtime() -> None:

@@ -329,6 +329,8 @@ class NodeExport:
             return tensor
         if tensor.array is not None:
             return self.const(tensor.array.astype(NUMPY[kind]))
+        if TensorType.UINT64 in (tensor.type, kind):
+            raise Unwritable("elements of UINT64")
         return self.emit("CAST", [tensor], tensor.dims, kind, in_data_type=tensor.type, out_data_type=kind)
 
 

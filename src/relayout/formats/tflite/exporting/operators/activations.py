@@ -123,10 +123,10 @@ def clip(op: NodeExport) -> None:
         if op.quantized:
             raise Unwritable("bounds of a quantized Clip that no activation has")
     result = operand
-    if low is None or not math.isinf(low):
+    if low != -math.inf:
         bound = op.input(1) if low is None else op.real(np.asarray(low, NUMPY[operand.type]), operand)
         result = op.emit("MAXIMUM", [result, bound], operand.dims)
-    if high is None or not math.isinf(high):
+    if high != math.inf:
         bound = op.input(2) if high is None else op.real(np.asarray(high, NUMPY[operand.type]), operand)
         result = op.emit("MINIMUM", [result, bound], operand.dims)
     op.give(result)

@@ -29,6 +29,8 @@ def determinant(op: NodeExport) -> None:
     """MUL and SUB of minors."""
     steps, dims = Steps(op), op.static()
     count = dims[-1]
+    if not count:
+        raise Unwritable("determinants of matrices without elements")
     if count > LARGEST_MATRIX:
         raise Unwritable(f"determinants of more than {LARGEST_MATRIX} rows")
     rows = [[steps.at(steps.at(op.input(0), -2, row), -1, column) for column in range(count)] for row in range(count)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import onnx_ir as ir
@@ -151,8 +152,8 @@ def expand(op: NodeExport) -> None:
         else:
             op.give(steps.stretch(operand, known(dims)))
         return
-    wanted = steps.cast(op.input(1), TensorType.INT32)
-    (count,), rank = op.static(1), len(operand.dims)
+    count, rank = prod(op.static(1)), len(operand.dims)
+    wanted = steps.reshape(steps.cast(op.input(1), TensorType.INT32), (count,))
     if operand.quantization is None and operand.type in MULTIPLIED and max(count, rank) <= MOST_MULTIPLIED:
         unknown = tuple(f"{op.name}.{axis}" for axis in range(count))
         ones = op.emit("FILL", [wanted, op.real(np.ones(()))], unknown, operand.type)
@@ -232,7 +233,10 @@ def constant_of_shape(op: NodeExport) -> None:
     """FILL."""
     value = op.node.attributes.get("value")
     filled = np.zeros(1, np.float32) if value is None else value.as_tensor().numpy()
-    op.result("FILL", [op.input(0), op.const(filled.reshape(()), what="value")])
+    dims = op.input(0)
+    if len(dims.dims) != 1:  # the standard says a vector, and runtimes take any tensor
+        dims = op.reshaped(dims, (prod(known(dims.dims)),))
+    op.result("FILL", [dims, op.const(filled.reshape(()), what="value")])
 
 
 @exporter("Constant")

@@ -257,6 +257,8 @@ def _activations(steps: Steps, number: int) -> list[Activation]:
     count = len(default)
     here = slice(number * count, (number + 1) * count)
     clip = op.number("clip", 0.0)
+    if clip < 0:
+        raise Unwritable("activations that are clipped at less than 0")
     limits = [clip, clip, 0.0]  # the last one is given an LSTM's cell as it is
     rows = zip(names[here], given[here], limits, strict=False)
     return [_activation(steps, name, numbers, limit) for name, numbers, limit in rows]

@@ -90,6 +90,8 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
         op.give(cropped(Factors(op, dims), operand, mode, _rounding(op, 1.0)))
         return
     regions = region.astype(np.float32).reshape(2, -1)
+    if not np.isfinite(regions).all():
+        raise Unwritable("a region without end")
     rank, steps = op.rank(), Steps(op)
     corners = np.array([[0] * rank, [1] * rank], np.float32)
     for place, axis in enumerate(op.integers("axes", range(rank))):

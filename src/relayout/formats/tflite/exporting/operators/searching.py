@@ -97,17 +97,20 @@ def compress(op: NodeExport) -> None:
     steps, operand, rank = Steps(op), op.input(0), op.rank()
     mask = op.constant(1)
     if op.node.attributes.get("axis") is None:
-        operand, axis = steps.reshape(operand, (prod(known(operand.dims)),)), 0
+        count: int | str = prod(known(operand.dims)) if operand.is_static else f"?{op.name}.all"
+        operand, axis = steps.reshape(operand, (count,)), 0
     else:
         axis = op.axis() if rank else 0
     extent, given = operand.dims[axis], (op.dims(1) or (1,))[0]
-    if mask is not None:
-        listed = mask.reshape(-1)[: extent if isinstance(extent, int) else None]
-        steps.give(steps.gather(operand, steps.ints(np.flatnonzero(listed)), axis))
+    if mask is not None and isinstance(extent, int):
+        steps.give(steps.gather(operand, steps.ints(np.flatnonzero(mask.reshape(-1)[:extent])), axis))
         return
     chosen = steps.reshape(op.input(1), (given,))
-    if isinstance(extent, int) and isinstance(given, int) and given > extent:  # the rest chooses nothing
-        chosen = steps.part(chosen, 0, 0, extent)
+    if isinstance(extent, int) and isinstance(given, int):  # the rest chooses nothing
+        chosen = steps.part(chosen, 0, 0, min(extent, given))
+    else:
+        size = steps.reshape(steps.minimum(steps.extent(operand, axis), steps.extent(chosen, 0)), (1,))
+        chosen = op.emit("SLICE", [chosen, steps.ints([0]), size], (f"?{op.name}.mask",))
     found = op.emit("WHERE", [chosen], (f"?{op.name}", 1), TensorType.INT64)
     places = op.emit("RESHAPE", [found, steps.ints([-1])], found.dims[:1])
     steps.give(steps.gather(operand, steps.cast(places, TensorType.INT32), axis))

@@ -36,6 +36,8 @@ def conv_transpose(op: NodeExport) -> None:
     require_kernel(op, *(("dhwoi",) if rank == 5 else ("ohwi", "owi")))
     image, kernel = op.input(0), op.input(1)
     known(kernel.dims)
+    if 0 in image.dims:
+        raise Unwritable("a transposed convolution of no elements")
     if rank == 3:
         image = op.reshaped(image, (image.dims[0], 1, *image.dims[1:]))
         kernel = with_row(op, kernel)
