@@ -13,7 +13,7 @@ from relayout.errors import NamesError, nearest
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.normalization import NORMALIZE, Normalization
 from relayout.layout.perm import is_identity
-from relayout.layout.stored_as import TENSOR, Holds
+from relayout.layout.stored_as import RENAMED, TENSOR, Holds
 
 
 def rename(model: ir.Model, names: Mapping[str, str]) -> None:
@@ -48,6 +48,7 @@ def rename(model: ir.Model, names: Mapping[str, str]) -> None:
         if known is not None and known.of not in {item.name for item in held}:  # its axes are those of the value
             value.metadata_props[NORMALIZE] = replace(known, of=name).dump()
         value.name = name
+        value.meta[RENAMED] = True
 
 
 def _named(model: ir.Model, old: str, new: str) -> Iterator[tuple[ir.Value, str]]:

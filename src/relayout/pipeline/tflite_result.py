@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, nearest
+from relayout.formats.own_results import SOURCE_FORMAT
 from relayout.graph.subgraphs import all_nodes
+from relayout.layout.stored_as import RENAMED, TENSOR, Holds
 from relayout.partition.regions import Part, part_model, parts
 from relayout.reports import Report
 from relayout.targets import Target, targets
@@ -81,12 +83,29 @@ def tflite_model(
             unsigned=unsigned,
             signature=key,
             describe=lambda tensors: _metadata(model, tensors),
+            tensor_names=_source_names(model),
             custom_ops=custom_ops,
             runtime=runtime,
         )
     except UnwritableGraphError as error:
         raise UnwritableGraphError(error.found, error.values, f"{_made_for(error.found)}{remedy}") from None
     return file._replace(files=descriptions.files(model))
+
+
+def _source_names(model: ir.Model) -> dict[str, str]:
+    """Return input or output -> the name that its tensor had in a `.tflite`.
+
+    One that is stored in another order, or that the user has renamed, is none of these.
+    """
+    if model.metadata_props.get(SOURCE_FORMAT) != "tflite":
+        return {}
+    ends = [value for value in (*model.graph.inputs, *model.graph.outputs) if RENAMED not in value.meta]
+    names = {value.name or "": value.metadata_props[TENSOR] for value in ends if TENSOR in value.metadata_props}
+    held = {
+        value.name or "": {each.name for each in Holds.load(value.metadata_props.get(Holds.KEY, "[]"))}
+        for value in ends
+    }
+    return {name: own for name, own in names.items() if held[name].isdisjoint((name, own))}
 
 
 def _made_for(found: Collection[str]) -> str:

@@ -166,7 +166,7 @@ class Draft:
 
     def finish(self, place: str = "subgraphs[0]") -> Subgraph:
         """Return the subgraph as the writer takes it."""
-        used = dict.fromkeys(self._all_tensors())
+        used = dict.fromkeys(self.tensors())
         index = {tensor: number for number, tensor in enumerate(used)}
         tensors = tuple(_written(tensor, number, place) for tensor, number in index.items())
         operators = tuple(
@@ -185,7 +185,8 @@ class Draft:
         inputs, outputs = (tuple(index[tensor] for tensor in side) for side in (self.inputs, self.outputs))
         return Subgraph(self.name, tensors, inputs, outputs, operators, place)
 
-    def _all_tensors(self) -> Iterable[DraftTensor]:
+    def tensors(self) -> Iterable[DraftTensor]:
+        """Yield every tensor, in the order of the file, at each place where it is read or written."""
         yield from self.inputs
         for operator in self.operators:
             yield from (tensor for tensor in operator.inputs if tensor is not None)

@@ -30,6 +30,7 @@ def export(
     signature: str = "serving_default",
     describe: Callable[[Mapping[str, list[ir.Value]]], Mapping[str, bytes]] | None = None,
     names: Mapping[str, str] | None = None,
+    tensor_names: Mapping[str, str] | None = None,
     custom_ops: Mapping[str, str] | None = None,
     runtime: str = "",
 ) -> Model:
@@ -43,6 +44,7 @@ def export(
         describe: name -> bytes of what the file says beside its graph, made of: name of a tensor -> the values that it
             is.
         names: input or output -> its name in the signature, where that is another one.
+        tensor_names: input or output -> its tensor's name, where that is another one and no other tensor has it.
         custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
         runtime: the oldest runtime that has to run it, such as `2.14`; "": any.
 
@@ -62,6 +64,7 @@ def export(
     write_variables(graph.program, graph.variables)
     for draft in graph.program:
         separate(draft)
+    _name_ends(graph, tensor_names or {})
     subgraphs = tuple(draft.finish(f"subgraphs[{place}]") for place, draft in enumerate(graph.program))
     subgraph = subgraphs[0]
     called = names or {}
@@ -80,3 +83,14 @@ def export(
     if runtime and (newer := newer_operators(file, runtime)):
         raise UnwritableGraphError(newer, set())
     return file
+
+
+def _name_ends(graph: GraphExport, names: Mapping[str, str]) -> None:
+    """Give tensors of inputs and outputs other names, where these are free."""
+    values, draft = (*graph.graph.inputs, *graph.graph.outputs), graph.draft
+    taken = {tensor.name for tensor in draft.tensors()}
+    for value, tensor in zip(values, (*draft.inputs, *draft.outputs), strict=True):
+        name = names.get(value.name or "", "")
+        if name and name not in taken and tensor.name == value.name:
+            tensor.name = name
+            taken.add(name)

@@ -239,9 +239,10 @@ class GraphExport:
         for value, tensor in self.tensors.items():
             if tensor.name in names and tensor.data is None:
                 found.setdefault(tensor.name, []).append(value)
-        for value in self.graph.outputs:  # one that is a copy of a tensor of another name
-            if value.name and value not in found.setdefault(value.name, []):
-                found[value.name].append(value)
+        # An output may be a copy of a tensor of another name.
+        for value, tensor in zip(self.graph.outputs, self.draft.outputs, strict=True):
+            if value.name and value not in found.setdefault(tensor.name, []):
+                found[tensor.name].append(value)
         return found
 
     # Values.
