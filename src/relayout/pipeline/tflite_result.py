@@ -12,6 +12,7 @@ import onnx_ir as ir
 from relayout.errors import LayoutError, nearest
 from relayout.formats.own_results import SOURCE_FORMAT
 from relayout.graph.subgraphs import all_nodes
+from relayout.layout.normalization import NORMALIZE
 from relayout.layout.stored_as import RENAMED, TENSOR, Holds
 from relayout.partition.regions import Part, part_model, parts
 from relayout.reports import Report
@@ -95,11 +96,12 @@ def tflite_model(
 def _source_names(model: ir.Model) -> dict[str, str]:
     """Return input or output -> the name that its tensor had in a `.tflite`.
 
-    One that is stored in another order, or that the user has renamed, is none of these.
+    One that is stored in another order, holds other numbers, or was renamed by the user is none of these.
     """
     if model.metadata_props.get(SOURCE_FORMAT) != "tflite":
         return {}
     ends = [value for value in (*model.graph.inputs, *model.graph.outputs) if RENAMED not in value.meta]
+    ends = [value for value in ends if NORMALIZE not in value.metadata_props]
     names = {value.name or "": value.metadata_props[TENSOR] for value in ends if TENSOR in value.metadata_props}
     held = {
         value.name or "": {each.name for each in Holds.load(value.metadata_props.get(Holds.KEY, "[]"))}

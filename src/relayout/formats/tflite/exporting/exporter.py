@@ -14,12 +14,14 @@ from relayout.formats.tflite.container.versions import finished
 from relayout.formats.tflite.exporting.fusing import fuse
 from relayout.formats.tflite.exporting.graph_export import GraphExport
 from relayout.formats.tflite.exporting.kernel_types import free_scales
+from relayout.formats.tflite.exporting.moved_ends import give_meaning
 from relayout.formats.tflite.exporting.older import newer_operators
 from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
 from relayout.formats.tflite.exporting.shared_memory import separate
 from relayout.formats.tflite.exporting.tidying import tidy
 from relayout.formats.tflite.exporting.units import QuantizedUnits
 from relayout.formats.tflite.exporting.variables import as_ends, write_variables
+from relayout.layout.normalization import NORMALIZE
 
 
 def export(
@@ -61,6 +63,7 @@ def export(
         changed = [tensor for draft in graph.program for tensor in fuse(draft)]
         for draft in graph.program:
             free_scales(draft)
+        give_meaning(graph.draft, [NORMALIZE not in value.metadata_props for value in model.graph.inputs])
     write_variables(graph.program, graph.variables)
     for draft in graph.program:
         separate(draft)

@@ -1,0 +1,86 @@
+"""What an app reads of inputs and outputs: their names and scales are those of the `.tflite` that was converted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from export_running import agrees
+
+import relayout
+from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.container.model import Model, Quantization, Tensor
+from text_form import model
+
+SCALED = {"s": np.array(0.02, np.float32), "z": np.array(-5, np.int8), "t": np.array(0.05, np.float32)}
+X = np.arange(-12, 12, dtype=np.int8).reshape(2, 3, 4)
+
+
+def file_of(source: onnx.ModelProto | Path | str, tmp_path: Path, **options: object) -> Model:
+    relayout.convert(source, format="tflite", **options).save(tmp_path / "out.tflite")  # type: ignore[arg-type]
+    return load(tmp_path / "out.tflite")
+
+
+def ends(file: Model) -> tuple[list[Tensor], list[Tensor]]:
+    graph = file.subgraphs[0]
+    return [graph.tensors[index] for index in graph.inputs], [graph.tensors[index] for index in graph.outputs]
+
+
+def meaning(quantization: Quantization | None) -> tuple[float, int] | None:
+    if quantization is None:
+        return None
+    return round(float(quantization.scale[0]), 6), int(quantization.zero_point[0])
+
+
+@pytest.mark.parametrize("moved", ["Reshape(x, shape)", "Transpose<perm = [2, 0, 1]>(x)", "Slice(x, one, two, one)"])
+def test_an_input_that_is_moved_first_means_what_is_moved(moved: str, tmp_path: Path) -> None:
+    body = f"m = {moved}  d = DequantizeLinear(m, s, z)  r = Relu(d)  q = QuantizeLinear(r, s, z)  y = Reshape(q, flat)"
+    shape = {"shape": np.array([6, 4]), "one": np.array([1]), "two": np.array([2]), "flat": np.array([-1])}
+    source = model(f"g (int8[2,3,4] x) => (int8[n] y) {{ {body} }}", **SCALED, **shape)
+    agrees(source, {"x": X})
+    (given,), (made,) = ends(file_of(source, tmp_path))
+    assert meaning(given.quantization) == meaning(made.quantization) == (0.02, -5)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a = Reshape(x, flat)  y = Neg(a)",  # nobody says what it means
+        "a = Reshape(x, flat)  d = DequantizeLinear(a, s, z)  e = DequantizeLinear(x, t, z)  f = Reshape(e, flat) "
+        "y = Add(d, f)",  # two meanings
+    ],
+)
+def test_what_has_no_meaning_gets_none(body: str, tmp_path: Path) -> None:
+    kind = "int8" if "Neg" in body else "float"
+    source = model(f"g (int8[2,3,4] x) => ({kind}[24] y) {{ {body} }}", **SCALED, flat=np.array([-1]))
+    if kind == "float":
+        agrees(source, {"x": X})
+    (given,), _ = ends(file_of(source, tmp_path))
+    assert meaning(given.quantization) in (None, (0.05, -5))
+
+
+@pytest.mark.parametrize("through", [True, False])
+def test_tensors_keep_their_names(through: bool, tmp_path: Path) -> None:
+    source = Path(__file__).parents[3] / "data/keras/group_norm.int8.tflite"
+    before = load(source)
+    assert ends(before)[0][0].name != before.signatures[0].inputs[0][0], "its signature has other names"
+    whole: Path = source
+    if through:
+        whole = tmp_path / "whole.onnx"
+        relayout.convert(source).save(whole)
+    made = file_of(whole, tmp_path)
+    assert [each.name for side in ends(made) for each in side] == [each.name for side in ends(before) for each in side]
+    assert [name for name, _ in made.signatures[0].inputs] == [name for name, _ in before.signatures[0].inputs]
+    assert relayout.verify(source, tmp_path / "out.tflite").ok
+
+
+def test_what_is_renamed_or_stored_otherwise_has_its_own_name(tmp_path: Path) -> None:
+    source = Path(__file__).parents[3] / "data/keras/group_norm.int8.tflite"
+    (name, _), *_ = load(source).signatures[0].inputs
+    assert ends(file_of(source, tmp_path, rename={name: "picture"}))[0][0].name == "picture"
+    (tmp_path / "out.tflite").unlink()
+    own = ends(load(source))[0][0].name
+    assert ends(file_of(source, tmp_path, io="NCHW"))[0][0].name != own
+    assert relayout.verify(source, tmp_path / "out.tflite").ok
