@@ -47,6 +47,8 @@ NODES = {
     "mask longer than an open axis": """(float[n, 1] x) => (float[k] y) <bool[7] m = {0, 1, 0, 0, 1, 1, 1}>
         { y = Compress(x, m) }""",
     "fed mask longer than an open axis": "(float[n] x, bool[7] m) => (float[k] y) { y = Compress<axis = 0>(x, m) }",
+    "product of open matrices": """(float[n, 6] x, float[m, 6] k, float[a, m] b) => (float[n, m] y)
+        { y = Gemm<transB = 1>(x, k, b) }""",
     "shape that is a number": "(int8[n] x) => (int8[n] y) <int64 s = {1}> { y = Expand(x, s) }",
     "bounds that cross": "(float[3] x) => (float[3] y) <float a = {inf}, float b = {1}> { y = Clip(x, a, b) }",
     "heads as an axis, and their number": """(float[1, 2, 3, 4] x, float[1, 2, 3, 4] k, float[1, 2, 3, 5] v) =>
@@ -54,6 +56,26 @@ NODES = {
 }
 """What was a wrong result, a file that does not run, or a traceback."""
 REFUSED = {
+    "a smoothed region": (
+        "a region that is smoothed",
+        """(float[1, 1, 4] x) => (float[1, 1, 3] y) <float[6] r = {0, 0, 0.4, 1, 1, 1.2}, int64[3] s = {1, 1, 3}>
+        { y = Resize<coordinate_transformation_mode = "tf_crop_and_resize", mode = "linear", antialias = 1>
+            (x, r, "", s) }""",
+    ),
+    "a region of integers": (
+        "a region of integers",
+        """(int8[1, 1, 4] x) => (int8[1, 1, 3] y) <float[6] r = {0, 0, 0.4, 1, 1, 1.2}, int64[3] s = {1, 1, 3}>
+        { y = Resize<coordinate_transformation_mode = "tf_crop_and_resize", mode = "linear">(x, r, "", s) }""",
+    ),
+    "a mask of several axes": (
+        "a mask of several axes",
+        "(float[3, 4] x, bool[3, 4] m) => (float[3, n] y) { y = Compress<axis = 1>(x, m) }",
+    ),
+    "no threshold": (
+        "0 thresholds where it reads 1",
+        """(float[1, 6, 4] x, float[1, 1, 6] s) => (int64[n, 3] y) <int64 most = {2}, float[0] t = {}>
+        { y = NonMaxSuppression(x, s, most, t) }""",
+    ),
     "a matrix of nothing": ("without elements", "(float[0, 0] x) => (float y) { y = Det(x) }"),
     "an image of nothing": (
         "a transposed convolution of no elements",

@@ -58,6 +58,8 @@ def _beyond(steps: Steps) -> DraftTensor:
     """Return the least overlap above the threshold: LiteRT's kernel also leaves out boxes that overlap by it."""
     op = steps.op
     threshold = op.constant(3) if op.has(3) else np.zeros(1, np.float32)
+    if threshold is not None and threshold.size != 1:
+        raise Unwritable(f"{threshold.size} thresholds where it reads 1")
     if threshold is None:
         return steps.mul(steps.reshape(op.input(3), ()), 1 + 2.0**-23)
     return op.const(np.asarray(np.nextafter(np.float32(threshold.reshape(-1)[0]), np.float32(2))))

@@ -12,7 +12,7 @@ from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.batch_axes import MATRIX, MOST, batched_product
 from relayout.formats.tflite.exporting.blocks import blocks_of
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.operators.convolution import bias_of
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.scales import dequantizer_of
@@ -138,10 +138,10 @@ def gemm(op: NodeExport) -> None:
     if adjoint and weights is not None:
         left, adjoint = op.transposed(left, (1, 0)), False
     if weights is not None and not (op.quantized and alpha != 1.0):
-        count = int(weights.dims[0])
+        count = weights.dims[0]
         row = op.has(2) and op.constant(2) is not None and _is_row(op, count)
         if op.quantized or (alpha == 1.0 and beta == 1.0 and (row or not op.has(2))):
-            bias = bias_of(op, 2, left, weights, count) if op.quantized or op.has(2) else None
+            bias = bias_of(op, 2, left, weights, *known((count,))) if op.quantized or op.has(2) else None
             op.result("FULLY_CONNECTED", [left, weights, *([] if bias is None else [bias])])
             return
         product = op.emit("FULLY_CONNECTED", [left, weights], result.dims)
@@ -157,6 +157,6 @@ def gemm(op: NodeExport) -> None:
     op.give(product)
 
 
-def _is_row(op: NodeExport, count: int) -> bool:
+def _is_row(op: NodeExport, count: int | str) -> bool:
     dims = op.dims(2)
     return bool(dims) and dims[-1] == count and all(dim == 1 for dim in dims[:-1])

@@ -85,6 +85,11 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
     """Resize a region, whose corners are given as parts of the extents; outside of the image lies one number."""
     if op.quantized:
         raise Unwritable("a quantized Resize that LiteRT has no kernel for")
+    if mode != "nearest" and operand.type not in (TensorType.FLOAT32, TensorType.FLOAT16):
+        raise Unwritable("a region of integers, between which others lie")
+    grows = all(isinstance(b, int) and isinstance(a, int) and a <= b for a, b in zip(operand.dims, dims, strict=True))
+    if mode != "nearest" and op.integer("antialias") and not grows:
+        raise Unwritable("a region that is smoothed")
     region = op.constant(1)
     if region is None or not all(isinstance(dim, int) for dim in (*operand.dims, *dims)):
         op.give(cropped(Factors(op, dims), operand, mode, _rounding(op, 1.0)))

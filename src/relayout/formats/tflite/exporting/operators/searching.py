@@ -101,6 +101,8 @@ def compress(op: NodeExport) -> None:
         operand, axis = steps.reshape(operand, (count,)), 0
     else:
         axis = op.axis() if rank else 0
+    if len(op.dims(1)) > 1:
+        raise Unwritable("a mask of several axes")
     extent, given = operand.dims[axis], (op.dims(1) or (1,))[0]
     if mask is not None and isinstance(extent, int):
         steps.give(steps.gather(operand, steps.ints(np.flatnonzero(mask.reshape(-1)[:extent])), axis))
