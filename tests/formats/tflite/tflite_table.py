@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import subprocess
 import sys
 import textwrap
 from collections import Counter
@@ -24,6 +23,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(ROOT / "src"), str(Path(__file__).parent), str(ROOT / "tests")]
 
 from ai_edge_litert import schema_py_generated as schema  # noqa: E402
+from registered_modules import modules  # noqa: E402
 from tflite_cases import WITHOUT_KERNEL, every  # noqa: E402
 from tflite_running import read  # noqa: E402
 from tflite_writing import Net  # noqa: E402
@@ -128,33 +128,8 @@ def text() -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-REGISTERED = """
-import json, sys
-from relayout.formats.tflite.importing import registry
-
-class Watched(dict):
-    def __setitem__(self, name, entry):
-        super().__setitem__(name, entry)
-        frame = sys._getframe()
-        while not (frame.f_code.co_name == "<module>" and frame.f_globals["__name__"].startswith(registry.FAMILIES)):
-            frame = frame.f_back
-        modules[name] = frame.f_globals["__name__"].rpartition(".")[2]
-
-modules = {}
-registry._ENTRIES = Watched()
-registry.entries()
-print(json.dumps(dict(sorted(modules.items())), indent=0))
-"""
-
-
-def modules() -> str:
-    """The content of `modules.json`: a line for each operator. Modules register once, so another process is asked."""
-    found = subprocess.run([sys.executable, "-c", REGISTERED], capture_output=True, check=True, text=True)
-    return found.stdout
-
-
 if __name__ == "__main__":
-    MODULES.write_text(modules(), encoding="utf-8")
+    MODULES.write_text(modules("importing"), encoding="utf-8")
     EXERCISED.write_text(text(), encoding="utf-8")
     from relayout.reports import coverage
 

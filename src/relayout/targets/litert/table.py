@@ -7,7 +7,7 @@ and the kernels of ai-edge-litert 2.3, run by this project's tests of the export
 
 from collections.abc import Iterator
 
-from relayout.formats.tflite.exporting.registry import entries
+from relayout.formats.tflite.exporting.registry import modules
 from relayout.formats.tflite.spelled_out import DOMAIN, RESTORABLE, RESTORABLE_CUSTOM
 from relayout.formats.tflite.states import ASSIGN, READ
 from relayout.lowering.conditions import (
@@ -66,7 +66,7 @@ def _rows() -> Iterator[Kernel]:
         (row.domain, name) for row in (*_ON_IMAGES, *_LAST, *_IN_ORDER, *_BUILTINS) for name in row.op_types.split()
     }
     rows: dict[str, list[str]] = {}
-    for domain, name in entries():
+    for domain, name in modules():
         rule = registry().get((domain, name))
         if (domain, name) not in named and rule is not None and not rule.layouts:
             rows.setdefault(domain, []).append(name)

@@ -3,7 +3,8 @@
     python tests/formats/tflite/exporting/export_table.py
 
 writes `src/relayout/formats/tflite/exported.json`: operator -> types of its data, and reasons for which a use of it was
-refused. Of `cases()` and of the models with bodies and of random numbers, all of which the tests run in LiteRT.
+refused. Of `cases()` and of the models with bodies and of random numbers, all of which the tests run in LiteRT. Beside
+it `exporting/operators/modules.json` says which module registers which operator.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[4]
 if __name__ == "__main__":
-    sys.path[:0] = [str(path) for path in (ROOT / "src", Path(__file__).parent, ROOT / "tests", ROOT / "bench")]
+    sys.path[:0] = [
+        str(path)
+        for path in (
+            ROOT / "src",
+            Path(__file__).parent,
+            ROOT / "tests",
+            ROOT / "bench",
+            ROOT / "tests" / "formats" / "tflite",
+        )
+    ]
 
 from export_cases import cases  # noqa: E402
 from export_control import MODELS  # noqa: E402
@@ -23,8 +33,10 @@ from export_drawn import DRAWN  # noqa: E402
 from export_refused import REFUSED  # noqa: E402
 
 import relayout  # noqa: E402
+from registered_modules import modules  # noqa: E402
 
 EXPORTED = ROOT / "src" / "relayout" / "formats" / "tflite" / "exported.json"
+MODULES = EXPORTED.parent / "exporting" / "operators" / "modules.json"
 
 
 def shown() -> Iterator[tuple[str, str]]:
@@ -62,4 +74,5 @@ def text() -> str:
 
 
 if __name__ == "__main__":
+    MODULES.write_text(modules("exporting"), encoding="utf-8")
     EXPORTED.write_text(text(), encoding="utf-8")

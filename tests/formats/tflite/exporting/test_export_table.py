@@ -6,6 +6,7 @@ import export_table
 import numpy as np
 import pytest
 from export_cases import cases
+from registered_modules import modules
 
 import relayout
 from relayout.formats.tflite.exporting.registry import entries
@@ -18,6 +19,7 @@ from small import build
 def test_the_table_claims_what_the_cases_show_and_no_more() -> None:
     hint = "run python tests/formats/tflite/exporting/export_table.py"
     assert export_table.EXPORTED.read_text(encoding="utf-8") == export_table.text(), hint
+    assert export_table.MODULES.read_text(encoding="utf-8") == modules("exporting"), hint
 
 
 def test_every_operator_that_is_written_is_listed() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -21,7 +20,7 @@ from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
 from relayout.formats.tflite.exporting.older import write_for
 from relayout.formats.tflite.exporting.operand_types import mixed_types
 from relayout.formats.tflite.exporting.refusals import Refusals
-from relayout.formats.tflite.exporting.registry import Entry, Unwritable, entries
+from relayout.formats.tflite.exporting.registry import Entry, Unwritable, entry_of
 from relayout.formats.tflite.exporting.scales import DEQUANTIZE, QUANTIZE, dequantizer_of, scales_in
 from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign
 from relayout.formats.tflite.exporting.unit_results import UnitResults
@@ -93,9 +92,8 @@ class GraphExport:
 
     def write(self) -> None:
         """Translate every node; what cannot be written is collected in `refusals`."""
-        table = entries()
         for node in self.graph:
-            self._node(node, table)
+            self._node(node)
 
     # Bodies.
 
@@ -158,7 +156,7 @@ class GraphExport:
         except Unwritable as problem:
             self._refuse_end("output", value, problem.reason, [value.producer()])
 
-    def _node(self, node: ir.Node, table: Any) -> None:
+    def _node(self, node: ir.Node) -> None:
         if node in self.absorbed or (node.op_type == DEQUANTIZE and not node.domain):
             return  # read where it is wanted
         if node.op_type == QUANTIZE and self._is_in_unit(node):
@@ -167,7 +165,7 @@ class GraphExport:
             self._leave_out(node)
             return
         domain = "" if node.domain == "ai.onnx" or node.domain.startswith(IMAGES) else node.domain
-        entry = table.get((domain, node.op_type))
+        entry = entry_of((domain, node.op_type))
         is_custom = self.custom_ops.get(node.op_type) in ("", domain) and (domain or entry is None)
         try:
             if is_custom:

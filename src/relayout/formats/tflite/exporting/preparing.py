@@ -27,7 +27,7 @@ from relayout.formats.tflite.exporting.fused_definitions import definition_of
 from relayout.formats.tflite.exporting.loops import write_out
 from relayout.formats.tflite.exporting.open_recurrences import scan_open_recurrences
 from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch_first
-from relayout.formats.tflite.exporting.registry import entries
+from relayout.formats.tflite.exporting.registry import is_written
 from relayout.formats.tflite.exporting.restoring import restore_builtins
 from relayout.formats.tflite.exporting.restoring_variables import restore_variables
 from relayout.formats.tflite.exporting.sequences import inline_sequences
@@ -162,11 +162,10 @@ def _inline(graph: ir.Graph, node: ir.Node, body: ir.Graph, names: Names) -> Non
 
 def define(model: ir.Model) -> bool:
     """Replace operators that have no export by what defines them, in place; return whether there were any."""
-    known = entries()
     found: dict[Any, tuple[ir.Node, str, str]] = {}
     for node in _nodes(model):
         key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
-        if key in known and node.op_type not in DEFINED:
+        if is_written(key) and node.op_type not in DEFINED:
             continue
         definition = _definition(model, node)
         if definition is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pkgutil
 from collections.abc import Callable
 from functools import cache
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
     from relayout.formats.tflite.exporting.node import NodeExport
 
 FAMILIES = "relayout.formats.tflite.exporting.operators"
-"""The package whose modules register the operators."""
+"""The package whose modules register the operators. Its `modules.json` says which module registers which; the program
+that writes `exported.json` writes it."""
 
 Export = Callable[["NodeExport"], None]
 Key = tuple[str, str]
@@ -78,6 +80,26 @@ def described(function: Export, name: str, summary: str) -> Export:
     """Give an export made by a factory a name and a docstring of its own, for the table of operators."""
     function.__name__, function.__doc__ = name, summary
     return function
+
+
+def is_written(key: Key) -> bool:
+    """Tell whether an operator is registered. No module is loaded for it."""
+    return key in _ENTRIES or key in modules()
+
+
+def entry_of(key: Key) -> Entry | None:
+    """Return one registered operator; None if there is none. Of the others no more is loaded than it needs."""
+    if key not in _ENTRIES and key in modules():
+        import_module(f"{FAMILIES}.{modules()[key]}")
+    return _ENTRIES.get(key)
+
+
+@cache
+def modules() -> dict[Key, str]:
+    """Return operator -> the module that registers it, in alphabetical order."""
+    listed: dict[str, str] = json.loads(pkgutil.get_data(FAMILIES, "modules.json") or b"{}")
+    split = {name.rpartition(":"): module for name, module in listed.items()}
+    return {(domain, name): module for (domain, _, name), module in split.items()}
 
 
 @cache
