@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ class Layout:
     factors: tuple[Factor, ...]
 
     @staticmethod
+    @lru_cache(maxsize=256)  # a conversion names the same few for each of its nodes
     def parse(text: str) -> Layout:
         """Read `NCHW`, `OHWI`, `NCHW16c`, or einops' `n h w c`, `n co h w ci=16`.
 

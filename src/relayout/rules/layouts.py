@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from relayout.errors import LayoutError
 from relayout.layout import Dim, Extent, Factor, Layout, product
@@ -107,6 +108,7 @@ def fitted(layout: Layout, rank: int) -> Layout:
     return Layout((*layout.factors[:first], *wanted, *layout.factors[first + len(held) :]))
 
 
+@lru_cache(maxsize=256)
 def standard(named: str, rank: int) -> Layout:
     """The standard layout of an operand: the names of its first two axes, then the spatial ones."""
     return fitted(Layout.parse(f"{named}W"), rank)

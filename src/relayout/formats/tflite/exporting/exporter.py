@@ -63,11 +63,11 @@ def export(
         changed = [tensor for draft in graph.program for tensor in fuse(draft)]
         for draft in graph.program:
             free_scales(draft)
-        give_meaning(graph.draft, [NORMALIZE not in value.metadata_props for value in model.graph.inputs])
+        give_meaning(graph.draft, {value.name for value in model.graph.inputs if NORMALIZE in value.metadata_props})
     write_variables(graph.program, graph.variables)
     for draft in graph.program:
         separate(draft)
-    _name_ends(graph, tensor_names or {})
+    graph.name_ends(tensor_names or {})
     subgraphs = tuple(draft.finish(f"subgraphs[{place}]") for place, draft in enumerate(graph.program))
     subgraph = subgraphs[0]
     called = names or {}
@@ -86,14 +86,3 @@ def export(
     if runtime and (newer := newer_operators(file, runtime)):
         raise UnwritableGraphError(newer, set())
     return file
-
-
-def _name_ends(graph: GraphExport, names: Mapping[str, str]) -> None:
-    """Give tensors of inputs and outputs other names, where these are free."""
-    values, draft = (*graph.graph.inputs, *graph.graph.outputs), graph.draft
-    taken = {tensor.name for tensor in draft.tensors()}
-    for value, tensor in zip(values, (*draft.inputs, *draft.outputs), strict=True):
-        name = names.get(value.name or "", "")
-        if name and name not in taken and tensor.name == value.name:
-            tensor.name = name
-            taken.add(name)

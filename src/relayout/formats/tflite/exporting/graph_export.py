@@ -20,7 +20,7 @@ from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
 from relayout.formats.tflite.exporting.older import write_for
 from relayout.formats.tflite.exporting.operand_types import mixed_types
 from relayout.formats.tflite.exporting.refusals import Refusals
-from relayout.formats.tflite.exporting.registry import Entry, Unwritable, entry_of
+from relayout.formats.tflite.exporting.registry import Entry, Unwritable, export_of
 from relayout.formats.tflite.exporting.scales import DEQUANTIZE, QUANTIZE, dequantizer_of, scales_in
 from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign
 from relayout.formats.tflite.exporting.unit_results import UnitResults
@@ -75,6 +75,8 @@ class GraphExport:
         """Dequantized matrix of a constant in blocks -> the real numbers of the transposed matrix."""
         self.unknown: set[ir.Value | None] = set()
         """Results of operators that cannot be written, of which nothing is known."""
+        self.end_names: dict[str, str] = {}
+        """Input or output -> its tensor's name, where that is another one."""
         self.begin = 0
         """How many operators there were before those of the node that is translated."""
 
@@ -165,7 +167,7 @@ class GraphExport:
             self._leave_out(node)
             return
         domain = "" if node.domain == "ai.onnx" or node.domain.startswith(IMAGES) else node.domain
-        entry = entry_of((domain, node.op_type))
+        entry = export_of((domain, node.op_type))
         is_custom = self.custom_ops.get(node.op_type) in ("", domain) and (domain or entry is None)
         try:
             if is_custom:
@@ -237,11 +239,25 @@ class GraphExport:
         for value, tensor in self.tensors.items():
             if tensor.name in names and tensor.data is None:
                 found.setdefault(tensor.name, []).append(value)
-        # An output may be a copy of a tensor of another name.
-        for value, tensor in zip(self.graph.outputs, self.draft.outputs, strict=True):
-            if value.name and value not in found.setdefault(tensor.name, []):
-                found[tensor.name].append(value)
+        for value in self.graph.outputs:  # one that is a copy of a tensor of another name
+            name = self.end_names.get(value.name or "", value.name)
+            if name and value not in found.setdefault(name, []):
+                found[name].append(value)
         return found
+
+    def name_ends(self, names: Mapping[str, str]) -> None:
+        """Give tensors of inputs and outputs other names, where no tensor has these.
+
+        Args:
+            names: name of an input or output -> the name that its tensor gets.
+        """
+        taken = {tensor.name for tensor in self.draft.tensors()}
+        for tensor in (*self.draft.inputs, *self.draft.outputs):
+            name = names.get(tensor.name, "")
+            if name and name not in taken:
+                self.end_names[tensor.name] = name
+                tensor.name = name
+                taken.add(name)
 
     # Values.
 

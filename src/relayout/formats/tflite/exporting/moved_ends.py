@@ -8,22 +8,22 @@ data from the file's inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable
 
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import Draft
 from relayout.formats.tflite.exporting.tidying import MOVED, MOVERS
 
 
-def give_meaning(draft: Draft, are_meant: Sequence[bool]) -> None:
+def give_meaning(draft: Draft, raw: Container[str | None]) -> None:
     """Give such inputs and outputs their scales and zero points, in place.
 
     Args:
         draft: the main graph.
-        are_meant: of each input, whether it means what the model reads. Raw pixels are read as other numbers.
+        raw: inputs whose integers the file normalizes itself: they are read as other numbers.
     """
-    for tensor, is_meant in zip(draft.inputs, are_meant, strict=True):
-        if not is_meant:
+    for tensor in draft.inputs:
+        if tensor.name in raw:
             continue
         readers = [operator for operator in draft.operators if tensor in operator.inputs]
         if tensor.quantization is None and tensor.type in MOVED and all(each.name in MOVERS for each in readers):

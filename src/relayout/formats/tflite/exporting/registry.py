@@ -87,7 +87,7 @@ def is_written(key: Key) -> bool:
     return key in _ENTRIES or key in modules()
 
 
-def entry_of(key: Key) -> Entry | None:
+def export_of(key: Key) -> Entry | None:
     """Return one registered operator; None if there is none. Of the others no more is loaded than it needs."""
     if key not in _ENTRIES and key in modules():
         import_module(f"{FAMILIES}.{modules()[key]}")

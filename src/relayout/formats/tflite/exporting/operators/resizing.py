@@ -85,11 +85,7 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
     """Resize a region, whose corners are given as parts of the extents; outside of the image lies one number."""
     if op.quantized:
         raise Unwritable("a quantized Resize that LiteRT has no kernel for")
-    if mode != "nearest" and operand.type not in (TensorType.FLOAT32, TensorType.FLOAT16):
-        raise Unwritable("a region of integers, between which others lie")
-    grows = all(isinstance(b, int) and isinstance(a, int) and a <= b for a, b in zip(operand.dims, dims, strict=True))
-    if mode != "nearest" and op.integer("antialias") and not grows:
-        raise Unwritable("a region that is smoothed")
+    _require_interpolation(op, operand, dims, mode)
     region = op.constant(1)
     if region is None or not all(isinstance(dim, int) for dim in (*operand.dims, *dims)):
         op.give(cropped(Factors(op, dims), operand, mode, _rounding(op, 1.0)))
@@ -120,6 +116,21 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
     if not inside.all():
         result = steps.select(op.const(inside), result, op.number("extrapolation_value"))
     op.give(result)
+
+
+def _require_interpolation(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
+    """Refuse regions between whose elements others lie that are not computed here.
+
+    Raises:
+        Unwritable: the region holds integers, or is smoothed as it shrinks.
+    """
+    if mode == "nearest":
+        return
+    if operand.type not in (TensorType.FLOAT32, TensorType.FLOAT16):
+        raise Unwritable("a region of integers, between which others lie")
+    grows = all(isinstance(b, int) and isinstance(a, int) and a <= b for a, b in zip(operand.dims, dims, strict=True))
+    if op.integer("antialias") and not grows:
+        raise Unwritable("a region that is smoothed")
 
 
 def _places_of_region(start: np.float32, end: np.float32, extent: int, count: int) -> NDArray[np.float32]:
