@@ -149,6 +149,13 @@ def test_a_scatter_whose_places_are_open() -> None:
     agrees(model, fed(model) | {"i": np.array([[2, 0, 4, 1, -2], [-1, 1, 3, 0, 2]])})
 
 
+@pytest.mark.parametrize(("kind", "least"), [("uint8", 0), ("int8", -128)])
+def test_the_place_of_a_byte_beside_a_border_is_inside_the_image(kind: str, least: int) -> None:
+    model = model_of(f"""({kind}[1, 1, 3, 3] x) => ({kind}[1, 1, 3, 3] y, int64[1, 1, 3, 3] i)
+        {{ y, i = MaxPool<auto_pad = "SAME_LOWER", kernel_shape = [2, 2]>(x) }}""")
+    agrees(model, {"x": np.array([least, least, 5, least, least, least, 7, 0, least], kind).reshape(1, 1, 3, 3)})
+
+
 def test_the_mask_of_an_old_dropout_is_that_of_onnx_runtime() -> None:
     text = "main (float[3] x) => (float[3] y, bool[3] m) { y, m = Dropout(x) }"
     model = onnx.parser.parse_model(f'<ir_version: 5, opset_import: ["": 10]> {text}')

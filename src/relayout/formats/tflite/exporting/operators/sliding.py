@@ -21,6 +21,9 @@ MOST = 128
 """Elements of a window up to which it is written so."""
 
 
+BYTES = (TensorType.INT8, TensorType.UINT8)
+
+
 class Sliding(NamedTuple):
     """A window over the axes of space of an image, in whatever order its axes are.
 
@@ -111,7 +114,9 @@ def sliding_max(op: NodeExport) -> None:
     """Write a MaxPool: MAXIMUM of slices; places of maxima by GREATER and SELECT_V2."""
     steps, sliding = Steps(op), Sliding.of(op)
     image = op.input(0)
-    padded = sliding.bordered(steps, image, lowest(image.type))
+    # A border of the lowest byte would be as large as an element of that value, and lie before it.
+    wide = steps.cast(image, TensorType.INT32) if op.gives(1) and image.type in BYTES else image
+    padded = sliding.bordered(steps, wide, lowest(wide.type))
     slices = [sliding.slice(steps, padded, place) for place in sliding.places()]
     best = slices[0]
     if not op.gives(1):
@@ -127,7 +132,7 @@ def sliding_max(op: NodeExport) -> None:
         found = steps.select(larger, op.const(source.astype(np.int32)), found)
         best = steps.maximum(best, each)
     if op.gives(0):
-        op.give(best, 0)
+        op.give(steps.cast(best, image.type), 0)
     steps.give(_with_planes(steps, steps.stretch(found, known(best.dims)), sliding, image), 1)
 
 
