@@ -1,4 +1,4 @@
-"""Operands of two types where ONNX has one are refused: LiteRT would not run the file."""
+"""Operands that do not fit each other, in type or extents, are refused: LiteRT would not run the file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import pytest
 
 import relayout
 from relayout.errors import UnsupportedError
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.draft import Draft
+from relayout.formats.tflite.exporting.operand_types import require_broadcast
+from relayout.formats.tflite.exporting.registry import Unwritable
 
 
 @pytest.mark.parametrize(
@@ -24,3 +28,16 @@ def test_operands_that_may_differ_are_taken() -> None:
     source = """<ir_version: 9, opset_import: ["" : 18]>
         g (float[2, 2] x) => (y) <int64[2] i = {1, 0}, double e = {2}> { z = Gather(x, i) y = Pow(z, e) }"""
     assert relayout.convert(onnx.parser.parse_model(source), format="tflite").tflite
+
+
+def test_operands_that_do_not_broadcast_are_refused() -> None:
+    """A definition that ONNX gives an operator may have them: a RotaryEmbedding of an odd number of columns."""
+    draft = Draft()
+    long, short, result = (draft.tensor("t", TensorType.FLOAT32, dims) for dims in ((2, 1, 3), (4, 2), (2, 4, 3)))
+    draft.add("MUL", [long, draft.tensor("t", TensorType.FLOAT32, ("n", 1, 3)), result], [result])
+    draft.add("CONCATENATION", [long, short], [result])
+    require_broadcast(draft, 0)
+    draft.add("MUL", [long, short], [result])
+    with pytest.raises(Unwritable, match="operands of 2 and 3 elements along one axis"):
+        require_broadcast(draft, 0)
+    require_broadcast(draft, 3)

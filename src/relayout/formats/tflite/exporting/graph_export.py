@@ -18,7 +18,7 @@ from relayout.formats.tflite.exporting.integers import IntegerTensors
 from relayout.formats.tflite.exporting.kernel_types import widen
 from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
 from relayout.formats.tflite.exporting.older import write_for
-from relayout.formats.tflite.exporting.operand_types import mixed_types
+from relayout.formats.tflite.exporting.operand_types import mixed_types, require_broadcast
 from relayout.formats.tflite.exporting.refusals import Refusals
 from relayout.formats.tflite.exporting.registry import Entry, Unwritable, export_of
 from relayout.formats.tflite.exporting.scales import DEQUANTIZE, QUANTIZE, dequantizer_of, scales_in
@@ -182,6 +182,7 @@ class GraphExport:
                 if node.domain != DOMAIN:  # a builtin that was read has types that its kernel takes
                     widen(self.draft, self.begin)
                     use_few_axes(self.draft, self.begin)
+                require_broadcast(self.draft, self.begin)
                 if self.runtime:
                     write_for(self.draft, self.begin, self.runtime)
         except Unwritable as problem:

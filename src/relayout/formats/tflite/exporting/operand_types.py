@@ -1,11 +1,22 @@
-"""Operands of two element types where ONNX has one: no runtime runs such a node, and LiteRT would refuse the file."""
+"""Operands that do not fit each other, in type or extents: LiteRT would refuse the file."""
 
 from __future__ import annotations
 
 from functools import cache
+from itertools import zip_longest
 
 import onnx
 import onnx_ir as ir
+
+from relayout.formats.tflite.exporting.draft import Draft
+from relayout.formats.tflite.exporting.registry import Unwritable
+
+_NAMES = """
+    ADD ATAN2 DIV EQUAL FLOOR_DIV FLOOR_MOD GREATER GREATER_EQUAL LESS LESS_EQUAL LOGICAL_AND LOGICAL_OR MAXIMUM MINIMUM
+    MUL NOT_EQUAL POW SELECT_V2 SQUARED_DIFFERENCE SUB
+"""
+ELEMENTWISE = frozenset(_NAMES.split())
+"""Builtins whose operands broadcast."""
 
 
 def mixed_types(node: ir.Node, version: int) -> str:
@@ -36,3 +47,23 @@ def _variables(op_type: str, version: int, count: int) -> tuple[str, ...]:
     formal = [each.type_str if each.is_homogeneous and each.type_str in named else "" for each in schema.inputs]
     is_open = bool(schema.inputs) and schema.inputs[-1].option == onnx.defs.OpSchema.FormalParameterOption.Variadic
     return (*formal, *(formal[-1:] * (count - len(formal)) if is_open else ()))
+
+
+def require_broadcast(draft: Draft, begin: int) -> None:
+    """Refuse elementwise operators whose operands do not broadcast: LiteRT would not run the file.
+
+    Args:
+        draft: the graph.
+        begin: the first operator to look at.
+
+    Raises:
+        Unwritable: two operands have other extents along an axis, and neither is 1.
+    """
+    for operator in draft.operators[begin:]:
+        if operator.name not in ELEMENTWISE:
+            continue
+        dims = [tensor.dims for tensor in operator.inputs if tensor is not None]
+        for along in zip_longest(*(reversed(each) for each in dims), fillvalue=1):
+            extents = {extent for extent in along if isinstance(extent, int) and extent != 1}
+            if len(extents) > 1:
+                raise Unwritable(f"operands of {' and '.join(map(str, sorted(extents)))} elements along one axis")
