@@ -10,10 +10,12 @@ import pytest
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
+from relayout.formats.onnx.evaluating import Evaluation
 from relayout.formats.onnx.moving_elements import MOVES, move_elements
 from relayout.formats.onnx.plain_operators import FUNCTIONS, OTHERS, compute_plainly
 from relayout.formats.onnx.shape_vectors import object_vector
 from relayout.layout import Extent
+from text_form import model
 
 V, W = np.array([3, 0, 7, 2]), np.array([2, 5, 7, 1])
 GRID = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -135,6 +137,15 @@ def test_other_forms_are_left_to_the_reference() -> None:
     assert compute_plainly(_node("Clip", [GRID], {"min": 1.0}), [GRID]) is None  # before opset 11
     assert compute_plainly(_node("Add", [V, W], {"axis": 1, "broadcast": 1}), [V, W]) is None
     assert compute_plainly(_node("Add", [V, W], {}), [V, W.astype(np.int32)]) is None
+
+
+@pytest.mark.parametrize("node", ["y = Concat(s, s)", "y = Cast(s)", "y = Gather(s, far)", "y = Reshape(s, far)"])
+def test_what_is_wrong_is_not_known_in_advance(node: str) -> None:
+    """An attribute that is not there, or a place: nothing is known, and what else follows is still found."""
+    source = model(f"g (float[2,3] x) => (int64[n] y) {{ s = Shape(x) {node} }}", far=np.array([7]))
+    evaluation = Evaluation(source, {})
+    found = [dict(evaluation.run(each)) for each in source.graph.node]
+    assert [list(each) for each in found] == [["s"], []]
 
 
 def test_extents_with_names_move_as_numbers_do() -> None:

@@ -155,7 +155,7 @@ class Evaluation:
             return []
         try:
             moved = move_elements(node, [given.get(name) for name in node.input])
-        except (ValueError, IndexError, TypeError):  # the node is wrong: it is simply not known in advance
+        except (ValueError, LookupError, TypeError):  # the node is wrong: it is simply not known in advance
             return []
         if moved is not None:
             return [moved]
@@ -171,7 +171,7 @@ class Evaluation:
         try:
             with np.errstate(all="ignore"):
                 plain = compute_plainly(node, [given.get(name) for name in node.input])
-        except (ValueError, TypeError):
+        except (ValueError, LookupError, TypeError):
             return []
         if plain is not None:
             return [plain]

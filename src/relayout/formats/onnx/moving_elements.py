@@ -28,13 +28,15 @@ def move_elements(node: onnx.NodeProto, operands: Sequence[Array | None]) -> Arr
         where an index or a shape is not known.
 
     Raises:
-        ValueError, IndexError, TypeError: the operands are not what the operator takes.
+        ValueError, LookupError, TypeError: the operands or attributes are not what the operator takes.
     """
     compute = MOVES.get(node.op_type)
     data = operands if node.op_type == "Concat" else operands[:1]
     others = [array for array in operands[len(data) :] if array is not None]
     kinds = {array.dtype for array in data if array is not None}
-    if compute is None or len(kinds - {np.dtype(object)}) > 1 or any(array.dtype.kind not in "iu" for array in others):
+    if compute is None or any(array is None for array in data) or any(each.dtype.kind not in "iu" for each in others):
+        return None
+    if len(kinds - {np.dtype(object)}) > 1:
         return None
     attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
     moved = compute(attributes, *operands)

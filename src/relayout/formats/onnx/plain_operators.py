@@ -23,7 +23,7 @@ def compute_plainly(node: onnx.NodeProto, operands: Sequence[Array | None]) -> A
         operands: the values of its inputs, as numbers; None for one that is left out.
 
     Raises:
-        ValueError, TypeError: the operands are not what the operator takes.
+        ValueError, LookupError, TypeError: the operands are not what the operator takes.
     """
     if any(array is None for array in operands) and node.op_type != "Clip":
         return None
