@@ -7,12 +7,12 @@ import sys
 
 import pytest
 import tflite_table
-from registered_modules import modules
 from tflite_cases import WITHOUT_KERNEL
 from tflite_cases_formats import four_bit_kernels
 from tflite_cases_spatial import conv
 from tflite_writing import Net, options
 
+from registered_modules import modules
 from relayout.errors import RelayoutError, UnsupportedError
 from relayout.formats.tflite import read
 from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS

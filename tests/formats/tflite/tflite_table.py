@@ -23,11 +23,11 @@ if __name__ == "__main__":
     sys.path[:0] = [str(ROOT / "src"), str(Path(__file__).parent), str(ROOT / "tests")]
 
 from ai_edge_litert import schema_py_generated as schema  # noqa: E402
-from registered_modules import modules  # noqa: E402
 from tflite_cases import WITHOUT_KERNEL, every  # noqa: E402
 from tflite_running import read  # noqa: E402
 from tflite_writing import Net  # noqa: E402
 
+from registered_modules import modules  # noqa: E402
 from relayout.formats.tflite.importing.registry import Unsupported, entries  # noqa: E402
 
 EXERCISED = ROOT / "src" / "relayout" / "formats" / "tflite" / "exercised.json"

@@ -6,9 +6,9 @@ import export_table
 import numpy as np
 import pytest
 from export_cases import cases
-from registered_modules import modules
 
 import relayout
+from registered_modules import modules
 from relayout.formats.tflite.exporting.registry import entries
 from relayout.formats.tflite.spelled_out import DOMAIN
 from relayout.reports import coverage
