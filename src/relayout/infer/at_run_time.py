@@ -112,12 +112,12 @@ def _moved(found: Plan, extents: Mapping[str, int]) -> int:
     for move in sites.moves:
         own.setdefault(move.of, []).append((move.given, move.order))
     place = {id(site): number for number, site in enumerate(sites.sites)}
-    wanted: dict[Root, list[Order]] = {}
+    asked: dict[Root, list[Order]] = {}
     for crossing in sorted(found.crossings, key=lambda each: min(place[id(site)] for site in each.readers)):
-        wanted.setdefault(crossing.root, [crossing.given]).append(crossing.order)
-    for root, (given, *orders) in wanted.items():
+        asked.setdefault(crossing.root, [crossing.given]).append(crossing.order)
+    for root, (first, *orders) in asked.items():
         size = size_of(root, extents, sites.likely) * sites.repeats.get(root, 1)
-        for source, order in made_in_turn(given, orders, root.extents, own.get(root, ())):
+        for source, order in made_in_turn(first, orders, root.extents, own.get(root, ())):
             if moving_factors(root, source, extents) != moving_factors(root, order, extents):
                 total += size
     return total

@@ -34,8 +34,8 @@ COMBINED = 6
 """Factors of a site up to which each order of an operand is tried with each order of the axes that it does not have,
 whichever was found first. Where windows and heads are merged there are more, and orders would multiply."""
 PIECES = 5
-"""The same of an operator with variants: pieces of axes that are split, as by two channel shuffles in a row. With one
-more a ShuffleNet takes half as long again and 25 MB, for no byte."""
+"""Pieces of split axes up to which orders are combined so, where an operator has variants: two channel shuffles in a
+row split an axis in three. With one more a ShuffleNet takes half as long again and 25 MB more, and saves nothing."""
 
 
 @dataclass

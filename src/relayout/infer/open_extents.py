@@ -212,39 +212,39 @@ def nearest_order(
 
 
 def made_in_turn(
-    given: Order, wanted: Sequence[Order], extents: Sequence[Extent], own: Sequence[tuple[Order, Order]] = ()
+    first: Order, orders: Sequence[Order], extents: Sequence[Extent], own: Sequence[tuple[Order, Order]] = ()
 ) -> list[tuple[Order, Order]]:
-    """Return from which order a value is brought into each wanted one, as these are made one after the other.
+    """Return from which order a value is brought into each of several, as these are made one after the other.
 
-    What the source makes of another order that is wanted, too, is made of that.
+    If the source makes one of them of another of them, so does the result.
 
     Args:
-        given: the producer's order.
-        wanted: the others, in the order in which readers ask for them.
+        first: the producer's order.
+        orders: the others, in the order in which readers ask for them.
         extents: of each factor.
         own: the orders before and behind each Transpose of the value that the source has.
     """
-    there, asked, found = [given], {given}, list[tuple[Order, Order]]()
+    there, asked, turns = [first], {first}, list[tuple[Order, Order]]()
 
     def make(order: Order) -> None:
         asked.add(order)
         for before in orders_before(order, own, there):
-            if before in wanted and before not in asked:
+            if before in orders and before not in asked:
                 make(before)
-        found.append((nearest_order(there, order, extents, own), order))
+        turns.append((nearest_order(there, order, extents, own), order))
         there.append(order)
 
-    for order in wanted:
+    for order in orders:
         if order not in asked:
             make(order)
-    return found
+    return turns
 
 
 def orders_before(order: Order, own: Sequence[tuple[Order, Order]], there: Container[Order]) -> list[Order]:
-    """Return the orders of which the source makes another one; none where one of them is there already.
+    """Return the orders from which the source transposes a value to a given one; none if it has one of them already.
 
     Args:
-        order: that other one.
+        order: the order that is asked for.
         own: the orders before and behind each Transpose of the value that the source has.
         there: the orders in which the value is there.
     """

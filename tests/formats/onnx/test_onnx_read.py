@@ -480,6 +480,16 @@ def test_tensors_of_constants_are_initializers() -> None:
     assert graph[0].op_type == "Constant", "what holds no tensor stays a node"
 
 
+def test_large_tensors_of_constants_are_not_copied_into_initializers() -> None:
+    nodes = "a = Relu(x) s = Constant<value=float[1] {3}>() b = Neg(a) c = Mul(b, s) y = Add(c, w)"
+    model = text(f"{{ {nodes} }}")
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [2000, 3], np.zeros(6000, np.float32).tobytes(), raw=True)
+    model.graph.node.insert(2, helper.make_node("Constant", [], ["w"], value=weight))
+    graph = read(model).graph
+    assert [node.op_type for node in graph] == ["Relu", "Constant", "Neg", "Mul", "Add"]
+    assert list(graph.initializers) == ["s"]
+
+
 def test_what_the_ir_cannot_hold_is_one_line() -> None:
     model = text("{ y = Relu(x) }")
     body = helper.make_graph([helper.make_node("Relu", ["x"], ["m"])], "body", [], [])

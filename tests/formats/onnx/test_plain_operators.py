@@ -1,4 +1,4 @@
-"""What is computed of shapes without ONNX's reference is what the reference computes, types included."""
+"""NumPy computes of shapes the same as ONNX's reference does, types included."""
 
 from __future__ import annotations
 

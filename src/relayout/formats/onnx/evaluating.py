@@ -11,9 +11,8 @@ from onnx import numpy_helper
 
 from relayout.formats.onnx.evaluated_operators import FROM_EXTENTS, JOINING, PRODUCTS, SHAPE_ARITHMETIC, STARTS
 from relayout.formats.onnx.inferring import infer_node
-from relayout.formats.onnx.moving_elements import move_elements
+from relayout.formats.onnx.node_results import node_results
 from relayout.formats.onnx.output_sizes import writes_at_most
-from relayout.formats.onnx.plain_operators import compute_plainly
 from relayout.formats.onnx.shape_vectors import OF_ITEMS, Array, Item, as_integers, object_vector, product_or_quotient
 from relayout.layout import Extent
 
@@ -153,42 +152,12 @@ class Evaluation:
             given[name] = array
         if not writes_at_most(node, [given.get(name) for name in node.input], MOST_BYTES):
             return []
-        try:
-            moved = move_elements(node, [given.get(name) for name in node.input])
-        except (ValueError, LookupError, TypeError):  # the node is wrong: it is simply not known in advance
-            return []
-        if moved is not None:
-            return [moved]
         if any(array.dtype == object for array in given.values()):
             if node.op_type in OF_ITEMS:
                 return OF_ITEMS[node.op_type](*(given[name] for name in node.input))
-            return product_or_quotient(node, given) if node.op_type in PRODUCTS else []
-        return self._computed(node, given)
-
-    def _computed(self, node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
-        if any(array.dtype.kind not in "iubf" for array in given.values()):
-            return []
-        try:
-            with np.errstate(all="ignore"):
-                plain = compute_plainly(node, [given.get(name) for name in node.input])
-        except (ValueError, LookupError, TypeError):
-            return []
-        if plain is not None:
-            return [plain]
-        from onnx.reference import ReferenceEvaluator
-
-        inputs = [
-            onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-            for n, a in given.items()
-        ]
-        outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name]
-        graph = onnx.helper.make_graph([node], "one", inputs, outputs)
-        single = onnx.helper.make_model(graph, opset_imports=self.opsets)
-        try:
-            with np.errstate(all="ignore"):
-                return [np.asarray(array) for array in ReferenceEvaluator(single).run(None, dict(given))]
-        except Exception:  # the node is wrong, or the reference lacks it: it is simply not known in advance
-            return []
+            if node.op_type in PRODUCTS:
+                return product_or_quotient(node, given)
+        return node_results(node, given, self.opsets)
 
 
 def _shape(node: onnx.NodeProto, dims: Sequence[Item] | None) -> list[Array]:

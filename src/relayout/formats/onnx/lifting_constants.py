@@ -7,10 +7,11 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.onnx.bodies import graphs_in
+from relayout.formats.onnx.inferring import ALIASES
 from relayout.graph.subgraphs import all_nodes
 
-ALIASES = ("", "ai.onnx")
-"""The standard's domain."""
+SMALL = 1 << 12
+"""Bytes of a tensor up to which it is copied, as the tensor of an initializer."""
 
 
 def lift_constants(model: ir.Model) -> None:
@@ -29,28 +30,30 @@ def lift_constants(model: ir.Model) -> None:
 
 
 def lift_tensors(graph: onnx.GraphProto) -> None:
-    """Make the tensors of Constant nodes initializers, in place, and in bodies likewise.
+    """Make the small tensors of Constant nodes initializers, in place, and in bodies likewise.
 
     `lift_constants` does it, too, but to read a node takes longer than to read a tensor, and exporters write thousands.
     """
-    given = {value.name for value in graph.output}
-    lifted = [node for node in graph.node if _holds_tensor(node) and node.output[0] not in given]
+    outputs = {value.name for value in graph.output}
+    lifted = [node for node in graph.node if _holds_small_tensor(node) and node.output[0] not in outputs]
     for node in lifted:
         tensor = graph.initializer.add()
         tensor.CopyFrom(node.attribute[0].t)
         tensor.name = node.output[0]
-    if lifted:
-        kept = onnx.GraphProto(node=[node for node in graph.node if not _holds_tensor(node) or node.output[0] in given])
-        graph.ClearField("node")
-        graph.node.MergeFrom(kept.node)
+    if lifted:  # they go behind the others, and then away: nothing is copied
+        names = {node.output[0] for node in lifted}
+        graph.node.sort(key=lambda node: bool(node.output) and node.output[0] in names)
+        del graph.node[-len(lifted) :]
     for node in graph.node:
         for attribute in node.attribute:
             for body in graphs_in(attribute):
                 lift_tensors(body)
 
 
-def _holds_tensor(node: onnx.NodeProto) -> bool:
-    """Tell whether a node is a Constant of a tensor, and nothing else."""
+def _holds_small_tensor(node: onnx.NodeProto) -> bool:
+    """Tell whether a node is a Constant of a small tensor, and nothing else."""
     if node.op_type != "Constant" or node.domain not in ALIASES or len(node.output) != 1:
         return False
-    return [(each.name, each.type) for each in node.attribute] == [("value", onnx.AttributeProto.TENSOR)]
+    if [(each.name, each.type) for each in node.attribute] != [("value", onnx.AttributeProto.TENSOR)]:
+        return False
+    return bool(node.attribute[0].t.ByteSize() <= SMALL)

@@ -12,8 +12,11 @@ import onnx
 from relayout.formats.onnx.shape_vectors import Array, as_integers
 
 Attributes = Mapping[str, Any]
+"""An operator's attributes by name, as Python has them."""
 INTEGERS = {onnx.TensorProto.INT64: np.int64, onnx.TensorProto.INT32: np.int32}
+"""Types of integers that a Cast to them is computed for -> NumPy's."""
 NUMBERS = {**INTEGERS, onnx.TensorProto.BOOL: np.bool_, onnx.TensorProto.FLOAT: np.float32}
+"""The types of numbers likewise."""
 
 
 def move_elements(node: onnx.NodeProto, operands: Sequence[Array | None]) -> Array | None:

@@ -43,7 +43,7 @@ def _clipped(node: onnx.NodeProto, data: Array, least: Array | None = None, most
 
 
 def _filled(node: onnx.NodeProto, shape: Array) -> Array:
-    """A tensor of one value: that of the attribute, or the real number 0."""
+    """Return a tensor of the attribute's value; of 0.0 where there is no attribute."""
     values = [numpy_helper.to_array(attribute.t) for attribute in node.attribute if attribute.name == "value"]
     value = values[0] if values else np.zeros(1, np.float32)
     return np.full(tuple(shape.tolist()), value.reshape(()))

@@ -2,9 +2,11 @@
 
     python tests/formats/tflite/exporting/export_table.py
 
-writes `src/relayout/formats/tflite/exported.json`: operator -> types of its data, and reasons for which a use of it was
-refused. Of `cases()` and of the models with bodies and of random numbers, all of which the tests run in LiteRT. Beside
-it `exporting/operators/modules.json` says which module registers which operator.
+writes two files of `src/relayout/formats/tflite`:
+
+- `exported.json`: for each operator the types of its data, and why some use of it is refused. These come from
+  `cases()`, from the models with bodies and from those that draw random numbers. The tests run all of them in LiteRT.
+- `exporting/operators/modules.json`: which module registers each operator.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an app reads of inputs and outputs: their names and scales are those of the `.tflite` that was converted."""
+"""Inputs and outputs have the names and scales of the `.tflite` that was converted, which apps read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import pytest
 from export_running import agrees
 
 import relayout
+from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Quantization, Tensor
+from relayout.formats.tflite.exporting.draft import Draft
+from relayout.formats.tflite.exporting.moved_ends import give_meaning
 from text_form import model
 
 SCALED = {"s": np.array(0.02, np.float32), "z": np.array(-5, np.int8), "t": np.array(0.05, np.float32)}
@@ -40,25 +43,44 @@ def test_an_input_that_is_moved_first_means_what_is_moved(moved: str, tmp_path: 
     shape = {"shape": np.array([6, 4]), "one": np.array([1]), "two": np.array([2]), "flat": np.array([-1])}
     source = model(f"g (int8[2,3,4] x) => (int8[n] y) {{ {body} }}", **SCALED, **shape)
     agrees(source, {"x": X})
-    (given,), (made,) = ends(file_of(source, tmp_path))
-    assert meaning(given.quantization) == meaning(made.quantization) == (0.02, -5)
+    (first,), (last,) = ends(file_of(source, tmp_path))
+    assert meaning(first.quantization) == meaning(last.quantization) == (0.02, -5)
+
+
+def test_what_is_not_dequantized_has_no_meaning(tmp_path: Path) -> None:
+    source = model(
+        "g (int8[2,3,4] x) => (int8[1,3,4] y) { y = Slice(x, zero, one) }", zero=np.array([0]), one=np.array([1])
+    )
+    agrees(source, {"x": X})
+    (first,), (last,) = ends(file_of(source, tmp_path))
+    assert first.quantization is None
+    assert last.quantization is None
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("scales", "name", "expected"),
     [
-        "a = Reshape(x, flat)  y = Neg(a)",  # nobody says what it means
-        "a = Reshape(x, flat)  d = DequantizeLinear(a, s, z)  e = DequantizeLinear(x, t, z)  f = Reshape(e, flat) "
-        "y = Add(d, f)",  # two meanings
+        ((0.02, 0.02), "RESHAPE", (0.02, 0)),
+        ((0.02, 0.05), "RESHAPE", None),  # two meanings
+        ((0.02, None), "RESHAPE", None),
+        ((0.02, 0.02), "PACK", None),  # more than moved
+        ((), "RESHAPE", None),
     ],
 )
-def test_what_has_no_meaning_gets_none(body: str, tmp_path: Path) -> None:
-    kind = "int8" if "Neg" in body else "float"
-    source = model(f"g (int8[2,3,4] x) => ({kind}[24] y) {{ {body} }}", **SCALED, flat=np.array([-1]))
-    if kind == "float":
-        agrees(source, {"x": X})
-    (given,), _ = ends(file_of(source, tmp_path))
-    assert meaning(given.quantization) in (None, (0.05, -5))
+def test_an_input_means_what_all_its_readers_mean(
+    scales: tuple[float | None, ...], name: str, expected: tuple[float, int] | None
+) -> None:
+    draft = Draft()
+    tensor = draft.tensor("x", TensorType.INT8, (2, 3))
+    draft.inputs.append(tensor)
+    for scale in scales:
+        known = None if scale is None else Quantization(np.array([scale], np.float32), np.array([0]), 0)
+        draft.add(name, [tensor], [draft.tensor("y", TensorType.INT8, (6,), known)])
+    give_meaning(draft, ())
+    assert meaning(tensor.quantization) == expected
+    tensor.quantization = None
+    give_meaning(draft, ["x"])
+    assert tensor.quantization is None
 
 
 @pytest.mark.parametrize("through", [True, False])
@@ -70,9 +92,9 @@ def test_tensors_keep_their_names(through: bool, tmp_path: Path) -> None:
     if through:
         whole = tmp_path / "whole.onnx"
         relayout.convert(source).save(whole)
-    made = file_of(whole, tmp_path)
-    assert [each.name for side in ends(made) for each in side] == [each.name for side in ends(before) for each in side]
-    assert [name for name, _ in made.signatures[0].inputs] == [name for name, _ in before.signatures[0].inputs]
+    after = file_of(whole, tmp_path)
+    assert [each.name for side in ends(after) for each in side] == [each.name for side in ends(before) for each in side]
+    assert [name for name, _ in after.signatures[0].inputs] == [name for name, _ in before.signatures[0].inputs]
     assert relayout.verify(source, tmp_path / "out.tflite").ok
 
 

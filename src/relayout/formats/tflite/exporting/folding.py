@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -12,8 +10,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.onnx.moving_elements import move_elements
-from relayout.formats.onnx.plain_operators import compute_plainly
+from relayout.formats.onnx.node_results import NUMERIC, node_results
 from relayout.graph.subgraphs import all_graphs
 
 SMALL = 1 << 10
@@ -132,51 +129,26 @@ def _is_bounded(node: ir.Node) -> bool:
 
 
 def run_node(model: ir.Model, node: ir.Node, arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]] | None:
-    """Return what a node of constants gives, by NumPy or by ONNX's reference; None where neither computes it.
+    """Return what a node of constants gives; None where nobody computes it, or not in the types that it says.
 
     Args:
         model: the model.
         node: the node.
         arrays: its operands, by name.
     """
-    if any(array.dtype.kind not in "fiub" for array in arrays.values()):
+    if any(array.dtype.kind not in NUMERIC for array in arrays.values()):
         return None
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            named = iter(_plainly(node, arrays) or _by_reference(node, arrays, model.opset_imports))
-    except Exception:  # the reference lacks operators and types; the node stays
+    opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()]
+    computed = node_results(ir.serde.serialize_node(node), arrays, opsets)
+    if len(computed) != sum(bool(value.name) for value in node.outputs):
         return None
-    results = [np.asarray(next(named)) if value.name else np.zeros(0) for value in node.outputs]
-    wanted = [value.dtype for value in node.outputs]
+    named = iter(computed)
+    results = [next(named) if value.name else np.zeros(0) for value in node.outputs]
     fits = all(
-        kind is None or ir.DataType.from_numpy(a.dtype) == kind or not v.name
-        for a, kind, v in zip(results, wanted, node.outputs, strict=True)
+        value.dtype is None or ir.DataType.from_numpy(array.dtype) == value.dtype or not value.name
+        for array, value in zip(results, node.outputs, strict=True)
     )
     return results if fits else None
-
-
-def _plainly(node: ir.Node, arrays: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return what a node gives that is not worth loading the reference for."""
-    proto = ir.serde.serialize_node(node)
-    operands = [arrays.get(name) for name in proto.input]
-    made = move_elements(proto, operands)
-    made = compute_plainly(proto, operands) if made is None else made
-    return [] if made is None else [made]
-
-
-def _by_reference(node: ir.Node, arrays: Mapping[str, NDArray[Any]], opsets: Mapping[str, int]) -> list[NDArray[Any]]:
-    from onnx.reference import ReferenceEvaluator
-
-    proto = ir.serde.serialize_node(node)
-    inputs = [
-        onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for n, a in arrays.items()
-    ]
-    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name]
-    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    whole = onnx.helper.make_model(onnx.helper.make_graph([proto], "node", inputs, outputs), opset_imports=imports)
-    return list(ReferenceEvaluator(whole).run(None, dict(arrays)))
 
 
 def replace_by_constants(graph: ir.Graph, node: ir.Node, arrays: list[NDArray[Any]]) -> None:

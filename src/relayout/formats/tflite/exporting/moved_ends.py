@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.exporting.draft import Draft
+from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
 from relayout.formats.tflite.exporting.tidying import MOVED, MOVERS
 
 
@@ -22,18 +22,19 @@ def give_meaning(draft: Draft, raw: Container[str | None]) -> None:
         draft: the main graph.
         raw: inputs whose integers the file normalizes itself: they are read as other numbers.
     """
-    for tensor in draft.inputs:
-        if tensor.name in raw:
-            continue
+    for tensor in filter(_is_without_meaning, draft.inputs):
         readers = [operator for operator in draft.operators if tensor in operator.inputs]
-        if tensor.quantization is None and tensor.type in MOVED and all(each.name in MOVERS for each in readers):
+        if tensor.name not in raw and all(each.name in MOVERS for each in readers):
             tensor.quantization = _common(each.outputs[0].quantization for each in readers)
     producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
-    for tensor in draft.outputs:
+    for tensor in filter(_is_without_meaning, draft.outputs):
         producer = producers.get(tensor)
         source = producer.inputs[0] if producer is not None and producer.name in MOVERS else None
-        if tensor.quantization is None and tensor.type in MOVED and source is not None:
-            tensor.quantization = _common([source.quantization])
+        tensor.quantization = None if source is None else _common([source.quantization])
+
+
+def _is_without_meaning(tensor: DraftTensor) -> bool:
+    return tensor.quantization is None and tensor.type in MOVED
 
 
 def _common(meanings: Iterable[Quantization | None]) -> Quantization | None:

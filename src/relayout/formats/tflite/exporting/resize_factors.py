@@ -130,16 +130,16 @@ class Factors:
 
     def _listed(self) -> list[float | None] | None:
         """Return the scales that are stated; None where the sizes tell them."""
-        found: list[float | None] = [None] * len(self.place_of)
+        scales: list[float | None] = [None] * len(self.place_of)
         if self.op.node.attributes.get("scales") is not None:
-            found = [*self.op.numbers("scales")]
+            scales = [*self.op.numbers("scales")]
         elif self.scales is None:
             return None
         elif listed := _items(self.op.value(self.scales)):
-            found = listed
-        if len(found) != len(self.place_of):
-            raise Unwritable(f"scales for {len(found)} of {len(self.place_of)} axes")
-        return found
+            scales = listed
+        if len(scales) != len(self.place_of):
+            raise Unwritable(f"scales for {len(scales)} of {len(self.place_of)} axes")
+        return scales
 
     def _stated_ratios(self) -> list[float]:
         """Return size / extent of each axis that has a size; none where one is known only at run time."""

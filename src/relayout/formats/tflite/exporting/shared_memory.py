@@ -10,7 +10,7 @@ and not at those between (`ArenaPlanner::IdentifyInPlaceTensors`, LiteRT 2.3):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from math import prod
 
 import numpy as np
@@ -23,32 +23,25 @@ WRITERS = {"ADD": 2, "DIV": 2, "DYNAMIC_UPDATE_SLICE": 1, "MUL": 2, "SOFTMAX": 1
 """Builtins that may write over an operand -> over how many of the first."""
 
 
-def separate(draft: Draft) -> int:
-    """Let operators that would overwrite what is still read write over a copy, in place.
-
-    Returns:
-        How many copies there are.
-    """
+def separate(draft: Draft) -> None:
+    """Let operators that would overwrite what is still read write over a copy, in place."""
     readers, last = draft.readers(), _last_readers(draft)
     for tensor in (*draft.inputs, *(each for each in readers if each.variable)):
         readers[tensor] = readers.get(tensor, 0) + 1
+    ends = frozenset(draft.inputs), frozenset(draft.outputs)
     memory: dict[DraftTensor, DraftTensor] = {}
-    holders: dict[DraftTensor, list[DraftTensor]] = {}
     operators: list[DraftOperator] = []
     for place, operator in enumerate(draft.operators):
-        written = _written_over(draft, operator, readers, memory)
-        root = None if written is None else memory.get(written, written)
-        if written is not None and root is not None:
-            held = [root, *holders.get(root, ())]
-            if operator.name in WRITERS and any(last.get(tensor, -1) > place for tensor in held):
+        written = _written_over(operator, readers, memory, *ends)
+        if written is not None:
+            root, result = memory.get(written, written), operator.outputs[0]
+            if operator.name in WRITERS and last.get(root, place) > place:
                 operators.append(_copy(draft, operator, written))
             else:
-                memory[operator.outputs[0]] = root
-                holders.setdefault(root, []).append(operator.outputs[0])
+                memory[result] = root
+                last[root] = max(last.get(root, place), last.get(result, place))  # of all that lies there
         operators.append(operator)
-    copies = len(operators) - len(draft.operators)
     draft.operators = operators
-    return copies
 
 
 def _last_readers(draft: Draft) -> dict[DraftTensor, int]:
@@ -62,17 +55,18 @@ def _last_readers(draft: Draft) -> dict[DraftTensor, int]:
 
 
 def _written_over(
-    draft: Draft,
     operator: DraftOperator,
     readers: Mapping[DraftTensor, int],
     memory: Mapping[DraftTensor, DraftTensor],
+    inputs: Container[DraftTensor],
+    outputs: Container[DraftTensor],
 ) -> DraftTensor | None:
     """Return the operand in whose memory an operator's result lies; None where it has memory of its own."""
-    if not operator.outputs or operator.outputs[0] in draft.outputs:
+    if not operator.outputs or operator.outputs[0] in outputs:
         return None
     operands = operator.inputs[: 1 if operator.name in VIEWS else WRITERS.get(operator.name, 0)]
     for tensor in operands:
-        if tensor is None or tensor.data is not None or tensor in draft.inputs:
+        if tensor is None or tensor.data is not None or tensor in inputs:
             continue
         if operator.name in VIEWS:
             return tensor
@@ -88,7 +82,7 @@ def _may_be_as_long(one: DraftTensor, other: DraftTensor) -> bool:
 
 def _copy(draft: Draft, operator: DraftOperator, tensor: DraftTensor) -> DraftOperator:
     """Return a SLICE of all of a tensor, which an operator reads instead."""
-    made = draft.tensor(f"{tensor.name}/copy", tensor.type, tensor.dims, tensor.quantization)
+    copied = draft.tensor(f"{tensor.name}/copy", tensor.type, tensor.dims, tensor.quantization)
     begin, size = (draft.constant("whole", np.full(len(tensor.dims), each, np.int32)) for each in (0, -1))
-    operator.inputs = [made if each is tensor else each for each in operator.inputs]
-    return DraftOperator("SLICE", [tensor, begin, size], [made])
+    operator.inputs = [copied if each is tensor else each for each in operator.inputs]
+    return DraftOperator("SLICE", [tensor, begin, size], [copied])
