@@ -77,7 +77,7 @@ def _help() -> str:
     from relayout.cli.entry import cli
 
     whole, parts = click.Context(cli, info_name="relayout", **cli.context_settings), ["", "", "## Every verb", ""]
-    for name, command in sorted(cli.commands.items()):
+    for name, command in sorted(cli.every_command().items()):
         context = click.Context(
             command, whole, name, max_content_width=88, terminal_width=88, **command.context_settings
         )

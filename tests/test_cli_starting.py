@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from relayout.cli.entry import main
+from relayout.cli import entry
+from relayout.cli.entry import MODULES, main
 from relayout.cli.starting import DEFERRED, THREADS
 
 MODEL = Path(__file__).parents[1] / "models" / "tinynet_float.tflite"
@@ -53,6 +54,20 @@ def test_what_only_some_look_at_is_loaded_where_they_do(tmp_path: Path) -> None:
     tflite, onnx = "['tflite.importing.importer']", "['onnx.reading', 'onnx.completing']"
     assert said(RUN + LATER, "convert", "--quiet", MODEL, target).split("\n")[:2] == ["[]", tflite]
     assert said(RUN + LATER, "optimize", "--quiet", target, tmp_path / "again.onnx").split("\n")[:2] == ["[]", onnx]
+
+
+def test_other_verbs_are_not_loaded(tmp_path: Path) -> None:
+    verbs = f"print([name for name in {MODULES} if f'relayout.cli.{{name}}' in sys.modules])"
+    assert said(RUN + verbs, "convert", "--quiet", MODEL, tmp_path / "out.onnx") == "['convert']\n"
+
+
+def test_every_module_with_a_verb_is_named() -> None:
+    """Each has one command, of the module's own name."""
+    names = sorted(
+        path.stem for path in Path(entry.__file__).parent.glob("*.py") if "@click.command" in path.read_text()
+    )
+    assert names == sorted(MODULES) == sorted(entry.cli.every_command().keys() - {"help"})
+    assert all(name == command.name for name, command in entry.cli.every_command().items())
 
 
 def test_operators_of_other_families_are_not_loaded(tmp_path: Path) -> None:

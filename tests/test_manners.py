@@ -30,7 +30,7 @@ def test_help_of_a_verb_is_its_help(ran) -> None:  # type: ignore[no-untyped-def
     assert "did you mean 'convert'" in ran("help", "convret").err.lower()
 
 
-OWN_OF_CONVERT = {name for each in cli.commands["convert"].params for name in each.opts}
+OWN_OF_CONVERT = {name for each in cli.every_command()["convert"].params for name in each.opts}
 OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 
 
@@ -86,7 +86,7 @@ def test_a_line_of_another_tool_is_answered_whole(ran, tmp_path: Path, monkeypat
 
 
 def test_answers_name_options_that_there_are() -> None:
-    ours = {name for command in cli.commands.values() for each in command.params for name in each.opts}
+    ours = {name for command in cli.every_command().values() for each in command.params for name in each.opts}
     named = {word for answer in COMMAND_LINE.values() for word in re.findall(r"(?<![\w-])--?[a-z][a-z-]*", answer)}
     assert named <= ours
 
@@ -132,7 +132,8 @@ def test_json_has_a_schema_and_errors_are_objects(ran, tmp_path: Path) -> None: 
 
 def test_the_page_of_json_names_every_verb_that_prints_it() -> None:
     page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-    verbs = {name for name, command in cli.commands.items() if any("--json" in each.opts for each in command.params)}
+    commands = cli.every_command()
+    verbs = {name for name, command in commands.items() if any("--json" in each.opts for each in command.params)}
     assert {name for name in verbs - {"info"} if f"`{name}`" not in page} == set()
 
 

@@ -16,7 +16,6 @@ from relayout.cli.entry import cli
 SOURCE = Path(__file__).parents[1] / "src"
 
 SAME_MEANING = {
-    "convert diff explain optimize": "a verb of the command line and of Python: one calls the other",
     "Entry described entries": "the two registries of TensorFlow Lite operators, of import and of export",
     "load read write": "a file of a format, each in the room of its format",
     "check": "refuse what is wrong, in arguments, in a plan file and in an ONNX model",

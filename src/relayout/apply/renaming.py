@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -46,7 +45,7 @@ def rename(model: ir.Model, names: Mapping[str, str]) -> None:
             value.metadata_props[TENSOR] = before[value]
         known = Normalization.load(value.metadata_props.get(NORMALIZE, ""))
         if known is not None and known.of not in {item.name for item in held}:  # its axes are those of the value
-            value.metadata_props[NORMALIZE] = replace(known, of=name).dump()
+            value.metadata_props[NORMALIZE] = known._replace(of=name).dump()
         value.name = name
         value.meta[RENAMED] = True
 

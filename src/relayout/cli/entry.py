@@ -14,21 +14,10 @@ from weakref import finalize
 import click
 
 from relayout import __version__
-from relayout.cli.bench import bench
-from relayout.cli.check import check
-from relayout.cli.convert import convert
-from relayout.cli.diff import diff
-from relayout.cli.explain import explain
 from relayout.cli.group import EXIT_CODES, Group
-from relayout.cli.info import info
 from relayout.cli.json_output import OPTION, error_object, print_json
-from relayout.cli.ops import ops
-from relayout.cli.optimize import optimize
-from relayout.cli.reduce import reduce
 from relayout.cli.running import INTERRUPTED, REFUSED, STDOUT, in_one_line
 from relayout.cli.starting import short_process
-from relayout.cli.targets import targets_command
-from relayout.cli.verify import verify_command
 from relayout.errors import RelayoutError, nearest, printable, shortened
 
 SOON = 0.01
@@ -52,14 +41,17 @@ Completion: eval "$(_RELAYOUT_COMPLETE=bash_source relayout)", or zsh_source, or
 {EXIT_CODES}
 """
 
+MODULES = ("bench", "check", "convert", "diff", "explain", "info", "ops", "optimize", "reduce", "targets", "verify")
+"""Verbs that have a module of their own name."""
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXAMPLES)
+
+@click.group(cls=Group, verbs=MODULES, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXAMPLES)
 @click.version_option(__version__, prog_name="relayout")
 def cli() -> None:
     """The data-layout compiler for neural-network graphs. A FILE alone is shown: what it is, what could be saved."""
 
 
-@click.command("help")
+@cli.command("help")
 @click.argument("verb", required=False)
 @click.pass_context
 def help_command(context: click.Context, verb: str | None) -> None:
@@ -70,25 +62,8 @@ def help_command(context: click.Context, verb: str | None) -> None:
         return
     name, command, _ = cli.resolve_command(context.parent, [verb])
     if name != verb or command is None:
-        raise click.UsageError(f"There is no command {verb!r}{nearest(verb, cli.commands)}", context)
+        raise click.UsageError(f"There is no command {verb!r}{nearest(verb, cli.list_commands(context))}", context)
     click.echo(command.get_help(click.Context(command, info_name=name, parent=context.parent)))
-
-
-for verb in (
-    help_command,
-    bench,
-    convert,
-    optimize,
-    explain,
-    diff,
-    info,
-    verify_command,
-    check,
-    reduce,
-    ops,
-    targets_command,
-):
-    cli.add_command(verb)
 
 
 def main() -> None:
@@ -128,7 +103,7 @@ def _of_usage(error: click.ClickException) -> str:
 
 def _of_others(error: click.NoSuchOption) -> str:
     """Return which verbs have an option that this one does not have; empty where none has it."""
-    verbs = [name for name, command in cli.commands.items() if _has(command, error.option_name)]
+    verbs = [name for name, command in cli.every_command().items() if _has(command, error.option_name)]
     own = error.ctx.info_name if error.ctx is not None else ""
     listed = ", ".join(f"relayout {name}" for name in verbs)
     return f"{error.option_name} is no option of {own}, but of {listed}" if verbs and own else ""

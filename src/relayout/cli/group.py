@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,34 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """Verbs, and a file alone."""
+    """Verbs, and a file alone.
+
+    Args:
+        verbs: names of verbs, each the name of a module beside this one, which is loaded when it is asked for.
+    """
+
+    def __init__(self, *, verbs: Sequence[str] = (), **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self._verbs = verbs
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all verbs, in order."""
+        return sorted({*self._verbs, *super().list_commands(ctx)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a verb; None where there is none of that name."""
+        if cmd_name in self._verbs:
+            return self._loaded(cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def every_command(self) -> dict[str, click.Command]:
+        """Return each verb by its name."""
+        return {**{verb: self._loaded(verb) for verb in self._verbs}, **self.commands}
+
+    def _loaded(self, verb: str) -> click.Command:
+        """Return the one command of a verb's module."""
+        module = import_module(f"{__package__}.{verb}")
+        return next(each for each in vars(module).values() if isinstance(each, click.Command))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does; nothing at all is answered with the help, as it stands."""
@@ -80,14 +109,14 @@ class Group(click.Group):
         """As click does; a file alone is shown, and a typing error is answered with the nearest verb's name."""
         first = args[0]
         named_like_a_model = first.endswith((".tflite", ".onnx", ".ort"))
-        if first not in self.commands and (named_like_a_model or _is_there(first)):
+        if first not in self.list_commands(ctx) and (named_like_a_model or _is_there(first)):
             if set(args[1:]) - OF_INFO:
                 result = next((word for word in args[1:] if not word.startswith("-")), "OUT.onnx")
                 raise click.UsageError(
                     f"a file alone is shown, with --json at most; `relayout convert {first} {result}` converts it",
                     ctx,
                 )
-            return INFO, self.commands[INFO], args
+            return INFO, self.get_command(ctx, INFO), args
         if first in VERBS:
             raise click.UsageError(VERBS[first], ctx)
         try:

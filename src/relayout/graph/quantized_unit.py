@@ -12,7 +12,7 @@ whether a kernel computes it with these scales is for conditions to say.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -40,8 +40,7 @@ MOST_STEPS = 16
 """Views in a row that are followed."""
 
 
-@dataclass(frozen=True)
-class Quantization:
+class Quantization(NamedTuple):
     """The meaning of integers: `(integers - zero point) * scale`.
 
     Args:
@@ -73,8 +72,7 @@ class Quantization:
         return _is_constant(self.node.inputs[0])
 
 
-@dataclass(frozen=True)
-class QuantizedUnit:
+class QuantizedUnit(NamedTuple):
     """An operator that reads dequantized integers and whose results are quantized.
 
     Args:

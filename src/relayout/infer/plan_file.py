@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import lcm
-from typing import Any
+from typing import Any, NamedTuple
 
 from relayout.errors import ReadError
 from relayout.infer.formulation import Formulation, formulate, with_source
@@ -14,6 +13,7 @@ from relayout.infer.graph_sites import Sites
 from relayout.infer.plans import Plan
 from relayout.infer.sites import order_of
 from relayout.layout.perm import between
+from relayout.plain_values import plain
 from relayout.solve import (
     MOST_DEPTH,
     Branch,
@@ -32,8 +32,7 @@ MOST_PARTS = 1 << 64
 """The most parts that a unit may be divided in by the prices of one leaf, so that sums of them stay small."""
 
 
-@dataclass(frozen=True)
-class Misstated:
+class Misstated(NamedTuple):
     """A figure that a plan states, and what is counted from its choice, its certificate and the model.
 
     Args:
@@ -50,8 +49,7 @@ class Misstated:
         return f"{self.figure}: the plan states {_figure(self.stated)}, counted are {_figure(self.counted)}"
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(NamedTuple):
     """What the checker found of a plan.
 
     Args:
@@ -84,7 +82,7 @@ class Checked:
 
     def to_dict(self) -> dict[str, Any]:
         """For machines: JSON types only."""
-        return {**asdict(self), "proved": self.proved, "ok": self.ok}
+        return {**plain(self), "proved": self.proved, "ok": self.ok}
 
 
 def to_json(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,7 +150,7 @@ def check(data: Any, sites: Sites) -> Checked:
         if not _has(formulation, choice):
             raise ReadError("this plan chooses an order that its operator does not have")
         found = _checked(formulation, choice, certificate)
-        return replace(found, misstated=tuple(_misstated(data, found, formulation)))
+        return found._replace(misstated=tuple(_misstated(data, found, formulation)))
     except (KeyError, TypeError, ValueError, IndexError, CertificateError) as error:
         raise ReadError(f"this plan's certificate is not valid ({error})") from error
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +17,7 @@ NORMALIZE = "relayout.normalize"
 """Metadata of an input whose numbers the model normalizes, where its source reads normalized ones: JSON."""
 
 
-@dataclass(frozen=True)
-class Normalization:
+class Normalization(NamedTuple):
     """`(x - mean) / std`, for all elements or for each channel.
 
     Args:
@@ -62,12 +60,12 @@ class Normalization:
 
     def as_stored(self, held: Sequence[Holds], stored: Sequence[object]) -> Normalization:
         """Return it with the axis as an input of this shape stores it that holds these values of its sources."""
-        return self if self.axis is None else replace(self, axis=self._axes(held, stored).get(self.axis, self.axis))
+        return self if self.axis is None else self._replace(axis=self._axes(held, stored).get(self.axis, self.axis))
 
     def in_source(self, held: Sequence[Holds], stored: Sequence[object]) -> Normalization:
         """Return it with the axis in the order of `of`, where it was as an input stores it that holds these values."""
         back = {mine: axis for axis, mine in self._axes(held, stored).items()}
-        return self if self.axis is None else replace(self, axis=back.get(self.axis, self.axis))
+        return self if self.axis is None else self._replace(axis=back.get(self.axis, self.axis))
 
     def _axes(self, held: Sequence[Holds], stored: Sequence[object]) -> dict[int, int]:
         """Return the axes of `of` -> those stored, but for extents of 1; none if an axis is split or joined."""

@@ -9,7 +9,7 @@ Zeros that a convolution puts around its image are means of raw numbers, not zer
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -26,8 +26,7 @@ CHANNELS = 1
 """The axis of a Conv's channels."""
 
 
-@dataclass(frozen=True)
-class _Reader:
+class _Reader(NamedTuple):
     """A convolution that reads an input, maybe behind Transposes.
 
     Args:
@@ -80,7 +79,7 @@ def fold_normalization(constants: Constants, value: ir.Value, wanted: Normalizat
         each.name = constants.names.unique(f"{each.name}/raw")
         each.metadata_props.clear()
     zeros, ones = (0.0,) * len(wanted.mean), (1.0,) * len(wanted.std)
-    return replace(wanted, mean=wanted.mean if keeps_mean else zeros, std=ones)
+    return wanted._replace(mean=wanted.mean if keeps_mean else zeros, std=ones)
 
 
 def _readers(

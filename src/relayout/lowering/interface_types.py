@@ -8,7 +8,7 @@ end and the graph come a DequantizeLinear, a QuantizeLinear, or both. Every valu
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -26,8 +26,7 @@ HIGHER = {ir.DataType.INT8: 0, ir.DataType.UINT8: 128}
 """Type of integers -> how much higher they lie than those of int8 that mean the same."""
 
 
-@dataclass(frozen=True)
-class _Quantization:
+class _Quantization(NamedTuple):
     """The meaning of integers: their type, one scale and one zero point."""
 
     dtype: ir.DataType

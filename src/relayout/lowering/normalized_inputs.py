@@ -9,7 +9,6 @@ raw numbers, such as pixels from 0 to 255.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -142,7 +141,7 @@ def _normalize(graph: ir.Graph, constants: Constants, value: ir.Value, wanted: N
     notes = value.metadata_props
     known = Normalization.load(notes.get(NORMALIZE, ""))
     of = (value.name or "") if known is None else known.of
-    stated = replace(wanted, of=of).in_source(Holds.load(notes.get(Holds.KEY, "[]")), list(value.shape or ()))
+    stated = wanted._replace(of=of).in_source(Holds.load(notes.get(Holds.KEY, "[]")), list(value.shape or ()))
     notes[NORMALIZE] = (stated if known is None else known.after(stated)).dump()
     shape = [] if value.shape is None else list(value.shape)
     _insert(graph, constants, value, fold_normalization(constants, value, wanted).spread(shape))

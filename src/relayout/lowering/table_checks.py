@@ -50,7 +50,7 @@ def check_operators(names: Sequence[str]) -> None:
         LayoutError: there is none of a name.
     """
     for name in names:
-        if not onnx.defs.has(name) and ("", name) not in registry():
+        if ("", name) not in registry() and not onnx.defs.has(name):
             raise LayoutError(f"ONNX has no operator {name!r}{_instead(name)}")
 
 

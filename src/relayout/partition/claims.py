@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -22,8 +22,7 @@ MOST_STEPS = 64
 """Views and ends of quantized units in a row that are passed on the way from a Transpose to an operator."""
 
 
-@dataclass(frozen=True)
-class OperatorClaims:
+class OperatorClaims(NamedTuple):
     """Operators of one type.
 
     Args:
@@ -39,8 +38,7 @@ class OperatorClaims:
     reasons: dict[str, int]
 
 
-@dataclass(frozen=True)
-class Claims:
+class Claims(NamedTuple):
     """The share of a model that a target runs.
 
     Args:

@@ -114,7 +114,7 @@ def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> 
 
 def _with_meaning(end: Interface, integers: tuple[float, int] | None) -> Interface:
     """Return an input or output with the scale and zero point of its integers."""
-    return end if integers is None else replace(end, scale=integers[0], zero_point=integers[1])
+    return end if integers is None else end._replace(scale=integers[0], zero_point=integers[1])
 
 
 def _original(
@@ -271,7 +271,7 @@ def _renamed(result: Result, names: Mapping[str, str]) -> Result:
     before = [value.name for value in ends]
     rename_values(result.model, names)
     now = dict(zip(before, (value.name or "" for value in ends), strict=True))
-    interface = tuple(replace(end, name=now.get(end.name, end.name)) for end in result.report.interface)
+    interface = tuple(end._replace(name=now.get(end.name, end.name)) for end in result.report.interface)
     notes = (*result.report.notes, *(f"renamed: {old} is {new} in the result" for old, new in names.items()))
     report = replace(result.report, interface=interface, notes=notes)
     _state_interface(result.model, report)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -21,8 +20,7 @@ from relayout.reports.drawing import Source
 from relayout.reports.regions import Link, regions
 
 
-@dataclass(frozen=True)
-class Spot:
+class Spot(NamedTuple):
     """An operator, or an end of the interface.
 
     Args:
@@ -40,8 +38,7 @@ class Spot:
     outputs: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(NamedTuple):
     """A value that is computed, and how it lies in memory.
 
     Args:
@@ -63,8 +60,7 @@ class Stored:
     bytes: int
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """A Transpose: of which value, between which orders, how many bytes, and why it must be."""
 
     value: int
@@ -73,8 +69,7 @@ class Mark:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Edge:
+class Edge(NamedTuple):
     """An operator reads a value, through Transposes in this order (indices into the side's)."""
 
     value: int
@@ -83,8 +78,7 @@ class Edge:
     through: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Region:
+class Region(NamedTuple):
     """Connected operators whose values are stored in one order."""
 
     layout: str
@@ -92,8 +86,7 @@ class Region:
     bytes: int
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """The graph before or after: what is read through which Transposes, and the regions that this makes."""
 
     edges: tuple[Edge, ...]
@@ -101,8 +94,7 @@ class Side:
     regions: tuple[Region, ...]
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(NamedTuple):
     """Operators and values, and how they lie before and after."""
 
     spots: tuple[Spot, ...]

@@ -6,7 +6,7 @@ Constants are not compared: whether two models compute the same is what `verify`
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 from typing import Any
@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import printable
+from relayout.plain_values import plain
 from relayout.reports.chart import Chart, Edge, Mark, Region, Side, Spot, Stored
 from relayout.reports.layout_names import layout_name
 from relayout.terminal import ShortNames, count_of
@@ -91,7 +92,9 @@ class Diff:
 
     def to_dict(self) -> dict[str, Any]:
         """For machines: JSON types only."""
-        return asdict(self)
+        found = plain(self)
+        assert isinstance(found, dict)
+        return found
 
     def __str__(self) -> str:
         """What a terminal shows."""
@@ -177,20 +180,20 @@ class _Joined:
 
     def run(self) -> Diff:
         first = self.a.chart.before
-        self.values = [replace(value, stored=value.layout, others=()) for value in self.values]
+        self.values = [value._replace(stored=value.layout, others=()) for value in self.values]
         for mine, theirs in self.pairs.items():
             self.value.update(zip(self.b.chart.spots[theirs].outputs, self.a.chart.spots[mine].outputs, strict=False))
         for number, value in enumerate(self.b.chart.values):
             known = self.value.setdefault(number, len(self.values))
             if known < len(self.values):
-                self.values[known] = replace(self.values[known], stored=value.layout)
+                self.values[known] = self.values[known]._replace(stored=value.layout)
             else:
-                self.values.append(replace(value, stored=value.layout, others=()))
+                self.values.append(value._replace(stored=value.layout, others=()))
         changed = [Changed(mine, what) for mine, theirs in self.pairs.items() if (what := self._what(mine, theirs))]
         for number, spot in enumerate(self.b.chart.spots):
             if number not in self.spot:
                 self.spot[number] = len(self.spots)
-                self.spots.append(replace(spot, outputs=tuple(self.value[value] for value in spot.outputs)))
+                self.spots.append(spot._replace(outputs=tuple(self.value[value] for value in spot.outputs)))
         count = len(self.a.chart.spots)
         return Diff(
             self.a.name,

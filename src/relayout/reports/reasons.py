@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
@@ -20,8 +19,7 @@ MOST = 3
 """Pairs of demands that a sentence names."""
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(NamedTuple):
     """Two demands that cannot both be met without moving bytes.
 
     Args:

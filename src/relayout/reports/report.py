@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnx_ir as ir
 
 from relayout.graph.source_names import known_as
 from relayout.infer import Form, Plan, Relaxed, Root, placed
 from relayout.layout.perm import between, is_identity
+from relayout.plain_values import plain
 from relayout.reports.axes import Axes
 from relayout.reports.drawing import Drawing
 from relayout.terminal import count_of
@@ -29,8 +30,7 @@ DROPPED = "some candidate orders were dropped: the bound holds for the orders th
 """What a report notes where there are more orders than the cap on candidates."""
 
 
-@dataclass(frozen=True)
-class Transposed:
+class Transposed(NamedTuple):
     """A Transpose that remains at run time.
 
     Args:
@@ -55,8 +55,7 @@ class Transposed:
     reason: str
 
 
-@dataclass(frozen=True)
-class Interface:
+class Interface(NamedTuple):
     """An input or output of the result: its layout in einops' notation, `n h w c -> n c h w` where it changed.
 
     `scale` and `zero_point` say what integers of 8 bits mean; None for other ends.
@@ -214,8 +213,8 @@ class Report:
         shown = (
             "remaining" if each.name == "remains" else each.name for each in fields(self) if each.name != "drawing"
         )
-        plain = {name: getattr(self, name) for name in shown}
-        found = _plain(plain | {"chart": self.chart, "verdict": self.verdict})
+        values = {name: getattr(self, name) for name in shown}
+        found = plain(values | {"chart": self.chart, "verdict": self.verdict})
         assert isinstance(found, dict)
         return found
 
@@ -260,15 +259,6 @@ def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report
         per_transpose=plan.sites.per_transpose,
         drawing=Drawing(plan, axes, remains.reasons),
     )
-
-
-def _plain(item: Any) -> Any:
-    """Rows as dictionaries, all the way down."""
-    if is_dataclass(item) and not isinstance(item, type):
-        return {each.name: _plain(getattr(item, each.name)) for each in fields(item)}
-    if isinstance(item, list | tuple):
-        return type(item)(map(_plain, item))
-    return {key: _plain(value) for key, value in item.items()} if isinstance(item, dict) else item
 
 
 def operators(model: ir.Model) -> dict[str, int]:

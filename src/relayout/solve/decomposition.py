@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import lcm
 from typing import NamedTuple
@@ -88,8 +88,7 @@ def paths(problem: Problem, choice: Sequence[int], certificate: Certificate) -> 
     return _Paths(problem, choice, certificate).run()
 
 
-@dataclass
-class _Walk:
+class _Walk(NamedTuple):
     """A way from a crossing to an end: the prices on it, the most that may go along it, the label it ends before."""
 
     steps: tuple[Price, ...]
@@ -249,7 +248,7 @@ class _Paths:
             tries = [(self.left, avoid), (self.prices, avoid), (self.prices, -1)]
         for left, avoided in tries:
             if (found := self._search(port.node, labels, start, left, avoided)) is not None:
-                return found if left is self.left else replace(found, amount=enough)
+                return found if left is self.left else found._replace(amount=enough)
         return _Walk((), start._replace(fixed=False), enough)
 
     def _search(self, node: int, labels: list[int], start: End, left: dict[Price, int], avoid: int) -> _Walk | None:

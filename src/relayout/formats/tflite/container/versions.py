@@ -329,10 +329,11 @@ _BY_PROPERTY: tuple[tuple[str, int, _Property], ...] = (
 
 def _type_rows() -> Iterator[tuple[str, int, _Property]]:
     """The rows of `_BY_TYPE` one type at a time."""
+    named = [(f"{kind.name}_", kind) for kind in TensorType]
     for side, place, types, operators in re.findall(r"^(in|out)(\d) (.*)\n((?:    .*\n)+)", _BY_TYPE, re.MULTILINE):
         for word in types.split():
             name, version = word.split("=")
-            kinds = frozenset(kind for kind in TensorType if kind.name == name or kind.name.startswith(f"{name}_"))
+            kinds = frozenset(kind for begun, kind in named if begun.startswith(f"{name}_"))
             yield operators, int(version), _typed(side == "in", int(place), kinds)
 
 

@@ -8,7 +8,6 @@ Transposes; whoever decides layouts later finds all of them and removes what can
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -127,7 +126,7 @@ def _state_normalization(result: ir.Model, model: Model) -> None:
             value.metadata_props.get(TENSOR, value.name or ""), list(value.shape or ())
         )
         if normalization is not None:
-            value.metadata_props[NORMALIZE] = replace(normalization, of=value.name or "").dump()
+            value.metadata_props[NORMALIZE] = normalization._replace(of=value.name or "").dump()
 
 
 def _entry(name: str) -> Entry | None:
