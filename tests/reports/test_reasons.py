@@ -188,8 +188,17 @@ def test_a_report_is_printed_as_the_terminal_shows_it() -> None:
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 88
     assert "between MatMul and MatMul: " not in text
-    many = relayout.explain(repeated(attention, 4))
-    assert "between MatMul and MatMul: 8 Transposes, 10.2 KB" in str(many)
+
+
+def test_transposes_that_are_alike_but_for_names_are_listed_once(caplog: pytest.LogCaptureFixture) -> None:
+    report = relayout.explain(repeated(attention, 4))
+    text = " ".join(str(report).split())
+    assert "between MatMul and MatMul: 8 Transposes, 10.2 KB" in text
+    alike = {(row.layout, row.bytes, tuple(cause.kinds for cause in row.causes)) for row in report.remaining}
+    assert text.count("remains: ") == len(alike) < len(report.remaining)
+    assert all(row.tensor in text for row in report.remaining)
+    with caplog.at_level("INFO", "relayout"):
+        assert str(report).count("remains: ") == len(report.remaining)
 
 
 def test_the_report_is_json_and_equal_for_equal_input() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
 
 from relayout.progress import LOG
 from relayout.reports.integers import integers_in_words
 from relayout.reports.layout_names import layout_names, size_name
-from relayout.reports.report import Report
+from relayout.reports.report import Report, Transposed
 from relayout.terminal import ShortNames, as_html, count_of, shown, tabled
 
 if TYPE_CHECKING:
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 MOST = 20
-"""Remaining Transposes listed on a terminal; `-v` and `--json` list all."""
+"""Kinds of remaining Transposes listed on a terminal; `-v` and `--json` list all."""
 
 FEW = 6
-"""With more remaining Transposes than this, they are first counted by what stands on both sides."""
+"""With more remaining Transposes than this, they are first counted by what stands on both sides; and how many are named
+that are like one that is listed."""
 
 ADD_A_RULE = "A rule lets them: docs/how-to/custom-operator.md"
 WIDTH = 88
@@ -136,13 +138,30 @@ def _remaining(report: Report, short: ShortNames) -> list[RenderableType]:
 
     ordered = sorted(report.remaining, key=lambda item: -item.bytes)
     lines: list[RenderableType] = [shown(f"between {each}") for each in _kinds(report)] if len(ordered) > FEW else []
-    most = len(ordered) if LOG.isEnabledFor(logging.INFO) else MOST
-    for item in ordered[:most]:
-        tensor = shown(short(item.tensor), "bold")
+    groups = _alike(ordered)
+    if LOG.isEnabledFor(logging.INFO):
+        groups = [[item] for item in ordered]
+    elif len(groups) > MOST:
+        left = sum(map(len, groups[MOST:]))
+        lines.append(shown(f"the heaviest of them; {left:,} more Transposes are listed by -v and --json"))
+        groups = groups[:MOST]
+    for first, *others in groups:
+        tensor = shown(short(first.tensor), "bold")
         lines.append(
-            shown("remains: ").append_text(tensor).append(f"  {layout_names(item.layout)}, {size_name(item.bytes)}")
+            shown("remains: ").append_text(tensor).append(f"  {layout_names(first.layout)}, {size_name(first.bytes)}")
         )
-        lines.append(Padding.indent(shown(short(item.reason), "dim"), 2))
-    if len(ordered) > most:
-        lines.append(shown(f"… {len(ordered) - most} more Transposes (-v and --json list all)"))
+        lines.append(Padding.indent(shown(short(first.reason), "dim"), 2))
+        if others:
+            named = ", ".join(short(item.tensor) for item in others[:FEW])
+            more = f", and {len(others) - FEW:,} more (-v)" if len(others) > FEW else ""
+            lines.append(Padding.indent(shown(f"Likewise {named}{more}."), 2))
     return lines
+
+
+def _alike(ordered: Sequence[Transposed]) -> list[list[Transposed]]:
+    """Transposes by what can be said of them but for names: layouts, bytes, and what stands on both sides."""
+    groups: dict[tuple[object, ...], list[Transposed]] = {}
+    for item in ordered:
+        causes = tuple(cause._replace(above="", below="") for cause in item.causes)
+        groups.setdefault((item.layout, item.bytes, causes), []).append(item)
+    return list(groups.values())

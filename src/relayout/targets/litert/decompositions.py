@@ -20,6 +20,7 @@ from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
 from relayout.targets.litert.division_unit import DIVISION_UNIT
 from relayout.targets.litert.hard_sigmoid_unit import HARD_SIGMOID_UNIT
+from relayout.targets.litert.without_effect import WITHOUT_EFFECT
 
 EXACT = 256
 """Products of bytes whose sum single precision holds exactly."""
@@ -178,4 +179,5 @@ DECOMPOSITIONS = (
     Expansion("DepthToSpace", (attribute("mode", ("CRD",), "DCR"),), _depth_to_space),
     HARD_SIGMOID_UNIT,
     DIVISION_UNIT,
+    *WITHOUT_EFFECT,
 )
