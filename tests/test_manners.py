@@ -237,3 +237,13 @@ def test_names_that_python_does_not_have_lead_to_what_there_is() -> None:
         relayout.verify(INT8, INT8).passed  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
         relayout.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_json_has_a_line_for_each_key_and_for_each_row(ran) -> None:  # type: ignore[no-untyped-def]
+    text = ran("explain", INT8, "--json").out
+    report = json.loads(text)
+    assert [json.loads(f"{{{line.removesuffix(',')}}}") for line in text.splitlines() if line.startswith('  "schema')]
+    rows = [json.loads(line.strip().removesuffix(",")) for line in text.splitlines() if line.startswith("    {")]
+    assert rows == [*report["remaining"], *report["interface"]]
+    keys = [line.split('"')[1] for line in text.splitlines() if line.startswith('  "')]
+    assert keys == list(report)

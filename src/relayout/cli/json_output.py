@@ -16,8 +16,19 @@ OPTION = "--json"
 
 
 def print_json(data: Mapping[str, Any], *, err: bool = False) -> None:
-    """Print an object with the version of its form."""
-    click.echo(json.dumps({"schema": SCHEMA, **data}, indent=2, ensure_ascii=False), err=err)
+    """Print an object with the version of its form: a line for each key, and for each row of a list of objects."""
+    lines = (f"  {_dumped(key)}: {_lines(value)}" for key, value in {"schema": SCHEMA, **data}.items())
+    click.echo("{\n" + ",\n".join(lines) + "\n}", err=err)
+
+
+def _lines(value: Any) -> str:
+    if not isinstance(value, list | tuple) or not all(isinstance(row, dict) for row in value) or not value:
+        return _dumped(value)
+    return "[\n" + ",\n".join(f"    {_dumped(row)}" for row in value) + "\n  ]"
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)  # without an indent it is written in C
 
 
 def error_object(error: Exception, message: str) -> dict[str, Any]:

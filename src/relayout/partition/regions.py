@@ -170,6 +170,7 @@ class _Claims:
         self.imports: Mapping[str, int] = model.opset_imports
         self.open: list[ir.OperatorIdentifier] = []
         self.units: dict[ir.Node, QuantizedUnit | None] = {}
+        self.known: dict[ir.Node, bool] = {}
 
     def __call__(self, node: ir.Node) -> bool:
         return self._runs(node) and all(self._runs(inner) for inner in nested(self._head(node)))
@@ -178,7 +179,9 @@ class _Claims:
         head = self._head(node)
         if head.domain == self.domain:
             return True
-        return self.target.runs(operator_of(self.model, head, self.imports)) or self._all_of(head)
+        if head not in self.known:
+            self.known[head] = self.target.runs(operator_of(self.model, head, self.imports))
+        return self.known[head] or self._all_of(head)
 
     def _head(self, node: ir.Node) -> ir.Node:
         """Return the operator of a node's quantized unit, by which all of it is claimed; else the node."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import onnx_ir as ir
 
@@ -22,12 +22,10 @@ from relayout.lowering.table_checks import check_operators, check_types
 from relayout.lowering.unit_rows import BYTES, Unit
 from relayout.rules import (
     Laid,
-    Letters,
     Operator,
     Placement,
     Rule,
     Signature,
-    Variant,
     Written,
     in_standard,
     is_laid,
@@ -37,6 +35,7 @@ from relayout.rules import (
 from relayout.rules.known_layouts import laid_as, why_not
 from relayout.rules.registry import registry
 from relayout.targets.portable import portable
+from relayout.targets.trailing_axes import in_which_it_is_last, in_which_one_stays_last
 
 if TYPE_CHECKING:
     from relayout.apply.apply import SingleConsumers
@@ -49,8 +48,6 @@ QUANTIZATION = (DEQUANTIZE, QUANTIZE)
 STANDARD = Laid.parse("NCHW")
 NOT_THERE = "is not in its table"
 """How a reason ends where no row is about an operator."""
-MOST_ORDERED = 3
-"""Axes beside one that comes last whose orders are all listed."""
 
 _KERNEL = {
     "op_types": arguments.ArgumentKind("names of operators in one text, such as 'Conv MaxPool'", arguments.WORDS.fits),
@@ -270,25 +267,36 @@ class Target:
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:
         """The rows for a node's operator."""
-        node, domain, name = _standard(operator)
-        yield from (row for row in self.kernels if row.concerns(node, domain, name))
+        yield from self._rows(_standard(operator))
+
+    def _rows(self, known: _Standard) -> Iterator[Kernel]:
+        rows = self._by_operator.get((known.domain, known.name), ())
+        yield from (row for row in rows if row.when is None or row.when.holds(known.operator))
+
+    @cached_property
+    def _by_operator(self) -> Mapping[tuple[str, str], Sequence[Kernel]]:
+        """Domain and name of an operator -> the rows about it, in the table's order."""
+        found: dict[tuple[str, str], list[Kernel]] = {}
+        for row in self.kernels:
+            for name in row.op_types.split():
+                found.setdefault((row.domain, name), []).append(row)
+        return found
 
     def lacks(self, operator: Operator) -> str:
         """Why the target cannot run a node; empty if it can."""
-        if not self.kernels or self.rest:
-            return ""
-        node, *_ = _standard(operator)
-        reasons = [row.lacks(node) for row in self.rows(operator)]
+        return "" if not self.kernels or self.rest else self._lacks(_standard(operator))
+
+    def _lacks(self, known: _Standard) -> str:
+        reasons = [row.lacks(known.operator) for row in self._rows(known)]
         if not reasons:
-            return self._not_there(operator)
+            return self._not_there(known)
         return "" if not all(reasons) else reasons[0]
 
-    def _not_there(self, operator: Operator) -> str:
+    def _not_there(self, known: _Standard) -> str:
         """Why no row is about a node: its operator is not there, or only under conditions that it does not meet."""
-        _, domain, name = _standard(operator)
-        rows = [row for row in self.kernels if row.domain == domain and name in row.op_types.split()]
+        rows = self._by_operator.get((known.domain, known.name), ())
         whens = dict.fromkeys(str(row.when) for row in rows)
-        return f"it runs {name} only with: {', '.join(whens)}" if rows else f"{name} {NOT_THERE}"
+        return f"it runs {known.name} only with: {', '.join(whens)}" if rows else f"{known.name} {NOT_THERE}"
 
     def claims(self, operator: Operator) -> bool:
         """Whether the target runs a node, in one of its layouts."""
@@ -300,18 +308,21 @@ class Target:
 
     def runs(self, operator: Operator) -> bool:
         """Whether the target runs a node as it is: it claims it, in the layout in which it lies."""
-        if not self.claims(operator):
+        known = _standard(operator)
+        if self.kernels and not self.rest and self._lacks(known):
             return False
         rule = rule_of(operator)
-        known = in_standard(operator) if rule is not None and rule.layouts else None
-        if rule is None or known is None:
+        if rule is None or not rule.layouts:
             return True
-        has = self.layouts(operator)
+        has = self._layouts(known)
         if not has or (self.joins and not is_laid(operator)):
             return True
-        domain = "" if operator.node.domain == "ai.onnx" else operator.node.domain
-        written = (_written(rule, *known, way) for way in has)
-        return any(way is not None and (way.domain, way.op_type) == (domain, operator.name) for way in written)
+        inner = in_standard(operator)
+        if inner is None:
+            return True
+        written = (_written(rule, *inner, way) for way in has)
+        own = (_domain(operator), operator.name)
+        return any(way is not None and (way.domain, way.op_type) == own for way in written)
 
     def placed(self, operator: Operator, signature: Signature) -> Signature:
         """A node's signature with the axis last that must be, where a row says so."""
@@ -321,41 +332,15 @@ class Target:
         if row is None or not letters or signature.tail or signature.variants:
             return signature
         if row.keeps_last:
-            return _with_last(signature, operator, letters)
-        letter = letters[operator.int(row.trailing, -1) % len(letters)]
-        if letter == letters[-1]:
-            return replace(signature, tail=(letter,), block=signature.block | {letter})
-        # The source's order does not exist here, so those that do are listed.
-        rest = [each for each in letters if each != letter]
-        orders = permutations(rest) if len(rest) <= MOST_ORDERED else iter((tuple(rest),))
-        return replace(signature, variants=tuple(_in_order(signature, (*order, letter)) for order in orders))
+            return in_which_one_stays_last(signature, operator, letters)
+        return in_which_it_is_last(signature, letters, letters[operator.int(row.trailing, -1) % len(letters)])
 
     def layouts(self, operator: Operator) -> list[Laid]:
         """The ways in which the target runs a node that it claims, best first; none: any order of axes."""
-        node, *_ = _standard(operator)
-        return [way for row in self.rows(operator) if not row.lacks(node) for way in row.ways()]
+        return self._layouts(_standard(operator))
 
-
-def _with_last(signature: Signature, operator: Operator, letters: Letters) -> Signature:
-    """A reduction's signature in the orders in which an axis that it leaves comes last, and the first stays."""
-    axes = operator.integers(1) or operator.ints("axes") or ()
-    reduced = {letters[axis % len(letters)] for axis in axes}
-    if not reduced or reduced == set(letters) or len(letters) > MOST_ORDERED + 1:
-        return signature
-    orders = (order for order in permutations(letters) if order[-1] not in reduced and order[0] == letters[0])
-    return replace(signature, variants=tuple(_in_order(signature, order) for order in orders))
-
-
-def _in_order(signature: Signature, order: Sequence[str]) -> Variant:
-    """The variant whose operands have their axes in an order; those that hold other axes keep theirs."""
-
-    def placed(operands: Sequence[Letters | None]) -> tuple[Letters | None, ...]:
-        return tuple(
-            held and (tuple(each for each in order if each in held) if set(held) <= set(order) else held)
-            for held in operands
-        )
-
-    return Variant(placed(signature.inputs), placed(signature.outputs), name=f"{order[-1]} last")
+    def _layouts(self, known: _Standard) -> list[Laid]:
+        return [way for row in self._rows(known) if not row.lacks(known.operator) for way in row.ways()]
 
 
 def _written(rule: Rule, operator: Operator, signature: Signature, way: Laid) -> Written | None:
@@ -366,10 +351,21 @@ def _written(rule: Rule, operator: Operator, signature: Signature, way: Laid) ->
         return None
 
 
-def _standard(operator: Operator) -> tuple[Operator, str, str]:
+class _Standard(NamedTuple):
     """A node as tables speak of it, and the operator that it runs: domain and name, of the standard's layout."""
+
+    operator: Operator
+    domain: str
+    name: str
+
+
+def _standard(operator: Operator) -> _Standard:
     rule = rule_of(operator) if is_laid(operator) else None
     known = None if rule is None else in_standard(operator)
     if rule is None or known is None:
-        return operator, "" if operator.node.domain == "ai.onnx" else operator.node.domain, operator.name
-    return known[0], rule.domain, rule.op_type
+        return _Standard(operator, _domain(operator), operator.name)
+    return _Standard(known[0], rule.domain, rule.op_type)
+
+
+def _domain(operator: Operator) -> str:
+    return "" if operator.node.domain == "ai.onnx" else operator.node.domain
