@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
@@ -166,3 +167,46 @@ def test_dynamic_operands_of_uint8_are_no_weights() -> None:
     case = UnitCase(Case("MatMul", {"x": f(2, 3, 4), "w": f(2, 4, 5)}), np.uint8)
     result = relayout.convert(case.prepared()[0], format="tflite")
     assert "DEQUANTIZE" not in result.report.operators
+
+
+def scaled(op: str, dtype: str, scale: float) -> onnx.ModelProto:
+    """An operator on two operands between DequantizeLinear and QuantizeLinear, all of one scale."""
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+    unit ({dtype}[2, 8] x, {dtype}[2, 8] y) => ({dtype}[2, 8] z) <float s = {{1}}, {dtype} n = {{0}}> {{
+        a = DequantizeLinear(x, s, n)
+        b = DequantizeLinear(y, s, n)
+        c = {op}(a, b)
+        z = QuantizeLinear(c, s, n)
+    }}""")
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.array(scale, np.float32), "s"))
+    return model
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Max"])
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+@pytest.mark.parametrize("power", [-126, -100, 100, 107, 108, 113, 118])
+def test_scales_of_every_size_run(op: str, dtype: str, power: int) -> None:
+    """Of a mask of the least float the step is 1.3e36, with which ADD would end the process."""
+    model = scaled(op, dtype, 2.0**power)
+    result = relayout.convert(model, format="tflite")
+    overflows = op != "Max" and power >= (108 if dtype == "int8" else 113)
+    assert ("DEQUANTIZE" in result.report.operators) == overflows
+    feed = {
+        name: np.random.default_rng(place).integers(-64, 64, (2, 8)).astype(dtype) for place, name in enumerate("xy")
+    }
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feed)
+    assert_near(litert(result, feed)["z"], expected)
+
+
+@pytest.mark.parametrize("scale", [0.0, 2.0**-130, float("inf")])
+def test_a_scale_that_is_no_normal_number_is_arithmetic(scale: float) -> None:
+    """XNNPACK refuses such scales, or ends the process; ONNX Runtime's quantizer writes them for masks."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+    unit (int8[2, 8] x) => (float[2, 8] z) <float s = {1}, int8 n = {0}>
+    { a = DequantizeLinear(x, s, n)  z = Relu(a) }""")
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.array(scale, np.float32), "s"))
+    result = relayout.convert(model, format="tflite")
+    assert "DEQUANTIZE" not in result.report.operators
+    feed = {"x": np.array([*range(-7, 0), *range(1, 10)], np.int8).reshape(2, 8)}
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feed)
+    np.testing.assert_allclose(litert(result, feed)["z"], expected, atol=1e-37)  # subnormal numbers may be 0

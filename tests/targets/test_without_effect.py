@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -9,6 +11,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 
 import relayout
+from relayout.verification.ort import OrtSide
 from rules.law import Array
 
 X = np.random.default_rng(5).integers(-128, 128, (2, 3, 4, 8)).astype(np.int8)
@@ -22,6 +25,8 @@ def attention(
     extents: str = "2, 1, 4, 8",
     guard: str = "IsNaN(c)",
     of_sum: str = "s",
+    soft: float = 1 / 256,
+    last: str = "y = QuantizeLinear(e, u, v)",
 ) -> onnx.ModelProto:
     """A sum with a mask, a Softmax and its guard, each between DequantizeLinear and QuantizeLinear."""
     count = int(np.prod([int(each) for each in extents.split(",")]))
@@ -29,7 +34,7 @@ def attention(
     return onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 19]>
     attention ({dtype}[2, 3, 4, 8] x) => ({dtype}[2, 3, 4, 8] y)
     <float s = {{0.05}}, {dtype} z = {{3}}, {dtype}[{extents}] m = {{{values}}}, float r = {{1.0}},
-     {dtype} n = {{{zero}}}, float u = {{0.00390625}}, {dtype} v = {{{least}}}, float none = {{0.0}}> {{
+     {dtype} n = {{{zero}}}, float u = {{{soft}}}, {dtype} v = {{{least}}}, float none = {{0.0}}> {{
         a = DequantizeLinear(x, s, z)
         b = DequantizeLinear(m, r, n)
         sum = Add(a, b)
@@ -40,7 +45,7 @@ def attention(
         c = DequantizeLinear(j, u, v)
         never = {guard}
         e = Where(never, none, c)
-        y = QuantizeLinear(e, u, v)
+        {last}
     }}""")
 
 
@@ -64,6 +69,38 @@ def test_a_mask_of_zeros_and_a_guard_of_integers_are_left_out(dtype: str, extent
     assert "SOFTMAX" in result.report.operators
     feed = {"x": X if dtype == "int8" else X.view(np.uint8)}
     assert_near(result, model, feed, 1)
+
+
+def test_verify_holds_what_is_left_out_to_the_source_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LiteRT's Softmax has a scale of its own, so 1/2 goes to either side: what the guard gives is that, as read.
+
+    What the source rounds there from numbers a little higher is made of its own values, and of no others: where
+    ONNX Runtime has to show another one, it fuses others, and rounds otherwise before.
+    """
+    cut, asked = OrtSide.forced, []
+
+    def forced(side: OrtSide, shown: list[str], given: list[str], nudge: float = 0, **how: Any) -> object:
+        asked.append((shown, given, nudge))
+        return cut(side, shown, given, nudge, **how)
+
+    monkeypatch.setattr(OrtSide, "forced", forced)
+    from_half = """
+        q = QuantizeLinear(e, u, v)
+        f = DequantizeLinear(q, u, v)
+        middle = Constant<value = int8 {0}>()
+        half = DequantizeLinear(middle, u, v)
+        g = Sub(f, half)
+        fine = Constant<value = float {0.0002}>()
+        y = QuantizeLinear(g, fine, middle)"""
+    model = attention(soft=1 / 255, last=from_half)
+    result = relayout.convert(model, format="tflite")
+    x = np.full_like(X, -128)
+    x[..., :2] = 127
+    report = relayout.verify(model, result.tflite, inputs={"x": x})
+    assert report.ok, str(report)
+    nudged = [(shown, given) for shown, given, nudge in asked if nudge]
+    assert nudged
+    assert all("i" in given for shown, given in nudged if shown == ["j"])
 
 
 @pytest.mark.parametrize(

@@ -252,10 +252,11 @@ class Stepwise:
         forced = self._making(name, given, nudge)
         if forced is not None:
             return pair.same_way(left, forced.run(fed, [name])[name])[1]
-        forced = self._left.forced([pair.left.name], [], nudge)
+        forced = self._left.forced([pair.left.name], [each for each in source if each != pair.left.name], nudge)
         if forced is None:
             return None
-        moved = forced.run(source, [pair.left.name])[pair.left.name]
+        before = {entry: source[known] for known, entry in forced.given.items()}
+        moved = forced.run({**source, **before}, [pair.left.name])[pair.left.name]
         return pair.same_way(moved, theirs[name])[0]
 
     def _beside_terms(

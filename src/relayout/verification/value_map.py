@@ -41,11 +41,12 @@ class Holders:
         self._own = own
 
     def source_of(self, pair: Pair) -> Pair | None:
-        """The operand that a value also holds: what makes it of that is nothing in the second model."""
+        """The value before it that a value also holds: what makes it of that is nothing in the second model."""
         if _key(pair) not in self._own:
             return None
-        held = (other for other in self.held[pair.right.name] if other.left.name in pair.left.operands)
-        return next(held, None)
+        held = [other for other in self.held[pair.right.name] if other.left.order < pair.left.order]
+        operand = next((other for other in held if other.left.name in pair.left.operands), None)
+        return operand or (held[-1] if held else None)
 
 
 def choices(part: Sequence[Pair], held: Iterable[tuple[str, list[Pair]]]) -> list[tuple[Choice, list[Pair]]]:

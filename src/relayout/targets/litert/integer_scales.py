@@ -8,6 +8,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.formats.tflite.exporting.scales import are_normal
+
 DEQUANTIZING, QUANTIZING = frozenset({"DequantizeLinear"}), frozenset({"QuantizeLinear"})
 SHIFTS = {ir.DataType.UINT8: 128, ir.DataType.UINT16: 32768}
 """Unsigned types -> how much lower their integers lie once they are signed."""
@@ -44,12 +46,14 @@ class Scale(NamedTuple):
 
 
 def scale_of(node: ir.Node) -> Scale | None:
-    """Return what the integers of a QuantizeLinear or DequantizeLinear mean; None where that is computed."""
+    """Return what the integers of a QuantizeLinear or DequantizeLinear mean; None where no constant says so."""
     integers = node.inputs[0] if node.op_type in DEQUANTIZING else node.outputs[0]
     scale = node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] is not None else None
     if integers is None or integers.dtype is None or scale is None or node.attributes.get_int("block_size", 0) != 0:
         return None
     scales = scale.numpy().astype(np.float32).reshape(-1)
+    if not are_normal(scales):
+        return None
     zero = node.inputs[2] if len(node.inputs) > 2 else None
     if zero is not None and zero.const_value is None:
         return None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
@@ -30,10 +29,10 @@ def _is_whole(operator: Operator, slot: int) -> bool:
 
 
 def _is_never_met(operator: Operator) -> bool:
-    """Tell whether the condition of a Where is IsNaN of integers times finite scales."""
+    """Tell whether the condition of a Where is IsNaN of integers with a scale."""
     test = _giving(operator.node.inputs[0], "IsNaN")
     scale = None if test is None else _scale_behind(test.inputs[0])
-    return scale is not None and bool(np.isfinite(scale.scale).all()) and _is_whole(operator, 2)
+    return scale is not None and _is_whole(operator, 2)
 
 
 def _scale_behind(value: ir.Value | None) -> Scale | None:

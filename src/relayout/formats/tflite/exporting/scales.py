@@ -54,10 +54,16 @@ def _stated_scales(graph: ir.Graph) -> Iterator[tuple[ir.Value, Scales]]:
             yield integers, found
 
 
+def are_normal(scales: NDArray[np.float32]) -> bool:
+    """Tell whether kernels compute with scales: positive, finite and not subnormal."""
+    return bool((scales >= np.finfo(np.float32).tiny).all() and np.isfinite(scales).all())
+
+
 def scales_of(node: ir.Node) -> Scales | None:
     """Return the scale, zero point and axis of a QuantizeLinear or DequantizeLinear; None where they are computed.
 
-    LiteRT has no meaning for a scale of 0 or below: such ones are none, and arithmetic does what ONNX says.
+    LiteRT has no meaning for others than positive normal numbers: such ones are none, and arithmetic does what ONNX
+    says.
     """
     scale = None if len(node.inputs) < 2 or node.inputs[1] is None else node.inputs[1].const_value
     if scale is None or node.attributes.get_int("block_size", 0) != 0:
@@ -66,7 +72,7 @@ def scales_of(node: ir.Node) -> Scales | None:
     if zero_value is not None and zero_value.const_value is None:
         return None
     scales = scale.numpy().astype(np.float32).reshape(-1)
-    if not (scales > 0).all():
+    if not are_normal(scales):
         return None
     zero = None if zero_value is None or zero_value.const_value is None else zero_value.const_value.numpy()
     zeros = np.zeros(scales.shape, np.int64) if zero is None else zero.astype(np.int64).reshape(-1)
