@@ -24,6 +24,7 @@ from relayout.layout.normalization import NORMALIZE, Normalization
 from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
 from relayout.layout.stored_as import CUT, SIGNATURE, TENSOR, Holds
 from relayout.lowering.interface_types import integer_ends
+from relayout.lowering.qlinear_to_qdq import qlinear_to_qdq
 from relayout.partition.regions import REGIONS
 from relayout.rules import draws, outputs_of
 from relayout.targets import refuse_elsewhere
@@ -237,6 +238,8 @@ class OrtSide:
         """
         model = self.model.clone()
         graph = model.graph
+        if nudge:
+            qlinear_to_qdq(model)  # what an operator on integers rounds cannot be moved
         entries = give_values(graph, given, shown)
         if nudge:
             move_quantized(graph, nudge)

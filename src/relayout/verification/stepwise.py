@@ -69,10 +69,15 @@ MIDWAY = 1e-3
 TWICE = 0.25
 """The same where the source rounds twice, to halves first, as kernels do that multiply by an integer and shift."""
 
-BESIDE_MIDWAY = {"QUANTIZE": TWICE, "PRELU": TWICE, "LEAKY_RELU": TWICE, "HARD_SWISH": 1 / 64}
-"""The same of operators of LiteRT that multiply integers of 8 bits by one of 31, or in steps by some of 15; sums have
-more bits, of which the first rounding leaves enough.
-"""
+FIRST = 1 / 64
+"""The same where the first rounding leaves parts of a step: of products of two integers that are added up, since the
+product of their steps is a small part of a step of the result."""
+
+BESIDE_MIDWAY = {
+    **dict.fromkeys(("QUANTIZE", "PRELU", "LEAKY_RELU"), TWICE),
+    **dict.fromkeys(("BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "HARD_SWISH"), FIRST),
+}
+"""The same of operators of LiteRT that multiply integers of 8 bits by one of 31, or in steps by some of 15."""
 
 ONE_BY_ONE = frozenset({"MEAN", "SUM"})
 """Operators of LiteRT that add up one element after another: of `n` they are off by roundings as they fall, `√n`."""
