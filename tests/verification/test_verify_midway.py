@@ -42,3 +42,22 @@ def test_a_column_that_is_a_step_off_elsewhere_is_found() -> None:
     weights.CopyFrom(onnx.numpy_helper.from_array(np.array([[223, 121], [121, 120]], np.uint8), "w"))
     report = relayout.verify(model, relayout.convert(other, format="tflite").tflite, inputs={"x": x})
     assert not report.ok
+
+
+def test_a_result_in_finer_steps_than_the_kernel_has_may_be_a_step_off() -> None:
+    """LiteRT's sigmoid has steps of 1/256. Of 0.5099 they make 131: 195.7 steps, not 195.05."""
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 19]>
+    finer (int8[4, 16] x) => (int8[4, 16] y)
+    <float s = {0.00494922}, int8 n = {0}, float t = {0.00261424}, int8 v = {-128}, float middle = {0.51},
+     float fine = {0.0001}> {
+        a = DequantizeLinear(x, s, n)
+        b = Sigmoid(a)
+        c = QuantizeLinear(b, t, v)
+        d = DequantizeLinear(c, t, v)
+        e = Sub(d, middle)
+        y = QuantizeLinear(e, fine, n)
+    }""")
+    tflite = relayout.convert(model, format="tflite").tflite
+    report = relayout.verify(model, tflite, inputs={"x": np.full((4, 16), 8, np.int8)})
+    assert report.ok, str(report)
+    assert {row.name: row.difference.max_abs for row in report.rows if row.difference is not None}["c"] == 1

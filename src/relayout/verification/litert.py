@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -119,10 +120,19 @@ class LiteRTSide:
         return {name: tuple(lengths) for name, lengths in found.items()}
 
     @property
-    def requantizes(self) -> bool:
-        """True if integers get another scale by an operator of their own."""
-        operands = (int(o["inputs"][0]) for o in self._operators if o["op_name"] == "QUANTIZE")
-        return any(is_quantized(self._details[index]) for index in operands)
+    def requantized(self) -> float:
+        """How many steps of its result one step of the operand has at most, where integers get another scale; 0 where
+        none do. Integers that are fed have one at most: they are rounded once.
+        """
+        made = {int(index) for operator in self._operators for index in operator["outputs"]}
+        found = [0.0]
+        for operator in (each for each in self._operators if each["op_name"] == "QUANTIZE"):
+            index = int(operator["inputs"][0])
+            ends = [self._details[index], self._details[int(operator["outputs"][0])]]
+            if all(map(is_quantized, ends)):
+                before, behind = (float(each["quantization_parameters"]["scales"][0]) for each in ends)
+                found.append(min(before / behind, math.inf if index in made else 1.0))
+        return max(found)
 
     @property
     def remembers(self) -> bool:
@@ -312,7 +322,7 @@ class ForcedLiteRT:
         self._own = {name: inner for name, inner in self.shown.items() if inner in self._inputs}
         self._runner = self.side.runner()
         self.levels = self.side.levels
-        self.requantizes = self.side.requantizes
+        self.requantized = self.side.requantized
 
     @property
     def sources(self) -> dict[str, str]:

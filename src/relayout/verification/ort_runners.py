@@ -54,7 +54,7 @@ class OnDemandRunner:
 class ForcedOrt:
     """A session some of whose inputs are values of the model."""
 
-    requantizes = False
+    requantized = 0.0
 
     def __init__(self, runner: OrtRunner, given: dict[str, str], levels: int) -> None:
         self._runner, self.given, self.levels = runner, given, levels

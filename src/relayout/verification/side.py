@@ -164,8 +164,8 @@ class Forced(Protocol):
         """To how many levels it rounds real numbers while it runs, by their range; 0 if it does not."""
 
     @property
-    def requantizes(self) -> bool:
-        """True if integers get another scale on the way, by kernels that round to halves of a step first."""
+    def requantized(self) -> float:
+        """How many steps of the result one step has, at most, of integers on the way that get its scale; 0: of none."""
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The values of these names, made of what is given before them. RelayoutError if it fails."""

@@ -237,7 +237,10 @@ class Stepwise:
         left, right = pair.same_way(source[pair.left.name], theirs[pair.right.name])
         width = max(BESIDE_MIDWAY.get(operator, MIDWAY) for operator in (pair.left.operator, pair.right.operator))
         alone = self._making(pair.right.name, given)
-        width = max(width, TWICE if alone is not None and alone.requantizes else 0)
+        coarse = 0.0 if alone is None else alone.requantized
+        if coarse > 1:  # the first rounding moves a number by more than half a step
+            return JudgedValue(Verdict.CLOSE, step.difference)
+        width = max(width, TWICE if coarse else 0)
         rounded = [self._nudged(pair, nudge, source, theirs, given, fed) for nudge in (width, -width)]
         if rounded[0] is None or rounded[1] is None:
             return step
