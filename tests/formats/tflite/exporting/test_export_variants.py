@@ -188,6 +188,21 @@ def test_boxes_without_an_area_are_selected_once_and_others_after_them() -> None
     agrees(model, {"x": boxes.astype(np.float32), "s": np.linspace(0.9, 0.1, 6, dtype=np.float32).reshape(1, 1, 6)})
 
 
+def test_boxes_that_do_not_overlap_are_all_selected_at_a_computed_threshold_of_zero() -> None:
+    """LiteRT's kernel leaves out what overlaps by the threshold, too."""
+    model = model_of("""(float[1, 3, 4] x, float[1, 1, 3] s, float[1] t) => (int64[n, 3] y) <int64 most = {3}>
+        { y = NonMaxSuppression(x, s, most, t) }""")
+    boxes = np.array([[[0, 0, 1, 1], [2, 2, 3, 3], [0.5, 0.5, 1.5, 1.5]]], np.float32)
+    agrees(model, {"x": boxes, "s": np.array([[[0.9, 0.8, 0.7]]], np.float32), "t": np.zeros(1, np.float32)})
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+def test_the_place_of_one_element_without_axes_is_the_first(op: str) -> None:
+    text = f"main (float x) => (int64 y) {{ y = {op}<axis = 1>(x) }}"
+    model = onnx.parser.parse_model(f'<ir_version: 5, opset_import: ["": 10]> {text}')
+    agrees(model, {"x": np.array(-3, np.float32)})
+
+
 def test_random_variants_are_right_or_refused() -> None:
     found = list(portions(0, SAMPLE, []))
     assert [each for each in found if each.verdict not in HARMLESS] == []

@@ -61,7 +61,7 @@ def _beyond(steps: Steps) -> DraftTensor:
     if threshold is not None and threshold.size != 1:
         raise Unwritable(f"{threshold.size} thresholds where it reads 1")
     if threshold is None:
-        return steps.mul(steps.reshape(op.input(3), ()), 1 + 2.0**-23)
+        return steps.maximum(steps.mul(steps.reshape(op.input(3), ()), 1 + 2.0**-23), float(np.finfo(np.float32).tiny))
     return op.const(np.asarray(np.nextafter(np.float32(threshold.reshape(-1)[0]), np.float32(2))))
 
 

@@ -109,6 +109,9 @@ def reduce_log_sum_exp(op: NodeExport) -> None:
 
 
 def _arg(op: NodeExport, builtin: str) -> None:
+    if not op.rank():  # one element is in the first place
+        op.give(op.const(np.zeros((), np.int64)))
+        return
     axis, operand = op.axis(), op.input(0)
     last = bool(op.integer("select_last_index"))
     kept = bool(op.integer("keepdims", 1))
