@@ -114,15 +114,15 @@ def test_no_more_is_computed_than_the_weights_have_twice(tmp_path: Path) -> None
     scaled = "".join(f"k{i} = Add(w, s{i}) c{i} = MatMul(x, k{i}) " for i in range(8))
     joined = ", ".join(f"c{i}" for i in range(8))
     source = model(
-        f"g (float[4,64] x) => (float[4,512] y) {{ {scaled} y = Concat<axis=1>({joined}) }}",
-        w=floats(64, 64),
+        f"g (float[4,260] x) => (float[4,2080] y) {{ {scaled} y = Concat<axis=1>({joined}) }}",
+        w=floats(260, 260),
         **{f"s{i}": np.array(i + 1.5, np.float32) for i in range(8)},
     )
     relayout.convert(source, format="tflite").save(tmp_path / "m.tflite")
     counts = Counter(operator.name for operator in load(tmp_path / "m.tflite").subgraphs[0].operators)
     assert 0 < counts["ADD"] < 8
-    assert (tmp_path / "m.tflite").stat().st_size < 4 * 64 * 64 * 4
-    agrees(source, {"x": np.ones((4, 64), np.float32)})
+    assert (tmp_path / "m.tflite").stat().st_size < 4 * 260 * 260 * 4
+    agrees(source, {"x": np.ones((4, 260), np.float32)})
 
 
 def test_a_default_is_no_constant(tmp_path: Path) -> None:
@@ -147,9 +147,9 @@ def test_computed_weights_take_only_so_much_memory(monkeypatch: pytest.MonkeyPat
     """What is not computed here stays in the file, and is computed in each run."""
     scaled = "".join(f"k{i} = Tanh(w{i}) c{i} = MatMul(x, k{i}) " for i in range(8))
     joined = ", ".join(f"c{i}" for i in range(8))
-    weights = {f"w{i}": floats(64, 64, seed=i) for i in range(8)}
-    source = model(f"g (float[4,64] x) => (float[4,512] y) {{ {scaled} y = Concat<axis=1>({joined}) }}", **weights)
-    monkeypatch.setattr("relayout.formats.tflite.exporting.folding_weights.MOST_IN_MEMORY", 3 * 64 * 64 * 4)
+    weights = {f"w{i}": floats(260, 260, seed=i) for i in range(8)}
+    source = model(f"g (float[4,260] x) => (float[4,2080] y) {{ {scaled} y = Concat<axis=1>({joined}) }}", **weights)
+    monkeypatch.setattr("relayout.formats.tflite.exporting.folding_weights.MOST_IN_MEMORY", 3 * 260 * 260 * 4)
     relayout.convert(source, format="tflite").save(tmp_path / "m.tflite")
     counts = Counter(operator.name for operator in load(tmp_path / "m.tflite").subgraphs[0].operators)
     assert counts["TANH"] == 5
@@ -161,3 +161,37 @@ def test_quotients_of_integer_constants_are_truncated() -> None:
     source = model("g (int32[4] x) => (int32[4] y) { q = Div(a, b)  y = Add(x, q) }", a=a, b=b)
     agrees(source, {"x": np.zeros(4, np.int32)}, expected=[np.array([-3, -3, 3, 3], np.int32)])
     assert relayout.convert(source, format="tflite").report.operators == {"ADD": 1}
+
+
+def test_a_mask_that_follows_from_constants_is_computed_once(tmp_path: Path) -> None:
+    """PyTorch's exporter leaves positions and masks of thousands of elements as operators."""
+    text = """g (float[1,50,64] x) => (float[1,50,64] y) {
+        steps = CumSum(c, axis)
+        wave = Sin(steps)
+        outside = Less(wave, c)
+        far = Where(outside, c, wave)
+        y = Add(x, far)
+    }"""
+    c = np.random.default_rng(1).normal(size=(1, 50, 64)).astype(np.float32)
+    assert operators(model(text, c=c, axis=np.array(1, np.int64)), tmp_path) == {"ADD": 1}
+
+
+def test_numbers_of_half_precision_stay_so_in_the_file(tmp_path: Path) -> None:
+    text = "g (float[1,50,64] x) => (float[1,50,64] y) { real = Cast<to=1>(c)  y = Add(x, real) }"
+    c = np.random.default_rng(1).normal(size=(1, 50, 64)).astype(np.float16)
+    assert operators(model(text, c=c), tmp_path).keys() - {"ADD"}
+    assert (tmp_path / "m.tflite").stat().st_size < 3 * c.size
+
+
+def test_results_of_one_constant_make_a_file_a_little_larger_at_most(tmp_path: Path) -> None:
+    """Ten kernels of 200 by 200 are made of one: six have 1 MB."""
+    scaled = "".join(f"k{i} = Add(w, s{i}) c{i} = Add(x, k{i}) " for i in range(10))
+    joined = ", ".join(f"c{i}" for i in range(10))
+    source = model(
+        f"g (float[200,200] x) => (float[200,2000] y) {{ {scaled} y = Concat<axis=1>({joined}) }}",
+        w=floats(200, 200),
+        **{f"s{i}": np.array(i + 1.5, np.float32) for i in range(10)},
+    )
+    relayout.convert(source, format="tflite").save(tmp_path / "m.tflite")
+    counts = Counter(operator.name for operator in load(tmp_path / "m.tflite").subgraphs[0].operators)
+    assert counts["ADD"] == 14

@@ -1,4 +1,4 @@
-"""Nodes of small constants, and of extents, are computed."""
+"""Nodes of constants, and of extents, are computed where that does not grow the file."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from relayout.formats.onnx.node_results import NUMERIC, node_results
 from relayout.graph.subgraphs import all_graphs
 
 SMALL = 1 << 10
-"""Elements of operands up to which a node is computed."""
+"""Elements of operands up to which a result may be larger than they are."""
 LARGEST = 1 << 16
-"""Elements of a result up to which it becomes a constant."""
+"""Elements of an operand, and of a result, up to which a node is computed."""
+MOST_GROWTH = 1 << 20
+"""Bytes by which results of larger operands may make the file larger, all of them together."""
+GROWN = "relayout.grown"
+"""By how many they did, in a model's notes."""
 KEPT = frozenset(
     [
         "DequantizeLinear",
@@ -60,15 +64,26 @@ GROWING = frozenset(
 
 
 def fold(model: ir.Model) -> bool:
-    """Compute nodes whose operands are small constants, in place; return whether there were any."""
-    found = False
+    """Compute nodes whose operands are constants, in place; return whether there were any."""
+    found, grown = False, int(model.meta.get(GROWN, 0))
     for graph in list(all_graphs(model.graph)):
         for node in list(graph):
             results = _computed(model, node)
-            if results is not None:
+            growth = 0 if results is None else _growth(node, results)
+            if results is not None and grown + growth <= MOST_GROWTH:
                 replace_by_constants(graph, node, results)
-                found = True
+                found, grown = True, grown + growth
+    model.meta[GROWN] = grown
     return found
+
+
+def _growth(node: ir.Node, results: list[NDArray[Any]]) -> int:
+    """Return how many bytes more a file has with the results of a node, where its operands are not small."""
+    held = [value.const_value for value in node.inputs if value is not None and len(value.uses()) == 1]
+    operands = [value.const_value for value in node.inputs if value is not None]
+    if all(each is None or each.size <= SMALL for each in operands):
+        return 0
+    return sum(array.nbytes for array in results) - sum(each.nbytes for each in held if each is not None)
 
 
 def _computed(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
@@ -79,20 +94,23 @@ def _computed(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
         return _contents(node)
     if node.op_type == "Shape":
         return _shape(node)
-    return _of_small_operands(model, node)
+    return _of_constants(model, node)
 
 
-def _of_small_operands(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
-    """Return what a node gives that reads small constants alone; None where that is much, or not known."""
+def _of_constants(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
+    """Return what a node gives that reads constants alone; None where that is much, or not known."""
     operands = [value for value in node.inputs if value is not None]
-    if not all(map(_is_small, operands)) or (not node.inputs and node.op_type != "Constant"):
+    if not all(map(_is_known, operands)) or (not node.inputs and node.op_type != "Constant"):
         return None
     if node.op_type in GROWING and not _is_bounded(node):
         return None
     tensors = {value.name or "": value.const_value for value in operands}
     arrays = {name: tensor.numpy() for name, tensor in tensors.items() if tensor is not None}
     results = run_node(model, node, arrays)
-    return results if results is not None and all(array.size <= LARGEST for array in results) else None
+    if results is None or any(array.size > LARGEST for array in results):
+        return None
+    grows = sum(array.nbytes for array in results) > sum(array.nbytes for array in arrays.values())
+    return None if grows and any(array.size > SMALL for array in arrays.values()) else results
 
 
 def _contents(node: ir.Node) -> list[NDArray[Any]] | None:
@@ -108,9 +126,9 @@ def _shape(node: ir.Node) -> list[NDArray[Any]] | None:
     return [np.array(shape.numpy()[start:end], np.int64)]
 
 
-def _is_small(value: ir.Value) -> bool:
+def _is_known(value: ir.Value) -> bool:
     constant = value.const_value
-    return constant is not None and constant.size <= SMALL and not value.is_graph_input()
+    return constant is not None and constant.size <= LARGEST and not value.is_graph_input()
 
 
 def _is_bounded(node: ir.Node) -> bool:
