@@ -113,8 +113,8 @@ def export(kind: str, path: Path, *, dynamo: bool) -> None:
             self.inner = inner
 
         def forward(self, x: Any) -> Any:
-            found = self.inner(x)
-            tensors = found.to_tuple() if hasattr(found, "to_tuple") else found
+            output = self.inner(x)
+            tensors = output.to_tuple() if hasattr(output, "to_tuple") else output
             return next(each for each in tensors if isinstance(each, torch.Tensor))
 
     module, x = network(kind)

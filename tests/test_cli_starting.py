@@ -64,7 +64,7 @@ def test_other_verbs_are_not_loaded(tmp_path: Path) -> None:
 def test_every_module_with_a_verb_is_named() -> None:
     """Each has one command, of the module's own name."""
     names = sorted(
-        path.stem for path in Path(entry.__file__).parent.glob("*.py") if "@click.command" in path.read_text()
+        path.stem for path in Path(entry.__file__).parent.glob("*.py") if "@click.command" in path.read_text("utf-8")
     )
     assert names == sorted(MODULES) == sorted(entry.cli.every_command().keys() - {"help"})
     assert all(name == command.name for name, command in entry.cli.every_command().items())

@@ -171,6 +171,7 @@ class _Claims:
         self.open: list[ir.OperatorIdentifier] = []
         self.units: dict[ir.Node, QuantizedUnit | None] = {}
         self.known: dict[ir.Node, bool] = {}
+        """Node, or the operator of a quantized unit -> whether the target runs it."""
 
     def __call__(self, node: ir.Node) -> bool:
         return self._runs(node) and all(self._runs(inner) for inner in nested(self._head(node)))

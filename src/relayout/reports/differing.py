@@ -92,9 +92,7 @@ class Diff:
 
     def to_dict(self) -> dict[str, Any]:
         """For machines: JSON types only."""
-        found = plain(self)
-        assert isinstance(found, dict)
-        return found
+        return dict(plain(self))
 
     def __str__(self) -> str:
         """What a terminal shows."""

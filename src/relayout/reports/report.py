@@ -214,9 +214,7 @@ class Report:
             "remaining" if each.name == "remains" else each.name for each in fields(self) if each.name != "drawing"
         )
         values = {name: getattr(self, name) for name in shown}
-        found = plain(values | {"chart": self.chart, "verdict": self.verdict})
-        assert isinstance(found, dict)
-        return found
+        return dict(plain(values | {"chart": self.chart, "verdict": self.verdict}))
 
 
 def priced(per_transpose: int, per_scattered: int = 0) -> str:

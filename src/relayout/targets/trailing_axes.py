@@ -1,4 +1,4 @@
-"""Signatures in the orders of axes that a kernel has which takes the last axis alone."""
+"""Signatures for kernels that work on the last axis: the orders in which that axis comes last."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def in_which_it_is_last(signature: Signature, letters: Letters, letter: str) -> 
     """A signature in the orders in which an axis comes last."""
     if letter == letters[-1]:
         return replace(signature, tail=(letter,), block=signature.block | {letter})
-    # The source's order does not exist here, so those that do are listed.
+    # The kernel does not have the source's order: list the orders that it has.
     rest = [each for each in letters if each != letter]
     orders = permutations(rest) if len(rest) <= MOST_ORDERED else iter((tuple(rest),))
     return replace(signature, variants=tuple(_in_order(signature, (*order, letter)) for order in orders))
@@ -33,12 +33,12 @@ def in_which_one_stays_last(signature: Signature, operator: Operator, letters: L
 
 
 def _in_order(signature: Signature, order: Sequence[str]) -> Variant:
-    """The variant whose operands have their axes in an order; those that hold other axes keep theirs."""
+    """Return the variant with every operand in an order of axes; an operand with axes of its own stays as it is."""
 
     def placed(operands: Sequence[Letters | None]) -> tuple[Letters | None, ...]:
         return tuple(
-            held and (tuple(each for each in order if each in held) if set(held) <= set(order) else held)
-            for held in operands
+            letters and (tuple(each for each in order if each in letters) if set(letters) <= set(order) else letters)
+            for letters in operands
         )
 
     return Variant(placed(signature.inputs), placed(signature.outputs), name=f"{order[-1]} last")

@@ -124,15 +124,15 @@ class LiteRTSide:
         """How many steps of its result one step of the operand has at most, where integers get another scale; 0 where
         none do. Integers that are fed have one at most: they are rounded once.
         """
-        made = {int(index) for operator in self._operators for index in operator["outputs"]}
-        found = [0.0]
+        computed = {int(index) for operator in self._operators for index in operator["outputs"]}
+        ratios = [0.0]
         for operator in (each for each in self._operators if each["op_name"] == "QUANTIZE"):
             index = int(operator["inputs"][0])
             ends = [self._details[index], self._details[int(operator["outputs"][0])]]
             if all(map(is_quantized, ends)):
                 before, behind = (float(each["quantization_parameters"]["scales"][0]) for each in ends)
-                found.append(min(before / behind, math.inf if index in made else 1.0))
-        return max(found)
+                ratios.append(min(before / behind, math.inf if index in computed else 1.0))
+        return max(ratios)
 
     @property
     def remembers(self) -> bool:

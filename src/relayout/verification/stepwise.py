@@ -70,14 +70,14 @@ TWICE = 0.25
 """The same where the source rounds twice, to halves first, as kernels do that multiply by an integer and shift."""
 
 FIRST = 1 / 64
-"""The same where the first rounding leaves parts of a step: of products of two integers that are added up, since the
-product of their steps is a small part of a step of the result."""
+"""Such steps where a kernel first rounds to small parts of a step: of sums of products, since the product of the two
+operands' steps is a small part of a step of the result."""
 
 BESIDE_MIDWAY = {
     **dict.fromkeys(("QUANTIZE", "PRELU", "LEAKY_RELU"), TWICE),
     **dict.fromkeys(("BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "HARD_SWISH"), FIRST),
 }
-"""The same of operators of LiteRT that multiply integers of 8 bits by one of 31, or in steps by some of 15."""
+"""Operator of LiteRT that multiplies integers of 8 bits by one of 31, or in steps by one of 15 -> those steps."""
 
 ONE_BY_ONE = frozenset({"MEAN", "SUM"})
 """Operators of LiteRT that add up one element after another: of `n` they are off by roundings as they fall, `√n`."""

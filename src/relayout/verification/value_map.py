@@ -41,12 +41,12 @@ class Holders:
         self._own = own
 
     def source_of(self, pair: Pair) -> Pair | None:
-        """The value before it that a value also holds: what makes it of that is nothing in the second model."""
+        """The earlier value of the source that the same tensor holds: the second model does nothing between the two."""
         if _key(pair) not in self._own:
             return None
-        held = [other for other in self.held[pair.right.name] if other.left.order < pair.left.order]
-        operand = next((other for other in held if other.left.name in pair.left.operands), None)
-        return operand or (held[-1] if held else None)
+        earlier = [other for other in self.held[pair.right.name] if other.left.order < pair.left.order]
+        operand = next((other for other in earlier if other.left.name in pair.left.operands), None)
+        return operand or (earlier[-1] if earlier else None)
 
 
 def choices(part: Sequence[Pair], held: Iterable[tuple[str, list[Pair]]]) -> list[tuple[Choice, list[Pair]]]:

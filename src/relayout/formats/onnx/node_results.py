@@ -1,4 +1,4 @@
-"""What one node of known operands gives: by NumPy where that is simple, else by ONNX's reference."""
+"""Results of one node of known operands: by NumPy where that is simple, else by ONNX's reference."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ LARGEST_BYTES, LARGEST_WORDS = 2.0**14, 1.0
 
 def adds(operands: Sequence[Scale], result: Scale) -> bool:
     """Tell whether ADD or SUB takes two operands of one scale each."""
-    is_bytes, given = result.dtype in BYTES, float(result.scale[0])
+    is_bytes, step = result.dtype in BYTES, float(result.scale[0])
     coarsest, widest = (COARSEST_BYTES, WIDEST_BYTES) if is_bytes else (COARSEST_WORDS, WIDEST_WORDS)
-    return given < widest and max(float(each.scale[0]) for each in operands) < given * coarsest
+    return step < widest and max(float(each.scale[0]) for each in operands) < step * coarsest
 
 
 def multiplies(operands: Sequence[Scale], result: Scale) -> bool:

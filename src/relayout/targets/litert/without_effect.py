@@ -38,8 +38,8 @@ def _is_never_met(operator: Operator) -> bool:
 def _scale_behind(value: ir.Value | None) -> Scale | None:
     """Return what the integers mean that are dequantized to a value; None where none are, or where that is computed."""
     node = _giving(value, DEQUANTIZE)
-    found = None if node is None else scale_of(node)
-    return found if found is not None and found.dtype in INTEGERS else None
+    scale = None if node is None else scale_of(node)
+    return scale if scale is not None and scale.dtype in INTEGERS else None
 
 
 def _giving(value: ir.Value | None, op_type: str) -> ir.Node | None:

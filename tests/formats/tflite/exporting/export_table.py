@@ -5,7 +5,7 @@
 writes two files of `src/relayout/formats/tflite`:
 
 - `exported.json`: for each operator the types of its data, and why some use of it is refused. These come from
-  `cases()`, from the models with bodies and from those that draw random numbers. The tests run all of them in LiteRT.
+  `cases()`, from models with bodies and from models with random numbers. The tests run all of them in LiteRT.
 - `exporting/operators/modules.json`: which module registers each operator.
 """
 

@@ -109,15 +109,20 @@ def test_what_grows_is_computed_in_each_run(tmp_path: Path) -> None:
     assert (tmp_path / "m.tflite").stat().st_size < 660_000
 
 
+def kernels_of_one(count: int, width: int, reader: str, rows: int) -> onnx.ModelProto:
+    """Kernels that are all made of one, each read by an operator."""
+    scaled = "".join(f"k{i} = Add(w, s{i}) c{i} = {reader}(x, k{i}) " for i in range(count))
+    joined = ", ".join(f"c{i}" for i in range(count))
+    return model(
+        f"g (float[{rows},{width}] x) => (float[{rows},{count * width}] y) {{ {scaled} y = Concat<axis=1>({joined}) }}",
+        w=floats(width, width),
+        **{f"s{i}": np.array(i + 1.5, np.float32) for i in range(count)},
+    )
+
+
 def test_no_more_is_computed_than_the_weights_have_twice(tmp_path: Path) -> None:
     """Each of eight kernels is as large as the one that all are made of."""
-    scaled = "".join(f"k{i} = Add(w, s{i}) c{i} = MatMul(x, k{i}) " for i in range(8))
-    joined = ", ".join(f"c{i}" for i in range(8))
-    source = model(
-        f"g (float[4,260] x) => (float[4,2080] y) {{ {scaled} y = Concat<axis=1>({joined}) }}",
-        w=floats(260, 260),
-        **{f"s{i}": np.array(i + 1.5, np.float32) for i in range(8)},
-    )
+    source = kernels_of_one(8, 260, "MatMul", 4)
     relayout.convert(source, format="tflite").save(tmp_path / "m.tflite")
     counts = Counter(operator.name for operator in load(tmp_path / "m.tflite").subgraphs[0].operators)
     assert 0 < counts["ADD"] < 8
@@ -185,13 +190,6 @@ def test_numbers_of_half_precision_stay_so_in_the_file(tmp_path: Path) -> None:
 
 def test_results_of_one_constant_make_a_file_a_little_larger_at_most(tmp_path: Path) -> None:
     """Ten kernels of 200 by 200 are made of one: six have 1 MB."""
-    scaled = "".join(f"k{i} = Add(w, s{i}) c{i} = Add(x, k{i}) " for i in range(10))
-    joined = ", ".join(f"c{i}" for i in range(10))
-    source = model(
-        f"g (float[200,200] x) => (float[200,2000] y) {{ {scaled} y = Concat<axis=1>({joined}) }}",
-        w=floats(200, 200),
-        **{f"s{i}": np.array(i + 1.5, np.float32) for i in range(10)},
-    )
-    relayout.convert(source, format="tflite").save(tmp_path / "m.tflite")
+    relayout.convert(kernels_of_one(10, 200, "Add", 200), format="tflite").save(tmp_path / "m.tflite")
     counts = Counter(operator.name for operator in load(tmp_path / "m.tflite").subgraphs[0].operators)
     assert counts["ADD"] == 14

@@ -1,4 +1,4 @@
-"""Nodes of constants, and of extents, are computed where that does not grow the file."""
+"""Nodes of constants, and of extents, are computed where the file grows by little."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGEST = 1 << 16
 MOST_GROWTH = 1 << 20
 """Bytes by which results of larger operands may make the file larger, all of them together."""
 GROWN = "relayout.grown"
-"""By how many they did, in a model's notes."""
+"""Key of a model's `meta`: by how many bytes they did."""
 KEPT = frozenset(
     [
         "DequantizeLinear",
@@ -79,11 +79,11 @@ def fold(model: ir.Model) -> bool:
 
 def _growth(node: ir.Node, results: list[NDArray[Any]]) -> int:
     """Return how many bytes more a file has with the results of a node, where its operands are not small."""
-    held = [value.const_value for value in node.inputs if value is not None and len(value.uses()) == 1]
-    operands = [value.const_value for value in node.inputs if value is not None]
-    if all(each is None or each.size <= SMALL for each in operands):
+    operands = [value for value in node.inputs if value is not None and value.const_value is not None]
+    if all(value.const_value is None or value.const_value.size <= SMALL for value in operands):
         return 0
-    return sum(array.nbytes for array in results) - sum(each.nbytes for each in held if each is not None)
+    last_read = [value.const_value for value in operands if len(value.uses()) == 1]
+    return sum(array.nbytes for array in results) - sum(each.nbytes for each in last_read if each is not None)
 
 
 def _computed(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
