@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,7 @@ def made(kind: str, **fields: Any) -> Table:
 
 def changed(held: Table, **fields: Any) -> Table:
     """Return a table with other fields."""
-    return replace(held, fields={**held.fields, **fields})
+    return Table(held.kind, held.byte, {**held.fields, **fields})
 
 
 def written(root: Table) -> bytes:

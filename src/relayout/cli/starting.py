@@ -24,13 +24,17 @@ DEFERRED = (
     "onnx.compose",
     "onnx.gen_proto",
     "tarfile",
+    "socket",
+    "zipfile",
+    "onnx_ir.schemas",
     "numpy._core._add_newdocs",
     "numpy._core._add_newdocs_scalars",
 )
 """Loaded when something of them is first used. onnx-ir imports sympy for arithmetic with symbolic extents, of which a
 conversion does none; sympy takes as long to load as numpy and onnx together. The second is onnx-ir's module that takes
-functions out of sympy as it is imported. The next are what onnx imports for jobs that no command has: 1 MB. The last
-two are the docstrings of NumPy's C functions. A name that no longer exists is never asked for."""
+functions out of sympy as it is imported. The next are what onnx, onnx-ir and the standard library import for jobs that
+no command has: 1 MB. The last two are the docstrings of NumPy's C functions. A name that no longer exists is never
+asked for."""
 
 YOUNG = 200_000
 """Objects that are made before the garbage collector looks at them. Python's own 700 (2,000) cost a third of a small

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,16 +91,19 @@ def rows(text: str) -> tuple[FieldRow, ...]:
 _Place = tuple[FieldRow, "struct.Struct | None"]
 
 
-@dataclass(frozen=True)
 class Schema:
     """The facts a reader needs: the rows of each table, the members of each union, the integer under each enum."""
 
-    tables: Mapping[str, tuple[FieldRow, ...]]
-    unions: Mapping[str, tuple[str, ...]]
-    enums: Mapping[str, str]
-    _absent: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _places: dict[str, tuple[_Place, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _by_name: dict[str, dict[str, FieldRow]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    def __init__(
+        self,
+        tables: Mapping[str, tuple[FieldRow, ...]],
+        unions: Mapping[str, tuple[str, ...]],
+        enums: Mapping[str, str],
+    ) -> None:
+        self.tables, self.unions, self.enums = tables, unions, enums
+        self._absent: dict[str, dict[str, Any]] = {}
+        self._places: dict[str, tuple[_Place, ...]] = {}
+        self._by_name: dict[str, dict[str, FieldRow]] = {}
 
     def places(self, kind: str) -> tuple[_Place, ...]:
         """The fields of a table by slot, each with how its number is written, if it is one."""
@@ -123,16 +125,16 @@ class Schema:
         return self._absent[kind].copy()
 
 
-@dataclass(frozen=True)
 class Table:
     """A decoded table: its fields are its attributes, absent ones at their defaults.
 
     Absent vectors and strings are empty, absent tables and unions are None.
     """
 
-    kind: str
-    byte: int
-    fields: dict[str, Any] = field(repr=False)
+    __slots__ = ("byte", "fields", "kind")
+
+    def __init__(self, kind: str, byte: int, fields: dict[str, Any]) -> None:
+        self.kind, self.byte, self.fields = kind, byte, fields
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -171,6 +173,11 @@ def _absent(row: FieldRow, schema: Schema) -> Any:
         element = row.type[1:-1]
         return np.empty(0, DTYPES[element]) if element in SCALARS else ()
     return None
+
+
+def path_of(table: str, name: str) -> str:
+    """The path of a field of the table at a path; the root's is empty."""
+    return f"{table}.{name}" if table else name
 
 
 DTYPES = {scalar: np.dtype(scalar).newbyteorder("<") for scalar in SCALARS}
@@ -233,41 +240,41 @@ class _Reader:
     # Values.
 
     def table(self, kind: str, position: int, path: str, depth: int) -> Table:
-        seen: Table | None = self.again(kind, position, path)
-        if seen is not None:
+        if (kind, position) in self.done:
+            seen: Table = self.again(kind, position, path)
             return seen
-        before = self.budget
+        before, data = self.budget, self.data
         if depth > MAX_DEPTH:
             raise self.error(f"is nested deeper than {MAX_DEPTH} tables", path, position)
         self.check(position, 4, path)
         vtable: int = position - self.number(_I32, position)
         self.check(vtable, 4, path)
-        vtable_size, table_size = _TWO_U16.unpack(self.data[vtable : vtable + 4])
+        vtable_size, table_size = _TWO_U16.unpack(data[vtable : vtable + 4])
         if vtable_size < 4 or vtable_size % 2 or table_size < 4:
             raise self.error(f"has an impossible vtable ({vtable_size} and {table_size} bytes)", path, vtable)
         self.check(vtable, vtable_size, path)
         self.check(position, table_size, path)
-        self.spend(4, path, position)
         fields, places = self.schema.absent(kind), self.schema.places(kind)
         slots = min(vtable_size // 2 - 2, places[-1][0].slot + 1 if places else 0)
-        offsets = struct.unpack(f"<{slots}H", self.data[vtable + 4 : vtable + 4 + 2 * slots])
-        own = self.data[position : position + table_size]
+        offsets = struct.unpack(f"<{slots}H", data[vtable + 4 : vtable + 4 + 2 * slots])
+        self.spend(4 + slots - offsets.count(0), path, position)
+        own = data[position : position + table_size]
         for row, scalar in places:
-            offset = offsets[row.slot] if row.slot < slots else 0
+            slot, name, _, _ = row
+            offset = offsets[slot] if slot < slots else 0
             if not offset:
                 continue
-            here = f"{path}.{row.name}" if path else row.name
-            self.spend(1, here, position)
-            if offset < 4 or offset + (scalar or _U32).size > table_size:
+            number_type = scalar or _U32
+            if offset < 4 or offset + number_type.size > table_size:
                 what = f"lies outside its table ({offset} of {table_size} bytes)"
-                raise self.error(what, here, position + offset)
-            (number,) = (scalar or _U32).unpack_from(own, offset)
+                raise self.error(what, path_of(path, name), position + offset)
+            (number,) = number_type.unpack_from(own, offset)
             if scalar:
-                fields[row.name] = number
+                fields[name] = number
             else:
-                target = position + offset + number
+                here, target = path_of(path, name), position + offset + number
                 self.check(target, 4, here)
-                fields[row.name] = self.value(row, target, fields, here, depth)
+                fields[name] = self.value(row, target, fields, here, depth)
         decoded = Table(kind, position, fields)
         self.keep(kind, position, decoded, before)
         return decoded

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relayout.errors import WriteError
-from relayout.formats.flatbuffer import DTYPES, SCALARS, TEXTS, FieldRow, Schema, Table
+from relayout.formats.flatbuffer import DTYPES, SCALARS, TEXTS, FieldRow, Schema, Table, path_of
 from relayout.formats.stored import CHUNK, Content
 
 LIMIT = (1 << 31) - 1
@@ -58,7 +58,7 @@ def table(schema: Schema, kind: str, /, **fields: Any) -> Table:
             continue
         if row.type in schema.unions:
             values[f"{name}_type"] = _member(schema, row, value)
-        values[name] = _as_read(row, value, f"{kind}.{name}")
+        values[name] = _as_read(row, value, kind)
     return Table(kind, 0, values)
 
 
@@ -72,12 +72,12 @@ def _member(schema: Schema, row: FieldRow, member: Table) -> int:
 def _as_read(row: FieldRow, value: Any, path: str) -> Any:
     """The value as the reader would give it: numbers rounded to those of the file."""
     if row.type == "float32":
-        (rounded,) = _F32.unpack(_packed(_F32, value, path))
+        (rounded,) = _F32.unpack(_packed(_F32, value, path, row))
         return rounded
     if row.type == "[uint8]":
-        return _bytes(value, path)
+        return _bytes(value, path_of(path, row.name))
     is_vector = row.type.startswith("[") and row.type[1:-1] in SCALARS
-    return _numbers(row.type[1:-1], value, path) if is_vector else value
+    return _numbers(row.type[1:-1], value, path_of(path, row.name)) if is_vector else value
 
 
 class Flatbuffer:
@@ -216,7 +216,7 @@ class _Encoder:
         for slot in order:
             self.out += inline[slot]
         for row, value in references:
-            self.reference(row, value, (table.kind, row.name), position + offsets[row.slot], _within(path, row))
+            self.reference(row, value, (table.kind, row.name), position + offsets[row.slot], path_of(path, row.name))
         return position
 
     def vtable(self, vtable: bytes) -> int:
@@ -240,7 +240,7 @@ class _Encoder:
             if value is None or (scalar is not None and value is row.default):
                 continue
             if scalar is not None:
-                packed = _packed(scalar, value, _within(path, row))
+                packed = _packed(scalar, value, path, row)
                 if packed != default:
                     inline[row.slot] = packed
             elif isinstance(value, Table) or _size(value) or (table.kind, row.name) in self.present:
@@ -309,20 +309,17 @@ def _table(value: Any, kind: str, schema: Schema, path: str) -> Table:
     return value
 
 
-def _within(path: str, row: FieldRow) -> str:
-    return f"{path}.{row.name}" if path else row.name
-
-
 def _size(value: Any) -> int:
     size: int = value.nbytes if hasattr(value, "nbytes") else len(value)
     return size
 
 
-def _packed(scalar: struct.Struct, value: Any, path: str) -> bytes:
+def _packed(scalar: struct.Struct, value: Any, path: str, row: FieldRow) -> bytes:
+    """The number as it is in the file, in a field of the table at a path."""
     try:
         return scalar.pack(value)
     except (struct.error, OverflowError, TypeError):
-        raise WriteError(f"{path} cannot be {value!r}") from None
+        raise WriteError(f"{path_of(path, row.name)} cannot be {value!r}") from None
 
 
 def _bytes(value: Any, path: str) -> Bytes:

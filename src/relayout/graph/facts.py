@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -17,8 +16,7 @@ Identity = tuple[int, int]
 """Device and number of a file: the same for all of its names, hard and symbolic links included."""
 
 
-@dataclass(frozen=True)
-class ModelFacts:
+class ModelFacts(NamedTuple):
     """Facts about a model that its graph does not hold.
 
     Args:
@@ -53,7 +51,7 @@ class ModelFacts:
     contradicted: Sequence[str] = ()
     unimplied: frozenset[str] = frozenset()
     fixed_dims: frozenset[str] = frozenset()
-    opened_places: Mapping[str, int | str] = field(default_factory=dict)
+    opened_places: Mapping[str, int | str] = {}
     opened: tuple[Any, ...] = ()
     calls: object | None = None
     begun_anew: Sequence[str] = ()
@@ -77,7 +75,7 @@ def add_facts(model: ir.Model, **changes: Any) -> None:
         model: the model.
         changes: fields of `ModelFacts`.
     """
-    model.meta[KEY] = replace(facts_of(model), **changes)
+    model.meta[KEY] = facts_of(model)._replace(**changes)
 
 
 def copy_facts(source: ir.Model, model: ir.Model) -> None:

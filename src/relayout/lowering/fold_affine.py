@@ -65,8 +65,10 @@ class _Folding:
 
     def may_become(self, node: ir.Node, fusion: Fusion) -> bool:
         """Whether a scale and shift, by itself or with an activation, stands before convolutions and nothing else."""
+        if not self.tile:
+            return False
         found = self._scale(node)
-        if not self.tile or found is None or found[1].size % self.tile:
+        if found is None or found[1].size % self.tile:
             return False
         while (after := only_reader(node)) is not None:
             if self._scale(after) is None and after.op_type not in fusion.activations:

@@ -23,12 +23,13 @@ def fuse_kernels(model: ir.Model, fusions: Sequence[Fusion]) -> dict[str, int]:
         Operator that was taken in -> how many.
     """
     counts: Counter[str] = Counter()
-    for node in list(all_nodes(model.graph)) if fusions else ():
+    named = {fusion.op_type for fusion in fusions}
+    for node in [node for node in all_nodes(model.graph) if node.op_type in named]:
         if node.graph is not None:
-            for fusion in fusions:
-                if fusion.takes(operator_of(model, node)):
-                    counts.update(_Chain(model, fusion, node).fuse())
-                    break
+            operator = operator_of(model, node)
+            fusion = next((each for each in fusions if each.takes(operator)), None)
+            if fusion is not None:
+                counts.update(_Chain(model, fusion, node).fuse())
     return dict(sorted(counts.items()))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
@@ -18,8 +18,7 @@ from relayout.progress import say
 from relayout.reports import Axes, Report, at_any_extent, no_worse, report
 
 
-@dataclass(frozen=True, eq=False)
-class Planned:
+class Planned(NamedTuple):
     """A plan for a model, with what its report and its check need.
 
     Args:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from relayout import arguments
 from relayout.arguments import ArgumentKind, check, one_of
@@ -64,8 +64,7 @@ RETIRED = ("fast", "widen", "saturates")
 """Options of reading in plans of earlier releases, which the target decides now."""
 
 
-@dataclass(frozen=True)
-class ImportOptions:
+class ImportOptions(NamedTuple):
     """How a source is read.
 
     Args:
@@ -85,10 +84,10 @@ class ImportOptions:
     quant: Quant = "qdq"
     signature: str | None = None
     state: State = "zero"
-    custom_ops: Mapping[str, str] = field(default_factory=dict)
+    custom_ops: Mapping[str, str] = {}
     inputs: Sequence[str] = ()
     outputs: Sequence[str] = ()
-    dims: Mapping[str, Dim] = field(default_factory=dict)
+    dims: Mapping[str, Dim] = {}
     batch: Dim | None = None
 
     @property
@@ -131,8 +130,7 @@ class LayoutRequest:
         return self.io != "keep" or others or types is not None
 
 
-@dataclass(frozen=True)
-class SolverOptions:
+class SolverOptions(NamedTuple):
     """The solver's objective and time limit.
 
     Args:
@@ -150,8 +148,7 @@ class SolverOptions:
     what_if: bool = False
 
 
-@dataclass(frozen=True)
-class OutputOptions:
+class OutputOptions(NamedTuple):
     """How a result is written.
 
     Args:
@@ -166,9 +163,9 @@ class OutputOptions:
 
     inline: bool = False
     regions: Regions = "flat"
-    rename: Mapping[str, str] = field(default_factory=dict)
+    rename: Mapping[str, str] = {}
     annotate: bool = False
-    custom_ops: Mapping[str, str] = field(default_factory=dict)
+    custom_ops: Mapping[str, str] = {}
     parts: bool = False
     runtime: str = ""
 
@@ -211,7 +208,7 @@ class Request:
             per_transpose: the price that the plan was found with.
             per_scattered: the same of what is taken element by element.
         """
-        reading = asdict(self.imports)
+        reading = self.imports._asdict()
         dims = {
             name: extent if isinstance(extent, str) else int(extent) for name, extent in reading.pop("dims").items()
         }

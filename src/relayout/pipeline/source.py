@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -48,7 +47,7 @@ def read(source: Source, options: ImportOptions | None = None, wishes: Wishes | 
     known = model_source(source)
     options = ImportOptions() if options is None else options
     asked = Asked.of(options.dims, options.batch)
-    options = replace(options, dims=asked.named)
+    options = options._replace(dims=asked.named)
     if isinstance(known, bytes) or holds_tflite(known):
         model = _read_tflite(known, options, Wishes() if wishes is None else wishes)
         if isinstance(known, str | Path) and Path(known).suffix in (".onnx", ".ort"):

@@ -63,7 +63,7 @@ def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> 
     say("reading")
     model = read(source, request.imports, request.layout.wishes)
     dims = {**request.imports.dims, **facts_of(model).opened_places}
-    request = replace(request, imports=replace(request.imports, dims=dims, batch=None))
+    request = replace(request, imports=request.imports._replace(dims=dims, batch=None))
     if request.format == "tflite":
         refuse_unknown_custom_ops(model, () if holds_tflite(source) else output.custom_ops)
     lowered = before_layouts(model, request, output.runtime)

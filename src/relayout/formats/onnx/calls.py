@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -19,15 +20,14 @@ Read = int | ir.Value | None
 """What a node of a body reads: an input of the function by number, a value of the body, or nothing."""
 
 
-@dataclass(frozen=True, eq=False)
-class Made:
+class InlinedNode(NamedTuple):
     """A node of a body as it was put in the call's place."""
 
     node: ir.Node
     operator: Key
     attributes: Mapping[str, ir.Attr]
     reads: tuple[Read, ...]
-    bodies: tuple[tuple[tuple[Made, ...], tuple[Read, ...]], ...]
+    bodies: tuple[tuple[tuple[InlinedNode, ...], tuple[Read, ...]], ...]
     """Of each of its subgraphs: its nodes, and what it gives."""
 
 
@@ -47,7 +47,7 @@ class Call:
 
     node: ir.Node
     inputs: tuple[ir.Value | None, ...]
-    body: tuple[Made, ...]
+    body: tuple[InlinedNode, ...]
     results: dict[int, ir.Value] = field(default_factory=dict)
     sources: dict[int, ir.Value] = field(default_factory=dict)
     identities: dict[ir.Node, None] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Calls:
     constants: list[ir.Value] = field(default_factory=list)
 
 
-def body_nodes(graph: ir.Graph, formals: Mapping[ir.Value, int]) -> Iterator[Made]:
+def body_nodes(graph: ir.Graph, formals: Mapping[ir.Value, int]) -> Iterator[InlinedNode]:
     """The nodes of a body (or of a subgraph in it) as they are, but for Identities, through which one looks."""
 
     def read(value: ir.Value | None) -> Read:
@@ -79,7 +79,7 @@ def body_nodes(graph: ir.Graph, formals: Mapping[ir.Value, int]) -> Iterator[Mad
         if not is_identity(node):
             inner = tuple((tuple(body_nodes(each, formals)), tuple(map(read, each.outputs))) for each in bodies(node))
             reads = tuple(map(read, node.inputs))
-            yield Made(node, node.op_identifier(), dict(node.attributes.items()), reads, inner)
+            yield InlinedNode(node, node.op_identifier(), dict(node.attributes.items()), reads, inner)
 
 
 def source_of(value: ir.Value | None) -> ir.Value | None:

@@ -9,8 +9,8 @@ import onnx_ir as ir
 from relayout.formats.onnx.calls import (
     Call,
     Calls,
+    InlinedNode,
     Key,
-    Made,
     Read,
     holds_graph,
     is_identity,
@@ -96,7 +96,7 @@ def _name_unread(model: ir.Model, calls: Sequence[ir.Node]) -> None:
         value.name = names.unique(name)
 
 
-def _is_as_made(made: Made, through: Mapping[ir.Node, None], actual: dict[int, ir.Value | None]) -> bool:
+def _is_as_made(made: InlinedNode, through: Mapping[ir.Node, None], actual: dict[int, ir.Value | None]) -> bool:
     """Whether a node is what it was, and reads what it did.
 
     Args:
@@ -118,7 +118,7 @@ def _is_as_made(made: Made, through: Mapping[ir.Node, None], actual: dict[int, i
 
 def _is_body(
     graph: ir.Graph,
-    nodes: tuple[Made, ...],
+    nodes: tuple[InlinedNode, ...],
     gives: tuple[Read, ...],
     through: Mapping[ir.Node, None],
     actual: dict[int, ir.Value | None],
@@ -141,7 +141,7 @@ def _is_read(
     return value is wanted
 
 
-def _nodes(made: Made) -> Iterator[ir.Node]:
+def _nodes(made: InlinedNode) -> Iterator[ir.Node]:
     yield made.node
     for nodes, _ in made.bodies:
         for inner in nodes:

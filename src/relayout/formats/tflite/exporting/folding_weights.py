@@ -61,15 +61,17 @@ def fold_weights(model: ir.Model, size_at_first: int) -> bool:
         Whether there were any.
     """
     graphs = list(all_graphs(model.graph))
-    in_memory = sum(_bytes(value) or 0 for graph in graphs for value in graph.initializers.values() if _is_made(value))
-    room = min(GROWTH * size_at_first - bytes_of_weights(model), MOST_IN_MEMORY - in_memory)
+    room: int | None = None
     views: dict[ir.Value, int] = {}
     changed = False
     for graph in graphs:
         for node in list(graph):
             _note_view(node, views)
             size = _size_of_results(node, views)
-            if size is None or size > room:
+            if size is None:
+                continue
+            room = _room(model, size_at_first) if room is None else room
+            if size > room:
                 continue
             results = _computed(model, node)
             if results is None:
@@ -79,6 +81,13 @@ def fold_weights(model: ir.Model, size_at_first: int) -> bool:
             room += _drop_unread(graph, operands) - size
             changed = True
     return changed
+
+
+def _room(model: ir.Model, size_at_first: int) -> int:
+    """Return how many bytes of weights may still be computed."""
+    values = [value for graph in all_graphs(model.graph) for value in graph.initializers.values()]
+    in_memory = sum(_bytes(value) or 0 for value in values if _is_made(value))
+    return min(GROWTH * size_at_first - bytes_of_weights(model), MOST_IN_MEMORY - in_memory)
 
 
 def _note_view(node: ir.Node, views: dict[ir.Value, int]) -> None:
