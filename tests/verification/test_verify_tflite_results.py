@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -45,6 +47,35 @@ def network(batch: str = "2", **more: object) -> onnx.ModelProto:
 def rows(report: VerifyReport) -> dict[str, str]:
     """Value of the source -> its counterpart."""
     return {row.source: row.other for row in report.rows}
+
+
+def verdicts(report: VerifyReport) -> list[tuple[str, str, Verdict]]:
+    return sorted((row.source, row.other, row.verdict) for row in report.rows)
+
+
+@pytest.mark.parametrize("name", ["float", "int8"])
+def test_an_interpreter_keeps_only_what_is_asked_where_tensors_are_large(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tinynet = (MODELS / "tinynet_int8.tflite").read_bytes()
+    source = network() if name == "float" else relayout.convert(tinynet).proto
+    result = relayout.convert(source, format="tflite").tflite
+    whole = verify(source, result)
+    asked: list[int] = []
+    make = LiteRTSide._part
+
+    def watched(side: LiteRTSide, shown: Sequence[str], given: Sequence[str], *, reference: bool = False) -> Any:
+        asked.append(len(shown))
+        return make(side, shown, given, reference=reference)
+
+    monkeypatch.setattr(LiteRTSide, "_part", watched)
+    monkeypatch.setattr("relayout.verification.litert.MOST", 0)
+    monkeypatch.setattr("relayout.verification.matching.AT_ONCE", 2000)
+    report = verify(source, result)
+    assert report.ok, str(report)
+    assert verdicts(report) == verdicts(whole)
+    assert len(asked) > 2
+    assert max(asked) < len(report.rows)
 
 
 @pytest.mark.parametrize("io", ["keep", "convert"])

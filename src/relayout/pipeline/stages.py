@@ -215,7 +215,7 @@ def _as_tflite(result: Result, source: ModelSource | None) -> Result:
 
     say("exporting")
     began = perf_counter()
-    file = tflite_model(result.model, result.custom_ops, remedy_for(result.target), result.runtime)
+    file = tflite_model(result.model, result.custom_ops, remedy_for(result.target), result.runtime, result.target)
     before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
     report = tflite_report(result.report, file, before)
     seconds = {**report.seconds, "export": perf_counter() - began}

@@ -52,7 +52,11 @@ def remedy_for(target: Target | None) -> str:
 
 
 def tflite_model(
-    model: ir.Model, custom_ops: Mapping[str, str] | None = None, remedy: str = REMEDY, runtime: str = ""
+    model: ir.Model,
+    custom_ops: Mapping[str, str] | None = None,
+    remedy: str = REMEDY,
+    runtime: str = "",
+    target: Target | None = None,
 ) -> Model:
     """Export a model whose layouts are chosen.
 
@@ -61,6 +65,7 @@ def tflite_model(
         custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
         remedy: what an error says to do about operators that cannot be written.
         runtime: the oldest runtime that has to run it, such as `2.14`; "": any.
+        target: the target of the layouts; None: LiteRT.
 
     Raises:
         UnsupportedError: operators that TensorFlow Lite cannot express, all of them with reason and count.
@@ -74,7 +79,7 @@ def tflite_model(
 
     complete(model)
     move_views_out(model.graph)
-    unsigned = keeps_unsigned(model)
+    unsigned = keeps_unsigned(model, as_source=target is None or target.name == LITERT)
     units = quantized_units(model, unsigned=unsigned)
     key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE
     try:
@@ -137,7 +142,9 @@ def tflite_parts(
         for part in parts(model, target, host):
             own = part_model(model, part)
             try:
-                found.append((part, tflite_model(own, custom_ops, runtime=runtime) if part.claimed else own))
+                found.append(
+                    (part, tflite_model(own, custom_ops, runtime=runtime, target=target) if part.claimed else own)
+                )
             except UnwritableGraphError as error:
                 more |= _left_to_host(part, error.values)
                 if more <= host:  # not the operators stand in the way

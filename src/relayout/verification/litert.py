@@ -23,8 +23,11 @@ from relayout.verification.litert_details import is_quantized, limits_of, quanti
 from relayout.verification.litert_file import DEFAULT, OPTIMIZED, LiteRTFile
 from relayout.verification.litert_forced import Cut, cut
 from relayout.verification.litert_runners import LiteRTRunner, LoadedModel, ReferenceRunner
+from relayout.verification.on_demand import OnDemandRunner, memory_of_machine
 from relayout.verification.side import Array, DeclaredPart, Feeds, ModelValue, Runner, Source
 
+MOST = memory_of_machine() // 2
+"""Bytes of tensors that an interpreter keeps at most."""
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 """Operators with an operand of indices, and which; the other of the first two is what they count into."""
 RATES = {"Mfcc": 1}
@@ -159,8 +162,12 @@ class LiteRTSide:
         """
         if nudge or terms or own:
             return None
+        return self._part(shown, given)
+
+    def _part(self, shown: Sequence[str], given: Sequence[str], *, reference: bool = False) -> ForcedLiteRT:
+        """A file of the operators that make some tensors of others, and of the inputs."""
         part = cut(self._model, [self.indices[name] for name in shown], {self.indices[name] for name in given})
-        return ForcedLiteRT(self, to_bytes(part.model), part, given)
+        return ForcedLiteRT(self, to_bytes(part.model), part, given, reference=reference)
 
     @cached_property
     def _model(self) -> Model:
@@ -204,8 +211,13 @@ class LiteRTSide:
         self._fed.update((name, shapes[index]) for name, index in self.indices.items() if index in shapes)
 
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
-        """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one."""
+        """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one.
+
+        Where all tensors take too much memory, the part of the model runs that makes what is asked for.
+        """
         preserve = bool(interiors)
+        if preserve and not self.remembers and sum(value.size() for value in self.interiors) > MOST:
+            return OnDemandRunner(self.indices, lambda names: self._part(names, (), reference=reference))
         model = LoadedModel(self.file, self.indices, self.initial, self.remembers)
         return ReferenceRunner(model, preserve) if reference else LiteRTRunner(model, DEFAULT, preserve)
 
@@ -311,16 +323,19 @@ class ForcedLiteRT:
         content: the part as a file.
         cut: which of its tensors are which of the model's.
         given: tensors of the model that may be given.
+        reference: whether it runs with reference kernels.
     """
 
-    def __init__(self, whole: LiteRTSide, content: bytes, cut: Cut, given: Sequence[str]) -> None:
+    def __init__(
+        self, whole: LiteRTSide, content: bytes, cut: Cut, given: Sequence[str], *, reference: bool = False
+    ) -> None:
         self.content, self.side = content, LiteRTSide(content)
         names = {index: name for name, index in self.side.indices.items()}
         self.shown = {name: names[cut.tensors[index]] for name, index in whole.indices.items() if index in cut.tensors}
         self.given = {name: names[cut.given[index]] for name in given if (index := whole.indices[name]) in cut.given}
         self._inputs = {value.name for value in self.side.inputs}
         self._own = {name: inner for name, inner in self.shown.items() if inner in self._inputs}
-        self._runner = self.side.runner()
+        self._runner = self.side.runner(reference=reference)
         self.levels = self.side.levels
         self.requantized = self.side.requantized
 

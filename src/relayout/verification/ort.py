@@ -32,7 +32,8 @@ from relayout.verification.feeds import SAMPLE_RATE
 from relayout.verification.forced_graph import MOVING, give_values, move_quantized, take_magnitudes
 from relayout.verification.implied import implied_extents
 from relayout.verification.internal_nhwc import run_as_standard
-from relayout.verification.ort_runners import ForcedOrt, OnDemandRunner, OrtRunner
+from relayout.verification.on_demand import OnDemandRunner
+from relayout.verification.ort_runners import ForcedOrt, OrtRunner
 from relayout.verification.recurrent_state import recall
 from relayout.verification.runtimes import AbortedError, FailedError, prepare
 from relayout.verification.saturation import compute_in_full, has_products, saturates

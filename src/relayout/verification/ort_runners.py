@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,25 +30,6 @@ class OrtRunner:
         except FailedError as error:
             raise RunError("ONNX Runtime", self._label, error) from None
         return {name: _one_array(value) for name, value in zip(asked, results, strict=True)}
-
-
-class OnDemandRunner:
-    """Sessions each of which shows what is asked of it, one at a time: of all that one shows it keeps every value until
-    the end of a run, asked for or not.
-    """
-
-    def __init__(self, interiors: Sequence[str], make: Callable[[Sequence[str]], OrtRunner]) -> None:
-        self._interiors, self._make = set(interiors), make
-        self._names: list[str] = []
-        self._runner: OrtRunner | None = None
-
-    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
-        """The values of these names."""
-        wanted = [name for name in names if name in self._interiors]
-        if self._runner is None or wanted != self._names:
-            self._runner = None  # the room that it took is given back first
-            self._runner, self._names = self._make(wanted), wanted
-        return self._runner.run(feeds, names)
 
 
 class ForcedOrt:

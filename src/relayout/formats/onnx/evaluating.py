@@ -55,7 +55,7 @@ class Evaluation:
         for tensor in graph.initializer:
             if tensor.name in inputs or tensor.name in self.values:
                 continue
-            if int(np.prod(tensor.dims)) <= MOST_ELEMENTS:
+            if math.prod(tensor.dims) <= MOST_ELEMENTS:
                 self.values[tensor.name] = numpy_helper.to_array(tensor)
             else:
                 self.weights[tensor.name] = tensor

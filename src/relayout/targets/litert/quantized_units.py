@@ -13,8 +13,10 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.formats.own_results import SOURCE_FORMAT
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.formats.tflite.exporting.units import UnitNodes
+from relayout.graph.subgraphs import all_nodes
 from relayout.targets.litert.integer_ranges import adds, multiplies
 from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, QUANTIZING, SHIFTS, WORDS, Scale, scale_of
 
@@ -56,8 +58,29 @@ Row = Callable[[Candidate], "Kernel | None"]
 """The kernel that computes a unit; None: there is none."""
 
 
-def keeps_unsigned(model: ir.Model) -> bool:
-    """Return whether some weights are unsigned and have a zero point: LiteRT has kernels of uint8 alone for them."""
+def keeps_unsigned(model: ir.Model, *, as_source: bool = True) -> bool:
+    """Return whether unsigned integers stay so.
+
+    1. Some weights are unsigned and have a zero point: LiteRT has kernels of uint8 alone for them.
+    2. The source is a `.tflite` all of whose bytes are unsigned: its kernels are those of uint8, which round otherwise
+       than those of int8.
+
+    Args:
+        model: its layouts are chosen.
+        as_source: whether the second counts: an NPU has kernels of int8 alone.
+    """
+    return _has_unsigned_weights(model) or (as_source and _is_unsigned_tflite(model))
+
+
+def _is_unsigned_tflite(model: ir.Model) -> bool:
+    if model.metadata_props.get(SOURCE_FORMAT) != "tflite":
+        return False
+    scales = [scale_of(node) for node in all_nodes(model.graph) if node.op_type in QUANTIZING | DEQUANTIZING]
+    kinds = {scale.dtype for scale in scales if scale is not None}
+    return ir.DataType.UINT8 in kinds and ir.DataType.INT8 not in kinds
+
+
+def _has_unsigned_weights(model: ir.Model) -> bool:
     for node in model.graph:
         if node.op_type in WEIGHTED and len(node.inputs) > 1 and (value := node.inputs[1]) is not None:
             producer = value.producer()

@@ -74,6 +74,21 @@ def test_a_change_of_sign_is_one_quantize() -> None:
     agrees(model, {"x": integers(2, 3, 4)})
 
 
+@pytest.mark.parametrize(
+    ("first", "last"), [(np.uint8, np.int8), (np.int8, np.uint8), (np.uint8, np.int16), (np.int8, np.int16)]
+)
+def test_another_scale_and_another_sign_are_one_quantize(first: type, last: type) -> None:
+    zeros = {np.uint8: 131, np.int8: 3, np.int16: 0}
+    constants = {"s": SCALE, "t": OTHER, "z": np.array(zeros[first], first), "u": np.array(zeros[last], last)}
+    kind = np.dtype(first).name
+    model = build(f"{kind}[2,3,4] x", "f = DequantizeLinear(x, s, z)  y = QuantizeLinear(f, t, u)", constants)
+    del model.graph.output[:-1]
+    assert operators(model) == ["QUANTIZE"]
+    info = np.iinfo(first)
+    feed = np.random.default_rng(5).integers(info.min, info.max + 1, (2, 3, 4)).astype(first)
+    agrees(model, {"x": feed}, kernels=("reference",))  # the default ones multiply by 8 bits
+
+
 def test_reshapes_that_undo_each_other_are_gone() -> None:
     text = "a = Reshape(x, shape)  b = Reshape(a, tail)  c = Relu(b)  d = Reshape(c, shape)  y = Reshape(d, tail)"
     model = build("float[2,3,4] x", text, {"shape": np.array([6, 4]), "tail": np.array([2, 3, 4])})

@@ -35,6 +35,16 @@ def change_sign(draft: Draft, source: DraftTensor, result: DraftTensor) -> None:
     draft.add("CAST", [moved], [result], in_data_type=TensorType.INT32, out_data_type=result.type)
 
 
+def is_change_of_sign(source: DraftTensor, result: DraftTensor) -> bool:
+    """Return whether integers are those of the other sign, which mean the same numbers."""
+    meaning, other = source.quantization, result.quantization
+    signed, shift = SHIFTS.get(source.type, (source.type, 0))
+    other_signed, back = SHIFTS.get(result.type, (result.type, 0))
+    if source.type == result.type or signed != other_signed or meaning is None or other is None:
+        return False
+    return meaning._replace(zero_point=meaning.zero_point - shift + back).equals(other)
+
+
 def has_zero_point_of_16_bits(tensor: DraftTensor) -> bool:
     """Return whether integers of 16 bits have a zero point: DEQUANTIZE and CONCATENATION refuse them."""
     meaning = tensor.quantization

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.recognising import recognise
+from relayout.formats.tflite.exporting.signs import is_change_of_sign
 
 SHAPE = 1
 """Place of the new shape among the operands of RESHAPE."""
@@ -17,8 +18,11 @@ MOVERS = frozenset({"RESHAPE", "REVERSE_V2", "SLICE", "STRIDED_SLICE", "TRANSPOS
 """Builtins that move elements of their first operand, of integers as of real numbers."""
 MOVED = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
 """Integers that they move."""
-_BYTES = (TensorType.INT8, TensorType.UINT8)
-REQUANTIZED = {TensorType.INT8: _BYTES, TensorType.UINT8: _BYTES, TensorType.INT16: (TensorType.INT16, TensorType.INT8)}
+REQUANTIZED = {
+    TensorType.INT8: MOVED,
+    TensorType.UINT8: MOVED,
+    TensorType.INT16: (TensorType.INT16, TensorType.INT8),
+}
 """Integers -> those that QUANTIZE makes of them."""
 
 
@@ -26,6 +30,7 @@ def tidy(draft: Draft) -> None:
     """Remove such operators, in place."""
     recognise(draft)
     _move_integers(draft)
+    _merge_sign_changes(draft)
     _merge_reshapes(draft)
     _remove_unread(draft)
     _remove_copies(draft)
@@ -77,6 +82,24 @@ def _is_requantized(a: DraftTensor, b: DraftTensor) -> bool:
     """Return whether QUANTIZE makes integers of others, without real numbers between them."""
     one_scale = all(each.quantization is not None and not each.quantization.per_channel for each in (a, b))
     return one_scale and b.type in REQUANTIZED.get(a.type, ())
+
+
+def _merge_sign_changes(draft: Draft) -> None:
+    """Let one QUANTIZE change the scale and the sign, where two do so one after the other.
+
+    The kernel rounds once either way: a change of sign is exact.
+    """
+    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    readers = draft.readers()
+    for operator in draft.operators:
+        before = _producer(operator, producers) if operator.name == "QUANTIZE" else None
+        if before is None or before.name != "QUANTIZE":
+            continue
+        source, middle, result = before.inputs[0], before.outputs[0], operator.outputs[0]
+        if source is None or not _is_requantized(source, result) or _has_same_elements(source, result):
+            continue
+        if is_change_of_sign(source, middle) or (is_change_of_sign(middle, result) and readers[middle] == 1):
+            operator.inputs = [source]
 
 
 def _producer(operator: DraftOperator, producers: dict[DraftTensor, DraftOperator]) -> DraftOperator | None:

@@ -30,6 +30,9 @@ ACTIVATIONS = frozenset({"Clip", "Relu", "Tanh"})
 ANOTHER = frozenset(["BATCH_TO_SPACE_ND", "EMBEDDING_LOOKUP", "PACK", "SPACE_TO_BATCH_ND", "UNPACK", "WHERE"])
 """Builtins of which one ONNX operator, or views alone, become others."""
 
+WRAPPING = frozenset(["SUM"])
+"""Builtins that do not keep what their integers cannot hold within bounds, as QuantizeLinear does: it wraps around."""
+
 COMPLEX = (TensorType.COMPLEX64, TensorType.COMPLEX128)
 
 
@@ -44,7 +47,8 @@ def mark_spelled(op: Operation, nodes: Sequence[ir.Node]) -> None:
         return
     own = [node for node in nodes if node.metadata_props.get(SOURCE) == op.source]
     computing = [node for node in own if node.op_type not in MOVING]
-    if len(own) != len(nodes) or not (_is_spelled_out(op, computing) or _is_mixed(op) or op.operator.name in ANOTHER):
+    is_other = op.operator.name in ANOTHER or _wraps(op) or _is_mixed(op)
+    if len(own) != len(nodes) or not (is_other or _is_spelled_out(op, computing)):
         return
     if not own or any(BUILTIN in node.metadata_props for node in own):
         return
@@ -72,6 +76,11 @@ def _is_mixed(op: Operation) -> bool:
     return any(kind in FEW_BITS and wide for kind in kinds) or gives_others_for_integers(operands, results)
 
 
+def _wraps(op: Operation) -> bool:
+    """Return whether results that integers cannot hold wrap around."""
+    return op.operator.name in WRAPPING and op.output(0).type in QUANTIZED_TYPES
+
+
 def gives_others_for_integers(operands: Iterable[Tensor], results: Iterable[Tensor]) -> bool:
     """Return whether some operand holds integers with a scale, and no result is of such a type."""
     reads = any(each.quantization is not None and each.type in QUANTIZED_TYPES for each in operands)
@@ -88,7 +97,9 @@ def _description(op: Operation, nodes: Sequence[ir.Node]) -> Builtin | None:
     """Describe an operator; None where a description would not tell all of it."""
     outputs = [op.output(i) for i in range(len(op.operator.outputs))]
     known = [op.input(i) for i in range(len(op.operator.inputs)) if op.has(i)]
-    if op.operator.intermediates or not all(map(_is_plain, (*known, *outputs))) or any(map(_is_unsigned, outputs)):
+    if op.operator.intermediates or not all(map(_is_plain, (*known, *outputs))):
+        return None
+    if any(map(_is_unsigned, outputs)) and not op.tensors.are_unsigned and not _wraps(op):
         return None
     read = {value for node in nodes for value in node.inputs if value is not None}
     inputs = [_operand(op, i, read, nodes) if op.has(i) else None for i in range(len(op.operator.inputs))]
@@ -118,7 +129,7 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 def _is_unsigned(tensor: Tensor) -> bool:
-    """Return whether a tensor's integers are signed ones in a result."""
+    """Return whether a tensor has unsigned integers, which a result may store as signed ones."""
     return tensor.type == TensorType.UINT8 and tensor.quantization is not None
 
 

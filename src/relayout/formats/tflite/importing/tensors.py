@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any, Literal
 
 import ml_dtypes
@@ -151,6 +152,12 @@ class Tensors:
         self._symbols: dict[str, tuple[int, int]] = {}
         self.placeholders = Placeholders(subgraph, self._is_open)
         self.flow = Flow(subgraph)
+
+    @cached_property
+    def are_unsigned(self) -> bool:
+        """Whether all bytes with a scale are unsigned: then they are in a `.tflite` again, too."""
+        kinds = {tensor.type for tensor in self.subgraph.tensors if tensor.quantization is not None}
+        return TensorType.UINT8 in kinds and TensorType.INT8 not in kinds
 
     def name_all(self) -> None:
         """Give every tensor a name: its own, made unique; an empty one becomes `tensor_<index>`.

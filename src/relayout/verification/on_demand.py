@@ -1,0 +1,42 @@
+"""A model whose values do not fit into memory together: it runs again for each part of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+
+from relayout.verification.side import Array, Feeds, Runner
+
+USUAL_MEMORY = 8 << 30
+"""Bytes of memory of a machine that does not say how much it has."""
+
+
+def memory_of_machine() -> int:
+    """Return the bytes of memory that the machine has."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows has no such call
+        return USUAL_MEMORY
+
+
+class OnDemandRunner:
+    """Runners each of which shows what is asked of it, one at a time: of all that one shows it keeps every value until
+    the end of a run, asked for or not.
+
+    Args:
+        shown: the values that a runner has to be made for.
+        make: what makes one that shows some of them.
+    """
+
+    def __init__(self, shown: Iterable[str], make: Callable[[Sequence[str]], Runner]) -> None:
+        self._shown, self._make = set(shown), make
+        self._names: list[str] = []
+        self._runner: Runner | None = None
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """The values of these names."""
+        wanted = [name for name in names if name in self._shown]
+        if self._runner is None or wanted != self._names:
+            self._runner = None  # the room that it took is given back first
+            self._runner, self._names = self._make(wanted), wanted
+        return self._runner.run(feeds, names)
