@@ -14,19 +14,16 @@ converts all of it, and compares.
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import warnings
-from pathlib import Path
-from types import FrameType
+from functools import partial
 from typing import Any
+
+from torch_exports import write_all
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 SEED = 0
-LIMIT_SECONDS = 150
-"""Of one export."""
 
 TEXTS = """
 albert bert big_bird biogpt bloom canine codegen cohere convbert deberta deberta-v2 distilbert electra ernie falcon fnet
@@ -60,10 +57,6 @@ SMALL = {
 }
 """Entry of a configuration -> what it is set to, where a network has it; entries that are lists stay."""
 LARGE_IMAGES = frozenset({"swin", "swinv2"})
-
-
-class LateError(Exception):
-    """An export takes too long."""
 
 
 def network(kind: str) -> tuple[Any, Any]:
@@ -103,49 +96,10 @@ def _picture_or_sound(kind: str, config: Any) -> Any:
     return torch.rand(1, getattr(config, "num_channels", 3), size, size)
 
 
-def export(kind: str, path: Path, *, dynamo: bool) -> None:
-    """Write one network; its first tensor is the result."""
-    import torch
-
-    class First(torch.nn.Module):
-        def __init__(self, inner: Any) -> None:
-            super().__init__()
-            self.inner = inner
-
-        def forward(self, x: Any) -> Any:
-            output = self.inner(x)
-            tensors = output.to_tuple() if hasattr(output, "to_tuple") else output
-            return next(each for each in tensors if isinstance(each, torch.Tensor))
-
-    module, x = network(kind)
-    own: dict[str, Any] = {"external_data": False} if dynamo else {}
-    with torch.no_grad():
-        torch.onnx.export(
-            First(module), (x,), path, dynamo=dynamo, input_names=["x"], opset_version=18 if dynamo else 17, **own
-        )
-
-
-def _late(number: int, frame: FrameType | None) -> None:
-    raise LateError
-
-
 def main() -> None:
-    warnings.filterwarnings("ignore")
     out, *kinds = sys.argv[1:]
-    Path(out).mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGALRM, _late)
-    for kind in kinds or [*TEXTS.split(), *PATCHES.split(), *IMAGES.split(), *SOUNDS.split(), CODECS]:
-        for exporter in ("script", "dynamo"):
-            path = Path(out) / f"{kind}.{exporter}.onnx"
-            signal.alarm(LIMIT_SECONDS)
-            try:
-                export(kind, path, dynamo=exporter == "dynamo")
-                print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB", flush=True)
-            except Exception as error:  # of any kind: it is another's exporter
-                lines = str(error).strip().splitlines() or ["too late"]
-                print(f"{path.name}: {type(error).__name__}: {lines[0][:120]}", flush=True)
-            finally:
-                signal.alarm(0)
+    kinds = kinds or [*TEXTS.split(), *PATCHES.split(), *IMAGES.split(), *SOUNDS.split(), CODECS]
+    write_all(out, {kind: partial(network, kind) for kind in kinds})
 
 
 if __name__ == "__main__":

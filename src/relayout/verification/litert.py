@@ -23,7 +23,8 @@ from relayout.verification.litert_details import is_quantized, limits_of, quanti
 from relayout.verification.litert_file import DEFAULT, OPTIMIZED, LiteRTFile
 from relayout.verification.litert_forced import Cut, cut
 from relayout.verification.litert_runners import LiteRTRunner, LoadedModel, ReferenceRunner
-from relayout.verification.on_demand import OnDemandRunner, memory_of_machine
+from relayout.verification.memory import memory_of_machine
+from relayout.verification.on_demand import OnDemandRunner
 from relayout.verification.side import Array, DeclaredPart, Feeds, ModelValue, Runner, Source
 
 MOST = memory_of_machine() // 2

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from relayout.layout.stored_as import Holds
+from relayout.verification.memory import memory_of_machine
 from relayout.verification.pairs import Pair, are_shifted, stated_dims
 from relayout.verification.side import ModelValue
 
-AT_ONCE = 1 << 28
+AT_ONCE = max(1 << 28, memory_of_machine() // 32)
 """Bytes of interior values that are asked of a runtime at a time."""
 
 

@@ -32,6 +32,7 @@ from relayout.verification.feeds import SAMPLE_RATE
 from relayout.verification.forced_graph import MOVING, give_values, move_quantized, take_magnitudes
 from relayout.verification.implied import implied_extents
 from relayout.verification.internal_nhwc import run_as_standard
+from relayout.verification.memory import memory_of_machine
 from relayout.verification.on_demand import OnDemandRunner
 from relayout.verification.ort_runners import ForcedOrt, OrtRunner
 from relayout.verification.recurrent_state import recall
@@ -41,7 +42,7 @@ from relayout.verification.sessions import Session, runtime_version
 from relayout.verification.side import ONNX_RUNTIME, DeclaredPart, Feeds, ModelValue, Source, is_spelt, one_line
 from relayout.verification.value_numbers import held_by, index_bounds, initial_array, sample_rates, step_of
 
-MOST = 1 << 29
+MOST = max(1 << 29, memory_of_machine() // 8)
 """Bytes of interior values that one session shows at most."""
 CLAMPING = {"Relu", *MOVING}
 SUMMING = {

@@ -58,6 +58,8 @@ def mark_spelled(op: Operation, nodes: Sequence[ir.Node]) -> None:
 
 
 def _is_spelled_out(op: Operation, computing: Sequence[ir.Node]) -> bool:
+    if op.operator.name == "QUANTIZE":
+        return bool(computing)  # of integers that QuantizeLinear or DequantizeLinear do not have
     activated = bool(op.options.fields.get("fused_activation_function")) and computing[-1:]
     last = activated and computing[-1].op_type in ACTIVATIONS
     return len(computing) - bool(last) != 1
