@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from relayout.graph.facts import add_notes, facts_of
 from relayout.graph.subgraphs import all_nodes
+from relayout.lowering.constants import Constants
 from relayout.lowering.decompose import expand
 from relayout.lowering.drop_expand import drop_expand
 from relayout.lowering.fold_affine import fold_scales
@@ -27,6 +28,7 @@ from relayout.lowering.recognise_gelu import recognise_gelu
 from relayout.lowering.split_transposes import in_two_steps
 from relayout.pipeline.request import Request
 from relayout.rules import outputs_of
+from relayout.rules.in_graph import operator_of
 from relayout.targets import Target, note, refuse_others, stamp_cpu
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tupl
             lambda changed: complete(changed, outputs_of),
             from_tflite=facts_of(model).is_tflite,
             is_restored=partial(_is_restored, request.target, runtime),
+            is_decomposed=partial(_is_decomposed, model, request.target),
         )
     add_notes(model, *_begun_anew(facts_of(model).begun_anew))
     layout = request.layout
@@ -86,6 +89,16 @@ def _is_restored(target: Target | None, runtime: str, builtin: Builtin) -> bool:
     rows = () if target is None else target.kernels
     claimed = any(row.domain == DOMAIN and builtin.name in row.op_types.split() for row in rows)
     return target is None or claimed or builtin.has_reals or builtin.has_variables
+
+
+def _is_decomposed(model: ir.Model, target: Target | None, node: ir.Node) -> bool:
+    """Return whether a target writes a node as others, which it runs in less time than what defines it."""
+    rows = [row for row in (() if target is None else target.expansions) if row.op_type == node.op_type]
+    if node.domain not in ("", "ai.onnx") or not rows:
+        return False
+    operator, constants = operator_of(model, node), Constants(model)
+    given = list(map(constants.behind, node.inputs))
+    return any(row.takes(operator) and row.of(operator, given) for row in rows)
 
 
 def _begun_anew(names: Sequence[str]) -> list[str]:

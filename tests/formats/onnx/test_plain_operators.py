@@ -73,6 +73,8 @@ FORMS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("Expand", [np.array(True), np.array([2])], {}),
     ("GatherElements", [GRID, np.array([[[2, -1, 0, 1]], [[0, 0, 1, 2]]])], {"axis": 1}),
     ("GatherElements", [V, np.array([3, -4], np.int32)], {}),
+    ("ScatterND", [GRID, np.array([[1, 0], [0, 0]]), GRID[:, 0] - 40], {}),
+    ("ScatterND", [GRID, np.array([[[1, 0, 2]], [[0, 0, 3]]]), np.array([[7], [-5]], np.float32)], {}),
     ("MatMul", [GRID, GRID[0].T], {}),
     ("Mod", [V, W], {}),
     ("Mod", [-V, W], {"fmod": 0}),

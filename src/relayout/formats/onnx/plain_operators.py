@@ -58,6 +58,15 @@ def _picked(node: onnx.NodeProto, data: Array, indices: Array) -> Array:
     return np.take_along_axis(data, indices, axis)
 
 
+def _scattered(node: onnx.NodeProto, data: Array, indices: Array, updates: Array) -> Array | None:
+    """Return the data with updates in some places; None where these are reduced with what is there."""
+    if node.attribute and node.attribute[0].s not in (b"", b"none"):
+        return None
+    found = data.copy()
+    found[tuple(np.moveaxis(indices, -1, 0))] = updates
+    return found
+
+
 def _ranged(start: Array, limit: Array, delta: Array) -> Array:
     return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
 
@@ -110,5 +119,6 @@ OTHERS: dict[str, Callable[..., Array | None]] = {
     "ConstantOfShape": _filled,
     "Expand": _expanded,
     "GatherElements": _picked,
+    "ScatterND": _scattered,
 }
 """Operators whose attributes are read, or whose operands are of several types or left out."""

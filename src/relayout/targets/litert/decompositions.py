@@ -19,6 +19,7 @@ from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
 from relayout.targets.litert.division_unit import DIVISION_UNIT
+from relayout.targets.litert.group_normalization import Groups, epsilon_of, for_each_channel
 from relayout.targets.litert.hard_sigmoid_unit import HARD_SIGMOID_UNIT
 from relayout.targets.litert.without_effect import WITHOUT_EFFECT
 
@@ -48,7 +49,26 @@ def _instance_normalization(operator: Operator, given: Constants) -> Sequence[St
     rank = operator.rank()
     if rank is None or rank < 3:
         return ()
+    groups = Groups.of_reshaped(operator)
+    if groups is not None and given[1] is not None and given[2] is not None:
+        return tuple(_over_groups(operator, groups, given[1], given[2]))
     return tuple(_over_space(operator, rank, given))
+
+
+def _over_groups(
+    operator: Operator, groups: Groups, scale: NDArray[np.generic], bias: NDArray[np.generic]
+) -> Iterator[Step]:
+    yield from groups.steps(0, scale.dtype)
+    row = (-1, *[1] * len(groups.space))
+    last = "normalized"
+    if not np.all(scale == 1):
+        yield Step("Mul", (last, for_each_channel(scale, groups).reshape(row)), "weighted")
+        last = "weighted"
+    if np.any(bias):
+        yield Step("Add", (last, for_each_channel(bias, groups).reshape(row)), "shifted")
+        last = "shifted"
+    shape = [0, *(extent for extent in (operator.shape() or ())[1:] if isinstance(extent, int))]
+    yield Step("Reshape", (last, np.array(shape, np.int64)), "grouped")
 
 
 def _over_space(operator: Operator, rank: int, given: Constants) -> Iterator[Step]:
@@ -88,14 +108,19 @@ def _grouped(operator: Operator, channels: int, groups: int, rank: int, given: C
     space = [extent if isinstance(extent, int) else 0 for extent in shape[2:]]
     if any(not extent for extent in space):
         return
-    split = np.array([0, groups, channels // groups, *space], np.int64)
-    joined = np.array([0, channels, *space], np.int64)
-    unit = np.ones((1,), scale.dtype)
-    yield Step("Reshape", (0, split), "grouped")
-    yield from Normalizing.of(operator)("grouped", range(2, rank + 1), unit, np.zeros_like(unit))
-    yield Step("Reshape", ("normalized", joined), "joined")
+    if 1 < groups < channels:
+        yield from Groups(groups, channels, tuple(space), operator.version, epsilon_of(operator)).steps(0, scale.dtype)
+        last = "normalized"
+    else:
+        split = np.array([0, groups, channels // groups, *space], np.int64)
+        joined = np.array([0, channels, *space], np.int64)
+        unit = np.ones((1,), scale.dtype)
+        yield Step("Reshape", (0, split), "grouped")
+        yield from Normalizing.of(operator)("grouped", range(2, rank + 1), unit, np.zeros_like(unit))
+        yield Step("Reshape", ("normalized", joined), "joined")
+        last = "joined"
     row = (-1, *[1] * (rank - 2))
-    yield Step("Mul", ("joined", scale.reshape(row)), "weighted")
+    yield Step("Mul", (last, scale.reshape(row)), "weighted")
     yield Step("Add", ("weighted", bias.reshape(row)), "shifted")
 
 

@@ -193,3 +193,17 @@ def test_results_of_one_constant_make_a_file_a_little_larger_at_most(tmp_path: P
     relayout.convert(kernels_of_one(10, 200, "Add", 200), format="tflite").save(tmp_path / "m.tflite")
     counts = Counter(operator.name for operator in load(tmp_path / "m.tflite").subgraphs[0].operators)
     assert counts["ADD"] == 14
+
+
+def test_what_follows_from_constants_is_computed_at_once(tmp_path: Path) -> None:
+    """A table of 160,000 elements lies between: it is never stored."""
+    text = """g (float[400,4] x) => (float[400,4] y) {
+        table = Mul(a, b)
+        shares = Softmax<axis=1>(table)
+        most = ReduceMax<keepdims=1>(shares, axis)
+        y = Add(x, most)
+    }"""
+    source = model(text, a=floats(400, 1), b=floats(1, 400, seed=1), axis=np.array([1], np.int64))
+    assert operators(source, tmp_path) == {"ADD": 1}
+    assert (tmp_path / "m.tflite").stat().st_size < 10_000
+    agrees(source, {"x": floats(400, 4)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from math import prod
 from typing import Any
 
@@ -15,12 +16,33 @@ from relayout.graph.subgraphs import all_graphs
 
 SMALL = 1 << 10
 """Elements of operands up to which a result may be larger than they are."""
-LARGEST = 1 << 16
-"""Elements of an operand, and of a result, up to which a node is computed."""
+LARGEST = 1 << 18
+"""Elements of an operand, and of a result, up to which nodes are computed one after another."""
+FREE = 1 << 16
+"""Elements of a result of small operands up to which nobody asks by how much it makes the file larger; and of operands
+and results of nodes that are computed each for itself."""
 MOST_GROWTH = 1 << 20
 """Bytes by which results of larger operands may make the file larger, all of them together."""
+PART = 4
+"""Nodes that are computed one after another may make the file larger by this part of the model's constants."""
 GROWN = "relayout.grown"
 """Key of a model's `meta`: by how many bytes they did."""
+VIEWS = frozenset(["Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"])
+"""Operators that compute nothing. What they give of weights need not be stored, unless what reads it is computed:
+constants are re-laid as they are written."""
+COMPUTED = frozenset(
+    [
+        *["Abs", "Add", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf", "Exp", "Floor", "Greater", "Less", "Log", "Max"],
+        *["Mean", "Min", "Mul", "Neg", "Not", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin"],
+        *["Softmax", "Softplus", "Sqrt", "Sub", "Sum", "Tanh", "Where", "Cast"],
+        *["ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare"],
+        *["BatchNormalization", "LayerNormalization", "LpNormalization"],
+        *["Gemm", "MatMul", "Concat", "Gather", "Slice", "Split", "Trilu", "QuantizeLinear"],
+    ]
+)
+"""Operators of weights of any size that are computed: those whose reference takes no longer than numpy does."""
+NARROW = VIEWS | {"Cast"}
+"""Operators of which a constant may be read: their results are not stored."""
 KEPT = frozenset(
     [
         "DequantizeLinear",
@@ -63,17 +85,126 @@ GROWING = frozenset(
 """Operators whose results can be larger than their operands: they are computed where their extents are known."""
 
 
-def fold(model: ir.Model) -> bool:
-    """Compute nodes whose operands are constants, in place; return whether there were any."""
+def fold(model: ir.Model, size_at_first: int) -> bool:
+    """Compute nodes whose operands are constants, in place; return whether there were any.
+
+    1. Nodes that are computed one after another, where what others read of their results is not much larger than the
+       constants that they alone read.
+    2. Of the others each for itself, where its operands and results are not large.
+
+    Args:
+        model: the model.
+        size_at_first: the bytes that its constants had before any was computed.
+    """
     found, grown = False, int(model.meta.get(GROWN, 0))
     for graph in list(all_graphs(model.graph)):
+        chosen, grown = _chosen(graph, grown, size_at_first // PART)
         for node in list(graph):
-            results = _computed(model, node)
-            growth = 0 if results is None else _growth(node, results)
-            if results is not None and grown + growth <= MOST_GROWTH:
+            results = _computed(model, node, LARGEST if node in chosen else FREE)
+            growth = 0 if results is None or node in chosen else _growth(node, results)
+            if results is not None and (node in chosen or grown + growth <= MOST_GROWTH):
                 replace_by_constants(graph, node, results)
                 found, grown = True, grown + growth
     model.meta[GROWN] = grown
+    return found
+
+
+def _chosen(graph: ir.Graph, grown: int, most: int) -> tuple[set[ir.Node], int]:
+    """Return the nodes that are computed one after another, and by how many bytes the file has grown with them.
+
+    Args:
+        graph: the graph.
+        grown: by how many bytes the file has grown before.
+        most: by how many it may.
+    """
+    constant = _constant_nodes(graph)
+    chosen: set[ir.Node] = set()
+    for node in constant:
+        stored = [value for value in node.outputs if any(use.node not in constant for use in value.uses())]
+        cone = _before(node, constant, chosen) if stored else set()
+        growth = _growth_of_all(cone, stored, chosen)
+        if stored and grown + growth <= most and _are_worth_it(cone):
+            chosen |= cone
+            grown += growth
+    return chosen, grown
+
+
+def _growth_of_all(nodes: Collection[ir.Node], stored: Sequence[ir.Value], chosen: Collection[ir.Node]) -> int:
+    """Return how many bytes more a file has with what nodes that follow each other give to others.
+
+    Args:
+        nodes: the nodes.
+        stored: what they give to others.
+        chosen: nodes that are computed anyway.
+    """
+    read = {value: value.const_value for node in nodes for value in node.inputs if value is not None}
+    sizes = [constant.size for constant in read.values() if constant is not None]
+    if max(sizes, default=0) <= SMALL and all(value.shape is not None and _elements(value) <= FREE for value in stored):
+        return 0
+    own = [
+        constant.nbytes
+        for value, constant in read.items()
+        if constant is not None and all(use.node in nodes or use.node in chosen for use in value.uses())
+    ]
+    return sum(map(_bytes, stored)) - sum(own)
+
+
+def _are_worth_it(nodes: Collection[ir.Node]) -> bool:
+    """Return whether to compute nodes that follow each other: some that `fold_weights` does not, or that makes more.
+
+    Weights stay as narrow as they are stored.
+    """
+    if all(node.op_type in NARROW for node in nodes):
+        return False
+    return any(node.op_type not in COMPUTED and node.op_type not in VIEWS for node in nodes) or any(map(_grows, nodes))
+
+
+def _grows(node: ir.Node) -> bool:
+    """Return whether a node makes more bytes than it reads."""
+    return sum(map(_bytes, node.outputs)) > sum(_bytes(value) for value in node.inputs if value is not None)
+
+
+def _constant_nodes(graph: ir.Graph) -> dict[ir.Node, None]:
+    """Return the nodes that can be computed one after another, as far as extents tell, in order."""
+    found: dict[ir.Node, None] = {}
+    values: set[ir.Value] = set()
+    for node in graph:
+        operands = [value for value in node.inputs if value is not None]
+        if node.domain or node.op_type in KEPT or any(value.is_graph_output() for value in node.outputs):
+            continue
+        are_known = bool(operands) and all(value in values or _is_known(value, LARGEST) for value in operands)
+        if are_known and all(map(_has_few_elements, node.outputs)):
+            found[node] = None
+            values.update(node.outputs)
+    return found
+
+
+def _has_few_elements(value: ir.Value) -> bool:
+    return value.shape is not None and value.shape.is_static() and _elements(value) <= LARGEST
+
+
+def _elements(value: ir.Value) -> int:
+    """Return the elements of a value whose extents are known."""
+    return 0 if value.shape is None else prod(value.shape.numpy())
+
+
+def _bytes(value: ir.Value) -> int:
+    """Return the bytes of a value whose extents are known."""
+    width = 4 if value.dtype is None else value.dtype.itemsize
+    return int(_elements(value) * width)
+
+
+def _before(node: ir.Node, constant: Collection[ir.Node], chosen: Collection[ir.Node]) -> set[ir.Node]:
+    """Return a node and those before it that are computed with it, without those that are computed anyway."""
+    found: set[ir.Node] = set()
+    ahead = [node]
+    while ahead:
+        node = ahead.pop()
+        if node in found or node in chosen:
+            continue
+        found.add(node)
+        producers = (value.producer() for value in node.inputs if value is not None)
+        ahead += [producer for producer in producers if producer is not None and producer in constant]
     return found
 
 
@@ -86,36 +217,41 @@ def _growth(node: ir.Node, results: list[NDArray[Any]]) -> int:
     return sum(array.nbytes for array in results) - sum(each.nbytes for each in last_read if each is not None)
 
 
-def _computed(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
-    """Return what a node gives, if it is known."""
+def _computed(model: ir.Model, node: ir.Node, most: int) -> list[NDArray[Any]] | None:
+    """Return what a node gives, if it is known, and no operand and no result has more elements than `most`."""
     if node.domain or node.op_type in KEPT or any(value.is_graph_output() for value in node.outputs):
         return None
     if all(value.const_value is not None for value in node.outputs if value.name) and node.outputs:
         return _contents(node)
     if node.op_type == "Shape":
         return _shape(node)
-    return _of_constants(model, node)
+    return _of_constants(model, node, most)
 
 
-def _of_constants(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
+def _of_constants(model: ir.Model, node: ir.Node, most: int) -> list[NDArray[Any]] | None:
     """Return what a node gives that reads constants alone; None where that is much, or not known."""
     operands = [value for value in node.inputs if value is not None]
-    if not all(map(_is_known, operands)) or (not node.inputs and node.op_type != "Constant"):
+    if not all(_is_known(value, most) for value in operands) or (not node.inputs and node.op_type != "Constant"):
         return None
-    if node.op_type in GROWING and not _is_bounded(node):
+    if node.op_type in GROWING and not _is_bounded(node, most):
         return None
     tensors = {value.name or "": value.const_value for value in operands}
     arrays = {name: tensor.numpy() for name, tensor in tensors.items() if tensor is not None}
     results = run_node(model, node, arrays)
-    if results is None or any(array.size > LARGEST for array in results):
+    if results is None or any(array.size > most for array in results):
         return None
-    grows = sum(array.nbytes for array in results) > sum(array.nbytes for array in arrays.values())
-    return None if grows and any(array.size > SMALL for array in arrays.values()) else results
+    return None if most < LARGEST and _is_larger(results, list(arrays.values())) else results
+
+
+def _is_larger(results: Sequence[NDArray[Any]], operands: Sequence[NDArray[Any]]) -> bool:
+    """Return whether results take more bytes than operands that are not small."""
+    is_small = all(array.size <= SMALL for array in operands)
+    return not is_small and sum(array.nbytes for array in results) > sum(array.nbytes for array in operands)
 
 
 def _contents(node: ir.Node) -> list[NDArray[Any]] | None:
     arrays = [value.const_value.numpy() if value.const_value is not None else np.zeros(0) for value in node.outputs]
-    return arrays if all(array.size <= LARGEST for array in arrays) else None
+    return arrays if all(array.size <= FREE for array in arrays) else None
 
 
 def _shape(node: ir.Node) -> list[NDArray[Any]] | None:
@@ -126,23 +262,23 @@ def _shape(node: ir.Node) -> list[NDArray[Any]] | None:
     return [np.array(shape.numpy()[start:end], np.int64)]
 
 
-def _is_known(value: ir.Value) -> bool:
+def _is_known(value: ir.Value, most: int) -> bool:
     constant = value.const_value
-    return constant is not None and constant.size <= LARGEST and not value.is_graph_input()
+    return constant is not None and constant.size <= most and not value.is_graph_input()
 
 
-def _is_bounded(node: ir.Node) -> bool:
+def _is_bounded(node: ir.Node, most: int) -> bool:
     shapes = [value.shape for value in node.outputs]
-    if all(shape is not None and all(isinstance(dim, int) for dim in shape) for shape in shapes):
-        return all(prod(shape.numpy()) <= LARGEST for shape in shapes if shape is not None)
+    if all(shape is not None and shape.is_static() for shape in shapes):
+        return all(prod(shape.numpy()) <= most for shape in shapes if shape is not None)
     numbers = [
         value.const_value.numpy() for value in node.inputs if value is not None and value.const_value is not None
     ]
     if node.op_type in ("ConstantOfShape", "Expand"):
-        return bool(prod(max(int(each), 1) for each in numbers[-1].reshape(-1)) <= LARGEST)
+        return bool(prod(max(int(each), 1) for each in numbers[-1].reshape(-1)) <= most)
     if node.op_type == "Range":
         first, last, step = (float(each.reshape(-1)[0]) for each in numbers)
-        return bool(step and abs((last - first) / step) <= LARGEST)
+        return bool(step and abs((last - first) / step) <= most)
     return False
 
 

@@ -15,24 +15,8 @@ from typing import Any
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.tflite.exporting.folding import replace_by_constants, run_node
+from relayout.formats.tflite.exporting.folding import COMPUTED, VIEWS, replace_by_constants, run_node
 from relayout.graph.subgraphs import all_graphs
-
-VIEWS = frozenset(["Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"])
-"""Operators that compute nothing. They stay, unless what reads them is computed: constants are re-laid as they are
-written."""
-
-COMPUTED = frozenset(
-    [
-        *["Abs", "Add", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf", "Exp", "Floor", "Greater", "Less", "Log", "Max"],
-        *["Mean", "Min", "Mul", "Neg", "Not", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin"],
-        *["Softmax", "Softplus", "Sqrt", "Sub", "Sum", "Tanh", "Where", "Cast"],
-        *["ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare"],
-        *["BatchNormalization", "LayerNormalization", "LpNormalization"],
-        *["Gemm", "MatMul", "Concat", "Gather", "Slice", "Split", "Trilu", "QuantizeLinear"],
-    ]
-)
-"""Operators that are computed: those whose reference takes no longer than numpy does."""
 
 GROWTH = 3
 """Times the bytes of a model's weights that all may have, with those that are computed."""

@@ -49,6 +49,7 @@ def prepare(
     *,
     from_tflite: bool = False,
     is_restored: Callable[[Builtin], bool] = lambda _: True,
+    is_decomposed: Callable[[ir.Node], bool] = lambda _: False,
 ) -> None:
     """Rewrite a model, in place.
 
@@ -57,6 +58,7 @@ def prepare(
         complete: what infers types and shapes of what is new.
         from_tflite: whether it was just read from a `.tflite`.
         is_restored: whether the result may have a builtin that nodes say that they were.
+        is_decomposed: whether a node becomes others later, before layouts are chosen.
     """
     restore_builtins(model, trusted=from_tflite, is_restored=is_restored)
     restore_variables(model)
@@ -67,12 +69,12 @@ def prepare(
         _rank_reductions(model.graph)
         changed = [
             inline_sequences(model, names := _names(model)),
-            fold(model),
+            fold(model, size),
             fold_weights(model, size),
             branch(model),
             scan_open_recurrences(model, names),
             write_out(model, names),
-            define(model),
+            define(model, is_decomposed),
         ]
         if not any(changed):
             break
@@ -160,12 +162,17 @@ def _inline(graph: ir.Graph, node: ir.Node, body: ir.Graph, names: Names) -> Non
     graph.remove(node, safe=True)
 
 
-def define(model: ir.Model) -> bool:
-    """Replace operators that have no export by what defines them, in place; return whether there were any."""
+def define(model: ir.Model, is_decomposed: Callable[[ir.Node], bool]) -> bool:
+    """Replace operators that have no export by what defines them, in place; return whether there were any.
+
+    Args:
+        model: the model.
+        is_decomposed: whether a node becomes others later.
+    """
     found: dict[Any, tuple[ir.Node, str, str]] = {}
     for node in _nodes(model):
         key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
-        if is_written(key) and node.op_type not in DEFINED:
+        if (is_written(key) and node.op_type not in DEFINED) or is_decomposed(node):
             continue
         definition = _definition(model, node)
         if definition is None:
