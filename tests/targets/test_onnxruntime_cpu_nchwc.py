@@ -425,6 +425,8 @@ FOLDED = {
     "a normalization": "a = Conv<pads=[1,1,1,1]>(x, w, b) c = BatchNormalization(a, g, h, m, v) y = Relu(c)",
     "a scale": "a = Conv<pads=[1,1,1,1]>(x, w) c = Mul(a, k) d = Add(k, c) y = Relu(d)",
     "a division and a difference": "a = Conv<pads=[1,1,1,1]>(x, w) c = Div(a, k) d = Sub(k, c) y = Relu(d)",
+    "one number": "a = Conv<pads=[1,1,1,1]>(x, w) c = Mul(a, half) y = Relu(c)",
+    "behind a Relu": "a = Conv<pads=[1,1,1,1]>(x, w) r = Relu(a) c = Mul(r, k) y = Conv(c, u)",
     "before two": "n = Mul(x, k) r = Relu(n) c = Conv(r, u) d = Conv(r, u) e = Add(c, d) y = Relu(e)",
     "before": "n = BatchNormalization(x, g, h, m, v) r = Relu(n) y = Conv<pads=[1,1,1,1]>(r, w, b)",
 }
@@ -435,6 +437,7 @@ FOLDED = {
 def test_scales_and_shifts_are_folded(text: str, tile: int) -> None:
     constants: dict[str, Array] = {name: np.abs(floats(32, seed=seed)) + 0.5 for seed, name in enumerate("bghmv")}
     constants |= {"w": floats(32, 32, 3, 3), "u": floats(32, 32, 1, 1), "k": np.abs(floats(32, 1, 1)) + 0.5}
+    constants["half"] = np.array(0.5, np.float32)
     source = model(f"g (float[2,32,9,7] x) => (float[2,32,9,7] y) {{ {text} }}", **constants)
     proto = converted(source, tile).proto
     agree(source, proto)
@@ -445,7 +448,6 @@ def test_scales_and_shifts_are_folded(text: str, tile: int) -> None:
 
 KEPT_SCALES = {
     "what is read twice": "a = Conv<pads=[1,1,1,1]>(x, w) c = Mul(a, k) y = Add(a, c)",
-    "one number": "a = Conv<pads=[1,1,1,1]>(x, w) y = Mul(a, half)",
     "one number a row": "a = Conv<pads=[1,1,1,1]>(x, w) y = Mul(a, rows)",
     "two variances": "a = Conv<pads=[1,1,1,1]>(x, w) y, n, o = BatchNormalization<training_mode=1>(a, k0, k0, k0, k0)",
 }

@@ -1,7 +1,8 @@
 """A scale and a shift per channel into the convolution before them, or a convolution of one element of their own.
 
 `y = BatchNormalization(Conv(x, w, b))` is `Conv(x, a w, a b + c)`. A runtime folds them, too, unless it is given the
-convolution in a form that it does not know; so what is written in such a form has them folded before.
+convolution in a form that it does not know; so what is written in such a form has them folded before. A positive scale
+behind a Relu stands as well before it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from relayout.lowering.unit_rows import Reals, scale_and_shift
 from relayout.rules.in_graph import operator_of
 
 RANK = 4
+HOMOGENEOUS = frozenset({"LeakyRelu", "Relu"})
+"""Activations that a positive scale may stand before or behind: `s relu(x) = relu(s x)`."""
 
 
 def fold_scales(model: ir.Model, fusions: Sequence[Fusion], tile: int = 0) -> dict[str, int]:
@@ -39,8 +42,11 @@ def fold_scales(model: ir.Model, fusions: Sequence[Fusion], tile: int = 0) -> di
                 counts[node.op_type] += 1
                 folding.write_kernel(node, fusion)
             if folding.is_kernel(node, fusion):
-                while (after := only_reader(node)) is not None and folding.fold(node, after):
+                while (after := only_reader(node)) is not None and folding.fold(node, node, after):
                     counts[after.op_type] += 1
+                if after is not None and after.op_type in HOMOGENEOUS:
+                    while (behind := only_reader(after)) is not None and folding.fold(node, after, behind):
+                        counts[behind.op_type] += 1
     return dict(sorted(counts.items()))
 
 
@@ -78,16 +84,25 @@ class _Folding:
         kernels = all(use.idx == 0 and self.is_kernel(use.node, fusion) for use in uses)
         return bool(uses) and kernels and not node.outputs[0].is_graph_output()
 
-    def _scale(self, node: ir.Node) -> tuple[int, Reals, Reals] | None:
-        """What a node makes of an image of floats by channel: its slot, a scale and a shift."""
+    def _scale(self, node: ir.Node, *, of_all: bool = False) -> tuple[int, Reals, Reals] | None:
+        """What a node makes of an image of floats by channel: its slot, a scale and a shift.
+
+        Args:
+            node: the node.
+            of_all: whether one number for all channels is a number for each.
+        """
         operator = operator_of(self.model, node)
         if node.domain not in ("", "ai.onnx") or operator.gives(1) or operator.int("training_mode", 0):
             return None
         shape, dtype = operator.outputs[0], node.outputs[0].dtype
         if shape is None or len(shape) != RANK or dtype != ir.DataType.FLOAT:
             return None
-        known = [self.constants.array(value) for value in node.inputs]
-        found = scale_and_shift(operator, [None if each is None else each.astype(np.float64) for each in known])
+        arrays = [self.constants.array(value) for value in node.inputs]
+        known = [None if each is None else each.astype(np.float64) for each in arrays]
+        if of_all and isinstance(shape[1], int):
+            row = (1, shape[1], 1, 1)
+            known = [np.full(row, each.item()) if each is not None and each.size == 1 else each for each in known]
+        found = scale_and_shift(operator, known)
         return None if found is None or operator.shape(found[0]) != shape else found
 
     def write_kernel(self, node: ir.Node, fusion: Fusion) -> None:
@@ -105,12 +120,20 @@ class _Folding:
         for place, value in enumerate((read, kernel, self.constants.new(f"{stem}/bias", shift.astype(np.float32)))):
             node.replace_input_with(place, value)
 
-    def fold(self, node: ir.Node, after: ir.Node) -> bool:
-        """Let a convolution do what the node after it does, if that is a scale and a shift per channel."""
-        found = self._scale(after)
-        if found is None or after.inputs[found[0]] is not node.outputs[0]:
+    def fold(self, node: ir.Node, last: ir.Node, after: ir.Node) -> bool:
+        """Let a convolution do what another node does, if that is a scale and a shift per channel.
+
+        Args:
+            node: the convolution.
+            last: the convolution, or an activation behind it, before which a positive scale may stand.
+            after: the other node, which reads what `last` gives.
+        """
+        found = self._scale(after, of_all=True)
+        if found is None or after.inputs[found[0]] is not last.outputs[0]:
             return False
         _, scale, shift = found
+        if last is not node and (np.any(shift) or not np.all(scale > 0)):
+            return False
         kernel = self.constants.tensor(node.inputs[1])
         bias = self.constants.array(node.inputs[2]) if len(node.inputs) > 2 else None
         assert kernel is not None
@@ -123,7 +146,7 @@ class _Folding:
             scaled = ir.LazyTensor(partial(_scaled, kernel, scale), kernel.dtype, ir.Shape(kernel.shape.numpy()))
             node.replace_input_with(1, self.constants.put(f"{stem}/scaled", scaled))
         node.replace_input_with(2, self.constants.new(f"{stem}/shift", moved.astype(np.float32)))
-        given, value = after.outputs[0], node.outputs[0]
+        given, value = after.outputs[0], last.outputs[0]
         ir.convenience.replace_all_uses_with(given, value, replace_graph_outputs=True)
         assert after.graph is not None
         after.graph.remove(after, safe=True)
