@@ -21,8 +21,8 @@ from relayout.rules import Operator, Step
 
 RESHAPING = frozenset({"Reshape"})
 """The operator that joins channels to groups."""
-AXES_AS_INPUT = 18
-"""The opset from which ReduceMean reads its axes."""
+EXPAND, AXES_AS_INPUT = 8, 18
+"""The opset that brought Expand, and the one from which ReduceMean reads its axes."""
 
 
 class Groups(NamedTuple):
@@ -48,6 +48,8 @@ class Groups(NamedTuple):
         source, shape = operator.node.inputs[0], operator.shape()
         producer = None if source is None else source.producer()
         if producer is None or producer.op_type not in RESHAPING or producer.domain or not shape:
+            return None
+        if operator.version < EXPAND:
             return None
         image = _extents(producer.inputs[0])
         if len(image) < 3 or image[0] != shape[0] or not _are_known(image[1:]) or not _are_known(shape[1:]):

@@ -55,6 +55,12 @@ def test_reshaped_groups_are_normalized_channels_last(groups: int, *, plain: boo
     agrees(model, {"x": floats(*SHAPE)})
 
 
+@pytest.mark.parametrize("opset", [7, 8])
+def test_groups_of_an_old_model_are_right(opset: int) -> None:
+    model = build(f"float{list(SHAPE)} x", RESHAPED, constants(3, plain=False), outputs=("y",), opset=opset)
+    agrees(model, {"x": floats(*SHAPE)})
+
+
 @pytest.mark.parametrize("opset", [18, 21])
 def test_named_groups_are_normalized_channels_last(opset: int) -> None:
     length = 3 if opset < 21 else 6
