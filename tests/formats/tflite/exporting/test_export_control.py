@@ -84,6 +84,20 @@ def test_a_loop_collects_slices_of_open_extents(count: int) -> None:
         agrees(model, feed, expected=wanted)
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_loop_collects_slices_of_six_axes(count: int) -> None:
+    """With the rounds they have seven: LiteRT's default delegate refused the file."""
+    body = """
+    body = b (int64 i, bool go, float[2,1,3,2,2,2] s) => (bool on, float[2,1,3,2,2,2] t, float[2,1,3,2,2,2] z) {
+        on = Identity (go)  t = Add (s, q)  z = Neg (t)
+    }
+    """
+    model = build(
+        "int64 m, float[2,1,3,2,2,2] x", f"last, rows = Loop<{body}>(m, k, x)", {"k": np.array(True), "q": (2,)}
+    )
+    agrees(model, {"m": np.array(count), "x": floats(2, 1, 3, 2, 2, 2)})
+
+
 def test_functions_are_written_out() -> None:
     function = """
     <domain: "some.where", opset_import: ["": 21]> twice (x, w) => (y) { a = Add (x, w)  y = Add (a, a) }

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
+from relayout.formats.tflite.exporting.few_axes import use_few_axes
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
@@ -150,6 +151,7 @@ class _Loop:
         body.tensors.update(zip(self.body.inputs[2:], inputs[3:], strict=False))
         body.tensors.update(zip(self.captured, inputs[len(inputs) - len(self.captured) :], strict=True))
         body.write()
+        begin = len(draft.operators)
         outputs, extents = [steps.add(number, 1), most], list[DraftTensor]()
         for place, value in enumerate(self.body.outputs):
             if body.refusals.reasons or value in body.unknown:
@@ -163,6 +165,7 @@ class _Loop:
                 tensor = steps.reshape(tensor, ())
             outputs.append(tensor)
         outputs += extents
+        use_few_axes(draft, begin)
         draft.outputs = body.distinct([*outputs, *inputs[len(outputs) :]])
         return draft
 
