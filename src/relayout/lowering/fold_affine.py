@@ -85,11 +85,11 @@ class _Folding:
         return bool(uses) and kernels and not node.outputs[0].is_graph_output()
 
     def _scale(self, node: ir.Node, *, of_all: bool = False) -> tuple[int, Reals, Reals] | None:
-        """What a node makes of an image of floats by channel: its slot, a scale and a shift.
+        """Return the slot of an image of floats that a node reads, and the scale and shift of each channel.
 
         Args:
             node: the node.
-            of_all: whether one number for all channels is a number for each.
+            of_all: whether one number for all channels counts as a number for each.
         """
         operator = operator_of(self.model, node)
         if node.domain not in ("", "ai.onnx") or operator.gives(1) or operator.int("training_mode", 0):

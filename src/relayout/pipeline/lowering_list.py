@@ -63,7 +63,7 @@ def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tupl
             lambda changed: complete(changed, outputs_of),
             from_tflite=facts_of(model).is_tflite,
             is_restored=partial(_is_restored, request.target, runtime),
-            is_decomposed=partial(_is_decomposed, model, request.target),
+            is_decomposed=partial(_is_decomposed, Constants(model), request.target),
         )
     add_notes(model, *_begun_anew(facts_of(model).begun_anew))
     layout = request.layout
@@ -91,14 +91,13 @@ def _is_restored(target: Target | None, runtime: str, builtin: Builtin) -> bool:
     return target is None or claimed or builtin.has_reals or builtin.has_variables
 
 
-def _is_decomposed(model: ir.Model, target: Target | None, node: ir.Node) -> bool:
+def _is_decomposed(constants: Constants, target: Target | None, node: ir.Node) -> bool:
     """Return whether a target writes a node as others, which it runs in less time than what defines it."""
     rows = [row for row in (() if target is None else target.expansions) if row.op_type == node.op_type]
     if node.domain not in ("", "ai.onnx") or not rows:
         return False
-    operator, constants = operator_of(model, node), Constants(model)
-    given = list(map(constants.behind, node.inputs))
-    return any(row.takes(operator) and row.of(operator, given) for row in rows)
+    operator, known = operator_of(constants.model, node), list(map(constants.behind, node.inputs))
+    return any(row.takes(operator) and row.of(operator, known) for row in rows)
 
 
 def _begun_anew(names: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -176,10 +176,27 @@ class Normalizing(NamedTuple):
             scale: it stretches to x.
             bias: likewise.
         """
-        yield self._mean(operand, axes, "mean")
+        yield from self.by(lambda source, name: iter([self.mean(source, axes, name)]), operand, scale, bias)
+
+    def by(
+        self,
+        mean: Callable[[int | str, str], Iterator[Step]],
+        operand: int | str,
+        scale: NDArray[np.generic],
+        bias: NDArray[np.generic],
+    ) -> Iterator[Step]:
+        """The steps, of which the last gives `normalized`, with means of another kind.
+
+        Args:
+            mean: the steps that take a mean of their first argument, and give it the name of the second.
+            operand: x.
+            scale: it stretches to x.
+            bias: likewise.
+        """
+        yield from mean(operand, "mean")
         yield Step("Sub", (operand, "mean"), "centered")
         yield Step("Mul", ("centered", "centered"), "squared")
-        yield self._mean("squared", axes, "variance")
+        yield from mean("squared", "variance")
         yield Step("Add", ("variance", np.array(self.epsilon, scale.dtype)), "raised")
         yield Step("Sqrt", ("raised",), "deviation")
         yield Step("Div", (scale, "deviation"), "factor")
@@ -187,7 +204,8 @@ class Normalizing(NamedTuple):
         if bias.any():
             yield Step("Add", ("scaled", bias), "normalized")
 
-    def _mean(self, operand: int | str, axes: Sequence[int], name: str) -> Step:
+    def mean(self, operand: int | str, axes: Sequence[int], name: str) -> Step:
+        """The mean over some axes, which stay with an extent of 1."""
         if self.version < AXES_AS_INPUT:
             return Step("ReduceMean", (operand,), name, {"axes": tuple(axes)})
         return Step("ReduceMean", (operand, np.array(axes, np.int64)), name)

@@ -8,8 +8,7 @@ from relayout.verification.side import Array, Feeds, Runner
 
 
 class OnDemandRunner:
-    """Runners each of which shows what is asked of it, one at a time: of all that one shows it keeps every value until
-    the end of a run, asked for or not.
+    """One runner at a time, which shows the values that are asked for: a runtime keeps all that it shows.
 
     Args:
         shown: the values that a runner has to be made for.

@@ -62,9 +62,9 @@ def _scattered(node: onnx.NodeProto, data: Array, indices: Array, updates: Array
     """Return the data with updates in some places; None where these are reduced with what is there."""
     if node.attribute and node.attribute[0].s not in (b"", b"none"):
         return None
-    found = data.copy()
-    found[tuple(np.moveaxis(indices, -1, 0))] = updates
-    return found
+    result = data.copy()
+    result[tuple(np.moveaxis(indices, -1, 0))] = updates
+    return result
 
 
 def _ranged(start: Array, limit: Array, delta: Array) -> Array:

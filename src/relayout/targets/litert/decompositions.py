@@ -19,7 +19,7 @@ from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
 from relayout.targets.litert.division_unit import DIVISION_UNIT
-from relayout.targets.litert.group_normalization import Groups, epsilon_of, for_each_channel
+from relayout.targets.litert.group_normalization import Groups, for_each_channel
 from relayout.targets.litert.hard_sigmoid_unit import HARD_SIGMOID_UNIT
 from relayout.targets.litert.without_effect import WITHOUT_EFFECT
 
@@ -109,7 +109,7 @@ def _grouped(operator: Operator, channels: int, groups: int, rank: int, given: C
     if any(not extent for extent in space):
         return
     if 1 < groups < channels:
-        yield from Groups(groups, channels, tuple(space), operator.version, epsilon_of(operator)).steps(0, scale.dtype)
+        yield from Groups(groups, channels, tuple(space), Normalizing.of(operator)).steps(0, scale.dtype)
         last = "normalized"
     else:
         split = np.array([0, groups, channels // groups, *space], np.int64)

@@ -18,11 +18,12 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.rules import Operator, Step
+from relayout.rules.normalization import Normalizing
 
 RESHAPING = frozenset({"Reshape"})
 """The operator that joins channels to groups."""
-EXPAND, AXES_AS_INPUT = 8, 18
-"""The opset that brought Expand, and the one from which ReduceMean reads its axes."""
+EXPAND = 8
+"""The opset that brought Expand."""
 
 
 class Groups(NamedTuple):
@@ -32,15 +33,13 @@ class Groups(NamedTuple):
         number: how many groups.
         channels: how many channels.
         space: the other extents.
-        version: of the operators.
-        epsilon: what is added to the variance.
+        normalizing: how each is normalized.
     """
 
     number: int
     channels: int
     space: tuple[int, ...]
-    version: int
-    epsilon: float
+    normalizing: Normalizing
 
     @staticmethod
     def of_reshaped(operator: Operator) -> Groups | None:
@@ -61,49 +60,33 @@ class Groups(NamedTuple):
         rest = [extent for extent in shape[2:] if isinstance(extent, int)]
         if channels % number or prod(rest) != channels // number * prod(pixels):
             return None
-        return Groups(number, channels, pixels, operator.version, epsilon_of(operator))
+        return Groups(number, channels, pixels, Normalizing.of(operator))
 
     def steps(self, operand: int | str, kind: np.dtype[np.generic]) -> Iterator[Step]:
-        """The steps, of which the last gives `normalized`, an image.
+        """Return the steps that normalize an image; the last one gives `normalized`.
 
         Args:
-            operand: the image, in whatever shape.
+            operand: the image, in any shape.
             kind: the type of its elements.
         """
         yield Step("Reshape", (operand, np.array([0, self.channels, *self.space], np.int64)), "image")
-        yield from self._mean("image", "mean")
-        yield Step("Sub", ("image", "mean"), "centered")
-        yield Step("Mul", ("centered", "centered"), "squared")
-        yield from self._mean("squared", "variance")
-        yield Step("Add", ("variance", np.array(self.epsilon, kind)), "raised")
-        yield Step("Sqrt", ("raised",), "deviation")
-        yield Step("Div", (np.ones(1, kind), "deviation"), "factor")
-        yield Step("Mul", ("centered", "factor"), "normalized")
+        unit = np.ones(1, kind)
+        yield from self.normalizing.by(self._mean, "image", unit, np.zeros_like(unit))
 
-    def _mean(self, operand: str, name: str) -> Iterator[Step]:
+    def _mean(self, operand: int | str, name: str) -> Iterator[Step]:
         """The mean of each group, for each of its channels."""
         width = self.channels // self.number
-        yield self._reduced(operand, range(2, 2 + len(self.space)), f"{name}/channels")
+        yield self.normalizing.mean(operand, range(2, 2 + len(self.space)), f"{name}/channels")
         yield Step("Reshape", (f"{name}/channels", np.array([0, self.number, width], np.int64)), f"{name}/grouped")
-        yield self._reduced(f"{name}/grouped", [2], f"{name}/group")
+        yield self.normalizing.mean(f"{name}/grouped", [2], f"{name}/group")
         yield Step("Expand", (f"{name}/group", np.array([1, self.number, width], np.int64)), f"{name}/stretched")
         ones = [1] * len(self.space)
         yield Step("Reshape", (f"{name}/stretched", np.array([0, self.channels, *ones], np.int64)), name)
 
-    def _reduced(self, operand: str, axes: Sequence[int], name: str) -> Step:
-        if self.version < AXES_AS_INPUT:
-            return Step("ReduceMean", (operand,), name, {"axes": tuple(axes)})
-        return Step("ReduceMean", (operand, np.array(axes, np.int64)), name)
 
-
-def epsilon_of(operator: Operator) -> float:
-    """What a normalization adds to the variance."""
-    return operator.node.attributes.get_float("epsilon", 1e-5)
-
-
-def for_each_channel(given: NDArray[np.generic], groups: Groups) -> NDArray[np.generic]:
-    """A number for each group, for each channel of it."""
-    return np.repeat(given, groups.channels // groups.number)
+def for_each_channel(numbers: NDArray[np.generic], groups: Groups) -> NDArray[np.generic]:
+    """Repeat the number of each group for each of its channels."""
+    return np.repeat(numbers, groups.channels // groups.number)
 
 
 def _extents(value: ir.Value | None) -> tuple[int | str | None, ...]:

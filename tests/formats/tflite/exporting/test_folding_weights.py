@@ -207,3 +207,22 @@ def test_what_follows_from_constants_is_computed_at_once(tmp_path: Path) -> None
     assert operators(source, tmp_path) == {"ADD": 1}
     assert (tmp_path / "m.tflite").stat().st_size < 10_000
     agrees(source, {"x": floats(400, 4)})
+
+
+def test_a_table_that_is_smaller_than_what_it_is_made_of_is_stored(tmp_path: Path) -> None:
+    """Of 80,000 places and numbers the places are gone."""
+    text = """g (float[80000] x) => (float[80000] y) {
+        zeros = Expand(zero, shape)  t = ScatterND(zeros, i, u)  y = Add(x, t)
+    }"""
+    places = np.random.default_rng(1).permutation(80_000).reshape(-1, 1)
+    own = {"zero": np.zeros(1, np.float32), "shape": np.array([80_000]), "i": places, "u": floats(80_000)}
+    source = model(text, **own)
+    assert operators(source, tmp_path) == {"ADD": 1}
+    agrees(source, {"x": floats(80_000)})
+
+
+def test_numbers_of_half_precision_stay_so_beside_larger_weights(tmp_path: Path) -> None:
+    text = "g (float[50,300] x) => (float[50,300] y) { real = Cast<to=1>(c) p = MatMul(x, w) y = Add(p, real) }"
+    c = np.random.default_rng(1).normal(size=(50, 300)).astype(np.float16)
+    operators(model(text, c=c, w=floats(300, 300)), tmp_path)
+    assert (tmp_path / "m.tflite").stat().st_size < 4 * 300 * 300 + 3 * c.size

@@ -76,6 +76,13 @@ def test_one_group_and_each_channel_alone(groups: int) -> None:
     agrees(model, {"x": floats(*SHAPE)})
 
 
+@pytest.mark.parametrize("groups", [1, 6])
+def test_named_groups_of_all_channels_and_of_one(groups: int) -> None:
+    text = NAMED.replace("num_groups=3", f"num_groups={groups}")
+    own = {**KERNELS, "scale": 2 + floats(6), "bias": floats(6, seed=1)}
+    agrees(build(f"float{list(SHAPE)} x", text, own, outputs=("y",)), {"x": floats(*SHAPE)})
+
+
 def test_sound_is_normalized_in_groups() -> None:
     text = """
         c = Conv<pads=[1,1]>(x, k)

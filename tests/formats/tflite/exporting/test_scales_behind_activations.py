@@ -52,3 +52,9 @@ def test_any_scale_right_behind_it_is(scale: Array) -> None:
 def test_other_scales_stay(text: str) -> None:
     found = operators(text, s=ONE, n=SIGNED)
     assert found.count("MUL") + found.count("ADD") == 1
+
+
+def test_a_normalization_of_one_channel_is_right() -> None:
+    text = "c = Conv(x, one, o)  n = BatchNormalization(c, g, h, m, v)  a = Relu(n)  y = Mul(a, s)"
+    own = {"one": floats(1, 3, 3, 3), **{name: np.abs(floats(1, seed=seed)) + 0.5 for seed, name in enumerate("oghmv")}}
+    assert "CONV_2D" in operators(text, s=ONE, **own)

@@ -25,6 +25,8 @@ MOST_GROWTH = 1 << 20
 """Bytes by which results of larger operands may make the file larger, all of them together."""
 PART = 4
 """Nodes that are computed one after another may make the file larger by this part of the model's constants."""
+MOST_TOGETHER = 4096
+"""Nodes that are computed for one result: a table has a few dozen."""
 GROWN = "relayout.grown"
 """Key of a model's `meta`: by how many bytes they did."""
 VIEWS = frozenset(["Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"])
@@ -42,7 +44,7 @@ COMPUTED = frozenset(
 )
 """Operators of weights of any size that are computed: those whose reference takes no longer than numpy does."""
 NARROW = VIEWS | {"Cast"}
-"""Operators of which a constant may be read: their results are not stored."""
+"""Operators whose results need not be stored: kernels read the constant before them."""
 KEPT = frozenset(
     [
         "DequantizeLinear",
@@ -123,7 +125,7 @@ def _chosen(graph: ir.Graph, grown: int, most: int) -> tuple[set[ir.Node], int]:
         stored = [value for value in node.outputs if any(use.node not in constant for use in value.uses())]
         cone = _before(node, constant, chosen) if stored else set()
         growth = _growth_of_all(cone, stored, chosen)
-        if stored and grown + growth <= most and _are_worth_it(cone):
+        if stored and len(cone) <= MOST_TOGETHER and grown + growth <= most and _are_worth_it(cone):
             chosen |= cone
             grown += growth
     return chosen, grown
@@ -195,10 +197,10 @@ def _bytes(value: ir.Value) -> int:
 
 
 def _before(node: ir.Node, constant: Collection[ir.Node], chosen: Collection[ir.Node]) -> set[ir.Node]:
-    """Return a node and those before it that are computed with it, without those that are computed anyway."""
+    """Return a node with all before it that have to be computed for it."""
     found: set[ir.Node] = set()
     ahead = [node]
-    while ahead:
+    while ahead and len(found) <= MOST_TOGETHER:
         node = ahead.pop()
         if node in found or node in chosen:
             continue

@@ -31,7 +31,7 @@ ANOTHER = frozenset(["BATCH_TO_SPACE_ND", "EMBEDDING_LOOKUP", "PACK", "SPACE_TO_
 """Builtins of which one ONNX operator, or views alone, become others."""
 
 WRAPPING = frozenset(["SUM"])
-"""Builtins that do not keep what their integers cannot hold within bounds, as QuantizeLinear does: it wraps around."""
+"""Builtins whose results wrap around where integers cannot hold them; those of QuantizeLinear stay at the bound."""
 
 COMPLEX = (TensorType.COMPLEX64, TensorType.COMPLEX128)
 

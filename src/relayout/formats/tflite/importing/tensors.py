@@ -155,7 +155,7 @@ class Tensors:
 
     @cached_property
     def are_unsigned(self) -> bool:
-        """Whether all bytes with a scale are unsigned: then they are in a `.tflite` again, too."""
+        """True if all bytes with a scale are unsigned: a `.tflite` that is made of them keeps them so."""
         kinds = {tensor.type for tensor in self.subgraph.tensors if tensor.quantization is not None}
         return TensorType.UINT8 in kinds and TensorType.INT8 not in kinds
 
