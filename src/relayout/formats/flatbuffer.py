@@ -131,16 +131,18 @@ class Table:
     Absent vectors and strings are empty, absent tables and unions are None.
     """
 
-    __slots__ = ("byte", "fields", "kind")
+    __slots__ = ("__dict__", "byte", "kind")
 
     def __init__(self, kind: str, byte: int, fields: dict[str, Any]) -> None:
-        self.kind, self.byte, self.fields = kind, byte, fields
+        self.kind, self.byte, self.__dict__ = kind, byte, fields
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields by name."""
+        return self.__dict__
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self.fields[name]
-        except KeyError:
-            raise AttributeError(f"{self.kind} has no field {name!r}") from None
+        raise AttributeError(f"{self.kind} has no field {name!r}")
 
 
 def empty_table(schema: Schema, kind: str) -> Table:

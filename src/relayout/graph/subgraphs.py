@@ -23,8 +23,10 @@ def all_graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
     """A graph, and the graphs in its nodes, at any depth, each before those inside."""
     yield graph
     for node in graph:
-        for body in bodies(node) if node.attributes.data else ():
-            yield from all_graphs(body)
+        for attribute in node.attributes.data.values():
+            if attribute.type is GRAPH or attribute.type is GRAPHS:
+                for body in _held(attribute):
+                    yield from all_graphs(body)
 
 
 def bodies(node: ir.Node) -> list[ir.Graph]:

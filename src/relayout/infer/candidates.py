@@ -17,7 +17,7 @@ from relayout.infer.sites import Label, Order, Port, Site
 from relayout.infer.stored_orders import is_batched, is_exchanged, placed, stored_order_numbers, tail_of
 from relayout.layout import Extent
 from relayout.rules import Letters, Placement
-from relayout.rules.signature import Variant
+from relayout.rules.signature import Variant, costs_nothing
 
 CAP = 16384
 """The most labels a site may have; what is dropped is said in the report."""
@@ -299,13 +299,15 @@ def seeds(site: Site) -> list[Label]:
     if site.signature.transposed:
         places = site.pattern.of(_ends, True, site, site.signature.transposed)
         return [identity(site), Label(tuple(sorted(everything, key=lambda factor: places.get(factor, 0))))]
-    if site.signature.price is not None and not site.signature.variants:
+    price = site.signature.price
+    if price is not None and not site.signature.variants:
+        if price is costs_nothing or not price(placement(site, Label(everything))):
+            return []
         orders = [everything]
         for letter in site.signature.letters:
             last = [factor for factor in everything if site.factors[factor][0] == letter]
             orders.append((*(factor for factor in everything if factor not in last), *last))
-        priced = (Label(repaired(site, order)) for order in orders)
-        return list(dict.fromkeys(priced)) if site.signature.price(placement(site, Label(everything))) else []
+        return list(dict.fromkeys(Label(repaired(site, order)) for order in orders))
     if site.signature.variants:
         variants = enumerate(site.signature.variants)
         return [Label(everything, number) for number, variant in variants if not variant.follows]

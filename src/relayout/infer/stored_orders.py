@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from relayout.infer.sites import Form, Label, Order, Placed, Port, Site, order_of
-from relayout.layout import Extent, product
+from relayout.infer.sites import Label, Order, Placed, Port, Site, order_of
+from relayout.layout import product
 from relayout.rules import Letters
 from relayout.rules.signature import Part, Variant, parts_of
+
+Held = tuple[str, tuple[int, ...]]
+"""A stored dimension of an operand: what it is called, and the factors of the operand's root that it holds."""
 
 
 def placed(site: Site, label: Label, port: Port) -> Placed:
     """The stored dimensions of one operand under a label."""
     known = site.pattern.placed.get((label, port.position))
     if known is None:
-        dims, form = _placed(site, label, port)
-        known = site.pattern.placed[label, port.position] = Placed(dims, form, order_of(form))
+        known = site.pattern.placed[label, port.position] = _placed(site, label, port)
     return known
 
 
@@ -58,8 +60,10 @@ def _numbers(site: Site, stored: Sequence[Order]) -> tuple[int, ...]:
 
 def _order(site: Site, label: Label, port: Port) -> Order:
     """The stored order of one operand under a label: its factors as they come, where no dimension is made of others."""
-    if port.pinned or variant_of(site, label) or site.pattern.of(_apart, None, site):
-        return placed(site, label, port).order
+    if port.pinned:
+        return order_of(port.view.form)
+    if variant_of(site, label) or site.pattern.of(_apart, None, site):
+        return order_of(tuple([indices for _, indices in _dims_of(site, label, port)]))
     lies = port.factors
     return tuple([leaf for factor in label.order if factor in lies for leaf in lies[factor]])
 
@@ -69,42 +73,64 @@ def _apart(site: Site) -> bool:
     return any(len(port.dims(letter)) > 1 for port in site.ports for letter in site.whole)
 
 
-def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Extent], ...], Form]:
+def _placed(site: Site, label: Label, port: Port) -> Placed:
     if port.pinned:
-        return tuple(zip(port.letters, port.view.extents, strict=True)), port.view.form
-    root = port.view.root
+        form = port.view.form
+        return Placed(tuple(zip(port.letters, port.view.extents, strict=True)), form, order_of(form))
+    dims, held = _dims_of(site, label, port), port.view.root.extents
+    form = tuple([indices for _, indices in dims])
+    return Placed(
+        tuple([(letter, product([held[index] for index in indices])) for letter, indices in dims]), form, order_of(form)
+    )
+
+
+def _dims_of(site: Site, label: Label, port: Port) -> list[Held]:
+    """The stored dimensions of an operand."""
     variant = variant_of(site, label)
     if site.signature.batched and is_batched(site, label.order):
         dims = _batched_dims(site, label, port)
+    elif variant is not None:
+        dims = _dims_in_variant(site, label, variant, port)
     else:
-        dims = list(_dims(site, label, port))
+        dims = _dims(site, label, port)
     if site.signature.broadcast and not site.signature.variants:
         while len(dims) > len(port.letters) and not dims[0][1] and dims[0][0] not in port.letters:
             del dims[0]
     if "*" in site.signature.exchanged and variant is None and is_exchanged(site, label.order):
         dims = _joined_behind(dims, site.signature.tail)
-    extents = tuple((letter, product(root.extents[index] for index in indices)) for letter, indices in dims)
-    return extents, tuple(indices for _, indices in dims)
+    return dims
 
 
-def _dims(site: Site, label: Label, port: Port) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The dimensions of an operand: what each is called, and the factors of its root that it holds."""
-    for letter, run in _runs(site, label, port):
-        axes = port.dims(letter.rstrip("%").partition("*")[0])
-        if letter in site.whole and len(axes) > 1 and variant_of(site, label) is None:
-            yield from ((letter, port.view.form[axis]) for axis in axes)
-        elif axes or (letter in site.signature.stretched and not port.output):
-            yield letter, _leaves(port, run)
+def _dims(site: Site, label: Label, port: Port) -> list[Held]:
+    """The dimensions where the axes lie as a label says."""
+    has, dims = port.axes, []
+    for name, letter, factors in site.pattern.of(_runs, label.order, site, label.order):
+        axes = has.get(letter, ())
+        if len(axes) > 1 and name in site.whole:
+            dims += [(name, port.view.form[axis]) for axis in axes]
+        elif axes or (name in site.signature.stretched and not port.output):
+            dims.append((name, _leaves(port, factors)))
+    return dims
 
 
-def _joined_behind(dims: list[tuple[str, tuple[int, ...]]], tail: Letters) -> list[tuple[str, tuple[int, ...]]]:
+def _dims_in_variant(site: Site, label: Label, variant: Variant, port: Port) -> list[Held]:
+    """The dimensions where the axes lie as a variant says."""
+    factors = site.pattern.of(_by_letter, label.order, site, label.order)
+    tokens = site.pattern.of(_tokens, (label.variant, port.position), site, variant, port)
+    return [
+        (name, _leaves(port, [factor for part, kept in parts for factor in _part(factors, part, kept, port)]))
+        for name, parts in tokens
+    ]
+
+
+def _joined_behind(dims: list[Held], tail: Letters) -> list[Held]:
     """Stored dimensions with those behind the tail's axes as one."""
     end = 1 + max(place for place, (letter, _) in enumerate(dims) if letter in tail)
     behind = [index for _, indices in dims[end:] for index in indices]
     return [*dims[:end], ("*", tuple(behind))] if end < len(dims) else dims
 
 
-def _batched_dims(site: Site, label: Label, port: Port) -> list[tuple[str, tuple[int, ...]]]:
+def _batched_dims(site: Site, label: Label, port: Port) -> list[Held]:
     """The dimensions of an operand of a product with a matrix for each item of some axes, in front of its last two.
 
     Each operand has a dimension wherever the result has one, of a single element where the axis is not its own. What
@@ -134,39 +160,54 @@ def is_batched(site: Site, order: Sequence[int]) -> bool:
     return behind == site.signature.matrix and not site.signature.batched.isdisjoint(front)
 
 
-def _runs(site: Site, label: Label, port: Port) -> Iterator[tuple[str, list[int]]]:
-    """Factors of the site that make one stored dimension, in order."""
-    variant = variant_of(site, label)
-    if variant is not None:
-        stored = (variant.outputs if port.output else variant.inputs)[0 if site.node is None else port.slot]
-        # What one operand holds in tiles keeps the source's order in all of them.
-        kept = site.whole.union(letter for letter, _ in variant.tiles)
-        for parts in map(parts_of, dict.fromkeys(stored or ())):
-            runs = [_part(site, label, port, part, part.letter in kept) for part in parts]
-            yield "*".join(part.letter for part in parts), [factor for run in runs for factor in run]
-        return
-    for letter, run in groupby(label.order, key=lambda factor: site.factors[factor][0]):
+def _runs(site: Site, order: Order) -> list[tuple[str, str, list[int]]]:
+    """The dimensions of a site's axes in an order: what each is called, its axis, and its factors."""
+    found = []
+    for letter, run in groupby(order, key=lambda factor: site.factors[factor][0]):
         factors = list(run)
         if letter not in site.grain:
-            yield letter, factors
+            found.append((letter, letter, factors))
             continue
         # The axis itself begins with what stays together; what a grain holds before it lies in a dimension of its own.
         first = next((place for place, factor in enumerate(factors) if site.factors[factor][1] == 0), len(factors))
-        if first:
-            yield f"{letter}%", factors[:first]
-        if first < len(factors):
-            yield letter, factors[first:]
+        found += [(f"{letter}%", letter, factors[:first])] if first else []
+        found += [(letter, letter, factors[first:])] if first < len(factors) else []
+    return found
 
 
-def _part(site: Site, label: Label, port: Port, part: Part, kept: bool) -> list[int]:
+def _by_letter(site: Site, order: Order) -> dict[str, tuple[int, ...]]:
+    """Letter -> its factors as they come in an order."""
+    held: dict[str, tuple[int, ...]] = {}
+    for factor in order:
+        letter = site.factors[factor][0]
+        held[letter] = (*held.get(letter, ()), factor)
+    return held
+
+
+def _tokens(site: Site, variant: Variant, port: Port) -> list[tuple[str, list[tuple[Part, bool]]]]:
+    """The dimensions of an operand in a variant: what each is called, its parts, and whether they keep their order.
+
+    What one operand holds in tiles, or as a whole, keeps the source's order in all of them.
+    """
+    stored = (variant.outputs if port.output else variant.inputs)[0 if site.node is None else port.slot]
+    kept = site.whole.union(letter for letter, _ in variant.tiles)
+    found = []
+    for parts in map(parts_of, dict.fromkeys(stored or ())):
+        name = "*".join([part.letter for part in parts])
+        if parts[0].letter in port.axes or (name in site.signature.stretched and not port.output):
+            found.append((name, [(part, part.letter in kept) for part in parts]))
+    return found
+
+
+def _part(factors: Mapping[str, tuple[int, ...]], part: Part, kept: bool, port: Port) -> Sequence[int]:
     """List the factors of a part of a variant's dimension; `kept`: in the source's order."""
-    held = [factor for factor in label.order if site.factors[factor][0] == part.letter]
-    if kept:
-        held.sort()
+    held = factors.get(part.letter, ())
+    if kept and len(held) > 1:
+        held = tuple(sorted(held))
     return _tiled(held, part, port) if part.tile else held
 
 
-def _tiled(held: list[int], part: Part, port: Port) -> list[int]:
+def _tiled(held: Sequence[int], part: Part, port: Port) -> Sequence[int]:
     """Of the factors of an axis in tiles, in the source's order, those of the tile, or the others."""
     size, first = 1, len(held)
     while size < part.tile and first:

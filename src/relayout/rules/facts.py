@@ -229,7 +229,8 @@ def _fitted(fact: Fact, operator: Operator) -> Fact:
     outputs = tuple(letters if _is_wanted(operator, slot) else None for slot, letters in enumerate(fact.outputs))
     pairs = [*zip(fact.inputs, operator.inputs, strict=True), *zip(outputs, operator.outputs, strict=True)]
     fits = all(letters is None or (shape is not None and len(shape) == len(letters)) for letters, shape in pairs)
-    fact = replace(fact, outputs=outputs)
+    if outputs != fact.outputs:
+        fact = replace(fact, outputs=outputs)
     return fact if fits and not _contradicts(fact, operator) else None
 
 

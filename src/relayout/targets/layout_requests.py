@@ -15,6 +15,7 @@ from relayout.layout import Layout
 from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, is_on_images, laid, registry, rule_of
 from relayout.rules.known_layouts import IMAGES, KERNELS, parsed_as
 from relayout.rules.layouts import STANDARD, fitted
+from relayout.rules.signature import costs_nothing
 from relayout.rules.validation import in_bytes
 from relayout.targets.portable import nothing, portable
 from relayout.targets.registry import is_stated
@@ -179,6 +180,9 @@ class Wishes:
         if price is None:
             return self._varied(operator, signature)
         found = self._varied(operator, signature.cheap)
+        priced = self.target.priced if self.target else ()
+        if priced and operator.name not in priced:
+            return replace(found, price=costs_nothing)
         where = f"the price of target {self.target.name}: " if self.target else ""
         return replace(found, price=lambda placement: in_bytes(where, price(operator, signature, placement)))
 

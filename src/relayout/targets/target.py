@@ -173,6 +173,7 @@ _TARGET = {
     "line": arguments.TEXT,
     "kernels": arguments.several_of(Kernel),
     "price": arguments.FUNCTION,
+    "priced": arguments.several("operators, such as ('Concat', 'Split')", arguments.TEXT.fits),
     "tflite": arguments.FUNCTION,
     "single_consumers": arguments.FUNCTION,
     "units": arguments.several_of(Unit),
@@ -199,6 +200,7 @@ class Target:
         joins: it also runs layout-sensitive operators in the standard's order: its ways join the default ones.
         price: what running a node in an order costs beside its best one, in bytes that might be moved instead: of the
             node, what its rule says, and where its axes lie.
+        priced: the operators that `price` is about; empty: all.
         per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
         per_scattered: extra bytes for each byte of a Transpose that copies single elements.
         rest: it also runs every operator that no row is about, as the standard has it.
@@ -228,6 +230,7 @@ class Target:
     kernels: tuple[Kernel, ...]
     joins: bool = False
     price: Callable[[Operator, Signature, Placement], int] | None = None
+    priced: tuple[str, ...] = ()
     per_transpose: int = 0
     per_scattered: int = 0
     rest: bool = False
@@ -317,7 +320,7 @@ class Target:
         has = self._layouts(known)
         if not has or (self.joins and not is_laid(operator)):
             return True
-        inner = in_standard(operator)
+        inner = known.inner or in_standard(operator)
         if inner is None:
             return True
         written = (_written(rule, *inner, way) for way in has)
@@ -352,11 +355,19 @@ def _written(rule: Rule, operator: Operator, signature: Signature, way: Laid) ->
 
 
 class _Standard(NamedTuple):
-    """A node as tables speak of it, and the operator that it runs: domain and name, of the standard's layout."""
+    """A node as tables speak of it, and the operator that it runs: domain and name, of the standard's layout.
+
+    Args:
+        operator: the node.
+        domain: the operator's.
+        name: the operator's.
+        inner: the node and its signature in the standard's layout, where it lies in another.
+    """
 
     operator: Operator
     domain: str
     name: str
+    inner: tuple[Operator, Signature] | None = None
 
 
 def _standard(operator: Operator) -> _Standard:
@@ -364,7 +375,7 @@ def _standard(operator: Operator) -> _Standard:
     known = None if rule is None else in_standard(operator)
     if rule is None or known is None:
         return _Standard(operator, _domain(operator), operator.name)
-    return _Standard(known[0], rule.domain, rule.op_type)
+    return _Standard(known[0], rule.domain, rule.op_type, known)
 
 
 def _domain(operator: Operator) -> str:

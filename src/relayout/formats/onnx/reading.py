@@ -24,8 +24,10 @@ from relayout.formats.onnx.parts import (
     holds_map,
 )
 from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
+from relayout.formats.onnx.small_tensors import SmallTensor
 from relayout.formats.onnx.sparse import make_dense
 from relayout.formats.onnx.structure import check_structure
+from relayout.formats.onnx.value_types import give_types, take_types
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
 from relayout.formats.recognition import ORTM, not_a
 from relayout.formats.stored import FileWindow, StoredFile, content_of, nbytes, open_stored, stored_tensor
@@ -180,7 +182,7 @@ class _Reading:
             )
             for name, lifted in self.lifted.items():
                 model.graph.initializers[name].const_value = lifted
-            _resolve_external(model, files)
+            _resolve(model, files)
         if unsorted:
             for graph in (model.graph, *(function.graph for function in model.functions.values())):
                 graph.sort()
@@ -269,7 +271,9 @@ def _deserialized(proto: onnx.ModelProto) -> ir.Model:
     maps = dict(_taken_maps(proto.graph))
     _state_once(proto.graph)
     try:
+        types = take_types(proto.graph)
         model = ir.from_proto(proto)
+        give_types(model.graph, types)
         for value in (*model.graph.inputs, *model.graph.outputs):
             if value is not None and value.name in maps:
                 value.meta[MAP] = maps[value.name]
@@ -339,10 +343,12 @@ def _taken_maps(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TypeProto]]:
             yield value.name, kind
 
 
-def _resolve_external(model: ir.Model, files: DataFiles | None) -> None:
-    """Put a tensor of a checked file in the place of every external one, wherever it is."""
+def _resolve(model: ir.Model, files: DataFiles | None) -> None:
+    """Put a tensor of a checked file in the place of every external one, wherever it is, and keep what is decoded."""
 
     def checked(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        if isinstance(tensor, ir.TensorProtoTensor):
+            return SmallTensor(tensor)
         if not isinstance(tensor, ir.ExternalTensor):
             return tensor
         if files is None:

@@ -109,31 +109,33 @@ def _check_graph(
 
 
 def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> tuple[set[str], bool]:
-    for index, node in enumerate(nodes):
-        _check_node(scope, index, node)
+    reads = [_check_node(scope, index, node) for index, node in enumerate(nodes)]
     visible = scope.outer.union(scope.given, scope.made)
-    reads: list[set[str]] = []
     unsorted = False
-    for node in nodes:
-        captured, crooked = _check_bodies(scope, node, visible)
-        reads.append(captured.union(filter(None, node.input)))
+    for index, place, graph in _bodies(scope, nodes):
+        _refuse_other_ends(nodes[index], graph, place)
+        captured, crooked = _check_graph(graph, visible, place, scope.in_function)
+        reads[index] |= captured
         unsorted |= crooked
     _refuse_missing(scope, nodes, reads, visible)
     _refuse_outputs(scope, outputs, visible)
     unsorted |= _refuse_cycles(scope, nodes, reads)
-    return {name for names in reads for name in names if name not in scope.given and name not in scope.made}, unsorted
+    return set().union(*reads) - scope.given - scope.made.keys(), unsorted
 
 
-def _check_node(scope: _Scope, index: int, node: onnx.NodeProto) -> None:
-    """Refuse a node that is wrong by itself, and enter the values that it makes."""
-    if not node.op_type or not node.output:
-        raise ReadError(f"a node has no {'outputs' if node.op_type else 'operator'}", where=_at(scope, node))
-    made = list(node.output)
-    names = [node.op_type, node.domain, node.name, *node.input, *made, *(each.name for each in node.attribute)]
-    if any(map(_is_unfit, names)):
+def _check_node(scope: _Scope, index: int, node: onnx.NodeProto) -> set[str]:
+    """Refuse a node that is wrong by itself, enter the values that it makes, and give the names that it reads."""
+    op_type, read, made = node.op_type, list(node.input), list(node.output)
+    if not op_type or not made:
+        raise ReadError(f"a node has no {'outputs' if op_type else 'operator'}", where=_at(scope, node))
+    attributes = node.attribute
+    names = [op_type, node.domain, node.name, *read, *made]
+    if attributes:
+        names += [each.name for each in attributes]
+    if set(map(type, names)) != {str} or len(max(names, key=len)) > MOST_NAME:
         _refuse_names(_at(scope, node), names)
-    _refuse_few(scope, node)
-    if node.attribute:
+    _refuse_few(scope, node, len(read))
+    if attributes:
         _refuse_hollow(scope, node)
         _refuse_types(scope, node)
         _refuse_axes(scope, node)
@@ -142,20 +144,15 @@ def _check_node(scope: _Scope, index: int, node: onnx.NodeProto) -> None:
         if name in scope.made or name in scope.given:
             raise ReadError(f"value '{name}' is made twice", where=_at(scope, node))
         scope.made[name] = index
+    return {name for name in read if name}
 
 
-def _check_bodies(scope: _Scope, node: onnx.NodeProto, visible: frozenset[str]) -> tuple[set[str], bool]:
-    """Names that the bodies of a node read from outside, and whether the nodes of any body are out of order."""
-    names: set[str] = set()
-    unsorted = False
-    for attribute in node.attribute:
-        for graph in graphs_in(attribute):
-            place = f"{_at(scope, node)}, {attribute.name}"
-            _refuse_other_ends(node, graph, place)
-            captured, crooked = _check_graph(graph, visible, place, scope.in_function)
-            names |= captured
-            unsorted |= crooked
-    return names, unsorted
+def _bodies(scope: _Scope, nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[int, str, onnx.GraphProto]]:
+    """The bodies of nodes: the number of the node, its place in the file, and the body."""
+    for index, node in enumerate(nodes):
+        for attribute in node.attribute:
+            for graph in graphs_in(attribute):
+                yield index, f"{_at(scope, node)}, {attribute.name}", graph
 
 
 def _refuse_other_ends(node: onnx.NodeProto, body: onnx.GraphProto, place: str) -> None:
@@ -176,8 +173,8 @@ def _refuse_other_ends(node: onnx.NodeProto, body: onnx.GraphProto, place: str) 
 def _refuse_missing(
     scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: Sequence[set[str]], visible: frozenset[str]
 ) -> None:
-    missing = [(name, node) for names, node in zip(reads, nodes, strict=True) for name in sorted(names - visible)]
-    if missing:
+    pairs = ((names, node) for names, node in zip(reads, nodes, strict=True) if not names <= visible)
+    if missing := [(name, node) for names, node in pairs for name in sorted(names - visible)]:
         listed = ", ".join(f"'{name}'" for name in list(dict.fromkeys(name for name, _ in missing))[:SHOWN])
         raise ReadError(f"values are read that nothing makes: {listed}", where=_at(scope, missing[0][1]))
 
@@ -201,9 +198,10 @@ def _refuse_hollow(scope: _Scope, node: onnx.NodeProto) -> None:
 
 def _refuse_cycles(scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: list[set[str]]) -> bool:
     """Whether the nodes are out of order; ReadError if no order is one (Kahn 1962: what is left over is on a cycle)."""
-    before = [{scope.made[name] for name in names if name in scope.made} for names in reads]
-    if all(max(sources, default=-1) < index for index, sources in enumerate(before)):
+    made = scope.made
+    if all(made.get(name, -1) < index for index, names in enumerate(reads) for name in names):
         return False
+    before = [{made[name] for name in names if name in made} for names in reads]
     waiting = _remaining_sources(before)
     if not any(waiting):
         return True
@@ -243,14 +241,14 @@ def _is_unfit(name: object) -> bool:
     return not isinstance(name, str) or len(name) > MOST_NAME
 
 
-def _refuse_few(scope: _Scope, node: onnx.NodeProto) -> None:
+def _refuse_few(scope: _Scope, node: onnx.NodeProto, count: int) -> None:
     """Refuse a node that has fewer operands than any version of its operator: whoever looks at it reads these."""
     if node.domain in ("", "ai.onnx"):
         fewest = _in_all_versions(node.op_type).fewest
     else:
         fewest = QUANTIZING_OPERANDS if (node.domain, node.op_type) in QUANTIZING else 0
-    if len(node.input) < fewest:
-        counted = f"{len(node.input)} operand{'s' * (len(node.input) != 1)}"
+    if count < fewest:
+        counted = f"{count} operand{'s' * (count != 1)}"
         raise ReadError(f"{node.op_type} has {counted} and needs {fewest}", where=_at(scope, node))
 
 

@@ -21,7 +21,7 @@ from relayout.rules import registry
 from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.folding import FOLDED
 from relayout.targets.litert.import_list import passes
-from relayout.targets.litert.prices import price
+from relayout.targets.litert.prices import PRICES, price
 from relayout.targets.target import INT8, Kernel, Target
 
 FLOAT32 = ("FLOAT", "FLOAT16")
@@ -80,6 +80,7 @@ TARGET = Target(
     expansions=DECOMPOSITIONS,
     fusions=FOLDED,
     price=price,
+    priced=tuple(PRICES),
     batched_products=True,
     reads_units=True,
     has_gelu=True,
