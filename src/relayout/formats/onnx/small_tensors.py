@@ -23,11 +23,13 @@ class SmallTensor(ir.TensorProtoTensor):
         self._elements: NDArray[Any] | None = None
 
     @property
-    def dtype(self) -> ir.DataType:
+    def dtype(self) -> ir.DataType:  # type: ignore[override]  # a property there, too
+        """The type of its elements."""
         return self._kept_dtype
 
     @property
-    def shape(self) -> ir.Shape:
+    def shape(self) -> ir.Shape:  # type: ignore[override]  # a property there, too
+        """Its extents."""
         return self._kept_shape
 
     def numpy(self) -> NDArray[Any]:
