@@ -35,7 +35,7 @@ def terminal() -> str:
         result.save(path)
         size = size_name(path.stat().st_size)
         console.print(f"wrote tinynet.onnx ({size}): {tables.summary(result.report)}", highlight=False)
-        tables.show(replace(result.report, seconds={}), console)
+        console.print(*tables.paragraphs(replace(result.report, seconds={})), sep="\n")
         found = relayout.verify(ROOT / SOURCE, Path(folder) / "tinynet.onnx")
     console.print(render(replace(found, a=SOURCE, b="tinynet.onnx")))
     svg = console.export_svg(title="relayout", theme=MONOKAI, unique_id="relayout")

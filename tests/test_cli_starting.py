@@ -37,13 +37,16 @@ print([name for name in formats if f'relayout.formats.{name}' in sys.modules])
 
 
 def said(code: str, *arguments: str | Path) -> str:
-    done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True)
+    # Without `env` a child has what readline, which pytest loads, says of the terminal: COLUMNS.
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_a_conversion_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
-    output = said(RUN + HEAVY, "convert", "--json", MODEL, tmp_path / "out.onnx")
+@pytest.mark.parametrize("printed", [(), ("--json",)], ids=["tables", "json"])
+def test_a_conversion_loads_nothing_that_it_does_not_need(printed: tuple[str, ...], tmp_path: Path) -> None:
+    output = said(RUN + HEAVY, "convert", *printed, MODEL, tmp_path / "out.onnx")
     assert output.splitlines()[-1] == "[]"
     assert (tmp_path / "out.onnx").stat().st_size > 0
 

@@ -96,6 +96,15 @@ def test_in_a_pipe_each_operator_is_one_line() -> None:
     assert len(lines) == sum(map(len, rows.values())) + 2 * len(rows)  # with titles and headings
 
 
+@pytest.mark.parametrize("verb", ["convert", "info"])
+def test_a_pipe_gets_what_a_wide_terminal_shows(verb: str, tmp_path: Path) -> None:
+    line = [verb, str(MODELS / "tinynet_int8.tflite"), *([str(tmp_path / "out.onnx")] if verb == "convert" else [])]
+    plain, wide = (piped(*line, **columns).stdout.decode().splitlines() for columns in ({}, {"COLUMNS": "1000"}))
+    timed = "read 0."
+    assert [row for row in plain if timed not in row] == [row.rstrip() for row in wide if timed not in row]
+    assert len(plain) > 5
+
+
 def test_in_a_pipe_each_model_is_one_line(tmp_path: Path) -> None:
     said = piped("convert", "nothing.tflite", "this is no model.onnx", "--out-dir", str(tmp_path))
     assert said.returncode == 2

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relayout.errors import printable
 from relayout.progress import LOG
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
-    from rich.text import Text
 
 
 def count_of(number: int, noun: str) -> str:
@@ -22,11 +21,39 @@ def count_of(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def shown(text: str, style: str = "", **options: Any) -> Text:
-    """A text as it is, but for characters that cannot be printed; `options` are those of `rich.text.Text`."""
-    from rich.text import Text
+class Line(NamedTuple):
+    """A paragraph. On a terminal rich prints it; in a pipe it is a line of its own.
 
-    return Text("\n".join(map(printable, text.split("\n"))), style, **options)
+    Args:
+        spans: texts, each with its style.
+        indent: columns in front of it.
+        is_cut: whether a narrow terminal shows its beginning alone.
+    """
+
+    spans: tuple[tuple[str, str], ...]
+    indent: int = 0
+    is_cut: bool = False
+
+    def __str__(self) -> str:
+        """The text, as a pipe gets it."""
+        whole = "".join([text for text, _ in self.spans])
+        return "\n".join(f"{' ' * self.indent}{line}".rstrip() for line in whole.split("\n"))
+
+    def __rich__(self) -> RenderableType:
+        """The same for rich."""
+        from rich.padding import Padding
+        from rich.text import Text
+
+        cut: dict[str, Any] = {"overflow": "ellipsis", "no_wrap": True} if self.is_cut else {}
+        text = Text.assemble(*self.spans, **cut)
+        return Padding.indent(text, self.indent) if self.indent else text
+
+
+def line(*texts: str | tuple[str, str], indent: int = 0, is_cut: bool = False) -> Line:
+    """A paragraph of texts, some with a style; characters that cannot be printed are spelled out."""
+    pairs = ((text, "") if isinstance(text, str) else text for text in texts)
+    spans = tuple([("\n".join(map(printable, text.split("\n"))), style) for text, style in pairs])
+    return Line(spans, indent, is_cut)
 
 
 LONG = 48
@@ -76,20 +103,57 @@ def _with_word_before(text: str) -> Iterator[tuple[str, str]]:
     return pairwise(("", *text.split(" ")))
 
 
-ONE_LINE = 100_000
-"""Columns of a pipe."""
+class Grid(NamedTuple):
+    """A table without lines. Where a terminal is narrow its cells wrap; nothing is left out.
+
+    Args:
+        headings: of its columns.
+        rows: the cells of each row.
+        title: what stands above it; "": nothing.
+    """
+
+    headings: tuple[str, ...]
+    rows: list[list[Line]]
+    title: str = ""
+
+    def __str__(self) -> str:
+        """The table, as a pipe gets it: each row in a line of its own, for programs that read lines."""
+        rows = [list(self.headings), *([" ".join(str(cell).split("\n")) for cell in row] for row in self.rows)]
+        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        return "\n".join((self.title, *lines) if self.title else lines)
+
+    def __rich__(self) -> RenderableType:
+        """The same for rich."""
+        from rich.table import Table
+
+        table = Table(title=self.title or None, title_justify="left", box=None, pad_edge=False)
+        for heading in self.headings:
+            table.add_column(heading, overflow="fold")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
 
 
-def tabled(*columns: str, rows: Iterable[Sequence[str | Text]] = (), title: str | None = None) -> Table:
-    """A table without lines, from headings and cells. Where the terminal is narrow they wrap; nothing is left out."""
-    from rich.table import Table
+def tabled(*headings: str, rows: Iterable[Sequence[str | Line]] = (), title: str = "") -> Grid:
+    """A table from headings and cells."""
+    cells = [[line(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    return Grid(headings, cells, title)
 
-    made = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for column in columns:
-        made.add_column(column, overflow="fold")
-    for row in rows:
-        made.add_row(*(shown(cell) if isinstance(cell, str) else cell for cell in row))
-    return made
+
+FOR_TERMINALS = ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE")
+"""Variables by which somebody wants what a terminal would show, though it goes elsewhere."""
+
+
+def show(*parts: Line | Grid, err: bool = False) -> None:
+    """Print to standard output, or to standard error: on a terminal by rich, which takes a while to load."""
+    stream = sys.stderr if err else sys.stdout
+    if stream is None:
+        return
+    if stream.isatty() or any(map(os.environ.get, FOR_TERMINALS)):
+        console(err).print(*parts, sep="\n")
+    else:
+        stream.writelines(f"{part}\n" for part in parts)
 
 
 def console(err: bool = False) -> Console:
@@ -117,14 +181,3 @@ def as_html(*parts: RenderableType) -> str:
     out = Console(record=True, file=StringIO(), width=HTML_WIDTH, force_terminal=False, force_jupyter=False)
     out.print(*parts, sep="\n")
     return out.export_html(inline_styles=True, code_format=HTML)
-
-
-def print_rows(out: Console, *parts: RenderableType) -> None:
-    """Print tables; in a pipe, where no width is set, each row in a line of its own, for programs that read lines."""
-    if out.is_terminal or "COLUMNS" in os.environ:
-        out.print(*parts, sep="\n")
-        return
-    out.width = ONE_LINE
-    with out.capture() as printed:
-        out.print(*parts, sep="\n")
-    out.file.writelines(f"{line.rstrip()}\n" for line in printed.get().splitlines())

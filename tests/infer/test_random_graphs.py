@@ -13,7 +13,8 @@ import pytest
 import relayout
 from infer.graphs import random_model
 from relayout.infer import build, formulate, plan
-from relayout.infer.candidates import candidates, repaired
+from relayout.infer.allowed_orders import repaired
+from relayout.infer.candidates import candidates
 from relayout.infer.sites import Label, Site
 from running import run
 from text_form import model

@@ -19,7 +19,7 @@ from onnx import parser, shape_inference
 
 from relayout.apply.apply import apply
 from relayout.infer import build
-from relayout.infer.candidates import identity
+from relayout.infer.allowed_orders import identity
 from relayout.infer.graph_sites import Sites
 from relayout.rules import Fact, Nested, Operator, registry
 from relayout.rules.signature import unchanged

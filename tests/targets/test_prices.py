@@ -15,6 +15,7 @@ from relayout.infer import build, plan_file
 from relayout.pipeline import read
 from relayout.rules import Operator, Placement, Signature
 from relayout.targets import Target, Wishes
+from relayout.targets.price_list import PriceList
 from running import run
 
 TEXT = """<ir_version: 10, opset_import: ["": 20]>
@@ -55,6 +56,20 @@ def test_bytes_are_moved_where_that_is_cheaper(times: float, moved: int) -> None
     assert axis == (3 if moved else 1)
     feed = {"x": np.random.default_rng(1).normal(size=(1, 3, 8, 10)).astype(np.float32)}
     np.testing.assert_allclose(run(result.proto, feed)[0], run(model, feed)[0], rtol=1e-5)
+
+
+def test_a_price_list_is_asked_for_its_operators_alone() -> None:
+    asked: set[str] = set()
+
+    def price(operator: Operator, signature: Signature, placement: Placement) -> int:
+        asked.add(operator.name)
+        return costly(2.5).price(operator, signature, placement)  # type: ignore[misc]
+
+    listed, each = PriceList({"Softmax": price}), Target("each", "a test's", (), price=price)
+    result = relayout.convert(source(), target=Target("listed", "a test's", (), price=listed))
+    assert asked == {"Softmax"}
+    assert result.report.bytes == relayout.convert(source(), target=each).report.bytes == 2 * SIZE
+    assert asked > {"Softmax"}, "a function is asked for every operator"
 
 
 def test_a_bound_counts_prices_that_cannot_be_avoided() -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from relayout import progress
-from relayout.cli.running import console
+from relayout.terminal import console
 
 if TYPE_CHECKING:
     from rich.progress import Progress

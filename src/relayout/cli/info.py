@@ -11,7 +11,7 @@ from relayout.cli.bars import MADE, bars
 from relayout.cli.group import Command
 from relayout.cli.json_output import print_json
 from relayout.cli.parameter_types import MODEL
-from relayout.cli.running import console
+from relayout.terminal import show
 
 
 @click.command(cls=Command)
@@ -30,4 +30,4 @@ def info(file: Path, as_json: bool) -> None:
     if as_json:
         print_json(found.to_dict())
     else:
-        inspection.show(found, console())
+        show(*inspection.inspection_lines(found))

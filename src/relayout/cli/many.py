@@ -19,14 +19,13 @@ from relayout.cli.running import (
     REFUSED,
     STDOUT,
     Job,
-    console,
     exceeds,
     perform,
     refuse_original,
     refuse_own_source,
 )
 from relayout.errors import RelayoutError
-from relayout.terminal import count_of, print_rows, shown, tabled
+from relayout.terminal import Line, count_of, line, show, tabled
 
 FORMATS = ("onnx", "tflite")
 """What can be written; also the suffixes."""
@@ -214,29 +213,25 @@ def _performed(jobs: Sequence[Job], workers: int, silent: bool) -> Iterator[Row]
 
 
 def _show(rows: Sequence[Row]) -> None:
-    from rich.text import Text
-
     from relayout.formats.bundle import outermost
 
     verify = any(row.verified is not None for row in rows)
     headings = ["model", "Transposes", "bytes per inference", "result", *(["verified"] if verify else [])]
-    cells: list[list[str | Text]] = []
+    cells: list[list[str | Line]] = []
     for row in rows:
         moved = ["" if pair is None else f"{pair[0]:,} → {pair[1]:,}" for pair in (row.transposes, row.bytes)]
         told = [part for part in (row.exceeds, row.verdict, *row.notes) if part]
-        said = shown(row.error, "red") if row.error else "; ".join(told)
-        agreed = {None: Text(), True: Text("agrees"), False: Text("differs", style="bold red")}[row.verified]
+        said = line((row.error, "red")) if row.error else "; ".join(told)
+        agreed = {None: line(), True: line("agrees"), False: line(("differs", "bold red"))}[row.verified]
         source = Path(row.source)
         cells.append([str(source.relative_to(outermost(source).parent)), *moved, said, *([agreed] if verify else [])])
     done, refused = sum(row.code == 0 for row in rows), sum(row.code == REFUSED for row in rows)
     differ, over = sum(row.verified is False for row in rows), sum(bool(row.exceeds) for row in rows)
-    out = console()
-    print_rows(out, tabled(*headings, rows=cells))
     beyond = f", {over} transpose more than allowed" if over else ""
     count = count_of(len(rows), "model")
-    out.print(f"{count}: {done} done, {differ} differ, {refused} refused{beyond}")
-    for hint in dict.fromkeys(row.hint for row in rows if row.hint):
-        out.print(shown(hint, "bold"))
+    hints = [line((hint, "bold")) for hint in dict.fromkeys(row.hint for row in rows if row.hint)]
+    counted = line(f"{count}: {done} done, {differ} differ, {refused} refused{beyond}")
+    show(tabled(*headings, rows=cells), counted, *hints)
 
 
 out_dir = click.option(

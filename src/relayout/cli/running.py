@@ -17,10 +17,9 @@ from relayout.cli.json_output import print_json
 from relayout.cli.option_values import python_options
 from relayout.errors import RelayoutError, WriteError, printable
 from relayout.progress import say
+from relayout.terminal import console, show
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from relayout.pipeline.result import Result
     from relayout.reports import Report
     from relayout.verification import VerifyReport
@@ -310,9 +309,9 @@ def print_report(report: Report, as_json: bool, *, err: bool = False, hint: bool
     if as_json:
         print_json(report.to_dict(), err=err)
         return
-    from relayout.reports.tables import show
+    from relayout.reports.tables import paragraphs
 
-    show(report, console(err), hint=hint)
+    show(*paragraphs(report, hint=hint), err=err)
 
 
 def print_hint(report: Report, *, err: bool = False) -> None:
@@ -320,7 +319,7 @@ def print_hint(report: Report, *, err: bool = False) -> None:
     from relayout.reports.tables import hinted
 
     if report.hint:
-        console(err).print(hinted(report))
+        show(hinted(report), err=err)
 
 
 def print_verification(found: VerifyReport, *, err: bool = False) -> None:
@@ -328,10 +327,3 @@ def print_verification(found: VerifyReport, *, err: bool = False) -> None:
     from relayout.verification.table import render
 
     console(err).print(render(found))
-
-
-def console(err: bool = False) -> Console:
-    """Where tables go."""
-    from relayout.terminal import console as made
-
-    return made(err)

@@ -1,8 +1,9 @@
 """Graph -> problem -> plan: roots and views, candidate orders, what each order costs."""
 
+from relayout.infer.allowed_orders import identity, repaired
 from relayout.infer.at_run_time import no_more_at_run_time
 from relayout.infer.build import ASKED, build
-from relayout.infer.candidates import identity, placement, repaired
+from relayout.infer.candidates import placement
 from relayout.infer.formulation import Formulation, formulate, size_of
 from relayout.infer.graph_sites import Sites
 from relayout.infer.no_regression import within_source

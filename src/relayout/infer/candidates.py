@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
 
+from relayout.infer.allowed_orders import ends_of, identity, repaired
 from relayout.infer.graph_sites import Sites
 from relayout.infer.presolve import Aggregation, result
 from relayout.infer.sites import Label, Order, Port, Site
-from relayout.infer.stored_orders import is_batched, is_exchanged, placed, stored_order_numbers, tail_of
+from relayout.infer.stored_orders import placed, stored_order_numbers
 from relayout.layout import Extent
-from relayout.rules import Letters, Placement
+from relayout.rules import Placement
 from relayout.rules.signature import Variant, costs_nothing
 
 CAP = 16384
@@ -56,6 +57,7 @@ class _Found:
         labels: numbers of the stored orders of its operands -> the label.
         held: operand -> the numbers of the orders in which some label stores it, as bits.
         partial: operands that some value stands for, and that have not all axes that move.
+        combined: whether these are tried with all orders of the axes that they do not have.
         bases: factors -> how many labels were looked at, and the orders that differ in the other factors.
         tried: operand and number of an order -> with how many of these it was tried.
     """
@@ -65,20 +67,9 @@ class _Found:
     labels: dict[tuple[int, ...], Label]
     held: list[int]
     partial: tuple[int, ...]
+    combined: bool
     bases: dict[frozenset[int], tuple[int, dict[Order, Order]]] = field(default_factory=dict)
     tried: dict[tuple[int, int], int] = field(default_factory=dict)
-
-    @property
-    def is_combined(self) -> bool:
-        """True where orders of an operand are tried with all of the axes that it does not have.
-
-        An operator with variants says itself in which order its axes lie: it leaves that of their pieces alone open.
-        """
-        factors = self.site.factors
-        if self.site.signature.variants:
-            held = Counter(letter for letter, _ in factors)
-            return sum(count for count in held.values() if count > 1) <= PIECES
-        return len(factors) <= COMBINED
 
 
 class _Search:
@@ -90,7 +81,8 @@ class _Search:
                 continue
             roots = [-1 if port.view.root.constant else follow.stands[port.view.root.index] for port in site.ports]
             partial = tuple(place for place in site.pattern.of(_partial, None, site) if roots[place] >= 0)
-            found = _Found(site, roots, {}, [0] * len(roots), partial)
+            combined = bool(partial) and site.pattern.of(_are_few, None, site)
+            found = _Found(site, roots, {}, [0] * len(roots), partial, combined)
             self.found.append(found)
             for position, port in enumerate(site.ports):
                 if not port.pinned and roots[position] >= 0:
@@ -119,7 +111,7 @@ class _Search:
             while self.queue:
                 root, number = self.queue.popleft()
                 for found, position in self.ends[root]:
-                    if (found.partial and found.is_combined) or not found.held[position] >> number & 1:
+                    if found.combined or not found.held[position] >> number & 1:
                         self.store(found, position, number)
             if self.grown:
                 self.combine(self.grown.popitem()[0])
@@ -143,7 +135,7 @@ class _Search:
             return
         found.labels[key] = label
         self.left -= 1
-        if found.partial and found.is_combined:
+        if found.combined:
             self.grown[found] = None
         for position, number in enumerate(key):
             if found.held[position] >> number & 1:
@@ -171,6 +163,17 @@ def _partial(site: Site) -> tuple[int, ...]:
     """The operands that have not all axes that move in some operand."""
     places = ((place, port) for place, port in enumerate(site.ports) if not port.pinned)
     return tuple(place for place, port in places if _others(site, tuple(port.factors)))
+
+
+def _are_few(site: Site) -> bool:
+    """Tell whether a site has few factors enough to combine their orders.
+
+    An operator with variants says itself in which order its axes lie: it leaves that of their pieces alone open.
+    """
+    if site.signature.variants:
+        held = Counter(letter for letter, _ in site.factors)
+        return sum(count for count in held.values() if count > 1) <= PIECES
+    return len(site.factors) <= COMBINED
 
 
 def _set_bits(number: int) -> Iterator[int]:
@@ -285,11 +288,6 @@ def _passing_on(site: Site, number: int) -> Label:
     return labels[0]
 
 
-def identity(site: Site) -> Label:
-    """The label under which the site runs as in the source graph."""
-    return Label(tuple(range(len(site.factors))), 0 if site.signature.variants else -1)
-
-
 def seeds(site: Site) -> list[Label]:
     """The labels that a site demands by itself: its variants, or its own order where axes must lie last.
 
@@ -297,7 +295,7 @@ def seeds(site: Site) -> list[Label]:
     """
     everything = tuple(range(len(site.factors)))
     if site.signature.transposed:
-        places = site.pattern.of(_ends, True, site, site.signature.transposed)
+        places = site.pattern.of(ends_of, True, site, site.signature.transposed)
         return [identity(site), Label(tuple(sorted(everything, key=lambda factor: places.get(factor, 0))))]
     price = site.signature.price
     if price is not None and not site.signature.variants:
@@ -321,81 +319,3 @@ def _slotted(base: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
     chosen = iter(wanted)
     inside = set(wanted)
     return tuple(next(chosen) if factor in inside else factor for factor in base)
-
-
-def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[int, ...]:
-    """The nearest order that the signature allows: blocks gathered where they begin (or end), head first, tail last."""
-    signature = site.signature
-    if not (signature.block or signature.head or signature.tail):
-        return tuple(order)
-    if signature.batched and (found := _with_batch(site, order)):
-        return found
-    groups = site.pattern.of(_groups, None, site)
-    turned = bool(signature.transposed) and tail_of(site, order) == signature.transposed
-    ends = site.pattern.of(_ends, turned, site, signature.transposed if turned else signature.tail)
-    gathered = list(order)
-    if groups:
-        seen: dict[int, list[int]] = {}
-        for factor in reversed(order) if late else order:
-            seen.setdefault(groups.get(factor, factor), []).append(factor)
-        gathered = list(chain.from_iterable(seen.values()))
-        if late:
-            gathered.reverse()
-    if signature.exchanged and not turned and (exchanged := _exchanged(site, gathered)):
-        return exchanged
-    if not ends:
-        return tuple(gathered)
-    # A stable sort: what is neither head nor tail keeps its place.
-    return tuple(sorted(gathered, key=lambda factor: ends.get(factor, 0)))
-
-
-def _with_batch(site: Site, order: Sequence[int]) -> tuple[int, ...] | None:
-    """The nearest order with factors of a batched axis in front of the last row, and at least one behind it; None where
-    there is none in front.
-    """
-    letters, tail = [letter for letter, _ in site.factors], site.signature.matrix
-    last = max((place for place, factor in enumerate(order) if letters[factor] not in tail), default=-1)
-    held = {letter: [factor for factor in order[last + 1 :] if letters[factor] == letter] for letter in tail}
-    front: list[int] = []
-    for factor in order[: last + 1]:
-        batched = letters[factor] not in tail or letters[factor] in site.signature.batched
-        (front if batched else held[letters[factor]]).append(factor)
-    for letter in site.signature.batched:
-        if not held[letter]:
-            behind = next(factor for factor in reversed(front) if letters[factor] == letter)
-            front.remove(behind)
-            held[letter].append(behind)
-    found = (*front, *chain.from_iterable(held.values()))
-    return found if is_batched(site, found) else None
-
-
-def _exchanged(site: Site, order: Sequence[int]) -> tuple[int, ...] | None:
-    """The nearest order in which a product has its operands exchanged; None where the other way is nearer.
-
-    Args:
-        site: the product.
-        order: its factors, each block together.
-    """
-    tail, exchanged = site.signature.tail, site.signature.exchanged
-    letters = [letter for letter, _ in site.factors]
-    held = {letter: [factor for factor in order if letters[factor] == letter] for letter in tail}
-    place = min(order.index(factors[0]) for factors in held.values()) if "*" in exchanged else len(order)
-    front = [factor for factor in order[:place] if letters[factor] not in tail]
-    behind = [factor for factor in order[place:] if letters[factor] not in tail]
-    nearer = not behind if "*" in exchanged else not is_exchanged(site, order)
-    return None if nearer else (*front, *chain.from_iterable(held.get(letter, behind) for letter in exchanged))
-
-
-def _groups(site: Site) -> dict[int, int]:
-    """Factor of an axis that lies in one block -> the first factor of that axis."""
-    first: dict[str, int] = {}
-    letters = [letter for letter, _ in site.factors]
-    return {f: first.setdefault(letter, f) for f, letter in enumerate(letters) if letter in site.signature.block}
-
-
-def _ends(site: Site, tail: Letters) -> dict[int, int]:
-    """Factor of an axis at the head or the tail -> its place: below 0 at the head, above at the tail."""
-    head = site.signature.head
-    place = {letter: 1 + index for index, letter in enumerate(tail)}
-    place |= {letter: index - len(head) for index, letter in enumerate(head)}
-    return {f: place[letter] for f, (letter, _) in enumerate(site.factors) if letter in place}

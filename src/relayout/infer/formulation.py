@@ -10,13 +10,8 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from relayout.infer.candidates import (
-    Candidates,
-    candidates,
-    identity,
-    passing_on,
-    placement,
-)
+from relayout.infer.allowed_orders import identity
+from relayout.infer.candidates import Candidates, candidates, passing_on, placement
 from relayout.infer.graph_sites import Sites
 from relayout.infer.open_extents import orders_alike
 from relayout.infer.presolve import Aggregation, following

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from relayout.infer.candidates import Candidates, identity
+from relayout.infer.allowed_orders import identity
+from relayout.infer.candidates import Candidates
 from relayout.infer.formulation import Formulation, formulate, hard_pairs, with_source
 from relayout.infer.graph_sites import Sites
 from relayout.infer.plans import Plan, plan, plan_of

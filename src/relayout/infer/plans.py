@@ -9,7 +9,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from relayout.graph.source_names import is_copied
-from relayout.infer.candidates import Candidates, identity, passing_on
+from relayout.infer.allowed_orders import identity
+from relayout.infer.candidates import Candidates, passing_on
 from relayout.infer.formulation import Formulation, far, formulate, scattered_by, size_of, with_source
 from relayout.infer.graph_sites import Sites
 from relayout.infer.presolve import result

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from relayout import terminal
 from relayout.targets import Target, target, targets
 from relayout.targets.registry import alias_names
-from relayout.terminal import console, print_rows, shown, tabled
+from relayout.terminal import Grid, Line, line, tabled
 
 COLUMNS = ("operators", "layouts", "types", "ranks", "limits")
 UNIT_COLUMNS = ("unit of", "runs as", "types", "ranks", "limits")
@@ -70,21 +71,20 @@ def unit_words(unit: Mapping[str, Any]) -> dict[str, str]:
 
 def show(found: Mapping[str, Any]) -> None:
     """Print what `tables` or `table` gave."""
-    out = console()
     if "targets" in found:
         listed = [list(row.values()) for row in found["targets"]]
-        print_rows(out, tabled("name", "backend", rows=listed))
+        terminal.show(tabled("name", "backend", rows=listed))
         return
-    out.print(shown(f"{found['name']}: {found['line']}"))
-    if not found["rows"]:
-        out.print(EVERYTHING)
-        return
-    print_rows(out, tabled(*COLUMNS, rows=[list(words(row).values()) for row in found["rows"]]))
-    if found["rest"]:
-        out.print(REST)
+    parts: list[Line | Grid] = [line(f"{found['name']}: {found['line']}")]
+    if found["rows"]:
+        parts.append(tabled(*COLUMNS, rows=[list(words(row).values()) for row in found["rows"]]))
+        parts += [line(REST)] if found["rest"] else []
+    else:
+        parts.append(line(EVERYTHING))
     if found["units"]:
-        out.print(f"\n{UNITS}:")
-        print_rows(out, tabled(*UNIT_COLUMNS, rows=[list(unit_words(unit).values()) for unit in found["units"]]))
+        rows = [list(unit_words(unit).values()) for unit in found["units"]]
+        parts += [line(""), line(f"{UNITS}:"), tabled(*UNIT_COLUMNS, rows=rows)]
+    terminal.show(*parts)
 
 
 def markdown() -> str:

@@ -6,10 +6,11 @@ import json
 from importlib.resources import files
 from typing import Any
 
+from relayout import terminal
 from relayout.formats.tflite.importing.impossible import untranslated
 from relayout.formats.tflite.importing.registry import entries
 from relayout.rules import registry
-from relayout.terminal import console, print_rows, tabled
+from relayout.terminal import tabled
 
 Row = dict[str, Any]
 """Column -> a text, or a list of texts or numbers."""
@@ -107,11 +108,10 @@ def _to_tflite() -> list[Row]:
 
 def show(part: str | None = None) -> None:
     """Print the tables: of one part whole, of all in short."""
-    out = console()
     for name, rows in tables(part).items():
         columns = [column for column in (rows[0] if rows else ()) if part is not None or column not in LONG]
         cells = [[_text(row[column]) for column in columns] for row in rows]
-        print_rows(out, tabled(*columns, rows=cells, title=f"{TITLES[name]}: {len(rows)}"))
+        terminal.show(tabled(*columns, rows=cells, title=f"{TITLES[name]}: {len(rows)}"))
 
 
 def markdown(part: str) -> str:

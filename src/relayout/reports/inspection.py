@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx_ir as ir
 
@@ -21,10 +21,7 @@ from relayout.graph.subgraphs import all_nodes
 from relayout.reports.integers import integers_in_words
 from relayout.reports.layout_names import layout_name
 from relayout.reports.report import UNKNOWN, Report
-from relayout.terminal import shown, tabled
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+from relayout.terminal import Grid, Line, line, tabled
 
 ORT = "ORT format"
 """The name of ONNX Runtime's own format."""
@@ -190,20 +187,14 @@ def _ends(graph: ir.Graph) -> tuple[End, ...]:
     return tuple(End(kind, value.name or "", _dtype(value), _dims(value)) for kind, value in ends)
 
 
-def show(found: Inspection, console: Console) -> None:
-    """Print what a file is."""
-    from rich.console import Group
-
-    console.print(Group(*_parts(found)))
-
-
-def _parts(found: Inspection) -> Iterator[RenderableType]:
+def inspection_lines(found: Inspection) -> Iterator[Line | Grid]:
+    """What people see of a file."""
     versions = ", ".join(f"{name} {number}" for name, number in found.versions.items())
-    yield shown(f"{found.file}: {found.format}, {found.size:,} bytes; {versions}", "bold")
+    yield line((f"{found.file}: {found.format}, {found.size:,} bytes; {versions}", "bold"))
     for name, text in found.about.items():
-        yield shown(f"{name}: {text}", overflow="ellipsis", no_wrap=True)
+        yield line(f"{name}: {text}", is_cut=True)
     if found.signatures:
-        yield shown(f"signatures: {', '.join(found.signatures[:MOST])}")
+        yield line(f"signatures: {', '.join(found.signatures[:MOST])}")
     rows = [
         (
             end.kind,
@@ -216,23 +207,23 @@ def _parts(found: Inspection) -> Iterator[RenderableType]:
         for end in found.ends[: 2 * MOST]
     ]
     yield tabled("", "name", "type", "shape", "layout", "free as", rows=rows)
-    yield from map(shown, integers_in_words(found.ends[: 2 * MOST]))
+    yield from map(line, integers_in_words(found.ends[: 2 * MOST]))
     listed = ", ".join(f"{name} {count}" for name, count in list(found.operators.items())[:MOST])
     more = f", … ({len(found.operators)} kinds)" if len(found.operators) > MOST else ""
-    yield shown(f"{sum(found.operators.values())} operators: {listed}{more}")
+    yield line(f"{sum(found.operators.values())} operators: {listed}{more}")
     if found.values:
-        yield shown(f"values: {', '.join(f'{name} {count}' for name, count in found.values.items())}")
+        yield line(f"values: {', '.join(f'{name} {count}' for name, count in found.values.items())}")
     weights = ", ".join(f"{name} {count} ({size:,} bytes)" for name, (count, size) in found.weights.items())
-    yield shown(f"weights: {weights or 'none'}")
+    yield line(f"weights: {weights or 'none'}")
     if found.transposed:
-        yield shown(f"Transposes by perm: {', '.join(f'{perm} ×{count}' for perm, count in found.transposed.items())}")
+        yield line(f"Transposes by perm: {', '.join(f'{perm} ×{count}' for perm, count in found.transposed.items())}")
     if found.now and found.keep and found.convert:
         yield _won(found.own, found.now, found.keep, found.convert)
     if found.problem:
-        yield shown(f"cannot be converted: {found.problem}", "red")
+        yield line((f"cannot be converted: {found.problem}", "red"))
 
 
-def _won(own: Moved | None, now: Moved, keep: Moved, convert: Moved) -> RenderableType:
+def _won(own: Moved | None, now: Moved, keep: Moved, convert: Moved) -> Grid:
     before = {"in the file": now} if own is None else {"in the file, for LiteRT": own, "as ONNX, literally": now}
     into = "" if own is None else "as ONNX, "
     named = {**before, f"{into}least, interface kept": keep, f"{into}least, --io convert": convert}

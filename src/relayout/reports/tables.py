@@ -6,18 +6,12 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from io import StringIO
-from typing import TYPE_CHECKING
 
 from relayout.progress import LOG
 from relayout.reports.integers import integers_in_words
 from relayout.reports.layout_names import layout_names, size_name
 from relayout.reports.report import Report, Transposed
-from relayout.terminal import ShortNames, as_html, count_of, shown, tabled
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.table import Table
-    from rich.text import Text
+from relayout.terminal import Grid, Line, ShortNames, as_html, count_of, line, tabled
 
 MOST = 20
 """Kinds of remaining Transposes listed on a terminal; `-v` and `--json` list all."""
@@ -31,23 +25,19 @@ WIDTH = 88
 """Columns where there is no terminal to ask."""
 
 
-def show(report: Report, console: Console | None = None, *, hint: bool = True) -> None:
-    """Print a report, by default on standard output; `hint` says whether its last line is what to ask for next."""
-    from rich.console import Console, Group
-
-    last = [hinted(report)] if hint and report.hint else []
-    (console or Console()).print(Group(*_parts(report), *last))
+def paragraphs(report: Report, *, hint: bool = True) -> list[Line | Grid]:
+    """What people see of a report; `hint` says whether it ends with what to ask for next."""
+    return [*_parts(report), *([hinted(report)] if hint and report.hint else [])]
 
 
-def hinted(report: Report) -> Text:
+def hinted(report: Report) -> Line:
     """Return what to ask for to get a better result, so that it is seen."""
-    return shown(report.hint, "bold")
+    return line((report.hint, "bold"))
 
 
 def html(report: Report) -> str:
     """Return the same as HTML, for notebooks."""
-    last = [hinted(report)] if report.hint else []
-    return as_html(*_parts(report), *last)
+    return as_html(*paragraphs(report))
 
 
 def text(report: Report) -> str:
@@ -55,28 +45,29 @@ def text(report: Report) -> str:
     from rich.console import Console
 
     written = StringIO()
-    show(report, Console(file=written, width=WIDTH, color_system=None, force_terminal=False, force_jupyter=False))
+    plain = Console(file=written, width=WIDTH, color_system=None, force_terminal=False, force_jupyter=False)
+    plain.print(*paragraphs(report), sep="\n")
     return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
 
 
-def _parts(report: Report) -> list[RenderableType]:
-    quantized = [shown(line) for line in integers_in_words(report.interface)]
-    parts: list[RenderableType] = [_interface(report), *quantized, _transposes(report)]
+def _parts(report: Report) -> list[Line | Grid]:
+    quantized = map(line, integers_in_words(report.interface))
+    parts: list[Line | Grid] = [_interface(report), *quantized, _transposes(report)]
     short = short_names(report) if report.remaining or report.what_if else ShortNames(())
     parts += _remaining(report, short)
-    parts += [shown(f"without {short(item.site)}: {item.bytes:,} bytes less") for item in report.what_if[:MOST]]
+    parts += [line(f"without {short(item.site)}: {item.bytes:,} bytes less") for item in report.what_if[:MOST]]
     for reason, count in report.barriers.items():
-        parts.append(shown(f"barrier, {count_of(count, 'operator')}: {reason}, so layouts cannot pass. {ADD_A_RULE}"))
+        parts.append(line(f"barrier, {count_of(count, 'operator')}: {reason}, so layouts cannot pass. {ADD_A_RULE}"))
     if report.claims is not None:
-        parts += [shown(line) for line in report.claims.lines(report.transposes - report.source_transposes)]
-    parts += [shown(f"note: {note}") for note in report.notes]
+        parts += list(map(line, report.claims.lines(report.transposes - report.source_transposes)))
+    parts += [line(f"note: {note}") for note in report.notes]
     kinds = ", ".join(f"{name} {count}" for name, count in list(report.operators.items())[:8])
     more = f", … ({len(report.operators)} kinds)" if len(report.operators) > 8 else ""
     spent = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in report.seconds.items())
     total = sum(report.operators.values())
     if report.min_runtime:
-        parts.append(shown(f"oldest runtime: TensorFlow Lite {report.min_runtime}"))
-    parts.append(shown(f"{count_of(total, 'operator')}: {kinds}{more}\n{spent}", "dim"))
+        parts.append(line(f"oldest runtime: TensorFlow Lite {report.min_runtime}"))
+    parts.append(line((f"{count_of(total, 'operator')}: {kinds}{more}\n{spent}", "dim")))
     return parts
 
 
@@ -95,7 +86,7 @@ def short_names(report: Report, whole: bool | None = None) -> ShortNames:
     return ShortNames([*texts, *(item.site for item in report.what_if), *report.drawing.names()], whole=whole)
 
 
-def _interface(report: Report) -> Table:
+def _interface(report: Report) -> Grid:
     rows = [
         (end.kind, end.name, end.dtype, " × ".join(map(str, end.shape)), layout_names(end.layout))
         for end in report.interface
@@ -103,21 +94,16 @@ def _interface(report: Report) -> Table:
     return tabled("", "name", "type", "shape", "layout", rows=rows)
 
 
-def _transposes(report: Report) -> Table:
+def _transposes(report: Report) -> Grid:
     moved = [
         ("source, as read", f"{report.source_transposes:,}", f"{report.source_bytes:,}"),
         ("result", f"{report.transposes:,}", f"{report.bytes:,}"),
     ]
-    is_better = report.bytes < report.source_bytes
+    style = "bold" if report.bytes < report.source_bytes and report.proved else ""
     is_open = any(not isinstance(extent, int) for end in report.interface for extent in end.shape)
-    table = tabled("", "Transposes", "bytes per inference" + (" (open extents as 1)" if is_open else ""), rows=moved)
-    table.add_row(
-        "lower bound",
-        "",
-        f"{report.lower_bound:,}  {report.verdict}",
-        style="bold" if is_better and report.proved else "",
-    )
-    return table
+    bound = [line((cell, style)) for cell in ("lower bound", "", f"{report.lower_bound:,}  {report.verdict}")]
+    heading = "bytes per inference" + (" (open extents as 1)" if is_open else "")
+    return tabled("", "Transposes", heading, rows=[*moved, bound])
 
 
 def _kinds(report: Report) -> list[str]:
@@ -133,28 +119,24 @@ def _kinds(report: Report) -> list[str]:
     ]
 
 
-def _remaining(report: Report, short: ShortNames) -> list[RenderableType]:
-    from rich.padding import Padding
-
+def _remaining(report: Report, short: ShortNames) -> list[Line | Grid]:
     ordered = sorted(report.remaining, key=lambda item: -item.bytes)
-    lines: list[RenderableType] = [shown(f"between {each}") for each in _kinds(report)] if len(ordered) > FEW else []
+    lines: list[Line | Grid] = [line(f"between {each}") for each in _kinds(report)] if len(ordered) > FEW else []
     groups = _alike(ordered)
     if LOG.isEnabledFor(logging.INFO):
         groups = [[item] for item in ordered]
     elif len(groups) > MOST:
         left = sum(map(len, groups[MOST:]))
-        lines.append(shown(f"the heaviest of them; {left:,} more Transposes are listed by -v and --json"))
+        lines.append(line(f"the heaviest of them; {left:,} more Transposes are listed by -v and --json"))
         groups = groups[:MOST]
     for first, *others in groups:
-        tensor = shown(short(first.tensor), "bold")
-        lines.append(
-            shown("remains: ").append_text(tensor).append(f"  {layout_names(first.layout)}, {size_name(first.bytes)}")
-        )
-        lines.append(Padding.indent(shown(short(first.reason), "dim"), 2))
+        moved = f"  {layout_names(first.layout)}, {size_name(first.bytes)}"
+        lines.append(line("remains: ", (short(first.tensor), "bold"), moved))
+        lines.append(line((short(first.reason), "dim"), indent=2))
         if others:
             named = ", ".join(short(item.tensor) for item in others[:FEW])
             more = f", and {len(others) - FEW:,} more (-v)" if len(others) > FEW else ""
-            lines.append(Padding.indent(shown(f"Likewise {named}{more}."), 2))
+            lines.append(line(f"Likewise {named}{more}.", indent=2))
     return lines
 
 

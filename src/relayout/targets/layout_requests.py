@@ -18,6 +18,7 @@ from relayout.rules.layouts import STANDARD, fitted
 from relayout.rules.signature import costs_nothing
 from relayout.rules.validation import in_bytes
 from relayout.targets.portable import nothing, portable
+from relayout.targets.price_list import PriceList
 from relayout.targets.registry import is_stated
 from relayout.targets.registry import target as find
 from relayout.targets.target import Target
@@ -180,8 +181,7 @@ class Wishes:
         if price is None:
             return self._varied(operator, signature)
         found = self._varied(operator, signature.cheap)
-        priced = self.target.priced if self.target else ()
-        if priced and operator.name not in priced:
+        if isinstance(price, PriceList) and price.of(operator) is None:
             return replace(found, price=costs_nothing)
         where = f"the price of target {self.target.name}: " if self.target else ""
         return replace(found, price=lambda placement: in_bytes(where, price(operator, signature, placement)))

@@ -173,7 +173,6 @@ _TARGET = {
     "line": arguments.TEXT,
     "kernels": arguments.several_of(Kernel),
     "price": arguments.FUNCTION,
-    "priced": arguments.several("operators, such as ('Concat', 'Split')", arguments.TEXT.fits),
     "tflite": arguments.FUNCTION,
     "single_consumers": arguments.FUNCTION,
     "units": arguments.several_of(Unit),
@@ -200,7 +199,6 @@ class Target:
         joins: it also runs layout-sensitive operators in the standard's order: its ways join the default ones.
         price: what running a node in an order costs beside its best one, in bytes that might be moved instead: of the
             node, what its rule says, and where its axes lie.
-        priced: the operators that `price` is about; empty: all.
         per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
         per_scattered: extra bytes for each byte of a Transpose that copies single elements.
         rest: it also runs every operator that no row is about, as the standard has it.
@@ -230,7 +228,6 @@ class Target:
     kernels: tuple[Kernel, ...]
     joins: bool = False
     price: Callable[[Operator, Signature, Placement], int] | None = None
-    priced: tuple[str, ...] = ()
     per_transpose: int = 0
     per_scattered: int = 0
     rest: bool = False

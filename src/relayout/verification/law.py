@@ -22,7 +22,7 @@ from onnx import helper, numpy_helper
 
 from relayout.apply.apply import apply
 from relayout.infer import Crossing, Form, Label, Site, build, placed, placement
-from relayout.infer.candidates import identity, repaired
+from relayout.infer.allowed_orders import identity, repaired
 from relayout.infer.graph_sites import Sites
 from relayout.rules import Operator, Signature
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from relayout.terminal import ShortNames, count_of, shown
+from relayout.terminal import ShortNames, count_of, line
 from relayout.verification.compare import Difference, Kind, Verdict
 from relayout.verification.report import Row, VerifyReport
 
@@ -37,9 +37,9 @@ def render(report: VerifyReport) -> RenderableType:
     """The report as something that rich prints."""
     from rich.console import Group
 
-    parts: list[RenderableType] = [shown(report.verdict, "bold green" if report.ok else "bold red")]
+    parts: list[RenderableType] = [line((report.verdict, "bold green" if report.ok else "bold red"))]
     if report.disagreement:
-        parts.insert(0, shown(report.disagreement, "yellow"))
+        parts.insert(0, line((report.disagreement, "yellow")))
     short = ShortNames((row.name for row in report.rows), NAME_WIDTH - 2)
     parts.append(_table("outputs", report.outputs, short))
     worst = sorted((row for row in report.interiors if row.difference is None or row.excess), key=_badness)[:WORST]
@@ -48,18 +48,18 @@ def render(report: VerifyReport) -> RenderableType:
             _table(f"inner values, the worst first: {len(worst)} of {len(report.interiors)} compared", worst, short)
         )
     if any(row.verdict is Verdict.STEPWISE for row in (*report.outputs, *(() if report.ok else worst))):
-        parts.append(shown(STEPWISE, "dim"))
+        parts.append(line((STEPWISE, "dim")))
     if report.first is not None and not report.ok:
-        parts.append(shown(_where(report.first, report), "yellow"))
+        parts.append(line((_where(report.first, report), "yellow")))
     counts = ", ".join(_counted(report))
     absent = "of the source are not in the result (fused, folded or renamed)"
     unmatched = f"; {report.unmatched} inner values {absent}" if report.interiors and report.unmatched else ""
-    parts.append(shown(f"values compared: {counts}{unmatched}", "dim"))
+    parts.append(line((f"values compared: {counts}{unmatched}", "dim")))
     fed = ", ".join(f"{i.name} {i.dtype}{list(i.shape)} {i.how}" for i in report.inputs) or "nothing"
     runtimes = ", ".join(f"{name} {version}" for name, version in report.runtimes)
     runs = count_of(report.runs, "run")
-    parts.append(shown(f"fed: {fed}; seed {report.seed}, {runs}; {runtimes}", "dim"))
-    parts += [shown(f"note: {note}", "dim") for note in report.notes]
+    parts.append(line((f"fed: {fed}; seed {report.seed}, {runs}; {runtimes}", "dim")))
+    parts += [line((f"note: {note}", "dim")) for note in report.notes]
     return Group(*parts)
 
 
@@ -107,12 +107,12 @@ def _table(title: str, rows: tuple[Row, ...] | list[Row], short: ShortNames) -> 
     table.add_column("verdict", justify="right", overflow="fold")
     for row in rows:
         table.add_row(
-            shown(short(row.name)),
-            shown(row.operator),
-            shown(f"{row.dtype}{list(row.shape)}"),
+            line(short(row.name)),
+            line(row.operator),
+            line(f"{row.dtype}{list(row.shape)}"),
             _number(row.difference, row.kind),
             _number(row.spread, row.kind),
-            shown(row.verdict.value, "green" if row.ok else "red"),
+            line((row.verdict.value, "green" if row.ok else "red")),
         )
     return table
 

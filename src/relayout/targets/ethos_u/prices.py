@@ -16,7 +16,7 @@ from math import ceil
 from relayout.graph.quantized_unit import unit_of
 from relayout.layout import product
 from relayout.rules import Operator, Placement, Signature
-from relayout.targets.litert.prices import price as in_litert
+from relayout.targets.litert.prices import PRICES
 
 PER_TRANSPOSE = 100
 """Bytes that are transposed in the cycles that the smallest Transpose takes."""
@@ -31,7 +31,7 @@ def price(operator: Operator, signature: Signature, placement: Placement) -> int
     unit = unit_of(operator.node) if operator.name in MOST else None
     dims, letters = placement.inputs[0], signature.inputs[0]
     if unit is None or unit.dtype is None or not dims or letters is None:
-        return in_litert(operator, signature, placement)
+        return PRICES(operator, signature, placement)
     along = {letters[axis % len(letters)] for axis in _axes(operator, len(letters))}
     extents = [extent for _, extent in dims]
     if dims[-1][0] not in along or (operator.name != "Pad" and any(extent.number == 1 for extent in extents[-3:])):

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from relayout.layout import Extent, product
 from relayout.lowering.conditions import is_constant
 from relayout.rules import Operator, Placement, Signature
+from relayout.targets.price_list import PriceList
 
 SHORT = 16
 """Bytes below which a run is moved like a single element."""
@@ -29,12 +30,6 @@ LEAST_FILLED = 7 / 8
 """The part of these columns that heads fill at least."""
 MOST_DIMENSIONS = 5
 """Dimensions of what BATCH_MATMUL takes."""
-
-
-def price(operator: Operator, signature: Signature, placement: Placement) -> int:
-    """Return what a node costs in an order, in bytes that might be moved instead."""
-    find = None if operator.node.domain else PRICES.get(operator.name)
-    return 0 if find is None else find(operator, signature, placement)
 
 
 def _of_runs(operator: Operator, signature: Signature, placement: Placement) -> int:
@@ -92,5 +87,4 @@ def _of_transposed_rows(operator: Operator, _: Signature, placement: Placement) 
     return (1 + product(extent for _, extent in dims).number * operator.width(first)) * placement.runs
 
 
-PRICES = {JOINING: _of_runs, PARTING: _of_runs, "MatMul": _of_heads, "Gemm": _of_transposed_rows}
-"""Operator -> what it costs."""
+PRICES = PriceList({JOINING: _of_runs, PARTING: _of_runs, "MatMul": _of_heads, "Gemm": _of_transposed_rows})

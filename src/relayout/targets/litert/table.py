@@ -21,7 +21,7 @@ from relayout.rules import registry
 from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.folding import FOLDED
 from relayout.targets.litert.import_list import passes
-from relayout.targets.litert.prices import PRICES, price
+from relayout.targets.litert.prices import PRICES
 from relayout.targets.target import INT8, Kernel, Target
 
 FLOAT32 = ("FLOAT", "FLOAT16")
@@ -79,8 +79,7 @@ TARGET = Target(
     (*_ON_IMAGES, *_LAST, *_rows(), *_IN_ORDER, *_BUILTINS),
     expansions=DECOMPOSITIONS,
     fusions=FOLDED,
-    price=price,
-    priced=tuple(PRICES),
+    price=PRICES,
     batched_products=True,
     reads_units=True,
     has_gelu=True,

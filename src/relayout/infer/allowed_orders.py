@@ -1,0 +1,93 @@
+"""The orders of a site's factors that its signature allows: the nearest to one that is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from relayout.infer.sites import Label, Site
+from relayout.infer.stored_orders import is_batched, is_exchanged, tail_of
+from relayout.rules import Letters
+
+
+def identity(site: Site) -> Label:
+    """The label under which the site runs as in the source graph."""
+    return Label(tuple(range(len(site.factors))), 0 if site.signature.variants else -1)
+
+
+def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[int, ...]:
+    """The nearest order that the signature allows: blocks gathered where they begin (or end), head first, tail last."""
+    signature = site.signature
+    if not (signature.block or signature.head or signature.tail):
+        return tuple(order)
+    if signature.batched and (found := _with_batch(site, order)):
+        return found
+    groups = site.pattern.of(_groups, None, site)
+    turned = bool(signature.transposed) and tail_of(site, order) == signature.transposed
+    ends = site.pattern.of(ends_of, turned, site, signature.transposed if turned else signature.tail)
+    gathered = list(order)
+    if groups:
+        seen: dict[int, list[int]] = {}
+        for factor in reversed(order) if late else order:
+            seen.setdefault(groups.get(factor, factor), []).append(factor)
+        gathered = list(chain.from_iterable(seen.values()))
+        if late:
+            gathered.reverse()
+    if signature.exchanged and not turned and (exchanged := _exchanged(site, gathered)):
+        return exchanged
+    if not ends:
+        return tuple(gathered)
+    # A stable sort: what is neither head nor tail keeps its place.
+    return tuple(sorted(gathered, key=lambda factor: ends.get(factor, 0)))
+
+
+def _with_batch(site: Site, order: Sequence[int]) -> tuple[int, ...] | None:
+    """The nearest order with factors of a batched axis in front of the last row, and at least one behind it; None where
+    there is none in front.
+    """
+    letters, tail = [letter for letter, _ in site.factors], site.signature.matrix
+    last = max((place for place, factor in enumerate(order) if letters[factor] not in tail), default=-1)
+    held = {letter: [factor for factor in order[last + 1 :] if letters[factor] == letter] for letter in tail}
+    front: list[int] = []
+    for factor in order[: last + 1]:
+        batched = letters[factor] not in tail or letters[factor] in site.signature.batched
+        (front if batched else held[letters[factor]]).append(factor)
+    for letter in site.signature.batched:
+        if not held[letter]:
+            behind = next(factor for factor in reversed(front) if letters[factor] == letter)
+            front.remove(behind)
+            held[letter].append(behind)
+    found = (*front, *chain.from_iterable(held.values()))
+    return found if is_batched(site, found) else None
+
+
+def _exchanged(site: Site, order: Sequence[int]) -> tuple[int, ...] | None:
+    """The nearest order in which a product has its operands exchanged; None where the other way is nearer.
+
+    Args:
+        site: the product.
+        order: its factors, each block together.
+    """
+    tail, exchanged = site.signature.tail, site.signature.exchanged
+    letters = [letter for letter, _ in site.factors]
+    held = {letter: [factor for factor in order if letters[factor] == letter] for letter in tail}
+    place = min(order.index(factors[0]) for factors in held.values()) if "*" in exchanged else len(order)
+    front = [factor for factor in order[:place] if letters[factor] not in tail]
+    behind = [factor for factor in order[place:] if letters[factor] not in tail]
+    nearer = not behind if "*" in exchanged else not is_exchanged(site, order)
+    return None if nearer else (*front, *chain.from_iterable(held.get(letter, behind) for letter in exchanged))
+
+
+def _groups(site: Site) -> dict[int, int]:
+    """Factor of an axis that lies in one block -> the first factor of that axis."""
+    first: dict[str, int] = {}
+    letters = [letter for letter, _ in site.factors]
+    return {f: first.setdefault(letter, f) for f, letter in enumerate(letters) if letter in site.signature.block}
+
+
+def ends_of(site: Site, tail: Letters) -> dict[int, int]:
+    """Factor of an axis at the head or the tail -> its place: below 0 at the head, above at the tail."""
+    head = site.signature.head
+    place = {letter: 1 + index for index, letter in enumerate(tail)}
+    place |= {letter: index - len(head) for index, letter in enumerate(head)}
+    return {f: place[letter] for f, (letter, _) in enumerate(site.factors) if letter in place}
