@@ -27,6 +27,10 @@ DEFERRED = (
     "socket",
     "zipfile",
     "onnx_ir.schemas",
+    "onnx.parser",
+    "onnx.printer",
+    "onnx.version_converter",
+    "packaging.version",
     "numpy._core._add_newdocs",
     "numpy._core._add_newdocs_scalars",
 )
