@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -148,7 +148,7 @@ def _growth_of_all(nodes: Collection[ir.Node], stored: Sequence[ir.Value], chose
         for value, constant in read.items()
         if constant is not None and all(use.node in nodes or use.node in chosen for use in value.uses())
     ]
-    return sum(map(_bytes, stored)) - sum(own)
+    return _sum_of_bytes(stored) - sum(own)
 
 
 def _are_worth_it(nodes: Collection[ir.Node]) -> bool:
@@ -163,7 +163,7 @@ def _are_worth_it(nodes: Collection[ir.Node]) -> bool:
 
 def _grows(node: ir.Node) -> bool:
     """Return whether a node makes more bytes than it reads."""
-    return sum(map(_bytes, node.outputs)) > sum(_bytes(value) for value in node.inputs if value is not None)
+    return _sum_of_bytes(node.outputs) > _sum_of_bytes(node.inputs)
 
 
 def _constant_nodes(graph: ir.Graph) -> dict[ir.Node, None]:
@@ -190,10 +190,17 @@ def _elements(value: ir.Value) -> int:
     return 0 if value.shape is None else prod(value.shape.numpy())
 
 
-def _bytes(value: ir.Value) -> int:
-    """Return the bytes of a value whose extents are known."""
-    width = 4 if value.dtype is None else value.dtype.itemsize
-    return int(_elements(value) * width)
+def bytes_of(value: ir.Value) -> int | None:
+    """Return the bytes of a value; None where its extents or its type are not known."""
+    shape, kind = value.shape, value.dtype
+    if shape is None or kind is None or not shape.is_static() or kind == ir.DataType.STRING:
+        return None
+    return int(prod(shape.numpy()) * kind.bitwidth // 8)
+
+
+def _sum_of_bytes(values: Iterable[ir.Value | None]) -> int:
+    """Return the bytes of values whose extents are known."""
+    return sum(bytes_of(value) or 0 for value in values if value is not None)
 
 
 def _before(node: ir.Node, constant: Collection[ir.Node], chosen: Collection[ir.Node]) -> set[ir.Node]:

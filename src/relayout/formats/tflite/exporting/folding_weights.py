@@ -9,13 +9,12 @@ kernels take constants alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import prod
 from typing import Any
 
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.tflite.exporting.folding import COMPUTED, VIEWS, replace_by_constants, run_node
+from relayout.formats.tflite.exporting.folding import COMPUTED, VIEWS, bytes_of, replace_by_constants, run_node
 from relayout.graph.subgraphs import all_graphs
 
 GROWTH = 3
@@ -31,7 +30,7 @@ MOST_IN_MEMORY = 1 << 29
 def bytes_of_weights(model: ir.Model) -> int:
     """Return the bytes of all constants of a model."""
     graphs = list(all_graphs(model.graph))
-    return sum(_bytes(value) or 0 for graph in graphs for value in graph.initializers.values())
+    return sum(bytes_of(value) or 0 for graph in graphs for value in graph.initializers.values())
 
 
 def fold_weights(model: ir.Model, size_at_first: int) -> bool:
@@ -70,7 +69,7 @@ def fold_weights(model: ir.Model, size_at_first: int) -> bool:
 def _room(model: ir.Model, size_at_first: int) -> int:
     """Return how many bytes of weights may still be computed."""
     values = [value for graph in all_graphs(model.graph) for value in graph.initializers.values()]
-    in_memory = sum(_bytes(value) or 0 for value in values if _is_made(value))
+    in_memory = sum(bytes_of(value) or 0 for value in values if _is_made(value))
     return min(GROWTH * size_at_first - bytes_of_weights(model), MOST_IN_MEMORY - in_memory)
 
 
@@ -94,7 +93,7 @@ def _size_of_results(node: ir.Node, views: Mapping[ir.Value, int]) -> int | None
     operands = [value for value in node.inputs if value is not None]
     if not operands or not all(_is_known(value, views) for value in operands):
         return None
-    read, made = list(map(_bytes, operands)), [_bytes(value) for value in node.outputs if value.name]
+    read, made = list(map(bytes_of, operands)), [bytes_of(value) for value in node.outputs if value.name]
     if None in read or None in made:
         return None
     size = sum(filter(None, made))
@@ -104,14 +103,6 @@ def _size_of_results(node: ir.Node, views: Mapping[ir.Value, int]) -> int | None
 def _is_known(value: ir.Value, views: Mapping[ir.Value, int]) -> bool:
     """Tell whether a value is a constant, or a view of constants."""
     return value in views or (value.const_value is not None and not value.is_graph_input())
-
-
-def _bytes(value: ir.Value) -> int | None:
-    """Return the bytes of a value; None where its extents or its type are not known."""
-    shape, kind = value.shape, value.dtype
-    if shape is None or kind is None or not all(isinstance(dim, int) for dim in shape):
-        return None
-    return prod(shape.numpy()) * kind.bitwidth // 8 if kind != ir.DataType.STRING else None
 
 
 def _computed(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
@@ -148,7 +139,7 @@ def _drop_unread(graph: ir.Graph, values: Iterable[ir.Value]) -> int:
             freed += _drop_unread(graph, operands)
         elif graph.initializers.get(value.name or "") is value:
             graph.initializers.pop(value.name or "")
-            freed += (_bytes(value) or 0) if _is_made(value) else 0
+            freed += (bytes_of(value) or 0) if _is_made(value) else 0
     return freed
 
 
