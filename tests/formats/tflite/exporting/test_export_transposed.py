@@ -63,3 +63,13 @@ def test_a_stated_shape_of_an_open_image_is_refused() -> None:
     model = build("float[n,4,h,w] x", f"y = ConvTranspose<{said}>(x, w)", {"w": (4, 3, 3, 3)})
     with pytest.raises(UnsupportedError, match=r"to a stated shape, of an image whose extents are open"):
         relayout.convert(model, format="tflite")
+
+
+@pytest.mark.parametrize(("runtime", "count"), [(None, 1), ("2.13", 1), ("2.12", 2)], ids=str)
+def test_an_activation_is_a_part_of_it_where_the_runtime_has_that(runtime: str | None, count: int) -> None:
+    model = build(
+        "float[1,4,5,6] x", "c = ConvTranspose<strides=[2,2]>(x, w, b) y = Relu(c)", {"w": (4, 3, 2, 2), "b": (3,)}
+    )
+    names = operators(relayout.convert(model, format="tflite", io="convert", runtime=runtime).tflite)
+    assert names == ["TRANSPOSE_CONV", "RELU"][:count]
+    agrees(model, {"x": floats(1, 4, 5, 6)})

@@ -60,7 +60,7 @@ def export(
     with as_ends(graph.draft, graph.variables):
         for draft in graph.program:
             tidy(draft)
-        changed = [tensor for draft in graph.program for tensor in fuse(draft)]
+        changed = [tensor for draft in graph.program for tensor in fuse(draft, runtime)]
         for draft in graph.program:
             free_scales(draft)
         give_meaning(graph.draft, {value.name for value in model.graph.inputs if NORMALIZE in value.metadata_props})

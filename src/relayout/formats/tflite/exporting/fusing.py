@@ -15,7 +15,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
+from relayout.formats.tflite.container.versions import version
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.exporting.older import is_older
 from relayout.formats.tflite.exporting.transposes_in_steps import LARGEST_RANK
 
 ACTIVATIONS: Mapping[str, ActivationFunctionType] = {
@@ -24,7 +26,7 @@ ACTIVATIONS: Mapping[str, ActivationFunctionType] = {
     "RELU_N1_TO_1": ActivationFunctionType.RELU_N1_TO_1,
 }
 FUSE_ACTIVATIONS = frozenset(
-    ["ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "MAX_POOL_2D", "AVERAGE_POOL_2D"]
+    ["ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "MAX_POOL_2D", "AVERAGE_POOL_2D"]
 )
 """Operators whose kernels apply an activation."""
 FLOATS = (TensorType.FLOAT32,)
@@ -32,13 +34,17 @@ BIAS = 2
 """Place of a bias among the operands of FULLY_CONNECTED."""
 
 
-def fuse(draft: Draft) -> list[DraftTensor]:
+def fuse(draft: Draft, runtime: str = "") -> list[DraftTensor]:
     """Take activations and biases into the operators before them, in place.
+
+    Args:
+        draft: the graph.
+        runtime: the oldest runtime that has to run it; "": any.
 
     Returns:
         Tensors that now hold another value than before; they have new names.
     """
-    fusion = _Fusion(draft)
+    fusion = _Fusion(draft, runtime)
     for operator in list(draft.operators):
         if operator.is_restored:
             continue
@@ -58,7 +64,8 @@ def fuse(draft: Draft) -> list[DraftTensor]:
 
 
 class _Fusion:
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: Draft, runtime: str) -> None:
+        self.draft, self.runtime = draft, runtime
         own = [operator for operator in draft.operators if not operator.is_restored]
         self.producers = {tensor: operator for operator in own for tensor in operator.outputs}
         self.readers = draft.readers()
@@ -82,6 +89,9 @@ class _Fusion:
             return
         if not producer.options.get("fused_activation_function"):
             producer.options["fused_activation_function"] = ACTIVATIONS[operator.name]
+            if self.runtime and is_older(self.runtime, producer.name, version(*self.draft.described(producer))):
+                del producer.options["fused_activation_function"]
+                return
             before: DraftTensor | None = tensor
             while before is not None and self.producers[before] is not producer:  # Reshapes of what is activated now
                 before = self.producers[before].inputs[0]
