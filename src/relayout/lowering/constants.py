@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
@@ -25,10 +27,14 @@ class Constants:
 
     def __init__(self, model: ir.Model) -> None:
         self.model, self.facts = model, Facts()
-        nodes = list(all_nodes(model.graph))
-        values = [*model.graph.inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
+
+    @cached_property
+    def names(self) -> Names:
+        """Names that the model does not have; most rewritings need none."""
+        graph, nodes = self.model.graph, list(all_nodes(self.model.graph))
+        values = [*graph.inputs, *graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
         taken = {value.name for value in values} | {node.name for node in nodes}
-        self.names = Names({name for name in taken if name})
+        return Names({name for name in taken if name})
 
     def of(self, value: ir.Value | None) -> ir.Value | None:
         """The value that holds a constant, or that what stands for it is the same as; None: it is not known."""

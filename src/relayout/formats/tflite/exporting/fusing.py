@@ -26,7 +26,10 @@ ACTIVATIONS: Mapping[str, ActivationFunctionType] = {
     "RELU_N1_TO_1": ActivationFunctionType.RELU_N1_TO_1,
 }
 FUSE_ACTIVATIONS = frozenset(
-    ["ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "MAX_POOL_2D", "AVERAGE_POOL_2D"]
+    [
+        *["ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"],
+        *["MAX_POOL_2D", "AVERAGE_POOL_2D"],
+    ]
 )
 """Operators whose kernels apply an activation."""
 FLOATS = (TensorType.FLOAT32,)
