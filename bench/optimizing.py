@@ -38,7 +38,7 @@ NAMES = {
 }
 OF_ONE_RUNTIME = (TARGETED, "onnxruntime_full")
 """Whose results run in ONNX Runtime alone: integer kernels in NHWC, blocks for this processor. Shown, not raced."""
-PACKAGES = {"onnx_ir": "onnx-ir", "onnxruntime_full": "onnxruntime"}
+PACKAGES = {OURS: "onnx-relayout", "onnx_ir": "onnx-ir", "onnxruntime_full": "onnxruntime"}
 NOISE = 0.03
 """What a median may differ by beyond its own interval: sessions of one file differ by as much."""
 
