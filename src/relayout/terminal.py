@@ -40,7 +40,7 @@ class Line(NamedTuple):
         return "\n".join(f"{' ' * self.indent}{line}".rstrip() for line in whole.split("\n"))
 
     def __rich__(self) -> RenderableType:
-        """The same for rich."""
+        """The paragraph as rich prints it."""
         from rich.padding import Padding
         from rich.text import Text
 
@@ -124,7 +124,7 @@ class Grid(NamedTuple):
         return "\n".join((self.title, *lines) if self.title else lines)
 
     def __rich__(self) -> RenderableType:
-        """The same for rich."""
+        """The table as rich prints it."""
         from rich.table import Table
 
         table = Table(title=self.title or None, title_justify="left", box=None, pad_edge=False)

@@ -128,7 +128,8 @@ class Schema:
 class Table:
     """A decoded table: its fields are its attributes, absent ones at their defaults.
 
-    Absent vectors and strings are empty, absent tables and unions are None.
+    Absent vectors and strings are empty, absent tables and unions are None. The dictionary of fields is the object's
+    own, so that a field is found as fast as any attribute.
     """
 
     __slots__ = ("__dict__", "byte", "kind")

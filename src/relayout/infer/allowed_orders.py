@@ -47,18 +47,18 @@ def _with_batch(site: Site, order: Sequence[int]) -> tuple[int, ...] | None:
     """
     letters, tail = [letter for letter, _ in site.factors], site.signature.matrix
     last = max((place for place, factor in enumerate(order) if letters[factor] not in tail), default=-1)
-    held = {letter: [factor for factor in order[last + 1 :] if letters[factor] == letter] for letter in tail}
+    by_letter = {letter: [factor for factor in order[last + 1 :] if letters[factor] == letter] for letter in tail}
     front: list[int] = []
     for factor in order[: last + 1]:
         batched = letters[factor] not in tail or letters[factor] in site.signature.batched
-        (front if batched else held[letters[factor]]).append(factor)
+        (front if batched else by_letter[letters[factor]]).append(factor)
     for letter in site.signature.batched:
-        if not held[letter]:
+        if not by_letter[letter]:
             behind = next(factor for factor in reversed(front) if letters[factor] == letter)
             front.remove(behind)
-            held[letter].append(behind)
-    found = (*front, *chain.from_iterable(held.values()))
-    return found if is_batched(site, found) else None
+            by_letter[letter].append(behind)
+    nearest = (*front, *chain.from_iterable(by_letter.values()))
+    return nearest if is_batched(site, nearest) else None
 
 
 def _exchanged(site: Site, order: Sequence[int]) -> tuple[int, ...] | None:
@@ -70,12 +70,12 @@ def _exchanged(site: Site, order: Sequence[int]) -> tuple[int, ...] | None:
     """
     tail, exchanged = site.signature.tail, site.signature.exchanged
     letters = [letter for letter, _ in site.factors]
-    held = {letter: [factor for factor in order if letters[factor] == letter] for letter in tail}
-    place = min(order.index(factors[0]) for factors in held.values()) if "*" in exchanged else len(order)
+    by_letter = {letter: [factor for factor in order if letters[factor] == letter] for letter in tail}
+    place = min(order.index(factors[0]) for factors in by_letter.values()) if "*" in exchanged else len(order)
     front = [factor for factor in order[:place] if letters[factor] not in tail]
     behind = [factor for factor in order[place:] if letters[factor] not in tail]
     nearer = not behind if "*" in exchanged else not is_exchanged(site, order)
-    return None if nearer else (*front, *chain.from_iterable(held.get(letter, behind) for letter in exchanged))
+    return None if nearer else (*front, *chain.from_iterable(by_letter.get(letter, behind) for letter in exchanged))
 
 
 def _groups(site: Site) -> dict[int, int]:

@@ -18,7 +18,7 @@ from relayout.infer.sites import Label, Order, Port, Site
 from relayout.infer.stored_orders import placed, stored_order_numbers
 from relayout.layout import Extent
 from relayout.rules import Placement
-from relayout.rules.signature import Variant, costs_nothing
+from relayout.rules.signature import Variant
 
 CAP = 16384
 """The most labels a site may have; what is dropped is said in the report."""
@@ -171,8 +171,8 @@ def _are_few(site: Site) -> bool:
     An operator with variants says itself in which order its axes lie: it leaves that of their pieces alone open.
     """
     if site.signature.variants:
-        held = Counter(letter for letter, _ in site.factors)
-        return sum(count for count in held.values() if count > 1) <= PIECES
+        pieces = Counter(letter for letter, _ in site.factors)
+        return sum(count for count in pieces.values() if count > 1) <= PIECES
     return len(site.factors) <= COMBINED
 
 
@@ -299,7 +299,7 @@ def seeds(site: Site) -> list[Label]:
         return [identity(site), Label(tuple(sorted(everything, key=lambda factor: places.get(factor, 0))))]
     price = site.signature.price
     if price is not None and not site.signature.variants:
-        if price is costs_nothing or not price(placement(site, Label(everything))):
+        if not site.signature.is_priced or not price(placement(site, Label(everything))):
             return []
         orders = [everything]
         for letter in site.signature.letters:

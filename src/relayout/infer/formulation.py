@@ -22,7 +22,6 @@ from relayout.infer.stored_orders import (
 )
 from relayout.infer.strided_copies import SPAN, is_run, scattering, span, stretches_elements
 from relayout.rules import is_transposed
-from relayout.rules.signature import costs_nothing
 from relayout.solve import Problem, Value, ValueEnd, transposed_orders
 
 INNERMOST = 8
@@ -331,7 +330,7 @@ def _costs(
         return (0,)
     price = site.signature.price
     prices = [0] * len(choice)
-    if price is not None and price is not costs_nothing:
+    if price is not None and site.signature.is_priced:
         prices = [site.runs * price(placement(site, label)) for label in choice]
     if len(choice) == 1:
         return (prices[0] * weights.per_byte,)

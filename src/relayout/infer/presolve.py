@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from relayout.infer.sites import Port, Root, Site
-from relayout.rules.signature import costs_nothing
 
 LARGE = 600
 """A graph of more sites has followers; of smaller ones the solver takes little time, and ties are broken best."""
@@ -135,9 +134,7 @@ def _through(site: Site, operands: frozenset[int]) -> tuple[int, int] | None:
         operands: the positions of those whose factors are the result's.
     """
     read = [port for port in site.ports if not port.output and not port.view.root.constant]
-    if len(read) != 1 or read[0].position not in operands or site.kind != "node":
-        return None
-    if site.signature.price not in (None, costs_nothing):
+    if len(read) != 1 or read[0].position not in operands or site.kind != "node" or site.signature.is_priced:
         return None
     before, after = read[0].view.root, result(site).view.root
     # What a body reads from outside may be made once, and the body run often.

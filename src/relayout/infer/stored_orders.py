@@ -10,7 +10,7 @@ from relayout.layout import product
 from relayout.rules import Letters
 from relayout.rules.signature import Part, Variant, parts_of
 
-Held = tuple[str, tuple[int, ...]]
+StoredDim = tuple[str, tuple[int, ...]]
 """A stored dimension of an operand: what it is called, and the factors of the operand's root that it holds."""
 
 
@@ -77,14 +77,13 @@ def _placed(site: Site, label: Label, port: Port) -> Placed:
     if port.pinned:
         form = port.view.form
         return Placed(tuple(zip(port.letters, port.view.extents, strict=True)), form, order_of(form))
-    dims, held = _dims_of(site, label, port), port.view.root.extents
+    dims, extents = _dims_of(site, label, port), port.view.root.extents
     form = tuple([indices for _, indices in dims])
-    return Placed(
-        tuple([(letter, product([held[index] for index in indices])) for letter, indices in dims]), form, order_of(form)
-    )
+    lengths = tuple([(letter, product([extents[index] for index in indices])) for letter, indices in dims])
+    return Placed(lengths, form, order_of(form))
 
 
-def _dims_of(site: Site, label: Label, port: Port) -> list[Held]:
+def _dims_of(site: Site, label: Label, port: Port) -> list[StoredDim]:
     """The stored dimensions of an operand."""
     variant = variant_of(site, label)
     if site.signature.batched and is_batched(site, label.order):
@@ -101,7 +100,7 @@ def _dims_of(site: Site, label: Label, port: Port) -> list[Held]:
     return dims
 
 
-def _dims(site: Site, label: Label, port: Port) -> list[Held]:
+def _dims(site: Site, label: Label, port: Port) -> list[StoredDim]:
     """The dimensions where the axes lie as a label says."""
     has, dims = port.axes, []
     for name, letter, factors in site.pattern.of(_runs, label.order, site, label.order):
@@ -113,7 +112,7 @@ def _dims(site: Site, label: Label, port: Port) -> list[Held]:
     return dims
 
 
-def _dims_in_variant(site: Site, label: Label, variant: Variant, port: Port) -> list[Held]:
+def _dims_in_variant(site: Site, label: Label, variant: Variant, port: Port) -> list[StoredDim]:
     """The dimensions where the axes lie as a variant says."""
     factors = site.pattern.of(_by_letter, label.order, site, label.order)
     tokens = site.pattern.of(_tokens, (label.variant, port.position), site, variant, port)
@@ -123,14 +122,14 @@ def _dims_in_variant(site: Site, label: Label, variant: Variant, port: Port) -> 
     ]
 
 
-def _joined_behind(dims: list[Held], tail: Letters) -> list[Held]:
+def _joined_behind(dims: list[StoredDim], tail: Letters) -> list[StoredDim]:
     """Stored dimensions with those behind the tail's axes as one."""
     end = 1 + max(place for place, (letter, _) in enumerate(dims) if letter in tail)
     behind = [index for _, indices in dims[end:] for index in indices]
     return [*dims[:end], ("*", tuple(behind))] if end < len(dims) else dims
 
 
-def _batched_dims(site: Site, label: Label, port: Port) -> list[Held]:
+def _batched_dims(site: Site, label: Label, port: Port) -> list[StoredDim]:
     """The dimensions of an operand of a product with a matrix for each item of some axes, in front of its last two.
 
     Each operand has a dimension wherever the result has one, of a single element where the axis is not its own. What
@@ -162,26 +161,26 @@ def is_batched(site: Site, order: Sequence[int]) -> bool:
 
 def _runs(site: Site, order: Order) -> list[tuple[str, str, list[int]]]:
     """The dimensions of a site's axes in an order: what each is called, its axis, and its factors."""
-    found = []
+    runs = []
     for letter, run in groupby(order, key=lambda factor: site.factors[factor][0]):
         factors = list(run)
         if letter not in site.grain:
-            found.append((letter, letter, factors))
+            runs.append((letter, letter, factors))
             continue
         # The axis itself begins with what stays together; what a grain holds before it lies in a dimension of its own.
         first = next((place for place, factor in enumerate(factors) if site.factors[factor][1] == 0), len(factors))
-        found += [(f"{letter}%", letter, factors[:first])] if first else []
-        found += [(letter, letter, factors[first:])] if first < len(factors) else []
-    return found
+        runs += [(f"{letter}%", letter, factors[:first])] if first else []
+        runs += [(letter, letter, factors[first:])] if first < len(factors) else []
+    return runs
 
 
 def _by_letter(site: Site, order: Order) -> dict[str, tuple[int, ...]]:
     """Letter -> its factors as they come in an order."""
-    held: dict[str, tuple[int, ...]] = {}
+    factors: dict[str, tuple[int, ...]] = {}
     for factor in order:
         letter = site.factors[factor][0]
-        held[letter] = (*held.get(letter, ()), factor)
-    return held
+        factors[letter] = (*factors.get(letter, ()), factor)
+    return factors
 
 
 def _tokens(site: Site, variant: Variant, port: Port) -> list[tuple[str, list[tuple[Part, bool]]]]:
@@ -191,20 +190,20 @@ def _tokens(site: Site, variant: Variant, port: Port) -> list[tuple[str, list[tu
     """
     stored = (variant.outputs if port.output else variant.inputs)[0 if site.node is None else port.slot]
     kept = site.whole.union(letter for letter, _ in variant.tiles)
-    found = []
+    tokens = []
     for parts in map(parts_of, dict.fromkeys(stored or ())):
         name = "*".join([part.letter for part in parts])
         if parts[0].letter in port.axes or (name in site.signature.stretched and not port.output):
-            found.append((name, [(part, part.letter in kept) for part in parts]))
-    return found
+            tokens.append((name, [(part, part.letter in kept) for part in parts]))
+    return tokens
 
 
-def _part(factors: Mapping[str, tuple[int, ...]], part: Part, kept: bool, port: Port) -> Sequence[int]:
+def _part(by_letter: Mapping[str, tuple[int, ...]], part: Part, kept: bool, port: Port) -> Sequence[int]:
     """List the factors of a part of a variant's dimension; `kept`: in the source's order."""
-    held = factors.get(part.letter, ())
-    if kept and len(held) > 1:
-        held = tuple(sorted(held))
-    return _tiled(held, part, port) if part.tile else held
+    factors = by_letter.get(part.letter, ())
+    if kept and len(factors) > 1:
+        factors = tuple(sorted(factors))
+    return _tiled(factors, part, port) if part.tile else factors
 
 
 def _tiled(held: Sequence[int], part: Part, port: Port) -> Sequence[int]:

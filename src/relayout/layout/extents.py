@@ -203,11 +203,11 @@ ONE = Extent(1)
 
 def product(extents: Iterable[Extent]) -> Extent:
     """The product of extents; 1 for none."""
-    held = tuple(extents)
-    if len(held) == 1:
-        return held[0]
-    symbols = [symbol for extent in held for symbol in extent.symbols]
-    return Extent(math.prod([extent.number for extent in held]), tuple(sorted(symbols)))
+    factors = tuple(extents)
+    if len(factors) == 1:
+        return factors[0]
+    symbols = [symbol for extent in factors for symbol in extent.symbols]
+    return Extent(math.prod([extent.number for extent in factors]), tuple(sorted(symbols)))
 
 
 class Learned(NamedTuple):

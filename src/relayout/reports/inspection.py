@@ -188,7 +188,7 @@ def _ends(graph: ir.Graph) -> tuple[End, ...]:
 
 
 def inspection_lines(found: Inspection) -> Iterator[Line | Grid]:
-    """What people see of a file."""
+    """Describe a file for people."""
     versions = ", ".join(f"{name} {number}" for name, number in found.versions.items())
     yield line((f"{found.file}: {found.format}, {found.size:,} bytes; {versions}", "bold"))
     for name, text in found.about.items():

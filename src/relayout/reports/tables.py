@@ -26,7 +26,7 @@ WIDTH = 88
 
 
 def paragraphs(report: Report, *, hint: bool = True) -> list[Line | Grid]:
-    """What people see of a report; `hint` says whether it ends with what to ask for next."""
+    """Describe a conversion for people; `hint`: end with what to ask for next."""
     return [*_parts(report), *([hinted(report)] if hint and report.hint else [])]
 
 

@@ -185,7 +185,7 @@ class Normalizing(NamedTuple):
         scale: NDArray[np.generic],
         bias: NDArray[np.generic],
     ) -> Iterator[Step]:
-        """The steps, of which the last gives `normalized`, with means of another kind.
+        """The steps where a mean is taken otherwise; the last gives `normalized`.
 
         Args:
             mean: the steps that take a mean of their first argument, and give it the name of the second.

@@ -241,10 +241,8 @@ class Signature:
         head: axes that every operand must hold first, in this order.
         variants: the orders that exist; empty for any order.
         broadcast: an input that lacks an axis, or has extent 1 there, is stretched (numpy's rules).
-        with_reader: the operator belongs to the one that reads it (a DequantizeLinear): where that wants other
-            dimensions in the same order, the Reshape goes before both.
-        with_maker: the operator belongs to the one that makes what it reads (a QuantizeLinear). A Reshape between the
-            two kinds is what stands there: a unit of its own.
+        with_reader: it belongs to the operator that reads it (a DequantizeLinear): a Reshape goes before both.
+        with_maker: it belongs to the operator before it (a QuantizeLinear): a Reshape between them is its own unit.
         changes: attributes and parameters in the chosen order.
         price: what running the operator in an order costs beside its best one, in bytes that might be moved instead.
         grain: (axis in `whole`, elements): what cuts or joins the axis does so at multiples of this many, so that runs
@@ -311,10 +309,14 @@ class Signature:
         return frozenset(self.outputs[0] or ()) - frozenset(self.tail) if self.broadcast else frozenset()
 
     @property
+    def is_priced(self) -> bool:
+        """True if an order of axes may cost more than another one."""
+        return self.price is not None and self.price is not costs_nothing
+
+    @property
     def standard(self) -> Variant:
         """The operator in the standard's order, which layouts are said of; the source may have another (a Resize)."""
-        named = (variant for variant in self.variants if variant.name == "standard")
-        return next(named, Variant(self.inputs, self.outputs))
+        return next((each for each in self.variants if each.name == "standard"), Variant(self.inputs, self.outputs))
 
     @cached_property
     def exchanges(self) -> bool:
@@ -324,8 +326,7 @@ class Signature:
     @cached_property
     def in_place(self) -> Signature:
         """The same where operands are not exchanged."""
-        variants = tuple(variant for variant in self.variants if not variant.exchanged)
-        return replace(self, exchanged=(), variants=variants)
+        return replace(self, exchanged=(), variants=tuple(each for each in self.variants if not each.exchanged))
 
     @cached_property
     def unbatched(self) -> Signature:

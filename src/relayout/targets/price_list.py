@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from relayout.rules import Operator, Placement, Signature
 
 Price = Callable[[Operator, Signature, Placement], int]
-"""What running a node in an order costs beside its best one, in bytes that might be moved instead."""
+"""The cost of running a node in an order, beside its best one, in bytes that might be moved instead."""
 
 
 class PriceList:
@@ -25,6 +25,6 @@ class PriceList:
         return None if operator.node.domain not in ("", "ai.onnx") else self.by_operator.get(operator.name)
 
     def __call__(self, operator: Operator, signature: Signature, placement: Placement) -> int:
-        """What a node costs in an order."""
+        """The price of a node in an order; 0 where the list has none."""
         price = self.of(operator)
         return 0 if price is None else price(operator, signature, placement)

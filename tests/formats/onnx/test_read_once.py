@@ -1,4 +1,4 @@
-"""What a model states many times is read once: types of values, and the elements of small constants."""
+"""Types that many values have, and the elements of small constants, are read once."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ TWO = (2, "n")
 
 
 def model() -> onnx.ModelProto:
-    """Values of one type, one of which says more, one that is an output, and one that is an initializer."""
-    nodes = [helper.make_node("Relu", [read], [made]) for read, made in zip("xabc", "abcy", strict=True)]
+    """Three values of one type, the last with a description, and an initializer with a type of its own."""
+    nodes = [helper.make_node("Relu", [before], [name]) for before, name in zip("xabc", "abcy", strict=True)]
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, TWO) for name in "abc"]
     values[2].doc_string = "the third"
     values.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [3]))

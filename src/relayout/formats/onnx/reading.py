@@ -14,6 +14,7 @@ from relayout.errors import ReadError, in_file
 from relayout.formats.bundle import HEAD
 from relayout.formats.onnx.atomic import known_files
 from relayout.formats.onnx.bodies import graphs_in
+from relayout.formats.onnx.cached_tensors import CachedTensor
 from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
 from relayout.formats.onnx.inferring import is_settled
@@ -24,7 +25,6 @@ from relayout.formats.onnx.parts import (
     holds_map,
 )
 from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
-from relayout.formats.onnx.small_tensors import SmallTensor
 from relayout.formats.onnx.sparse import make_dense
 from relayout.formats.onnx.structure import check_structure
 from relayout.formats.onnx.value_types import give_types, take_types
@@ -182,7 +182,7 @@ class _Reading:
             )
             for name, lifted in self.lifted.items():
                 model.graph.initializers[name].const_value = lifted
-            _resolve(model, files)
+            _replace_tensors(model, files)
         if unsorted:
             for graph in (model.graph, *(function.graph for function in model.functions.values())):
                 graph.sort()
@@ -343,12 +343,12 @@ def _taken_maps(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TypeProto]]:
             yield value.name, kind
 
 
-def _resolve(model: ir.Model, files: DataFiles | None) -> None:
-    """Put a tensor of a checked file in the place of every external one, wherever it is, and keep what is decoded."""
+def _replace_tensors(model: ir.Model, files: DataFiles | None) -> None:
+    """Replace external tensors by those of checked files, and others by tensors that are decoded once."""
 
-    def checked(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    def own(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         if isinstance(tensor, ir.TensorProtoTensor):
-            return SmallTensor(tensor)
+            return CachedTensor(tensor)
         if not isinstance(tensor, ir.ExternalTensor):
             return tensor
         if files is None:
@@ -362,13 +362,13 @@ def _resolve(model: ir.Model, files: DataFiles | None) -> None:
     for graph in (*all_graphs(model.graph), *(graph for f in model.functions.values() for graph in f.subgraphs())):
         for value in graph.initializers.values():
             if value.const_value is not None:
-                value.const_value = checked(value.const_value)
+                value.const_value = own(value.const_value)
     for node in _nodes(model):
         for name, attribute in list(node.attributes.data.items()) if node.attributes.data else ():
             if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
-                node.attributes[name] = ir.AttrTensor(name, checked(attribute.value))
+                node.attributes[name] = ir.AttrTensor(name, own(attribute.value))
             elif attribute.type == ir.AttributeType.TENSORS and attribute.value:
-                node.attributes[name] = ir.AttrTensors(name, [checked(tensor) for tensor in attribute.value])
+                node.attributes[name] = ir.AttrTensors(name, [own(tensor) for tensor in attribute.value])
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:

@@ -18,22 +18,22 @@ Types = Mapping[str, tuple[ir.TensorType, ir.Shape | None]]
 def take_types(graph: onnx.GraphProto) -> Types:
     """Take out of a graph what it states of values that are tensors, where it states nothing else of them."""
     known: dict[bytes, tuple[ir.TensorType, ir.Shape | None]] = {}
-    taken, left = {}, []
+    types, others = {}, []
     for value in graph.value_info:
         kind = value.type
         if value.doc_string or value.metadata_props or not kind.HasField("tensor_type"):
-            left.append(value)
+            others.append(value)
             continue
         key = kind.SerializeToString()
         if key not in known:
             tensor = ir.serde.deserialize_type_proto_for_type(kind)
             assert isinstance(tensor, ir.TensorType)
             known[key] = tensor, ir.serde.deserialize_type_proto_for_shape(kind)
-        taken[value.name] = known[key]
-    if taken:
+        types[value.name] = known[key]
+    if types:
         graph.ClearField("value_info")
-        graph.value_info.extend(left)
-    return taken
+        graph.value_info.extend(others)
+    return types
 
 
 def give_types(graph: ir.Graph, types: Types) -> None:

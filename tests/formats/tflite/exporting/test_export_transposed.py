@@ -66,10 +66,13 @@ def test_a_stated_shape_of_an_open_image_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("runtime", "count"), [(None, 1), ("2.13", 1), ("2.12", 2)], ids=str)
-def test_an_activation_is_a_part_of_it_where_the_runtime_has_that(runtime: str | None, count: int) -> None:
-    model = build(
-        "float[1,4,5,6] x", "c = ConvTranspose<strides=[2,2]>(x, w, b) y = Relu(c)", {"w": (4, 3, 2, 2), "b": (3,)}
-    )
+@pytest.mark.parametrize(("low", "high", "name"), [(0, 6, "RELU6"), (-1, 1, "RELU_N1_TO_1"), (0, None, "RELU")])
+def test_an_activation_is_a_part_of_it_where_the_runtime_has_that(
+    low: float, high: float | None, name: str, runtime: str | None, count: int
+) -> None:
+    activation = "Relu(c)" if high is None else "Clip(c, low, high)"
+    own = {"w": 4 * floats(4, 3, 2, 2), "b": floats(3), "low": np.float32(low), "high": np.float32(high or 0)}
+    model = build("float[1,4,5,6] x", f"c = ConvTranspose<strides=[2,2]>(x, w, b) y = {activation}", own)
     names = operators(relayout.convert(model, format="tflite", io="convert", runtime=runtime).tflite)
-    assert names == ["TRANSPOSE_CONV", "RELU"][:count]
+    assert names == ["TRANSPOSE_CONV", name][:count]
     agrees(model, {"x": floats(1, 4, 5, 6)})

@@ -1,4 +1,4 @@
-"""Small constants of a model: each is decoded once, though many ask for it."""
+"""Tensors of a file that are decoded once, though many ask for them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 MOST = 1 << 12
-"""Elements of a tensor up to which its decoded elements are kept."""
+"""Elements of a tensor up to which they are kept."""
 
 
-class SmallTensor(ir.TensorProtoTensor):
-    """A tensor of a proto that keeps what it has decoded; a large one its type and shape alone."""
+class CachedTensor(ir.TensorProtoTensor):
+    """A tensor of a proto that keeps its type and shape, and a small one its elements, too."""
 
     __slots__ = ("_elements", "_kept_dtype", "_kept_shape")
 
