@@ -91,7 +91,7 @@ def test_the_library_loads_what_it_imports() -> None:
 
 
 def test_every_deferred_module_is_one_that_is_imported() -> None:
-    """Else the saving is gone, and nobody is told. Newer versions of Python's own modules import fewer of each other."""
+    """Else the saving is gone, and nobody is told. Newer versions of Python import fewer of their own modules."""
     oldest = sys.version_info < (3, 12)
     names = [name for name in DEFERRED if oldest or name not in sys.stdlib_module_names]
     code = "import sys, onnx_ir\nprint(all(name in sys.modules for name in sys.argv[1:]))"
