@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import relayout
 from relayout.cli import entry
 from relayout.cli.entry import MODULES, main
 from relayout.cli.starting import DEFERRED, THREADS
@@ -57,6 +58,14 @@ def test_what_only_some_look_at_is_loaded_where_they_do(tmp_path: Path) -> None:
     tflite, onnx = "['tflite.importing.importer']", "['onnx.reading', 'onnx.completing']"
     assert said(RUN + LATER, "convert", "--quiet", MODEL, target).split("\n")[:2] == ["[]", tflite]
     assert said(RUN + LATER, "optimize", "--quiet", target, tmp_path / "again.onnx").split("\n")[:2] == ["[]", onnx]
+
+
+def test_the_types_of_fields_are_no_text() -> None:
+    """`from __future__ import annotations` makes texts of them, and `NamedTuple` compiles each as its module loads."""
+    texts = {path: path.read_text(encoding="utf-8") for path in Path(relayout.__file__).parent.rglob("*.py")}
+    tuples = [path for path, text in texts.items() if "(NamedTuple)" in text]
+    assert len(tuples) > 100
+    assert [path for path in tuples if "from __future__ import annotations" in texts[path]] == []
 
 
 def test_other_verbs_are_not_loaded(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 Without this a misspelt word would be taken for the default, and a name for a list of letters.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

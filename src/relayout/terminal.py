@@ -1,7 +1,5 @@
 """What a model or a path says, on a terminal: never markup, never characters that command the terminal."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys
@@ -39,7 +37,7 @@ class Line(NamedTuple):
         whole = "".join([text for text, _ in self.spans])
         return "\n".join(f"{' ' * self.indent}{line}".rstrip() for line in whole.split("\n"))
 
-    def __rich__(self) -> RenderableType:
+    def __rich__(self) -> "RenderableType":
         """The paragraph as rich prints it."""
         from rich.padding import Padding
         from rich.text import Text
@@ -123,7 +121,7 @@ class Grid(NamedTuple):
         lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
         return "\n".join((self.title, *lines) if self.title else lines)
 
-    def __rich__(self) -> RenderableType:
+    def __rich__(self) -> "RenderableType":
         """The table as rich prints it."""
         from rich.table import Table
 
@@ -156,7 +154,7 @@ def show(*parts: Line | Grid, err: bool = False) -> None:
         stream.writelines(f"{part}\n" for part in parts)
 
 
-def console(err: bool = False) -> Console:
+def console(err: bool = False) -> "Console":
     """Standard output, or standard error. Rich leaves colours out in a pipe, and where NO_COLOR is set."""
     from rich.console import Console
 
@@ -172,7 +170,7 @@ HTML_WIDTH = 100
 HTML = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3;font-family:monospace">{code}</pre>'
 
 
-def as_html(*parts: RenderableType) -> str:
+def as_html(*parts: "RenderableType") -> str:
     """Return what a terminal shows as HTML, for notebooks: with colours, in one block that scrolls."""
     from io import StringIO
 

@@ -1,7 +1,5 @@
 """Plan -> graph: attributes and constants in the chosen order, Transposes where the plan says so, nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The dimensions in which each operand is stored once its order is chosen: those that need no Reshape on the way."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple

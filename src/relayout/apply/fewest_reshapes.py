@@ -1,7 +1,5 @@
 """The fewest Reshapes around one site: what stands beside its operands, and forms of equal orders."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

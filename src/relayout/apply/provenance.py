@@ -1,7 +1,5 @@
 """The names that a value had in the source, and in that source's own source, with the form that each names."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import onnx_ir as ir

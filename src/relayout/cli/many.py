@@ -1,7 +1,5 @@
 """Several models at once: each on its own, none in the way of another, and one table in the end."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Source: PKWARE's APPNOTE, with its 64-bit records.
 """
 
-from __future__ import annotations
-
 import io
 import struct
 import zipfile

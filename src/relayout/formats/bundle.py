@@ -6,8 +6,6 @@ what a bundle in a bundle, is told by its first bytes, not by its name.
 Source: the LITERTLM header of LiteRT-LM (`litertlm_header_schema.fbs`).
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

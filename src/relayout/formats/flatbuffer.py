@@ -12,8 +12,6 @@ longer than the file. Three rules keep the work inside the file's size:
    more work than that.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What a file is, by its first bytes: a `.tflite`, or something else that is often given in the place of a model."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The facts about a model beside its graph: where it came from, what its file states, what was done to it so far."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -9,8 +9,6 @@ and Reshapes may stand between the members: who chooses layouts moves them out. 
 whether a kernel computes it with these scales is for conditions to say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Sites and candidates -> problem -> plan: the order in which every site runs, and what that costs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
@@ -192,7 +190,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     return Formulation(sites, labels, problem, *numbered, sizes, weights, found.capped, follow)
 
 
-def _parts(sites: Sites, follow: Aggregation, stored: Sequence[Stored], dims: Mapping[str, int]) -> list[Part]:
+def _parts(sites: Sites, follow: Aggregation, stored: "Sequence[Stored]", dims: Mapping[str, int]) -> list[Part]:
     """The values that may have to be transposed: computed, read, and in several orders under some labels.
 
     Args:

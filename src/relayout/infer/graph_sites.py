@@ -1,7 +1,5 @@
 """A graph as the engine sees it: its roots, sites and views, and the source's Transposes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import NamedTuple
 

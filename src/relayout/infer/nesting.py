@@ -6,8 +6,6 @@ moves the value there. What a loop that may make no trip moves in the source cou
 cheaper to move what the value is made of, before the loop.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 

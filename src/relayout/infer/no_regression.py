@@ -8,8 +8,6 @@ just enough to make that plan dearer than the source, and so on with the plan th
 another one's bytes and prices together are no less, and its prices no more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -39,15 +37,15 @@ class _Has(NamedTuple):
     uses: tuple[int, int]
 
     @staticmethod
-    def of(found: Plan) -> _Has:
+    def of(found: Plan) -> "_Has":
         """What a plan takes."""
         return _Has(found.size, (found.scattered, len(found.crossings)))
 
-    def over(self, most: _Has) -> int | None:
+    def over(self, most: "_Has") -> int | None:
         """The first of its uses that is more than there may be; None where none is."""
         return next((each for each, limit in enumerate(most.uses) if self.uses[each] > limit), None)
 
-    def is_within(self, most: _Has) -> bool:
+    def is_within(self, most: "_Has") -> bool:
         """Whether it is in no way more than there may be."""
         return self.size <= most.size and self.over(most) is None
 

@@ -1,7 +1,5 @@
 """A plan as JSON, and the check of one against its model: the proof that others can verify, without the solver."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import lcm

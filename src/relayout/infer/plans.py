@@ -1,7 +1,5 @@
 """Problem -> plan: what is chosen for every site, the Transposes that remain, and the proof."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

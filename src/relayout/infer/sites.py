@@ -7,8 +7,6 @@ Real graphs have few kinds of values and nodes. What values with the same factor
 sites with the same axes in the same places have in common their *pattern*: it is found once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache

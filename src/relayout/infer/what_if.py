@@ -1,7 +1,5 @@
 """What a single constraint costs: drop it, solve again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

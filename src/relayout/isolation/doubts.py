@@ -5,8 +5,6 @@ Over what exporters write they never crash. Over attributes and graphs that no e
 that keeps to it is not doubted, and `tests/isolation` puts hundreds of thousands of such models to ONNX.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -57,7 +55,7 @@ class _Form(NamedTuple):
     required: frozenset[str]
 
     @classmethod
-    def of(cls, schema: onnx.defs.OpSchema) -> _Form:
+    def of(cls, schema: onnx.defs.OpSchema) -> "_Form":
         kinds = {
             name: onnx.AttributeProto.AttributeType.Value(str(attribute.type).rpartition(".")[2])
             for name, attribute in schema.attributes.items()

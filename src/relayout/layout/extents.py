@@ -4,8 +4,6 @@
 have a rest is a symbol of its own, `(height//4)`, as exporters write it, and so is a sum: `64*(height - 3)`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter
@@ -31,14 +29,14 @@ class Extent:
     symbols: tuple[str, ...] = ()
 
     @staticmethod
-    def of(dim: Dim | Extent) -> Extent:
+    def of(dim: "Dim | Extent") -> "Extent":
         """The extent of a dimension: an integer, a symbol's name, or a product of these as `str` writes it."""
         return dim if isinstance(dim, Extent) else _extent(dim)
 
-    def __mul__(self, other: Extent) -> Extent:
+    def __mul__(self, other: "Extent") -> "Extent":
         return Extent(self.number * other.number, tuple(sorted(self.symbols + other.symbols)))
 
-    def divide(self, other: Extent) -> Extent | None:
+    def divide(self, other: "Extent") -> "Extent | None":
         """The exact quotient `self / other`, or None where there is none."""
         if other.number == 0 or self.number % other.number:
             return None
@@ -48,7 +46,7 @@ class Extent:
             return None
         return Extent(self.number // other.number, tuple(sorted(left.elements())))
 
-    def floor(self, other: Extent) -> Extent | None:
+    def floor(self, other: "Extent") -> "Extent | None":
         """The quotient `self / other` without its rest; None where that has no name, as symbols divide what is left."""
         exact = self.divide(other)
         if exact is not None:
@@ -66,7 +64,7 @@ class Extent:
         text = str(left)
         return Extent(1, (f"({text}//{divisor})" if text.isidentifier() else f"(({text})//{divisor})",))
 
-    def plus(self, by: int) -> Extent:
+    def plus(self, by: int) -> "Extent":
         """So much more, or less: a sum is a symbol of its own, `height + 2`, and less than it again what it was."""
         if self.is_static or not by:
             return Extent(self.number + by, self.symbols) if self.is_static else self
@@ -103,7 +101,7 @@ class Extent:
                 result *= symbols.get(symbol, default)
         return result
 
-    def fixed(self, symbols: Mapping[str, Dim]) -> Extent:
+    def fixed(self, symbols: Mapping[str, Dim]) -> "Extent":
         """The extent with those symbols replaced that `symbols` has, by numbers or other symbols."""
         result = Extent(self.number)
         for symbol in self.symbols:
@@ -221,7 +219,7 @@ class Learned(NamedTuple):
     divisors: Mapping[str, int] = {}
     same: Mapping[str, Dim] = {}
 
-    def of(self, source: Iterable[Extent], target: Iterable[Extent]) -> Learned:
+    def of(self, source: Iterable[Extent], target: Iterable[Extent]) -> "Learned":
         """The same with what a Reshape from `source` to `target` adds: both have as many elements.
 
         Where floors multiply to what the whole does, none has a rest:

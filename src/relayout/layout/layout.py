@@ -4,8 +4,6 @@ A layout names the axes of a tensor and the order in which they are stored. A bl
 an outer factor, in the axis's place, and a tile: `NCHW16c` is `n c h w -> n c/16 h w 16`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +38,7 @@ class Layout:
 
     @staticmethod
     @lru_cache(maxsize=256)  # a conversion names the same few for each of its nodes
-    def parse(text: str) -> Layout:
+    def parse(text: str) -> "Layout":
         """Read `NCHW`, `OHWI`, `NCHW16c`, or einops' `n h w c`, `n co h w ci=16`.
 
         Raises:
@@ -71,7 +69,7 @@ class Layout:
         """Whether this is an order only, without a tile."""
         return not self.tiles
 
-    def perm_to(self, other: Layout) -> tuple[int, ...]:
+    def perm_to(self, other: "Layout") -> tuple[int, ...]:
         """The perm of the Transpose from this plain layout to another over the same axes.
 
         Raises:
@@ -83,7 +81,7 @@ class Layout:
             raise LayoutError(f"{other} is not a reordering of {self}: both must name the same axes")
         return perms.between(self.axes, other.axes)
 
-    def relay(self, array: NDArray[np.generic], other: Layout) -> NDArray[np.generic]:
+    def relay(self, array: NDArray[np.generic], other: "Layout") -> NDArray[np.generic]:
         """Re-lay `array`, stored in this layout, to `other`; a blocked axis is padded with zeros to whole tiles.
 
         Coming back from a blocked layout keeps the padding: slice it off.

@@ -1,7 +1,5 @@
 """The mean and standard deviation that a model takes its input's numbers to be centred and scaled by."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -58,11 +56,11 @@ class Normalization(NamedTuple):
         mean, std = self.spread(array.shape)
         return np.asarray(array.astype(np.float64) * std + mean, array.dtype)
 
-    def as_stored(self, held: Sequence[Holds], stored: Sequence[object]) -> Normalization:
+    def as_stored(self, held: Sequence[Holds], stored: Sequence[object]) -> "Normalization":
         """Return it with the axis as an input of this shape stores it that holds these values of its sources."""
         return self if self.axis is None else self._replace(axis=self._axes(held, stored).get(self.axis, self.axis))
 
-    def in_source(self, held: Sequence[Holds], stored: Sequence[object]) -> Normalization:
+    def in_source(self, held: Sequence[Holds], stored: Sequence[object]) -> "Normalization":
         """Return it with the axis in the order of `of`, where it was as an input stores it that holds these values."""
         back = {mine: axis for axis, mine in self._axes(held, stored).items()}
         return self if self.axis is None else self._replace(axis=back.get(self.axis, self.axis))
@@ -84,7 +82,7 @@ class Normalization(NamedTuple):
             return {}
         return {kept[factor]: mine[place] for place, factor in enumerate(order)}
 
-    def after(self, first: Normalization) -> Normalization:
+    def after(self, first: "Normalization") -> "Normalization":
         """Return this normalization of what another one has made.
 
         Raises:
@@ -111,13 +109,13 @@ class Normalization(NamedTuple):
         return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
     @staticmethod
-    def stored(text: str, held: Sequence[Holds], shape: Sequence[object]) -> Normalization | None:
+    def stored(text: str, held: Sequence[Holds], shape: Sequence[object]) -> "Normalization | None":
         """Return what a model's metadata says of an input, with the axis as the input is stored."""
         loaded = Normalization.load(text)
         return None if loaded is None else loaded.as_stored(held, shape)
 
     @staticmethod
-    def load(text: str) -> Normalization | None:
+    def load(text: str) -> "Normalization | None":
         """Return what a model's metadata says; None where that cannot be read."""
         try:
             data = json.loads(text)

@@ -1,7 +1,5 @@
 """The batch that was opened in a model, as its metadata says it: `verify` runs the source batch after batch."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -27,7 +25,7 @@ class OpenedBatch(NamedTuple):
         return json.dumps({"inputs": dict(self.inputs), "outputs": outputs}, ensure_ascii=False)
 
     @classmethod
-    def load(cls, text: str | None) -> OpenedBatch | None:
+    def load(cls, text: str | None) -> "OpenedBatch | None":
         """Return what a model's metadata says; None where it says nothing, or nothing that can be read."""
         try:
             data = json.loads(text or "")

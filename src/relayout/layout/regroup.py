@@ -7,8 +7,6 @@ does, the dimensions up to the next common boundary are a barrier: their element
     (6, 4) -> (4, 6):              one barrier segment
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@
 Zeros that a convolution puts around its image are means of raw numbers, not zeros. Such a convolution keeps its Sub.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

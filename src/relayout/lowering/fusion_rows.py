@@ -1,7 +1,5 @@
 """What a target runs as a part of a kernel: a sum and an activation after a convolution."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Kernels of int8 as uint8, for CPUs on which products of uint8 by int8 saturate."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ A target's list is checked against these rows when the target is created. Passes
 requires may stand in any order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

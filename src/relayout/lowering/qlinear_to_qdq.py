@@ -6,8 +6,6 @@
 The two are the same by definition. A target that reads quantized units reads both then.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple

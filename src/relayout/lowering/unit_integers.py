@@ -1,7 +1,5 @@
 """The integers of quantized units, and what QuantizeLinear and DequantizeLinear say that they mean."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -39,7 +37,7 @@ class Integers(NamedTuple):
         """Tell whether one scale and one zero point hold for all."""
         return self.scales.size == self.zeros.size == 1
 
-    def alike(self, other: Integers) -> bool:
+    def alike(self, other: "Integers") -> bool:
         """Tell whether an integer means the same in both."""
         kinds = self.values.dtype == other.values.dtype
         scales = bool(np.array_equal(self.scales, other.scales))

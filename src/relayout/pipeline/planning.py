@@ -1,7 +1,5 @@
 """Model and request -> plan: the one place where the problem is built, solved and held to the no-regression rule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple

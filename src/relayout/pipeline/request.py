@@ -1,7 +1,5 @@
 """A user's request, as frozen records: how a source is read, which layouts, how long to solve, what to write."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -230,7 +228,7 @@ class Request:
         }
 
     @staticmethod
-    def of_json(options: Mapping[str, Any]) -> Request:
+    def of_json(options: Mapping[str, Any]) -> "Request":
         """Return the request of a plan file's options.
 
         Raises:

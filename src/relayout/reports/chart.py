@@ -5,8 +5,6 @@ reads the other's value without a Transpose in between. Transposes lead from one
 the same.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Why a Transpose remains: the demands that its bytes separate, read off the certificate."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Regions: connected operators whose values are stored in one order. Numbers in, numbers out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The report of a conversion: Transposes and bytes before, after and at least, layouts, and the reason for each."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
@@ -51,7 +49,7 @@ class Transposed(NamedTuple):
     bytes: int
     producer: str
     readers: tuple[str, ...]
-    causes: tuple[Cause, ...]
+    causes: "tuple[Cause, ...]"
     reason: str
 
 
@@ -153,7 +151,7 @@ class Report:
     barriers: dict[str, int]
     what_if: tuple[Relaxed, ...] = ()
     notes: tuple[str, ...] = ()
-    claims: Claims | None = None
+    claims: "Claims | None" = None
     hint: str = ""
     per_transpose: int = 0
     at_most: int | None = None
@@ -169,7 +167,7 @@ class Report:
         return self.remains.rows
 
     @property
-    def chart(self) -> Chart:
+    def chart(self) -> "Chart":
         """Operators, the layout of every value, Transposes and regions, before and after."""
         return self.drawing.chart
 

@@ -1,7 +1,5 @@
 """Operators that run subgraphs: what is carried across their border is one value in one order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Normalizations: over a channel's elements, over the last axes, or over groups."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -101,7 +99,7 @@ def instance_normalization(operator: Operator) -> Fact:
     return replace(found, variants=(*found.variants, anyhow))
 
 
-def _over_space(normalizing: Normalizing, placement: Placement, given: Constants) -> Iterator[Step]:
+def _over_space(normalizing: "Normalizing", placement: Placement, given: Constants) -> Iterator[Step]:
     """Mean and variance over all axes but n and c, wherever these lie."""
     letters = placement.letters()
     held = iter(placement.extents(1))
@@ -134,7 +132,7 @@ def group_normalization(operator: Operator) -> Fact:
 
 
 def _over_groups(
-    normalizing: Normalizing, groups: int, channels: int, placement: Placement, given: Constants
+    normalizing: "Normalizing", groups: int, channels: int, placement: Placement, given: Constants
 ) -> Iterator[Step]:
     """Mean and variance over all axes but n, and over each group of the last one."""
     scale, bias = (each.reshape(groups, -1) for each in given[1:] if each is not None)
@@ -161,7 +159,7 @@ class Normalizing(NamedTuple):
     epsilon: float
 
     @staticmethod
-    def of(operator: Operator) -> Normalizing:
+    def of(operator: Operator) -> "Normalizing":
         """As a node normalizes."""
         return Normalizing(operator.version, operator.node.attributes.get_float("epsilon", 1e-5))
 

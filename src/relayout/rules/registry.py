@@ -1,7 +1,5 @@
 """One registry of operator rules, filled by discovery of this room's modules; a duplicate is an error."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping

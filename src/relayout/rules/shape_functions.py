@@ -4,8 +4,6 @@ A signature says them: an output has the extents that its axes have on the input
 joined or pooled), an operator of the standard that computes the same shape does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple

@@ -9,8 +9,6 @@ every operand that holds it, in the same relative order. Which orders are possib
   on the other side is re-laid to match). All other axes may lie in pieces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -118,7 +116,7 @@ class Written(NamedTuple):
     domain: str
     op_type: str
     attributes: Mapping[str, Attribute | None] = {}
-    body: Variant | None = None
+    body: "Variant | None" = None
     joined: bool = False
 
 
@@ -324,12 +322,12 @@ class Signature:
         return bool(self.exchanged) or any(variant.exchanged for variant in self.variants)
 
     @cached_property
-    def in_place(self) -> Signature:
+    def in_place(self) -> "Signature":
         """The same where operands are not exchanged."""
         return replace(self, exchanged=(), variants=tuple(each for each in self.variants if not each.exchanged))
 
     @cached_property
-    def unbatched(self) -> Signature:
+    def unbatched(self) -> "Signature":
         """The signature for one matrix, which lies as ONNX's MatMul has it."""
         plain = not self.batched and not self.transposed
         return self if plain else replace(self, batched=frozenset(), transposed=())
@@ -340,12 +338,12 @@ class Signature:
         return self.tail[-2:]
 
     @cached_property
-    def cheap(self) -> Signature:
+    def cheap(self) -> "Signature":
         """The same without variants that cost a CPU more than Transposes do: for graphs that one runs as a whole."""
         cheap = tuple(variant for variant in self.variants if not variant.costly)
         return self if cheap == self.variants else replace(self, variants=cheap)
 
-    def positional(self) -> Signature:
+    def positional(self) -> "Signature":
         """The signature of an operator that exists in the standard's order only."""
         return replace(self, variants=(Variant(self.inputs, self.outputs),))
 

@@ -1,7 +1,5 @@
 """The part of a dimension that is opened, and where it lies in the dimension."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Follow an opened axis through a Reshape, or an operator that does as one, and state its shape anew."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,7 +40,7 @@ class _Offer(NamedTuple):
     written: list[Extent] | None
 
 
-def follow_reshape(following: Following, node: ir.Node, operator: Operator, target: Sequence[Extent]) -> None:
+def follow_reshape(following: "Following", node: ir.Node, operator: Operator, target: Sequence[Extent]) -> None:
     """Follow the axis through a Reshape, or an operator that does as one, and state its shape anew."""
     value, result = node.inputs[0], node.outputs[0]
     assert value is not None
@@ -64,7 +62,7 @@ def follow_reshape(following: Following, node: ir.Node, operator: Operator, targ
         _state_shape(following, node, operator, dims)
 
 
-def _offer(following: Following, node: ir.Node, operator: Operator, target: Sequence[Extent]) -> _Offer:
+def _offer(following: "Following", node: ir.Node, operator: Operator, target: Sequence[Extent]) -> _Offer:
     value = node.inputs[0]
     assert value is not None
     source, parts = extents_of(value), following.parts[value]
@@ -91,7 +89,7 @@ def _put_first(natural: Parts, found: Sequence[Parts]) -> list[Parts]:
     return [way for place, way in enumerate(ordered) if way not in ordered[:place]]
 
 
-def _state_shape(following: Following, node: ir.Node, operator: Operator, dims: Sequence[Extent]) -> None:
+def _state_shape(following: "Following", node: ir.Node, operator: Operator, dims: Sequence[Extent]) -> None:
     """Plan the change that makes a node give the extents `dims`."""
     value = node.inputs[0]
     assert value is not None
@@ -106,12 +104,12 @@ def _state_shape(following: Following, node: ir.Node, operator: Operator, dims: 
         following.changes.append(lambda r: r.set_integers(node, "shape", items))
 
 
-def _is_computed(following: Following, node: ir.Node) -> bool:
+def _is_computed(following: "Following", node: ir.Node) -> bool:
     return len(node.inputs) > 1 and node.inputs[1] in following.computed
 
 
 def _natural(
-    following: Following, node: ir.Node, operator: Operator, parts: Parts
+    following: "Following", node: ir.Node, operator: Operator, parts: Parts
 ) -> tuple[Parts | None, list[Extent] | None]:
     """Return where the parts lie if the node stays as it is, and the extents that a Reshape's own shape gives."""
     key = node.domain, node.op_type

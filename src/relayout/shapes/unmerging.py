@@ -5,8 +5,6 @@ Converters drop a batch of 1 before a sum, since the sum stretches it again:
     x[1 192] + Squeeze(y[1 192])[192]  ->  x[n 192] + y[n 192]
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ The new length is a name of its own, the same for the same formula: two branches
 meet again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 

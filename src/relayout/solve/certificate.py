@@ -14,8 +14,6 @@ dealt out to the children, and the bound is the least of the leaves'. Parts of t
 node with a choice have a tree each, and what the trees gain adds up: together they are as long as their sum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 from math import ceil, prod
@@ -43,7 +41,7 @@ MOST_DEPTH = 100
 class Leaf(NamedTuple):
     """Prices that prove a bound for the labels still allowed here."""
 
-    prices: Mapping[Price, Fraction | int]
+    prices: "Mapping[Price, Fraction | int]"
 
 
 class Branch(NamedTuple):
@@ -51,7 +49,7 @@ class Branch(NamedTuple):
 
     node: int
     parts: tuple[frozenset[int], ...]
-    children: tuple[Branch | Leaf, ...]
+    children: "tuple[Branch | Leaf, ...]"
 
 
 class Together(NamedTuple):
@@ -78,7 +76,7 @@ def bound(problem: Problem, certificate: Certificate) -> int:
     return ceil(sum(min(labels) for labels in problem.costs) + gain(problem, certificate))
 
 
-def gain(problem: Problem, certificate: Certificate) -> Fraction | int:
+def gain(problem: Problem, certificate: Certificate) -> "Fraction | int":
     """How far a certificate lifts the bound above the sum of the cheapest labels.
 
     Raises:
@@ -90,7 +88,7 @@ def gain(problem: Problem, certificate: Certificate) -> Fraction | int:
     return sum(_gain(problem, part, {}) for part in certificate.parts)
 
 
-def _gain(problem: Problem, tree: Branch | Leaf, allowed: Mapping[int, frozenset[int]]) -> Fraction | int:
+def _gain(problem: Problem, tree: Branch | Leaf, allowed: Mapping[int, frozenset[int]]) -> "Fraction | int":
     """How far the tree lifts the bound above the sum of the cheapest labels.
 
     Args:
@@ -110,7 +108,7 @@ def _gain(problem: Problem, tree: Branch | Leaf, allowed: Mapping[int, frozenset
     return min([_gain(problem, child, {**allowed, node: part}) for part, child in dealt])
 
 
-def _leaf_gain(problem: Problem, leaf: Leaf, allowed: Mapping[int, frozenset[int]]) -> Fraction | int:
+def _leaf_gain(problem: Problem, leaf: Leaf, allowed: Mapping[int, frozenset[int]]) -> "Fraction | int":
     reduced: dict[int, list[Fraction | int]] = {node: list(problem.costs[node]) for node in allowed}
     spent: dict[tuple[int, int], Fraction | int] = {}
     hard: dict[int, dict[int, dict[int, Fraction | int]]] = {}
@@ -148,7 +146,7 @@ def _leaf_gain(problem: Problem, leaf: Leaf, allowed: Mapping[int, frozenset[int
     return gain
 
 
-def given_back(value: Value, paid: Mapping[int, Mapping[int, Fraction | int]]) -> dict[int, Fraction | int]:
+def given_back(value: Value, paid: "Mapping[int, Mapping[int, Fraction | int]]") -> "dict[int, Fraction | int]":
     """Order that the producer of a value may give -> what it gets of its readers' prices, where pairs are hard.
 
     As much as they can pay at most beyond what the orders cost that they want. Each wants one order; of many readers
@@ -168,7 +166,7 @@ def given_back(value: Value, paid: Mapping[int, Mapping[int, Fraction | int]]) -
     return {given: sum(_most_beyond(value, given, [{each: whole[each]}]) for each in whole) for given in orders}
 
 
-def _most_beyond(value: Value, given: int, paid: Sequence[Mapping[int, Fraction | int]]) -> Fraction | int:
+def _most_beyond(value: Value, given: int, paid: "Sequence[Mapping[int, Fraction | int]]") -> "Fraction | int":
     """The most that readers pay beyond what it costs to make the orders that they want of one that is given."""
     costs = {order: value.price(given, order) for prices in paid for order in prices}
     most: Fraction | int = 0

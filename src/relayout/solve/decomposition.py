@@ -9,8 +9,6 @@ which crosses the minimum cut once; no price is used beyond its amount. For more
 label that a node might take instead, so that it may serve several paths.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -16,8 +16,6 @@ same in units one that breaks ties best may be lost. Where a value is moved, tie
 node (`breaking_ties`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from operator import add
@@ -334,7 +332,7 @@ class Contraction:
                         pays[label] += price if position else -price
             self._hand_over(step, pays, prices)
 
-    def _hand_over(self, step: _Followed, pays: Sequence[int | Fraction], prices: Prices) -> None:
+    def _hand_over(self, step: _Followed, pays: "Sequence[int | Fraction]", prices: Prices) -> None:
         """Price a value so that its node pays alike under all labels: a producer saves what is beyond the least, a
         reader pays what lacks to the most of those that are followed.
         """

@@ -10,8 +10,6 @@ of the other:
 Nothing here knows of graphs, axes or ONNX.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ Each relaxation's dual is rounded to exact prices (the certificate of a leaf); a
 integers. HiGHS works in floating point, so neither is believed: the checker decides what is proved.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from math import gcd, inf

@@ -1,7 +1,5 @@
 """The rows of one value in the linear program: a price for each order that a reader wants and nobody may give."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from math import prod
 from typing import NamedTuple
@@ -56,7 +54,7 @@ class Rows(NamedTuple):
     lower: NDArray[np.float64]
 
     @staticmethod
-    def of(value: Value) -> Rows:
+    def of(value: Value) -> "Rows":
         """The rows of a value; a port of one label stands for a node outside the component, whose label is known."""
         rows = _Writing(value)
         if not value.hard:

@@ -4,8 +4,6 @@ Nodes with one label are pins: they cut the problem into components that are sol
 is a minimum cut. Any other is contracted: what is left is nothing, a minimum cut, or a linear or integer program.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial

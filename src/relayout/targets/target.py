@@ -1,7 +1,5 @@
 """What a target is: the operators that it runs, in which layouts, on which element types. A table, not a program."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -244,9 +242,9 @@ class Target:
     has_gelu: bool = False
     broadcasts: bool = False
     lowering: tuple[str, ...] = IN_ORDER
-    tflite: Callable[[], ImportPasses] = portable
-    single_consumers: SingleConsumers | None = None
-    fallback: Target | None = None
+    tflite: "Callable[[], ImportPasses]" = portable
+    single_consumers: "SingleConsumers | None" = None
+    fallback: "Target | None" = None
 
     @property
     def own_operators(self) -> frozenset[str]:
@@ -269,7 +267,7 @@ class Target:
         """The rows for a node's operator."""
         yield from self._rows(_standard(operator))
 
-    def _rows(self, known: _Standard) -> Iterator[Kernel]:
+    def _rows(self, known: "_Standard") -> Iterator[Kernel]:
         rows = self._by_operator.get((known.domain, known.name), ())
         yield from (row for row in rows if row.when is None or row.when.holds(known.operator))
 
@@ -286,13 +284,13 @@ class Target:
         """Why the target cannot run a node; empty if it can."""
         return "" if not self.kernels or self.rest else self._lacks(_standard(operator))
 
-    def _lacks(self, known: _Standard) -> str:
+    def _lacks(self, known: "_Standard") -> str:
         reasons = [row.lacks(known.operator) for row in self._rows(known)]
         if not reasons:
             return self._not_there(known)
         return "" if not all(reasons) else reasons[0]
 
-    def _not_there(self, known: _Standard) -> str:
+    def _not_there(self, known: "_Standard") -> str:
         """Why no row is about a node: its operator is not there, or only under conditions that it does not meet."""
         rows = self._by_operator.get((known.domain, known.name), ())
         whens = dict.fromkeys(str(row.when) for row in rows)
@@ -302,7 +300,7 @@ class Target:
         """Whether the target runs a node, in one of its layouts."""
         return not self.lacks(operator)
 
-    def runner(self, operator: Operator) -> Target:
+    def runner(self, operator: Operator) -> "Target":
         """Return the target that runs a node: this one, or where it does not claim the node its fallback."""
         return self if self.fallback is None or self.claims(operator) else self.fallback.runner(operator)
 
@@ -339,7 +337,7 @@ class Target:
         """The ways in which the target runs a node that it claims, best first; none: any order of axes."""
         return self._layouts(_standard(operator))
 
-    def _layouts(self, known: _Standard) -> list[Laid]:
+    def _layouts(self, known: "_Standard") -> list[Laid]:
         return [way for row in self._rows(known) if not row.lacks(known.operator) for way in row.ways()]
 
 

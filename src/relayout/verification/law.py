@@ -5,8 +5,6 @@
 The rules of the project are held to it by its tests, rules of users by `check`.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

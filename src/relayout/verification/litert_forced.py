@@ -3,8 +3,6 @@
 What is given is an input there. A tensor that is given and made, too, is made under its name, and read from the input.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple

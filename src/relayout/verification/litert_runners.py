@@ -1,7 +1,5 @@
 """Runs of a .tflite in LiteRT, once for the same feeds, however often values are asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

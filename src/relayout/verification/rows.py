@@ -3,8 +3,6 @@
 What the source makes of each of its batches, put together, is what the opened model makes of all at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -45,7 +43,7 @@ class Batch(NamedTuple):
     is_open: bool
 
 
-def batch_of(comparison: Comparison) -> Batch | None:
+def batch_of(comparison: "Comparison") -> Batch | None:
     """Return the batch that the second model declares to be opened and the first has fixed; else note what is open.
 
     Args:
@@ -96,7 +94,7 @@ def _with_open_axis(pair: Pair, axis: int) -> Holds | None:
     return restated(pair.left_held, before, (*before[:axis], -1, *before[axis + 1 :]))
 
 
-def compare_rows(comparison: Comparison, batch: Batch, seed: int, *, alone: bool) -> Iterator[Row]:
+def compare_rows(comparison: "Comparison", batch: Batch, seed: int, *, alone: bool) -> Iterator[Row]:
     """Yield what is found of each output at each batch.
 
     Where a source that rounds is farther off than it may, the opened model is held against itself, run batch after
@@ -132,7 +130,7 @@ def compare_rows(comparison: Comparison, batch: Batch, seed: int, *, alone: bool
             yield replace(row, name=f"{row.name} at batch {count}", batch=count)
 
 
-def _carried(comparison: Comparison, feeds: Feeds) -> dict[str, Array]:
+def _carried(comparison: "Comparison", feeds: Feeds) -> dict[str, Array]:
     """Return what the opened model is fed where the source is fed this."""
     return _fed(comparison.inputs, feeds)
 
@@ -165,19 +163,19 @@ def _with_open_factor(held: Holds, factor: int) -> Holds:
     return replace(held, factors=tuple(factors), shape=tuple(shape))
 
 
-def _joined_feeds(comparison: Comparison, batch: Batch, fed: Sequence[Feeds], count: int) -> dict[str, Array]:
+def _joined_feeds(comparison: "Comparison", batch: Batch, fed: Sequence[Feeds], count: int) -> dict[str, Array]:
     """Return all that the source is fed, batch after batch, as one batch."""
     places = {pair.left.name: _place(batch.inputs, pair) for pair in comparison.inputs}
     return {name: _together([each[name] for each in fed], place, count) for name, place in places.items()}
 
 
-def _opened_feeds(comparison: Comparison, batch: Batch, joined: Feeds) -> dict[str, Array]:
+def _opened_feeds(comparison: "Comparison", batch: Batch, joined: Feeds) -> dict[str, Array]:
     """Return what the opened model is fed where all that the source is fed is this."""
     return _fed((_opened(pair, _place(batch.inputs, pair)) for pair in comparison.inputs), joined)
 
 
 def _against_itself(
-    comparison: Comparison,
+    comparison: "Comparison",
     pair: Pair,
     parts: Sequence[tuple[Array, Array]],
     right: Array,
@@ -196,7 +194,7 @@ def _against_itself(
 
 
 def _chunks(
-    comparison: Comparison, batch: Batch, count: int, rng: np.random.Generator
+    comparison: "Comparison", batch: Batch, count: int, rng: np.random.Generator
 ) -> Iterator[tuple[Feeds, Feeds]]:
     """Yield what the source is fed and gives, batch after batch; what is no batch is the same in all."""
     shared: dict[str, Array] = {}

@@ -1,7 +1,5 @@
 """Rules that users registered, held to the law of every rule on the nodes of a model of theirs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sessions of ONNX Runtime, in the child process of `runtimes`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec

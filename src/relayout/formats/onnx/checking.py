@@ -1,7 +1,5 @@
 """Is the model valid, and does every value have the shape it claims?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 A quantized pool says by an attribute where its channels are, and a Resize knows no channels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Shapes of the states that a Loop carries from run to run, which ONNX does not assume."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import zip_longest
 from typing import NamedTuple
@@ -73,7 +71,7 @@ class _State(NamedTuple):
     first: Dims
     dims: Dims
 
-    def weakened(self, node: onnx.NodeProto | None) -> _State | None:
+    def weakened(self, node: onnx.NodeProto | None) -> "_State | None":
         """The state with those extents alone that the body gives back; None where it gives no such rank."""
         bodies_of = [each.g for each in node.attribute if each.name == "body"] if node is not None else []
         if not bodies_of or len(bodies_of[0].output) <= self.slot + 1:

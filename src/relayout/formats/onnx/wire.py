@@ -5,8 +5,6 @@ message cut into two runs of fields that follow each other is the same message, 
 and its fields: so weights can be left out on reading, and spliced in on writing, with sums over lengths alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol, overload
 

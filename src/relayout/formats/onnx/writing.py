@@ -5,8 +5,6 @@ graph's own fields, and each initializer as header and raw data. All lengths fol
 at a time is in memory, and never twice.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -136,14 +134,14 @@ def _refuse_unspelt(target: Path, name: str) -> None:
         raise WriteError(f"cannot write '{target}': its data file's name is no UTF-8; give the model another") from None
 
 
-def _write_pair(target: Path, data: Path, plan: _Plan, sources: Collection[Identity]) -> None:
+def _write_pair(target: Path, data: Path, plan: "_Plan", sources: Collection[Identity]) -> None:
     """The data first: until the model is there, nothing refers to it."""
     with Replacement(sources) as files:
         files.write(data, plan.data())
         files.write(target, plan.model())
 
 
-def _settle(target: Path, data: Path, beside: Path, plan: _Plan) -> None:
+def _settle(target: Path, data: Path, beside: Path, plan: "_Plan") -> None:
     """Give the data of a new model the name of the old one's.
 
     Two files cannot be renamed at once, and an old model must not meet new data. So the new model came with data under
@@ -157,7 +155,7 @@ def _settle(target: Path, data: Path, beside: Path, plan: _Plan) -> None:
         beside.unlink()
 
 
-def copy(source: Path | FixedSource, path: str | Path, *, sources: Collection[Identity] = ()) -> None:
+def copy(source: "Path | FixedSource", path: str | Path, *, sources: Collection[Identity] = ()) -> None:
     """Write the bytes of a file, maybe with dimensions fixed, to `path`, or nothing.
 
     Args:
@@ -198,7 +196,7 @@ class _Entry(NamedTuple):
     offset: int = -1
 
     @classmethod
-    def of(cls, weight: Weight, header: bytes, inline: int, offset: int = -1) -> _Entry:
+    def of(cls, weight: Weight, header: bytes, inline: int, offset: int = -1) -> "_Entry":
         """An initializer whose header is followed by so many bytes."""
         lead = opening(GRAPH_INITIALIZER, len(header) + inline) + header
         return cls(weight, lead, len(lead) + inline, offset)
@@ -219,7 +217,7 @@ class _Plan(NamedTuple):
         proto: onnx.ModelProto,
         weights: list[Weight],
         location: str = "",
-    ) -> _Plan:
+    ) -> "_Plan":
         entries, end = [], 0
         for weight in weights:
             if location and weight.size >= EXTERNAL:

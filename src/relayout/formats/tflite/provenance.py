@@ -15,8 +15,6 @@ in an ONNX result. `verify` reads it to undo layouts. docs/tflite.md lists the k
 A tensor that is not listed holds the value of its own name as the source stores it, if there is one.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """How an ONNX model says that values were a `.tflite`'s state, which runtimes keep from run to run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import NamedTuple

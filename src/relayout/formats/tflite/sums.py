@@ -6,8 +6,6 @@ but by how much two of them differ can be read off, if what is not known is the 
     pads = (4 - (h + 8) % 4) % 4 + 4, crops = (4 - (h + 8) % 4) % 4: the difference is 4
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from math import prod
 from typing import NamedTuple
@@ -40,7 +38,7 @@ class Sum(NamedTuple):
     number: int
     terms: tuple[tuple[int, int], ...] = ()
 
-    def plus(self, other: Sum, times: int = 1) -> Sum:
+    def plus(self, other: "Sum", times: int = 1) -> "Sum":
         """Add another sum, so many times."""
         found = dict(self.terms)
         for unknown, factor in other.terms:
@@ -50,7 +48,7 @@ class Sum(NamedTuple):
             raise ValueError("too many unknowns")
         return Sum(self.number + times * other.number, tuple(terms))
 
-    def minus(self, other: Sum) -> Sum:
+    def minus(self, other: "Sum") -> "Sum":
         """Subtract another sum."""
         return self.plus(other, -1)
 

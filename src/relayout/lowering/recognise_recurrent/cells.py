@@ -5,8 +5,6 @@ each state (see `forms`) is that of the operator's own equations, for some matri
 nothing is known here of the order in which it is written. What differs in anything stays a Scan.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations

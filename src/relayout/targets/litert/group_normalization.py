@@ -7,8 +7,6 @@ them: a group is two elements wide, or four. A mean over the pixels alone is fas
 The mean of a group is that of its channels' means, since all have as many pixels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import prod
 from typing import NamedTuple
@@ -42,7 +40,7 @@ class Groups(NamedTuple):
     normalizing: Normalizing
 
     @staticmethod
-    def of_reshaped(operator: Operator) -> Groups | None:
+    def of_reshaped(operator: Operator) -> "Groups | None":
         """The groups of an InstanceNormalization behind a Reshape that joins channels; None of any other."""
         source, shape = operator.node.inputs[0], operator.shape()
         producer = None if source is None else source.producer()

@@ -9,8 +9,6 @@ That is how LiteRT computes it, but that its delegate rounds each pixel by itsel
 which nothing would be won. There an image is rounded at once, as LiteRT's other kernels do.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -93,7 +91,7 @@ class _Windows(NamedTuple):
     dilations: tuple[int, ...]
     joined: int = 1
 
-    def ways(self) -> list[_Windows]:
+    def ways(self) -> "list[_Windows]":
         """These, and those over as many columns as they are apart as one: longer runs, and some weights of 0."""
         stride = self.strides[1]
         if stride == 1 or self.dilations[1] > 1:
@@ -117,7 +115,7 @@ class _Windows(NamedTuple):
         first = np.arange(self.counts[axis], dtype=np.int32)[:, None] * self.strides[axis]
         return first + np.arange(self.extents[axis], dtype=np.int32) * self.dilations[axis]
 
-    def costs(self, times: Times) -> dict[_Form, float]:
+    def costs(self, times: Times) -> "dict[_Form, float]":
         """What each form that puts them side by side takes, in ns.
 
         Every other element of a row is no run of bytes, so that a Slice copies it by itself.

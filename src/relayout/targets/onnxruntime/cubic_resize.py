@@ -5,8 +5,6 @@ Its kernel gathers 16 elements for each, 80 to 500 ns. The one for `antialias` g
 and those of opsets before `antialias`, are two products with what each element counts along an axis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 ONNX Runtime transposes inside an Einsum, whatever stands beside it; a Transpose that is seen may vanish.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import chain, takewhile
 from math import prod

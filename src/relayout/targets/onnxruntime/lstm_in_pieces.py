@@ -14,8 +14,6 @@ limited. A second LSTM lists them: it reads the first one's results, one step la
 yields is its cell.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple

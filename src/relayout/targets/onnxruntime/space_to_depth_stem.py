@@ -5,8 +5,6 @@ elements as channels, three are twelve, and the step is one: the same products, 
 border begins or ends within a block. The bytes of the image are moved once more for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

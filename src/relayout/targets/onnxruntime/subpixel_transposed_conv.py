@@ -5,8 +5,6 @@ of `stride` by `stride` follow from the same taps of the kernel, so each place i
 one; all of them are one convolution with as many times the channels. The sums of products are the same integers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

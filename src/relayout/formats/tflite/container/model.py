@@ -1,7 +1,5 @@
 """A TFLite model as values. `loading` makes them, with every index, shape and length proved to fit."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -60,7 +58,7 @@ class Quantization(NamedTuple):
         """Whether there is one scale per index of `axis`."""
         return self.scale.size > 1
 
-    def equals(self, other: Quantization | None) -> bool:
+    def equals(self, other: "Quantization | None") -> bool:
         """Whether the same integer means the same number in both."""
         return (
             other is not None

@@ -15,8 +15,6 @@ is too low, or one that no runtime has:
 - No runtime registers version 5 of the LSTMs.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ DEQUANTIZE knows one scale for each place along one axis, so a block is a row of
 `size` elements. LiteRT computes the real numbers once, when it loads a model.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -122,7 +120,7 @@ class _Constants(NamedTuple):
     size: int
 
     @staticmethod
-    def of(node: ir.Node) -> _Constants | None:
+    def of(node: ir.Node) -> "_Constants | None":
         """Return the constants that a node reads; None where one is computed, or they are not in blocks."""
         size = node.attributes.get_int("block_size", 0)
         tensors = _tensors(node) if size > 0 else None
@@ -137,7 +135,7 @@ class _Constants(NamedTuple):
         return _Constants(integers, scales, zero_points, axis, size)
 
     @property
-    def transposed(self) -> _Constants | None:
+    def transposed(self) -> "_Constants | None":
         """The constants of the transposed matrix; None where they are no matrices."""
         if len(self.integers.shape) != MATRIX:
             return None

@@ -1,7 +1,5 @@
 """The one table of ONNX operators that can be written: operator -> the function that writes its builtin operators."""
 
-from __future__ import annotations
-
 import json
 import pkgutil
 from collections.abc import Callable

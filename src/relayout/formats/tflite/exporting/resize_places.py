@@ -4,8 +4,6 @@ A place decides which element a nearest neighbour is. So single precision matter
 result lies at `1 / float32(2 / 14)`, which is less than 7.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import NamedTuple

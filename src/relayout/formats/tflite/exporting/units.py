@@ -1,7 +1,5 @@
 """A quantized unit, DequantizeLinear -> operator -> QuantizeLinear, that one operator on integers computes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

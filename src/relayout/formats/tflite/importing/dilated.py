@@ -8,8 +8,6 @@ computes pads and crops when the model runs, and their difference is known all t
 an EXPAND_DIMS stands before the convolution and a SQUEEZE behind it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple

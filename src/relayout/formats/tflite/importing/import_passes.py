@@ -4,11 +4,10 @@ A target hands these over (`Target.tflite`), and so does the default (`relayout.
 them and knows nothing of why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -28,8 +27,7 @@ AS_IN_FILE = "types of the file"
 """What holds of every file: its tensors have the types that it states."""
 
 
-@dataclass(frozen=True)
-class FilePass:
+class FilePass(NamedTuple):
     """A pass over the parsed file, and what must hold before it.
 
     Args:

@@ -4,8 +4,6 @@ A subgraph has tensors of its own; nodes, initializers, names, state and verdict
 If or a Loop is a subgraph written once more, reading what it needs from outside by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
@@ -95,7 +93,7 @@ class Program:
         """The tensors of a subgraph, in this program."""
         return Tensors(subgraph, self.builder, quant=self.choices.quant)
 
-    def once(self, question: Callable[[Program], Answer]) -> Answer:
+    def once(self, question: "Callable[[Program], Answer]") -> Answer:
         """The answer to a question about the whole import, which is asked once."""
         if question not in self._answers:
             self._answers[question] = question(self)

@@ -1,7 +1,5 @@
 """The one table of TFLite operators that can be read: name -> the function that writes its ONNX nodes."""
 
-from __future__ import annotations
-
 import json
 import pkgutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """State: what a TFLite runtime keeps from one run to the next, and ONNX does not."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Sliding windows: axis orders, padding and output extents of convolutions and pools."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Unsqueeze(Concat(a, b, c, d))  ->  the rows of the second gate are b
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,7 +48,7 @@ class ParameterRows(NamedTuple):
         part: NDArray[Any] = (whole if self.number is None else whole[self.number])[self.begin : self.begin + self.size]
         return part
 
-    def is_negated(self, other: ParameterRows) -> bool:
+    def is_negated(self, other: "ParameterRows") -> bool:
         """Return whether these are the other rows with the other sign."""
         producer = self.value.producer()
         if producer is not None and producer.op_type == "Neg" and not producer.domain:

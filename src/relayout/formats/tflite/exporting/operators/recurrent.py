@@ -4,8 +4,6 @@ The product with the inputs' weights is one for all steps. An LSTM that LiteRT's
 (`sequence_lstm.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

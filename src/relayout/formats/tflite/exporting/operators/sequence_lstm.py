@@ -12,8 +12,6 @@ Both directions are two operators. BIDIRECTIONAL_SEQUENCE_LSTM computes the same
 longer for one sequence, and up to 40 % longer for eight. It comes from a `.tflite` alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -48,7 +46,7 @@ class Gate(NamedTuple):
     biases: tuple[ParameterRows, ...]
     peephole: ParameterRows | None
 
-    def is_negated(self, other: Gate) -> bool:
+    def is_negated(self, other: "Gate") -> bool:
         """Return whether the gate's sums are those of another one with the other sign, so that both add up to 1."""
         mine = (self.kernel, self.recurrent, self.peephole)
         theirs = (other.kernel, other.recurrent, other.peephole)

@@ -1,7 +1,5 @@
 """Operators that cut, pad and split: their amounts may be computed."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

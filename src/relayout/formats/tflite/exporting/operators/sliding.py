@@ -1,7 +1,5 @@
 """Pools that no builtin has, as one STRIDED_SLICE for each element of the window: dilations, places of maxima."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
@@ -46,7 +44,7 @@ class Sliding(NamedTuple):
     begins: tuple[int, ...]
 
     @staticmethod
-    def of(op: NodeExport) -> Sliding:
+    def of(op: NodeExport) -> "Sliding":
         """Read a node.
 
         Raises:

@@ -1,7 +1,5 @@
 """Windows that slide over images: which border they have, and how it is written."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -36,7 +34,7 @@ class Window(NamedTuple):
     results: Dims
 
     @staticmethod
-    def of(op: NodeExport, sizes: Sequence[int]) -> Window:
+    def of(op: NodeExport, sizes: Sequence[int]) -> "Window":
         """Read a node's window, its image stored channels last.
 
         Raises:

@@ -1,7 +1,5 @@
 """Operators on the bits of integers."""
 
-from __future__ import annotations
-
 import math
 from functools import partial, reduce
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Long short-term memory, in all of TFLite's kinds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Transposed convolutions: from every element a window, the windows added up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
