@@ -210,3 +210,66 @@ def test_a_scale_that_is_no_normal_number_is_arithmetic(scale: float) -> None:
     feed = {"x": np.array([*range(-7, 0), *range(1, 10)], np.int8).reshape(2, 8)}
     (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feed)
     np.testing.assert_allclose(litert(result, feed)["z"], expected, atol=1e-37)  # subnormal numbers may be 0
+
+
+SHUFFLED = """
+    left, right = Split<axis = 1, num_outputs = 2>(x~)
+    bent = Conv(right~, half~)
+    both = Concat<axis = 1>(left~, bent~)
+    apart = Reshape(both~, by_two)
+    shuffled = Transpose<perm = [0, 2, 1, 3, 4]>(apart~)
+    joined = Reshape(shuffled~, whole)
+    first, second = Split<axis = 1, num_outputs = 2>(joined~)
+    again = Conv(second~, half~)
+    all = Concat<axis = 1>(first~, again~)
+    y = Conv(all~, full~)"""
+"""A block of ShuffleNet v2: its second Split is of another axis once nothing is transposed."""
+READ_TWICE = """
+    a = Conv(x~, full~)
+    b = Conv(a~, full~)
+    ~rows = Reshape(a~, by_two)
+    ~others = Reshape(b~, by_two)
+    ~both = Concat<axis = 2>(rows~, others~)
+    joined = Reshape(both~, double)
+    y = Conv(joined~, wide~)"""
+"""What is dequantized is read by a convolution, too; the other unit has a Reshape inside."""
+
+
+def in_qdq(body: str) -> onnx.ModelProto:
+    """`x -> body -> y` in int8, all of one scale. `NAME~` reads the real numbers of NAME; `~NAME` is no integers."""
+    lines = []
+    for line in filter(None, map(str.strip, body.splitlines())):
+        given, _, node = line.replace("~", "_real").partition(" = ")
+        if given.startswith("_real"):
+            lines.append(f"{given.removeprefix('_real')}_real = {node}")
+            continue
+        lines.append(f"{given} = {node}")
+        lines += [f"{name}_int8 = QuantizeLinear({name}, s, z)" for name in given.split(", ")]
+        lines += [f"{name}_real = DequantizeLinear({name}_int8, s, z)" for name in given.split(", ")]
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 20]>
+        g (int8[1, 32, 6, 4] x) => (int8[1, 32, 6, 4] y_int8)
+        <float s = {{0.02}}, int8 z = {{0}}, int64[5] by_two = {{1, 2, 16, 6, 4}}, int64[4] whole = {{1, 32, 6, 4}},
+         int64[4] double = {{1, 64, 6, 4}}> {{
+            x_real = DequantizeLinear(x, s, z)
+            half_real = DequantizeLinear(half, s, z)
+            full_real = DequantizeLinear(full, s, z)
+            wide_real = DequantizeLinear(wide, s, z)
+            {" ".join(lines)} }}""")
+    rng = np.random.default_rng(0)
+    for name, shape in {"half": (16, 16, 1, 1), "full": (32, 32, 1, 1), "wide": (32, 64, 1, 1)}.items():
+        kernel = rng.integers(-20, 20, shape).astype(np.int8)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(kernel, name))
+    return model
+
+
+@pytest.mark.parametrize("body", [SHUFFLED, READ_TWICE], ids=["shuffled", "read twice"])
+@pytest.mark.parametrize("io", ["keep", "convert"])
+def test_no_reshape_takes_a_unit_from_the_integers(body: str, io: relayout.Io) -> None:
+    model = in_qdq(body)
+    result = relayout.convert(model, format="tflite", io=io)
+    assert not {"DEQUANTIZE", "QUANTIZE"} & set(result.report.operators)
+    x = np.random.default_rng(1).integers(-128, 128, (1, 32, 6, 4)).astype(np.int8)
+    (expected,) = run(model, {"x": x})
+    is_nhwc = io == "convert"
+    found = litert(result, {"x": x.transpose(0, 2, 3, 1) if is_nhwc else x})["y_int8"]
+    assert_near(found.transpose(0, 3, 1, 2) if is_nhwc else found, expected)

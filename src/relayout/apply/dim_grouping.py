@@ -17,12 +17,13 @@ def forms(plan: Plan) -> tuple[Forms, dict[Site, Label]]:
 
     An operator that counts no axes takes the dimensions in which its operands come, or those in which what it gives is
     read, and one that belongs to its reader those that the reader wants. Size-1 axes of any other lie where its
-    operands, or those who read it, have them.
+    operands, or those who read it, have them. What quantizes a result has the dimensions in which that is made.
     """
     choice = _Choice(plan)
     if choice.uneven:
         choice.follow_producers()
         choice.go_back()
+        _follow_makers(plan.sites.sites, choice.chosen)
         _follow_readers(plan.sites.sites, choice.chosen)
         _stay_as_made(plan.sites, choice.chosen)
     return choice.chosen, choice.labels
@@ -235,6 +236,36 @@ def _counted_forms(sites: Sequence[Site], chosen: Forms) -> dict[Root, Counter[F
     for port in (port for site in sites for port in site.ports):
         there.setdefault(port.view.root, Counter())[chosen[port]] += 1
     return there
+
+
+def _follow_makers(sites: Sequence[Site], chosen: Forms) -> None:
+    """Let what belongs to its maker have its dimensions, as in the source, where that needs no more Reshapes.
+
+    A Reshape between the two keeps a runtime from running both on integers.
+    """
+    makers = {
+        port.view.root: port
+        for site in sites
+        if site.kind == "node" and not site.signature.with_reader
+        for port in site.ports
+        if port.output
+    }
+    readers = _by_root(port for site in sites for port in site.ports if not port.output)
+    for site in sites:
+        if not site.signature.with_maker:
+            continue
+        source, result = site.free_ports()
+        maker = makers.get(source.view.root)
+        if maker is None or maker.view.form != source.view.form:
+            continue
+        form = chosen[maker]
+        if order_of(form) != order_of(chosen[source]):
+            continue
+        mirrored = _mirrored(form, source, result)
+        wanted = {chosen[reader] for reader in readers.get(result.view.root, ())}
+        now = len(wanted - {chosen[result]}) + (form != chosen[source])
+        if mirrored is not None and len(wanted - {mirrored}) <= now:
+            chosen[source], chosen[result] = form, mirrored
 
 
 def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:

@@ -2,7 +2,8 @@
 
 CONCATENATION and SPLIT copy runs with one call each. Where a run is an element or two, the calls take several times as
 long as a TRANSPOSE of the same bytes: ShuffleNet v2 took 1.4 of its time with 32 Transposes when its channels were
-interleaved by CONCATENATION along a last axis of one element.
+interleaved by CONCATENATION along a last axis of one element. Blocks of it in int8 took 0.6 of the time with runs of 4
+and 8 integers that they took with a TRANSPOSE: runs of integers count as those of the real numbers that they mean.
 
 A BATCH_MATMUL with a constant matrix for each head takes as long as a FULLY_CONNECTED with one for all, if heads fill
 the columns that a kernel computes at a time: on x64 with AVX-512 heads of 32 took 0.66 to 1.00 of the time of a

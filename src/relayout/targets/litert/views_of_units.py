@@ -3,14 +3,15 @@
     DequantizeLinear ─ operator ─ Reshape ─ QuantizeLinear    becomes
     DequantizeLinear ─ operator ─ QuantizeLinear ─ Reshape
 
-A view commutes with a scale for the whole tensor: it moves numbers, and looks at none.
+A view commutes with a scale for the whole tensor: it moves numbers, and looks at none. Where others read what the
+DequantizeLinear gives, each unit with a view of it gets one of its own.
 """
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
-from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, VIEWS
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, VIEWS, unit_of
 
 
 def move_views_out(graph: ir.Graph) -> None:
@@ -27,12 +28,12 @@ def move_views_out(graph: ir.Graph) -> None:
             continue
         reads_activation = dequantize.inputs[0] is not None and dequantize.inputs[0].const_value is None
         quantizes = any(use.node.op_type == QUANTIZE for use in node.outputs[0].uses())
-        if reads_activation and not quantizes and _only_reader(dequantize) is node:
+        if reads_activation and not quantizes and (_only_reader(dequantize) is node or unit_of(node) is not None):
             _exchange(graph, dequantize, node)
 
 
 def _exchange(graph: ir.Graph, first: ir.Node, second: ir.Node) -> None:
-    """Let the second of two nodes run before the first, whose result it alone reads."""
+    """Let the second of two nodes run before the first, which stays for who else reads its result."""
     source, result = first.inputs[0], second.outputs[0]
     assert source is not None
     before = ir.Node(second.domain, second.op_type, [source, *second.inputs[1:]], second.attributes.values())
@@ -48,7 +49,9 @@ def _exchange(graph: ir.Graph, first: ir.Node, second: ir.Node) -> None:
     graph.insert_before(second, [before, behind])
     result.replace_all_uses_with(moved, replace_graph_outputs=True)
     moved.name, result.name = result.name, None
-    graph.remove([second, first], safe=True)
+    graph.remove(second, safe=True)
+    if not first.outputs[0].uses() and not first.outputs[0].is_graph_output():
+        graph.remove(first, safe=True)
 
 
 def _is_view(node: ir.Node) -> bool:
