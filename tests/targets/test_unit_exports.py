@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from ai_edge_litert.interpreter import Interpreter
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import relayout
 from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
@@ -273,3 +273,22 @@ def test_no_reshape_takes_a_unit_from_the_integers(body: str, io: relayout.Io) -
     is_nhwc = io == "convert"
     found = litert(result, {"x": x.transpose(0, 2, 3, 1) if is_nhwc else x})["y_int8"]
     assert_near(found.transpose(0, 3, 1, 2) if is_nhwc else found, expected)
+
+
+@pytest.mark.parametrize(("step", "is_on_integers"), [(1e-5, True), (1e-4, True), (1e-3, True), (2.0**-12, False)])
+@pytest.mark.parametrize("result", [1 / 32768, 1 / 20000])
+def test_a_sigmoid_of_16_bits_is_a_step_off_at_most(step: float, is_on_integers: bool, result: float) -> None:
+    """LiteRT's kernel for a step of 2^-12 is six off."""
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (int16[65536] x) => (int16[65536] y) <float sx = {{{step}}}, float sy = {{{result}}}, int16 z = {{0}}> {{
+            a = DequantizeLinear(x, sx, z)
+            b = Sigmoid(a)
+            y = QuantizeLinear(b, sy, z) }}""")
+    converted = relayout.convert(model, format="tflite")
+    assert ("DEQUANTIZE" not in converted.report.operators) == is_on_integers
+    x = np.arange(-(1 << 15), 1 << 15).astype(np.int16)
+    (expected,) = run(model, {"x": x})
+    for kernels in (OpResolverType.AUTO, OpResolverType.BUILTIN_REF):
+        interpreter = Interpreter(model_content=converted.tflite, experimental_op_resolver_type=kernels)
+        found = interpreter.get_signature_runner()(x=x)["y"]
+        assert np.abs(found.astype(np.int64) - expected.astype(np.int64)).max() <= 1

@@ -360,11 +360,11 @@ def _part(
 ) -> Part:
     inside = {*nodes, *copied}
     read = dict.fromkeys(v for node in (*copied, *nodes) for v in (*node.inputs, *captured(node)) if v is not None)
-    constants = tuple(value for value in read if value.is_initializer() and not value.is_graph_input())
-    inputs = tuple(v for v in read if v.producer() not in inside and v not in set(constants))
+    constants = dict.fromkeys(value for value in read if value.is_initializer() and not value.is_graph_input())
+    inputs = tuple(v for v in read if v.producer() not in inside and v not in constants)
     made = (value for node in nodes for value in node.outputs)
     outputs = tuple(value for value in made if value.is_graph_output() or _leaves(owners, value, inside))
-    return Part(name, claimed, tuple(nodes), inputs, outputs, constants, tuple(copied), within)
+    return Part(name, claimed, tuple(nodes), inputs, outputs, tuple(constants), tuple(copied), within)
 
 
 def _leaves(owners: Mapping[ir.Node, ir.Node], value: ir.Value, inside: set[ir.Node]) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from relayout.graph.quantized_unit import EPILOGUES, QUANTIZE, QuantizedUnit
 from relayout.lowering.unit_conditions import of_units
 from relayout.targets.litert.integer_scales import Scale, scale_of
-from relayout.targets.litert.quantized_units import BOUNDS, ROWS, TAKES, Candidate, fused_activation
+from relayout.targets.litert.quantized_units import ROWS, TAKES, Candidate
+from relayout.targets.litert.unit_activations import BOUNDS, fused_activation
 
 
 def _has_kernel(unit: QuantizedUnit) -> bool:

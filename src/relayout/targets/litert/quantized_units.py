@@ -4,19 +4,19 @@ A row says what LiteRT's integer kernel wants of the operands' and the result's 
 numbers, between DEQUANTIZE and QUANTIZE.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from relayout.formats.own_results import SOURCE_FORMAT
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.formats.tflite.exporting.units import UnitNodes
 from relayout.graph.subgraphs import all_nodes
 from relayout.targets.litert.integer_ranges import adds, multiplies
-from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, QUANTIZING, SHIFTS, WORDS, Scale, scale_of
+from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, QUANTIZING, WORDS, Scale, scale_of
+from relayout.targets.litert.unit_activations import BOUNDS, CLAMPS, clip_bounds, fused_activation
 
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """Operators with weights."""
@@ -165,62 +165,6 @@ def _quantizers(value: ir.Value) -> tuple[ir.Node, ...] | None:
     return tuple(readers)
 
 
-def fused_activation(bounds: tuple[float, float], quantize: ir.Node) -> ActivationFunctionType | None:
-    """Return the activation that keeps a result in bounds; NONE where the range of its integers does; None: no one."""
-    scale = scale_of(quantize)
-    if scale is None or not scale.is_one:
-        return None
-    least, most = (-128, 127) if scale.dtype in BYTES else (-32768, 32767)
-    step, zero = float(scale.scale[0]), int(scale.zero[0])
-    low, high = (bound if np.isinf(bound) else np.rint(bound / step) + zero for bound in bounds)
-    if low <= least and high >= most:
-        return ActivationFunctionType.NONE
-    for kind, (floor, ceiling) in CLAMPS.items():
-        if bounds[0] == floor and (bounds[1] == ceiling or (high >= most and np.isinf(ceiling))):
-            return kind
-    return None
-
-
-def _clip_bounds(node: ir.Node) -> tuple[float, float] | None:
-    found: list[float] = []
-    for slot, name, default in ((1, "min", -np.inf), (2, "max", np.inf)):
-        value = node.inputs[slot] if slot < len(node.inputs) else None
-        array = None if value is None else _constant(value)
-        if value is not None and array is None:
-            return None
-        found.append(node.attributes.get_float(name, default) if array is None else float(array.reshape(-1)[0]))
-    return found[0], found[1]
-
-
-BOUNDS: Mapping[str, Callable[[ir.Node], tuple[float, float] | None]] = {
-    "Relu": lambda _: (0.0, float("inf")),
-    "Clip": _clip_bounds,
-}
-"""Activation -> the bounds that it keeps its operand in; None where they are computed."""
-CLAMPS: Mapping[ActivationFunctionType, tuple[float, float]] = {
-    ActivationFunctionType.RELU: (0.0, float("inf")),
-    ActivationFunctionType.RELU6: (0.0, 6.0),
-    ActivationFunctionType.RELU_N1_TO_1: (-1.0, 1.0),
-}
-"""Activations that kernels of integers apply, and their bounds."""
-
-
-def _constant(value: ir.Value) -> NDArray[np.generic] | None:
-    """Return a constant, also one that was quantized."""
-    if value.const_value is not None:
-        return value.const_value.numpy()
-    node = value.producer()
-    if node is None or node.op_type not in DEQUANTIZING or node.inputs[0] is None or node.inputs[0].const_value is None:
-        return None
-    scale = scale_of(node)
-    if scale is None or not scale.is_one:
-        return None
-    shift = SHIFTS.get(scale.dtype, 0)
-    integers = node.inputs[0].const_value.numpy().astype(np.float64) - shift
-    found: NDArray[np.generic] = (integers - scale.zero[0]) * scale.scale[0]
-    return found
-
-
 def _candidate(node: ir.Node, quantize: Mapping[ir.Value, tuple[ir.Node, ...]], unsigned: bool) -> Candidate | None:
     inputs: list[Scale | None] = []
     constants: list[bool] = []
@@ -344,12 +288,12 @@ def _all_alike(candidate: Candidate) -> Kernel | None:
     return AS_ASKED if same and _data(candidate, range(len(candidate.inputs))) else None
 
 
-def _fixed(scale: float, zero: int) -> Row:
+def _fixed(scale: float, zero: int, kinds: Collection[ir.DataType] = BYTES) -> Row:
     """The kernel gives one scale. A QUANTIZE to another loses nothing that its steps would show."""
 
     def row(candidate: Candidate) -> Kernel | None:
         result = candidate.outputs[0]
-        if not _data(candidate, range(1)) or result.dtype not in BYTES:
+        if not _data(candidate, range(1)) or result.dtype not in kinds:
             return None
         if abs(float(result.scale[0]) - scale) <= scale * 1e-6 and int(result.zero[0]) == zero:
             return AS_ASKED
@@ -362,9 +306,22 @@ FINE = 0.6
 """How much finer than the kernel's a result's steps may be: both roundings together stay below one step and a half."""
 
 
+def _logistic(candidate: Candidate) -> Kernel | None:
+    """The kernel of 16 bits is a step off at most. For one scale there is another one, which is six steps off."""
+    operand = candidate.inputs[0]
+    if operand is None or candidate.outputs[0].dtype in BYTES:
+        return _fixed(1 / 256, -128)(candidate)
+    is_other = abs(np.log2(operand.scale[0]) - OTHER_LOGISTIC) < 0.01
+    return None if is_other else _fixed(1 / 32768, 0, WORDS)(candidate)
+
+
+OTHER_LOGISTIC = -12
+"""The logarithm of the scale for which LiteRT has an own LOGISTIC of 16 bits."""
+
+
 def _clipped(candidate: Candidate) -> Kernel | None:
     """There is an activation with these bounds."""
-    bounds = _clip_bounds(candidate.node)
+    bounds = clip_bounds(candidate.node)
     return _on_bytes(candidate) if bounds in CLAMPS.values() else None
 
 
@@ -389,7 +346,7 @@ ROWS: Mapping[str, Row] = {
     "Concat": _concatenated,
     "Where": _chosen,
     "Clip": _clipped,
-    "Sigmoid": _fixed(1 / 256, -128),
+    "Sigmoid": _logistic,
     "Softmax": _fixed(1 / 256, -128),
     "Tanh": _fixed(1 / 128, 0),
 }
