@@ -16,7 +16,7 @@ from relayout.formats.tflite.exporting.units import UnitNodes
 from relayout.graph.subgraphs import all_nodes
 from relayout.targets.litert.integer_ranges import adds, multiplies
 from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, QUANTIZING, WORDS, Scale, scale_of
-from relayout.targets.litert.unit_activations import BOUNDS, CLAMPS, clip_bounds, fused_activation
+from relayout.targets.litert.unit_activations import BOUNDS, CLAMPS, clamp_bounds, fused_activation
 
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """Operators with weights."""
@@ -321,7 +321,7 @@ OTHER_LOGISTIC = -12
 
 def _clipped(candidate: Candidate) -> Kernel | None:
     """There is an activation with these bounds."""
-    bounds = clip_bounds(candidate.node)
+    bounds = clamp_bounds(candidate.node)
     return _on_bytes(candidate) if bounds in CLAMPS.values() else None
 
 

@@ -26,7 +26,7 @@ def fused_activation(bounds: tuple[float, float], quantize: ir.Node) -> Activati
     return None
 
 
-def clip_bounds(node: ir.Node) -> tuple[float, float] | None:
+def clamp_bounds(node: ir.Node) -> tuple[float, float] | None:
     """Return the least and the most that a Clip gives; None where they are computed."""
     found: list[float] = []
     for slot, name, default in ((1, "min", -np.inf), (2, "max", np.inf)):
@@ -40,7 +40,7 @@ def clip_bounds(node: ir.Node) -> tuple[float, float] | None:
 
 BOUNDS: Mapping[str, Callable[[ir.Node], tuple[float, float] | None]] = {
     "Relu": lambda _: (0.0, float("inf")),
-    "Clip": clip_bounds,
+    "Clip": clamp_bounds,
 }
 """Activation -> the bounds that it keeps its operand in; None where they are computed."""
 CLAMPS: Mapping[ActivationFunctionType, tuple[float, float]] = {
