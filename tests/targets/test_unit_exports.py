@@ -292,3 +292,73 @@ def test_a_sigmoid_of_16_bits_is_a_step_off_at_most(step: float, is_on_integers:
         interpreter = Interpreter(model_content=converted.tflite, experimental_op_resolver_type=kernels)
         found = interpreter.get_signature_runner()(x=x)["y"]
         assert np.abs(found.astype(np.int64) - expected.astype(np.int64)).max() <= 1
+
+
+SCALES = [(0.03, 3, 0.02, -100), (0.1, -10, 0.05, -120), (0.05, -128, 0.06, -128), (0.01, 0, 1 / 16, 127)]
+"""Scale and zero point of the operand and of the result; the last are those of LOG_SOFTMAX."""
+
+
+def unit_of_bytes(node: str, dtype: str, shape: str, scales: tuple[float, int, float, int]) -> onnx.ModelProto:
+    step, zero, result, least = scales
+    shift = 128 if dtype == "uint8" else 0
+    return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g ({dtype}[16, 16] x) => ({dtype}[{shape}] y)
+        <float sx = {{{step}}}, {dtype} zx = {{{zero + shift}}}, float sy = {{{result}}},
+         {dtype} zy = {{{least + shift}}}, int64[1] last = {{1}}>
+        {{
+            a = DequantizeLinear(x, sx, zx)
+            b = {node}
+            y = QuantizeLinear(b, sy, zy)
+        }}""")
+
+
+def every_byte(dtype: str) -> np.ndarray:  # type: ignore[type-arg]
+    return np.random.default_rng(0).permutation(np.arange(256).astype(np.uint8)).view(dtype).reshape(16, 16)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("scales", SCALES, ids=str)
+@pytest.mark.parametrize(
+    ("node", "shape"),
+    [
+        ("Gelu(a)", "16, 16"),
+        ('Gelu<approximate = "tanh">(a)', "16, 16"),
+        ("Elu(a)", "16, 16"),
+        ("LogSoftmax(a)", "16, 16"),
+        ("ReduceMin(a, last)", "16, 1"),
+    ],
+)
+def test_bytes_of_every_value_are_a_step_off_at_most(
+    node: str, shape: str, scales: tuple[float, int, float, int], dtype: str
+) -> None:
+    model = unit_of_bytes(node, dtype, shape, scales)
+    result = relayout.convert(model, format="tflite")
+    is_fine = scales[2] < 0.6 / 16  # LOG_SOFTMAX gives 1/16: a result in finer steps would show them
+    assert ("DEQUANTIZE" in result.report.operators) == (node.startswith("LogSoftmax") and is_fine)
+    x = every_byte(dtype)
+    found, (expected,) = litert(result, {"x": x})["y"], run(model, {"x": x})
+    assert np.abs(found.astype(np.int64) - expected.astype(np.int64)).max() <= 1
+
+
+def test_an_older_runtime_computes_a_unit_on_reals() -> None:
+    """ABS of bytes came with 2.4."""
+    model = unit_of_bytes("Abs(a)", "int8", "16, 16", SCALES[0])
+    newer, older = (relayout.convert(model, format="tflite", runtime=runtime) for runtime in ("2.4", "2.3"))
+    assert "DEQUANTIZE" not in newer.report.operators
+    assert "DEQUANTIZE" in older.report.operators
+    x = every_byte("int8")
+    assert_near(litert(older, {"x": x})["y"], run(model, {"x": x})[0])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("options", ["axis = 1", "axis = 0, keepdims = 0", "axis = 1, select_last_index = 1"])
+@pytest.mark.parametrize("operator", ["ArgMax", "ArgMin"])
+def test_what_looks_at_the_order_of_numbers_reads_integers(operator: str, options: str, dtype: str) -> None:
+    shape = {"axis = 0, keepdims = 0": "5, 6"}.get(options, "4, 1, 6")
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g ({dtype}[4, 5, 6] x) => (int64[{shape}] y) <float s = {{0.1}}, {dtype} z = {{3}}>
+        {{ a = DequantizeLinear(x, s, z) y = {operator}<{options}>(a) }}""")
+    result = relayout.convert(model, format="tflite")
+    assert "DEQUANTIZE" not in result.report.operators
+    x = np.random.default_rng(0).integers(0, 4, (4, 5, 6)).astype(dtype) * 60  # many are equal
+    np.testing.assert_array_equal(litert(result, {"x": x})["y"], run(model, {"x": x})[0])

@@ -226,7 +226,7 @@ def elementwise() -> Iterator[UnitCase]:
         yield UnitCase(Case(op, {"x": image, "y": f(1, 6, 1, 1)}, ("y",)))
         yield UnitCase(Case(op, {"x": f(1, 2, 3, 2, 2, 2), "y": f(2, 1)}))
     yield UnitCase(Case("Max", {"x": image, "y": f(*IMAGE), "z": f(*IMAGE)}))
-    for op in ("Abs", "Elu", "Neg", "Softplus"):
+    for op in ("Abs", "Elu", "Gelu", "Neg", "Softplus"):
         yield UnitCase(Case(op, {"x": image}), np.int8, alike=False)
     for op in ("LeakyRelu", "Relu", "Sigmoid", "Tanh"):
         for dtype in (np.int8, np.uint8, np.int16):
@@ -251,7 +251,7 @@ def elementwise() -> Iterator[UnitCase]:
 
 
 def reductions() -> Iterator[UnitCase]:
-    for op in ("ReduceMean", "ReduceMax"):
+    for op in ("ReduceMean", "ReduceMax", "ReduceMin"):
 
         def reduce(
             shape: tuple[int, ...], *axes: int, op: str = op, dtype: type = np.int8, alike: bool = True

@@ -74,11 +74,15 @@ def tflite_model(
     from relayout.formats.tflite.exporting import descriptions
     from relayout.formats.tflite.exporting.exporter import export
     from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
+    from relayout.targets.litert.order_of_integers import read_integers
     from relayout.targets.litert.quantized_units import keeps_unsigned, quantized_units
+    from relayout.targets.litert.separate_activations import separate_activations
     from relayout.targets.litert.views_of_units import move_views_out
 
     complete(model)
     move_views_out(model.graph)
+    read_integers(model.graph)
+    separate_activations(model.graph)
     unsigned = keeps_unsigned(model, as_source=target is None or target.name == LITERT)
     units = quantized_units(model, unsigned=unsigned)
     key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE

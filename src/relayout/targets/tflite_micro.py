@@ -22,7 +22,6 @@ from relayout.lowering.conditions import (
     attribute,
     clip_bounds,
 )
-from relayout.lowering.unit_conditions import SAME_SCALES
 from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
 from relayout.targets.target import Kernel
@@ -55,14 +54,14 @@ TARGET = replace(
         Kernel("Gemm MatMul", types=TYPES, limits=UNIT),
         Kernel("Add Mul Sub Max Min Concat", types=TYPES, limits=UNIT),
         Kernel("Flatten Pad Reshape Slice Split Squeeze Unsqueeze", types=TYPES, limits=UNIT),
-        Kernel("Transpose", types=BYTES, limits=UNIT),
-        Kernel("Transpose", types=("INT16",), limits=(SAME_SCALES, *UNIT)),
+        Kernel("Transpose", types=TYPES, limits=UNIT),
         Kernel("HardSwish LeakyRelu Relu Sigmoid Tanh", types=TYPES, limits=UNIT),
         Kernel("Clip", types=BYTES, limits=(RELUS, *UNIT)),
         Kernel("ReduceMean", types=TYPES, limits=UNIT),
-        Kernel("ReduceMax", types=BYTES, limits=UNIT),
+        Kernel("ReduceMax ReduceMin", types=BYTES, limits=UNIT),
+        Kernel("Abs Elu", types=BYTES, limits=UNIT),
         Kernel("Softmax", types=TYPES, limits=UNIT, trailing="axis"),
-        Kernel("QuantizeLinear", types=BYTES, limits=(STATIC,)),
+        Kernel("QuantizeLinear", types=TYPES, limits=(STATIC,)),
     ),
     fallback=LITERT,
 )

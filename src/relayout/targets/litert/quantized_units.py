@@ -257,6 +257,11 @@ def _on_signed(candidate: Candidate) -> Kernel | None:
     return None if candidate.unsigned else _on_one(candidate)
 
 
+def _tabulated(candidate: Candidate) -> Kernel | None:
+    """The kernel is a table of what the operator gives for each signed byte: exact."""
+    return None if candidate.unsigned else _on_bytes(candidate)
+
+
 def _on_bytes(candidate: Candidate) -> Kernel | None:
     return _on_one(candidate) if candidate.outputs[0].dtype in BYTES else None
 
@@ -337,17 +342,20 @@ ROWS: Mapping[str, Row] = {
     **dict.fromkeys(("MaxPool", "AveragePool", "Resize"), _alike),
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _alike_bytes),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"), _alike),
-    **dict.fromkeys(("Slice", "Split", "Gather", "Pad", "Expand", "Tile", "GlobalMaxPool", "ReduceMax"), _alike),
+    **dict.fromkeys(("Slice", "Split", "Gather", "Pad", "Expand", "Tile"), _alike),
+    **dict.fromkeys(("GlobalMaxPool", "ReduceMax", "ReduceMin"), _alike),
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "Relu", "LeakyRelu"), _on_one),
     "PRelu": _sloped,
     "Abs": _on_signed,
     "HardSwish": _on_bytes,
+    **dict.fromkeys(("Elu", "Gelu"), _tabulated),
     **dict.fromkeys(("Max", "Min"), _all_alike),
     "Concat": _concatenated,
     "Where": _chosen,
     "Clip": _clipped,
     "Sigmoid": _logistic,
     "Softmax": _fixed(1 / 256, -128),
+    "LogSoftmax": _fixed(1 / 16, 127),
     "Tanh": _fixed(1 / 128, 0),
 }
 """ONNX's operator -> whether LiteRT's integer kernel computes a unit of it."""

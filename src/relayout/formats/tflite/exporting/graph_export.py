@@ -17,7 +17,7 @@ from relayout.formats.tflite.exporting.few_axes import use_few_axes
 from relayout.formats.tflite.exporting.integers import IntegerTensors
 from relayout.formats.tflite.exporting.kernel_types import widen
 from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
-from relayout.formats.tflite.exporting.older import write_for
+from relayout.formats.tflite.exporting.older import refuse_newer, write_for
 from relayout.formats.tflite.exporting.operand_types import mixed_types, require_broadcast
 from relayout.formats.tflite.exporting.refusals import Refusals
 from relayout.formats.tflite.exporting.registry import Entry, Unwritable, export_of
@@ -202,6 +202,8 @@ class GraphExport:
         before = [dict(each) for each in kept]
         try:
             entry.export(NodeExport(self, unit.node, quantized=True))
+            if self.runtime:
+                refuse_newer(self.draft, self.begin, self.runtime)
         except Unwritable:
             del self.draft.operators[self.begin :]
             for each, held in zip(kept, before, strict=True):  # nobody reads what is not written

@@ -59,6 +59,15 @@ def write_for(draft: Draft, begin: int, runtime: str) -> None:
         rewrite = None if is_known else REWRITES.get(operator.name)
         if rewrite is None or not rewrite(draft, operator):
             draft.operators.append(operator)
+    refuse_newer(draft, begin, runtime)
+
+
+def refuse_newer(draft: Draft, begin: int, runtime: str) -> None:
+    """Refuse operators, from the one numbered `begin` on, that a runtime lacks.
+
+    Raises:
+        Unwritable: the runtime is older than the version of one.
+    """
     for operator in draft.operators[begin:]:
         number = version(*draft.described(operator))
         if first := is_older(runtime, operator.name, number):

@@ -181,9 +181,10 @@ class Operation(Emission):
         return self.cast(value, ir.DataType.INT32) if value.dtype in NARROW else value
 
     def bias(self, i: int, *factors: int | Quantization | None) -> ir.Value | None:
-        """An optional bias: float as it is, int32 through DequantizeLinear, int64 as float (ONNX has no other way).
+        """An optional bias: float as it is, integers of 32 bits through DequantizeLinear.
 
-        It is a vector, whatever its shape in the file: the kernels count its elements.
+        One of int64 whose integers need more bits is float: ONNX has no other way. It is a vector, whatever its shape
+        in the file: the kernels count its elements.
 
         Args:
             i: the operand.
@@ -201,14 +202,15 @@ class Operation(Emission):
             raise Unsupported(f"{tensor.type.name} bias without a scale" if self.is_constant(i) else "computed bias")
         if quantization.per_channel and quantization.scale.size != prod(tensor.shape):
             raise Unsupported(f"bias of {prod(tensor.shape)} elements for {quantization.scale.size} channels")
-        if tensor.type == TensorType.INT64 or self.tensors.dequantize:
+        narrow = tensor.type == TensorType.INT64 and not self.tensors.dequantize and self._narrowed(i)
+        if narrow is None or self.tensors.dequantize:
             shape, steps = ir.Shape([prod(tensor.shape)]), Quantization(quantization.scale, quantization.zero_point, 0)
             lazy = ir.LazyTensor(
                 lambda: ir.Tensor(dequantized(self.constant(i).reshape(-1), steps)), ir.DataType.FLOAT, shape
             )
             return self.builder.initializer(self.tensors.hint(tensor, "dequantized"), lazy)
         scale = quantization.scale.reshape((-1,) if quantization.per_channel else ())
-        value = self._flat(self.stored(i))
+        value = narrow or self._flat(self.stored(i))
         zeros = self.builder.shared(self.tensors.hint(tensor, "zero_point"), np.zeros(scale.shape, np.int32))
         return self.emit(
             "DequantizeLinear",
@@ -218,6 +220,13 @@ class Operation(Emission):
             name=self.tensors.hint(tensor, "dequantized"),
             axis=0 if quantization.per_channel else None,
         )
+
+    def _narrowed(self, i: int) -> ir.Value | None:
+        """Long integers as integers of 32 bits; None where these are too short."""
+        values = self.constant(i).reshape(-1)
+        narrow = values.astype(np.int32)
+        fits = np.array_equal(narrow, values)
+        return self.builder.array(self.tensors.hint(self.input(i), "int32"), narrow) if fits else None
 
     def _flat(self, value: ir.Value) -> ir.Value:
         """All elements of a value as one dimension."""
