@@ -73,6 +73,16 @@ REASONS = (
         names("BATCH_MATMUL"),
     ),
     Reason("a depthwise convolution of one channel is a plain one", names("DEPTHWISE_CONV_2D"), names("CONV_2D")),
+    Reason("a convolution in groups of one channel is a depthwise one", names("CONV_2D"), names("DEPTHWISE_CONV_2D")),
+    Reason(
+        "a border that operators have by themselves in ONNX is a PAD for each of them",
+        came=names("PAD PADV2"),
+    ),
+    Reason(
+        "the extents of an open image behind a transposed convolution are computed otherwise",
+        names("PACK STRIDED_SLICE"),
+        names("ADD MUL"),
+    ),
     Reason(
         "an axis is split or joined at another place: a RESHAPE, which moves nothing",
         came=names("RESHAPE SQUARED_DIFFERENCE SQUARE SUB MUL"),

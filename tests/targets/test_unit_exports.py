@@ -362,3 +362,17 @@ def test_what_looks_at_the_order_of_numbers_reads_integers(operator: str, option
     assert "DEQUANTIZE" not in result.report.operators
     x = np.random.default_rng(0).integers(0, 4, (4, 5, 6)).astype(dtype) * 60  # many are equal
     np.testing.assert_array_equal(litert(result, {"x": x})["y"], run(model, {"x": x})[0])
+
+
+@pytest.mark.parametrize("pads", ["1, 1, 1, 1", "1, 0, 2, 1"])
+def test_a_border_that_counts_in_an_average_is_one_of_integers(pads: str) -> None:
+    body = f"""
+        a = AveragePool<kernel_shape = [3, 3], pads = [{pads}], count_include_pad = 1>(x~)
+        y = Conv(a~, full~)"""
+    model = in_qdq(body)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    result = relayout.convert(model, format="tflite")
+    assert {"PAD", "AVERAGE_POOL_2D"} <= set(result.report.operators)
+    assert not {"DEQUANTIZE", "QUANTIZE"} & set(result.report.operators)
+    x = np.random.default_rng(1).integers(-128, 128, (1, 32, 6, 4)).astype(np.int8)
+    assert_near(litert(result, {"x": x})["y_int8"], run(model, {"x": x})[0])

@@ -95,12 +95,13 @@ def average_pool(op: NodeExport) -> None:
         return
     factors = _factors(op, window, counted)
     window = window._replace(same=False, pads=_pads(window))
-    if op.quantized:
+    is_plain = bool((factors == 1).all()) and len(window.sizes) == 2
+    if op.quantized and not is_plain:
         raise Unwritable("a quantized average whose border does not count as in SAME")
     image = window.bordered(op, image)
     result = op.output(0)
     valid = window._replace(pads=((0, 0),) * len(window.sizes))
-    if (factors == 1).all() and len(window.sizes) == 2:
+    if is_plain:
         op.result("AVERAGE_POOL_2D", [image], **_options(valid))
         return
     pooled = (
