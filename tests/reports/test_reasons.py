@@ -172,6 +172,16 @@ def test_axes_of_one_element_have_their_names_in_every_order(shape: tuple[int, .
     assert [end.layout for end in report.interface] == [f"n c h w -> {stored}", "n c h w"]
 
 
+def test_a_batch_of_one_is_named_alike_before_and_after() -> None:
+    """In an order of the source that no layout has, the other axes of an image say which one it is."""
+    proto = model(
+        """(float[1,3,5,4] x) => (float[1,6,4,5] y) { a = Transpose<perm=[0,1,3,2]>(x) y = Conv(a, k) }""",
+        k=(6, 3, 1, 1),
+    )
+    report = relayout.convert(proto, io="NHWC").report
+    assert report.interface[0].layout == "n c w h -> n h w c"
+
+
 def test_a_transposed_tensor_of_an_importer_is_named_as_it_lies() -> None:
     """A convolution's own output lies channels first in the literal import, whatever TensorFlow Lite's order is."""
     chart = relayout.explain(MODELS / "tinynet_float.tflite").chart

@@ -376,3 +376,43 @@ def test_a_border_that_counts_in_an_average_is_one_of_integers(pads: str) -> Non
     assert not {"DEQUANTIZE", "QUANTIZE"} & set(result.report.operators)
     x = np.random.default_rng(1).integers(-128, 128, (1, 32, 6, 4)).astype(np.int8)
     assert_near(litert(result, {"x": x})["y_int8"], run(model, {"x": x})[0])
+
+
+def test_a_convolution_of_16_bits_over_one_axis_applies_its_activation() -> None:
+    """The kernel is one over two axes, with a RESHAPE behind it."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (int16[1, 4, 9] x) => (int16[1, 5, 7] y) <float s = {0.001}, float sk = {0.01}, float sy = {0.002},
+            int16 z = {0}, int8 zk = {0}> {
+            a = DequantizeLinear(x, s, z)
+            b = DequantizeLinear(k, sk, zk)
+            c = Conv(a, b)
+            d = Relu(c)
+            y = QuantizeLinear(d, sy, z) }""")
+    kernel = np.random.default_rng(0).integers(-100, 100, (5, 4, 3)).astype(np.int8)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(kernel, "k"))
+    result = relayout.convert(model, format="tflite")
+    assert not {"DEQUANTIZE", "RELU"} & set(result.report.operators)
+    x = np.random.default_rng(1).integers(-30000, 30000, (1, 4, 9)).astype(np.int16)
+    (expected,) = run(model, {"x": x})
+    assert (expected == 0).any()
+    assert_near(litert(result, {"x": x})["y"], expected)
+
+
+def test_unsigned_integers_of_one_scale_are_joined_as_they_are() -> None:
+    """The kernel of uint8 divides by the scale of its result, which a result that nobody dequantizes has not."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[2, 3, 4] x, float[2, 3, 4] r) => (uint8[2, 6, 4] y, uint8[2, 3, 4] q, float[2, 3, 4] f)
+        <float s = {0.02}, uint8 z = {7}> {
+            a = QuantizeLinear(x, s, z)
+            b = DequantizeLinear(a, s, z)
+            c = LeakyRelu(b)
+            q = QuantizeLinear(c, s, z)
+            d = QuantizeLinear(r, s, z)
+            e = Gather(d, i)
+            f = DequantizeLinear(e, s, z)
+            y = Concat<axis = 1>(q, d) }""")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1, 0]), "i"))
+    result = relayout.convert(model, format="tflite")
+    rng = np.random.default_rng(0)
+    feed = {name: rng.normal(size=(2, 3, 4)).astype(np.float32) for name in "xr"}
+    np.testing.assert_array_equal(litert(result, feed)["y"], run(model, feed)[0])

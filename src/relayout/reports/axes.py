@@ -169,13 +169,16 @@ class Axes:
         return tuple(known)
 
     def _ones(self, root: Root, form: Form, words: Sequence[str]) -> list[str]:
-        """A name for each size-1 axis of a form: what the axes beside it say, else letters by place.
+        """A name for each size-1 axis of a form: what the axes beside it say or leave, else letters by place.
 
         In an order that no layout has (`n c w h`) they are those of the logical form, one after the other.
         """
         pattern = self._pattern(form, words)
         if pattern is not None:
             return pattern
+        last = self._last(words)
+        if last:
+            return ["" if dim else last for dim in form]
         if form == root.logical:
             return _letters(len(form), set(words))
         logical = root.logical
@@ -184,6 +187,14 @@ class Axes:
         own = self._ones(root, logical, self._words(root, logical))
         left = iter([name for name, dim in zip(own, logical, strict=True) if not dim])
         return ["" if dim else next(left) for dim in form]
+
+    def _last(self, words: Sequence[str]) -> str:
+        """The one axis of an image that is missing among the names of a form; empty where there is none."""
+        for axes in (patterns[len(words)].split() for patterns in self._patterns if len(words) in patterns):
+            missing = [axis for axis in axes if axis not in words]
+            if len(missing) == 1 and len(set(words)) == len(words):
+                return missing[0]
+        return ""
 
     def _pattern(self, form: Form, words: Sequence[str]) -> list[str] | None:
         """The axes of the first image layout that fits what is known of a form."""

@@ -263,7 +263,7 @@ class _Quantized:
         if kind == "Pad":
             pads = [rng.randint(0, 1) for _ in range(2 * len(shape))]
             return [first, self.constant(np.array(pads))], {}
-        if kind == "ReduceMean":
+        if kind in ("ReduceMean", "ReduceMax", "ReduceMin"):
             axes = rng.choice(([2, 3], [1], [len(shape) - 1]))
             return [first, self.constant(np.array(axes))], {"keepdims": rng.choice((0, 1))}
         if kind == "AveragePool":
@@ -274,7 +274,7 @@ class _Quantized:
                 "pads": pads,
                 "count_include_pad": rng.choice((0, 0, 1)),
             }
-        if kind == "Softmax":
+        if kind in ("Softmax", "LogSoftmax"):
             return [first], {"axis": rng.choice((1, -1))}
         if kind == "LeakyRelu":
             return [first], {"alpha": rng.choice((0.1, 0.3))}
@@ -346,4 +346,5 @@ UNITS = (
     *("Conv", "Conv", "Conv", "ConvTranspose", "MatMul", "Gemm", "Add", "Add", "Sub", "Mul", "Max", "Min", "Concat"),
     *("Pad", "ReduceMean", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Softmax", "LeakyRelu", "DepthToSpace"),
     *("Relu", "Sigmoid", "Tanh", "HardSwish", "Reshape", "Transpose", "Slice", "Split", "Gather", "MaxPool", "Resize"),
+    *("Elu", "Gelu", "LogSoftmax", "ReduceMax", "ReduceMin"),
 )

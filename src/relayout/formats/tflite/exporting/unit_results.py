@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
+from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.integers import IntegerTensors
 from relayout.formats.tflite.exporting.units import UnitNodes
 from relayout.formats.tflite.exporting.value_types import kernel_type, tensor_dims
@@ -44,10 +44,14 @@ class UnitResults:
         for value in unit.node.outputs:
             given = self.of(unit, value)
             if unit.fused:
-                operator = next(each for each in reversed(self.draft.operators) if given in each.outputs)
-                operator.options["fused_activation_function"] = unit.fused
+                self._kernel(given).options["fused_activation_function"] = unit.fused
             if unit.kernel is not None and (value.uses() or value.is_graph_output()):
                 self.draft.add("QUANTIZE", [given], [self._integer_result(unit, value)])
+
+    def _kernel(self, given: DraftTensor | None) -> DraftOperator:
+        """Return the operator that computes a tensor: a convolution over one axis has a RESHAPE behind it."""
+        operator = next(each for each in reversed(self.draft.operators) if given in each.outputs)
+        return self._kernel(operator.inputs[0]) if operator.name == "RESHAPE" else operator
 
     def _integer_result(self, unit: UnitNodes, value: ir.Value) -> DraftTensor:
         """Return the integers that a unit's kernel gives: those of its QuantizeLinear, or some before a QUANTIZE."""

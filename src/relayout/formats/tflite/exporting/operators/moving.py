@@ -120,12 +120,13 @@ def concat(op: NodeExport) -> None:
         op.give(tensors[0])
         return
     meaning = next((tensor.quantization for tensor in tensors if tensor.quantization is not None), None)
-    if not op.quantized and meaning is not None and any(not meaning.equals(each.quantization) for each in tensors):
-        # The kernel takes integers of one scale alone.
+    result = op.output(0)
+    # The kernel takes integers of one scale alone; that of uint8 divides by the result's scale.
+    stated = [*tensors, result] if result.type == TensorType.UINT8 else tensors
+    if not op.quantized and meaning is not None and any(not meaning.equals(each.quantization) for each in stated):
         wide = [op.cast(tensor, TensorType.INT32) for tensor in tensors]
         joined = op.emit("CONCATENATION", wide, op.out_dims(), axis=axis)
-        kind = op.output(0).type
-        op.result("CAST", [joined], in_data_type=joined.type, out_data_type=kind)
+        op.result("CAST", [joined], in_data_type=joined.type, out_data_type=result.type)
         return
     op.result("CONCATENATION", tensors, axis=axis)
 
