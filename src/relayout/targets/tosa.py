@@ -109,7 +109,8 @@ TARGET = replace(
         Kernel("Flatten Reshape Split Squeeze Transpose Unsqueeze", types=TYPES, limits=ANY),
         Kernel("Pad Slice", types=TYPES, limits=(BOUNDS, *ANY)),
         Kernel("Clip HardSwish LeakyRelu Relu Sigmoid Tanh", types=TYPES, limits=ANY),
-        Kernel("ReduceMax ReduceMean", types=TYPES, limits=(AXES, *ANY)),
+        Kernel("ReduceMax ReduceMean ReduceMin", types=TYPES, limits=(AXES, *ANY)),
+        Kernel("Gelu", types=("INT8",), limits=ANY),
         Kernel("Softmax", types=TYPES, limits=ANY, trailing="axis"),
         Kernel("LogSoftmax", types=FLOAT32, limits=(STATIC,), trailing="axis"),
         Kernel("QuantizeLinear", types=INTEGERS, limits=(STATIC,)),
@@ -120,7 +121,7 @@ TARGET = replace(
         Kernel("Div Mean PRelu Pow Sum", types=FLOAT32, limits=(STATIC,)),
         Kernel("Equal Greater GreaterOrEqual Less LessOrEqual", types=(*FLOAT32, "INT32"), limits=(STATIC,)),
         Kernel("LayerNormalization LpNormalization", types=FLOAT32, limits=(STATIC,)),
-        Kernel("ReduceL1 ReduceL2 ReduceMin ReduceProd ReduceSum", types=FLOAT32, limits=(AXES, STATIC)),
+        Kernel("ReduceL1 ReduceL2 ReduceProd ReduceSum", types=FLOAT32, limits=(AXES, STATIC)),
     ),
     fallback=LITERT,
 )
