@@ -73,19 +73,9 @@ REASONS = (
         names("BATCH_MATMUL"),
     ),
     Reason("a depthwise convolution of one channel is a plain one", names("DEPTHWISE_CONV_2D"), names("CONV_2D")),
-    Reason("a convolution in groups of one channel is a depthwise one", names("CONV_2D"), names("DEPTHWISE_CONV_2D")),
-    Reason(
-        "a border that operators have by themselves in ONNX is a PAD for each of them",
-        came=names("PAD PADV2"),
-    ),
-    Reason(
-        "the extents of an open image behind a transposed convolution are computed otherwise",
-        names("PACK STRIDED_SLICE"),
-        names("ADD MUL"),
-    ),
     Reason(
         "an axis is split or joined at another place: a RESHAPE, which moves nothing",
-        came=names("RESHAPE SQUARED_DIFFERENCE SQUARE SUB MUL"),
+        came=names("DEPTHWISE_CONV_2D RESHAPE SQUARED_DIFFERENCE SQUARE SUB MUL"),
         only=True,
     ),
     Reason(
@@ -104,6 +94,8 @@ REASONS = (
     ),
     Reason("an order of axes is chosen that this way does not find back", came=names("TRANSPOSE")),
     Reason("indices, extents or counts have other types in ONNX", came=names("CAST SHAPE")),
+    Reason("a border that operators have by themselves in ONNX is a PAD for each", came=names("PAD"), only=True),
+    Reason("extents behind a transposed convolution are computed otherwise", names("PACK"), names("ADD MUL")),
 )
 """The first one that fits counts."""
 

@@ -12,6 +12,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import relayout
+from relayout.targets.litert import quantized_units
 from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from rules.cases.making import f
 from rules.law import Case
@@ -232,7 +233,7 @@ READ_TWICE = """
     ~both = Concat<axis = 2>(rows~, others~)
     joined = Reshape(both~, double)
     y = Conv(joined~, wide~)"""
-"""What is dequantized is read by a convolution, too; the other unit has a Reshape inside."""
+"""A convolution and a unit with a Reshape inside read one DequantizeLinear."""
 
 
 def in_qdq(body: str) -> onnx.ModelProto:
@@ -416,3 +417,36 @@ def test_unsigned_integers_of_one_scale_are_joined_as_they_are() -> None:
     rng = np.random.default_rng(0)
     feed = {name: rng.normal(size=(2, 3, 4)).astype(np.float32) for name in "xr"}
     np.testing.assert_array_equal(litert(result, feed)["y"], run(model, feed)[0])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "zero", "activation", "written"),
+    [
+        ("int8", -128, "Relu(b)", []),
+        ("int8", 3, "Relu(b)", ["RELU"]),
+        ("int8", 3, "Clip(b, least, six)", ["RELU6"]),
+        ("int16", 0, "Relu(b)", ["RELU"]),
+    ],
+)
+def test_an_activation_that_a_kernel_does_not_apply_is_an_operator_unless_implied(
+    dtype: str, zero: int, activation: str, written: list[str]
+) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g ({dtype}[4, 50] x) => ({dtype}[4, 50] y)
+        <float s = {{0.1}}, float t = {{0.06}}, {dtype} z = {{{zero}}}, float least = {{0}}, float six = {{6}}> {{
+            a = DequantizeLinear(x, s, z)
+            b = LeakyRelu(a)
+            c = {activation}
+            y = QuantizeLinear(c, t, z) }}""")
+    result = relayout.convert(model, format="tflite")
+    assert result.report.operators == dict.fromkeys(["LEAKY_RELU", *written], 1)
+    x = np.random.default_rng(0).integers(-128, 127, (4, 50)).astype(dtype)
+    assert_near(litert(result, {"x": x})["y"], run(model, {"x": x})[0])
+
+
+def test_a_kernel_of_integers_reads_no_number_without_a_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LiteRT ends the process there, if a row takes too much."""
+    monkeypatch.setattr(quantized_units, "ROWS", {"Elu": lambda _: quantized_units.AS_ASKED})
+    model = unit_of_bytes("Elu<alpha = 0.5>(a)", "int8", "16, 16", SCALES[0])
+    result = relayout.convert(model, format="tflite")
+    assert "DEQUANTIZE" in result.report.operators

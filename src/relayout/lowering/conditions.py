@@ -143,6 +143,10 @@ def _counts_elements(operator: Operator) -> bool:
 
 
 COUNTED_ELEMENTS = Condition("no pads, or SAME_UPPER and count_include_pad 0", _counts_elements)
+COUNTED_BORDER = Condition(
+    "count_include_pad 1 and ceil_mode 0",
+    lambda operator: operator.int("count_include_pad", 0) == 1 and FLOOR.holds(operator),
+)
 DEPTH_FIRST = attribute("mode", ("DCR",), "DCR")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relayout.lowering.conditions import (
+    COUNTED_BORDER,
     COUNTED_ELEMENTS,
     DEPTH_FIRST,
     DEPTHWISE,
@@ -44,6 +45,7 @@ TARGET = replace(
         Kernel("ConvTranspose", ("NHWC OHWI",), TYPES, IMAGE, UNIT),
         Kernel("MaxPool", ("NHWC",), TYPES, IMAGE, (NO_INDICES, *UNIT)),
         Kernel("AveragePool", ("NHWC",), TYPES, IMAGE, (NO_DILATIONS, COUNTED_ELEMENTS, *UNIT)),
+        Kernel("AveragePool", ("NHWC",), TYPES, (4,), (NO_DILATIONS, COUNTED_BORDER, *UNIT)),
         Kernel("GlobalAveragePool", ("NHWC",), TYPES, IMAGE, UNIT),
         Kernel("GlobalMaxPool", ("NHWC",), BYTES, IMAGE, UNIT),
         Kernel("Resize", ("NHWC",), BYTES, (4,), (SPATIAL_ONLY, *UNIT)),

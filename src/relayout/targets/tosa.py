@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relayout.lowering.conditions import (
+    COUNTED_BORDER,
     COUNTED_ELEMENTS,
     DEPTHWISE,
     NO_DILATIONS,
@@ -39,6 +40,19 @@ ANY = (STATIC, INTEGER_KERNEL)
 def _has_constant_bounds(operator: Operator) -> bool:
     slots = [slot for slot in range(1, len(operator.inputs)) if operator.has(slot)]
     return all(operator.constant(slot) is not None for slot in slots)
+
+
+def _is_forward(operator: Operator) -> bool:
+    """Tell whether a Slice goes forward, or backward over all of an axis: that is a REVERSE_V2."""
+    steps = operator.constant(4) if operator.has(4) else None
+    x, y = operator.shape(), operator.outputs[0]
+    if steps is None or x is None or y is None:
+        return steps is None
+    axes = operator.constant(3) if operator.has(3) else None
+    pairs = zip(
+        steps.reshape(-1).tolist(), range(len(steps)) if axes is None else axes.reshape(-1).tolist(), strict=True
+    )
+    return all(step > 0 or (step == -1 and x[axis] == y[axis]) for step, axis in pairs)
 
 
 def _has_whole_extents(operator: Operator) -> bool:
@@ -81,6 +95,7 @@ UNSMOOTHED = Condition(
     _is_unsmoothed,
 )
 BOUNDS = Condition("constant bounds, axes and steps", _has_constant_bounds)
+FORWARD = Condition("steps forward, or -1 over all of an axis", _is_forward)
 WHOLE_EXTENTS = Condition("sizes, or scales that give whole extents", _has_whole_extents)
 EQUAL_BATCHES = Condition("batches alike, or an operand of rank 2", _has_equal_batches)
 AXES = constant(1, "list of axes")
@@ -98,6 +113,7 @@ TARGET = replace(
         Kernel("ConvTranspose", ("NHWC OHWI",), TYPES, IMAGE, ANY),
         Kernel("MaxPool", ("NHWC",), TYPES, IMAGE, (NO_INDICES, *ANY)),
         Kernel("AveragePool", ("NHWC",), INTEGERS, IMAGE, (NO_DILATIONS, COUNTED_ELEMENTS, *ANY)),
+        Kernel("AveragePool", ("NHWC",), INTEGERS, (4,), (NO_DILATIONS, COUNTED_BORDER, *ANY)),
         Kernel("AveragePool", ("NHWC",), FLOAT32, IMAGE, (STATIC,)),
         Kernel("GlobalAveragePool GlobalMaxPool", ("NHWC",), TYPES, IMAGE, ANY),
         Kernel("Resize", ("NHWC",), TYPES, (4,), (*RESIZED, WHOLE_EXTENTS, *ANY), LINEAR),
@@ -107,8 +123,10 @@ TARGET = replace(
         Kernel("MatMul", types=TYPES, limits=(EQUAL_BATCHES, *ANY)),
         Kernel("Add Mul Sub Max Min Concat", types=TYPES, limits=ANY),
         Kernel("Flatten Reshape Split Squeeze Transpose Unsqueeze", types=TYPES, limits=ANY),
-        Kernel("Pad Slice", types=TYPES, limits=(BOUNDS, *ANY)),
-        Kernel("Clip HardSwish LeakyRelu Relu Sigmoid Tanh", types=TYPES, limits=ANY),
+        Kernel("Pad", types=TYPES, limits=(BOUNDS, *ANY)),
+        Kernel("Slice", types=TYPES, limits=(BOUNDS, FORWARD, *ANY)),
+        Kernel("Clip HardSwish LeakyRelu Relu Tanh", types=TYPES, limits=ANY),
+        Kernel("Sigmoid", types=("FLOAT", "INT8"), limits=ANY),
         Kernel("ReduceMax ReduceMean ReduceMin", types=TYPES, limits=(AXES, *ANY)),
         Kernel("Gelu", types=("INT8",), limits=ANY),
         Kernel("Softmax", types=TYPES, limits=ANY, trailing="axis"),

@@ -15,6 +15,7 @@ from math import prod
 from relayout.graph.quantized_unit import unit_of
 from relayout.lowering.conditions import (
     CONSTANT_KERNEL,
+    COUNTED_BORDER,
     DEPTHWISE,
     NO_DILATIONS,
     NO_INDICES,
@@ -192,6 +193,7 @@ TARGET = replace(
         Kernel("ConvTranspose", ("NHWC OHWI",), TYPES, IMAGE, (*WEIGHTS, strides(2), SPREAD)),
         Kernel("MaxPool", ("NHWC",), TYPES, IMAGE, (NO_INDICES, *ANY, POOL_STRIDES, WINDOW)),
         Kernel("AveragePool", ("NHWC",), TYPES, IMAGE, AVERAGE),
+        Kernel("AveragePool", ("NHWC",), TYPES, (4,), (NO_DILATIONS, COUNTED_BORDER, *ANY, STRIDES, WINDOW)),
         Kernel("GlobalAveragePool", ("NHWC",), TYPES, IMAGE, (ONE_IMAGE, *ANY)),
         Kernel("GlobalMaxPool", ("NHWC",), TYPES, IMAGE, ANY),
         Kernel("Resize", ("NHWC",), TYPES, (4,), (SPATIAL_ONLY, RESIZED, *ANY)),

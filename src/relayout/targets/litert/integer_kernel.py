@@ -5,7 +5,7 @@ from __future__ import annotations
 from relayout.graph.quantized_unit import EPILOGUES, QUANTIZE, QuantizedUnit
 from relayout.lowering.unit_conditions import of_units
 from relayout.targets.litert.integer_scales import Scale, scale_of
-from relayout.targets.litert.quantized_units import ROWS, TAKES, Candidate
+from relayout.targets.litert.quantized_units import ROWS, Candidate, applies
 from relayout.targets.litert.unit_activations import BOUNDS, fused_activation
 
 
@@ -21,8 +21,7 @@ def _applies_activation(unit: QuantizedUnit) -> bool:
     if not activations:
         return True
     bounds = BOUNDS[activations[0].op_type](activations[0])
-    is_applied = bounds is not None and fused_activation(bounds, unit.results[0].node) is not None
-    return unit.node.op_type in TAKES and is_applied
+    return bounds is not None and applies(unit.node.op_type, fused_activation(bounds, unit.results[0].node))
 
 
 def _computes(unit: QuantizedUnit) -> bool:

@@ -1,6 +1,8 @@
-"""ArgMax and ArgMin read integers: they lie in the order of the numbers that they mean.
+"""ArgMax and ArgMin read integers, which lie in the order of the numbers that they mean.
 
-DequantizeLinear ─ ArgMax    becomes    ArgMax
+    DequantizeLinear ─ ArgMax    becomes    ArgMax
+
+Others that read the numbers still do.
 """
 
 import onnx_ir as ir

@@ -7,7 +7,6 @@ numbers, between DEQUANTIZE and QUANTIZE.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
-import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.own_results import SOURCE_FORMAT
@@ -123,9 +122,9 @@ class _Ends(NamedTuple):
 
 def _ends(node: ir.Node) -> _Ends | None:
     """Return what stands behind each output that is read; None: something else than a QuantizeLinear reads one."""
-    if len(node.outputs) == 1 and node.op_type in TAKES:
+    if len(node.outputs) == 1:
         activated = _activated(node.outputs[0])
-        if activated is not None:
+        if activated is not None and applies(node.op_type, activated.fused):
             return activated
     found: dict[ir.Value, tuple[ir.Node, ...]] = {}
     for value in node.outputs:
@@ -136,6 +135,11 @@ def _ends(node: ir.Node) -> _Ends | None:
             return None
         found[value] = quantize
     return _Ends(found) if found else None
+
+
+def applies(op_type: str, fused: ActivationFunctionType | None) -> bool:
+    """Tell whether a kernel applies an activation, or the range of its integers implies it (NONE)."""
+    return fused is not None and (op_type in TAKES or fused == ActivationFunctionType.NONE)
 
 
 def _activated(value: ir.Value) -> _Ends | None:
@@ -258,8 +262,9 @@ def _on_signed(candidate: Candidate) -> Kernel | None:
 
 
 def _tabulated(candidate: Candidate) -> Kernel | None:
-    """The kernel is a table of what the operator gives for each signed byte: exact."""
-    return None if candidate.unsigned else _on_bytes(candidate)
+    """The kernel is a table of what the operator gives for each signed byte; that of ELU knows no alpha."""
+    is_standard = candidate.node.attributes.get_float("alpha", 1.0) == 1.0
+    return _on_bytes(candidate) if is_standard and not candidate.unsigned else None
 
 
 def _on_bytes(candidate: Candidate) -> Kernel | None:
@@ -314,14 +319,13 @@ FINE = 0.6
 def _logistic(candidate: Candidate) -> Kernel | None:
     """The kernel of 16 bits is a step off at most. For one scale there is another one, which is six steps off."""
     operand = candidate.inputs[0]
-    if operand is None or candidate.outputs[0].dtype in BYTES:
-        return _fixed(1 / 256, -128)(candidate)
-    is_other = abs(np.log2(operand.scale[0]) - OTHER_LOGISTIC) < 0.01
-    return None if is_other else _fixed(1 / 32768, 0, WORDS)(candidate)
+    is_other = operand is not None and abs(float(operand.scale[0]) / OTHER_LOGISTIC - 1) < 0.01
+    return _LOGISTIC_OF_BYTES(candidate) or (None if is_other else _LOGISTIC_OF_WORDS(candidate))
 
 
-OTHER_LOGISTIC = -12
-"""The logarithm of the scale for which LiteRT has an own LOGISTIC of 16 bits."""
+_LOGISTIC_OF_BYTES, _LOGISTIC_OF_WORDS = _fixed(1 / 256, -128), _fixed(1 / 32768, 0, WORDS)
+OTHER_LOGISTIC = 2.0**-12
+"""The scale of an operand of 16 bits for which LiteRT has another LOGISTIC."""
 
 
 def _clipped(candidate: Candidate) -> Kernel | None:

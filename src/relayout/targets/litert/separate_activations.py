@@ -1,39 +1,51 @@
-"""A Relu behind a quantized transposed convolution is a unit of its own.
+"""An activation that a quantized operator's kernel does not apply is a unit of its own.
 
     ConvTranspose ─ Relu ─ QuantizeLinear    becomes
     ConvTranspose ─ QuantizeLinear ─ DequantizeLinear ─ Relu ─ QuantizeLinear
 
-The scale is the same, so the numbers are. TRANSPOSE_CONV could apply the Relu, but the integer kernels of TensorFlow
-Lite Micro leave it out.
+The scale is the same, so the numbers are. TRANSPOSE_CONV could apply it, but the integer kernels of TensorFlow Lite
+Micro leave it out.
 """
 
 import onnx_ir as ir
 
-from relayout.graph.quantized_unit import DEQUANTIZE
-from relayout.targets.litert.integer_scales import QUANTIZING, scale_of
-
-SEPARATE = frozenset({"ConvTranspose"})
-"""Operators whose integer kernels leave the activation to another operator."""
-ACTIVATIONS = frozenset({"Relu"})
+from relayout.formats.tflite.container.enums import ActivationFunctionType
+from relayout.graph.quantized_unit import DEQUANTIZE, unit_of
+from relayout.targets.litert.integer_scales import BYTES, QUANTIZING
+from relayout.targets.litert.quantized_units import ROWS, applies
+from relayout.targets.litert.unit_activations import BOUNDS, fused_activation
 
 
 def separate_activations(graph: ir.Graph) -> None:
-    """Quantize what is between such an operator and its activation, in place."""
+    """Quantize what is between an operator and an activation that it does not apply, in place."""
     for node in list(graph):
-        value = node.inputs[0] if node.op_type in ACTIVATIONS and not node.domain else None
-        before = None if value is None else value.producer()
-        if value is None or before is None or before.op_type not in SEPARATE or len(value.uses()) != 1:
-            continue
+        value = node.inputs[0] if node.op_type in BOUNDS and not node.domain else None
+        operator = None if value is None else value.producer()
         readers = [use.node for use in node.outputs[0].uses()]
-        quantize = readers[0] if len(readers) == 1 and readers[0].op_type in QUANTIZING else None
-        scale = None if quantize is None else scale_of(quantize)
-        if quantize is None or scale is None or not scale.is_one or value.is_graph_output():
+        if value is None or operator is None or operator.op_type not in ROWS or len(readers) != 1:
             continue
-        first = ir.Node("", quantize.op_type, [value, *quantize.inputs[1:]], quantize.attributes.values())
-        again = ir.Node("", DEQUANTIZE, [first.outputs[0], *quantize.inputs[1:]])
-        for made, like in ((first, quantize), (again, before)):
-            result, known = made.outputs[0], like.outputs[0]
-            result.name = f"{value.name}/{made.op_type.lower()}"
-            result.shape, result.type = value.shape, known.type
-        graph.insert_before(node, [first, again])
-        node.replace_input_with(0, again.outputs[0])
+        unit = unit_of(operator)
+        if unit is not None and node in unit.members and _stands_alone(operator, node, readers[0]):
+            _quantize_before(graph, node, value, readers[0])
+
+
+def _stands_alone(operator: ir.Node, activation: ir.Node, quantize: ir.Node) -> bool:
+    """Tell whether a kernel of integers computes an activation, and not with the operator before it."""
+    bounds = BOUNDS[activation.op_type](activation)
+    if bounds is None or quantize.op_type not in QUANTIZING or quantize.domain:
+        return False
+    fused = fused_activation(bounds, quantize)
+    has_kernel = fused == ActivationFunctionType.RELU or quantize.outputs[0].dtype in BYTES
+    return fused is not None and has_kernel and not applies(operator.op_type, fused)
+
+
+def _quantize_before(graph: ir.Graph, node: ir.Node, value: ir.Value, quantize: ir.Node) -> None:
+    """Let a node read a value as the integers that a QuantizeLinear behind it gives."""
+    integers = ir.Node("", quantize.op_type, [value, *quantize.inputs[1:]], quantize.attributes.values())
+    reals = ir.Node("", DEQUANTIZE, [integers.outputs[0], *quantize.inputs[1:]])
+    for added, kind in ((integers, quantize.outputs[0].type), (reals, value.type)):
+        result = added.outputs[0]
+        result.name = f"{value.name}/{added.op_type.lower()}"
+        result.shape, result.type = value.shape, kind
+    graph.insert_before(node, [integers, reals])
+    node.replace_input_with(0, reals.outputs[0])

@@ -18,7 +18,7 @@ from relayout.formats.tflite.exporting.integers import IntegerTensors
 from relayout.formats.tflite.exporting.kernel_types import widen
 from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
 from relayout.formats.tflite.exporting.older import refuse_newer, write_for
-from relayout.formats.tflite.exporting.operand_types import mixed_types, require_broadcast
+from relayout.formats.tflite.exporting.operand_types import mixed_types, require_broadcast, require_scales
 from relayout.formats.tflite.exporting.refusals import Refusals
 from relayout.formats.tflite.exporting.registry import Entry, Unwritable, export_of
 from relayout.formats.tflite.exporting.scales import DEQUANTIZE, QUANTIZE, dequantizer_of, scales_in
@@ -202,6 +202,7 @@ class GraphExport:
         before = [dict(each) for each in kept]
         try:
             entry.export(NodeExport(self, unit.node, quantized=True))
+            require_scales(self.draft, self.begin)
             if self.runtime:
                 refuse_newer(self.draft, self.begin, self.runtime)
         except Unwritable:
@@ -317,6 +318,8 @@ class GraphExport:
                 result.quantization = tensor.quantization or result.quantization
             for known in (self.tensors, self.integers.by_value):  # whoever reads it under another name
                 known.update({each: result for each, held in known.items() if held is tensor})
+        elif node.quantized and result.quantization is not None and not result.quantization.equals(tensor.quantization):
+            self.draft.add("QUANTIZE", [tensor], [result])
         else:
             self.copy(tensor, result)
 

@@ -8,6 +8,7 @@ from itertools import zip_longest
 import onnx
 import onnx_ir as ir
 
+from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Draft
 from relayout.formats.tflite.exporting.registry import Unwritable
 
@@ -17,6 +18,8 @@ _NAMES = """
 """
 ELEMENTWISE = frozenset(_NAMES.split())
 """Builtins whose operands broadcast."""
+NUMBERS = frozenset({TensorType.FLOAT32, TensorType.INT8, TensorType.UINT8, TensorType.INT16})
+"""Types of what kernels of quantized integers compute with; the others are indices, extents and biases."""
 
 
 def mixed_types(node: ir.Node, version: int) -> str:
@@ -67,3 +70,19 @@ def require_broadcast(draft: Draft, begin: int) -> None:
             extents = {extent for extent in along if isinstance(extent, int) and extent != 1}
             if len(extents) > 1:
                 raise Unwritable(f"operands of {' and '.join(map(str, sorted(extents)))} elements along one axis")
+
+
+def require_scales(draft: Draft, begin: int) -> None:
+    """Refuse operators on quantized integers that read numbers without a scale: LiteRT ends the process there.
+
+    Args:
+        draft: the graph.
+        begin: the first operator to look at.
+
+    Raises:
+        Unwritable: one reads real numbers, or integers without a scale.
+    """
+    for operator in draft.operators[begin:]:
+        for tensor in operator.inputs:
+            if tensor is not None and tensor.quantization is None and tensor.type in NUMBERS:
+                raise Unwritable(f"{operator.name} on quantized integers reads {tensor.type.name} without a scale")

@@ -202,15 +202,19 @@ class Operation(Emission):
             raise Unsupported(f"{tensor.type.name} bias without a scale" if self.is_constant(i) else "computed bias")
         if quantization.per_channel and quantization.scale.size != prod(tensor.shape):
             raise Unsupported(f"bias of {prod(tensor.shape)} elements for {quantization.scale.size} channels")
-        narrow = tensor.type == TensorType.INT64 and not self.tensors.dequantize and self._narrowed(i)
-        if narrow is None or self.tensors.dequantize:
+        values = self.constant(i).reshape(-1) if tensor.type == TensorType.INT64 else None
+        if self.tensors.dequantize or not (values is None or _fits_32_bits(values)):
             shape, steps = ir.Shape([prod(tensor.shape)]), Quantization(quantization.scale, quantization.zero_point, 0)
             lazy = ir.LazyTensor(
                 lambda: ir.Tensor(dequantized(self.constant(i).reshape(-1), steps)), ir.DataType.FLOAT, shape
             )
             return self.builder.initializer(self.tensors.hint(tensor, "dequantized"), lazy)
         scale = quantization.scale.reshape((-1,) if quantization.per_channel else ())
-        value = narrow or self._flat(self.stored(i))
+        value = (
+            self._flat(self.stored(i))
+            if values is None
+            else self.builder.array(self.tensors.hint(tensor, "int32"), values.astype(np.int32))
+        )
         zeros = self.builder.shared(self.tensors.hint(tensor, "zero_point"), np.zeros(scale.shape, np.int32))
         return self.emit(
             "DequantizeLinear",
@@ -220,13 +224,6 @@ class Operation(Emission):
             name=self.tensors.hint(tensor, "dequantized"),
             axis=0 if quantization.per_channel else None,
         )
-
-    def _narrowed(self, i: int) -> ir.Value | None:
-        """Long integers as integers of 32 bits; None where these are too short."""
-        values = self.constant(i).reshape(-1)
-        narrow = values.astype(np.int32)
-        fits = np.array_equal(narrow, values)
-        return self.builder.array(self.tensors.hint(self.input(i), "int32"), narrow) if fits else None
 
     def _flat(self, value: ir.Value) -> ir.Value:
         """All elements of a value as one dimension."""
@@ -394,3 +391,7 @@ def _meanings(tensors: Sequence[Tensor]) -> list[Quantization | None]:
     if any(meanings) and len(kinds) > 1:
         raise Unsupported(f"{' and '.join(sorted(kind.name for kind in kinds))} together, where elements are moved")
     return meanings
+
+
+def _fits_32_bits(values: np.ndarray[Any, Any]) -> bool:
+    return bool(np.array_equal(values.astype(np.int32), values))

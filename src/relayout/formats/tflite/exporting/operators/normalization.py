@@ -48,7 +48,8 @@ def _over_last_axes(op: NodeExport, builtin: str, operand: DraftTensor, axis: in
     front, back = (_product(dims) for dims in (operand.dims[:axis], operand.dims[axis:]))
     if isinstance(front, int) or isinstance(back, int):
         flat: Dims = (front, back)
-        inner = op.emit(builtin, [op.reshaped(operand, flat)], flat, **options)
+        meaning = op.output(0).quantization
+        inner = op.emit(builtin, [op.reshaped(operand, flat)], flat, quantization=meaning, **options)
         op.give(op.reshaped(inner, operand.dims, operand))
     elif op.quantized:
         raise Unwritable("a quantized Softmax over several axes of open extents")

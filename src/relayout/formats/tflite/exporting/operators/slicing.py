@@ -198,8 +198,7 @@ def _known_pad(op: NodeExport, mode: str, pads: list[tuple[int, int]]) -> None:
 def _constant_pad(op: NodeExport, operand: DraftTensor, pads: list[tuple[int, int]]) -> None:
     value = op.constant(2)
     if op.quantized:
-        if op.has(2) and (value is None or value.any()):
-            raise Unwritable("integers with a border of another number than zero")
+        _require_zeros(op)
         op.give(bordered(op, operand, pads))
     elif op.has(2) and value is None:
         if any(side < 0 for pair in pads for side in pair):
@@ -209,6 +208,13 @@ def _constant_pad(op: NodeExport, operand: DraftTensor, pads: list[tuple[int, in
         if operand.type == op.output(0).type:  # the kernel wants all of them to mean the same
             operand.quantization = operand.quantization or op.graph.integers.meaning(op.node.outputs[0])
         op.give(bordered(op, operand, pads, op.number("value") if value is None else value.reshape(-1)[0].item()))
+
+
+def _require_zeros(op: NodeExport) -> None:
+    """Refuse a border of integers that does not mean zero."""
+    value = op.constant(2)
+    if op.number("value") or (op.has(2) and (value is None or value.any())):
+        raise Unwritable("integers with a border of another number than zero")
 
 
 def _reflects_once(dims: Dims, pads: list[tuple[int, int]]) -> bool:
@@ -239,6 +245,9 @@ def _computed_pad(op: NodeExport, mode: str) -> None:
     pairs = steps.maximum(pairs, 0)
     if mode == "reflect":
         op.result("MIRROR_PAD", [operand, pairs], mode=MirrorPadMode.REFLECT)
+    elif op.quantized:
+        _require_zeros(op)
+        op.result("PAD", [operand, pairs])
     else:
         value = steps.reshape(op.input(2), ()) if op.has(2) else steps.tensor(0, operand.type)
         op.result("PADV2", [operand, pairs, value])

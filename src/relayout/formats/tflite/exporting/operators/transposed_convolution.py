@@ -29,8 +29,8 @@ def conv_transpose(op: NodeExport) -> None:
     if rank not in (3, 4, 5):
         raise Unwritable(f"a transposed convolution over {rank - 2} axes")
     group = op.integer("group", 1)
-    if op.quantized and group != 1:
-        raise Unwritable("groups of a quantized transposed convolution")
+    if op.quantized and (group != 1 or rank == 5):
+        raise Unwritable("a quantized transposed convolution in groups or over three axes")
     require_kernel(op, *(("dhwoi",) if rank == 5 else ("ohwi", "owi")))
     image, kernel = op.input(0), op.input(1)
     known(kernel.dims)
