@@ -77,14 +77,22 @@ def tflite_model(
     from relayout.targets.litert.order_of_integers import read_integers
     from relayout.targets.litert.quantized_units import keeps_unsigned, quantized_units
     from relayout.targets.litert.separate_activations import separate_activations
+    from relayout.targets.litert.strided_slices import split_strided_slices
+    from relayout.targets.litert.symmetric_products import make_second_operands_symmetric
     from relayout.targets.litert.views_of_units import move_views_out
 
     complete(model)
+    is_litert = target is None or target.name == LITERT
+    is_tuned = is_litert and model.metadata_props.get(SOURCE_FORMAT) != "tflite"
+    if is_tuned:
+        split_strided_slices(model.graph)
     move_views_out(model.graph)
     read_integers(model.graph)
     separate_activations(model.graph)
-    unsigned = keeps_unsigned(model, as_source=target is None or target.name == LITERT)
+    unsigned = keeps_unsigned(model, as_source=is_litert)
     units = quantized_units(model, unsigned=unsigned)
+    if is_tuned and not unsigned and make_second_operands_symmetric(model.graph, units):
+        units = quantized_units(model)
     key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE
     try:
         file = export(

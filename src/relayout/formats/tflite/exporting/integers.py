@@ -53,7 +53,7 @@ class IntegerTensors:
         if value not in self.by_value:
             if value.const_value is not None and not value.is_graph_input():
                 self.by_value[value] = integer_constant(self.draft, value, signed, shift, quantization)
-            elif shift and value in self.tensors:
+            elif shift and value in self.tensors and self.tensors[value].type == kind:
                 self._require_meaning(self.tensors[value], kind, quantization, shift)
                 made = self.draft.tensor(
                     f"{value.name}/{signed.name.lower()}", signed, tensor_dims(value), quantization

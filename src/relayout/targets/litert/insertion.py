@@ -1,0 +1,74 @@
+"""Nodes that are put before another one, in a graph whose layouts are chosen."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
+
+OPEN = -1
+"""An extent that is known only at run time."""
+
+
+def shape_from(dims: Sequence[int]) -> ir.Shape:
+    """Return a shape."""
+    return ir.Shape([None if extent == OPEN else extent for extent in dims])
+
+
+class Insertion(NamedTuple):
+    """A place in a graph: before a node. Results are named after the first operand.
+
+    Args:
+        graph: the graph.
+        node: the node that the others are put before.
+    """
+
+    graph: ir.Graph
+    node: ir.Node
+
+    def constant(self, array: NDArray[Any], name: str) -> ir.Value:
+        """Add an initializer."""
+        tensor = ir.Tensor(array, name=name)
+        kind = ir.TensorType(tensor.dtype)
+        value = ir.Value(name=name, shape=ir.Shape(array.shape), type=kind, const_value=tensor)
+        self.graph.register_initializer(value)
+        return value
+
+    def add(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        shape: ir.Shape | None,
+        kind: ir.TypeProtocol | None,
+        axis: int | None = None,
+    ) -> ir.Value:
+        """Add a node, and return its only result, which has a shape and a type."""
+        node = ir.node(op_type, inputs, {} if axis is None else {"axis": axis})
+        (result,) = node.outputs
+        result.name = f"{'' if inputs[0] is None else inputs[0].name}/{op_type.lower()}"
+        result.shape, result.type = shape, kind
+        self.graph.insert_before(self.node, node)
+        return result
+
+    def reshaped(self, value: ir.Value, dims: Sequence[int], name: str) -> ir.Value:
+        """Add a Reshape."""
+        given = self.constant(np.array(dims, np.int64), f"{name}/shape")
+        result = self.add("Reshape", [value, given], shape_from(dims), value.type)
+        result.name = name
+        return result
+
+    def quantized(
+        self, value: ir.Value, parameters: Sequence[ir.Value | None], integers: ir.TypeProtocol | None
+    ) -> ir.Value:
+        """Add a QuantizeLinear and a DequantizeLinear.
+
+        Args:
+            value: real numbers.
+            parameters: their scale and zero point.
+            integers: the type of the integers.
+        """
+        between = self.add(QUANTIZE, [value, *parameters], value.shape, integers)
+        return self.add(DEQUANTIZE, [between, *parameters], value.shape, value.type)

@@ -1,0 +1,220 @@
+"""What LiteRT's own kernels do slowly is written as operators that XNNPACK runs: the same numbers, in one partition."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+from numpy.typing import NDArray
+
+import relayout
+from running import run
+
+Array = NDArray[np.generic]
+
+
+def product(
+    dtype: str = "int8",
+    zeros: tuple[int, int, int] = (3, -7, 5),
+    a: str = "2, 3, 20, 16",
+    b: str = "2, 3, 16, 24",
+    y: str = "2, 3, 20, 24",
+) -> onnx.ModelProto:
+    """A product of two activations: `zeros` are those of the operands and of the result, as signed integers."""
+    za, zb, zy = (zero + (128 if dtype == "uint8" else 0) for zero in zeros)
+    return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g ({dtype}[{a}] a, {dtype}[{b}] b) => ({dtype}[{y}] y)
+        <float sa = {{0.02}}, float sb = {{0.03}}, float sy = {{0.9}},
+         {dtype} za = {{{za}}}, {dtype} zb = {{{zb}}}, {dtype} zy = {{{zy}}}> {{
+            ar = DequantizeLinear(a, sa, za)
+            br = DequantizeLinear(b, sb, zb)
+            yr = MatMul(ar, br)
+            y = QuantizeLinear(yr, sy, zy) }}""")
+
+
+def feed_of(model: onnx.ModelProto, open_extent: int = 2) -> dict[str, Array]:
+    """Random numbers for each input: bytes of the whole range, or real ones."""
+    rng = np.random.default_rng(0)
+    feed: dict[str, Array] = {}
+    for each in model.graph.input:
+        kind = onnx.helper.tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type)
+        dims = [dim.dim_value or open_extent for dim in each.type.tensor_type.shape.dim]
+        low = 0 if kind == np.uint8 else -128
+        real = kind == np.float32
+        feed[each.name] = (
+            rng.normal(size=dims).astype(kind) if real else rng.integers(low, low + 256, dims).astype(kind)
+        )
+    return feed
+
+
+def litert(content: bytes, feed: dict[str, Array]) -> tuple[Array, bool]:
+    """The first output, and whether XNNPACK runs the whole graph."""
+    interpreter = Interpreter(model_content=content, num_threads=1)
+    (found,) = interpreter.get_signature_runner()(**feed).values()
+    delegates = [node for node in interpreter._get_ops_details() if node["op_name"] == "DELEGATE"]
+    outputs = {each["index"] for each in interpreter.get_output_details()}
+    return found, [set(node["outputs"]) for node in delegates] == [outputs]
+
+
+def steps_off(found: Array, expected: Array) -> int:
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    return int(np.abs(found.astype(int) - expected.astype(int)).max())
+
+
+@pytest.mark.parametrize("zero", [-128, -100, -7, 1, 60, 127])
+def test_xnnpack_multiplies_by_an_operand_that_has_a_zero_point(zero: int) -> None:
+    model = product(zeros=(zero, zero, 5))
+    result = relayout.convert(model, format="tflite")
+    feed = feed_of(model)
+    found, is_whole = litert(result.tflite, feed)
+    assert is_whole
+    assert result.report.operators == {"QUANTIZE": 1, "SUB": 1, "CONCATENATION": 2, "BATCH_MATMUL": 1}
+    assert steps_off(found, run(model, feed)[0]) <= 1
+    other, _ = litert(relayout.convert(model, format="tflite", target="tflite-micro").tflite, feed)
+    assert steps_off(found, other) <= 1, "LiteRT's own kernel gives other numbers"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shapes"),
+    [
+        ("uint8", {}),
+        ("int8", {"a": "20, 16", "b": "16, 24", "y": "20, 24"}),
+        ("int8", {"b": "3, 16, 24"}),
+        ("int8", {"a": "N, 3, 20, 16", "b": "N, 3, 16, 24", "y": "N, 3, 20, 24"}),
+        ("int8", {"a": "2, 3, N, 16", "b": "2, 3, 16, N", "y": "2, 3, N, N"}),
+    ],
+)
+def test_a_product_by_an_operand_that_has_a_zero_point_is_right(dtype: str, shapes: dict[str, str]) -> None:
+    model = product(dtype, **shapes)
+    result = relayout.convert(model, format="tflite")
+    assert result.report.operators["CONCATENATION"] == 2
+    feed = feed_of(model)
+    assert steps_off(litert(result.tflite, feed)[0], run(model, feed)[0]) <= 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "changes"),
+    [
+        ("int8", {"zeros": (3, 0, 5)}),
+        ("int8", {"a": "2, 3, 15, 16", "y": "2, 3, 15, 24"}),
+        ("int8", {"a": "2, 3, 20, 15", "b": "2, 3, 15, 24"}),
+        ("int8", {"a": "16", "b": "16, 24", "y": "24"}),
+        ("int16", {"zeros": (0, 0, 0)}),
+    ],
+)
+def test_a_product_that_gains_nothing_stays(dtype: str, changes: dict[str, object]) -> None:
+    model = product(dtype, **changes)  # type: ignore[arg-type]
+    result = relayout.convert(model, format="tflite")
+    assert "CONCATENATION" not in result.report.operators
+
+
+@pytest.mark.parametrize("target", ["ethos-u", "tflite-micro", "tosa"])
+def test_a_product_for_an_npu_stays(target: str) -> None:
+    result = relayout.convert(product(), format="tflite", target=target)
+    assert result.report.operators == {"BATCH_MATMUL": 1}
+
+
+def test_a_tflite_file_comes_back_with_the_operators_that_it_had() -> None:
+    source = relayout.convert(product(), format="tflite", target="tflite-micro").tflite
+    model = relayout.convert(source).proto
+    for result in (relayout.convert(source, format="tflite"), relayout.convert(model, format="tflite")):
+        assert result.report.operators == {"BATCH_MATMUL": 1}
+
+
+def test_operands_of_several_products_are_prepared_once() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (int8[20, 20] a, int8[20, 20] b) => (int8[20, 20] y, int8[20, 20] z, int8[20, 20] w)
+        <float s = {0.02}, float t = {0.9}, int8 o = {3}> {
+            ar = DequantizeLinear(a, s, o)
+            br = DequantizeLinear(b, s, o)
+            yr = MatMul(ar, br)
+            y = QuantizeLinear(yr, t, o)
+            zr = MatMul(ar, br)
+            z = QuantizeLinear(zr, s, o)
+            wr = MatMul(br, ar)
+            w = QuantizeLinear(wr, t, o) }""")
+    result = relayout.convert(model, format="tflite")
+    assert result.report.operators == {"QUANTIZE": 2, "SUB": 2, "CONCATENATION": 4, "BATCH_MATMUL": 3}
+    feed = feed_of(model)
+    found = Interpreter(model_content=result.tflite, num_threads=1).get_signature_runner()(**feed)
+    for each, expected in zip("yzw", run(model, feed), strict=True):
+        assert steps_off(found[each], expected) <= 1
+
+
+def strided(
+    x: str, y: str, starts: list[int], ends: list[int], axes: list[int], steps: list[int], dtype: str = "float"
+) -> onnx.ModelProto:
+    """A Slice; of integers between their ends."""
+    given = "".join(
+        f", int64[{len(each)}] {name} = {{{', '.join(map(str, each))}}}"
+        for name, each in {"b": starts, "e": ends, "i": axes, "k": steps}.items()
+    )
+    before, behind = (
+        ("r = Relu(x)", "y = Neg(q)")
+        if dtype == "float"
+        else ("r = DequantizeLinear(x, s, z)", "y = QuantizeLinear(q, s, z)")
+    )
+    kind = "int8" if dtype == "float" else dtype
+    return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g ({dtype}[{x}] x) => ({dtype}[{y}] y) <float s = {{0.02}}, {kind} z = {{3}}{given}> {{
+            {before}
+            q = Slice(r, b, e, i, k)
+            {behind} }}""")
+
+
+LONG = 1 << 40
+SLICES = [
+    strided("1, 8, 6, 5", "1, 4, 6, 5", [0], [LONG], [1], [2]),
+    strided("1, 8, 6, 5", "1, 4, 3, 5", [1, 0], [LONG, LONG], [1, 2], [2, 2]),
+    strided("2, 9, 6, 5", "2, 3, 3, 5", [2, -5], [9, 6], [-3, 2], [3, 2]),
+    strided("4, 6", "2, 6", [1], [4], [0], [2]),
+    strided("1, 8, 6", "1, 2, 6", [3], [8], [1], [4]),
+    strided("8, 6, 5", "1, 6, 5", [7], [8], [0], [8]),
+    strided("N, 8, 6, 5", "N, 8, 3, 5", [1], [LONG], [2], [2]),
+    strided("1, 8, N, 5", "1, 4, N, 5", [1], [LONG], [1], [2]),
+    strided("1, 8, 6, 5", "1, 4, 3, 5", [1, 0], [LONG, LONG], [1, 2], [2, 2], "int8"),
+    strided("1, 8, 6, 5", "1, 4, 3, 5", [1, 0], [LONG, LONG], [1, 2], [2, 2], "uint8"),
+]
+
+
+@pytest.mark.parametrize("model", SLICES)
+def test_each_k_th_row_is_one_of_k_of_an_axis_that_is_split(model: onnx.ModelProto) -> None:
+    result = relayout.convert(model, format="tflite")
+    feed = feed_of(model)
+    found, is_whole = litert(result.tflite, feed)
+    np.testing.assert_array_equal(found, run(model, feed)[0])
+    assert is_whole or feed["x"].dtype == np.uint8, "LiteRT's own kernel runs something"
+    assert result.report.operators["RESHAPE"] >= 2
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        strided("1, 8, 6, 5", "1, 8, 6, 3", [0], [LONG], [3], [2]),
+        strided("1, 9, 6, 5", "1, 5, 6, 5", [0], [LONG], [1], [2]),
+        strided("1, 8, 6, 5", "1, 3, 6, 5", [2], [LONG], [1], [2]),
+        strided("1, 8, 6, 5", "1, 3, 6, 5", [0], [6], [1], [2]),
+        strided("1, 8, 6, 5", "1, 4, 6, 5", [-1], [-LONG], [1], [-2]),
+        strided("N, 8, M, 5", "N, 4, M, 5", [0], [LONG], [1], [2]),
+    ],
+)
+def test_other_slices_stay(model: onnx.ModelProto) -> None:
+    result = relayout.convert(model, format="tflite")
+    assert "RESHAPE" not in result.report.operators
+    feed = feed_of(model)
+    np.testing.assert_array_equal(litert(result.tflite, feed)[0], run(model, feed)[0])
+
+
+def test_a_slice_of_no_rows_has_none() -> None:
+    model = strided("1, 0, 8, 5", "1, 0, 4, 5", [0], [LONG], [2], [2])
+    result = relayout.convert(model, format="tflite")
+    assert litert(result.tflite, {"x": np.zeros((1, 0, 8, 5), np.float32)})[0].shape == (1, 0, 4, 5)
+
+
+def test_a_slice_of_a_tflite_file_or_for_an_npu_stays() -> None:
+    model = strided("1, 8, 6, 5", "1, 4, 6, 5", [0], [LONG], [1], [2])
+    source = relayout.convert(model, format="tflite", target="tflite-micro").tflite
+    for result in (relayout.convert(source, format="tflite"), relayout.convert(model, format="tflite", target="tosa")):
+        assert result.report.operators == {"RELU": 1, "STRIDED_SLICE": 1, "NEG": 1}
