@@ -23,6 +23,8 @@ LEAST_ROWS = 16
 """Rows of the result below which LiteRT's own kernel is as fast."""
 LEAST_DEPTH = 16
 """Bytes in a row of the first operand: shorter runs take a CONCATENATION as long as a TRANSPOSE."""
+LEAST = -128
+"""The zero point above which there are 255 integers: two halves have 127 each."""
 
 
 def make_second_operands_symmetric(graph: ir.Graph, units: Collection[ir.Node]) -> bool:
@@ -58,7 +60,9 @@ def _dequantized(value: ir.Value | None) -> ir.Node | None:
 def _is_slow(first: ir.Node, second: ir.Node) -> bool:
     """Tell whether the second operand has a zero point, and the product is worth the copies."""
     scale, shape, other = scale_of(second), first.outputs[0].shape, second.outputs[0].shape
-    if scale is None or scale.is_symmetric or shape is None or other is None or min(len(shape), len(other)) < 2:
+    if scale is None or scale.zero[0] in (0, LEAST) or shape is None or other is None:
+        return False
+    if min(len(shape), len(other)) < 2:
         return False
     rows, depth = shape[-2], shape[-1]
     has_rows = not isinstance(rows, int) or rows >= LEAST_ROWS
