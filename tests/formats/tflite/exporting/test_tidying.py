@@ -126,13 +126,39 @@ ROWS = {
         "NEG",
     ],
     "r = Reshape(x, flat)  p = MatMul(r, w)  y = Relu(p)": ["RESHAPE", "FULLY_CONNECTED"],
+    "r = Reshape(x, flat)  p = MatMul(r, w)  t = Tanh(p)  q = MatMul(t, v)  y = Reshape(q, ends)": [
+        "FULLY_CONNECTED",
+        "TANH",
+        "FULLY_CONNECTED",
+    ],
+    "r = Reshape(x, flat)  p = MatMul(r, w)  t = Tanh(p)  q = MatMul(t, v)  y = Reshape(q, ends)  z = Neg(t)": [
+        "RESHAPE",
+        "FULLY_CONNECTED",
+        "TANH",
+        "FULLY_CONNECTED",
+        "RESHAPE",
+        "NEG",
+    ],
+    "r = Reshape(x, flat)  p = MatMul(r, w)  t = Softmax<axis = 0>(p)  y = Reshape(t, back)": [
+        "RESHAPE",
+        "FULLY_CONNECTED",
+        "TRANSPOSE",
+        "SOFTMAX",
+        "TRANSPOSE",
+        "RESHAPE",
+    ],
 }
 
 
 @pytest.mark.parametrize("text", ROWS)
 def test_a_product_takes_rows_of_more_axes(text: str) -> None:
     shapes = {"flat": np.array([6, 4]), "back": np.array([2, 3, 8]), "apart": np.array([2, 3, 2, 4])}
-    constants = {"w": (4, 8), **{name: array for name, array in shapes.items() if name in text}}
+    shapes["ends"] = np.array([2, 3, 4])
+    constants = {
+        "w": (4, 8),
+        **({"v": (8, 4)} if "v)" in text else {}),
+        **{name: array for name, array in shapes.items() if name in text},
+    }
     model = build("float[2,3,4] x", text, constants)
     assert sorted(operators(model)) == sorted(ROWS[text])
     agrees(model, {"x": floats(2, 3, 4)})

@@ -2,7 +2,7 @@
 
     CONV_2D, RELU      ->  CONV_2D(fused_activation_function=RELU)
     FULLY_CONNECTED, ADD(constant)  ->  FULLY_CONNECTED with a bias
-    RESHAPE to rows, FULLY_CONNECTED, RESHAPE back  ->  FULLY_CONNECTED(keep_num_dims=True)
+    RESHAPE to rows, FULLY_CONNECTED, GELU, RESHAPE back  ->  FULLY_CONNECTED(keep_num_dims=True), GELU
     STRIDED_SLICE(x, [0 3], [2 4]), RESHAPE to [2]  ->  STRIDED_SLICE(shrink_axis_mask=2)
 
 Only a result with a single reader is taken in; a RESHAPE between the two does not matter.
@@ -33,6 +33,13 @@ FUSE_ACTIVATIONS = frozenset(
 )
 """Operators whose kernels apply an activation."""
 FLOATS = (TensorType.FLOAT32,)
+BY_ROWS = frozenset(
+    [
+        *["FULLY_CONNECTED", "QUANTIZE", "DEQUANTIZE"],
+        *["ELU", "GELU", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "TANH", *ACTIVATIONS],
+    ]
+)
+"""Operators that compute each row of their first operand by itself."""
 BIAS = 2
 """Place of a bias among the operands of FULLY_CONNECTED."""
 
@@ -154,14 +161,14 @@ class _Fusion:
             self._remove(operator, tensor, result)
 
     def rows(self, operator: DraftOperator) -> None:
-        """Let a product take the rows of a tensor of more axes as they are, between a RESHAPE to them and one back."""
-        flat, (result,) = operator.inputs[0], operator.outputs
+        """Let products take the rows of a tensor of more axes as they are, between a RESHAPE to them and one back.
+
+        What computes element by element may stand between the products.
+        """
+        flat = operator.inputs[0]
         before = None if flat is None else self.producers.get(flat)
         source = None if before is None or before.name != "RESHAPE" else before.inputs[0]
-        after = self.followers.get(result)
-        if before is None or source is None or flat is None or after is None:
-            return
-        if after.name != "RESHAPE" or self.readers[result] != 1:
+        if before is None or source is None or flat is None:
             return
         if (
             self.readers[flat] != 1
@@ -170,16 +177,30 @@ class _Fusion:
             or source.dims[-1:] != flat.dims[-1:]
         ):
             return
-        if source.type != flat.type or after.outputs[0].type != result.type:
+        *path, after = self._along(operator)
+        (result,) = path[-1].outputs if path else (flat,)
+        if after.name != "RESHAPE" or source.type != flat.type or after.outputs[0].type != result.type:
             return
         operator.inputs = [source, *operator.inputs[1:]]
-        operator.options["keep_num_dims"] = True
-        result.dims = (*source.dims[:-1], result.dims[-1])
-        self.changed[result] = None
+        for each in path:
+            if each.name == "FULLY_CONNECTED":
+                each.options["keep_num_dims"] = True
+            each.outputs[0].dims = (*source.dims[:-1], each.outputs[0].dims[-1])
+            self.changed[each.outputs[0]] = None
         self.removed.add(before)
         if after.outputs[0].dims == result.dims:
             self._remove(after, result, after.outputs[0])
             self.changed.pop(result)
+
+    def _along(self, operator: DraftOperator) -> list[DraftOperator]:
+        """Return an operator and those behind it that compute each row by itself, up to the first that does not."""
+        path = [operator]
+        while path[-1].name in BY_ROWS and self.readers.get(path[-1].outputs[0]) == 1:
+            after = self.followers.get(path[-1].outputs[0])
+            if after is None:
+                break
+            path.append(after)
+        return path
 
     def _behind_reshapes(self, tensor: DraftTensor) -> DraftOperator | None:
         """Return the operator before a tensor, over Reshapes, if each result on the way has one reader."""
