@@ -235,3 +235,72 @@ def test_a_slice_of_a_tflite_file_or_for_an_npu_stays() -> None:
     source = relayout.convert(model, format="tflite", target="tflite-micro").tflite
     for result in (relayout.convert(source, format="tflite"), relayout.convert(model, format="tflite", target="tosa")):
         assert result.report.operators == {"RELU": 1, "STRIDED_SLICE": 1, "NEG": 1}
+
+
+def depthwise(image: tuple[int, ...], window: tuple[int, ...], **changes: object) -> onnx.ModelProto:
+    """A depthwise convolution of `n c *s` with `multiplier` results for each channel, and a Relu behind it."""
+    rng = np.random.default_rng(0)
+    channels, multiplier = image[1], int(changes.pop("multiplier", 1))  # type: ignore[call-overload]
+    attributes = {"pads": [size // 2 for size in window] * 2, **changes}
+    arrays = {
+        "w": rng.normal(size=(channels * multiplier, 1, *window)).astype(np.float32),
+        "b": rng.normal(size=channels * multiplier).astype(np.float32),
+    }
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "w", "b"], ["q"], group=channels, **attributes),
+        onnx.helper.make_node("Relu", ["q"], ["y"]),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(name, 1, dims) for name, dims in (("x", image), ("y", None))]
+    initializers = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], initializers)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize(
+    ("model", "parts"),
+    [
+        (depthwise((2, 6, 9, 10), (7, 7)), 4),
+        (depthwise((1, 6, 9, 10), (9, 9)), 4),
+        (depthwise((1, 6, 9, 10), (5, 7)), 2),
+        (depthwise((1, 6, 9, 10), (7, 5)), 2),
+        (depthwise((1, 6, 1, 40), (1, 31)), 2),
+        (depthwise((1, 6, 20, 21), (7, 7), dilations=[2, 1], pads=[6, 3, 6, 3]), 4),
+        (depthwise((1, 3, 9, 10), (7, 7), multiplier=2), 4),
+        (depthwise((1, 6, 40), (31,)), 2),
+    ],
+)
+def test_a_large_window_is_several_by_every_second_row(model: onnx.ModelProto, parts: int) -> None:
+    result = relayout.convert(model, format="tflite", io="convert")
+    operators = result.report.operators
+    assert (operators["DEPTHWISE_CONV_2D"], operators["ADD"], operators.get("PAD", 0)) == (parts, parts - 1, 0)
+    assert "RELU" not in operators
+    kept = relayout.convert(model, format="tflite")
+    feed = feed_of(model)
+    (expected,) = run(model, feed)
+    np.testing.assert_allclose(litert(kept.tflite, feed)[0], expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        depthwise((1, 6, 9, 10), (5, 5)),
+        depthwise((1, 6, 9, 10), (11, 11)),
+        depthwise((1, 6, 9, 10), (7, 7), strides=[2, 2]),
+        depthwise((1, 6, 9, 10), (7, 7), pads=[0, 0, 0, 0]),
+        depthwise((1, 6, 9, 10), (7, 7), pads=[6, 3, 0, 3]),
+        depthwise((1, 6, 9, 10), (6, 6), pads=[3, 3, 2, 2]),
+    ],
+)
+def test_other_windows_stay_whole(model: onnx.ModelProto) -> None:
+    result = relayout.convert(model, format="tflite")
+    assert result.report.operators["DEPTHWISE_CONV_2D"] == 1
+    feed = feed_of(model)
+    (expected,) = run(model, feed)
+    np.testing.assert_allclose(litert(result.tflite, feed)[0], expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_a_large_window_of_a_tflite_file_or_for_an_npu_stays_whole() -> None:
+    model = depthwise((1, 6, 9, 10), (7, 7))
+    source = relayout.convert(model, format="tflite", target="tflite-micro").tflite
+    for result in (relayout.convert(source, format="tflite"), relayout.convert(model, format="tflite", target="tosa")):
+        assert result.report.operators["DEPTHWISE_CONV_2D"] == 1

@@ -1,6 +1,6 @@
 """Nodes that are put before another one, in a graph whose layouts are chosen."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ def shape_from(dims: Sequence[int]) -> ir.Shape:
 
 
 class Insertion(NamedTuple):
-    """A place in a graph: before a node. Results are named after the first operand.
+    """A place in a graph: before a node.
 
     Args:
         graph: the graph.
@@ -43,12 +43,25 @@ class Insertion(NamedTuple):
         inputs: Sequence[ir.Value | None],
         shape: ir.Shape | None,
         kind: ir.TypeProtocol | None,
-        axis: int | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        domain: str = "",
+        name: str = "",
     ) -> ir.Value:
-        """Add a node, and return its only result, which has a shape and a type."""
-        node = ir.node(op_type, inputs, {} if axis is None else {"axis": axis})
+        """Add a node, and return its only result.
+
+        Args:
+            op_type: the operator.
+            inputs: what it reads.
+            shape: the result's.
+            kind: the result's type.
+            attributes: the operator's.
+            domain: the operator's.
+            name: the result's; "": one after the first operand.
+        """
+        node = ir.node(op_type, inputs, attributes or {}, domain=domain)
         (result,) = node.outputs
-        result.name = f"{'' if inputs[0] is None else inputs[0].name}/{op_type.lower()}"
+        result.name = name or f"{'' if inputs[0] is None else inputs[0].name}/{op_type.lower()}"
         result.shape, result.type = shape, kind
         self.graph.insert_before(self.node, node)
         return result
@@ -56,9 +69,7 @@ class Insertion(NamedTuple):
     def reshaped(self, value: ir.Value, dims: Sequence[int], name: str) -> ir.Value:
         """Add a Reshape."""
         given = self.constant(np.array(dims, np.int64), f"{name}/shape")
-        result = self.add("Reshape", [value, given], shape_from(dims), value.type)
-        result.name = name
-        return result
+        return self.add("Reshape", [value, given], shape_from(dims), value.type, name=name)
 
     def quantized(
         self, value: ir.Value, parameters: Sequence[ir.Value | None], integers: ir.TypeProtocol | None
@@ -72,3 +83,11 @@ class Insertion(NamedTuple):
         """
         between = self.add(QUANTIZE, [value, *parameters], value.shape, integers)
         return self.add(DEQUANTIZE, [between, *parameters], value.shape, value.type)
+
+    def replace(self, result: ir.Value) -> None:
+        """Let a value be what the node gives, and remove the node."""
+        (old,) = self.node.outputs
+        result.metadata_props.update(old.metadata_props)
+        old.replace_all_uses_with(result, replace_graph_outputs=True)
+        result.name, old.name = old.name, None
+        self.graph.remove(self.node, safe=True)

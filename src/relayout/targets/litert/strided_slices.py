@@ -78,10 +78,7 @@ def _replace(graph: ir.Graph, node: ir.Node, taken: Sequence[_Rows]) -> None:
         given = [before.constant(np.array([each]), f"{split.name}/{name}") for name, each in bounds.items()]
         row = before.add("Slice", [split, *given], shape_from([*groups[:-2], 1, groups[-1]]), value.type)
         value = before.reshaped(row, [*front, count, *back], f"{result.name}/rows_{number}")
-    value.metadata_props.update(result.metadata_props)
-    result.replace_all_uses_with(value, replace_graph_outputs=True)
-    value.name, result.name = result.name, None
-    graph.remove(node, safe=True)
+    before.replace(value)
 
 
 def _size(dims: Sequence[int]) -> int:

@@ -95,4 +95,4 @@ def _joined(before: Insertion, parts: Sequence[ir.Value], axis: int) -> ir.Value
     dims = [*(parts[0].shape or ())]
     extent = dims[axis]
     dims[axis] = 2 * extent if isinstance(extent, int) else None
-    return before.add("Concat", parts, ir.Shape(dims), parts[0].type, axis)
+    return before.add("Concat", parts, ir.Shape(dims), parts[0].type, {"axis": axis})
