@@ -304,3 +304,46 @@ def test_a_large_window_of_a_tflite_file_or_for_an_npu_stays_whole() -> None:
     source = relayout.convert(model, format="tflite", target="tflite-micro").tflite
     for result in (relayout.convert(source, format="tflite"), relayout.convert(model, format="tflite", target="tosa")):
         assert result.report.operators["DEPTHWISE_CONV_2D"] == 1
+
+
+def response(channels: int = 7, **attributes: float) -> onnx.ModelProto:
+    """An LRN."""
+    text = ", ".join(f"{name} = {value}" for name, value in {"size": 5, **attributes}.items())
+    return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1, {channels}, 3, 4] x) => (float[1, {channels}, 3, 4] y) {{ y = LRN<{text}>(x) }}""")
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"alpha": 0.5, "beta": 0.75, "bias": 2.0},
+        {"alpha": 0.5, "beta": 0.5},
+        {"alpha": 0.5, "beta": 0.25, "size": 3},
+        {"alpha": 0.5, "beta": 1.0},
+        {"alpha": 0.5, "size": 1},
+        {"alpha": 0.5, "size": 21},
+    ],
+)
+def test_a_local_response_is_a_convolution_and_roots(attributes: dict[str, float]) -> None:
+    model = response(**attributes)
+    result = relayout.convert(model, format="tflite", io="convert")
+    assert "LOCAL_RESPONSE_NORMALIZATION" not in result.report.operators
+    feed = {"x": 3 * feed_of(model)["x"]}
+    found, is_whole = litert(result.tflite, {"x": np.moveaxis(feed["x"], 1, 3)})
+    assert is_whole, "LiteRT's own kernel runs something"
+    np.testing.assert_allclose(np.moveaxis(found, 3, 1), run(model, feed)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("model", "target"),
+    [
+        *((each, "litert") for each in (response(beta=0.6), response(513), response(alpha=-1.0), response(bias=0.0))),
+        (response(), "tflite-micro"),
+    ],
+)
+def test_other_local_responses_are_the_builtin(model: onnx.ModelProto, target: str) -> None:
+    result = relayout.convert(model, format="tflite", target=target)
+    assert result.report.operators["LOCAL_RESPONSE_NORMALIZATION"] == 1
+    back = relayout.convert(result.tflite, format="tflite")
+    assert back.report.operators["LOCAL_RESPONSE_NORMALIZATION"] == 1

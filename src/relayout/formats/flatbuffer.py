@@ -82,8 +82,15 @@ def rows(text: str) -> tuple[FieldRow, ...]:
             continue
         name, _, kind = word.partition(":")
         kind, _, default = kind.partition("=")
-        found.append(FieldRow(slot, name, kind, default == "True" if kind == "bool" else int(default or 0)))
+        found.append(FieldRow(slot, name, kind, _default(kind, default)))
     return tuple(found)
+
+
+def _default(kind: str, text: str) -> bool | int | float:
+    """Return what a field holds that is absent: a number of its own type."""
+    if kind == "bool":
+        return text == "True"
+    return float(text or 0) if kind.startswith("float") else int(text or 0)
 
 
 _Place = tuple[FieldRow, "struct.Struct | None"]
