@@ -1,4 +1,4 @@
-"""What LiteRT's own kernels do slowly is written as operators that XNNPACK runs: the same numbers, in one partition."""
+"""What LiteRT's own kernels do slowly is written as operators that are faster: the same numbers, mostly by XNNPACK."""
 
 from __future__ import annotations
 
@@ -347,3 +347,58 @@ def test_other_local_responses_are_the_builtin(model: onnx.ModelProto, target: s
     assert result.report.operators["LOCAL_RESPONSE_NORMALIZATION"] == 1
     back = relayout.convert(result.tflite, format="tflite")
     assert back.report.operators["LOCAL_RESPONSE_NORMALIZATION"] == 1
+
+
+def mirrored(x: str, y: str, pads: list[int], axes: list[int] | None = None, dtype: str = "float") -> onnx.ModelProto:
+    """A Pad that mirrors; of integers between their ends."""
+    given = f", int64[{len(pads)}] p = {{{', '.join(map(str, pads))}}}"
+    given += "" if axes is None else f", int64[{len(axes)}] a = {{{', '.join(map(str, axes))}}}"
+    before, behind = ("r = Relu(x)", "y = Neg(q)")
+    if dtype != "float":
+        before, behind = ("r = DequantizeLinear(x, s, z)", "y = QuantizeLinear(q, s, z)")
+    kind = "int8" if dtype == "float" else dtype
+    return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g ({dtype}[{x}] x) => ({dtype}[{y}] y) <float s = {{0.02}}, {kind} z = {{3}}{given}> {{
+            {before}
+            q = Pad<mode = "reflect">(r, p{"" if axes is None else ", , a"})
+            {behind} }}""")
+
+
+@pytest.mark.parametrize(
+    ("model", "gathers"),
+    [
+        (mirrored("1, 5, 6, 3", "1, 8, 7, 3", [0, 2, 1, 0, 0, 1, 0, 0]), 2),
+        (mirrored("1, 5, 6, 3", "1, 9, 6, 3", [4, 0], [1]), 1),
+        (mirrored("2, 3, 5, 6", "2, 3, 7, 8", [1, 1, 1, 1], [-2, -1]), 2),
+        (mirrored("N, 3, 5", "N, 3, 8", [0, 0, 3, 0, 0, 0]), 1),
+        (mirrored("1, 5, 6, 3", "1, 8, 7, 3", [0, 2, 1, 0, 0, 1, 0, 0], None, "int8"), 2),
+        (mirrored("1, 5, 6, 3", "1, 8, 7, 3", [0, 2, 1, 0, 0, 1, 0, 0], None, "uint8"), 2),
+    ],
+)
+def test_a_border_that_mirrors_is_gathered(model: onnx.ModelProto, gathers: int) -> None:
+    result = relayout.convert(model, format="tflite")
+    assert result.report.operators["GATHER"] == gathers
+    assert {"MIRROR_PAD", "DEQUANTIZE"}.isdisjoint(result.report.operators)
+    feed = feed_of(model)
+    np.testing.assert_array_equal(litert(result.tflite, feed)[0], run(model, feed)[0])
+
+
+def test_an_old_border_that_mirrors_is_gathered() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 7, opset_import: ["" : 9]>
+        g (float[1, 5, 6] x) => (float[1, 8, 6] y) { y = Pad<mode = "reflect", pads = [0, 2, 0, 0, 1, 0]>(x) }""")
+    result = relayout.convert(model, format="tflite")
+    assert result.report.operators == {"GATHER": 1}
+    feed = feed_of(model)
+    np.testing.assert_array_equal(litert(result.tflite, feed)[0], run(model, feed)[0])
+
+
+def test_other_borders_that_mirror_are_the_builtin() -> None:
+    open_axis = mirrored("1, N, 6, 3", "1, M, 6, 3", [0, 2, 0, 0, 0, 1, 0, 0])
+    known = mirrored("1, 5, 6, 3", "1, 8, 7, 3", [0, 2, 1, 0, 0, 1, 0, 0])
+    for_npu = relayout.convert(known, format="tflite", target="tflite-micro")
+    for result in (
+        relayout.convert(open_axis, format="tflite"),
+        for_npu,
+        relayout.convert(for_npu.tflite, format="tflite"),
+    ):
+        assert result.report.operators["MIRROR_PAD"] == 1

@@ -76,6 +76,7 @@ def tflite_model(
     from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
     from relayout.targets.litert.large_windows import split_large_windows
     from relayout.targets.litert.local_response import write_local_responses
+    from relayout.targets.litert.mirrored_borders import gather_mirrored_borders
     from relayout.targets.litert.order_of_integers import read_integers
     from relayout.targets.litert.quantized_units import keeps_unsigned, quantized_units
     from relayout.targets.litert.separate_activations import separate_activations
@@ -90,6 +91,7 @@ def tflite_model(
         split_strided_slices(model.graph)
         split_large_windows(model.graph)
         write_local_responses(model.graph)
+        gather_mirrored_borders(model.graph)
     move_views_out(model.graph)
     read_integers(model.graph)
     separate_activations(model.graph)

@@ -18,6 +18,13 @@ def shape_from(dims: Sequence[int]) -> ir.Shape:
     return ir.Shape([None if extent == OPEN else extent for extent in dims])
 
 
+def integers_of(node: ir.Node, slot: int) -> list[int] | None:
+    """Return the integers of a list that a node reads; None where it is absent or computed."""
+    value = node.inputs[slot] if slot < len(node.inputs) else None
+    tensor = None if value is None or value.is_graph_input() else value.const_value
+    return None if tensor is None else tensor.numpy().tolist()
+
+
 class Insertion(NamedTuple):
     """A place in a graph: before a node.
 

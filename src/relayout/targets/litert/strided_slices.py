@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from relayout.targets.litert.insertion import OPEN, Insertion, shape_from
+from relayout.targets.litert.insertion import OPEN, Insertion, integers_of, shape_from
 
 SLICE = "Slice"
 
@@ -36,7 +36,7 @@ def split_strided_slices(graph: ir.Graph) -> None:
 def _taken(node: ir.Node) -> list[_Rows]:
     """Return what a Slice takes; nothing of one that would be no faster otherwise."""
     value, dims = node.inputs[0], _dims(node.inputs[0])
-    places = [_integers(each) for each in node.inputs[1:]]
+    places = [integers_of(node, slot) for slot in range(1, len(node.inputs))]
     is_known = dims.count(OPEN) <= 1 and 0 not in dims and len(places) == 4 and None not in places
     if value is None or value.dtype != ir.DataType.FLOAT or not is_known:
         return []
@@ -50,11 +50,6 @@ def _taken(node: ir.Node) -> list[_Rows]:
             return []
         found.append(_Rows(place, rows.start, step))
     return [each for each in found if each.step > 1]
-
-
-def _integers(value: ir.Value | None) -> list[int] | None:
-    tensor = None if value is None or value.is_graph_input() else value.const_value
-    return None if tensor is None else tensor.numpy().tolist()
 
 
 def _dims(value: ir.Value | None) -> list[int]:

@@ -1,0 +1,57 @@
+"""A border that mirrors is gathered, one axis after another: LiteRT's kernel for it moves single elements.
+
+    Pad(x, mode reflect)    becomes    Gather ─ Gather
+
+GATHER copies whole rows. On x64 MIRROR_PAD takes 2 to 20 times as long.
+"""
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.graph.quantized_unit import DEQUANTIZE, unit_of
+from relayout.targets.litert.insertion import Insertion, integers_of
+
+PAD, GATHER = "Pad", "Gather"
+
+
+def gather_mirrored_borders(graph: ir.Graph) -> None:
+    """Rewrite Pads of real numbers by constant amounts in place."""
+    for node in list(graph):
+        if node.op_type == PAD and not node.domain and node.attributes.get_string("mode", "constant") == "reflect":
+            value = node.inputs[0]
+            producer = None if value is None else value.producer()
+            is_simple = unit_of(node) is None or (producer is not None and producer.op_type == DEQUANTIZE)
+            if is_simple and (borders := _borders(node)):
+                _replace(Insertion(graph, node), borders)
+
+
+def _borders(node: ir.Node) -> dict[int, list[int]]:
+    """Return which row of an axis each row of the result is, by axis; nothing where a row is mirrored twice, or cut."""
+    value, amounts = node.inputs[0], integers_of(node, 1) or [*node.attributes.get_ints("pads", ())]
+    if value is None or value.shape is None or value.dtype != ir.DataType.FLOAT:
+        return {}
+    axes = integers_of(node, 3) if len(node.inputs) > 3 and node.inputs[3] is not None else range(len(value.shape))
+    found = {}
+    for axis, before, after in zip(axes or (), amounts, amounts[len(amounts) // 2 :], strict=False):
+        extent = value.shape[axis]
+        if before or after:
+            if not isinstance(extent, int) or not (0 <= before < extent and 0 <= after < extent):
+                return {}
+            rows = range(extent)
+            found[axis % len(value.shape)] = [*rows[before:0:-1], *rows, *rows[extent - 1 - after : extent - 1][::-1]]
+    return found
+
+
+def _replace(before: Insertion, borders: dict[int, list[int]]) -> None:
+    """Gather along one axis after another; between integers each result but the last is quantized as the operand is."""
+    (value, *_), (result,) = before.node.inputs, before.node.outputs
+    assert value is not None
+    dequantize = value.producer() if unit_of(before.node) is not None else None
+    for number, (axis, rows) in enumerate(borders.items()):
+        if number and dequantize is not None and dequantize.inputs[0] is not None:
+            value = before.quantized(value, dequantize.inputs[1:], dequantize.inputs[0].type)
+        places = before.constant(np.array(rows), f"{result.name}/rows_{axis}")
+        dims = [*(value.shape or ())]
+        dims[axis] = len(rows)
+        value = before.add(GATHER, [value, places], ir.Shape(dims), value.type, {"axis": axis})
+    before.replace(value)
