@@ -5,6 +5,7 @@ A `.tflite` says so in its description, an ONNX model as its producer, or in its
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from relayout.errors import ReadError
@@ -23,6 +24,11 @@ MOST_TEXT = 1 << 10
 """Bytes of a text that could be one of these."""
 DESCRIPTION = Schema({"Model": rows("_ _ _ description:string")}, {}, {})
 """As much of a `.tflite` as the question needs, so that a large one is not read."""
+
+
+def was_tflite(metadata: Mapping[str, str]) -> bool:
+    """Tell by a model's metadata whether it was made of a `.tflite`: that one's operators come back as they were."""
+    return metadata.get(SOURCE_FORMAT) == "tflite"
 
 
 def is_own_result(path: Path) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, nearest
-from relayout.formats.own_results import SOURCE_FORMAT
+from relayout.formats.own_results import was_tflite
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.normalization import NORMALIZE
 from relayout.layout.stored_as import RENAMED, TENSOR, Holds
@@ -86,7 +86,7 @@ def tflite_model(
 
     complete(model)
     is_litert = target is None or target.name == LITERT
-    is_tuned = is_litert and model.metadata_props.get(SOURCE_FORMAT) != "tflite"
+    is_tuned = is_litert and not was_tflite(model.metadata_props)
     if is_tuned:
         split_strided_slices(model.graph)
         split_large_windows(model.graph)
@@ -121,7 +121,7 @@ def _source_names(model: ir.Model) -> dict[str, str]:
 
     One that is stored in another order, holds other numbers, or was renamed by the user is none of these.
     """
-    if model.metadata_props.get(SOURCE_FORMAT) != "tflite":
+    if not was_tflite(model.metadata_props):
         return {}
     ends = [value for value in (*model.graph.inputs, *model.graph.outputs) if RENAMED not in value.meta]
     ends = [value for value in ends if NORMALIZE not in value.metadata_props]

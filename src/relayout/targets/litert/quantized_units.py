@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from relayout.formats.own_results import SOURCE_FORMAT
+from relayout.formats.own_results import was_tflite
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.formats.tflite.exporting.units import UnitNodes
 from relayout.graph.subgraphs import all_nodes
@@ -70,7 +70,7 @@ def keeps_unsigned(model: ir.Model, *, as_source: bool = True) -> bool:
 
 
 def _is_unsigned_tflite(model: ir.Model) -> bool:
-    if model.metadata_props.get(SOURCE_FORMAT) != "tflite":
+    if not was_tflite(model.metadata_props):
         return False
     scales = [scale_of(node) for node in all_nodes(model.graph) if node.op_type in QUANTIZING | DEQUANTIZING]
     kinds = {scale.dtype for scale in scales if scale is not None}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from export_running import agrees
 
 import relayout
+from relayout.formats.own_results import SOURCE_FORMAT
 from relayout.formats.tflite.container.loading import load
 from rules.law import Array
 from small import build
@@ -103,9 +105,12 @@ def test_a_whole_axis_backwards_is_reversed_alone() -> None:
     agrees(model, {"x": floats(2, 3, 4)})
 
 
-def test_a_slice_drops_the_axis_of_which_it_takes_one_place() -> None:
+def test_a_slice_of_a_tflite_file_drops_the_axis_of_which_it_takes_one_place() -> None:
     constants = {"begin": np.array([-1]), "end": np.array([9]), "axis": np.array([1]), "shape": np.array([2, 4])}
     model = build("float[2,3,4] x", "a = Slice(x, begin, end, axis)  y = Reshape(a, shape)", constants)
+    assert operators(model) == ["STRIDED_SLICE", "RESHAPE"]
+    agrees(model, {"x": floats(2, 3, 4)})
+    onnx.helper.set_model_props(model, {SOURCE_FORMAT: "tflite"})
     assert operators(model) == ["STRIDED_SLICE"]
     agrees(model, {"x": floats(2, 3, 4)})
     wide = build(
@@ -113,6 +118,8 @@ def test_a_slice_drops_the_axis_of_which_it_takes_one_place() -> None:
         "a = Slice(x, begin, end, axis)  y = Reshape(a, shape)",
         {**constants, "shape": np.array([2, 1])},
     )
+    onnx.helper.set_model_props(wide, {SOURCE_FORMAT: "tflite"})
+    assert operators(wide) == ["STRIDED_SLICE"]
     agrees(wide, {"x": floats(2, 3, 1)})
 
 

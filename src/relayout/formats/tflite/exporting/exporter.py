@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from relayout.formats.own_results import PRODUCER
+from relayout.formats.own_results import PRODUCER, was_tflite
 from relayout.formats.tflite.container.model import Model, Signature
 from relayout.formats.tflite.container.versions import finished
 from relayout.formats.tflite.exporting.fusing import fuse
@@ -60,7 +60,8 @@ def export(
     with as_ends(graph.draft, graph.variables):
         for draft in graph.program:
             tidy(draft)
-        changed = [tensor for draft in graph.program for tensor in fuse(draft, runtime)]
+        drops_axes = was_tflite(model.metadata_props)
+        changed = [tensor for draft in graph.program for tensor in fuse(draft, runtime, drops_axes=drops_axes)]
         for draft in graph.program:
             free_scales(draft)
         give_meaning(graph.draft, {value.name for value in model.graph.inputs if NORMALIZE in value.metadata_props})

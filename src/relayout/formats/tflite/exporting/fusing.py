@@ -44,12 +44,14 @@ BIAS = 2
 """Place of a bias among the operands of FULLY_CONNECTED."""
 
 
-def fuse(draft: Draft, runtime: str = "") -> list[DraftTensor]:
+def fuse(draft: Draft, runtime: str = "", *, drops_axes: bool = False) -> list[DraftTensor]:
     """Take activations and biases into the operators before them, in place.
 
     Args:
         draft: the graph.
         runtime: the oldest runtime that has to run it; "": any.
+        drops_axes: whether a slice drops the axes of which it takes one place, as one of the source did: XNNPACK has
+            no kernel for it, but for the slice and a RESHAPE.
 
     Returns:
         Tensors that now hold another value than before; they have new names.
@@ -62,7 +64,7 @@ def fuse(draft: Draft, runtime: str = "") -> list[DraftTensor]:
             fusion.activation(operator)
         elif operator.name == "ADD":
             fusion.bias(operator)
-        elif operator.name == "RESHAPE":
+        elif operator.name == "RESHAPE" and drops_axes:
             fusion.shrunk(operator)
         elif operator.name == "FULLY_CONNECTED":
             fusion.rows(operator)
