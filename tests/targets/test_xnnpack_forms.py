@@ -402,3 +402,18 @@ def test_other_borders_that_mirror_are_the_builtin() -> None:
         relayout.convert(for_npu.tflite, format="tflite"),
     ):
         assert result.report.operators["MIRROR_PAD"] == 1
+
+
+def test_the_report_says_what_is_written_as_other_operators() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1, 4, 8, 8] x) => (float[1, 4, 5, 4] y)
+        <int64[1] b = {0}, int64[1] e = {8}, int64[1] i = {2}, int64[1] j = {3}, int64[1] k = {2}, int64[1] l = {1},
+         int64[2] p = {1, 0}> {
+            q = Slice(x, b, e, i, k)
+            r = Pad<mode = "reflect">(q, p, , i)
+            s = Slice(r, b, e, j, k)
+            t = Slice(s, b, e, j, l)
+            y = Relu(t) }""")
+    told = "written as operators that take less time in LiteRT: 1 Pad, 1 Slice"
+    assert told in relayout.convert(model, format="tflite").report.notes
+    assert told not in relayout.convert(model, format="tflite", target="tflite-micro").report.notes

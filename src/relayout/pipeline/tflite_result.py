@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from relayout.errors import LayoutError, nearest
 from relayout.formats.own_results import was_tflite
+from relayout.graph.facts import add_notes
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.normalization import NORMALIZE
 from relayout.layout.stored_as import RENAMED, TENSOR, Holds
@@ -21,6 +22,7 @@ from relayout.targets.registry import OPERATORS_ALONE
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.container.model import Model
+    from relayout.formats.tflite.exporting.units import QuantizedUnits
 
 SIGNATURE = "tflite.signature"
 """Metadata of a model that was a `.tflite`: the key of its signature."""
@@ -74,31 +76,9 @@ def tflite_model(
     from relayout.formats.tflite.exporting import descriptions
     from relayout.formats.tflite.exporting.exporter import export
     from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
-    from relayout.targets.litert.large_windows import split_large_windows
-    from relayout.targets.litert.local_response import write_local_responses
-    from relayout.targets.litert.mirrored_borders import gather_mirrored_borders
-    from relayout.targets.litert.order_of_integers import read_integers
-    from relayout.targets.litert.quantized_units import keeps_unsigned, quantized_units
-    from relayout.targets.litert.separate_activations import separate_activations
-    from relayout.targets.litert.strided_slices import split_strided_slices
-    from relayout.targets.litert.symmetric_products import make_second_operands_symmetric
-    from relayout.targets.litert.views_of_units import move_views_out
 
     complete(model)
-    is_litert = target is None or target.name == LITERT
-    is_tuned = is_litert and not was_tflite(model.metadata_props)
-    if is_tuned:
-        split_strided_slices(model.graph)
-        split_large_windows(model.graph)
-        write_local_responses(model.graph)
-        gather_mirrored_borders(model.graph)
-    move_views_out(model.graph)
-    read_integers(model.graph)
-    separate_activations(model.graph)
-    unsigned = keeps_unsigned(model, as_source=is_litert)
-    units = quantized_units(model, unsigned=unsigned)
-    if is_tuned and not unsigned and make_second_operands_symmetric(model.graph, units):
-        units = quantized_units(model)
+    units, unsigned = _units(model, target)
     key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE
     try:
         file = export(
@@ -114,6 +94,31 @@ def tflite_model(
     except UnwritableGraphError as error:
         raise UnwritableGraphError(error.found, error.values, f"{_made_for(error.found)}{remedy}") from None
     return file._replace(files=descriptions.files(model))
+
+
+def _units(model: ir.Model, target: Target | None) -> tuple[QuantizedUnits, bool]:
+    """Write operators as those that LiteRT runs; return which run on integers, and whether unsigned ones stay so."""
+    from relayout.targets.litert.order_of_integers import read_integers
+    from relayout.targets.litert.quantized_units import keeps_unsigned, quantized_units
+    from relayout.targets.litert.separate_activations import separate_activations
+    from relayout.targets.litert.slow_operators import LINE, rewrite_slow_operators
+    from relayout.targets.litert.symmetric_products import PRODUCT, make_second_operands_symmetric
+    from relayout.targets.litert.views_of_units import move_views_out
+
+    is_litert = target is None or target.name == LITERT
+    is_rewritten = is_litert and not was_tflite(model.metadata_props)  # a .tflite comes back with its own operators
+    rewritten = rewrite_slow_operators(model.graph) if is_rewritten else Counter()
+    move_views_out(model.graph)
+    read_integers(model.graph)
+    separate_activations(model.graph)
+    unsigned = keeps_unsigned(model, as_source=is_litert)
+    units = quantized_units(model, unsigned=unsigned)
+    if is_rewritten and not unsigned and (products := make_second_operands_symmetric(model.graph, units)):
+        rewritten[PRODUCT] += products
+        units = quantized_units(model)
+    if rewritten:
+        add_notes(model, f"{LINE}: {', '.join(f'{count} {name}' for name, count in sorted(rewritten.items()))}")
+    return units, unsigned
 
 
 def _source_names(model: ir.Model) -> dict[str, str]:

@@ -25,11 +25,12 @@ MOST_AT_A_TIME = 25
 """Elements of a window that a kernel of XNNPACK computes at a time."""
 
 
-def split_large_windows(graph: ir.Graph) -> None:
-    """Rewrite depthwise convolutions of real numbers in place."""
-    for node in list(graph):
-        if node.op_type == CONV and node.domain in DEPTHWISE and (steps := _steps(node)):
-            _replace(graph, node, steps)
+def split_large_window(before: Insertion) -> bool:
+    """Rewrite a depthwise convolution of real numbers by a large window, and return whether it is one."""
+    steps = _steps(before.node) if before.node.domain in DEPTHWISE else ()
+    if steps:
+        _replace(before, steps)
+    return bool(steps)
 
 
 def _steps(node: ir.Node) -> tuple[int, ...]:
@@ -55,9 +56,10 @@ def _largest(sizes: Sequence[int], steps: Sequence[int]) -> int:
     return prod(-(-size // step) for size, step in zip(sizes, steps, strict=True))
 
 
-def _replace(graph: ir.Graph, node: ir.Node, steps: Sequence[int]) -> None:
+def _replace(before: Insertion, steps: Sequence[int]) -> None:
     """Write the parts and their sum; the first part has the bias."""
-    before, (image, kernel, *bias), (result,) = Insertion(graph, node), node.inputs, node.outputs
+    node = before.node
+    (image, kernel, *bias), (result,) = node.inputs, node.outputs
     assert kernel is not None
     assert kernel.const_value is not None
     weights, rank = kernel.const_value.numpy(), len(steps)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from relayout.targets.litert.insertion import Insertion
 
-LRN, DOMAIN = "LRN", "relayout.nhwc"
+DOMAIN = "relayout.nhwc"
 CONV_DOMAIN = "relayout.nhwc.ohwi"
 MOST_CHANNELS = 512
 """Channels above which the matrix takes as long as the powers."""
@@ -20,15 +20,17 @@ QUARTERS = (1, 2, 3, 4)
 """beta in quarters."""
 
 
-def write_local_responses(graph: ir.Graph) -> None:
-    """Rewrite LRNs of real numbers in place."""
-    for node in list(graph):
-        value = node.inputs[0] if node.op_type == LRN and node.domain == DOMAIN else None
-        channels = None if value is None or value.shape is None else value.shape[-1]
-        if value is None or value.dtype != ir.DataType.FLOAT or not isinstance(channels, int):
-            continue
-        if channels <= MOST_CHANNELS and _is_product_of_roots(node):
-            _replace(Insertion(graph, node), value, channels)
+def write_local_response(before: Insertion) -> bool:
+    """Rewrite an LRN of real numbers and few channels, and return whether it is one."""
+    node = before.node
+    value = node.inputs[0] if node.domain == DOMAIN else None
+    channels = None if value is None or value.shape is None else value.shape[-1]
+    if value is None or value.dtype != ir.DataType.FLOAT or not isinstance(channels, int):
+        return False
+    if channels > MOST_CHANNELS or not _is_product_of_roots(node):
+        return False
+    _replace(before, value, channels)
+    return True
 
 
 def _is_product_of_roots(node: ir.Node) -> bool:

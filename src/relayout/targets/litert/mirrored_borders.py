@@ -11,18 +11,20 @@ import onnx_ir as ir
 from relayout.graph.quantized_unit import DEQUANTIZE, unit_of
 from relayout.targets.litert.insertion import Insertion, integers_of
 
-PAD, GATHER = "Pad", "Gather"
+GATHER = "Gather"
 
 
-def gather_mirrored_borders(graph: ir.Graph) -> None:
-    """Rewrite Pads of real numbers by constant amounts in place."""
-    for node in list(graph):
-        if node.op_type == PAD and not node.domain and node.attributes.get_string("mode", "constant") == "reflect":
-            value = node.inputs[0]
-            producer = None if value is None else value.producer()
-            is_simple = unit_of(node) is None or (producer is not None and producer.op_type == DEQUANTIZE)
-            if is_simple and (borders := _borders(node)):
-                _replace(Insertion(graph, node), borders)
+def gather_mirrored_border(before: Insertion) -> bool:
+    """Rewrite a Pad of real numbers by constant amounts that mirrors, and return whether it is one."""
+    node = before.node
+    if node.domain or node.attributes.get_string("mode", "constant") != "reflect":
+        return False
+    producer = None if node.inputs[0] is None else node.inputs[0].producer()
+    is_simple = unit_of(node) is None or (producer is not None and producer.op_type == DEQUANTIZE)
+    borders = _borders(node) if is_simple else {}
+    if borders:
+        _replace(before, borders)
+    return bool(borders)
 
 
 def _borders(node: ir.Node) -> dict[int, list[int]]:

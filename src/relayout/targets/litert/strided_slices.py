@@ -15,8 +15,6 @@ import onnx_ir as ir
 
 from relayout.targets.litert.insertion import OPEN, Insertion, integers_of, shape_from
 
-SLICE = "Slice"
-
 
 class _Rows(NamedTuple):
     """Each row of an axis that is a whole number of steps behind the first."""
@@ -26,11 +24,12 @@ class _Rows(NamedTuple):
     step: int
 
 
-def split_strided_slices(graph: ir.Graph) -> None:
-    """Rewrite Slices by constant steps that divide the extents, in place."""
-    for node in list(graph):
-        if node.op_type == SLICE and not node.domain and (taken := _taken(node)):
-            _replace(graph, node, taken)
+def split_strided_slice(before: Insertion) -> bool:
+    """Rewrite a Slice of real numbers by constant steps that divide the extents, and return whether it is one."""
+    taken = [] if before.node.domain else _taken(before.node)
+    if taken:
+        _replace(before, taken)
+    return bool(taken)
 
 
 def _taken(node: ir.Node) -> list[_Rows]:
@@ -57,9 +56,9 @@ def _dims(value: ir.Value | None) -> list[int]:
     return [extent if isinstance(extent, int) else OPEN for extent in shape]
 
 
-def _replace(graph: ir.Graph, node: ir.Node, taken: Sequence[_Rows]) -> None:
+def _replace(before: Insertion, taken: Sequence[_Rows]) -> None:
     """Take the rows of one axis after another."""
-    before, (value, *_), (result,) = Insertion(graph, node), node.inputs, node.outputs
+    (value, *_), (result,) = before.node.inputs, before.node.outputs
     assert value is not None
     for number, rows in enumerate(taken):
         dims = _dims(value)

@@ -27,8 +27,8 @@ LEAST = -128
 """The zero point above which there are 255 integers: two halves have 127 each."""
 
 
-def make_second_operands_symmetric(graph: ir.Graph, units: Collection[ir.Node]) -> bool:
-    """Rewrite products in place, and return whether there was one to rewrite.
+def make_second_operands_symmetric(graph: ir.Graph, units: Collection[ir.Node]) -> int:
+    """Rewrite products in place, and return how many there were.
 
     Args:
         graph: its layouts are chosen.
@@ -36,6 +36,7 @@ def make_second_operands_symmetric(graph: ir.Graph, units: Collection[ir.Node]) 
     """
     doubled: dict[ir.Node, ir.Value] = {}
     split: dict[ir.Node, ir.Value] = {}
+    count = 0
     for node in [node for node in graph if node in units and node.op_type == PRODUCT and not node.domain]:
         first, second = map(_dequantized, node.inputs)
         if first is None or second is None or not _is_slow(first, second):
@@ -47,7 +48,8 @@ def make_second_operands_symmetric(graph: ir.Graph, units: Collection[ir.Node]) 
             split[second] = _in_halves(before, second)
         node.replace_input_with(0, doubled[first])
         node.replace_input_with(1, split[second])
-    return bool(split)
+        count += 1
+    return count
 
 
 def _dequantized(value: ir.Value | None) -> ir.Node | None:

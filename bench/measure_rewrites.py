@@ -1,0 +1,125 @@
+"""Measure what operators take in LiteRT that it runs slowly, as they are and as `litert` writes them.
+
+    python bench/measure_rewrites.py [--rounds 15] [--threads 1]
+
+Each model is one operator, or one between integers. Both files run in turns; a row gives the median of each in
+milliseconds, their ratio and the largest difference of the results, by the largest value or in steps of integers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from ai_edge_litert.interpreter import Interpreter
+from tables import table
+
+import relayout
+from relayout.formats.own_results import SOURCE_FORMAT
+
+HEAD = '<ir_version: 10, opset_import: ["" : 21]> g '
+
+
+def product(front: str, rows: int, depth: int, columns: int) -> str:
+    """A product of int8 activations with zero points, whose result fills the range of its integers."""
+    step = 0.02 * 0.03 * 74 * depth**0.5 * 2
+    x, k, y = (f"int8[{front}, {m}, {n}]" for m, n in ((rows, depth), (depth, columns), (rows, columns)))
+    ends = f"({x} x, {k} k) => ({y} y)"
+    return f"""{HEAD}{ends} <float s = {{0.02}}, float t = {{0.03}}, float u = {{{step}}}, int8 z = {{-7}}> {{
+        a = DequantizeLinear(x, s, z) b = DequantizeLinear(k, t, z) c = MatMul(a, b) y = QuantizeLinear(c, u, z) }}"""
+
+
+def every_second_row(n: int, channels: int) -> str:
+    ends = f"(float[1, {n}, {n}, {channels}] x) => (float[1, {n // 2}, {n}, {channels}] y)"
+    return f"""{HEAD}{ends} <int64[1] b = {{0}}, int64[1] e = {{{n}}}, int64[1] a = {{1}}, int64[1] k = {{2}}> {{
+        y = Slice(x, b, e, a, k) }}"""
+
+
+def mirrored(n: int, channels: int, border: int) -> str:
+    ends = f"(float[1, {n}, {n}, {channels}] x) => (float[1, {n + 2 * border}, {n + 2 * border}, {channels}] y)"
+    amounts = f"0, {border}, {border}, 0, 0, {border}, {border}, 0"
+    return f"""{HEAD}{ends} <int64[8] p = {{{amounts}}}> {{ y = Pad<mode = "reflect">(x, p) }}"""
+
+
+def response(n: int, channels: int) -> str:
+    ends = f"(float[1, {channels}, {n}, {n}] x) => (float[1, {channels}, {n}, {n}] y)"
+    return f"{HEAD}{ends} {{ y = LRN<size = 5, alpha = 0.0001, beta = 0.75>(x) }}"
+
+
+def depthwise(height: int, width: int, channels: int, window: tuple[int, int]) -> onnx.ModelProto:
+    ends = f"(float[1, {channels}, {height}, {width}] x) => (float[1, {channels}, {height}, {width}] y)"
+    high, wide = window
+    pads = [high // 2, wide // 2] * 2
+    model = onnx.parser.parse_model(f"{HEAD}{ends} {{ y = Conv<group = {channels}, pads = {pads}>(x, w) }}")
+    kernel = np.random.default_rng(0).normal(size=(channels, 1, *window)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(kernel, "w"))
+    return model
+
+
+def cases() -> Iterator[tuple[str, str | onnx.ModelProto]]:
+    for front, rows, depth, columns in (("1, 12", 197, 64, 197), ("1, 12", 197, 197, 64), ("128, 3", 16, 32, 16)):
+        yield f"MatMul of int8, {front} x {rows} x {depth} x {columns}", product(front, rows, depth, columns)
+    for n, channels in ((56, 96), (28, 192), (128, 3)):
+        yield f"Slice by 2, {n} x {n} x {channels}", every_second_row(n, channels)
+    for height, width, channels, window in ((56, 56, 96, (7, 7)), (7, 7, 768, (7, 7)), (1, 400, 256, (1, 31))):
+        yield f"Conv, depthwise {window}, {height} x {width} x {channels}", depthwise(height, width, channels, window)
+    for n, channels in ((55, 64), (26, 256), (14, 512)):
+        yield f"LRN, {n} x {n} x {channels}", response(n, channels)
+    for n, channels, border in ((128, 32, 1), (256, 3, 3), (16, 8, 1)):
+        yield f"Pad that mirrors {border}, {n} x {n} x {channels}", mirrored(n, channels, border)
+
+
+def both(model: onnx.ModelProto) -> tuple[bytes, bytes]:
+    """The file with the operator as it is, as of a model that was a `.tflite`, and the one that is written."""
+    written = relayout.convert(model, format="tflite", io="convert").tflite
+    onnx.helper.set_model_props(model, {SOURCE_FORMAT: "tflite"})
+    return relayout.convert(model, format="tflite", io="convert").tflite, written
+
+
+def measured(files: tuple[bytes, bytes], rounds: int, threads: int) -> tuple[list[float], float]:
+    runs, results = [], []
+    for content in files:
+        runs.append(interpreter := Interpreter(model_content=content, num_threads=threads))
+        interpreter.allocate_tensors()
+        rng = np.random.default_rng(0)
+        for each in interpreter.get_input_details():
+            real = each["dtype"] == np.float32
+            numbers = rng.normal(size=each["shape"]) if real else rng.integers(-128, 128, each["shape"])
+            interpreter.set_tensor(each["index"], numbers.astype(each["dtype"]))
+        interpreter.invoke()
+        results.append(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]).astype(np.float64))
+    seconds: list[list[float]] = [[], []]
+    for _ in range(rounds):
+        for place in random.sample((0, 1), 2):
+            began = time.perf_counter()
+            runs[place].invoke()
+            seconds[place].append(time.perf_counter() - began)
+    scale = 1 if steps_of(files[0]) else np.abs(results[0]).max()
+    return [1000 * statistics.median(each) for each in seconds], float(np.abs(results[0] - results[1]).max() / scale)
+
+
+def steps_of(content: bytes) -> bool:
+    """Tell whether a result is integers."""
+    return Interpreter(model_content=content).get_output_details()[0]["dtype"] == np.int8
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    lines = []
+    for name, text in cases():
+        model = onnx.parser.parse_model(text) if isinstance(text, str) else text
+        (plain, written), off = measured(both(model), options.rounds, options.threads)
+        lines.append([name, f"{plain:.3f}", f"{written:.3f}", f"{written / plain:.2f}", f"{off:.1e}"])
+    print(table(["operator", "ms as it is", "ms as written", "ratio", "off"], lines))
+
+
+if __name__ == "__main__":
+    main()
