@@ -12,6 +12,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import relayout
+from relayout.errors import UnsupportedError
 from relayout.targets.litert import quantized_units
 from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from rules.cases.making import f
@@ -450,3 +451,35 @@ def test_a_kernel_of_integers_reads_no_number_without_a_scale(monkeypatch: pytes
     model = unit_of_bytes("Elu<alpha = 0.5>(a)", "int8", "16, 16", SCALES[0])
     result = relayout.convert(model, format="tflite")
     assert "DEQUANTIZE" in result.report.operators
+
+
+@pytest.mark.parametrize(("zero", "activation"), [(-128, "Clip(c, least, six)"), (3, "Relu(c)")])
+def test_a_product_of_two_activations_applies_no_activation(zero: int, activation: str) -> None:
+    """FULLY_CONNECTED does, BATCH_MATMUL has no such option."""
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (int8[20, 8] x, int8[8, 24] k) => (int8[20, 24] y)
+        <float s = {{0.02}}, float t = {{0.1}}, int8 z = {{0}}, int8 o = {{{zero}}},
+         float least = {{0}}, float six = {{6}}> {{
+            a = DequantizeLinear(x, s, z)
+            b = DequantizeLinear(k, s, z)
+            c = MatMul(a, b)
+            d = {activation}
+            y = QuantizeLinear(d, t, o) }}""")
+    result = relayout.convert(model, format="tflite")
+    assert result.report.operators["BATCH_MATMUL"] == 1
+    assert "DEQUANTIZE" not in result.report.operators
+    rng = np.random.default_rng(0)
+    feed = {name: rng.integers(-128, 128, dims).astype(np.int8) for name, dims in (("x", (20, 8)), ("k", (8, 24)))}
+    assert_near(litert(result, feed)["y"], run(model, feed)[0])
+
+
+def test_what_is_behind_a_refused_operator_is_no_fault_of_its_own() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[4, 6] x, int64[n] shape) => (float[] y) <float s = {0.1}, int8 z = {0}> {
+            v = Reshape(x, shape)
+            q = QuantizeLinear(v, s, z)
+            d = DequantizeLinear(q, s, z)
+            y = Neg(d) }""")
+    with pytest.raises(UnsupportedError, match="Reshape") as caught:
+        relayout.convert(model, format="tflite")
+    assert "Neg" not in str(caught.value)

@@ -9,6 +9,7 @@ from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 
 import relayout
+from relayout.errors import UnsupportedError
 from running import run
 
 Array = NDArray[np.generic]
@@ -242,6 +243,7 @@ def depthwise(image: tuple[int, ...], window: tuple[int, ...], **changes: object
     rng = np.random.default_rng(0)
     channels, multiplier = image[1], int(changes.pop("multiplier", 1))  # type: ignore[call-overload]
     attributes = {"pads": [size // 2 for size in window] * 2, **changes}
+    attributes = {name: value for name, value in attributes.items() if value is not None}
     arrays = {
         "w": rng.normal(size=(channels * multiplier, 1, *window)).astype(np.float32),
         "b": rng.normal(size=channels * multiplier).astype(np.float32),
@@ -267,6 +269,7 @@ def depthwise(image: tuple[int, ...], window: tuple[int, ...], **changes: object
         (depthwise((1, 6, 20, 21), (7, 7), dilations=[2, 1], pads=[6, 3, 6, 3]), 4),
         (depthwise((1, 3, 9, 10), (7, 7), multiplier=2), 4),
         (depthwise((1, 6, 40), (31,)), 2),
+        (depthwise((1, 6, 9, 10), (7, 7), auto_pad="SAME_LOWER", pads=None), 4),
     ],
 )
 def test_a_large_window_is_several_by_every_second_row(model: onnx.ModelProto, parts: int) -> None:
@@ -417,3 +420,38 @@ def test_the_report_says_what_is_written_as_other_operators() -> None:
     told = "written as operators that take less time in LiteRT: 1 Pad, 1 Slice"
     assert told in relayout.convert(model, format="tflite").report.notes
     assert told not in relayout.convert(model, format="tflite", target="tflite-micro").report.notes
+
+
+def test_a_constant_of_the_source_may_have_the_name_of_one_that_is_added() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1, 8, 6, 5] x) => (float[1, 4, 6, 5] y)
+        <int64[1] "y/split_0/start" = {0}, int64[1] e = {8}, int64[1] i = {1}, int64[1] k = {2}> {
+            y = Slice(x, "y/split_0/start", e, i, k) }""")
+    feed = feed_of(model)
+    result = relayout.convert(model, format="tflite")
+    assert result.report.operators == {"RESHAPE": 2, "STRIDED_SLICE": 1}
+    np.testing.assert_array_equal(litert(result.tflite, feed)[0], run(model, feed)[0])
+
+
+def test_a_slice_of_what_has_no_known_rank_is_refused() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[4, 6] x, int64[n] s) => (float[] y)
+        <int64[1] b = {0}, int64[1] e = {9}, int64[1] i = {0}, int64[1] k = {2}> {
+            v = Reshape(x, s)
+            y = Slice(v, b, e, i, k) }""")
+    with pytest.raises(UnsupportedError, match="Reshape"):
+        relayout.convert(model, format="tflite")
+
+
+def test_a_border_behind_a_scale_for_each_channel_mirrors_real_numbers() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (int8[1, 3, 5, 4] x) => (int8[1, 3, 7, 6] y)
+        <float[4] s = {0.01, 0.02, 0.03, 0.04}, int8[4] z = {3, 3, 3, 3}, float t = {0.05}, int8 o = {0},
+         int64[8] p = {0, 0, 1, 1, 0, 0, 1, 1}> {
+            r = DequantizeLinear<axis = 3>(x, s, z)
+            q = Pad<mode = "reflect">(r, p)
+            y = QuantizeLinear(q, t, o) }""")
+    feed = feed_of(model)
+    result = relayout.convert(model, format="tflite")
+    assert result.report.operators["GATHER"] == 2
+    assert steps_off(litert(result.tflite, feed)[0], run(model, feed)[0]) <= 1

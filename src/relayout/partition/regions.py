@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
+from relayout.formats.own_results import SOURCE_FORMAT
 from relayout.graph.facts import copy_facts
 from relayout.graph.quantized_unit import QuantizedUnit, unit_of
 from relayout.graph.subgraphs import all_nodes, bodies, captured, nested
@@ -250,6 +251,8 @@ def part_model(model: ir.Model, part: Part) -> ir.Model:
         graph, ir_version=model.ir_version, producer_name=model.producer_name, functions=tuple(functions.values())
     )
     pass_on(model.metadata_props, found.metadata_props)
+    if SOURCE_FORMAT in model.metadata_props:
+        found.metadata_props[SOURCE_FORMAT] = model.metadata_props[SOURCE_FORMAT]
     copy_facts(model, found)
     return found
 

@@ -37,7 +37,9 @@ class Insertion(NamedTuple):
     node: ir.Node
 
     def constant(self, array: NDArray[Any], name: str) -> ir.Value:
-        """Add an initializer."""
+        """Add an initializer; a name that is taken gets a longer one."""
+        while name in self.graph.initializers:
+            name = f"{name}/other"
         tensor = ir.Tensor(array, name=name)
         kind = ir.TensorType(tensor.dtype)
         value = ir.Value(name=name, shape=ir.Shape(array.shape), type=kind, const_value=tensor)

@@ -21,7 +21,7 @@ def _applies_activation(unit: QuantizedUnit) -> bool:
     if not activations:
         return True
     bounds = BOUNDS[activations[0].op_type](activations[0])
-    return bounds is not None and applies(unit.node.op_type, fused_activation(bounds, unit.results[0].node))
+    return bounds is not None and applies(unit.node, fused_activation(bounds, unit.results[0].node))
 
 
 def _computes(unit: QuantizedUnit) -> bool:

@@ -43,7 +43,8 @@ def _steps(node: ir.Node) -> tuple[int, ...]:
     sizes = kernel.const_value.shape.numpy()[1:-1]
     dilations = node.attributes.get_ints("dilations", [1] * len(sizes))
     pads = [(size - 1) * dilation // 2 for size, dilation in zip(sizes, dilations, strict=True)]
-    is_centred = [*node.attributes.get_ints("pads", [0] * 2 * len(sizes))] == pads * 2
+    is_same = node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME")
+    is_centred = is_same or [*node.attributes.get_ints("pads", [0] * 2 * len(sizes))] == pads * 2
     is_dense = all(stride == 1 for stride in node.attributes.get_ints("strides", [1]))
     is_odd = all(size % 2 for size in sizes)
     if not (is_centred and is_dense and is_odd) or prod(sizes) <= MOST_AT_A_TIME:
@@ -63,7 +64,7 @@ def _replace(before: Insertion, steps: Sequence[int]) -> None:
     assert kernel is not None
     assert kernel.const_value is not None
     weights, rank = kernel.const_value.numpy(), len(steps)
-    own = dict(node.attributes.items())
+    own = {name: each for name, each in node.attributes.items() if name != "auto_pad"}
     dilations = node.attributes.get_ints("dilations", [1] * rank)
     total: ir.Value | None = None
     for firsts in product(*map(range, steps)):

@@ -10,8 +10,11 @@ import onnx_ir as ir
 
 from relayout.graph.quantized_unit import DEQUANTIZE, unit_of
 from relayout.targets.litert.insertion import Insertion, integers_of
+from relayout.targets.litert.integer_scales import BYTES, scale_of
 
 GATHER = "Gather"
+INTEGERS = (*BYTES, ir.DataType.INT16)
+"""Types that GATHER takes with a scale."""
 
 
 def gather_mirrored_border(before: Insertion) -> bool:
@@ -45,12 +48,14 @@ def _borders(node: ir.Node) -> dict[int, list[int]]:
 
 
 def _replace(before: Insertion, borders: dict[int, list[int]]) -> None:
-    """Gather along one axis after another; between integers each result but the last is quantized as the operand is."""
+    """Gather along one axis after another; between integers what is between them is quantized as the operand is."""
     (value, *_), (result,) = before.node.inputs, before.node.outputs
     assert value is not None
     dequantize = value.producer() if unit_of(before.node) is not None else None
+    scale = None if dequantize is None else scale_of(dequantize)
+    has_kernel = scale is not None and scale.is_one and scale.dtype in INTEGERS
     for number, (axis, rows) in enumerate(borders.items()):
-        if number and dequantize is not None and dequantize.inputs[0] is not None:
+        if number and has_kernel and dequantize is not None and dequantize.inputs[0] is not None:
             value = before.quantized(value, dequantize.inputs[1:], dequantize.inputs[0].type)
         places = before.constant(np.array(rows), f"{result.name}/rows_{axis}")
         dims = [*(value.shape or ())]

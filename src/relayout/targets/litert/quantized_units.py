@@ -12,6 +12,7 @@ import onnx_ir as ir
 from relayout.formats.own_results import was_tflite
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.formats.tflite.exporting.units import UnitNodes
+from relayout.graph.quantized_unit import unit_of
 from relayout.graph.subgraphs import all_nodes
 from relayout.targets.litert.integer_ranges import adds, multiplies
 from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, QUANTIZING, WORDS, Scale, scale_of
@@ -124,7 +125,7 @@ def _ends(node: ir.Node) -> _Ends | None:
     """Return what stands behind each output that is read; None: something else than a QuantizeLinear reads one."""
     if len(node.outputs) == 1:
         activated = _activated(node.outputs[0])
-        if activated is not None and applies(node.op_type, activated.fused):
+        if activated is not None and applies(node, activated.fused):
             return activated
     found: dict[ir.Value, tuple[ir.Node, ...]] = {}
     for value in node.outputs:
@@ -137,9 +138,17 @@ def _ends(node: ir.Node) -> _Ends | None:
     return _Ends(found) if found else None
 
 
-def applies(op_type: str, fused: ActivationFunctionType | None) -> bool:
-    """Tell whether a kernel applies an activation, or the range of its integers implies it (NONE)."""
-    return fused is not None and (op_type in TAKES or fused == ActivationFunctionType.NONE)
+def applies(node: ir.Node, fused: ActivationFunctionType | None) -> bool:
+    """Tell whether an operator's kernel applies an activation, or the range of its integers implies it (NONE)."""
+    if fused is None or fused == ActivationFunctionType.NONE:
+        return fused is not None
+    return node.op_type in TAKES and (node.op_type not in PRODUCTS or _has_constant_weights(node))
+
+
+def _has_constant_weights(node: ir.Node) -> bool:
+    unit = unit_of(node)
+    operand = None if unit is None else unit.operands[1]
+    return operand is not None and operand.is_constant
 
 
 def _activated(value: ir.Value) -> _Ends | None:
@@ -365,3 +374,5 @@ ROWS: Mapping[str, Row] = {
 """ONNX's operator -> whether LiteRT's integer kernel computes a unit of it."""
 TAKES = frozenset({"Conv", "Gemm", "MatMul", "Add", "Sub", "Mul", "AveragePool", "MaxPool"})
 """Operators whose kernels apply an activation."""
+PRODUCTS = frozenset({"MatMul"})
+"""Of these those whose second operand is constant: of two activations they are another builtin."""

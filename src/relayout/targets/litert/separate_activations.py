@@ -36,7 +36,7 @@ def _stands_alone(operator: ir.Node, activation: ir.Node, quantize: ir.Node) -> 
         return False
     fused = fused_activation(bounds, quantize)
     has_kernel = fused == ActivationFunctionType.RELU or quantize.outputs[0].dtype in BYTES
-    return fused is not None and has_kernel and not applies(operator.op_type, fused)
+    return fused is not None and has_kernel and not applies(operator, fused)
 
 
 def _quantize_before(graph: ir.Graph, node: ir.Node, value: ir.Value, quantize: ir.Node) -> None:

@@ -36,7 +36,7 @@ def _taken(node: ir.Node) -> list[_Rows]:
     """Return what a Slice takes; nothing of one that would be no faster otherwise."""
     value, dims = node.inputs[0], _dims(node.inputs[0])
     places = [integers_of(node, slot) for slot in range(1, len(node.inputs))]
-    is_known = dims.count(OPEN) <= 1 and 0 not in dims and len(places) == 4 and None not in places
+    is_known = bool(dims) and dims.count(OPEN) <= 1 and 0 not in dims and len(places) == 4 and None not in places
     if value is None or value.dtype != ir.DataType.FLOAT or not is_known:
         return []
     found = []

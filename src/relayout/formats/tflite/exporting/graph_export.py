@@ -159,12 +159,12 @@ class GraphExport:
             self._refuse_end("output", value, problem.reason, [value.producer()])
 
     def _node(self, node: ir.Node) -> None:
+        if any(value in self.unknown for value in node.inputs):
+            self._leave_out(node)
+            return
         if node in self.absorbed or (node.op_type == DEQUANTIZE and not node.domain):
             return  # read where it is wanted
         if node.op_type == QUANTIZE and self._is_in_unit(node):
-            return
-        if any(value in self.unknown for value in node.inputs):
-            self._leave_out(node)
             return
         domain = "" if node.domain == "ai.onnx" or node.domain.startswith(IMAGES) else node.domain
         entry = export_of((domain, node.op_type))
