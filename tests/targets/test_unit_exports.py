@@ -483,3 +483,17 @@ def test_what_is_behind_a_refused_operator_is_no_fault_of_its_own() -> None:
     with pytest.raises(UnsupportedError, match="Reshape") as caught:
         relayout.convert(model, format="tflite")
     assert "Neg" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("scale", "is_on_integers"), [(0.1, True), (12.7, True), (12.9, False)])
+def test_a_hard_swish_of_coarse_integers_is_computed_on_real_numbers(scale: float, *, is_on_integers: bool) -> None:
+    """LiteRT does not prepare a HARD_SWISH whose operand has 128 times the step of its result."""
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (int8[256] x) => (int8[256] y) <float s = {{{scale}}}, float t = {{0.1}}, int8 z = {{0}}> {{
+            a = DequantizeLinear(x, s, z)
+            b = HardSwish(a)
+            y = QuantizeLinear(b, t, z) }}""")
+    result = relayout.convert(model, format="tflite")
+    assert ("DEQUANTIZE" not in result.report.operators) == is_on_integers
+    feed = {"x": np.arange(-128, 128).astype(np.int8)}
+    assert_near(litert(result, feed)["y"], run(model, feed)[0])

@@ -280,6 +280,13 @@ def _on_bytes(candidate: Candidate) -> Kernel | None:
     return _on_one(candidate) if candidate.outputs[0].dtype in BYTES else None
 
 
+def _hard_swish(candidate: Candidate) -> Kernel | None:
+    """The kernel multiplies by a number below 1: a step of 1/128 of the operand's is less than one of the result's."""
+    operand = candidate.inputs[0]
+    is_fine = operand is not None and operand.scale[0] / 128 < 0.999 * candidate.outputs[0].scale[0]
+    return _on_bytes(candidate) if is_fine else None
+
+
 def _alike(candidate: Candidate) -> Kernel | None:
     """The kernel does not rescale: it gives the operand's scale."""
     if not _data(candidate, range(1)):
@@ -360,7 +367,7 @@ ROWS: Mapping[str, Row] = {
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "Relu", "LeakyRelu"), _on_one),
     "PRelu": _sloped,
     "Abs": _on_signed,
-    "HardSwish": _on_bytes,
+    "HardSwish": _hard_swish,
     **dict.fromkeys(("Elu", "Gelu"), _tabulated),
     **dict.fromkeys(("Max", "Min"), _all_alike),
     "Concat": _concatenated,

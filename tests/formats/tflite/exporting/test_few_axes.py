@@ -42,3 +42,11 @@ def test_operators_run_on_seven_axes(name: str, extents: str) -> None:
     constants = {key: value for key, value in CONSTANTS.items() if f"[{key}]" in NETWORKS[name]}
     text = NETWORKS[name].replace("[", "").replace("]", "")
     agrees(build(f"float[{extents}] x", text, constants), {"x": floats(*SHAPE)})
+
+
+@pytest.mark.parametrize("border", [0, 7])
+@pytest.mark.parametrize("amounts", [[1, 0, 2, 0, 1, 0] * 2, [1] * 12, [0, 0, 0, 1, 0, 0] * 2], ids=str)
+def test_a_border_of_six_axes_runs(amounts: list[int], border: int) -> None:
+    """The kernels of PAD and PADV2 take five."""
+    constants = {"all": np.array(amounts), "high": np.float32(border)}
+    agrees(build("float[2,3,2,4,2,3] x", "y = Pad(x, all, high)", constants), {"x": floats(2, 3, 2, 4, 2, 3)})

@@ -19,6 +19,8 @@ from relayout.formats.tflite.exporting.transposes_in_steps import LARGEST_RANK
 
 REDUCTIONS = frozenset(["MEAN", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "SUM"])
 PADS = frozenset(["PAD", "PADV2"])
+MOST_PADDED = 5
+"""Axes that the kernels of PAD take."""
 DATA = {"SPLIT": 1}
 """Builtin -> which operand holds its data, where it is not the first."""
 AXIS = {"SPLIT": 0, "SPLIT_V": 2} | dict.fromkeys(REDUCTIONS | PADS, 1)
@@ -28,23 +30,28 @@ LAST = frozenset(["FULLY_CONNECTED", "SOFTMAX"])
 
 
 def use_few_axes(draft: Draft, begin: int) -> None:
-    """Rewrite operators on more than six axes, in place; with several open extents they stay.
+    """Rewrite operators on more axes than kernels take, in place; with several open extents they stay.
 
     Args:
         draft: the graph.
         begin: the first operator to look at.
     """
-    if all(len(each.dims) <= LARGEST_RANK for op in draft.operators[begin:] for each in op.inputs if each is not None):
+    if all(len(each.dims) <= _most(op) for op in draft.operators[begin:] for each in op.inputs if each is not None):
         return
     added = draft.operators[begin:]
     del draft.operators[begin:]
     for operator in added:
         data = operator.inputs[DATA.get(operator.name, 0)] if operator.inputs else None
-        axes = None if data is None or len(data.dims) <= LARGEST_RANK else _own_axes(operator, data)
+        axes = None if data is None or len(data.dims) <= _most(operator) else _own_axes(operator, data)
         if not axes or any(_open(each.dims) > 1 for each in (*operator.inputs, *operator.outputs) if each is not None):
             draft.operators.append(operator)
         else:
             _regroup(draft, operator, axes)
+
+
+def _most(operator: DraftOperator) -> int:
+    """Return how many axes a kernel takes."""
+    return MOST_PADDED if operator.name in PADS else LARGEST_RANK
 
 
 def _own_axes(operator: DraftOperator, data: DraftTensor) -> list[int]:
@@ -67,7 +74,7 @@ def _regroup(draft: Draft, operator: DraftOperator, axes: Sequence[int]) -> None
     data = operator.inputs[DATA.get(operator.name, 0)]
     assert data is not None
     groups = _groups(operator, len(data.dims), axes)
-    if len(groups) > LARGEST_RANK:
+    if len(groups) > _most(operator):
         _one_by_one(draft, operator, axes)
         return
     found: dict[DraftTensor, DraftTensor] = {}
@@ -131,7 +138,7 @@ def _one_by_one(draft: Draft, operator: DraftOperator, axes: Sequence[int]) -> N
         step = DraftOperator(
             operator.name, [source, draft.constant(f"{result.name}/axes", one), *rest], [inner], options
         )
-        if len(source.dims) > LARGEST_RANK:
+        if len(source.dims) > _most(step):
             _regroup(draft, step, [axis])
         else:
             draft.operators.append(step)
