@@ -21,10 +21,11 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -456,6 +457,8 @@ def quantized(out: Path, names: Sequence[str]) -> None:
         def get_next(self) -> dict[str, Any] | None:
             return next(self.feeds, None)
 
+    out = out.resolve()
+
     def write(name: str, result: str, form: dict[str, Any]) -> None:
         source, prepared = out / f"{name}.onnx", out / f"{name}.prepared"
         if not source.exists():
@@ -464,10 +467,11 @@ def quantized(out: Path, names: Sequence[str]) -> None:
         kind = QuantFormat[form.get("quant_format", "QDQ")]
         per_channel = bool(form.get("per_channel"))
         try:
-            quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
-            calibrated = Random(onnx.load(prepared))
-            path = str(out / f"{result}.onnx")
-            quantize_static(str(prepared), path, calibrated, kind, per_channel=per_channel, **types)
+            with TemporaryDirectory() as scratch, chdir(scratch):  # the quantizer leaves files where it runs
+                quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
+                calibrated = Random(onnx.load(prepared))
+                path = str(out / f"{result}.onnx")
+                quantize_static(str(prepared), path, calibrated, kind, per_channel=per_channel, **types)
             say(name, result)
         except Exception as error:
             say(name, result, error)

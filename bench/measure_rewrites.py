@@ -99,11 +99,11 @@ def measured(files: tuple[bytes, bytes], rounds: int, threads: int) -> tuple[lis
             began = time.perf_counter()
             runs[place].invoke()
             seconds[place].append(time.perf_counter() - began)
-    scale = 1 if steps_of(files[0]) else np.abs(results[0]).max()
+    scale = 1 if is_of_integers(files[0]) else np.abs(results[0]).max()
     return [1000 * statistics.median(each) for each in seconds], float(np.abs(results[0] - results[1]).max() / scale)
 
 
-def steps_of(content: bytes) -> bool:
+def is_of_integers(content: bytes) -> bool:
     """Tell whether a result is integers."""
     return Interpreter(model_content=content).get_output_details()[0]["dtype"] == np.int8
 

@@ -1,4 +1,4 @@
-"""What LiteRT's own kernels do slowly is written as operators that are faster: the same numbers, mostly by XNNPACK."""
+"""Operators that LiteRT runs slowly are others in the file: the same numbers, mostly by XNNPACK."""
 
 from __future__ import annotations
 

@@ -215,12 +215,12 @@ def _as_tflite(result: Result, source: ModelSource | None) -> Result:
 
     say("exporting")
     began = perf_counter()
-    told = len(facts_of(result.model).notes)
+    note_count = len(facts_of(result.model).notes)
     file = tflite_model(result.model, result.custom_ops, remedy_for(result.target), result.runtime, result.target)
     before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
     report = tflite_report(result.report, file, before)
     seconds = {**report.seconds, "export": perf_counter() - began}
-    notes = (*report.notes, *facts_of(result.model).notes[told:], *steps_of_transposes(result.model))
+    notes = (*report.notes, *facts_of(result.model).notes[note_count:], *steps_of_transposes(result.model))
     return replace(result, file=file, report=replace(report, notes=notes, seconds=seconds))
 
 

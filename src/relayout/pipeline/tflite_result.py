@@ -97,7 +97,11 @@ def tflite_model(
 
 
 def _units(model: ir.Model, target: Target | None) -> tuple[QuantizedUnits, bool]:
-    """Write operators as those that LiteRT runs; return which run on integers, and whether unsigned ones stay so."""
+    """Prepare a graph for LiteRT's kernels, in place.
+
+    Returns:
+        The operators that run on integers, and True if unsigned integers stay unsigned.
+    """
     from relayout.targets.litert.order_of_integers import read_integers
     from relayout.targets.litert.quantized_units import keeps_unsigned, quantized_units
     from relayout.targets.litert.separate_activations import separate_activations

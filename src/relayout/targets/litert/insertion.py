@@ -14,7 +14,7 @@ OPEN = -1
 
 
 def shape_from(dims: Sequence[int]) -> ir.Shape:
-    """Return a shape."""
+    """Return a shape of which some extents may be OPEN."""
     return ir.Shape([None if extent == OPEN else extent for extent in dims])
 
 
@@ -77,8 +77,8 @@ class Insertion(NamedTuple):
 
     def reshaped(self, value: ir.Value, dims: Sequence[int], name: str) -> ir.Value:
         """Add a Reshape."""
-        given = self.constant(np.array(dims, np.int64), f"{name}/shape")
-        return self.add("Reshape", [value, given], shape_from(dims), value.type, name=name)
+        shape = self.constant(np.array(dims, np.int64), f"{name}/shape")
+        return self.add("Reshape", [value, shape], shape_from(dims), value.type, name=name)
 
     def quantized(
         self, value: ir.Value, parameters: Sequence[ir.Value | None], integers: ir.TypeProtocol | None

@@ -75,7 +75,7 @@ def _replace(before: Insertion, steps: Sequence[int]) -> None:
         window = {"kernel_shape": [*part.shape[1:-1]], "dilations": spread, "pads": pads * 2}
         name = f"{result.name}/{'_'.join(map(str, firsts))}"
         inputs = [image, before.constant(part, f"{name}/kernel"), *(bias if total is None else [])]
-        made = before.add(CONV, inputs, result.shape, result.type, {**own, **window}, domain=node.domain, name=name)
-        total = made if total is None else before.add("Add", [total, made], result.shape, result.type)
+        part_sum = before.add(CONV, inputs, result.shape, result.type, {**own, **window}, domain=node.domain, name=name)
+        total = part_sum if total is None else before.add("Add", [total, part_sum], result.shape, result.type)
     assert total is not None
     before.replace(total)

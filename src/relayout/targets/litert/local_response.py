@@ -8,8 +8,8 @@ beta is a multiple of 1/4. On x64 XNNPACK takes a third to a thirteenth of the t
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from relayout.lowering.channel_windows import channel_windows
 from relayout.targets.litert.insertion import Insertion
 
 DOMAIN = "relayout.nhwc"
@@ -43,8 +43,10 @@ def _is_product_of_roots(node: ir.Node) -> bool:
 def _replace(before: Insertion, value: ir.Value, channels: int) -> None:
     node, like = before.node, (value.shape, value.type)
     name, beta = node.outputs[0].name, node.attributes.get_float("beta", 0.75)
+    alpha, size = node.attributes.get_float("alpha", 1e-4), node.attributes.get_int("size")
+    band = channel_windows(channels, size, alpha / size)[:, None, None, :]
     bias = np.full(channels, node.attributes.get_float("bias", 1.0), np.float32)
-    kernel = before.constant(_band(node, channels), f"{name}/kernel"), before.constant(bias, f"{name}/bias")
+    kernel = before.constant(band, f"{name}/kernel"), before.constant(bias, f"{name}/bias")
     square = before.add("Mul", [value, value], *like)
     total = before.add("Conv", [square, *kernel], *like, domain=CONV_DOMAIN)
     exponent = before.constant(np.array(-0.5, np.float32), f"{name}/exponent")
@@ -55,10 +57,3 @@ def _replace(before: Insertion, value: ir.Value, channels: int) -> None:
     for factor in factors:
         result = before.add("Mul", [result, factor], *like)
     before.replace(result)
-
-
-def _band(node: ir.Node, channels: int) -> NDArray[np.float32]:
-    """Return the kernel of the sums, `o 1 1 i`."""
-    size, alpha = node.attributes.get_int("size"), node.attributes.get_float("alpha", 1e-4)
-    distance = np.arange(channels)[None, :] - np.arange(channels)[:, None]
-    return np.where(abs(distance) <= size // 2, np.float32(alpha / size), np.float32(0))[:, None, None, :]

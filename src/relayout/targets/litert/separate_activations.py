@@ -10,7 +10,8 @@ Micro leave it out.
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import ActivationFunctionType
-from relayout.graph.quantized_unit import DEQUANTIZE, unit_of
+from relayout.graph.quantized_unit import unit_of
+from relayout.targets.litert.insertion import Insertion
 from relayout.targets.litert.integer_scales import BYTES, QUANTIZING
 from relayout.targets.litert.quantized_units import ROWS, applies
 from relayout.targets.litert.unit_activations import BOUNDS, fused_activation
@@ -41,11 +42,5 @@ def _stands_alone(operator: ir.Node, activation: ir.Node, quantize: ir.Node) -> 
 
 def _quantize_before(graph: ir.Graph, node: ir.Node, value: ir.Value, quantize: ir.Node) -> None:
     """Let a node read a value as the integers that a QuantizeLinear behind it gives."""
-    integers = ir.Node("", quantize.op_type, [value, *quantize.inputs[1:]], quantize.attributes.values())
-    reals = ir.Node("", DEQUANTIZE, [integers.outputs[0], *quantize.inputs[1:]])
-    for added, kind in ((integers, quantize.outputs[0].type), (reals, value.type)):
-        result = added.outputs[0]
-        result.name = f"{value.name}/{added.op_type.lower()}"
-        result.shape, result.type = value.shape, kind
-    graph.insert_before(node, [integers, reals])
-    node.replace_input_with(0, reals.outputs[0])
+    before = Insertion(graph, node)
+    node.replace_input_with(0, before.quantized(value, quantize.inputs[1:], quantize.outputs[0].type))

@@ -19,7 +19,7 @@ REWRITES: Mapping[str, Callable[[Insertion], bool]] = {
 }
 """Operator -> what writes its slow forms as other operators, in place."""
 LINE = "written as operators that take less time in LiteRT"
-"""What a report says of them."""
+"""The words of a report before their names."""
 
 
 def rewrite_slow_operators(graph: ir.Graph) -> Counter[str]:

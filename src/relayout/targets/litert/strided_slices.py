@@ -39,7 +39,7 @@ def _taken(node: ir.Node) -> list[_Rows]:
     is_known = bool(dims) and dims.count(OPEN) <= 1 and 0 not in dims and len(places) == 4 and None not in places
     if value is None or value.dtype != ir.DataType.FLOAT or not is_known:
         return []
-    found = []
+    taken: list[_Rows] = []
     for start, end, axis, step in zip(*(each or () for each in places), strict=True):
         place, extent = axis % len(dims), dims[axis]
         if extent == OPEN or place == len(dims) - 1 or step < 1 or extent % step:
@@ -47,8 +47,8 @@ def _taken(node: ir.Node) -> list[_Rows]:
         rows = range(extent)[start:end:step]
         if rows.start >= step or len(rows) != extent // step:
             return []
-        found.append(_Rows(place, rows.start, step))
-    return [each for each in found if each.step > 1]
+        taken.append(_Rows(place, rows.start, step))
+    return [each for each in taken if each.step > 1]
 
 
 def _dims(value: ir.Value | None) -> list[int]:
@@ -69,8 +69,8 @@ def _replace(before: Insertion, taken: Sequence[_Rows]) -> None:
             groups.insert(0, 1)
         split = before.reshaped(value, groups, f"{result.name}/split_{number}")
         bounds = {"start": rows.first, "end": rows.first + 1, "axis": -2}
-        given = [before.constant(np.array([each]), f"{split.name}/{name}") for name, each in bounds.items()]
-        row = before.add("Slice", [split, *given], shape_from([*groups[:-2], 1, groups[-1]]), value.type)
+        limits = [before.constant(np.array([each]), f"{split.name}/{name}") for name, each in bounds.items()]
+        row = before.add("Slice", [split, *limits], shape_from([*groups[:-2], 1, groups[-1]]), value.type)
         value = before.reshaped(row, [*front, count, *back], f"{result.name}/rows_{number}")
     before.replace(value)
 

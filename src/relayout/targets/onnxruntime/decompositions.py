@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from relayout.lowering.channel_windows import channel_windows
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.unit_rows import DEQUANTIZING
@@ -139,9 +140,7 @@ def _lrn(operator: Operator, given: Constants) -> Sequence[Step]:
     channels, size = shape[1], operator.int("size", 0)
     if alpha < 0 or bias <= 0 or size < 1:
         return ()
-    place = np.subtract.outer(np.arange(channels), np.arange(channels))  # of what is added to, and of what is
-    near = (place <= (size - 1) // 2) & (-place <= size - 1 - (size - 1) // 2)
-    kernel = (near * (alpha / size)).astype(np.float32).reshape(channels, channels, 1, 1)
+    kernel = channel_windows(channels, size, alpha / size)[:, :, None, None]
     return (
         Step("Mul", (0, 0), "square"),
         Step("Conv", ("square", kernel, np.full(channels, bias, np.float32)), "sum", {"kernel_shape": (1, 1)}),

@@ -50,7 +50,7 @@ def fuse(draft: Draft, runtime: str = "", *, drops_axes: bool = False) -> list[D
     Args:
         draft: the graph.
         runtime: the oldest runtime that has to run it; "": any.
-        drops_axes: whether a slice drops the axes of which it takes one place, as those of the source may have.
+        drops_axes: True if a STRIDED_SLICE takes in a RESHAPE that drops axes of one element.
 
     Returns:
         Tensors that now hold another value than before; they have new names.
