@@ -9,6 +9,7 @@ import onnx
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 from export_cases import cases
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, InvalidGraph
 
 import relayout
 from relayout.errors import UnsupportedError
@@ -19,6 +20,8 @@ from targets.unit_cases import UnitCase
 
 MOST_STEPS = 2
 """A kernel rounds to its own scale, and a QUANTIZE behind it to another."""
+NOT_QUANTIZED = (Fail, InvalidArgument, InvalidGraph, ValueError)
+"""What ONNX Runtime says of a form that no quantizer writes, or NumPy of one without elements."""
 OPERATORS = sorted({case.op_type for case in cases() if case.op_type in ROWS and not case.domain})
 
 
@@ -27,7 +30,7 @@ def expected_of(unit: UnitCase) -> tuple[onnx.ModelProto, dict[str, Array], list
     try:
         model, feed = unit.prepared()
         return model, feed, run(model, feed)
-    except Exception:
+    except NOT_QUANTIZED:
         return None
 
 
@@ -49,7 +52,7 @@ def steps_off(unit: UnitCase) -> float | None:
 def assert_near(op_type: str, dtypes: list[type], alikes: list[bool]) -> None:
     forms = [case for case in cases() if case.op_type == op_type and not case.domain]
     off = {str(unit): steps_off(unit) for unit in (UnitCase(*each) for each in product(forms, dtypes, alikes))}
-    assert any(steps is not None for steps in off.values()), "none of its forms ran"
+    assert 2 * sum(steps is not None for steps in off.values()) >= len(off), "fewer than half of the forms ran"
     assert {name: steps for name, steps in off.items() if steps is not None and steps > MOST_STEPS} == {}
 
 
