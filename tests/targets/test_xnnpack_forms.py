@@ -225,6 +225,25 @@ def test_other_slices_stay(model: onnx.ModelProto) -> None:
     np.testing.assert_array_equal(litert(result.tflite, feed)[0], run(model, feed)[0])
 
 
+def test_unsigned_integers_that_are_only_moved_change_their_sign_once() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1, 8, 8, 4] x) => (float[1, 4, 8, 4] y, float[1, 4, 8, 4] z)
+        <float s = {0.02}, uint8 o = {131}, int64[1] b = {0}, int64[1] c = {1}, int64[1] e = {9}, int64[1] i = {1},
+         int64[1] k = {2}> {
+            integers = QuantizeLinear(x, s, o)
+            reals = DequantizeLinear(integers, s, o)
+            active = Relu(reals)
+            active_q = QuantizeLinear(active, s, o)
+            read = DequantizeLinear(active_q, s, o)
+            first = Slice(read, b, e, i, k)
+            first_q = QuantizeLinear(first, s, o)
+            y = DequantizeLinear(first_q, s, o)
+            second = Slice(read, c, e, i, k)
+            second_q = QuantizeLinear(second, s, o)
+            z = DequantizeLinear(second_q, s, o) }""")
+    assert relayout.convert(model, format="tflite").report.operators["QUANTIZE"] == 1
+
+
 def test_a_slice_of_no_rows_has_none() -> None:
     model = strided("1, 0, 8, 5", "1, 0, 4, 5", [0], [LONG], [2], [2])
     result = relayout.convert(model, format="tflite")
