@@ -6,6 +6,7 @@ The tables of operators are made of test cases that run (`tests/formats/tflite/t
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -25,8 +26,26 @@ def targets() -> None:
     page.write_text(f"{head}{mark}\n{markdown().strip()}\n", encoding="utf-8")
 
 
+def rules() -> None:
+    """The list of modules that have rules, which lets a process load those alone that its model needs."""
+    (ROOT / "src" / "relayout" / "rules" / "modules.json").write_text(modules_of_rules(), encoding="utf-8")
+
+
+def modules_of_rules() -> str:
+    """Return operator -> the module that has its rule, a line each. The decorator stands on the rule itself."""
+    from relayout.rules import registry
+
+    named = {
+        f"{domain}:{op_type}" if domain else op_type: rule.facts.__module__.rpartition(".")[2]
+        for (domain, op_type), rule in registry().items()
+        if not rule.place
+    }
+    return json.dumps(dict(sorted(named.items())), indent=0) + "\n"
+
+
 if __name__ == "__main__":
     targets()
+    rules()
     tests = ROOT / "tests" / "formats" / "tflite"
     scripts = (tests / "tflite_table.py", tests / "exporting" / "export_table.py")
     codes = [subprocess.run([sys.executable, str(script)], check=False).returncode for script in scripts]

@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -24,13 +25,15 @@ main()
 """
 HEAVY = """
 heavy = 'sympy.core', 'onnxruntime', 'scipy', 'ai_edge_litert', 'multiprocessing', '_hashlib', 'rich', 'highspy'
+heavy += 'email.message',
 print([name for name in heavy if name in sys.modules])
 """
 
 
 LATER = """
 later = 'reports.chart', 'reports.reasons', 'reports.inspection', 'solve.decomposition'
-later += 'lowering.recognise_recurrent',
+later += 'lowering.recognise_recurrent', 'lowering.quantized_units', 'pipeline.target_passes', 'targets.target_table'
+later += 'partition.regions', 'infer.what_if', 'rules.recurrent', 'formats.tflite.container.writer'
 print([name for name in later if f'relayout.{name}' in sys.modules])
 formats = 'tflite.importing.importer', 'onnx.reading', 'onnx.completing'
 print([name for name in formats if f'relayout.formats.{name}' in sys.modules])
@@ -88,6 +91,24 @@ def test_operators_of_other_families_are_not_loaded(tmp_path: Path) -> None:
     loaded = said(RUN + families, "convert", "--quiet", MODEL, tmp_path / "out.onnx")
     assert "'convolution'" in loaded
     assert not any(f"'{name}'" in loaded for name in ("audio", "lstm", "mediapipe", "stablehlo", "tensorflow"))
+
+
+def test_only_the_version_of_a_package_is_looked_up(tmp_path: Path) -> None:
+    """onnx asks for its own; whoever asks for more has the whole module, and whoever imports it later."""
+    asked = """
+import importlib.metadata, onnx
+print(onnx.__version__, 'email.message' in sys.modules)
+print(importlib.metadata.version('numpy'), 'email.message' in sys.modules)
+print(importlib.metadata.metadata('onnx')['Version'], 'email.message' in sys.modules)
+from importlib.metadata import PackageNotFoundError
+try:
+    importlib.metadata.version('no-such-package')
+except PackageNotFoundError as error:
+    print(error.name)
+"""
+    told = said(RUN + asked, "convert", "--quiet", MODEL, tmp_path / "out.onnx").split()
+    own, numpys = version("onnx"), version("numpy")
+    assert told == [own, "False", numpys, "False", own, "True", "no-such-package"]
 
 
 def test_symbolic_extents_can_still_be_reckoned_with(tmp_path: Path) -> None:

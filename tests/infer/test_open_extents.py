@@ -107,7 +107,7 @@ def test_no_more_is_moved_by_what_a_value_is_made_of(inputs: str, text: str, siz
 
 
 def test_a_run_that_moves_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relayout.pipeline.planning.no_more_at_run_time", lambda sites, found, **_: found)
+    monkeypatch.setattr("relayout.infer.at_run_time.no_more_at_run_time", lambda sites, found, **_: found)
     with pytest.raises(PropertyError, match="bytes moved, and"):
         hold_open(*opened_model(69, 9))
 

@@ -16,8 +16,8 @@ import pytest
 import relayout
 from infer.graphs import random_model
 from relayout.errors import RelayoutError
-from relayout.infer import build, plan, within_source
-from relayout.infer.no_regression import own_choice, with_choice
+from relayout.infer import build, plan
+from relayout.infer.no_regression import own_choice, with_choice, within_source
 from relayout.infer.plans import plan_of
 from relayout.infer.sites import Label
 from relayout.infer.strided_copies import stretches_elements

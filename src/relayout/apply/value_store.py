@@ -7,7 +7,7 @@ one order moves no byte.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import onnx_ir as ir
@@ -28,6 +28,7 @@ from relayout.infer import Form, Order, Root, Sites, View, order_of
 from relayout.layout import product
 from relayout.layout.perm import between
 from relayout.layout.stored_as import Holds
+from relayout.light_dataclass import dataclass
 
 SHAPE_IS_INPUT, AXES_ARE_INPUT = 5, 13
 """Opsets from which a Reshape's shape is an input, and from which the axes of a Squeeze are."""

@@ -198,9 +198,10 @@ def perform(job: Job) -> "tuple[Report, VerifyReport | None]":
         RelayoutError: it is refused, cannot be verified, or cannot be written: then nothing was.
     """
     from relayout import pipeline
-    from relayout.pipeline.parts_folder import replaceable_files
 
     if job.parts is not None:
+        from relayout.pipeline.parts_folder import replaceable_files
+
         replaceable_files(job.parts, job.overwrite)
     result = getattr(pipeline, job.verb)(job.source, **job.given)
     found = _verified_first(result, job) if job.verify else None

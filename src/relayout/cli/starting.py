@@ -15,12 +15,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
 
 DEFERRED = (
     "sympy",
     "onnx_ir._symbolic_shapes",
     "google.protobuf.json_format",
     "google.protobuf.text_format",
+    "google.protobuf.internal.python_message",
+    "concurrent.futures",
     "onnx.compose",
     "onnx.gen_proto",
     "tarfile",
@@ -31,14 +37,16 @@ DEFERRED = (
     "onnx.printer",
     "onnx.version_converter",
     "packaging.version",
+    "bz2",
+    "lzma",
     "numpy._core._add_newdocs",
     "numpy._core._add_newdocs_scalars",
 )
 """Loaded when something of them is first used. onnx-ir imports sympy for arithmetic with symbolic extents, of which a
 conversion does none; sympy takes as long to load as numpy and onnx together. The second is onnx-ir's module that takes
-functions out of sympy as it is imported. The next are what onnx, onnx-ir and the standard library import for jobs that
-no command has: 1 MB. The last two are the docstrings of NumPy's C functions. A name that no longer exists is never
-asked for."""
+functions out of sympy as it is imported. The next are what click, onnx, onnx-ir and the standard library import for
+jobs that no command has: 1 MB. The last two are the docstrings of NumPy's C functions. A name that no longer exists is
+never asked for."""
 
 YOUNG = 200_000
 """Objects that are made before the garbage collector looks at them. Python's own 700 (2,000) cost a third of a small
@@ -49,17 +57,58 @@ THREADS = "OPENBLAS_NUM_THREADS"
 a command computes with NumPy are constants, and runtimes have threads of their own."""
 
 
+METADATA = "importlib.metadata"
+"""onnx asks it for its own version as it loads. The module loads what reads e-mail, and looks at every package."""
+
+
+class _VersionsFirst(importlib.util.LazyLoader):
+    """Loads the module of packages' metadata when anything but a version is asked for, into the same module."""
+
+    def __init__(self, loader: Loader) -> None:
+        super().__init__(loader)
+        self.whole = loader
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module one function, which finds a version in the name of the folder that pip has for a package."""
+
+        def any_other(name: str) -> Any:
+            del module.__dict__["__getattr__"]
+            self.whole.exec_module(module)
+            return getattr(module, name)
+
+        def version(package: str) -> str:
+            head, tail = f"{package}-", ".dist-info"
+            for folder in filter(os.path.isdir, sys.path):
+                found = [name for name in os.listdir(folder) if name.startswith(head) and name.endswith(tail)]
+                if len(found) == 1:
+                    return found[0][len(head) : -len(tail)]
+            return str(any_other("version")(package))
+
+        vars(module).update(version=version, __getattr__=any_other)
+
+
 class _Deferred:
     """Finds the modules of `DEFERRED` where they would be found, with the standard library's loader that waits."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name not in DEFERRED:
+        if name not in (METADATA, *DEFERRED):
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = importlib.util.LazyLoader(spec.loader)
+            later = _VersionsFirst if name == METADATA else importlib.util.LazyLoader
+            spec.loader = later(spec.loader)
         return spec
+
+
+@contextmanager
+def deferred_imports() -> Iterator[None]:
+    """Within it, modules of `DEFERRED` load when they are used."""
+    sys.meta_path.insert(0, _Deferred)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(_Deferred)
 
 
 @contextmanager
@@ -77,12 +126,11 @@ def short_process() -> Iterator[None]:
     said = THREADS in os.environ
     os.environ.setdefault(THREADS, "1")
     gc.set_threshold(YOUNG, *before[1:])
-    sys.meta_path.insert(0, _Deferred)
     atexit.register(gc.freeze)
     try:
-        yield
+        with deferred_imports():
+            yield
     finally:
-        sys.meta_path.remove(_Deferred)
         if not said:
             os.environ.pop(THREADS, None)
         if not gc.get_freeze_count():

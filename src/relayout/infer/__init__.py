@@ -1,18 +1,15 @@
 """Graph -> problem -> plan: roots and views, candidate orders, what each order costs."""
 
 from relayout.infer.allowed_orders import identity, repaired
-from relayout.infer.at_run_time import no_more_at_run_time
 from relayout.infer.build import ASKED, build
 from relayout.infer.candidates import placement
 from relayout.infer.formulation import Formulation, formulate, size_of
 from relayout.infer.graph_sites import Sites
-from relayout.infer.no_regression import within_source
 from relayout.infer.open_extents import nearest_order, orders_before
 from relayout.infer.plans import Crossing, Plan, plan
 from relayout.infer.sites import Form, Label, Order, Port, Root, Site, View, order_of
 from relayout.infer.stored_orders import orders, placed
 from relayout.infer.strided_copies import is_scattered
-from relayout.infer.what_if import Relaxed, what_if
 
 __all__ = [
     "ASKED",
@@ -23,7 +20,6 @@ __all__ = [
     "Order",
     "Plan",
     "Port",
-    "Relaxed",
     "Root",
     "Site",
     "Sites",
@@ -33,7 +29,6 @@ __all__ = [
     "identity",
     "is_scattered",
     "nearest_order",
-    "no_more_at_run_time",
     "order_of",
     "orders",
     "orders_before",
@@ -42,6 +37,4 @@ __all__ = [
     "plan",
     "repaired",
     "size_of",
-    "what_if",
-    "within_source",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, groupby, islice
 
 from relayout.infer.allowed_orders import ends_of, identity, repaired
@@ -17,6 +17,7 @@ from relayout.infer.presolve import Aggregation, result
 from relayout.infer.sites import Label, Order, Port, Site
 from relayout.infer.stored_orders import placed, stored_order_numbers
 from relayout.layout import Extent
+from relayout.light_dataclass import dataclass
 from relayout.rules import Placement
 from relayout.rules.signature import Variant
 

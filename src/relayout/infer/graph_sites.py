@@ -1,6 +1,6 @@
 """A graph as the engine sees it: its roots, sites and views, and the source's Transposes."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -9,6 +9,7 @@ from relayout.infer.nesting import Inner
 from relayout.infer.open_extents import Relation
 from relayout.infer.sites import Order, Root, Site, View
 from relayout.layout import Extent
+from relayout.light_dataclass import dataclass
 
 
 class Move(NamedTuple):

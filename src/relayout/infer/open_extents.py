@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from relayout.infer.sites import Order, Port, Root, Site
 from relayout.layout import Extent
-from relayout.layout.expressions import names_in, replace_names
 
 LARGE = 64
 """The size of a large open extent in a run; a small one counts as 1."""
@@ -266,6 +265,8 @@ def _symbols_of(root: Root) -> frozenset[str]:
 
 def _names_of(symbols: Collection[str]) -> set[str]:
     """Return the names that symbols are made of, which are made of no others."""
+    from relayout.layout.expressions import names_in
+
     parts = set[str]().union(*(Extent(1, (symbol,)).names | names_in(symbol) for symbol in symbols))
     return {name for name in parts if not names_in(name)}
 
@@ -293,6 +294,8 @@ def _some(groups: Sequence[frozenset[str]]) -> list[frozenset[str]]:
 
 def _evaluated(symbol: str, names: Iterable[str], given: Mapping[str, int]) -> int | None:
     """Return what a symbol that is an expression of names is in a run."""
+    from relayout.layout.expressions import names_in, replace_names
+
     if not names_in(symbol):
         return None
     number = replace_names(symbol, {**dict.fromkeys(names, 1), **given})

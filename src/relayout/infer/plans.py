@@ -1,7 +1,6 @@
 """Problem -> plan: what is chosen for every site, the Transposes that remain, and the proof."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from relayout.infer.presolve import result
 from relayout.infer.sites import Label, Order, Root, Site, order_of
 from relayout.infer.stored_orders import stored_order_numbers
 from relayout.infer.strided_copies import is_scattered
+from relayout.light_dataclass import dataclass
 from relayout.solve import Solution, solve, transposed_orders
 
 

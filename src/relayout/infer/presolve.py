@@ -13,10 +13,11 @@ graphs have some.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from relayout.infer.sites import Port, Root, Site
+from relayout.light_dataclass import dataclass
 
 LARGE = 600
 """A graph of more sites has followers; of smaller ones the solver takes little time, and ties are broken best."""

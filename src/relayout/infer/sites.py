@@ -8,7 +8,7 @@ sites with the same axes in the same places have in common their *pattern*: it i
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from relayout.infer.pieces import Piece, leaves
 from relayout.layout import Extent, product
+from relayout.light_dataclass import dataclass
 from relayout.rules import Letters, Signature
 
 Given = TypeVarTuple("Given")

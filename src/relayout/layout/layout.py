@@ -6,7 +6,6 @@ an outer factor, in the axis's place, and a tile: `NCHW16c` is `n c h w -> n c/1
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
 from relayout.layout import perm as perms
+from relayout.light_dataclass import dataclass
 
 _FACTOR = re.compile(r"(?P<tile>\d*)(?P<axis>[A-Za-z])")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from json.encoder import encode_basestring_ascii
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
 from relayout.layout import perm as perms
+from relayout.light_dataclass import dataclass
 
 TENSOR = "relayout.tensor"
 """Metadata of a value whose name is not that of its counterpart in the source: that name."""

@@ -6,13 +6,13 @@ A condition sees the node in the standard's order of axes: of a function's call 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from relayout import arguments
 from relayout.errors import LayoutError
+from relayout.light_dataclass import dataclass
 from relayout.rules import Operator, draws, rule_of
 
 

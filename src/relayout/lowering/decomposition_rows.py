@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from relayout import arguments
 from relayout.errors import LayoutError
+from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import Condition, is_about
 from relayout.lowering.table_checks import check_operators
 from relayout.rules import Operator, Step

@@ -8,7 +8,7 @@ joined shape where that needs fewer Reshapes, so that between such kernels there
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 import numpy as np
@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from relayout.apply.blocked_operands import JOINED, Groups
 from relayout.graph.subgraphs import all_nodes, bodies
+from relayout.light_dataclass import dataclass
 from relayout.lowering.constants import Constants
 from relayout.rules import Facts, Regrouped, Signature
 from relayout.rules.in_graph import operator_of

@@ -18,7 +18,6 @@ from relayout.errors import LayoutError, NamesError, nearest
 from relayout.layout.normalization import NORMALIZE, Normalization
 from relayout.layout.stored_as import Holds
 from relayout.lowering.constants import Constants
-from relayout.lowering.fold_normalization import fold_normalization
 
 Numbers = tuple[Sequence[float], Sequence[float]]
 """Means and standard deviations: one of each, or one for each channel."""
@@ -144,6 +143,8 @@ def _normalize(graph: ir.Graph, constants: Constants, value: ir.Value, wanted: N
     stated = wanted._replace(of=of).in_source(Holds.load(notes.get(Holds.KEY, "[]")), list(value.shape or ()))
     notes[NORMALIZE] = (stated if known is None else known.after(stated)).dump()
     shape = [] if value.shape is None else list(value.shape)
+    from relayout.lowering.fold_normalization import fold_normalization
+
     _insert(graph, constants, value, fold_normalization(constants, value, wanted).spread(shape))
 
 

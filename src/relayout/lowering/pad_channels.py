@@ -8,7 +8,7 @@ as it is a number: zero times it is zero. So between two such kernels may stand 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import onnx_ir as ir
@@ -16,6 +16,7 @@ import onnx_ir as ir
 from relayout.apply.blocks import BlockSizes
 from relayout.graph.source_names import stands_for
 from relayout.graph.subgraphs import captured
+from relayout.light_dataclass import dataclass
 from relayout.lowering.constants import Constants
 from relayout.rules import Facts, Operator, Signature
 from relayout.rules.in_graph import operator_of

@@ -8,7 +8,6 @@ steps, `a b c d e -> (a c) (b d) e -> (a c) e (b d)`, every byte moves twice, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -17,6 +16,7 @@ import onnx_ir as ir
 from relayout.apply.value_store import SHAPE_IS_INPUT
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.perm import innermost
+from relayout.light_dataclass import dataclass
 from relayout.lowering.constants import Constants
 from relayout.rules import Facts, Permuted
 from relayout.rules.in_graph import operator_of

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from relayout.graph.source_names import stands_for
+from relayout.light_dataclass import dataclass
 from relayout.lowering.unit_integers import BYTES, IntegerReader, Integers, byte_range, known_constant
 from relayout.lowering.unit_rows import Unit, affine_weights, bias_in_steps, scale_and_shift
 from relayout.rules import Operator

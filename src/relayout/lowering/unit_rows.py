@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relayout import arguments
 from relayout.errors import LayoutError
+from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import Condition, clip_bounds
 from relayout.lowering.table_checks import check_operators, check_types
 from relayout.rules import Attribute, Operator

@@ -11,7 +11,7 @@ from relayout.partition.regions import Part, parts
 from relayout.partition.whole_units import whole_units
 from relayout.rules.in_graph import operator_of
 from relayout.targets import Target
-from relayout.targets.target import NOT_THERE
+from relayout.targets.target_table import NOT_THERE
 from relayout.terminal import count_of
 
 ELSEWHERE = "it lies in a layout that the target does not have"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relayout.arguments import checked
 from relayout.errors import LayoutError
@@ -32,7 +32,10 @@ from relayout.pipeline.source import holds_tflite
 from relayout.pipeline.stages import run_stages
 from relayout.pipeline.tflite_result import LITERT, refuse_onnx_options, refuse_runtime
 from relayout.reports import Report
-from relayout.targets import LayoutFor, Target, Wishes
+from relayout.targets import Wishes
+
+if TYPE_CHECKING:
+    from relayout.targets import LayoutFor, Target
 
 CUSTOM = "tflite.custom"
 """The domain of custom operators between two `.tflite` files, where nobody says another."""

@@ -7,9 +7,9 @@ import onnx_ir as ir
 from relayout.apply.apply import apply
 from relayout.graph.facts import facts_of
 from relayout.graph.source_names import forget
-from relayout.pipeline.lowering_list import as_kernels, as_transposes, avoid_saturation, state_blocks
 from relayout.pipeline.planning import planned
 from relayout.pipeline.request import Request
+from relayout.pipeline.target_passes import as_kernels, as_transposes, avoid_saturation, state_blocks
 from relayout.rules import is_known, outputs_of
 
 
@@ -27,7 +27,7 @@ def relayout_in_place(model: ir.Model, request: Request) -> tuple[tuple[int, int
     spell_out(model, is_known)
     if facts_of(model).calls is not None:
         complete(model, outputs_of)  # nothing is known of what is inside
-    lowered = as_kernels(model, request.target)
+    lowered = () if request.target is None else as_kernels(model, request.target)
     no_regression = request.solver.per_transpose is None and not request.layout
     plan = planned(model, request, no_regression=no_regression)
     before = plan.plan.source_count, plan.plan.source_size
@@ -40,6 +40,7 @@ def relayout_in_place(model: ir.Model, request: Request) -> tuple[tuple[int, int
     forget(model.graph)
     if target is None:
         restore_calls(model)
-    for lowering in (as_transposes, avoid_saturation, state_blocks):
-        lowering(model, target)
+    if target is not None:
+        for lowering in (as_transposes, avoid_saturation, state_blocks):
+            lowering(model, target)
     return before, after

@@ -2,18 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnx_ir as ir
 
 from relayout.apply.duplicate_dequantize import Shared, apart, is_divided_view, together
 from relayout.graph.facts import facts_of
 from relayout.graph.quantized_unit import is_reshape
-from relayout.infer import Plan, Sites, build, no_more_at_run_time, plan, plan_file, what_if, within_source
+from relayout.infer import Plan, Sites, build, plan, plan_file
 from relayout.pipeline.interface import IMAGE_LAYOUTS, image_pins
 from relayout.pipeline.request import Request
 from relayout.progress import say
 from relayout.reports import Axes, Report, at_any_extent, no_worse, report
+
+if TYPE_CHECKING:
+    from relayout.infer.what_if import Relaxed
 
 
 class Planned(NamedTuple):
@@ -55,7 +58,7 @@ class Planned(NamedTuple):
     def report(self) -> Report:
         """Return the report of the plan, before it is applied."""
         wishes = self.request.layout.wishes
-        told = report(self.plan, self.axes, relaxed=what_if(self.plan) if self.request.solver.what_if else [])
+        told = report(self.plan, self.axes, relaxed=_what_if(self.plan) if self.request.solver.what_if else [])
         if self.static is not self.fewest:
             told = no_worse(told, self.plan, self.fewest)
         if self.plan is not self.static:
@@ -92,9 +95,18 @@ def planned(model: ir.Model, request: Request, *, no_regression: bool = False) -
     limit = request.solver.time_limit
     accepted = static = fewest = plan(sites, time_limit=limit)
     if no_regression:
+        from relayout.infer.at_run_time import no_more_at_run_time
+        from relayout.infer.no_regression import within_source
+
         static = within_source(sites, fewest, time_limit=limit)
         accepted = no_more_at_run_time(sites, static, time_limit=limit)
     return Planned(request, accepted, fewest, static, Axes(sites, is_nhwc), notes, duplicates)
+
+
+def _what_if(plan: Plan) -> "list[Relaxed]":
+    from relayout.infer.what_if import what_if
+
+    return what_if(plan)
 
 
 def own_dequantizers(model: ir.Model, request: Request) -> Shared:

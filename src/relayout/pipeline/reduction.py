@@ -6,7 +6,6 @@ A. Zeller and R. Hildebrandt, "Simplifying and isolating failure-inducing input"
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Literal, TypeVar
@@ -19,6 +18,7 @@ from relayout.errors import RelayoutError
 from relayout.formats.onnx import complete, cut, lift_constants
 from relayout.formats.onnx import read as read_onnx
 from relayout.graph.subgraphs import captured
+from relayout.light_dataclass import dataclass
 from relayout.pipeline.conversion import optimize
 
 Still = Literal["verify", "transpose"]

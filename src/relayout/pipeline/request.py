@@ -1,17 +1,21 @@
 """A user's request, as frozen records: how a source is read, which layouts, how long to solve, what to write."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from relayout import arguments
 from relayout.arguments import ArgumentKind, check, one_of
 from relayout.formats.in_memory import AnySource
 from relayout.layout import Dim
+from relayout.light_dataclass import dataclass
 from relayout.lowering.interface_types import TYPES
 from relayout.lowering.normalized_inputs import Numbers, numbers_by_input
 from relayout.pipeline.interface import IMAGE_LAYOUTS
-from relayout.targets import Target, Wishes
+from relayout.targets import Wishes
+
+if TYPE_CHECKING:
+    from relayout.targets import Target
 
 Source = AnySource
 """A path, bytes of a model, an open binary file, or an ONNX model in memory."""
@@ -21,6 +25,14 @@ State = Literal["zero", "io"]
 Quant = Literal["qdq", "float"]
 Format = Literal["onnx", "tflite"]
 DESIRED_LAYOUTS = arguments.mapping("{'Conv': ['NHWC', 'OHWI']}", lambda value: True)  # `targets` checks the layouts
+
+
+def _is_target(value: Any) -> bool:
+    from relayout.targets import Target
+
+    return isinstance(value, str | Target)
+
+
 OPTIONS = {
     "format": one_of("onnx", "tflite"),
     "io": one_of("keep", "convert", *IMAGE_LAYOUTS),
@@ -38,7 +50,7 @@ OPTIONS = {
     "runtime": arguments.TEXT,
     "parts": arguments.FLAG,
     "to": arguments.TEXT,
-    "target": ArgumentKind("a target's name, or a Target", lambda value: isinstance(value, str | Target)),
+    "target": ArgumentKind("a target's name, or a Target", _is_target),
     "desired_layouts": DESIRED_LAYOUTS,
     "node_layouts": DESIRED_LAYOUTS,
     "layout_for": arguments.FUNCTION,
@@ -185,7 +197,7 @@ class Request:
     format: Format = "onnx"
 
     @property
-    def target(self) -> Target | None:
+    def target(self) -> "Target | None":
         """The target of the result, if it has one."""
         return self.layout.wishes.target
 

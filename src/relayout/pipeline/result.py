@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from inspect import Signature
 from pathlib import Path
@@ -14,14 +14,14 @@ import onnx_ir as ir
 
 from relayout.errors import LayoutError, WriteError
 from relayout.graph.facts import facts_of
-from relayout.partition.regions import Part, part_model, parts
-from relayout.partition.whole_units import whole_units
+from relayout.light_dataclass import dataclass
 from relayout.reports import Naming, Report
-from relayout.targets import Target
 
 if TYPE_CHECKING:
     from relayout.formats.onnx.fixed_source import FixedSource
     from relayout.formats.tflite.container.model import Model
+    from relayout.partition.regions import Part
+    from relayout.targets import Target
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,9 @@ class Result:
         Raises:
             LayoutError: the model was converted for no target.
         """
+        from relayout.partition.regions import parts
+        from relayout.partition.whole_units import whole_units
+
         if self.format == "tflite":
             from relayout.pipeline.tflite_result import tflite_parts
 
@@ -101,6 +104,8 @@ class Result:
             WriteError: there is something in the directory, the rank of a value that passes between parts is not known,
                 or a file cannot be written.
         """
+        from relayout.partition.regions import part_model, parts
+        from relayout.partition.whole_units import whole_units
         from relayout.pipeline.parts_folder import replaceable_files, write_parts
         from relayout.pipeline.tflite_result import tflite_parts
 

@@ -19,7 +19,7 @@ from relayout.pipeline.dimensions import Asked, fix_inferred, open_dimensions
 from relayout.pipeline.request import ImportOptions, Source
 from relayout.pipeline.restating import restate_fixed
 from relayout.reports import unstated
-from relayout.rules import is_known, outputs_of
+from relayout.rules import is_known
 from relayout.targets import Wishes, note
 
 
@@ -97,6 +97,7 @@ def _read_onnx(source: str | Path | onnx.ModelProto | ir.Model, options: ImportO
         raise RelayoutError(f"{named[0]} is for a .tflite source, and this one is ONNX: leave it out")
     from relayout.formats.onnx import complete, cut, spell_out
     from relayout.formats.onnx import read as read_onnx
+    from relayout.rules import outputs_of
 
     model = read_onnx(source)
     if options.dims:

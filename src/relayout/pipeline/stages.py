@@ -14,7 +14,6 @@ import onnx_ir as ir
 
 from relayout.apply.apply import apply
 from relayout.apply.layout_functions import inline_functions, transposes_in_bodies
-from relayout.apply.renaming import rename as rename_values
 from relayout.errors import InvalidModelError, LayoutError
 from relayout.formats.in_memory import ModelSource
 from relayout.formats.own_results import SOURCE_FORMAT
@@ -23,10 +22,7 @@ from relayout.graph.source_names import forget
 from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
 from relayout.layout.stored_as import INTERFACE
 from relayout.lowering.interface_types import integer_ends
-from relayout.partition.claims import claims
-from relayout.partition.regions import as_functions
-from relayout.partition.whole_units import whole_units
-from relayout.pipeline.lowering_list import as_transposes, avoid_saturation, before_layouts, state_blocks
+from relayout.pipeline.lowering_list import before_layouts
 from relayout.pipeline.names import contradicted_names
 from relayout.pipeline.planning import Planned, planned
 from relayout.pipeline.request import OutputOptions, Request
@@ -46,6 +42,8 @@ from relayout.targets import hint
 
 if TYPE_CHECKING:
     from relayout.formats.onnx.fixed_source import FixedSource
+    from relayout.partition.claims import Claims
+    from relayout.targets import Target
 
 MOST_NAMED = 3
 """Functions that a note names."""
@@ -95,10 +93,13 @@ def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> 
             add_facts(result.model, states_no_shapes=False)  # whoever looks at layouts looks at shapes
             naming.annotate(result.model)
     result = _lowered_after(result, request, output, lowered)
-    told = None if request.target is None else claims(result.model, request.target)
+    told = None if request.target is None else _claims(result.model, request.target)
     report = replace(result.report, operators=operators(result.model), seconds=seconds, claims=told)
     result = replace(result, report=report)
     if output.regions == "functions":
+        from relayout.partition.regions import as_functions
+        from relayout.partition.whole_units import whole_units
+
         with whole_units(result.model):
             as_functions(result.model, target_of(result))
     if request.imports.opset is not None:
@@ -154,7 +155,7 @@ def _applied(result: Result, plan: Planned) -> Result:
     if target is None:  # a target claims operators, not calls
         _restore_calls(model)
     notes = (
-        *as_transposes(model, target),
+        *_in_two_steps(model, target),
         *grown(weights, constants(model)),
         *unsaid(facts_of(model).lost_annotations),
         *left_out(plan.plan),
@@ -167,6 +168,26 @@ def _applied(result: Result, plan: Planned) -> Result:
     return replace(result, model=model, report=report)
 
 
+def _in_two_steps(model: ir.Model, target: Target | None) -> tuple[str, ...]:
+    if target is None:
+        return ()
+    from relayout.pipeline.target_passes import as_transposes
+
+    return as_transposes(model, target)
+
+
+def _as_stored(model: ir.Model, target: Target) -> tuple[str, ...]:
+    from relayout.pipeline.target_passes import avoid_saturation, state_blocks
+
+    return (*avoid_saturation(model, target), *state_blocks(model, target))
+
+
+def _claims(model: ir.Model, target: Target) -> Claims | None:
+    from relayout.partition.claims import claims
+
+    return claims(model, target)
+
+
 def _lowered_after(result: Result, request: Request, output: OutputOptions, before: Sequence[str]) -> Result:
     """Run what is done to a model once its layouts are chosen, in place; `before` is what lowering said before that."""
     target, wishes = request.target, request.layout.wishes
@@ -176,7 +197,7 @@ def _lowered_after(result: Result, request: Request, output: OutputOptions, befo
         from relayout.formats.onnx import complete
 
         complete(result.model)  # a body states no shapes of its own
-    stored = (*avoid_saturation(result.model, target), *state_blocks(result.model, target))
+    stored = () if target is None else _as_stored(result.model, target)
     report = replace(
         result.report,
         notes=(*result.report.notes, *before, *_of_bodies(bodies, is_inlined), *stored),
@@ -268,6 +289,8 @@ def _state_batch(model: ir.Model) -> None:
 
 def _renamed(result: Result, names: Mapping[str, str]) -> Result:
     """A result under other names. The plan and the reasons speak of the source's."""
+    from relayout.apply.renaming import rename as rename_values
+
     ends = (*result.model.graph.inputs, *result.model.graph.outputs)
     before = [value.name for value in ends]
     rename_values(result.model, names)

@@ -15,14 +15,13 @@ from relayout.graph.facts import add_notes
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.normalization import NORMALIZE
 from relayout.layout.stored_as import RENAMED, TENSOR, Holds
-from relayout.partition.regions import Part, part_model, parts
 from relayout.reports import Report
-from relayout.targets import Target, targets
-from relayout.targets.registry import OPERATORS_ALONE
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.container.model import Model
     from relayout.formats.tflite.exporting.units import QuantizedUnits
+    from relayout.partition.regions import Part
+    from relayout.targets import Target
 
 SIGNATURE = "tflite.signature"
 """Metadata of a model that was a `.tflite`: the key of its signature."""
@@ -40,6 +39,8 @@ REMEDY = (
 
 def remedy_for(target: Target | None) -> str:
     """Return what to do about operators that cannot be written, after layouts were chosen for a target."""
+    from relayout.targets.registry import OPERATORS_ALONE, targets
+
     name = "none" if target is None else target.name
     if name == LITERT:
         return REMEDY
@@ -144,6 +145,8 @@ def _source_names(model: ir.Model) -> dict[str, str]:
 
 def _made_for(found: Collection[str]) -> str:
     """Return which target's own operators are among those that cannot be written, and what to do; else nothing."""
+    from relayout.targets import targets
+
     kinds = [name.partition(" ")[0] for name in found]
     for target in targets().values():
         own = [kind for kind in kinds if kind in target.own_operators]
@@ -161,6 +164,7 @@ def tflite_parts(
     What an export refuses although the target's table claims it is left to the host, and the graph is parted again.
     """
     from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
+    from relayout.partition.regions import part_model, parts
 
     host: set[str] = set()
     while True:

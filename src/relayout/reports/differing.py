@@ -6,7 +6,6 @@ Constants are not compared: whether two models compute the same is what `verify`
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 from typing import Any
@@ -15,6 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import printable
+from relayout.light_dataclass import dataclass
 from relayout.plain_values import plain
 from relayout.reports.chart import Chart, Edge, Mark, Region, Side, Spot, Stored
 from relayout.reports.layout_names import layout_name

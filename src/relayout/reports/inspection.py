@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from relayout.formats.tflite.container.model import Model, Tensor
 from relayout.formats.tflite.container.transposes import transposes
 from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import all_nodes
+from relayout.light_dataclass import dataclass
 from relayout.reports.integers import integers_in_words
 from relayout.reports.layout_names import layout_name
 from relayout.reports.report import UNKNOWN, Report

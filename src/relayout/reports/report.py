@@ -2,21 +2,23 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnx_ir as ir
 
 from relayout.graph.source_names import known_as
-from relayout.infer import Form, Plan, Relaxed, Root, placed
+from relayout.infer import Form, Plan, Root, placed
 from relayout.layout.perm import between, is_identity
+from relayout.light_dataclass import dataclass
 from relayout.plain_values import plain
 from relayout.reports.axes import Axes
 from relayout.reports.drawing import Drawing
 from relayout.terminal import count_of
 
 if TYPE_CHECKING:
+    from relayout.infer.what_if import Relaxed
     from relayout.partition.claims import Claims
     from relayout.reports.chart import Chart
     from relayout.reports.reasons import Cause
@@ -149,7 +151,7 @@ class Report:
     remains: Remaining = field(repr=False, compare=False)
     interface: tuple[Interface, ...]
     barriers: dict[str, int]
-    what_if: tuple[Relaxed, ...] = ()
+    what_if: "tuple[Relaxed, ...]" = ()
     notes: tuple[str, ...] = ()
     claims: "Claims | None" = None
     hint: str = ""
@@ -225,7 +227,7 @@ def priced(per_transpose: int, per_scattered: int = 0) -> str:
     return f" with {' and '.join(prices)}" if prices else ""
 
 
-def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report:
+def report(plan: Plan, axes: Axes, *, relaxed: "Sequence[Relaxed]" = ()) -> Report:
     """The report of a plan, before it is applied.
 
     Args:

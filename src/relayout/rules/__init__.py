@@ -1,5 +1,9 @@
 """Axis signatures: one entry per ONNX operator. Facts as rows; what is chosen is the solver's business."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from relayout.lazy_exports import loaded_later
 from relayout.rules.elements import is_reshaped, is_transposed
 from relayout.rules.elementwise import aligned
@@ -20,9 +24,7 @@ from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid
 from relayout.rules.operator import WRAPPING, Operator, axis_letters, normalized
 from relayout.rules.quantization import undoes
-from relayout.rules.registration import register, register_variant, scope
 from relayout.rules.registry import KINDS, LayoutVariant, Rule, registry, rule
-from relayout.rules.shape_functions import outputs_of
 from relayout.rules.signature import (
     Attribute,
     Body,
@@ -39,7 +41,18 @@ from relayout.rules.signature import (
     Written,
 )
 
-__getattr__ = loaded_later(__name__, {"check": "relayout.verification.rules_of_users"})  # it runs models
+if TYPE_CHECKING:
+    from relayout.rules.registration import register, register_variant, scope
+    from relayout.rules.shape_functions import outputs_of
+
+__getattr__ = loaded_later(
+    __name__,
+    {
+        "check": "relayout.verification.rules_of_users",  # it runs models
+        "outputs_of": "relayout.rules.shape_functions",
+        **dict.fromkeys(("register", "register_variant", "scope"), "relayout.rules.registration"),
+    },
+)
 
 __all__ = [
     "FUNCTIONS",

@@ -13,7 +13,7 @@ from relayout.rules.internal_nhwc import is_internal, layouts_of_internal, stand
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid, stored, unlaid
 from relayout.rules.operator import Operator
-from relayout.rules.registry import LayoutVariant, Rule, registry, variant_keys
+from relayout.rules.registry import LayoutVariant, Rule, find, variant_keys
 from relayout.rules.signature import Fact, Permuted, Signature, Variant
 from relayout.rules.validation import refuse_unfit
 
@@ -22,13 +22,13 @@ def rule_of(operator: Operator) -> Rule | None:
     """The rule of a node, or of the operator that it runs in other layouts."""
     domain = "" if operator.node.domain == "ai.onnx" else operator.node.domain
     if is_function(operator):
-        return registry().get(("", operator.name))
+        return find(("", operator.name))
     if is_internal(operator.node):
         key = standard_of(operator.node)
-        return None if key is None else registry().get(key)
-    found = registry().get((domain, operator.name))
+        return None if key is None else find(key)
+    found = find((domain, operator.name))
     if found is None:
-        found = next((registry().get(key) for key, variant in _written_as(operator)), None)
+        found = next((find(key) for key, variant in _written_as(operator)), None)
     return found
 
 
@@ -38,7 +38,7 @@ def _called(node: ir.Node) -> tuple[str, str]:
 
 def draws(node: ir.Node) -> bool:
     """Whether a node draws numbers: of the same operands it gives others each time."""
-    rule = registry().get(_called(node))
+    rule = find(_called(node))
     if rule is None:
         return False
     return rule.draws if isinstance(rule.draws, bool) else rule.draws(node)
@@ -46,14 +46,14 @@ def draws(node: ir.Node) -> bool:
 
 def may_repeat(node: ir.Node) -> bool:
     """Whether a node belongs to who reads it: each reader may have one of its own, at no cost."""
-    rule = registry().get(_called(node))
+    rule = find(_called(node))
     return rule is not None and rule.repeats
 
 
 def is_known(node: ir.Node) -> bool:
     """Whether there is a rule for what a node is called, or it is a function of a layout."""
     key = _called(node)
-    rule = registry().get(key)
+    rule = find(key)
     if (rule is not None and rule.kind != "opaque") or key in variant_keys():
         return True
     return node.domain.startswith(FUNCTIONS) or (is_internal(node) and standard_of(node) is not None)
@@ -63,19 +63,19 @@ def is_on_images(node: ir.Node) -> bool:
     """Tell whether layouts have names for what a node runs."""
     if node.domain.startswith(FUNCTIONS):
         return True
-    rule = registry().get((standard_of(node) or _called(node)) if is_internal(node) else (node.domain, node.op_type))
+    rule = find((standard_of(node) or _called(node)) if is_internal(node) else (node.domain, node.op_type))
     return rule is not None and bool(rule.layouts)
 
 
 def is_view(node: ir.Node) -> bool:
     """Tell whether a node looks at its operand otherwise, by what it is called: a Transpose, a Reshape."""
-    rule = registry().get(_called(node))
+    rule = find(_called(node))
     return rule is not None and rule.kind == "regrouping"
 
 
 def may_go(node: ir.Node) -> bool:
     """Tell whether a node does nothing but give its outputs: there is a rule for it, be it that of a barrier."""
-    return _called(node) in registry() or is_known(node)
+    return find(_called(node)) is not None or is_known(node)
 
 
 def layouts_of(operator: Operator) -> Laid | None:

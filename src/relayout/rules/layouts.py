@@ -8,11 +8,12 @@ standard operator between Transposes, so that every runtime can run it and a bac
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 
 from relayout.errors import LayoutError
 from relayout.layout import Dim, Extent, Factor, Layout, product
+from relayout.light_dataclass import dataclass
 from relayout.rules.operator import Operator, Shape
 from relayout.rules.registry import Rule, variants_of
 from relayout.rules.signature import Letters, Signature, Variant, Written, part_of

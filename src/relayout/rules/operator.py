@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.layout import Dim, Extent
+from relayout.light_dataclass import dataclass
 
 Shape = tuple[Dim, ...]
 Letters = tuple[str, ...]

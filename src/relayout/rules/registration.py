@@ -28,6 +28,7 @@ from relayout.rules.registry import (
     Rule,
     add,
     add_variant,
+    find,
     registry,
     restored,
     variant_keys,
@@ -115,7 +116,7 @@ def register_variant(
             means something else already, or can be none of a user's.
     """
     key, into = _key(operator), _key(operator if written is None else written)
-    rule = registry().get(key)
+    rule = find(key)
     if rule is None:
         raise LayoutError(f"{operator} has no rule to be a variant of{nearest(operator, map(_name, registry()))}")
     if not rule.layouts:

@@ -1,6 +1,7 @@
 """One registry of operator rules, filled by discovery of this room's modules; a duplicate is an error."""
 
 import importlib
+import json
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,9 @@ from relayout.rules.operator import Operator
 from relayout.rules.signature import Attribute, Fact
 
 KINDS = ("layout-sensitive", "layout-agnostic", "axis attributes", "regrouping", "opaque")
+
+ROOM = "relayout.rules"
+"""The package whose modules have the rules."""
 
 Draws = bool | Callable[[ir.Node], bool]
 """Whether an operator draws numbers, others each time; a function, where that depends on the node."""
@@ -101,6 +105,13 @@ def rule(
     return register
 
 
+def find(key: Key) -> Rule | None:
+    """Return the rule of one operator; None if there is none. Of the others no more is loaded than it needs."""
+    if key not in _rules and key in _modules():
+        importlib.import_module(f"{ROOM}.{_modules()[key]}")
+    return _rules.get(key)
+
+
 def add(rule: Rule) -> None:
     """Put a rule into the registry."""
     registry()[rule.domain, rule.op_type] = rule
@@ -145,10 +156,18 @@ def restored() -> Iterator[None]:
 
 
 @cache
+def _modules() -> dict[Key, str]:
+    """Operator -> the module that registers it."""
+    listed: dict[str, str] = json.loads(pkgutil.get_data(ROOM, "modules.json") or b"{}")
+    split = {name.rpartition(":"): module for name, module in listed.items()}
+    return {(domain, name): module for (domain, _, name), module in split.items()}
+
+
+@cache
 def _discover() -> None:
-    package = importlib.import_module("relayout.rules")
+    package = importlib.import_module(ROOM)
     for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
-        importlib.import_module(f"relayout.rules.{module}")
+        importlib.import_module(f"{ROOM}.{module}")
     ordered = dict(sorted(_rules.items()))
     _rules.clear()
     _rules.update(ordered)

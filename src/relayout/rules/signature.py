@@ -9,8 +9,9 @@ every operand that holds it, in the same relative order. Which orders are possib
   on the other side is re-laid to match). All other axes may lie in pieces.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.layout import Dim, Extent
+from relayout.light_dataclass import dataclass
 
 Letters = tuple[str, ...]
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...]
@@ -226,7 +228,7 @@ def _in_order(operands: tuple[Letters | None, ...]) -> Letters:
     return tuple(ordered)
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)  # the standard one, which fills its many fields in faster: one for each node
 class Signature:
     """The axis signature of one node.
 

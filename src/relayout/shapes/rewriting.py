@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from relayout.graph.subgraphs import all_graphs
 from relayout.graph.value_names import Names
 from relayout.layout import Extent
+from relayout.light_dataclass import dataclass
 from relayout.shapes.parts import OpenedFactor
 
 Array = NDArray[Any]

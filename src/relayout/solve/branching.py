@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import ceil
 
+from relayout.light_dataclass import dataclass
 from relayout.solve.certificate import MOST_DEPTH, Branch, Leaf, Prices
 from relayout.solve.limits import Limits
 from relayout.solve.problem import Problem

@@ -11,11 +11,12 @@ label that a node might take instead, so that it may serve several paths.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from math import lcm
 from typing import NamedTuple
 
+from relayout.light_dataclass import dataclass
 from relayout.solve.certificate import Branch, Certificate, Leaf, Price, Together
 from relayout.solve.problem import Problem, ValueEnd, transposed_orders
 

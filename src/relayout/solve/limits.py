@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from time import monotonic
+
+from relayout.light_dataclass import dataclass
 
 MOST_PRICES = 3_000_000
 """Prices of all relaxations in branches, which are what a proof takes: half a minute, and 200 MB."""

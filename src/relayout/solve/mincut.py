@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from relayout.light_dataclass import dataclass
 from relayout.solve.certificate import Price, Prices
 from relayout.solve.problem import Problem, ValueEnd
 

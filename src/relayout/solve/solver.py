@@ -14,7 +14,6 @@ from relayout.solve.breaking_ties import settle
 from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, Prices, Together, bound, gain
 from relayout.solve.limits import Limits
 from relayout.solve.mincut import solve_two
-from relayout.solve.presolve import Contraction
 from relayout.solve.problem import Problem, ValueEnd, transposed_orders
 
 LARGE = 400
@@ -161,6 +160,8 @@ def _contracted(
     Returns:
         None where a cut is not enough, a relaxation is not tight, or there is no time.
     """
+    from relayout.solve.presolve import Contraction  # most small problems are solved before they get here
+
     contraction = Contraction(problem, nodes, values, unit)
     labels: dict[int, int] = {}
     prices: Prices = {}

@@ -1,16 +1,23 @@
 """What backends have: operators, layouts, element types, limits, prices; and what is asked of a graph for them."""
 
-from relayout.apply.blocks import BlockSizes
-from relayout.lowering.conditions import Condition
-from relayout.lowering.decomposition_rows import Expansion
-from relayout.lowering.fusion_rows import Fusion
-from relayout.lowering.unit_rows import Unit
-from relayout.targets.layout_request_file import read_wishes
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from relayout.lazy_exports import loaded_later
 from relayout.targets.layout_requests import LayoutFor, Wishes
 from relayout.targets.onnxruntime.cpu_guard import note, pass_on, refuse_elsewhere, refuse_others, stamp_cpu
 from relayout.targets.onnxruntime.hint import hint
-from relayout.targets.registry import target, targets
-from relayout.targets.target import FLOAT, INT8, Kernel, Target
+
+if TYPE_CHECKING:
+    from relayout.apply.blocks import BlockSizes
+    from relayout.lowering.conditions import Condition
+    from relayout.lowering.decomposition_rows import Expansion
+    from relayout.lowering.fusion_rows import Fusion
+    from relayout.lowering.unit_rows import Unit
+    from relayout.targets.layout_request_file import read_wishes
+    from relayout.targets.registry import target, targets
+    from relayout.targets.target_table import FLOAT, INT8, Kernel, Target
 
 __all__ = [
     "FLOAT",
@@ -34,3 +41,17 @@ __all__ = [
     "target",
     "targets",
 ]
+
+__getattr__ = loaded_later(
+    __name__,
+    {
+        "BlockSizes": "relayout.apply.blocks",
+        "Condition": "relayout.lowering.conditions",
+        "Expansion": "relayout.lowering.decomposition_rows",
+        "Fusion": "relayout.lowering.fusion_rows",
+        "Unit": "relayout.lowering.unit_rows",
+        "read_wishes": "relayout.targets.layout_request_file",
+        **dict.fromkeys(("target", "targets"), "relayout.targets.registry"),
+        **dict.fromkeys(("FLOAT", "INT8", "Kernel", "Target"), "relayout.targets.target_table"),
+    },
+)  # a conversion for no target needs no tables

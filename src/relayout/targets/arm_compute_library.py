@@ -22,7 +22,7 @@ from relayout.lowering.conditions import (
     constant,
     inputs,
 )
-from relayout.targets.target import INT8, Kernel, Target
+from relayout.targets.target_table import INT8, Kernel, Target
 
 FLOATS = ("FLOAT", "FLOAT16")
 NUMBERS = (*FLOATS, *INT8)

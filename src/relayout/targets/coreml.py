@@ -5,7 +5,7 @@ The provider computes on real numbers alone, so quantized units are not claimed.
 """
 
 from relayout.lowering.conditions import CONSTANT_KERNEL, CONSTANT_MODE, DEPTH_FIRST, PADS, constant
-from relayout.targets.target import Kernel, Target
+from relayout.targets.target_table import Kernel, Target
 
 FLOATS = ("FLOAT", "FLOAT16")
 

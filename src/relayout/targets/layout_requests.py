@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
@@ -12,6 +12,7 @@ from relayout.errors import LayoutError, nearest
 from relayout.graph.source_names import known_as, label
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout import Layout
+from relayout.light_dataclass import dataclass
 from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, is_on_images, laid, registry, rule_of
 from relayout.rules.known_layouts import IMAGES, KERNELS, parsed_as
 from relayout.rules.layouts import STANDARD, fitted
@@ -19,12 +20,10 @@ from relayout.rules.signature import costs_nothing
 from relayout.rules.validation import in_bytes
 from relayout.targets.portable import nothing, portable
 from relayout.targets.price_list import PriceList
-from relayout.targets.registry import is_stated
-from relayout.targets.registry import target as find
-from relayout.targets.target import Target
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.importing.import_passes import ImportPasses
+    from relayout.targets.target_table import Target
 
 DEFAULT = "default"
 NONE = "none"
@@ -104,13 +103,12 @@ class Wishes:
         """
         if to is not None:
             parsed_as(to, IMAGES, "images")
-        images = {rule.op_type for rule in registry().values() if rule.layouts}
         for name in desired_layouts or {}:
-            if name not in images:
+            if not any(rule.layouts for (_, op_type), rule in registry().items() if op_type == name):
+                images = {rule.op_type for rule in registry().values() if rule.layouts}
                 raise LayoutError(f"{name!r} is no operator with layouts of its own{nearest(name, images)}")
         literal = target == NONE
-        named = target if isinstance(target, str) and is_stated(target) else ""
-        found = None if literal or target is None else find(target) if isinstance(target, str) else target
+        found, named = (None, "") if target is None or literal else _found(target)
         return Wishes(
             found, to, _parsed(desired_layouts or {}), _parsed(node_layouts or {}), layout_for, literal, named=named
         )
@@ -252,6 +250,15 @@ class Wishes:
             ways = ", ".join(map(str, has))
             self.declined[label(operator.node)] = f"{self.target.name} runs {operator.name} in {ways}"
         return found or has
+
+
+def _found(given: str | Target) -> tuple[Target, str]:
+    """Return a target, and the text that states it rather than names it; empty if none does."""
+    from relayout.targets import registry
+
+    if not isinstance(given, str):
+        return given, ""
+    return registry.target(given), given if registry.is_stated(given) else ""
 
 
 def _where_it_stands(signature: Signature) -> Signature:

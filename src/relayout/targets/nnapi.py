@@ -26,7 +26,7 @@ from relayout.lowering.conditions import (
     attribute,
     constant,
 )
-from relayout.targets.target import INT8, Kernel, Target
+from relayout.targets.target_table import INT8, Kernel, Target
 
 FLOAT32 = ("FLOAT",)
 UNITS = (*FLOAT32, "UINT8")

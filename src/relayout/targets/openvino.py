@@ -20,7 +20,7 @@ from relayout.lowering.conditions import (
 )
 from relayout.lowering.unit_conditions import of_units
 from relayout.rules import Operator
-from relayout.targets.target import Kernel, Target
+from relayout.targets.target_table import Kernel, Target
 
 UNSIGNED = ("UINT8", "UINT16", "UINT32", "UINT64")
 INTEGERS = (*UNSIGNED, "INT8", "INT16", "INT32", "INT64")

@@ -9,7 +9,7 @@ BatchNormalization. Element types vary by operator and processor: the table says
 """
 
 from relayout.lowering.conditions import INFERENCE, NO_INDICES, STATIC
-from relayout.targets.target import Kernel, Target
+from relayout.targets.target_table import Kernel, Target
 
 IMAGE = (4,)
 

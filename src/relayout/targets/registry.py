@@ -10,13 +10,12 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
 from relayout.errors import LayoutError, RelayoutError, nearest
 from relayout.targets.table_file import MOST_BYTES, read_table
-from relayout.targets.target import Kernel, Target
+from relayout.targets.target_table import Kernel, Target
 
 GROUP = "relayout.targets"
 """Entry points of this group name a `Target` each."""
@@ -35,6 +34,8 @@ def targets() -> dict[str, Target]:
     Raises:
         LayoutError: two targets of one name, or an entry point that names no target.
     """
+    from importlib.metadata import entry_points  # it takes longer to load than all tables
+
     found: dict[str, Target] = {}
     for module in _own():
         for target in _of(module):

@@ -18,7 +18,7 @@ from relayout.lowering.conditions import (
     strides,
 )
 from relayout.rules import Operator
-from relayout.targets.target import INT8, Kernel, Target
+from relayout.targets.target_table import INT8, Kernel, Target
 
 IMAGE = (3, 4)
 LARGEST_WINDOW, LONGEST_STRIDE = 16, 7

@@ -22,7 +22,7 @@ from relayout.arguments import TEXT, WORDS, ArgumentKind, check, several, whole
 from relayout.errors import LayoutError, ReadError, nearest, printable
 from relayout.lowering.conditions import Condition
 from relayout.targets import conditions
-from relayout.targets.target import MOST_NAME, NAME, Kernel, Target
+from relayout.targets.target_table import MOST_NAME, NAME, Kernel, Target
 
 ROWS = "kernels"
 TARGET_KEYS = ("name", "line", "fallback", "joins", "rest", "per_transpose", "per_scattered", "least_run", "inline")

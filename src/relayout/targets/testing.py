@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from relayout.lowering.conditions import Condition
 from relayout.rules import Operator
-from relayout.targets.target import Kernel, Target
+from relayout.targets.target_table import Kernel, Target
 
 
 def claiming(

@@ -25,7 +25,7 @@ from relayout.lowering.conditions import (
 )
 from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
-from relayout.targets.target import Kernel
+from relayout.targets.target_table import Kernel
 
 TYPES = ("INT8", "INT16")
 BYTES = ("INT8",)

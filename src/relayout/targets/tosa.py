@@ -28,7 +28,7 @@ from relayout.lowering.conditions import (
 from relayout.rules import Operator
 from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
-from relayout.targets.target import Kernel
+from relayout.targets.target_table import Kernel
 
 FLOAT32 = ("FLOAT",)
 INTEGERS = ("INT8", "INT16")

@@ -32,7 +32,7 @@ from relayout.lowering.conditions import (
     constant,
     inputs,
 )
-from relayout.targets.target import INT8, Kernel, Target
+from relayout.targets.target_table import INT8, Kernel, Target
 
 FLOAT32 = ("FLOAT",)
 NUMBERS = (*FLOAT32, *INT8)

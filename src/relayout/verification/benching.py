@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from relayout.arguments import ArgumentKind, checked, mapping, whole
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError, nearest
+from relayout.light_dataclass import dataclass
 from relayout.progress import say
 from relayout.terminal import count_of
 from relayout.verification.feeds import EXTENTS, dynamic_shape, given_feeds, random_feed

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
+from relayout.light_dataclass import dataclass
 from relayout.verification.side import Array
 
 SPACING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import product
 
@@ -12,6 +12,7 @@ import numpy as np
 from relayout.errors import LayoutError, RelayoutError
 from relayout.layout import perm_of
 from relayout.layout.perm import permute
+from relayout.light_dataclass import dataclass
 from relayout.progress import say
 from relayout.verification import matching
 from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of, wider

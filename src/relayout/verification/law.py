@@ -9,7 +9,6 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ from relayout.apply.apply import apply
 from relayout.infer import Crossing, Form, Label, Site, build, placed, placement
 from relayout.infer.allowed_orders import identity, repaired
 from relayout.infer.graph_sites import Sites
+from relayout.light_dataclass import dataclass
 from relayout.rules import Operator, Signature
 
 Array = NDArray[Any]

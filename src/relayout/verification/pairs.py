@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from relayout.errors import LayoutError, RelayoutError
 from relayout.layout import Extent
 from relayout.layout.stored_as import Holds, fill_factors, resolved
+from relayout.light_dataclass import dataclass
 from relayout.verification.held_arrays import fits_shape, relaid_as, restore_array, shape_text, stored_extents
 from relayout.verification.permuting import proposal
 from relayout.verification.side import Array, ModelValue

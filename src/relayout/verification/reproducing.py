@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from relayout.errors import NamesError, RelayoutError
 from relayout.formats.onnx import complete, cut, write
 from relayout.formats.tflite.container.loading import load
 from relayout.graph.subgraphs import captured
+from relayout.light_dataclass import dataclass
 from relayout.verification.compare import Kind, Tolerance, difference, judge, kind_of
 from relayout.verification.comparison import Comparison
 from relayout.verification.feeds import given_feeds

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -21,6 +21,7 @@ from relayout.layout import Extent
 from relayout.layout.normalization import Normalization
 from relayout.layout.opened_batch import OpenedBatch
 from relayout.layout.stored_as import Holds
+from relayout.light_dataclass import dataclass
 
 if TYPE_CHECKING:
     import onnx

@@ -27,12 +27,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 
 from relayout.errors import LayoutError, RelayoutError
+from relayout.light_dataclass import dataclass
 from relayout.verification.compare import (
     Difference,
     Kind,

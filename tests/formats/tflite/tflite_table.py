@@ -9,6 +9,7 @@ writes `src/relayout/formats/tflite/exercised.json` and the two tables in `docs/
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import json
 import sys
@@ -103,6 +104,10 @@ def reasons(function: Callable[..., Any], seen: set[Any]) -> Iterator[str]:
     seen.add(function)
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     scope = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            module = importlib.import_module(node.module)
+            scope |= {each.asname or each.name: getattr(module, each.name) for each in node.names}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
             continue

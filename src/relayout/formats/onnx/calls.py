@@ -6,12 +6,13 @@ Afterwards every call whose nodes are still those of its body, joined as the bod
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import onnx_ir as ir
 
 from relayout.graph.subgraphs import bodies
+from relayout.light_dataclass import dataclass
 
 Key = tuple[str, str, str]
 Read = int | ir.Value | None

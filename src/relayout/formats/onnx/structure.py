@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
@@ -11,6 +11,7 @@ import onnx
 
 from relayout.errors import ReadError, shortened
 from relayout.formats.onnx.bodies import all_nodes, graphs_in
+from relayout.light_dataclass import dataclass
 
 _TYPES = onnx.AttributeProto.AttributeType
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)

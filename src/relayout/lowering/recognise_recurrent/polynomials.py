@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
+
+from relayout.light_dataclass import dataclass
 
 MOST_TERMS, MOST_FACTORS = 32, 8
 """Of a polynomial, of a term: bounds for what is no cell anyway."""

@@ -6,7 +6,7 @@ See `rows`, which writes a Scan of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +20,7 @@ from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.flow import Flow
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.tensors import array
+from relayout.light_dataclass import dataclass
 
 NOW, NEXT = "now", "next"
 """A counter in this round, and in the next one."""

@@ -16,7 +16,7 @@ or one row of a list of tensors (see `lists`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import onnx_ir as ir
 
@@ -30,6 +30,7 @@ from relayout.formats.tflite.importing.operators.bodies import NodeBody, carried
 from relayout.formats.tflite.importing.operators.lists import padded
 from relayout.formats.tflite.importing.operators.slicing import squeeze
 from relayout.formats.tflite.importing.program import Given
+from relayout.light_dataclass import dataclass
 from relayout.lowering.recognise_recurrent import cells
 from relayout.lowering.recognise_recurrent.cells import IsBetter, Round, always
 from relayout.lowering.recognise_recurrent.rounds import GET_ITEM, SET_ITEM, Rounds

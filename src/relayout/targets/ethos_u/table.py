@@ -36,7 +36,7 @@ from relayout.rules import Operator, Step
 from relayout.targets.ethos_u.prices import PER_SCATTERED, PER_TRANSPOSE, price
 from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
-from relayout.targets.target import Kernel
+from relayout.targets.target_table import Kernel
 
 BYTES = ("INT8", "UINT8")
 TYPES = (*BYTES, "INT16")

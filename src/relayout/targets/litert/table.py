@@ -17,12 +17,12 @@ from relayout.lowering.conditions import (
     NO_INDICES,
     NOT_DEPTHWISE,
 )
-from relayout.rules import registry
+from relayout.rules.registry import find
 from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.folding import FOLDED
 from relayout.targets.litert.import_list import passes
 from relayout.targets.litert.prices import PRICES
-from relayout.targets.target import INT8, Kernel, Target
+from relayout.targets.target_table import INT8, Kernel, Target
 
 FLOAT32 = ("FLOAT", "FLOAT16")
 INTEGERS = (*INT8, "INT16", "UINT16")
@@ -67,7 +67,7 @@ def _rows() -> Iterator[Kernel]:
     }
     rows: dict[str, list[str]] = {}
     for domain, name in modules():
-        rule = registry().get((domain, name))
+        rule = find((domain, name))
         if (domain, name) not in named and rule is not None and not rule.layouts:
             rows.setdefault(domain, []).append(name)
     yield from (Kernel(" ".join(names), domain=domain) for domain, names in rows.items())

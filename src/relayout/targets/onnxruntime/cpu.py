@@ -40,7 +40,7 @@ from relayout.targets.onnxruntime.import_list import with_vnni
 from relayout.targets.onnxruntime.memory_access import gathers, short_runs
 from relayout.targets.onnxruntime.prices import CHANNELS_FIRST, LEAST_CHANNELS, LEAST_RUN
 from relayout.targets.onnxruntime.single_consumer import single_consumers
-from relayout.targets.target import INT8, Kernel, Target
+from relayout.targets.target_table import INT8, Kernel, Target
 
 CONTRIBUTED = "com.microsoft"
 IMAGES = (3, 4, 5)

@@ -24,7 +24,7 @@ from relayout.targets.onnxruntime import cpu as plain
 from relayout.targets.onnxruntime.blocked_prices import IN_BLOCKS, KERNELS, LAST, NODE, PER_TAP, STRETCHED
 from relayout.targets.onnxruntime.cpu_guard import DOMAINS, block_here
 from relayout.targets.onnxruntime.import_list import with_vnni, without_vnni
-from relayout.targets.target import Kernel, Target
+from relayout.targets.target_table import Kernel, Target
 
 NAME = "onnxruntime-cpu-nchwc"
 (DOMAIN,) = DOMAINS

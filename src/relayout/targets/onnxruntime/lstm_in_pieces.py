@@ -15,7 +15,7 @@ yields is its cell.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import onnx_ir as ir
@@ -30,6 +30,7 @@ from relayout.formats.tflite.importing.operators.lstm import Lstm, bidirectional
 from relayout.formats.tflite.importing.operators.recurrent import zeros
 from relayout.formats.tflite.importing.operators.slicing import LAST, cut, joined, squeeze, unsqueeze
 from relayout.formats.tflite.importing.operators.unlimited import OUTPUT, Unlimited
+from relayout.light_dataclass import dataclass
 
 FLOAT = ir.DataType.FLOAT
 PART, LEAST = 0.4, 2

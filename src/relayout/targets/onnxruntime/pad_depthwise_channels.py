@@ -13,7 +13,7 @@ name of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Quantization, Subgraph, Tensor
 from relayout.formats.tflite.importing.import_passes import AS_IN_FILE, FilePass
 from relayout.formats.tflite.importing.rewriting import SubgraphRewriting
+from relayout.light_dataclass import dataclass
 
 TOGETHER, LEAST = 16, 8
 """So many channels at once are what the kernel takes; and so few of them are not worth as many others."""

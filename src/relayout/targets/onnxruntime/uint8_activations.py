@@ -12,7 +12,7 @@ run, too. Weights stay int8, which is what those kernels want beside uint8 activ
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
 from relayout.formats.tflite.importing.import_passes import AS_IN_FILE, FilePass
 from relayout.formats.tflite.importing.rewriting import SubgraphRewriting
+from relayout.light_dataclass import dataclass
 
 SHIFT = 128
 BYTES = (TensorType.INT8, TensorType.UINT8)

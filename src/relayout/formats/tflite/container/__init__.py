@@ -5,11 +5,18 @@ operator asks of a runtime, `runtimes` which runtime has it. `contents` are cons
 relayout says in a file for itself.
 """
 
-from relayout.formats.tflite.container.comparing import first_difference
-from relayout.formats.tflite.container.contents import TensorContent, array_content
-from relayout.formats.tflite.container.records import record, with_record
-from relayout.formats.tflite.container.versions import finished
-from relayout.formats.tflite.container.writer import options, save, to_bytes, write
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from relayout.lazy_exports import loaded_later
+
+if TYPE_CHECKING:
+    from relayout.formats.tflite.container.comparing import first_difference
+    from relayout.formats.tflite.container.contents import TensorContent, array_content
+    from relayout.formats.tflite.container.records import record, with_record
+    from relayout.formats.tflite.container.versions import finished
+    from relayout.formats.tflite.container.writer import options, save, to_bytes, write
 
 __all__ = [
     "TensorContent",
@@ -23,3 +30,12 @@ __all__ = [
     "with_record",
     "write",
 ]
+
+_HOMES = {
+    "comparing": ("first_difference",),
+    "contents": ("TensorContent", "array_content"),
+    "records": ("record", "with_record"),
+    "versions": ("finished",),
+    "writer": ("options", "save", "to_bytes", "write"),
+}
+__getattr__ = loaded_later(__name__, {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names})

@@ -9,7 +9,7 @@ import base64
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from relayout.formats.flatbuffer import FieldRow, Raw, Source, Table, read_root
 from relayout.formats.stored import StoredArray
 from relayout.formats.tflite.container.metadata_schema import ENUMS, IDENTIFIER, SCHEMA
 from relayout.formats.tflite.container.model import Model
+from relayout.light_dataclass import dataclass
 
 METADATA = "TFLITE_METADATA"
 """The metadata buffer that has a schema of its own."""

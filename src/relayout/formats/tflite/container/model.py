@@ -1,6 +1,6 @@
 """A TFLite model as values. `loading` makes them, with every index, shape and length proved to fit."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy.typing as npt
 from relayout.formats.flatbuffer import Raw, Table
 from relayout.formats.stored import Content, StoredArray
 from relayout.formats.tflite.container.enums import TensorType
+from relayout.light_dataclass import dataclass
 
 MAX_RANK = 32
 """As many dimensions as numpy of any supported version takes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from relayout.formats.tflite.container.builtin_options import OPTIONS
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Operator, Quantization, Subgraph, Tensor
 from relayout.formats.tflite.container.writer import options
+from relayout.light_dataclass import dataclass
 
 Dims = tuple[int | str, ...]
 """Extents of a tensor; one that is known only at run time has a name."""

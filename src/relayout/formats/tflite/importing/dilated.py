@@ -9,7 +9,7 @@ an EXPAND_DIMS stands before the convolution and a SQUEEZE behind it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.flow import Flow
 from relayout.formats.tflite.importing.rewriting import SubgraphRewriting
 from relayout.formats.tflite.sums import Sums
+from relayout.light_dataclass import dataclass
 
 CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
 MARGINS = 2
@@ -33,8 +34,6 @@ Border = tuple[tuple[int, int], ...]
 
 def dilated(model: Model) -> Model:
     """Write one convolution for each that a model takes apart into blocks and puts together again."""
-    if not any(op.name == "BATCH_TO_SPACE_ND" for subgraph in model.subgraphs for op in subgraph.operators):
-        return model
     return model._replace(subgraphs=tuple(_Joining(subgraph).run() for subgraph in model.subgraphs))
 
 

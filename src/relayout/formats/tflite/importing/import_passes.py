@@ -5,7 +5,7 @@ them and knows nothing of why.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import onnx_ir as ir
 from relayout.errors import LayoutError
 from relayout.formats.tflite.container.model import Model
 from relayout.formats.tflite.importing.operation import Operation
+from relayout.light_dataclass import dataclass
 
 Alternative = Callable[[Operation], bool]
 """A translation in place of the literal one: it hands over the results and returns True, or does nothing and returns

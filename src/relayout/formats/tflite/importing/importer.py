@@ -14,15 +14,12 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError, RelayoutError, UnsupportedError, nearest
 from relayout.formats.own_results import PRODUCER, SOURCE_FORMAT
+from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load, open_source
 from relayout.formats.tflite.container.metadata import Metadata, metadata
 from relayout.formats.tflite.container.model import Model, Signature, Subgraph
 from relayout.formats.tflite.importing.builder import Builder
 from relayout.formats.tflite.importing.contents import without_unread
-from relayout.formats.tflite.importing.cutting import cut
-from relayout.formats.tflite.importing.dilated import dilated
-from relayout.formats.tflite.importing.lists import as_tensors
-from relayout.formats.tflite.importing.operators.custom import CARRIED
 from relayout.formats.tflite.importing.program import AS_IT_IS, Choices, Program
 from relayout.formats.tflite.importing.registry import Entry, Unsupported, entry_of
 from relayout.formats.tflite.importing.tensors import sufficient_opset
@@ -74,9 +71,11 @@ def read(source: Path | str | bytes, choices: Choices = AS_IT_IS) -> ir.Model:
     index = chosen.subgraph if chosen else 0
     whole, found = model.subgraphs[index], metadata(model, index, data)
     if choices.inputs or choices.outputs:
+        from relayout.formats.tflite.importing.cutting import cut
+
         part = cut(model, index, chosen, choices.inputs, choices.outputs)
         model = model._replace(subgraphs=(*model.subgraphs[:index], part, *model.subgraphs[index + 1 :]))
-    model = dilated(as_tensors(model))
+    model = _rewritten(model)
     if quant == "qdq":
         for over_file in choices.passes.over_file:  # after the cut: the interface, wherever it is, keeps its types
             model = over_file.run(model)
@@ -129,8 +128,26 @@ def _state_normalization(result: ir.Model, model: Model) -> None:
             value.metadata_props[NORMALIZE] = normalization._replace(of=value.name or "").dump()
 
 
+def _rewritten(model: Model) -> Model:
+    """Return a model whose lists are tensors and whose dilated convolutions are one operator each."""
+    if any(tensor.type == TensorType.VARIANT for subgraph in model.subgraphs for tensor in subgraph.tensors):
+        from relayout.formats.tflite.importing.lists import as_tensors
+
+        model = as_tensors(model)
+    if any(op.name == "BATCH_TO_SPACE_ND" for subgraph in model.subgraphs for op in subgraph.operators):
+        from relayout.formats.tflite.importing.dilated import dilated
+
+        model = dilated(model)
+    return model
+
+
 def _entry(name: str) -> Entry | None:
-    return entry_of(name) or (CARRIED if name.startswith("CUSTOM ") else None)
+    found = entry_of(name)
+    if found is not None or not name.startswith("CUSTOM "):
+        return found
+    from relayout.formats.tflite.importing.operators.custom import CARRIED
+
+    return CARRIED
 
 
 class _Import:

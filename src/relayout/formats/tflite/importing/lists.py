@@ -13,12 +13,13 @@ What a list holds is said by the operators that make it, that write rows and tha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import MAX_RANK, Model, Operator, Subgraph, Tensor
 from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.tensors import array
+from relayout.light_dataclass import dataclass
 
 PREFIX = "CUSTOM FlexTensorList"
 EMPTY = "CUSTOM FlexEmptyTensorList"
@@ -40,8 +41,6 @@ SHAPES = {"FromTensor": 1, "Gather": 2, "GetItem": 2, "PopBack": 1, "Reserve": 0
 
 def as_tensors(model: Model) -> Model:
     """The model with a type and a shape for every list whose rows have one."""
-    if not any(tensor.type == TensorType.VARIANT for subgraph in model.subgraphs for tensor in subgraph.tensors):
-        return model
     found = _Lists(model)
     subgraphs = []
     for s, subgraph in enumerate(model.subgraphs):

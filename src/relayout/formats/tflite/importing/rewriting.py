@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from relayout.formats.tflite.container.model import Subgraph, Tensor
+from relayout.light_dataclass import dataclass
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx_ir as ir
 
@@ -13,6 +13,7 @@ from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.program import Given
 from relayout.formats.tflite.importing.registry import Unsupported
 from relayout.formats.tflite.importing.variables import Handle
+from relayout.light_dataclass import dataclass
 
 BOOL = ir.DataType.BOOL
 

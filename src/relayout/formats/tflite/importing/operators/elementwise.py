@@ -13,7 +13,6 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.activation import clip
 from relayout.formats.tflite.importing.builder import broadcast, dims
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.complexes import halves, is_complex, result_real
 from relayout.formats.tflite.importing.operators.weights import vector, widened_from
 from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
 
@@ -184,6 +183,8 @@ def atan2(op: Operation) -> None:
 @operator("CUSTOM FlexAngle")
 def angle(op: Operation) -> None:
     """Of complex numbers, as ATAN2 of the imaginary and the real parts."""
+    from relayout.formats.tflite.importing.operators.complexes import halves
+
     x, y = halves(op)
     op.result(_angle(op, y, x))
 
@@ -208,7 +209,13 @@ def cast(op: Operation) -> None:
     """Cast of what is stored: TFLite's cast takes no notice of scales. Of a complex number its real part counts."""
     if TensorType.STRING in (op.input(0).type, op.output().type):
         raise Unsupported("strings")
-    x, target = halves(op)[0] if is_complex(op) else op.raw(0), op.output()
+    target = op.output()
+    if TensorType.COMPLEX64 not in (op.input(0).type, target.type):
+        op.result_stored(op.cast(op.raw(0), op.tensors.plain_dtype(target)))
+        return
+    from relayout.formats.tflite.importing.operators.complexes import halves, is_complex, result_real
+
+    x = halves(op)[0] if is_complex(op) else op.raw(0)
     if target.type == TensorType.COMPLEX64:
         result_real(op, x)
     else:

@@ -8,8 +8,6 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import one, two
-from relayout.formats.tflite.importing.operators.tabulated import scale_and_zero_point
-from relayout.formats.tflite.importing.operators.tabulated import softmax as tabulated_softmax
 from relayout.formats.tflite.importing.registry import operator
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
 
@@ -20,6 +18,9 @@ def softmax(op: Operation) -> None:
     beta = op.options.beta
     quantization = op.tensors.quantization(op.input(0))
     if op.input(0).type == TensorType.INT16 and quantization is not None:
+        from relayout.formats.tflite.importing.operators.tabulated import scale_and_zero_point
+        from relayout.formats.tflite.importing.operators.tabulated import softmax as tabulated_softmax
+
         tabulated_softmax(op, scale_and_zero_point(quantization)[0], beta)
         return
     x = op.real(0)

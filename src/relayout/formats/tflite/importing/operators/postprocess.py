@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -15,6 +14,7 @@ from relayout.formats.tflite.importing.operators.custom import Options
 from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.operators.slicing import cut, divided, joined, squeeze, unsqueeze
 from relayout.formats.tflite.importing.registry import Unsupported, operator
+from relayout.light_dataclass import dataclass
 
 _FLOAT, _INT64 = ir.DataType.FLOAT, ir.DataType.INT64
 _MOST = 100_000

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import onnx_ir as ir
 
@@ -13,6 +11,7 @@ from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.slicing import LAST, unsqueeze
 from relayout.formats.tflite.importing.registry import Translation, described, operator
+from relayout.light_dataclass import dataclass
 
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
 

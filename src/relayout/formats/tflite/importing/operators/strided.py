@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import onnx_ir as ir
 
@@ -14,6 +12,7 @@ from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.slicing import FIRST, LAST, cut, squeeze, unsqueeze
 from relayout.formats.tflite.importing.registry import Unsupported, operator
+from relayout.light_dataclass import dataclass
 
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx_ir as ir
 
@@ -11,6 +11,7 @@ from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.slicing import joined, squeeze, unsqueeze
 from relayout.formats.tflite.states import KEPT, STATES
+from relayout.light_dataclass import dataclass
 
 INPUT, OUTPUT, FORGET, CELL = range(4)
 """The gates, in ONNX's order."""

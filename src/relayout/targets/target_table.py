@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,6 +12,7 @@ from relayout import arguments
 from relayout.apply.blocks import BlockSizes
 from relayout.errors import LayoutError, shortened
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
+from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.fusion_rows import Fusion
@@ -31,7 +32,7 @@ from relayout.rules import (
     rule_of,
 )
 from relayout.rules.known_layouts import laid_as, why_not
-from relayout.rules.registry import registry
+from relayout.rules.registry import find
 from relayout.targets.portable import portable
 from relayout.targets.trailing_axes import in_which_it_is_last, in_which_one_stays_last
 
@@ -108,7 +109,7 @@ class Kernel:
             raise LayoutError(f"{where}domain='ai.onnx': the domain of ONNX's own operators is ''; leave it out")
         check_operators([] if self.domain else self.op_types.split())
         for name in self.op_types.split():
-            rule = registry().get((self.domain, name))
+            rule = find((self.domain, name))
             for layouts in map(laid_as, self.layouts):
                 if rule is not None and (reason := why_not(layouts, rule)):
                     raise LayoutError(f"{where}{layouts} for {name}: {reason}")

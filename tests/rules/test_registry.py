@@ -1,0 +1,28 @@
+"""The registry of rules: each operator is found with no more loaded than its own module."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+from relayout import rules
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_list_of_modules_is_up_to_date() -> None:
+    listed = (Path(rules.__file__).parent / "modules.json").read_text(encoding="utf-8")
+    assert listed == runpy.run_path(str(ROOT / "docs" / "make_tables.py"))["modules_of_rules"](), "docs/make_tables.py"
+
+
+def test_a_rule_is_found_without_the_others() -> None:
+    code = """
+import sys
+from relayout.rules.registry import find
+print(find(("", "LSTM")).line != "", find(("com.microsoft", "BiasGelu")).kind, find(("", "NoSuch")))
+print([name for name in ("recurrent", "contributed", "control", "pooling") if f"relayout.rules.{name}" in sys.modules])
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
+    assert said == "True axis attributes None\n['recurrent', 'contributed']\n"
