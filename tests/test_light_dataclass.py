@@ -101,7 +101,7 @@ def test_frozen_with_slots_is_left_to_the_standard_one() -> None:
 
 
 def test_less_is_compiled() -> None:
-    """One text a class, where the standard one compiles each method; a class without a docstring is given none to compile."""
+    """One text a class, where the standard one compiles each method; a class without a docstring gets none."""
     code = """
 import builtins, dataclasses
 from relayout.light_dataclass import dataclass as light
