@@ -23,6 +23,7 @@ from relayout.formats.tflite.exporting.refusals import Refusals
 from relayout.formats.tflite.exporting.registry import Entry, Unwritable, export_of
 from relayout.formats.tflite.exporting.scales import DEQUANTIZE, QUANTIZE, dequantizer_of, scales_in
 from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign
+from relayout.formats.tflite.exporting.text_tensors import refused_texts, require_text_kernels
 from relayout.formats.tflite.exporting.unit_results import UnitResults
 from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes
 from relayout.formats.tflite.exporting.value_types import TYPES, kernel_type, stored_type, tensor_dims
@@ -174,7 +175,7 @@ class GraphExport:
                 write_custom(NodeExport(self, node))
             elif entry is None:
                 raise Unwritable("TensorFlow Lite has no such operator")
-            elif reason := mixed_types(node, self.version):
+            elif reason := mixed_types(node, self.version) or refused_texts(node):
                 raise Unwritable(reason)
             else:
                 self.begin = len(self.draft.operators)
@@ -183,6 +184,7 @@ class GraphExport:
                     widen(self.draft, self.begin)
                     use_few_axes(self.draft, self.begin)
                 require_broadcast(self.draft, self.begin)
+                require_text_kernels(self.draft, self.begin)
                 if self.runtime:
                     write_for(self.draft, self.begin, self.runtime)
         except Unwritable as problem:
