@@ -1,4 +1,4 @@
-"""Tables of a file, which runtimes fill in the first run: until its graphs are complete, a handle is without operator."""
+"""Tables of a file, which runtimes fill in the first run. Operators give their handles when all graphs are complete."""
 
 from __future__ import annotations
 

@@ -11,14 +11,14 @@ from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftT
 from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.formats.tflite.spelled_out import DOMAIN
 
-OPERATORS = frozenset(
-    """
+_OPERATORS = """
     ArrayFeatureExtractor Equal Flatten Gather GatherND Identity LabelEncoder Reshape Shape Size Slice Squeeze Tile
     Unsqueeze
-    """.split()
-)
+"""
+OPERATORS = frozenset(_OPERATORS.split())
 """ONNX operators whose exports write operators on texts that LiteRT runs."""
-KERNELS = frozenset("EQUAL GATHER GATHER_ND HASHTABLE_FIND NOT_EQUAL RESHAPE SHAPE SLICE STRIDED_SLICE TILE".split())
+_KERNELS = "EQUAL GATHER GATHER_ND HASHTABLE_FIND NOT_EQUAL RESHAPE SHAPE SLICE STRIDED_SLICE TILE"
+KERNELS = frozenset(_KERNELS.split())
 """Builtins of which LiteRT has kernels for texts; of a GATHER, along the one axis of its data."""
 
 

@@ -6,23 +6,24 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.ml_definitions import DOMAIN
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.exporting.text_tensors import text_constant
 
-DOMAIN = "ai.onnx.ml"
 NAN_IS_A_KEY = 4
 """The version of the domain from which on a key that is not a number is found: before, it is equal to nothing."""
 SPARSE = 4
 """How many times as many rows as keys a table may have in which each integer has its place."""
 FEW = 1 << 10
 """Rows that such a table may have in any case."""
+MOST = 1 << 28
+"""Pairs of an element and a key that are compared."""
 
 
 class Table(NamedTuple):
@@ -39,7 +40,7 @@ class Table(NamedTuple):
     default: NDArray[Any]
 
 
-@exporter("LabelEncoder", domain=DOMAIN)
+@exporter("LabelEncoder", domain="ai.onnx.ml")
 def label_encoder(op: NodeExport) -> None:
     """HASHTABLE_FIND between int64 and texts; else GATHER at the place of each key, which EQUAL finds."""
     table, operand = _table(op), op.input(0)
@@ -146,6 +147,8 @@ def _by_comparing(steps: Steps, operand: DraftTensor, table: Table) -> DraftTens
     """Return 1 + the place of the key that each element is, and 0 where there is none."""
     op, dims = steps.op, operand.dims
     count: int | str = prod(int(dim) for dim in dims) if operand.is_static else f"?{op.name}.elements"
+    if isinstance(count, int) and count * table.keys.size > MOST:
+        raise Unwritable("more elements and keys than can be compared")
     column = op.reshaped(operand, (count, 1))
     is_number = np.array([key == key for key in table.keys.tolist()])
     keys = table.keys[is_number]
