@@ -1,7 +1,5 @@
 """Tables from keys to values."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any, NamedTuple
 
