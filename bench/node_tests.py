@@ -197,9 +197,11 @@ def run(content: bytes, feed: dict[str, NDArray[Any]], *, reference: bool = Fals
 
 
 def _encoded(array: NDArray[Any]) -> NDArray[Any]:
-    """Return texts as LiteRT takes them; other arrays as they are."""
+    """Return texts as LiteRT takes them; other arrays as they are. Of one text it reads an array of bytes alone."""
     if array.dtype.kind not in "OUS":
         return array
+    if array.ndim == 0:
+        return np.array(str(array).encode())
     listed = [each if isinstance(each, bytes) else str(each).encode() for each in array.reshape(-1).tolist()]
     return np.array([*listed, None], object)[:-1].reshape(array.shape)
 

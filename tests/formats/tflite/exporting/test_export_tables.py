@@ -163,10 +163,37 @@ def test_a_table_is_refused_with_its_reason(name: str) -> None:
         relayout.convert(model, format="tflite")
 
 
+def test_keys_that_are_no_numbers_are_found_from_version_4_on() -> None:
+    for version in (2, 4):
+        given = {"keys_floats": [float("nan")], "values_floats": [5.0]}
+        model = labelled(REALS, TensorProto.FLOAT, version=version, **given)
+        agrees(model, {"x": REALS})
+        agrees(model, {"x": REALS}, expected=[np.where(np.isnan(REALS) & (version == 4), 5.0, -0.0).astype(np.float32)])
+
+
 def test_too_many_pairs_are_refused() -> None:
     x = np.zeros(1 << 20, np.float32)
     model = labelled(x, TensorProto.FLOAT, keys_floats=list(map(float, range(300))), values_floats=[0.0] * 300)
     with pytest.raises(UnsupportedError, match="more elements and keys than can be compared"):
+        relayout.convert(model, format="tflite")
+
+
+def test_one_text_without_axes() -> None:
+    """LiteRT's Python interface reads the address of such an array of objects; verification feeds bytes."""
+    word = np.array("one", object)
+    model = labelled(word, TensorProto.STRING, helper.make_node("Reshape", ["x", "c"], ["y"]), **TWO)
+    del model.graph.node[0]
+    model.graph.initializer.append(helper.make_tensor("c", TensorProto.INT64, [1], [1]))
+    agrees(model, {"x": word})
+    result = relayout.convert(model, format="tflite").tflite
+    assert relayout.verify(model, result).ok
+
+
+def test_texts_without_elements_are_refused() -> None:
+    node = helper.make_node("Slice", ["t", "c", "c"], ["y"])
+    model = labelled(WORDS, TensorProto.STRING, node, keys_strings=["one"], values_strings=["1"])
+    model.graph.initializer.append(helper.make_tensor("c", TensorProto.INT64, [1], [0]))
+    with pytest.raises(UnsupportedError, match="texts without elements"):
         relayout.convert(model, format="tflite")
 
 

@@ -77,7 +77,8 @@ def _table(op: NodeExport) -> Table:
         raise Unwritable("a table without keys, or without a value for each")
     places = {key: place for place, key in reversed(list(enumerate(keys.tolist()))) if key == key}
     missing = [place for place, key in enumerate(keys.tolist()) if key != key]
-    chosen = sorted(places.values()) + (missing[:1] if version >= NAN_IS_A_KEY else [])
+    listed = sorted(places.values()) + (missing[:1] if version >= NAN_IS_A_KEY else [])
+    chosen = np.array(listed, np.int64)
     return Table(keys[chosen], values[chosen], _default(op, values))
 
 
@@ -148,7 +149,7 @@ def _by_comparing(steps: Steps, operand: DraftTensor, table: Table) -> DraftTens
     if isinstance(count, int) and count * table.keys.size > MOST:
         raise Unwritable("more elements and keys than can be compared")
     column = op.reshaped(operand, (count, 1))
-    is_number = np.array([key == key for key in table.keys.tolist()])
+    is_number = np.array([key == key for key in table.keys.tolist()], np.bool_)
     keys = table.keys[is_number]
     places: DraftTensor | None = None
     if keys.size:
@@ -160,6 +161,7 @@ def _by_comparing(steps: Steps, operand: DraftTensor, table: Table) -> DraftTens
         missing = steps.reshape(steps.compare("NOT_EQUAL", column, column), (count,))
         otherwise = steps.ints(np.array(0)) if places is None else places
         places = steps.select(missing, steps.ints(np.array(is_number.size)), otherwise)
-    if places is None:
-        raise Unwritable("a table without keys, or without a value for each")
+    if places is None:  # all keys are no numbers, and equal to nothing
+        nowhere = steps.reshape(steps.compare("LESS", column, column), (count,))
+        places = steps.cast(nowhere, TensorType.INT32)
     return op.reshaped(places, dims, like=operand)
