@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx_ir as ir
 from numpy.typing import NDArray
 
@@ -22,7 +24,7 @@ KERNELS = frozenset(_KERNELS.split())
 """Builtins of which LiteRT has kernels for texts; of a GATHER, along the one axis of its data."""
 
 
-def text_constant(draft: Draft, name: str, texts: NDArray) -> DraftTensor:  # type: ignore[type-arg]
+def text_constant(draft: Draft, name: str, texts: NDArray[Any]) -> DraftTensor:
     """Add a constant of texts; equal ones are different tensors.
 
     Args:
