@@ -185,17 +185,37 @@ def run(content: bytes, feed: dict[str, NDArray[Any]], *, reference: bool = Fals
             made.resize_tensor_input(detail["index"], feed[detail["name"]].shape)
     made.allocate_tensors()
     for detail in inputs:
-        made.set_tensor(detail["index"], feed[detail["name"]])
+        made.set_tensor(detail["index"], _encoded(feed[detail["name"]]))
     made.invoke()
     # The interpreter has no tensor for a result without elements.
     return [
-        made.get_tensor(detail["index"]) if np.prod(detail["shape"]) else np.zeros(detail["shape"], detail["dtype"])
+        _decoded(made.get_tensor(detail["index"]))
+        if np.prod(detail["shape"])
+        else np.zeros(detail["shape"], detail["dtype"])
         for detail in made.get_output_details()
     ]
 
 
+def _encoded(array: NDArray[Any]) -> NDArray[Any]:
+    """Return texts as LiteRT takes them; other arrays as they are. Of one text it reads an array of bytes alone."""
+    if array.dtype.kind not in "OUS":
+        return array
+    if array.ndim == 0:
+        return np.array(str(array).encode())
+    listed = [each if isinstance(each, bytes) else str(each).encode() for each in array.reshape(-1).tolist()]
+    return np.array([*listed, None], object)[:-1].reshape(array.shape)
+
+
+def _decoded(array: NDArray[Any]) -> NDArray[Any]:
+    """Return texts as ONNX Runtime gives them; other arrays as they are."""
+    if array.dtype.kind not in "OUS":
+        return array
+    return np.array([*(each.decode() for each in array.reshape(-1).tolist()), None], object)[:-1].reshape(array.shape)
+
+
 def difference(got: NDArray[Any], wanted: NDArray[Any]) -> str:
     """Return how an output differs from what it must be; empty where it does not."""
+    wanted = wanted.astype(object) if wanted.dtype.kind in "US" else wanted
     if got.shape != wanted.shape or got.dtype != wanted.dtype:
         return f"{got.dtype}{list(got.shape)} instead of {wanted.dtype}{list(wanted.shape)}"
     if wanted.dtype.kind != "f":

@@ -42,6 +42,7 @@ class Case:
         outputs: how many outputs, or their names (an empty name: not asked for).
         opset: the opset version of the default domain.
         domain: the node's domain.
+        domain_version: its version.
         split: whether a Reshape before the node puts its axes together from smaller ones, which may then lie apart.
         dynamic: inputs whose shapes are symbols.
     """
@@ -55,6 +56,7 @@ class Case:
     domain: str = ""
     split: bool = False
     dynamic: bool = False
+    domain_version: int = 1
 
     def __str__(self) -> str:
         shapes = "_".join("x".join(map(str, np.shape(a))) or "s" for a in self.inputs.values() if a is not None)
@@ -91,7 +93,7 @@ class Case:
         graph = helper.make_graph([node], "case", inputs, outputs, constants)
         imports = [helper.make_opsetid("", self.opset)]
         if self.domain:
-            imports.append(helper.make_opsetid(self.domain, 1))
+            imports.append(helper.make_opsetid(self.domain, self.domain_version))
         return helper.make_model(
             graph, opset_imports=imports, ir_version=10 if self.opset < 25 else 13 + (self.opset > 27)
         )

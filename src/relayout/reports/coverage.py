@@ -88,12 +88,14 @@ def tables(part: str | None = None) -> Tables:
 
 def _to_tflite() -> list[Row]:
     """Return the operators of which a case ran in LiteRT: as what it was written, and what was refused."""
+    from relayout.formats.tflite.exporting.ml_definitions import summaries
     from relayout.formats.tflite.exporting.registry import entries as exports
     from relayout.targets.litert.table import TARGET
 
     shown: dict[str, Row] = json.loads((files("relayout.formats.tflite") / "exported.json").read_text("utf-8"))
     lowered = {row.op_type: (row.steps.__doc__ or "").strip().partition("\n")[0] for row in TARGET.expansions}
-    written = {f"{domain}:{name}" if domain else name: entry.summary for (domain, name), entry in exports().items()}
+    named = {f"{domain}:{name}" if domain else name: entry.summary for (domain, name), entry in exports().items()}
+    written = {**summaries(), **named}
     return [
         {
             "operator": name,

@@ -69,6 +69,12 @@ def cast_like(operator: Operator) -> Fact:
     return Signature((letters, axis_letters(other, "t")), (letters,))
 
 
+@rule("Binarizer", "LabelEncoder", kind="layout-agnostic", domain="ai.onnx.ml")
+def element_of_table(operator: Operator) -> Fact:
+    """Any order: the output is stored as input 0."""
+    return aligned(operator, (0,))
+
+
 def _trains(node: ir.Node) -> bool:
     """Whether a Dropout is told to leave elements out, by a constant or by what is computed."""
     mode = node.inputs[2] if len(node.inputs) > 2 else None

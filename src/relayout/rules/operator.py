@@ -73,9 +73,10 @@ class Operator:
         return np.dtype(np.int64) if value is None or value.dtype is None else value.dtype.numpy()
 
     def width(self, index: int) -> int:
-        """Count the bytes of an element of an input; 1 where its type is not known."""
+        """Count the bytes of an element of an input; 1 where its type is not known, and of texts."""
         value = self._looked_at(index)
-        return 1 if value is None or value.dtype is None else max(1, int(value.dtype.itemsize))
+        kind = None if value is None else value.dtype
+        return 1 if kind is None or kind == ir.DataType.STRING else max(1, int(kind.itemsize))
 
     def constant(self, index: int) -> NDArray[np.generic] | None:
         """The value of a constant input, or None where it is absent or computed; an Identity is no computation."""

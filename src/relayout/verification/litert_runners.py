@@ -101,8 +101,10 @@ def _texts(array: Array) -> Array:
 
 
 def _bytes(array: Array) -> Array:
-    """Texts as LiteRT takes them: as bytes."""
+    """Texts as LiteRT takes them: as bytes. Of an array of objects without axes it would read the address."""
     if array.dtype.kind != "O":
         return array
     texts = [item if isinstance(item, bytes) else str(item).encode() for item in array.reshape(-1)]
+    if array.ndim == 0:
+        return np.array(texts[0])
     return np.array(texts, np.object_).reshape(array.shape)

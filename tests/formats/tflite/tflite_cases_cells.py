@@ -19,7 +19,7 @@ class Step:
     Args:
         net: where they are written.
         batch: rows.
-        form: how weights are stored.
+        form: how weights are stored; of "bytes" products round their data around zero, of "around any number" not.
         signature: whether the batch is open.
         gate: how gates' activations are spelled, one after the other, the last one for all others.
     """
@@ -43,7 +43,7 @@ class Step:
 
     def product(self, x: int, rows: int, columns: int, *, bias: bool = True) -> int:
         kernel, net = self.numbers(columns, rows), self.net
-        if self.form == "bytes":
+        if self.form in ("bytes", "around any number"):
             weights = net.const(np.rint(kernel * 50).clip(-127, 127), "int8", q=Scale(0.02))
         elif self.form == "halves":
             weights = net.tensor(kernel.shape)
@@ -51,7 +51,8 @@ class Step:
         else:
             weights = net.const(kernel)
         operands = [x, weights, net.const(self.numbers(columns)) if bias else -1]
-        net.op("FULLY_CONNECTED", operands, [y := self.tensor(columns)], options("FullyConnectedOptions"), version=9)
+        table = options("FullyConnectedOptions", asymmetricQuantizeInputs=self.form == "around any number")
+        net.op("FULLY_CONNECTED", operands, [y := self.tensor(columns)], table, version=9)
         return y
 
     def both(self, name: str, a: int, b: int, columns: int = UNITS) -> int:

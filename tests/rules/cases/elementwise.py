@@ -95,3 +95,7 @@ def old() -> Iterator[Case]:
     yield Case("BiasGelu", {"x": f(*X), "b": f(6)}, ("b",), domain="com.microsoft")
     yield Case("BiasGelu", {"x": f(*X), "b": f(6)}, domain="com.microsoft")
     yield Case("CumProd", {"x": f(*X), "a": n(1)}, ("a",), opset=26)
+    table = {"keys_int64s": [5, 1, 9], "values_floats": [0.5, -1.0, 2.0]}
+    elements = np.arange(np.prod(X)).reshape(X) % 11
+    yield Case("LabelEncoder", {"x": elements}, attributes=table, domain="ai.onnx.ml", domain_version=2)
+    yield Case("Binarizer", {"x": elements.astype(np.float32)}, attributes={"threshold": 4.0}, domain="ai.onnx.ml")

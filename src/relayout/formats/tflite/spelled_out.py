@@ -23,6 +23,9 @@ from relayout.formats.tflite.container.schema import SCHEMA
 
 BUILTIN, DIGEST = "tflite.builtin", "tflite.digest"
 """Metadata of the node in the middle."""
+ROUNDED, ASYMMETRIC, SYMMETRIC = "tflite.rounded", "asymmetric", "symmetric"
+"""Metadata of the DequantizeLinear of weights in a loop that is one operator: products with them round rows to 8 bits,
+around zero or not. It counts where a recurrent operator reads these weights."""
 DOMAIN = "tflite"
 """The domain of nodes that are builtins, before a `.tflite` is written."""
 SMALL = 64

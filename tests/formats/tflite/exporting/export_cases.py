@@ -7,6 +7,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+from relayout.formats.tflite.exporting import ml_definitions
 from relayout.formats.tflite.exporting.registry import entries
 from relayout.targets.litert.table import TARGET
 from rules.cases import FAMILIES
@@ -27,6 +28,7 @@ DEFINED = ("AffineGrid", "Attention", "RotaryEmbedding", "SwiGLU")
 def cases() -> tuple[Case, ...]:
     """Return all cases of operators that the exporter has, or that are written as others before."""
     known = {*entries(), *(("", row.op_type) for row in TARGET.expansions), *(("", name) for name in DEFINED)}
+    known |= {(ml_definitions.DOMAIN, name) for name in ml_definitions.DEFINITIONS}
     return tuple(case for case in _every() if (case.domain, case.op_type) in known)
 
 

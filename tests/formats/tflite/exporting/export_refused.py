@@ -15,6 +15,12 @@ REFUSED: dict[str, str] = {
     "Resize-13-2x6x9x8_8_4-modelinear_coordinate_transformation_modetf_crop_and_resize-constants": (
         "a region with as many places as the image"
     ),
+    "LinearRegressor-21-4x3-targets2_post_transformPROBIT_coefficients[1.0,2.0,3.0,4.0,5.0,6.0]_intercepts[0.5,0.25]": (
+        "no operators are known that compute it"
+    ),
+    "LinearClassifier-21-4x3-coefficients[1.0,2.0,3.0]_intercepts[0.5]_classlabels_ints[7,8]": (
+        "no operators are known that compute it"
+    ),
     "RotaryEmbedding-24-4x3x5x8_11x4_11x4_4x5-interleaved1-constants": "TensorFlow Lite has no such operator",
     "RotaryEmbedding-24-4x5x24_11x4_11x4_4x5-num_heads3_interleaved1-constants": "TensorFlow Lite has no such operator",
 }

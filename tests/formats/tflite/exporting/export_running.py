@@ -19,7 +19,8 @@ from rules.law import Array, with_runtime
 KERNELS = ("default", "reference")
 """Kernels that LiteRT has."""
 LACKING = re.compile(
-    r"Didn't find op for builtin opcode '(ELU|ROUND|CEIL|TILE|DEPTH_TO_SPACE|RANGE|STABLEHLO_AND|STABLEHLO_SHIFT_LEFT)'"
+    r"Didn't find op for builtin opcode "
+    r"'(ELU|ROUND|CEIL|TILE|DEPTH_TO_SPACE|RANGE|HASHTABLE|STABLEHLO_AND|STABLEHLO_SHIFT_LEFT)'"
 )
 """Builtins of which LiteRT has no reference kernel."""
 FLOATS = {"float32": 1e-5, "float16": 2e-3, "float64": 1e-5}

@@ -45,7 +45,7 @@ def shown() -> Iterator[tuple[str, str]]:
     """Yield an operator and the type of its data, of each case that becomes a `.tflite`."""
     for case in cases():
         if str(case) not in REFUSED:
-            kinds = [array.dtype.name for array in case.arrays.values()]
+            kinds = ["string" if array.dtype == object else array.dtype.name for array in case.arrays.values()]
             assert relayout.convert(case.prepared()[0], format="tflite").tflite
             yield named(case.domain, case.op_type), (kinds or ["none"])[0]
     for name, prepared in {**MODELS, **DRAWN}.items():

@@ -14,6 +14,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
 from relayout.formats.tflite.exporting.registry import Unwritable
+from relayout.formats.tflite.exporting.text_tensors import text_constant
 from relayout.formats.tflite.exporting.value_types import TYPES, tensor_dims
 
 SMALL = 1 << 16
@@ -33,6 +34,8 @@ def constant_tensor(draft: Draft, value: ir.Value) -> DraftTensor:
     if tensor.dtype not in TYPES:
         raise Unwritable(f"constants of {tensor.dtype.name}")
     kind = TYPES[tensor.dtype]
+    if kind == TensorType.STRING:
+        return text_constant(draft, value.name or "constant", tensor.numpy())
     array = tensor.numpy() if tensor.size <= SMALL and kind != TensorType.INT4 else None
     size = nbytes(tensor.dtype, tuple(tensor.shape.numpy()))
     data: Any = TensorContent(tensor) if size else np.zeros(0, np.uint8)

@@ -97,6 +97,8 @@ class Draft:
         self.transposed: dict[DraftTensor, DraftTensor] = {}
         """A large constant matrix -> the same transposed: one for all products that read it."""
         self._names: dict[str, int] = {}
+        self.tables: dict[DraftTensor, tuple[DraftTensor, DraftTensor]] = {}
+        """Handle of a table -> its keys and values, which are constants."""
         self.reserved: frozenset[str] = frozenset()
         """Names of values of the graph: no tensor in between takes one, or `verify` would compare the two."""
 

@@ -18,6 +18,7 @@ from relayout.formats.tflite.exporting.moved_ends import give_meaning
 from relayout.formats.tflite.exporting.older import newer_operators
 from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
 from relayout.formats.tflite.exporting.shared_memory import separate
+from relayout.formats.tflite.exporting.tables import write_tables
 from relayout.formats.tflite.exporting.tidying import tidy
 from relayout.formats.tflite.exporting.units import QuantizedUnits
 from relayout.formats.tflite.exporting.variables import as_ends, write_variables
@@ -66,6 +67,7 @@ def export(
             free_scales(draft)
         give_meaning(graph.draft, {value.name for value in model.graph.inputs if NORMALIZE in value.metadata_props})
     write_variables(graph.program, graph.variables)
+    write_tables(graph.program)
     for draft in graph.program:
         separate(draft)
     graph.name_ends(tensor_names or {})

@@ -16,6 +16,7 @@ from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
 from relayout.formats.tflite.exporting.few_axes import use_few_axes
 from relayout.formats.tflite.exporting.integers import IntegerTensors
 from relayout.formats.tflite.exporting.kernel_types import widen
+from relayout.formats.tflite.exporting.ml_definitions import reason_of_lack
 from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
 from relayout.formats.tflite.exporting.older import refuse_newer, write_for
 from relayout.formats.tflite.exporting.operand_types import mixed_types, require_broadcast, require_scales
@@ -23,6 +24,7 @@ from relayout.formats.tflite.exporting.refusals import Refusals
 from relayout.formats.tflite.exporting.registry import Entry, Unwritable, export_of
 from relayout.formats.tflite.exporting.scales import DEQUANTIZE, QUANTIZE, dequantizer_of, scales_in
 from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign
+from relayout.formats.tflite.exporting.text_tensors import refused_texts, require_text_kernels
 from relayout.formats.tflite.exporting.unit_results import UnitResults
 from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes
 from relayout.formats.tflite.exporting.value_types import TYPES, kernel_type, stored_type, tensor_dims
@@ -173,8 +175,8 @@ class GraphExport:
             if is_custom:
                 write_custom(NodeExport(self, node))
             elif entry is None:
-                raise Unwritable("TensorFlow Lite has no such operator")
-            elif reason := mixed_types(node, self.version):
+                raise Unwritable(reason_of_lack(domain, node.op_type))
+            elif reason := self._reason_of_types(node):
                 raise Unwritable(reason)
             else:
                 self.begin = len(self.draft.operators)
@@ -183,10 +185,15 @@ class GraphExport:
                     widen(self.draft, self.begin)
                     use_few_axes(self.draft, self.begin)
                 require_broadcast(self.draft, self.begin)
+                require_text_kernels(self.draft, self.begin)
                 if self.runtime:
                     write_for(self.draft, self.begin, self.runtime)
         except Unwritable as problem:
             self._refuse(node, problem.reason)
+
+    def _reason_of_types(self, node: ir.Node) -> str:
+        """Return the reason why a node cannot be written for the types of its operands; empty if there is none."""
+        return mixed_types(node, self.version) or refused_texts(node)
 
     def _export(self, node: ir.Node, entry: Entry) -> None:
         """Write a node: on integers where it can be, as constants where it has no elements, else as its export says."""

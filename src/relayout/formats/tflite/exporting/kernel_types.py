@@ -106,7 +106,8 @@ def widen(draft: Draft, begin: int) -> None:
     for operator in added:
         kind = _data(operator).type
         takes = TYPES.get(operator.name)
-        if takes is None or (kind in takes and not _is_refused(operator)) or _runs_on_integers(operator):
+        is_text = kind == TensorType.STRING  # see `text_tensors.py`
+        if takes is None or is_text or (kind in takes and not _is_refused(operator)) or _runs_on_integers(operator):
             draft.operators.append(operator)
             continue
         if kind == TensorType.UINT64 and operator.name in ANY_SIGN | ORDERED:

@@ -20,10 +20,10 @@ import onnx
 import onnx_ir as ir
 
 from relayout.formats.onnx.spelling import spell_out
+from relayout.formats.tflite.exporting import fused_definitions, ml_definitions
 from relayout.formats.tflite.exporting.blocks import sign_few_bits
 from relayout.formats.tflite.exporting.folding import fold
 from relayout.formats.tflite.exporting.folding_weights import bytes_of_weights, fold_weights
-from relayout.formats.tflite.exporting.fused_definitions import definition_of
 from relayout.formats.tflite.exporting.loops import write_out
 from relayout.formats.tflite.exporting.open_recurrences import scan_open_recurrences
 from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch_first
@@ -199,8 +199,9 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 
 def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
     """Return the function by which the standard defines an operator, for a node's types and attributes."""
-    if (fused := definition_of(node, model.opset_imports)) is not None:
-        return ir.serde.deserialize_function(fused)
+    for known in (fused_definitions, ml_definitions):
+        if (defined := known.definition_of(node, model.opset_imports)) is not None:
+            return ir.serde.deserialize_function(defined)
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, model.opset_imports.get(domain, 1), domain)

@@ -201,10 +201,12 @@ class Steps:
         return self.concat([self.reshape(each, (*dims[:axis], 1, *dims[axis:])) for each in tensors], axis)
 
     def part(self, tensor: DraftTensor, axis: int, begin: int, size: int) -> DraftTensor:
-        """Return a run of elements along an axis."""
+        """Return a run of elements along an axis; of a small constant, as a constant."""
         axis %= len(tensor.dims)
         if begin == 0 and tensor.dims[axis] == size:
             return tensor
+        if tensor.array is not None and tensor.quantization is None and 0 <= begin <= tensor.array.shape[axis] - size:
+            return self.op.const(np.ascontiguousarray(tensor.array.take(range(begin, begin + size), axis)))
         begins = [begin if each == axis else 0 for each in range(len(tensor.dims))]
         sizes = [size if each == axis else -1 for each in range(len(tensor.dims))]
         dims = (*tensor.dims[:axis], size, *tensor.dims[axis + 1 :])
@@ -270,9 +272,11 @@ class Steps:
         return batched_product(self.op, (a, b), dims, adjoint=(adj_x, adj_y))
 
     def pad(self, tensor: DraftTensor, pads: Sequence[tuple[int, int]], value: float = 0.0) -> DraftTensor:
-        """Return a tensor with a border of one number."""
+        """Return a tensor with a border of one number; of a small constant, a constant."""
         if not any(map(any, pads)):
             return tensor
+        if tensor.array is not None and tensor.quantization is None:
+            return self.op.const(np.pad(tensor.array, pads, constant_values=np.asarray(value, tensor.array.dtype)))
         dims = tuple(dim + before + after for dim, (before, after) in zip(known(tensor.dims), pads, strict=True))
         amounts = self.op.const(np.array(pads, np.int32))
         if not value:

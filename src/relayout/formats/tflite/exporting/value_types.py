@@ -26,6 +26,7 @@ TYPES: Mapping[ir.DataType, TensorType] = {
     ir.DataType.BOOL: TensorType.BOOL,
     ir.DataType.COMPLEX64: TensorType.COMPLEX64,
     ir.DataType.BFLOAT16: TensorType.BFLOAT16,
+    ir.DataType.STRING: TensorType.STRING,
 }
 
 

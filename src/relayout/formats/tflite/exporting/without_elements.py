@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.folding import run_node
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable
@@ -21,12 +22,14 @@ def write_empty(op: NodeExport) -> bool:
     """Write a node as constants if no element goes into its results; return whether it is so.
 
     Raises:
-        Unwritable: it combines elements, of which there are none, and what it gives is not known.
+        Unwritable: it combines elements, of which there are none, and what it gives is not known; or it gives texts.
     """
     slots = [slot for slot, value in enumerate(op.node.outputs) if value.name]
     if not op.node.inputs or not slots:
         return False
     if all(_has_none(op.node.outputs[slot]) for slot in slots):
+        if any(kernel_type(op.node.outputs[slot]) == TensorType.STRING for slot in slots):
+            raise Unwritable("texts without elements")
         arrays = [np.zeros(known(op.out_dims(slot)), NUMPY[kernel_type(op.node.outputs[slot])]) for slot in slots]
     elif op.op_type.startswith(COMBINING) and _has_none(op.node.inputs[0]):
         arrays = _combined(op)

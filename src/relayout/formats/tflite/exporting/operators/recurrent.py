@@ -11,6 +11,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES
 from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.operators.rounded_products import Bytes, bytes_of
 from relayout.formats.tflite.exporting.operators.sequence_lstm import first_states, has_kernel, write_sequence_lstm
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
@@ -38,7 +39,7 @@ class Direction(NamedTuple):
         number: which direction.
         hidden: elements of the state.
         activations: functions of the gates.
-        recurrent: `gates·hidden hidden`.
+        recurrent: `gates·hidden hidden`, as real numbers or bytes.
         bias: of the recurrent product, `gates·hidden`; None: it is in the inputs' already.
         peepholes: `3·hidden`; None: there are none.
     """
@@ -47,7 +48,7 @@ class Direction(NamedTuple):
     number: int
     hidden: int
     activations: Sequence[Activation]
-    recurrent: DraftTensor
+    recurrent: DraftTensor | Bytes
     bias: DraftTensor | None
     peepholes: DraftTensor | None
 
@@ -58,6 +59,9 @@ class Direction(NamedTuple):
     def product(self, state: DraftTensor, begin: int = 0, count: int | None = None) -> DraftTensor:
         """Return the product of a state with the weights of some gates."""
         weights = self.recurrent
+        if isinstance(weights, Bytes):
+            first, rows = begin * self.hidden, weights.array.shape[0]
+            return weights.product(state, first, rows if count is None else first + count * self.hidden)
         rows = known(weights.dims)[0]
         if count is not None:
             weights = self.steps.part(weights, 0, begin * self.hidden, count * self.hidden)
@@ -203,6 +207,12 @@ def _part_of(steps: Steps, slot: int, number: int) -> DraftTensor:
     return steps.at(steps.op.input(slot), 0, number)
 
 
+def _matrix(steps: Steps, slot: int, number: int) -> DraftTensor | Bytes:
+    """Return the weights of one direction: bytes, where the products of a `.tflite` had them."""
+    found = None if steps.op.op_type == "LSTM" else bytes_of(steps.op, slot)
+    return _part_of(steps, slot, number) if found is None else found
+
+
 def _direction(steps: Steps, number: int) -> Direction:
     op = steps.op
     _, rows, hidden = op.static(2)
@@ -211,7 +221,7 @@ def _direction(steps: Steps, number: int) -> Direction:
     if kind == "GRU" and op.has(3) and op.integer("linear_before_reset"):
         bias = steps.part(_part_of(steps, 3, number), 0, rows, rows)
     peepholes = _part_of(steps, 7, number) if kind == "LSTM" and op.has(7) else None
-    recurrent = _part_of(steps, 2, number)
+    recurrent = _matrix(steps, 2, number)
     return Direction(steps, number, hidden, _activations(steps, number), recurrent, bias, peepholes)
 
 
@@ -219,19 +229,22 @@ def _inputs(steps: Steps, sequence: DraftTensor, number: int, direction: Directi
     """Return the product of all inputs with their weights, and the biases that are added to it."""
     op = steps.op
     length, batch, size = sequence.dims
-    weights = _part_of(steps, 1, number)
-    rows = known(weights.dims)[0]
+    weights = _matrix(steps, 1, number)
+    rows = weights.array.shape[0] if isinstance(weights, Bytes) else known(weights.dims)[0]
     count = length * batch if isinstance(length, int) and isinstance(batch, int) else f"?{op.name}.rows"
     flat = steps.reshape(sequence, (count, size))
-    inputs = [flat, weights]
+    bias = None
     if op.has(3):
         both = _part_of(steps, 3, number)
         first, second = steps.part(both, 0, 0, rows), steps.part(both, 0, rows, rows)
         if direction.bias is not None:  # of the last gate's recurrent product, before it is reset
             kept = (GATES[op.op_type] - 1) * direction.hidden
             second = steps.pad(steps.part(second, 0, 0, kept), [(0, rows - kept)])
-        inputs.append(steps.add(first, second))
-    made = op.emit("FULLY_CONNECTED", inputs, (count, rows))
+        bias = steps.add(first, second)
+    if isinstance(weights, Bytes):
+        made = weights.product(flat, 0, rows, bias)
+    else:
+        made = op.emit("FULLY_CONNECTED", [flat, weights, *([] if bias is None else [bias])], (count, rows))
     return steps.reshape(made, (length, batch, rows))
 
 

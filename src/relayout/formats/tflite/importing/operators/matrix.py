@@ -12,7 +12,7 @@ from relayout.formats.tflite.importing.builder import Dim, Dims, broadcast, dims
 from relayout.formats.tflite.importing.extents import divided, product
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
-from relayout.formats.tflite.importing.operators.weights import weights
+from relayout.formats.tflite.importing.operators.weights import mark_rounded, weights
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 
 
@@ -77,7 +77,9 @@ def fully_connected(op: Operation) -> None:
         y = op.emit("MatMul", [op.dequantize(0, x), weights(op, 1, 0, (1, 0))], (found.rows, found.units))
         y = y if bias is None else two(op, "Add", y, bias)
     else:
-        y = op.emit("Gemm", [op.dequantize(0, x), weights(op, 1, 0), bias], (found.rows, found.units), transB=1)
+        kernel = weights(op, 1, 0)
+        mark_rounded(op, kernel)
+        y = op.emit("Gemm", [op.dequantize(0, x), kernel, bias], (found.rows, found.units), transB=1)
     hand_over_rows(op, found, y)
 
 

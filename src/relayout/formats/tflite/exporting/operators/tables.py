@@ -1,0 +1,167 @@
+"""Tables from keys to values."""
+
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.ml_definitions import DOMAIN
+from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.steps import Steps
+from relayout.formats.tflite.exporting.text_tensors import text_constant
+
+NAN_IS_A_KEY = 4
+"""The version of the domain from which on a key that is not a number is found: before, it is equal to nothing."""
+SPARSE = 4
+"""How many times as many rows as keys a table may have in which each integer has its place."""
+FEW = 1 << 10
+"""Rows that such a table may have in any case."""
+MOST = 1 << 28
+"""Pairs of an element and a key that are compared."""
+
+
+class Table(NamedTuple):
+    """What a LabelEncoder knows.
+
+    Args:
+        keys: different ones.
+        values: one for each key.
+        default: the value of all that is no key: one element.
+    """
+
+    keys: NDArray[Any]
+    values: NDArray[Any]
+    default: NDArray[Any]
+
+
+@exporter("LabelEncoder", domain="ai.onnx.ml")
+def label_encoder(op: NodeExport) -> None:
+    """HASHTABLE_FIND between int64 and texts; else GATHER at the place of each key, which EQUAL finds."""
+    table, operand = _table(op), op.input(0)
+    kinds = {operand.type, op.output(0).type}
+    if kinds == {TensorType.INT64, TensorType.STRING}:
+        draft = op.graph.draft
+        handle = draft.tensor(f"{op.name}/table", TensorType.RESOURCE, (1,))
+        draft.tables[handle] = (_constant(op, table.keys), _constant(op, table.values))
+        op.result("HASHTABLE_FIND", [handle, operand, _constant(op, table.default)])
+        return
+    steps = Steps(op)
+    first = _first_row(table.keys)
+    if first is not None:
+        rows, places = _by_place(steps, operand, table, first)
+    else:
+        rows, places = np.concatenate([table.default, table.values]), _by_comparing(steps, operand, table)
+    op.result("GATHER", [_constant(op, rows), places], axis=0)
+
+
+def _constant(op: NodeExport, array: NDArray[Any]) -> DraftTensor:
+    return text_constant(op.graph.draft, f"{op.name}/texts", array) if array.dtype == object else op.const(array)
+
+
+# The table.
+
+
+def _table(op: NodeExport) -> Table:
+    """Return the table of a node. Of a key that comes twice the first counts."""
+    version = op.graph.model.opset_imports.get(DOMAIN, 1)
+    keys, values = _listed(op, "keys"), _listed(op, "values")
+    if version == 1:
+        classes = _listed(op, "classes")
+        numbers = None if classes is None else np.arange(classes.size)
+        keys, values = (classes, numbers) if op.input(0).type == TensorType.STRING else (numbers, classes)
+    if keys is None or values is None or keys.size != values.size or not keys.size:
+        raise Unwritable("a table without keys, or without a value for each")
+    places = {key: place for place, key in reversed(list(enumerate(keys.tolist()))) if key == key}
+    missing = [place for place, key in enumerate(keys.tolist()) if key != key]
+    listed = sorted(places.values()) + (missing[:1] if version >= NAN_IS_A_KEY else [])
+    chosen = np.array(listed, np.int64)
+    return Table(keys[chosen], values[chosen], _default(op, values))
+
+
+def _listed(op: NodeExport, name: str) -> NDArray[Any] | None:
+    """Return the keys or values of a node, from the attribute that has them."""
+    attributes = op.node.attributes
+    if (tensor := attributes.get(f"{name}_tensor")) is not None:
+        return _without_str(tensor.as_tensor().numpy().reshape(-1))
+    if (texts := attributes.get(f"{name}_strings")) is not None:
+        return _without_str(np.array(texts.as_strings(), object))
+    if (integers := attributes.get(f"{name}_int64s")) is not None:
+        return np.array(integers.as_ints(), np.int64)
+    numbers = attributes.get(f"{name}_floats")
+    return None if numbers is None else np.array(numbers.as_floats(), np.float32)
+
+
+def _without_str(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array whose texts are `bytes`."""
+    if array.dtype.kind not in "OUS":
+        return array
+    found = [each.encode() if isinstance(each, str) else bytes(each) for each in array.tolist()]
+    return np.array([*found, None], object)[:-1]
+
+
+def _default(op: NodeExport, values: NDArray[Any]) -> NDArray[Any]:
+    """Return the value of what is no key, as an array of one element."""
+    tensor = op.node.attributes.get("default_tensor")
+    if tensor is not None:
+        found = _without_str(tensor.as_tensor().numpy().reshape(-1))
+        if found.dtype != values.dtype or found.size != 1:
+            raise Unwritable("a default of another type than the values")
+        return found
+    if values.dtype == object:
+        return _without_str(np.array([op.text("default_string", "_Unused")], object))
+    if values.dtype.kind == "f":
+        return np.array([op.number("default_float", -0.0)], values.dtype)
+    return np.array([op.integer("default_int64", -1)], values.dtype)
+
+
+# Where a key is.
+
+
+def _first_row(keys: NDArray[Any]) -> int | None:
+    """Return the integer before the smallest key, where a table may have a row for each integer; else None."""
+    if keys.dtype.kind not in "iu":
+        return None
+    first, last = int(keys.min()) - 1, int(keys.max()) + 1
+    limits = np.iinfo(keys.dtype)
+    fits = limits.min <= first and last <= limits.max
+    return first if fits and last - first <= max(FEW, SPARSE * keys.size) else None
+
+
+def _by_place(steps: Steps, operand: DraftTensor, table: Table, first: int) -> tuple[NDArray[Any], DraftTensor]:
+    """Return a row for each integer from `first` on, and which of them each element has."""
+    last = int(table.keys.max()) + 1
+    rows = np.repeat(table.default, last - first + 1)
+    rows[table.keys.astype(np.int64) - first] = table.values
+    limited = steps.minimum(steps.maximum(operand, first), last)
+    if operand.type not in (TensorType.INT64, TensorType.INT32):
+        limited = steps.cast(limited, TensorType.INT32)
+    return rows, steps.cast(steps.sub(limited, first) if first else limited, TensorType.INT32)
+
+
+def _by_comparing(steps: Steps, operand: DraftTensor, table: Table) -> DraftTensor:
+    """Return 1 + the place of the key that each element is, and 0 where there is none."""
+    op, dims = steps.op, operand.dims
+    count: int | str = prod(int(dim) for dim in dims) if operand.is_static else f"?{op.name}.elements"
+    if isinstance(count, int) and count * table.keys.size > MOST:
+        raise Unwritable("more elements and keys than can be compared")
+    column = op.reshaped(operand, (count, 1))
+    is_number = np.array([key == key for key in table.keys.tolist()], np.bool_)
+    keys = table.keys[is_number]
+    places: DraftTensor | None = None
+    if keys.size:
+        shape: Dims = (count, keys.size)
+        same = op.emit("EQUAL", [column, _constant(op, keys)], shape, TensorType.BOOL)
+        numbered = steps.select(same, steps.ints(np.arange(1, keys.size + 1)), steps.ints(np.array(0)))
+        places = steps.reduce("REDUCE_MAX", numbered, [1])
+    if not is_number.all():
+        missing = steps.reshape(steps.compare("NOT_EQUAL", column, column), (count,))
+        otherwise = steps.ints(np.array(0)) if places is None else places
+        places = steps.select(missing, steps.ints(np.array(is_number.size)), otherwise)
+    if places is None:  # all keys are no numbers, and equal to nothing
+        nowhere = steps.reshape(steps.compare("LESS", column, column), (count,))
+        places = steps.cast(nowhere, TensorType.INT32)
+    return op.reshaped(places, dims, like=operand)
