@@ -16,7 +16,6 @@ from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
 from relayout.formats.tflite.exporting.few_axes import use_few_axes
 from relayout.formats.tflite.exporting.integers import IntegerTensors
 from relayout.formats.tflite.exporting.kernel_types import widen
-from relayout.formats.tflite.exporting.ml_definitions import reason_of_lack
 from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
 from relayout.formats.tflite.exporting.older import refuse_newer, write_for
 from relayout.formats.tflite.exporting.operand_types import mixed_types, require_broadcast, require_scales
@@ -175,6 +174,8 @@ class GraphExport:
             if is_custom:
                 write_custom(NodeExport(self, node))
             elif entry is None:
+                from relayout.formats.tflite.exporting.ml_definitions import reason_of_lack
+
                 raise Unwritable(reason_of_lack(domain, node.op_type))
             elif reason := self._reason_of_types(node):
                 raise Unwritable(reason)

@@ -20,7 +20,6 @@ import onnx
 import onnx_ir as ir
 
 from relayout.formats.onnx.spelling import spell_out
-from relayout.formats.tflite.exporting import fused_definitions, ml_definitions
 from relayout.formats.tflite.exporting.blocks import sign_few_bits
 from relayout.formats.tflite.exporting.folding import fold
 from relayout.formats.tflite.exporting.folding_weights import bytes_of_weights, fold_weights
@@ -199,9 +198,12 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 
 def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
     """Return the function by which the standard defines an operator, for a node's types and attributes."""
-    for known in (fused_definitions, ml_definitions):
-        if (defined := known.definition_of(node, model.opset_imports)) is not None:
-            return ir.serde.deserialize_function(defined)
+    if node.domain:  # of another domain: whoever has none needs no definitions of theirs
+        from relayout.formats.tflite.exporting import fused_definitions, ml_definitions
+
+        for known in (fused_definitions, ml_definitions):
+            if (defined := known.definition_of(node, model.opset_imports)) is not None:
+                return ir.serde.deserialize_function(defined)
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, model.opset_imports.get(domain, 1), domain)

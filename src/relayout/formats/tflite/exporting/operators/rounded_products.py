@@ -8,7 +8,7 @@ gate keeps a state, each step adds to the distance.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.older import lacks
 from relayout.formats.tflite.exporting.scales import Scales, dequantizer_of, scales_of
 from relayout.formats.tflite.spelled_out import ASYMMETRIC, ROUNDED, Builtin, Operand
+from relayout.light_dataclass import dataclass
 
 FRONT = ("Identity", "Reshape", "Unsqueeze")
 """Operators that put an axis of one element before a matrix."""
