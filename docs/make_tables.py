@@ -32,15 +32,18 @@ def rules() -> None:
 
 
 def modules_of_rules() -> str:
-    """Return operator -> the module that has its rule, a line each. The decorator stands on the rule itself."""
-    from relayout.rules import registry
+    """Return operator -> the module that has its rule, and whether it has layouts of its own: a line each."""
+    from relayout.rules.registry import IMAGES, registry
 
-    named = {
-        f"{domain}:{op_type}" if domain else op_type: rule.facts.__module__.rpartition(".")[2]
-        for (domain, op_type), rule in registry().items()
+    rows = {
+        f"{rule.domain}:{rule.op_type}".removeprefix(":"): [
+            rule.facts.__module__.rpartition(".")[2],  # the decorator stands on the rule itself
+            *([IMAGES] if rule.layouts else []),
+        ]
+        for rule in registry().values()
         if not rule.place
     }
-    return json.dumps(dict(sorted(named.items())), indent=0) + "\n"
+    return "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in sorted(rows.items())) + "\n}\n"
 
 
 if __name__ == "__main__":

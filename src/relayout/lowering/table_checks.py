@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, nearest
-from relayout.rules.registry import find
+from relayout.rules.registry import has_rule
 
 _DEPTHWISE = 'Conv with when = "DEPTHWISE"'
 _PRODUCTS = "Gemm and MatMul"
@@ -50,7 +50,7 @@ def check_operators(names: Sequence[str]) -> None:
         LayoutError: there is none of a name.
     """
     for name in names:
-        if find(("", name)) is None and not onnx.defs.has(name):
+        if not has_rule(("", name)) and not onnx.defs.has(name):
             raise LayoutError(f"ONNX has no operator {name!r}{_instead(name)}")
 
 

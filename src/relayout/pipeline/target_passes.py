@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
 
 import onnx_ir as ir
 
 from relayout.graph.subgraphs import all_nodes
-from relayout.lowering.decompose import expand
-from relayout.lowering.drop_expand import drop_expand
-from relayout.lowering.fold_affine import fold_scales
-from relayout.lowering.fuse_epilogue import fuse_kernels
-from relayout.lowering.int8_weights_to_uint8 import unsigned_kernels
-from relayout.lowering.keep_float import keep_reals
-from relayout.lowering.merge_block_dims import join_tiles
-from relayout.lowering.pad_channels import pad_channels
 from relayout.lowering.passes import PASSES
-from relayout.lowering.qlinear_to_qdq import qlinear_to_qdq
-from relayout.lowering.quantized_units import fuse_units
-from relayout.lowering.recognise_gelu import recognise_gelu
-from relayout.lowering.split_transposes import in_two_steps
 from relayout.targets.onnxruntime.cpu_guard import note, stamp_cpu
 from relayout.targets.target_table import Target
 
@@ -35,23 +25,50 @@ def as_kernels(model: ir.Model, target: Target) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _pad(model: ir.Model, target: Target) -> dict[str, int]:
-    blocks = target.blocks
-    return {} if blocks is None else {f"to whole blocks of {blocks.tile}": pad_channels(model, blocks)}
+Given = Callable[[Target], tuple[Any, ...] | None]
+"""What a pass is given besides the model, for a target; None: the target has nothing for it to do."""
+Pass = Callable[[ir.Model, Target], dict[str, int]]
 
 
-BEFORE: Mapping[str, Callable[[ir.Model, Target], dict[str, int]]] = {
-    "qlinear-to-qdq": lambda model, target: qlinear_to_qdq(model) if target.reads_units else {},
-    "recognise-gelu": lambda model, target: recognise_gelu(model) if target.has_gelu else {},
-    "drop-expand": lambda model, target: drop_expand(model) if target.broadcasts else {},
-    "decompose": lambda model, target: expand(model, target.expansions),
-    "keep-float": lambda model, target: keep_reals(model, target.units),
-    "qdq-to-integer": lambda model, target: fuse_units(model, target.units, target.unsigned),
-    "fold-affine": lambda model, target: fold_scales(
-        model, target.fusions, 0 if target.blocks is None else target.blocks.tile
+def _on_use(function: str, given: Given) -> Pass:
+    """Return a pass of `relayout.lowering` whose module is loaded where a target has something for it to do."""
+    module, _, name = function.rpartition(".")
+
+    def run(model: ir.Model, target: Target) -> dict[str, int]:
+        arguments = given(target)
+        if arguments is None:
+            return {}
+        found: dict[str, int] = getattr(import_module(f"relayout.lowering.{module}"), name)(model, *arguments)
+        return found
+
+    return run
+
+
+def _padded(model: ir.Model, target: Target) -> dict[str, int]:
+    if target.blocks is None:
+        return {}
+    from relayout.lowering.pad_channels import pad_channels
+
+    return {f"to whole blocks of {target.blocks.tile}": pad_channels(model, target.blocks)}
+
+
+BEFORE: Mapping[str, Pass] = {
+    "qlinear-to-qdq": _on_use("qlinear_to_qdq.qlinear_to_qdq", lambda target: () if target.reads_units else None),
+    "recognise-gelu": _on_use("recognise_gelu.recognise_gelu", lambda target: () if target.has_gelu else None),
+    "drop-expand": _on_use("drop_expand.drop_expand", lambda target: () if target.broadcasts else None),
+    "decompose": _on_use("decompose.expand", lambda target: (target.expansions,) if target.expansions else None),
+    "keep-float": _on_use("keep_float.keep_reals", lambda target: (target.units,) if target.units else None),
+    "qdq-to-integer": _on_use(
+        "quantized_units.fuse_units", lambda target: (target.units, target.unsigned) if target.units else None
     ),
-    "pad-channels": _pad,
-    "fuse-epilogue": lambda model, target: fuse_kernels(model, target.fusions),
+    "fold-affine": _on_use(
+        "fold_affine.fold_scales",
+        lambda target: (target.fusions, target.blocks.tile if target.blocks else 0) if target.fusions else None,
+    ),
+    "pad-channels": _padded,
+    "fuse-epilogue": _on_use(
+        "fuse_epilogue.fuse_kernels", lambda target: (target.fusions,) if target.fusions else None
+    ),
 }
 """Pass that runs before layouts are chosen -> what it does to a model for a target: counts for the report."""
 
@@ -60,6 +77,8 @@ def as_transposes(model: ir.Model, target: Target) -> tuple[str, ...]:
     """Write Transposes as the target's kernels do them best, in place; what to say of it."""
     if not target.least_run or "split-transposes" not in target.lowering:
         return ()
+    from relayout.lowering.split_transposes import in_two_steps
+
     count, size = in_two_steps(model, target.least_run)
     told = f"Transposes that move the innermost axis among others, in two steps: {count} ({size:,} bytes more, in runs)"
     return (told,) if count else ()
@@ -67,8 +86,11 @@ def as_transposes(model: ir.Model, target: Target) -> tuple[str, ...]:
 
 def avoid_saturation(model: ir.Model, target: Target) -> tuple[str, ...]:
     """Store kernels so that the target's products of integers do not saturate, in place; what to say of it."""
-    listed = target.saturates and "int8-weights-to-uint8" in target.lowering
-    count = unsigned_kernels(model) if listed else 0
+    if not target.saturates or "int8-weights-to-uint8" not in target.lowering:
+        return ()
+    from relayout.lowering.int8_weights_to_uint8 import unsigned_kernels
+
+    count = unsigned_kernels(model)
     return (f"kernels of int8 stored as uint8, so that products do not saturate: {count}",) if count else ()
 
 
@@ -77,6 +99,8 @@ def state_blocks(model: ir.Model, target: Target) -> tuple[str, ...]:
     blocks = target.blocks
     if blocks is None or blocks.domain not in {node.domain for node in all_nodes(model.graph)}:
         return ()
+    from relayout.lowering.merge_block_dims import join_tiles
+
     reshapes = join_tiles(model, blocks.joining)
     stamp_cpu(model, blocks)
     told = [f"kernels in blocks of {blocks.tile} channels; Reshapes around them, which move nothing: {reshapes}"]

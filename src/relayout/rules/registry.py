@@ -17,6 +17,8 @@ KINDS = ("layout-sensitive", "layout-agnostic", "axis attributes", "regrouping",
 
 ROOM = "relayout.rules"
 """The package whose modules have the rules."""
+IMAGES = "on images"
+"""What the list of modules says of an operator with layouts of its own."""
 
 Draws = bool | Callable[[ir.Node], bool]
 """Whether an operator draws numbers, others each time; a function, where that depends on the node."""
@@ -107,9 +109,19 @@ def rule(
 
 def find(key: Key) -> Rule | None:
     """Return the rule of one operator; None if there is none. Of the others no more is loaded than it needs."""
-    if key not in _rules and key in _modules():
-        importlib.import_module(f"{ROOM}.{_modules()[key]}")
+    if key not in _rules and key in _listed():
+        importlib.import_module(f"{ROOM}.{_listed()[key][0]}")
     return _rules.get(key)
+
+
+def has_rule(key: Key) -> bool:
+    """Tell whether an operator has a rule. No module is loaded for it."""
+    return key in _rules or key in _listed()
+
+
+def has_layouts(key: Key) -> bool:
+    """Tell whether an operator has a rule, and layouts of its own. No module is loaded for it."""
+    return bool(_rules[key].layouts) if key in _rules else IMAGES in _listed().get(key, ())
 
 
 def add(rule: Rule) -> None:
@@ -156,11 +168,11 @@ def restored() -> Iterator[None]:
 
 
 @cache
-def _modules() -> dict[Key, str]:
-    """Operator -> the module that registers it."""
-    listed: dict[str, str] = json.loads(pkgutil.get_data(ROOM, "modules.json") or b"{}")
-    split = {name.rpartition(":"): module for name, module in listed.items()}
-    return {(domain, name): module for (domain, _, name), module in split.items()}
+def _listed() -> dict[Key, list[str]]:
+    """Operator -> the module that registers it, and `IMAGES` if it has layouts."""
+    listed: dict[str, list[str]] = json.loads(pkgutil.get_data(ROOM, "modules.json") or b"{}")
+    split = {name.rpartition(":"): found for name, found in listed.items()}
+    return {(domain, name): found for (domain, _, name), found in split.items()}
 
 
 @cache

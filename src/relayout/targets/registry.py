@@ -14,7 +14,6 @@ from pathlib import Path
 from types import ModuleType
 
 from relayout.errors import LayoutError, RelayoutError, nearest
-from relayout.targets.table_file import MOST_BYTES, read_table
 from relayout.targets.target_table import Kernel, Target
 
 GROUP = "relayout.targets"
@@ -78,6 +77,8 @@ def is_stated(name: str) -> bool:
 
 def _stated(text: str) -> Target:
     if text.endswith(".toml"):
+        from relayout.targets.table_file import read_table
+
         return read_table(Path(text))
     if text.startswith(OPERATORS):
         return of_operators(text.removeprefix(OPERATORS).split(","))
@@ -105,6 +106,8 @@ def _of_module(path: Path, variable: str) -> Target:
     """
     if not path.is_file():
         raise LayoutError(f"there is no file '{path}'")
+    from relayout.targets.table_file import MOST_BYTES
+
     if path.stat().st_size > MOST_BYTES:
         raise LayoutError(f"{path} is too long for a table: {path.stat().st_size:,} bytes")
     spec = importlib.util.spec_from_file_location(f"relayout_target_{path.stem}", path)

@@ -108,7 +108,7 @@ class Kernel:
         if self.domain == "ai.onnx":
             raise LayoutError(f"{where}domain='ai.onnx': the domain of ONNX's own operators is ''; leave it out")
         check_operators([] if self.domain else self.op_types.split())
-        for name in self.op_types.split():
+        for name in self.op_types.split() if self.layouts else ():
             rule = find((self.domain, name))
             for layouts in map(laid_as, self.layouts):
                 if rule is not None and (reason := why_not(layouts, rule)):

@@ -11,9 +11,7 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.onnx.extent_names import ExtentNames
 from relayout.formats.onnx.inferred_types import give_inferred
-from relayout.formats.onnx.inferring_rounds import ROUNDS
 from relayout.formats.onnx.lifting_constants import lift_constants
-from relayout.formats.onnx.loop_states import complete_loop, infer_with_states
 from relayout.formats.onnx.shape_vectors import Array
 from relayout.formats.onnx.value_shapes import Output, OutputsOf, better_shape, is_known_value, is_open_dim, open_stated
 from relayout.graph.facts import add_facts, facts_of
@@ -47,6 +45,9 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
     lift_constants(model)
     if all(is_known_value(value) for node in all_nodes(model.graph) for value in node.outputs):
         return
+    from relayout.formats.onnx.inferring_rounds import ROUNDS
+    from relayout.formats.onnx.loop_states import infer_with_states
+
     names = ExtentNames(model.graph)
     for _ in range(ROUNDS):
         begun = _begun(model)
@@ -95,6 +96,8 @@ def _asked(model: ir.Model, outputs_of: OutputsOf | None) -> bool:
             found |= _read_back(node)
     for node in nodes:
         if node.op_type == "Loop" and not node.domain:
+            from relayout.formats.onnx.loop_states import complete_loop
+
             found |= complete_loop(node)
         if outputs_of is None or all(is_known_value(value) for value in node.outputs if value.name):
             continue

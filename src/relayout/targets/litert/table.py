@@ -17,7 +17,7 @@ from relayout.lowering.conditions import (
     NO_INDICES,
     NOT_DEPTHWISE,
 )
-from relayout.rules.registry import find
+from relayout.rules.registry import has_layouts, has_rule
 from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.folding import FOLDED
 from relayout.targets.litert.import_list import passes
@@ -67,8 +67,8 @@ def _rows() -> Iterator[Kernel]:
     }
     rows: dict[str, list[str]] = {}
     for domain, name in modules():
-        rule = find((domain, name))
-        if (domain, name) not in named and rule is not None and not rule.layouts:
+        key = domain, name
+        if key not in named and has_rule(key) and not has_layouts(key):
             rows.setdefault(domain, []).append(name)
     yield from (Kernel(" ".join(names), domain=domain) for domain, names in rows.items())
 
