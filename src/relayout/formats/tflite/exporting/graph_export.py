@@ -125,12 +125,22 @@ class GraphExport:
         found = [self.tensor_of(value) for value in values if not self.refusals.reasons and value not in self.unknown]
         self.draft.outputs = self.distinct(found)
 
-    def distinct(self, tensors: Sequence[DraftTensor]) -> list[DraftTensor]:
-        """Return a body's outputs: none of them is an input, a constant, or another output."""
-        found: list[DraftTensor] = []
-        for tensor in tensors:
+    def distinct(self, tensors: Sequence[DraftTensor], *, is_round: bool = False) -> list[DraftTensor]:
+        """Return a body's outputs: none of them is a constant, another output, or an input that LiteRT loses.
+
+        It loses one beside a tensor of open extents. From round to round it copies one tensor after the other, so that
+        an input can be an output at its own place alone.
+
+        Args:
+            tensors: the outputs.
+            is_round: whether they are the inputs of the next round.
+        """
+        inputs, found = self.draft.inputs, list[DraftTensor]()
+        is_static = all(tensor.is_static for tensor in (*inputs, *tensors))
+        for place, tensor in enumerate(tensors):
             result = tensor
-            if tensor in self.draft.inputs or tensor.data is not None or tensor in found:
+            is_lost = tensor in inputs and not (is_static and (not is_round or inputs[place] is tensor))
+            if is_lost or tensor.data is not None or tensor in found:
                 result = self.draft.tensor(f"{tensor.name}/given", tensor.type, tensor.dims, tensor.quantization)
                 self.copy(tensor, result)
             found.append(result)
