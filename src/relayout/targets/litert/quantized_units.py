@@ -379,7 +379,7 @@ ROWS: Mapping[str, Row] = {
     "Tanh": _fixed(1 / 128, 0),
 }
 """ONNX's operator -> whether LiteRT's integer kernel computes a unit of it."""
-TAKES = frozenset({"Conv", "Gemm", "MatMul", "Add", "Sub", "Mul", "AveragePool", "MaxPool"})
+TAKES = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "AveragePool", "MaxPool"})
 """Operators whose kernels apply an activation."""
 PRODUCTS = frozenset({"MatMul"})
 """Of these those whose second operand is constant: of two activations they are another builtin."""

@@ -33,6 +33,10 @@ FUSE_ACTIVATIONS = frozenset(
 )
 """Operators whose kernels apply an activation."""
 FLOATS = (TensorType.FLOAT32,)
+FUSE_BOUNDS = frozenset({"ADD", "SUB", "MUL"})
+"""Operators whose kernels keep integers without a scale at 0 or above by an activation."""
+INTEGERS = (TensorType.INT32, TensorType.INT64)
+"""These integers."""
 BY_ROWS = frozenset(
     [
         *["FULLY_CONNECTED", "QUANTIZE", "DEQUANTIZE"],
@@ -63,6 +67,8 @@ def fuse(draft: Draft, runtime: str = "", *, drops_axes: bool = False) -> list[D
             fusion.activation(operator)
         elif operator.name == "ADD":
             fusion.bias(operator)
+        elif operator.name == "MAXIMUM":
+            fusion.bound(operator)
         elif operator.name == "RESHAPE" and drops_axes:
             fusion.shrunk(operator)
         elif operator.name == "FULLY_CONNECTED":
@@ -109,6 +115,18 @@ class _Fusion:
                 if before is not None:
                     self.changed[before] = None
             self._remove(operator, tensor, result)
+
+    def bound(self, operator: DraftOperator) -> None:
+        """Take a MAXIMUM of integers and 0 into the sum or product whose result alone it reads."""
+        tensor, zero = operator.inputs
+        producer = None if tensor is None else self.producers.get(tensor)
+        if producer is None or zero is None or tensor is None or zero.array is None or zero.array.any():
+            return
+        is_plain = tensor.type in INTEGERS and tensor.quantization is None and zero.array.size == 1
+        is_free = producer.name in FUSE_BOUNDS and not producer.options.get("fused_activation_function")
+        if is_plain and is_free and self.readers.get(tensor) == 1:
+            producer.options["fused_activation_function"] = ActivationFunctionType.RELU
+            self._remove(operator, tensor, operator.outputs[0])
 
     def bias(self, operator: DraftOperator) -> None:
         """Take the addition of a constant row into the product before it."""

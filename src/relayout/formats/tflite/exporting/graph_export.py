@@ -70,7 +70,7 @@ class GraphExport:
         self.tensors: dict[ir.Value, DraftTensor] = {}
         self.refusals = Refusals() if refusals is None else refusals
         self.integers = IntegerTensors(self.draft, self.tensors, scales_in(graph), {} if unsigned else SHIFTS)
-        self.unit_results = UnitResults(self.draft, self.integers)
+        self.unit_results = UnitResults(self.draft, self.integers, runtime)
         self.absorbed = {unit.activation for unit in units.values() if unit.activation is not None}
         self.transposed_blocks: dict[ir.Value, DraftTensor] = {}
         """Dequantized matrix of a constant in blocks -> the real numbers of the transposed matrix."""
@@ -126,10 +126,10 @@ class GraphExport:
         self.draft.outputs = self.distinct(found)
 
     def distinct(self, tensors: Sequence[DraftTensor], *, is_round: bool = False) -> list[DraftTensor]:
-        """Return a body's outputs: none of them is a constant, another output, or an input that LiteRT loses.
+        """Return a body's outputs: none of them is a constant, or a tensor that LiteRT loses.
 
-        It loses one beside a tensor of open extents. From round to round it copies one tensor after the other, so that
-        an input can be an output at its own place alone.
+        It loses an input and an output that is another one, too, beside a tensor of open extents. From round to round
+        it copies one tensor after the other, so that an input can be an output at its own place alone.
 
         Args:
             tensors: the outputs.
@@ -140,7 +140,7 @@ class GraphExport:
         for place, tensor in enumerate(tensors):
             result = tensor
             is_lost = tensor in inputs and not (is_static and (not is_round or inputs[place] is tensor))
-            if is_lost or tensor.data is not None or tensor in found:
+            if is_lost or tensor.data is not None or (tensor in found and (is_round or not is_static)):
                 result = self.draft.tensor(f"{tensor.name}/given", tensor.type, tensor.dims, tensor.quantization)
                 self.copy(tensor, result)
             found.append(result)
@@ -323,7 +323,8 @@ class GraphExport:
     def alias(self, node: NodeExport, slot: int, tensor: DraftTensor) -> None:
         """Let a tensor be a node's output. One that the last operator gives takes the output's name."""
         value = node.node.outputs[slot]
-        if not node.quantized and not value.is_graph_output():
+        is_body = self.draft is not self.program[0]  # its outputs have no names, and are seen to when all are written
+        if not node.quantized and (is_body or not value.is_graph_output()):
             self.tensors[value] = tensor
             return
         result = self.result_of(node, slot)

@@ -1,0 +1,84 @@
+"""Forms of a builtin that ONNX spells otherwise come back as that builtin, with no operator more, and equal results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import OpResolverType
+from tflite_cases_control import ifs
+from tflite_cases_elementwise import prelu
+from tflite_cases_formats import plain_integers
+from tflite_cases_moving import pads
+from tflite_cases_picking import selections
+from tflite_cases_spatial import transpose_convolutions
+from tflite_writing import Net
+
+import relayout
+from litert_runs import KERNELS, every_result_of_runs, operators
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.container.model import Tensor
+from rules.law import Array
+from small import build
+from text_form import floats
+
+FORMS: dict[str, tuple[Callable[[], Iterator[Net]], int]] = {
+    "an If that gives what it reads": (ifs, 0),
+    "a slope for each channel": (prelu, 1),
+    "a sum of integers that are kept above 0": (plain_integers, 15),
+    "a border of another integer than zero": (pads, 5),
+    "a border of bytes": (pads, 9),
+    "a choice of whole rows": (selections, 9),
+    "a transposed convolution that gives less than extent · stride": (transpose_convolutions, 4),
+}
+BYTES = {TensorType.INT8: np.int8, TensorType.UINT8: np.uint8, TensorType.INT32: np.int32, TensorType.INT64: np.int64}
+
+
+def feed_of(tensor: Tensor, seed: int) -> Array:
+    feed = floats(*tensor.shape, seed=seed)
+    if tensor.type == TensorType.BOOL:
+        return feed > 0
+    if tensor.type in BYTES:
+        kind = BYTES[tensor.type]
+        return np.clip(np.rint(feed * 60) + 60 * (kind is np.uint8), np.iinfo(kind).min, 255).astype(kind)
+    return feed
+
+
+def through_onnx(source: bytes, folder: Path) -> bytes:
+    relayout.convert(source).save(folder / "there.onnx")
+    return relayout.convert(folder / "there.onnx", format="tflite").tflite
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_comes_back_as_it_was(name: str, kernels: OpResolverType, tmp_path: Path) -> None:
+    nets, number = FORMS[name]
+    source = list(nets())[number].bytes()
+    result = through_onnx(source, tmp_path)
+    assert operators(result) == operators(source)
+    graph = load(source).subgraphs[0]
+    feeds = [[feed_of(graph.tensors[index], run + index) for index in graph.inputs] for run in range(3)]
+    pairs = zip(*(every_result_of_runs(content, feeds, kernels) for content in (source, result)), strict=True)
+    for wanted, arrays in pairs:
+        for each, array in zip(wanted, arrays, strict=True):
+            np.testing.assert_allclose(array, each, rtol=0, atol=1e-6 if array.dtype == np.float32 else 0)
+
+
+def test_an_activation_behind_a_transposed_convolution_of_integers_is_a_part_of_it() -> None:
+    """Runtimes before 2.13 have it as an operator of its own, also on integers."""
+    text = """
+        a = DequantizeLinear(x, s, z)  k = DequantizeLinear(w, s, z)  c = ConvTranspose<strides=[2,2]>(a, k)
+        r = Relu(c)  y = QuantizeLinear(r, s, z)
+    """
+    constants = {"s": np.array(0.05, np.float32), "z": np.array(0, np.int8), "w": np.ones((4, 3, 2, 2), np.int8)}
+    model = build("int8[1,4,5,6] x", text, constants)
+    moved = {"TRANSPOSE", "RESHAPE"}
+    newer, older = (
+        [name for name in operators(relayout.convert(model, format="tflite", **more).tflite) if name not in moved]
+        for more in ({}, {"runtime": "2.12"})
+    )
+    assert newer == ["TRANSPOSE_CONV"]
+    assert older == ["TRANSPOSE_CONV", "RELU"]
