@@ -323,8 +323,7 @@ class GraphExport:
     def alias(self, node: NodeExport, slot: int, tensor: DraftTensor) -> None:
         """Let a tensor be a node's output. One that the last operator gives takes the output's name."""
         value = node.node.outputs[slot]
-        is_body = self.draft is not self.program[0]  # its outputs have no names, and are seen to when all are written
-        if not node.quantized and (is_body or not value.is_graph_output()):
+        if not node.quantized and not self._is_named(value):
             self.tensors[value] = tensor
             return
         result = self.result_of(node, slot)
@@ -341,6 +340,10 @@ class GraphExport:
             self.draft.add("QUANTIZE", [tensor], [result])
         else:
             self.copy(tensor, result)
+
+    def _is_named(self, value: ir.Value) -> bool:
+        """Return whether a value is an output of the model. Outputs of a body are seen to when all are written."""
+        return value.is_graph_output() and self.draft is self.program[0]
 
     def copy(self, tensor: DraftTensor, result: DraftTensor) -> None:
         """Give a tensor a second name; of extents that are known only at run time SHAPE tells them."""

@@ -1,8 +1,8 @@
 """Transposed convolutions, also of images whose extents are known only at run time.
 
 Along each axis the builtin gives `extent · stride + more` elements: with SAME up to `stride - 1` less than
-`extent · stride`, with VALID all, of which a part is cut out. With SAME half of what the kernel reaches beyond the result
-is cut off in front.
+`extent · stride`, with VALID all, of which a part is cut out. With SAME half of what the kernel reaches beyond the
+result is cut off in front.
 """
 
 from collections.abc import Sequence
