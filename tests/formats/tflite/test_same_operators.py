@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from ai_edge_litert.interpreter import OpResolverType
 from test_integers_back import MOST, network
@@ -23,7 +24,10 @@ from litert_runs import KERNELS, every_result_of_runs, operators
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Tensor
+from relayout.formats.tflite.digests import Spellings
+from relayout.graph.source_names import SOURCE
 from rules.law import Array
+from small import build
 from text_form import floats
 
 FORMS: dict[str, tuple[Callable[[], Iterator[Net]], int]] = {
@@ -84,3 +88,16 @@ def test_a_transposed_convolution_of_integers_applies_the_activation_that_it_app
     for node in onnx_model.graph.node:
         del node.metadata_props[:]
     assert written(onnx_model) == ["TRANSPOSE_CONV", "RELU"]
+
+
+def test_views_between_the_nodes_of_a_builtin_are_its_own_however_many() -> None:
+    text = """
+        a = Relu(x)  b = Reshape(a, s)  c = T10(b)  d = Reshape(c, s)  e = Neg(d)
+        f = Reshape(a, s)  g = T10(f)  h = Abs(g)
+    """
+    model = ir.serde.deserialize_model(build("float[2,3] x", text, {"s": [3, 2]}))
+    nodes = {node.outputs[0].name: node for node in model.graph}
+    for name in ("a", "e", "h"):
+        nodes[name].metadata_props[SOURCE] = "here" if name != "h" else "elsewhere"
+    assert [node.outputs[0].name for node in Spellings(model.graph).of(nodes["a"])] == ["a", "b", "c", "d", "e"]
+    assert [node.outputs[0].name for node in Spellings(model.graph).of(nodes["h"])] == ["h"]
