@@ -11,6 +11,7 @@ Only a result with a single reader is taken in; a RESHAPE between the two does n
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 
 import numpy as np
 
@@ -173,11 +174,15 @@ class _Fusion:
             each is None or each.array is None for each in producer.inputs[1:]
         ):
             return
-        masked = producer.options.get("begin_mask", 0) | producer.options.get("end_mask", 0)
+        masked, ended = (producer.options.get(name, 0) for name in ("begin_mask", "end_mask"))
         places = [axis for axis, dim in enumerate(tensor.dims) if dim == 1 and not masked >> axis & 1]
-        if result.dims == tuple(dim for axis, dim in enumerate(tensor.dims) if axis not in places):
-            producer.options["shrink_axis_mask"] = sum(1 << axis for axis in places)
-            self._remove(operator, tensor, result)
+        count = len(tensor.dims) - len(result.dims)
+        for dropped in combinations(places, count) if count > 0 else ():
+            if result.dims == tuple(dim for axis, dim in enumerate(tensor.dims) if axis not in dropped):
+                producer.options["shrink_axis_mask"] = mask = sum(1 << axis for axis in dropped)
+                producer.options["end_mask"] = ended & ~mask  # a place that is dropped has no end
+                self._remove(operator, tensor, result)
+                return
 
     def rows(self, operator: DraftOperator) -> None:
         """Let products take the rows of a tensor of more axes as they are, between a RESHAPE to them and one back.
