@@ -20,7 +20,7 @@ pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 import judge_back
 import node_tests_page
 import there_and_back_page
-from added_operators import REASONS, UNKNOWN, reason_of
+from added_operators import MOVED, REASONS, UNKNOWN, reason_of, reason_of_bytes
 from comparing_runs import compared
 from node_tests_peer import ways
 
@@ -149,9 +149,9 @@ def test_a_name_a_type_and_a_buffer_that_differ_are_told() -> None:
 
 def test_each_reason_speaks_of_operators_that_there_are() -> None:
     known = set(BUILTIN_OPERATORS)
-    for reason in REASONS:
+    for reason in (*REASONS, *MOVED):
         assert reason.gone | reason.came
-        assert reason.gone | reason.came <= known, reason.why
+        assert reason.gone | reason.came | reason.beside <= known, reason.why
         assert reason.fits(dict.fromkeys(reason.gone, 1), dict.fromkeys(reason.came, 1))
 
 
@@ -165,10 +165,20 @@ def test_each_reason_speaks_of_operators_that_there_are() -> None:
         ({"SOFTMAX": 1}, {"GATHER": 3, "FLOOR": 1}, "a way of its own"),
         ({"CUSTOM TFLite_Detection_PostProcess": 1}, {"ADD": 9}, "custom in the file"),
         ({"ADD": 1}, {"FLOOR": 1}, UNKNOWN),
+        ({}, {"DEQUANTIZE": 1, "RESHAPE": 2}, "a scale for each block"),
+        ({}, {"DEQUANTIZE": 2, "QUANTIZE": 1, "RESHAPE": 2}, "computes with real numbers"),
+        ({"CONCATENATION": 1}, {"PACK": 1, "RESHAPE": 1}, "the cell of a loop"),
+        ({"STRIDED_SLICE": 1}, {"REVERSE_V2": 1, "RESHAPE": 2}, "backwards"),
     ],
 )
 def test_operators_that_came_and_went_have_a_reason(gone: dict[str, int], added: dict[str, int], why: str) -> None:
     assert why in reason_of(gone, added)
+
+
+def test_more_transposed_bytes_have_a_reason() -> None:
+    assert "spectrum" in reason_of_bytes({"RFFT2D": 1}, {"TRANSPOSE": 2})
+    assert "shuffled" in reason_of_bytes({"TRANSPOSE": 1}, {"RESHAPE": 4})
+    assert reason_of_bytes({}, {"TRANSPOSE": 1}) == reason_of({}, {"TRANSPOSE": 1})
 
 
 def test_a_refusal_is_listed_by_operator_and_reason() -> None:
