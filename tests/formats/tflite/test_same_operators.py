@@ -17,7 +17,7 @@ from tflite_cases_formats import plain_integers
 from tflite_cases_moving import pads
 from tflite_cases_picking import selections
 from tflite_cases_spatial import transpose_convolutions
-from tflite_writing import Net
+from tflite_writing import Net, options
 
 import relayout
 from litert_runs import KERNELS, every_result_of_runs, operators
@@ -88,6 +88,34 @@ def test_a_transposed_convolution_of_integers_applies_the_activation_that_it_app
     for node in onnx_model.graph.node:
         del node.metadata_props[:]
     assert written(onnx_model) == ["TRANSPOSE_CONV", "RELU"]
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("name", ["GATHER", "GATHER_ND"])
+def test_a_gather_of_a_tflite_reads_no_place_from_the_end(name: str, kernels: OpResolverType, tmp_path: Path) -> None:
+    """LiteRT refuses such a place, so that the way back needs no FLOOR_MOD; an ONNX model has one."""
+    net = Net()
+    places = net.input((2, 1), "int32")
+    shape = (2, 1, 3) if name == "GATHER" else (2, 3)
+    more = [options("GatherOptions", axis=0)] if name == "GATHER" else []
+    source = net.op(name, [net.input((4, 3)), places], [net.output(shape)], *more).bytes()
+    result = through_onnx(source, tmp_path)
+    assert operators(result) == operators(source) == [name]
+    model = onnx.load(tmp_path / "there.onnx")
+    for node in model.graph.node:
+        del node.metadata_props[:]
+    assert "FLOOR_MOD" in operators(relayout.convert(model, format="tflite").tflite)
+    data = floats(4, 3)
+    graph = load(source).subgraphs[0]
+    kinds = [graph.tensors[index].type for index in graph.inputs]
+
+    def feed(*rows: int) -> list[Array]:
+        return [np.array(rows, np.int32)[:, None] if kind == TensorType.INT32 else data for kind in kinds]
+
+    (wanted,), (got,) = (every_result_of_runs(each, [feed(3, 1)], kernels)[0] for each in (source, result))
+    np.testing.assert_array_equal(got, wanted)
+    with pytest.raises(RuntimeError):
+        every_result_of_runs(source, [feed(3, -1)], kernels)
 
 
 def test_views_between_the_nodes_of_a_builtin_are_its_own_however_many() -> None:
