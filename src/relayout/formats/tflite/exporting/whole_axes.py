@@ -9,11 +9,12 @@ that is joined every operand has all of them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 import numpy as np
 
-from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftOperator
+from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.node import known
 
 
@@ -29,14 +30,20 @@ def join_whole_axes(draft: Draft) -> None:
         after = behind.get(operator.outputs[0]) if operator.name == "CONCATENATION" else None
         if after is None or operator.is_restored or readers[operator.outputs[0]] != 1:
             continue
-        before = [None if each is None or readers[each] != 1 else producers.get(each) for each in operator.inputs]
-        reshapes = [each for each in before if each is not None and each.name == "RESHAPE" and not each.is_restored]
-        count = _merged_axes(operator, after)
+        reshapes, count = _reshapes_before(operator, producers, readers), _merged_axes(operator, after)
         if count and len(reshapes) == len(operator.inputs):
             _merge(draft, operator, reshapes, count)
             operator.outputs = after.outputs
             removed.add(after)
     draft.operators = [each for each in draft.operators if each not in removed]
+
+
+def _reshapes_before(
+    operator: DraftOperator, producers: Mapping[DraftTensor, DraftOperator], readers: Mapping[DraftTensor, int]
+) -> list[DraftOperator]:
+    """Return the Reshapes whose results an operator alone reads."""
+    before = [producers.get(each) for each in operator.inputs if each is not None and readers[each] == 1]
+    return [each for each in before if each is not None and each.name == "RESHAPE" and not each.is_restored]
 
 
 def _merged_axes(operator: DraftOperator, after: DraftOperator) -> int:
