@@ -84,6 +84,7 @@ REASONS = (
         "an axis is split or joined at another place: a RESHAPE, which moves nothing",
         came=names("DEPTHWISE_CONV_2D RESHAPE SQUARED_DIFFERENCE SQUARE SUB MUL"),
         only=True,
+        beside=names("SELECT_V2"),
     ),
     Reason(
         "weights of 8 bits between floats (dynamic range) are real numbers in ONNX",
