@@ -17,7 +17,7 @@ from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.operators.parameter_rows import select_rows
 from relayout.formats.tflite.exporting.operators.recurrent_loop import LOOP, LoopStep, constant_behind, write_loop
-from relayout.formats.tflite.exporting.operators.rounded_products import Bytes, bytes_of
+from relayout.formats.tflite.exporting.operators.rounded_products import RoundedWeights, rounded_weights_of
 from relayout.formats.tflite.exporting.operators.sequence_lstm import first_states, has_kernel, write_sequence_lstm
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
@@ -59,7 +59,7 @@ class Direction(NamedTuple):
     number: int
     hidden: int
     activations: Sequence[Activation]
-    recurrent: Bytes | None
+    recurrent: RoundedWeights | None
     bias: DraftTensor | None
     peepholes: DraftTensor | None
     weights: dict[tuple[int, int], DraftTensor]
@@ -236,9 +236,9 @@ def _part_of(steps: Steps, slot: int, number: int) -> DraftTensor:
     return steps.at(steps.op.input(slot), 0, number)
 
 
-def _bytes(steps: Steps, slot: int) -> Bytes | None:
+def _bytes(steps: Steps, slot: int) -> RoundedWeights | None:
     """Return the weights of one direction as bytes, where the products of a `.tflite` had them."""
-    return None if steps.op.op_type == "LSTM" else bytes_of(steps.op, slot)
+    return None if steps.op.op_type == "LSTM" else rounded_weights_of(steps.op, slot)
 
 
 def _rows(steps: Steps, slot: int, number: int, begin: int, size: int) -> DraftTensor:

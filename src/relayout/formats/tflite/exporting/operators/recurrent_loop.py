@@ -37,7 +37,7 @@ from relayout.formats.own_results import was_tflite
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
-from relayout.formats.tflite.exporting.operators.rounded_products import bytes_of
+from relayout.formats.tflite.exporting.operators.rounded_products import rounded_weights_of
 from relayout.formats.tflite.exporting.scales import dequantizer_of
 from relayout.formats.tflite.exporting.steps import Steps
 from relayout.graph.subgraphs import all_graphs
@@ -215,10 +215,10 @@ def constant_behind(value: ir.Value) -> ir.Value | None:
 
 
 def _is_inside(op: NodeExport, slot: int) -> bool:
-    """Return whether a body can hold a parameter itself: a constant, bytes, or the real numbers of constant integers."""
+    """Return whether a body can hold a parameter itself: a constant, bytes, or real numbers of constant integers."""
     value = op.value(slot)
     node = dequantizer_of(value)
     source = value if node is None else node.inputs[0]
     if source is not None and constant_behind(source) is not None:
         return True
-    return slot == RECURRENT and op.op_type != "LSTM" and bytes_of(op, slot) is not None
+    return slot == RECURRENT and op.op_type != "LSTM" and rounded_weights_of(op, slot) is not None
