@@ -128,8 +128,8 @@ class GraphExport:
     def distinct(self, tensors: Sequence[DraftTensor], *, is_round: bool = False) -> list[DraftTensor]:
         """Return a body's outputs: none of them is a constant, or a tensor that LiteRT loses.
 
-        It loses an input and an output that is another one, too, beside a tensor of open extents. From round to round
-        it copies one tensor after the other, so that an input can be an output at its own place alone.
+        It loses an input beside a tensor of open extents, and what it computes if that is two outputs. From round to
+        round it copies one tensor after the other, so that an input can be an output at its own place alone.
 
         Args:
             tensors: the outputs.
@@ -139,8 +139,9 @@ class GraphExport:
         is_static = all(tensor.is_static for tensor in (*inputs, *tensors))
         for place, tensor in enumerate(tensors):
             result = tensor
-            is_lost = tensor in inputs and not (is_static and (not is_round or inputs[place] is tensor))
-            if is_lost or tensor.data is not None or (tensor in found and (is_round or not is_static)):
+            is_kept = tensor in inputs and is_static and (inputs[place] is tensor if is_round else True)
+            is_lost = (tensor in inputs and not is_kept) or (tensor in found and (is_round or not is_kept))
+            if is_lost or tensor.data is not None:
                 result = self.draft.tensor(f"{tensor.name}/given", tensor.type, tensor.dims, tensor.quantization)
                 self.copy(tensor, result)
             found.append(result)
