@@ -16,18 +16,20 @@ class Reason(NamedTuple):
         gone: at least one of these operators is gone; empty: any.
         came: at least one of these operators is new; empty: any.
         only: whether no other operators came.
+        beside: operators that may come beside those, with `only`.
     """
 
     why: str
     gone: frozenset[str] = frozenset()
     came: frozenset[str] = frozenset()
     only: bool = False
+    beside: frozenset[str] = frozenset()
 
     def fits(self, gone: Mapping[str, int], added: Mapping[str, int]) -> bool:
         """Return whether a file came back for this reason with more operators."""
         went = not self.gone or any(name in self.gone for name in gone)
         came = not self.came or any(name in self.came for name in added)
-        return went and came and not (self.only and set(added) - self.came)
+        return went and came and not (self.only and set(added) - self.came - self.beside)
 
 
 def names(text: str) -> frozenset[str]:
@@ -40,6 +42,11 @@ REASONS = (
         names("BIDIRECTIONAL_SEQUENCE_LSTM BIDIRECTIONAL_SEQUENCE_RNN LSTM RNN SVDF UNIDIRECTIONAL_SEQUENCE_LSTM"),
     ),
     Reason("a loop of a known number of steps is written step by step", names("WHILE")),
+    Reason(
+        "the cell of a loop is ONNX's, with its own gates, and its results are written at a computed place",
+        names("CONCATENATION"),
+        names("PACK"),
+    ),
     Reason(
         "the builtin rounds its integers in a way of its own, which ONNX has to spell out",
         names("EXP GELU LOG LOGISTIC RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR RSQRT SOFTMAX TANH"),
@@ -77,6 +84,7 @@ REASONS = (
         "an axis is split or joined at another place: a RESHAPE, which moves nothing",
         came=names("DEPTHWISE_CONV_2D RESHAPE SQUARED_DIFFERENCE SQUARE SUB MUL"),
         only=True,
+        beside=names("SELECT_V2"),
     ),
     Reason(
         "weights of 8 bits between floats (dynamic range) are real numbers in ONNX",
@@ -84,9 +92,20 @@ REASONS = (
         only=True,
     ),
     Reason(
+        "weights of 4 bits with a scale for each block are real numbers in ONNX",
+        came=names("DEQUANTIZE"),
+        only=True,
+        beside=names("RESHAPE"),
+    ),
+    Reason(
         "an operator on integers computes with real numbers, or with another scale",
         came=names("DEQUANTIZE QUANTIZE"),
         only=True,
+        beside=names("RESHAPE"),
+    ),
+    Reason(
+        "elements along an axis are written backwards by an operator of their own",
+        came=names("REVERSE_V2"),
     ),
     Reason(
         "integers are compared or chosen as the numbers that they mean, by a table",
@@ -108,3 +127,19 @@ def reason_of(gone: Mapping[str, int], added: Mapping[str, int]) -> str:
             return reason.why
     said = [", ".join(sorted(part)) or "none" for part in (gone, added)]
     return f"{UNKNOWN}: {said[0]} became {said[1]}"
+
+
+MOVED = (
+    Reason("a spectrum is a product with a matrix, whose axis comes last", names("RFFT2D")),
+    Reason("ONNX Runtime lacks DepthToSpace for such types: a TRANSPOSE between Reshapes", names("DEPTH_TO_SPACE")),
+    Reason("ONNX has channels shuffled in the weights, and joins short rows", names("TRANSPOSE")),
+    Reason("coordinates are listed in another order, once each way", came=names("GATHER")),
+)
+"""Reasons for more transposed bytes, before those for more operators."""
+
+
+def reason_of_bytes(gone: Mapping[str, int], added: Mapping[str, int]) -> str:
+    """Return the first reason that fits a file that comes back with more transposed bytes."""
+    went = {name.partition(" ")[0]: count for name, count in gone.items()}
+    found = next((reason.why for reason in MOVED if reason.fits(went, added)), "")
+    return found or reason_of(gone, added)

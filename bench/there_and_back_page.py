@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import node_tests_page
-from added_operators import reason_of
+from added_operators import reason_of, reason_of_bytes
 from tables import table
 
 THROUGH, AT_ONCE, PEER = "through ONNX", "at once", "onnx2tf"
@@ -166,7 +166,7 @@ def shortfalls(found: Row) -> str:
                 by_text.setdefault("close", []).append(f"{name_of(m)} ({row['error']:.1g})")
             before, after = m["source"]["bytes"], row.get("bytes")
             if None not in (before, after) and after > before:
-                text = "more transposed bytes"
+                text = f"more transposed bytes, {reason_of_bytes(row['gone'], row['added'])}"
                 by_text.setdefault(text, []).append(f"{name_of(m)} ({before:,} to {after:,})")
         said += [f"{tool}: {text} ({len(models)}): {named(models)}" for text, models in by_text.items()]
     return listed(said)

@@ -20,7 +20,7 @@ pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 import judge_back
 import node_tests_page
 import there_and_back_page
-from added_operators import REASONS, UNKNOWN, reason_of
+from added_operators import MOVED, REASONS, UNKNOWN, reason_of, reason_of_bytes
 from comparing_runs import compared
 from node_tests_peer import ways
 
@@ -81,7 +81,8 @@ def test_the_page_names_every_loss(found: tuple[Any, str]) -> None:
     row = next(each for each in known["models"] if each["model"] == "tinynet_int8")["tools"]["through ONNX"]
     row |= {"bytes": row["bytes"] + 1, "operators": row["operators"] + 1, "added": {"FLOOR": 1}, "lost": ["files"]}
     text = there_and_back_page.page(known)
-    assert "through ONNX: more transposed bytes (1): `shipped/tinynet_int8 (6,720 to 6,721)`" in text
+    why = "no reason is known: none became FLOOR"
+    assert f"through ONNX: more transposed bytes, {why} (1): `shipped/tinynet_int8 (6,720 to 6,721)`" in text
     assert f"| {UNKNOWN}" in text
     assert "| files behind the model | 1 of 2 | 0 of 2 |" in text
     row |= {"verdict": "wrong", "error": 0.5}
@@ -149,9 +150,9 @@ def test_a_name_a_type_and_a_buffer_that_differ_are_told() -> None:
 
 def test_each_reason_speaks_of_operators_that_there_are() -> None:
     known = set(BUILTIN_OPERATORS)
-    for reason in REASONS:
+    for reason in (*REASONS, *MOVED):
         assert reason.gone | reason.came
-        assert reason.gone | reason.came <= known, reason.why
+        assert reason.gone | reason.came | reason.beside <= known, reason.why
         assert reason.fits(dict.fromkeys(reason.gone, 1), dict.fromkeys(reason.came, 1))
 
 
@@ -165,10 +166,20 @@ def test_each_reason_speaks_of_operators_that_there_are() -> None:
         ({"SOFTMAX": 1}, {"GATHER": 3, "FLOOR": 1}, "a way of its own"),
         ({"CUSTOM TFLite_Detection_PostProcess": 1}, {"ADD": 9}, "custom in the file"),
         ({"ADD": 1}, {"FLOOR": 1}, UNKNOWN),
+        ({}, {"DEQUANTIZE": 1, "RESHAPE": 2}, "a scale for each block"),
+        ({}, {"DEQUANTIZE": 2, "QUANTIZE": 1, "RESHAPE": 2}, "computes with real numbers"),
+        ({"CONCATENATION": 1}, {"PACK": 1, "RESHAPE": 1}, "the cell of a loop"),
+        ({"STRIDED_SLICE": 1}, {"REVERSE_V2": 1, "RESHAPE": 2}, "backwards"),
     ],
 )
 def test_operators_that_came_and_went_have_a_reason(gone: dict[str, int], added: dict[str, int], why: str) -> None:
     assert why in reason_of(gone, added)
+
+
+def test_more_transposed_bytes_have_a_reason() -> None:
+    assert "spectrum" in reason_of_bytes({"RFFT2D": 1}, {"TRANSPOSE": 2})
+    assert "shuffled" in reason_of_bytes({"TRANSPOSE": 1}, {"RESHAPE": 4})
+    assert reason_of_bytes({}, {"TRANSPOSE": 1}) == reason_of({}, {"TRANSPOSE": 1})
 
 
 def test_a_refusal_is_listed_by_operator_and_reason() -> None:

@@ -51,6 +51,7 @@ def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tupl
             from_tflite=facts_of(model).is_tflite,
             is_restored=partial(_is_restored, request.target, runtime),
             is_decomposed=partial(_is_decomposed, Constants(model), request.target),
+            is_looped=partial(_is_looped, model, request.target, runtime),
         )
     add_notes(model, *_begun_anew(facts_of(model).begun_anew))
     layout = request.layout
@@ -89,6 +90,16 @@ def _is_decomposed(constants: Constants, target: Target | None, node: ir.Node) -
         return False
     operator, known = operator_of(constants.model, node), list(map(constants.behind, node.inputs))
     return any(row.takes(operator) and row.of(operator, known) for row in rows)
+
+
+def _is_looped(model: ir.Model, target: Target | None, runtime: str, node: ir.Node) -> bool:
+    """Return whether a recurrent node may be a loop: LiteRT runs it itself, and an NPU takes it step by step."""
+    from relayout.formats.tflite.exporting.older import is_older
+    from relayout.formats.tflite.exporting.operators.recurrent_loop import NEWEST_BUILTIN
+
+    if runtime and is_older(runtime, NEWEST_BUILTIN, 1):
+        return False
+    return target is None or target.claims(operator_of(model, node))
 
 
 def _begun_anew(names: Sequence[str]) -> list[str]:

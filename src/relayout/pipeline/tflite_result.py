@@ -115,7 +115,7 @@ def _units(model: ir.Model, target: Target | None) -> tuple[QuantizedUnits, bool
     rewritten = rewrite_slow_operators(model.graph) if is_rewritten else Counter()
     move_views_out(model.graph)
     read_integers(model.graph)
-    separate_activations(model.graph)
+    separate_activations(model.graph, as_source=is_litert)
     unsigned = keeps_unsigned(model, as_source=is_litert)
     units = quantized_units(model, unsigned=unsigned)
     if is_rewritten and not unsigned and (products := make_second_operands_symmetric(model.graph, units)):

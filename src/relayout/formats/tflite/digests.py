@@ -30,12 +30,18 @@ class Spellings:
             source = node.metadata_props.get(SOURCE)
             if source is not None:
                 owner[node] = source
+        before: dict[ir.Node | None, str] = {}
+        """View of no operator -> the operator that gives what it views, over other views."""
         for node in graph:
             if node.op_type in VIEWS and node not in owner and node.inputs[0] is not None:
-                before = owner.get(node.inputs[0].producer())
-                users = [use.node for value in node.outputs for use in value.uses()]
-                if before is not None and users and all(owner.get(user) == before for user in users):
-                    owner[node] = before
+                producer = node.inputs[0].producer()
+                if (source := owner.get(producer) or before.get(producer)) is not None:
+                    before[node] = source
+        for view, source in reversed(before.items()):
+            users = [use.node for output in view.outputs for use in output.uses()] if view is not None else []
+            if users and all(owner.get(user) == source for user in users):
+                owner[view] = source
+        for node in graph:
             if node in owner:
                 self._nodes.setdefault(owner[node], []).append(node)
 

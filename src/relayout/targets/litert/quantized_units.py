@@ -13,6 +13,7 @@ from relayout.formats.own_results import was_tflite
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.formats.tflite.exporting.units import UnitNodes
 from relayout.graph.quantized_unit import unit_of
+from relayout.graph.source_names import SOURCE
 from relayout.graph.subgraphs import all_nodes
 from relayout.targets.litert.integer_ranges import adds, multiplies
 from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, QUANTIZING, WORDS, Scale, scale_of
@@ -125,7 +126,7 @@ def _ends(node: ir.Node) -> _Ends | None:
     """Return what stands behind each output that is read; None: something else than a QuantizeLinear reads one."""
     if len(node.outputs) == 1:
         activated = _activated(node.outputs[0])
-        if activated is not None and applies(node, activated.fused):
+        if activated is not None and applies(node, activated.fused, activated.activation):
             return activated
     found: dict[ir.Value, tuple[ir.Node, ...]] = {}
     for value in node.outputs:
@@ -138,10 +139,19 @@ def _ends(node: ir.Node) -> _Ends | None:
     return _Ends(found) if found else None
 
 
-def applies(node: ir.Node, fused: ActivationFunctionType | None) -> bool:
-    """Tell whether an operator's kernel applies an activation, or the range of its integers implies it (NONE)."""
+def applies(node: ir.Node, fused: ActivationFunctionType | None, activation: ir.Node | None = None) -> bool:
+    """Tell whether an operator's kernel applies an activation, or the range of its integers implies it (NONE).
+
+    Args:
+        node: the operator.
+        fused: the activation as the kernel applies it; None: no kernel does.
+        activation: its node, if one builtin of a `.tflite` may have been both: it is one again.
+    """
     if fused is None or fused == ActivationFunctionType.NONE:
         return fused is not None
+    source = None if activation is None else activation.metadata_props.get(SOURCE)
+    if source is not None and source == node.metadata_props.get(SOURCE):
+        return True
     return node.op_type in TAKES and (node.op_type not in PRODUCTS or _has_constant_weights(node))
 
 

@@ -148,3 +148,35 @@ def test_a_sequence_in_an_optional_value_is_its_tensors() -> None:
     """
     model = build("float[2,3] x", text, {"c": (2, 1), "one": np.array(1)}, opset=18)
     agrees(model, {"x": floats(2, 3)})
+
+
+GIVEN = {
+    "computed": "m = Add(x, z)  n = Neg(x)",
+    "inputs": "m = Identity(x)  n = Identity(z)",
+    "inputs at other places": "m = Identity(z)  n = Identity(x)",
+    "an input twice": "m = Identity(x)  n = Identity(x)",
+    "a result twice": "m = Add(x, z)  n = Identity(m)",
+    "a result and an input": "m = Neg(z)  n = Identity(x)",
+}
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.parametrize("extent", ["3", "n"])
+def test_a_branch_gives_what_it_reads(extent: str, name: str, chosen: bool) -> None:
+    """LiteRT loses a result that is two outputs."""
+    ends = f"float[{extent}] m, float[{extent}] n", f"float[{extent}] o, float[{extent}] r"
+    branches = f"then_branch = t () => ({ends[0]}) {{ {GIVEN[name]} }}"
+    branches += f", else_branch = e () => ({ends[1]}) {{ o = Neg(x)  r = Neg(z) }}"
+    model = build(f"bool c, float[{extent}] x, float[{extent}] z", f"p, q = If (c) <{branches}>", {})
+    agrees(model, {"c": np.array(chosen), "x": floats(3), "z": floats(3, seed=1)})
+
+
+@pytest.mark.parametrize("text", ["s = Identity(v)  t = Identity(u)", "s = Identity(u)  t = Add(v, u)"])
+def test_states_of_a_loop_change_places(text: str) -> None:
+    body = f"int64 i, bool a, float[3] u, float[3] v) => (bool g, float[3] s, float[3] t) {{ g = Identity(a)  {text} }}"
+    model = build(
+        "int64 m, float[3] x, float[3] z", f"p, q = Loop (m, k, x, z) <body = b ({body}>", {"k": np.array(True)}
+    )
+    for count in (0, 1, 4):
+        agrees(model, {"m": np.array(count), "x": floats(3), "z": floats(3, seed=1)})

@@ -180,3 +180,34 @@ def test_a_bias_that_two_products_share_is_one_tensor(shape: tuple[int, ...]) ->
     assert [operator.name for operator in graph.operators] == ["FULLY_CONNECTED"] * 2
     assert len({operator.inputs[2] for operator in graph.operators}) == 1
     agrees(source, {"x": floats(2, 3, seed=3)})
+
+
+JOINED = {
+    "behind": ("[2,6,4] a, float[1,6,4] b", [2, 3, 2, 4], [1, 3, 2, 4], 0, [3, 3, 8], 4),
+    "whole": ("[2,6,4] a, float[2,4,4] b", [2, 3, 2, 4], [2, 2, 2, 4], 1, [2, 10, 4], 1),
+    "two": ("[2,6,4] a, float[2,4,4] b", [2, 3, 2, 4], [2, 2, 2, 4], 1, [2, 40], 3),
+    "in front": ("[2,6,4] a, float[4,6,4] b", [1, 2, 24], [1, 4, 24], 1, [6, 24], 4),
+}
+"""Extents of two operands, what each is reshaped to, the joined axis, extents of the result, operators."""
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_a_part_of_an_axis_is_joined_as_the_whole(name: str) -> None:
+    inputs, first, second, axis, after, count = JOINED[name]
+    text = f"p = Reshape(a, f)  q = Reshape(b, g)  c = Concat<axis={axis}>(p, q)  y = Reshape(c, h)"
+    constants = {name: np.array(extents) for name, extents in zip("fgh", (first, second, after), strict=True)}
+    model = build(f"float{inputs}", text, constants)
+    assert len(operators(model)) == count
+    shapes = [
+        [int(each) for each in part.split("]")[0].split(",")] for part in inputs.replace("float", "").split("[")[1:]
+    ]
+    agrees(model, {each: floats(*shape) for each, shape in zip("ab", shapes, strict=True)})
+
+
+def test_a_slice_of_a_tflite_drops_one_of_its_axes_of_one_place() -> None:
+    constants = {"b": [4], "e": [5], "axis": [1], "shape": [1, 3]}
+    model = build("float[1,5,3] x", "s = Slice(x, b, e, axis)  y = Reshape(s, shape)", constants)
+    assert operators(model) == ["STRIDED_SLICE", "RESHAPE"]
+    model.metadata_props.add(key=SOURCE_FORMAT, value="tflite")
+    assert operators(model) == ["STRIDED_SLICE"]
+    agrees(model, {"x": floats(1, 5, 3)})

@@ -41,10 +41,10 @@ def constant_tensor(draft: Draft, value: ir.Value) -> DraftTensor:
     data: Any = TensorContent(tensor) if size else np.zeros(0, np.uint8)
     name = draft.unique(value.name or "constant")
     made = DraftTensor(name, kind, tuple(tensor.shape.numpy()), data, array)
-    return _in_single(draft, made) if kind == TensorType.FLOAT16 else made
+    return in_single(draft, made) if kind == TensorType.FLOAT16 else made
 
 
-def _in_single(draft: Draft, half: DraftTensor) -> DraftTensor:
+def in_single(draft: Draft, half: DraftTensor) -> DraftTensor:
     """Return a constant in half precision as kernels read it: small ones in single, others behind a DEQUANTIZE."""
     if half.array is not None and half.array.size <= FEW:
         return draft.constant(half.name, half.array.astype(np.float32))

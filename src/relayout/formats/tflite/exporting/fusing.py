@@ -11,6 +11,7 @@ Only a result with a single reader is taken in; a RESHAPE between the two does n
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 
 import numpy as np
 
@@ -33,6 +34,10 @@ FUSE_ACTIVATIONS = frozenset(
 )
 """Operators whose kernels apply an activation."""
 FLOATS = (TensorType.FLOAT32,)
+FUSE_BOUNDS = frozenset({"ADD", "SUB", "MUL"})
+"""Operators whose kernels keep integers without a scale at 0 or above by an activation."""
+INTEGERS = (TensorType.INT32, TensorType.INT64)
+"""These integers."""
 BY_ROWS = frozenset(
     [
         *["FULLY_CONNECTED", "QUANTIZE", "DEQUANTIZE"],
@@ -63,6 +68,8 @@ def fuse(draft: Draft, runtime: str = "", *, drops_axes: bool = False) -> list[D
             fusion.activation(operator)
         elif operator.name == "ADD":
             fusion.bias(operator)
+        elif operator.name == "MAXIMUM":
+            fusion.bound(operator)
         elif operator.name == "RESHAPE" and drops_axes:
             fusion.shrunk(operator)
         elif operator.name == "FULLY_CONNECTED":
@@ -110,6 +117,18 @@ class _Fusion:
                     self.changed[before] = None
             self._remove(operator, tensor, result)
 
+    def bound(self, operator: DraftOperator) -> None:
+        """Take a MAXIMUM of integers and 0 into the sum or product whose result alone it reads."""
+        tensor, zero = operator.inputs
+        producer = None if tensor is None else self.producers.get(tensor)
+        if producer is None or zero is None or tensor is None or zero.array is None or zero.array.any():
+            return
+        is_plain = tensor.type in INTEGERS and tensor.quantization is None and zero.array.size == 1
+        is_free = producer.name in FUSE_BOUNDS and not producer.options.get("fused_activation_function")
+        if is_plain and is_free and self.readers.get(tensor) == 1:
+            producer.options["fused_activation_function"] = ActivationFunctionType.RELU
+            self._remove(operator, tensor, operator.outputs[0])
+
     def bias(self, operator: DraftOperator) -> None:
         """Take the addition of a constant row into the product before it."""
         first, second = operator.inputs
@@ -155,11 +174,15 @@ class _Fusion:
             each is None or each.array is None for each in producer.inputs[1:]
         ):
             return
-        masked = producer.options.get("begin_mask", 0) | producer.options.get("end_mask", 0)
+        masked, ended = (producer.options.get(name, 0) for name in ("begin_mask", "end_mask"))
         places = [axis for axis, dim in enumerate(tensor.dims) if dim == 1 and not masked >> axis & 1]
-        if result.dims == tuple(dim for axis, dim in enumerate(tensor.dims) if axis not in places):
-            producer.options["shrink_axis_mask"] = sum(1 << axis for axis in places)
-            self._remove(operator, tensor, result)
+        count = len(tensor.dims) - len(result.dims)
+        for dropped in combinations(places, count) if count > 0 else ():
+            if result.dims == tuple(dim for axis, dim in enumerate(tensor.dims) if axis not in dropped):
+                producer.options["shrink_axis_mask"] = mask = sum(1 << axis for axis in dropped)
+                producer.options["end_mask"] = ended & ~mask  # a place that is dropped has no end
+                self._remove(operator, tensor, result)
+                return
 
     def rows(self, operator: DraftOperator) -> None:
         """Let products take the rows of a tensor of more axes as they are, between a RESHAPE to them and one back.

@@ -70,7 +70,7 @@ class GraphExport:
         self.tensors: dict[ir.Value, DraftTensor] = {}
         self.refusals = Refusals() if refusals is None else refusals
         self.integers = IntegerTensors(self.draft, self.tensors, scales_in(graph), {} if unsigned else SHIFTS)
-        self.unit_results = UnitResults(self.draft, self.integers)
+        self.unit_results = UnitResults(self.draft, self.integers, runtime)
         self.absorbed = {unit.activation for unit in units.values() if unit.activation is not None}
         self.transposed_blocks: dict[ir.Value, DraftTensor] = {}
         """Dequantized matrix of a constant in blocks -> the real numbers of the transposed matrix."""
@@ -125,12 +125,23 @@ class GraphExport:
         found = [self.tensor_of(value) for value in values if not self.refusals.reasons and value not in self.unknown]
         self.draft.outputs = self.distinct(found)
 
-    def distinct(self, tensors: Sequence[DraftTensor]) -> list[DraftTensor]:
-        """Return a body's outputs: none of them is an input, a constant, or another output."""
-        found: list[DraftTensor] = []
-        for tensor in tensors:
+    def distinct(self, tensors: Sequence[DraftTensor], *, is_round: bool = False) -> list[DraftTensor]:
+        """Return a body's outputs: none of them is a constant, or a tensor that LiteRT loses.
+
+        It loses an input beside a tensor of open extents, and what it computes if that is two outputs. From round to
+        round it copies one tensor after the other, so that an input can be an output at its own place alone.
+
+        Args:
+            tensors: the outputs.
+            is_round: whether they are the inputs of the next round.
+        """
+        inputs, found = self.draft.inputs, list[DraftTensor]()
+        is_static = all(tensor.is_static for tensor in (*inputs, *tensors))
+        for place, tensor in enumerate(tensors):
             result = tensor
-            if tensor in self.draft.inputs or tensor.data is not None or tensor in found:
+            is_kept = tensor in inputs and is_static and (inputs[place] is tensor if is_round else True)
+            is_lost = (tensor in inputs and not is_kept) or (tensor in found and (is_round or not is_kept))
+            if is_lost or tensor.data is not None:
                 result = self.draft.tensor(f"{tensor.name}/given", tensor.type, tensor.dims, tensor.quantization)
                 self.copy(tensor, result)
             found.append(result)
@@ -313,7 +324,7 @@ class GraphExport:
     def alias(self, node: NodeExport, slot: int, tensor: DraftTensor) -> None:
         """Let a tensor be a node's output. One that the last operator gives takes the output's name."""
         value = node.node.outputs[slot]
-        if not node.quantized and not value.is_graph_output():
+        if not node.quantized and not self._is_named(value):
             self.tensors[value] = tensor
             return
         result = self.result_of(node, slot)
@@ -330,6 +341,10 @@ class GraphExport:
             self.draft.add("QUANTIZE", [tensor], [result])
         else:
             self.copy(tensor, result)
+
+    def _is_named(self, value: ir.Value) -> bool:
+        """Return whether a value is an output of the model. Outputs of a body are seen to when all are written."""
+        return value.is_graph_output() and self.draft is self.program[0]
 
     def copy(self, tensor: DraftTensor, result: DraftTensor) -> None:
         """Give a tensor a second name; of extents that are known only at run time SHAPE tells them."""

@@ -66,15 +66,30 @@ def _trips(node: ir.Node) -> int | None:
     count = int(most.const_value.numpy().reshape(-1)[0])
     if condition is not None and condition.const_value is not None and not condition.const_value.numpy().all():
         return 0
+    size = sum(1 for _ in node.attributes["body"].as_graph().all_nodes())
+    return count if _keeps_condition(node) and count * size <= MOST_NODES else None
+
+
+def is_unconditional(node: ir.Node) -> bool:
+    """Return whether a Loop ends by the number of its rounds alone."""
+    condition = node.inputs[1] if len(node.inputs) > 1 else None
+    begins = condition is None or (
+        condition.const_value is not None
+        and not condition.is_graph_input()
+        and bool(condition.const_value.numpy().all())
+    )
+    return begins and _keeps_condition(node)
+
+
+def _keeps_condition(node: ir.Node) -> bool:
+    """Return whether the rounds of a Loop leave its condition as it is, or give True."""
     body = node.attributes["body"].as_graph()
     again = body.outputs[0]
     while (
         (producer := again.producer()) is not None and producer.op_type == "Identity" and producer.inputs[0] is not None
     ):
         again = producer.inputs[0]
-    always = again is body.inputs[1] or (again.const_value is not None and bool(again.const_value.numpy().all()))
-    size = sum(1 for _ in body.all_nodes())
-    return count if always and count * size <= MOST_NODES else None
+    return again is body.inputs[1] or (again.const_value is not None and bool(again.const_value.numpy().all()))
 
 
 class Writing:

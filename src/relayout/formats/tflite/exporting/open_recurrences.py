@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES, SLICES_BACKWARDS, Writing
 from relayout.formats.tflite.exporting.operators.recurrent import MOST_STEPS
+from relayout.formats.tflite.exporting.operators.recurrent_loop import LOOP
 from relayout.formats.tflite.exporting.operators.sequence_lstm import is_fused
 from relayout.graph.source_names import stands_for
 from relayout.graph.subgraphs import all_graphs
@@ -47,7 +48,7 @@ def _is_open(node: ir.Node) -> bool:
         return False
     length = x.shape[1 if node.attributes.get_int("layout", 0) else 0]
     is_long = not isinstance(length, int) or length > MOST_STEPS
-    return is_long and (node.op_type != "LSTM" or not is_fused(node))
+    return is_long and not node.meta.get(LOOP) and (node.op_type != "LSTM" or not is_fused(node))
 
 
 def _operand(node: ir.Node, slot: int) -> ir.Value | None:

@@ -25,6 +25,7 @@ from relayout.formats.tflite.exporting.folding import fold
 from relayout.formats.tflite.exporting.folding_weights import bytes_of_weights, fold_weights
 from relayout.formats.tflite.exporting.loops import write_out
 from relayout.formats.tflite.exporting.open_recurrences import scan_open_recurrences
+from relayout.formats.tflite.exporting.operators.recurrent_loop import mark_loops
 from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch_first
 from relayout.formats.tflite.exporting.registry import is_written
 from relayout.formats.tflite.exporting.restoring import restore_builtins
@@ -49,6 +50,7 @@ def prepare(
     from_tflite: bool = False,
     is_restored: Callable[[Builtin], bool] = lambda _: True,
     is_decomposed: Callable[[ir.Node], bool] = lambda _: False,
+    is_looped: Callable[[ir.Node], bool] = lambda _: True,
 ) -> None:
     """Rewrite a model, in place.
 
@@ -58,6 +60,7 @@ def prepare(
         from_tflite: whether it was just read from a `.tflite`.
         is_restored: whether the result may have a builtin that nodes say that they were.
         is_decomposed: whether a node becomes others later, before layouts are chosen.
+        is_looped: whether a recurrent node of many steps may be a loop.
     """
     restore_builtins(model, trusted=from_tflite, is_restored=is_restored)
     restore_variables(model)
@@ -66,6 +69,7 @@ def prepare(
     size = bytes_of_weights(model)
     for _ in range(ROUNDS):
         _rank_reductions(model.graph)
+        mark_loops(model, is_looped)
         changed = [
             inline_sequences(model, names := _names(model)),
             fold(model, size),

@@ -3,6 +3,7 @@
 MUL(SUB(a, b), SUB(a, b))            ->  SQUARED_DIFFERENCE(a, b)
 DIV(1, SQRT(x))                      ->  RSQRT(x)
 QUANTIZE(RSQRT(DEQUANTIZE(x)))       ->  RSQRT(x), on integers
+SELECT_V2(RESHAPE(c, [n 1 1]), a, b) ->  SELECT(c, a, b), which chooses whole rows
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftOperator, DraftTensor
 
 LEAST = -128
 """The least integer of 8 bits: where it means 0, no number is below 0."""
@@ -28,6 +29,8 @@ def recognise(draft: Draft) -> None:
             search.squared_difference(operator)
         elif operator.name == "DIV":
             search.inverse_root(operator)
+        elif operator.name == "SELECT_V2":
+            search.selection_of_rows(operator)
     for operator in draft.operators:
         if operator.name == "QUANTIZE":
             search.on_integers(operator)
@@ -55,6 +58,17 @@ class _Search:
             return
         if not operator.options.get("fused_activation_function"):
             operator.name, operator.inputs, operator.options = "SQUARED_DIFFERENCE", list(before.inputs), {}
+
+    def selection_of_rows(self, operator: DraftOperator) -> None:
+        """Write a choice by the first axis alone without a RESHAPE of its condition."""
+        rows, first, second = operator.inputs
+        before = self._producer(rows, "RESHAPE")
+        condition = None if before is None else before.inputs[0]
+        if rows is None or condition is None or first is None or second is None or not first.is_static:
+            return
+        dims = first.dims
+        if len(dims) > 1 and condition.dims == dims[:1] and second.dims == dims and rows.dims == _column(dims):
+            operator.name, operator.inputs = "SELECT", [condition, first, second]
 
     def inverse_root(self, operator: DraftOperator) -> None:
         """Write 1 by a root as one operator."""
@@ -101,3 +115,8 @@ KERNELS: Mapping[str, Callable[[list[DraftTensor | None]], bool]] = {
     "SQUARED_DIFFERENCE": lambda _: True,
 }
 """Builtin with a kernel for int8 -> whether it takes some operands."""
+
+
+def _column(dims: Dims) -> Dims:
+    """Return the extents of one element for each place of the first axis."""
+    return (dims[0], *[1] * (len(dims) - 1))

@@ -11,6 +11,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.recognising import recognise
 from relayout.formats.tflite.exporting.signs import is_change_of_sign
+from relayout.formats.tflite.exporting.whole_axes import join_whole_axes
 
 SHAPE = 1
 """Place of the new shape among the operands of RESHAPE."""
@@ -32,6 +33,7 @@ def tidy(draft: Draft) -> None:
     _move_integers(draft)
     _merge_sign_changes(draft)
     _merge_reshapes(draft)
+    join_whole_axes(draft)
     _remove_unread(draft)
     _remove_copies(draft)
     _remove_unread(draft)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.container.versions import version
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.integers import IntegerTensors
+from relayout.formats.tflite.exporting.older import is_older
 from relayout.formats.tflite.exporting.units import UnitNodes
 from relayout.formats.tflite.exporting.value_types import kernel_type, tensor_dims
 
@@ -19,10 +21,11 @@ class UnitResults:
     Args:
         draft: the subgraph under construction.
         integers: its integers.
+        runtime: the oldest runtime that has to run it; "": any.
     """
 
-    def __init__(self, draft: Draft, integers: IntegerTensors) -> None:
-        self.draft, self.integers = draft, integers
+    def __init__(self, draft: Draft, integers: IntegerTensors, runtime: str = "") -> None:
+        self.draft, self.integers, self.runtime = draft, integers, runtime
         self.before: dict[ir.Value, DraftTensor] = {}
         """Output of a unit's node -> what its kernel gives, before a QUANTIZE."""
         self.unread: dict[ir.Value, DraftTensor] = {}
@@ -44,9 +47,20 @@ class UnitResults:
         for value in unit.node.outputs:
             given = self.of(unit, value)
             if unit.fused:
-                self._kernel(given).options["fused_activation_function"] = unit.fused
+                self._activate(given, unit.fused)
             if unit.kernel is not None and (value.uses() or value.is_graph_output()):
                 self.draft.add("QUANTIZE", [given], [self._integer_result(unit, value)])
+
+    def _activate(self, given: DraftTensor, activation: ActivationFunctionType) -> None:
+        """Let the kernel apply an activation, or an operator of its own where the runtime is older than that."""
+        kernel = self._kernel(given)
+        kernel.options["fused_activation_function"] = activation
+        if self.runtime and is_older(self.runtime, kernel.name, version(*self.draft.described(kernel))):
+            del kernel.options["fused_activation_function"]
+            last = next(each for each in reversed(self.draft.operators) if given in each.outputs)
+            before = self.draft.tensor(f"{given.name}/before", given.type, given.dims, given.quantization)
+            last.outputs = [before if each is given else each for each in last.outputs]
+            self.draft.add(activation.name, [before], [given])
 
     def _kernel(self, given: DraftTensor | None) -> DraftOperator:
         """Return the operator that computes a tensor: a convolution over one axis has a RESHAPE behind it."""

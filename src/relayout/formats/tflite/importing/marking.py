@@ -47,7 +47,7 @@ def mark_spelled(op: Operation, nodes: Sequence[ir.Node]) -> None:
         return
     own = [node for node in nodes if node.metadata_props.get(SOURCE) == op.source]
     computing = [node for node in own if node.op_type not in MOVING]
-    is_other = op.operator.name in ANOTHER or _wraps(op) or _is_mixed(op)
+    is_other = op.operator.name in ANOTHER or _wraps(op) or is_mixed(op)
     if len(own) != len(nodes) or not (is_other or _is_spelled_out(op, computing)):
         return
     if not own or any(BUILTIN in node.metadata_props for node in own):
@@ -65,7 +65,7 @@ def _is_spelled_out(op: Operation, computing: Sequence[ir.Node]) -> bool:
     return len(computing) - bool(last) != 1
 
 
-def _is_mixed(op: Operation) -> bool:
+def is_mixed(op: Operation) -> bool:
     """Return whether it computes with integers and with other numbers: no quantized unit says that.
 
     1. It reads integers with a scale and gives other numbers: LiteRT rounds data beside such weights, or compares.

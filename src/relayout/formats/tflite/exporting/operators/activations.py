@@ -60,7 +60,8 @@ def prelu(op: NodeExport) -> None:
     """PRELU with a slope for each channel; with others a sum of RELU and a product."""
     operand, slope = op.input(0), op.input(1)
     dims = operand.dims
-    tail = slope.dims[len(slope.dims) - len(dims) + 1 :] if len(slope.dims) >= len(dims) else slope.dims
+    ones = (1,) * (len(dims) - 1 - len(slope.dims))
+    tail = slope.dims[len(slope.dims) - len(dims) + 1 :] if len(slope.dims) >= len(dims) else ones + slope.dims
     fits = len(dims) > 1 and len(tail) == len(dims) - 1 and all(dim in (1, dims[i + 1]) for i, dim in enumerate(tail))
     if fits and slope.data is not None and (len(slope.dims) < len(dims) or slope.dims[0] == 1):
         op.result("PRELU", [operand, op.reshaped(slope, tail)])

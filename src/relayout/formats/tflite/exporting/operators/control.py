@@ -10,10 +10,14 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
 from relayout.formats.tflite.exporting.few_axes import use_few_axes
+from relayout.formats.tflite.exporting.loops import is_unconditional
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.exporting.value_types import kernel_type, tensor_dims
+
+MOST_ROUNDS = np.iinfo(np.int32).max
+"""Rounds that are counted; a Loop of more has no limit but its condition."""
 
 
 @exporter("If")
@@ -60,9 +64,10 @@ def loop(op: NodeExport) -> None:
 class _Loop:
     """A Loop, and the tensors that WHILE carries.
 
-    They are number, rounds, condition, states, collections, extents of open slices, and outer values. Slices of open
-    extents are collected flat, since CONCATENATION takes none that it does not know; a RESHAPE behind the loop gives
-    them their extents, which the rounds carry.
+    They are states, collections, extents of open slices, and outer values; before them, each where it is needed, the
+    number of the round, how many there are, and the condition. Slices of open extents are collected flat, since
+    CONCATENATION takes none that it does not know; a RESHAPE behind the loop gives them their extents, which the rounds
+    carry.
     """
 
     def __init__(self, op: NodeExport) -> None:
@@ -72,36 +77,58 @@ class _Loop:
         self.scanned = self.body.outputs[1 + self.states :]
         self.captured = outer_values(self.body)
         self.open = [value for value in self.scanned if not self._is_static(value)]
+        self.has_condition = not is_unconditional(op.node)
+        self.most = op.constant(0)
+        """How many rounds there are, where that is known."""
+        if self.most is not None and int(self.most.reshape(-1)[0]) > MOST_ROUNDS and self.has_condition:
+            self.most = None
+        self.has_limit = self.most is not None or (op.has(0) and op.constant(0) is None) or not self.has_condition
+        self.carries_most = self.has_limit and self.most is None
+        counter = self.body.inputs[0]
+        self.has_number = self.has_limit or bool(self.open) or bool(counter.uses()) or counter.is_graph_output()
+
+    @property
+    def first(self) -> int:
+        """The place of the first state among the tensors that are carried."""
+        return self.has_number + self.carries_most + self.has_condition
 
     def write(self) -> None:
         """Write the node."""
         op, steps = self.op, self.steps
-        one = steps.ints(np.array(0))
-        most = steps.cast(steps.reshape(op.input(0), ()), TensorType.INT64) if op.has(0) else self._no_limit()
-        condition = steps.reshape(op.input(1), ()) if op.has(1) else op.const(np.array(True))
+        carried = [steps.ints(np.array(0))] if self.has_number else []
+        carried += [self._most()] if self.carries_most else []
+        carried += [self._again()] if self.has_condition else []
         states = [op.input(slot) for slot in range(2, 2 + self.states)]
         collected = [self._nothing(value) for value in self.scanned]
         extents = [
             steps.ints([dim if isinstance(dim, int) else 0 for dim in self._slice(value)]) for value in self.open
         ]
         outer = [op.graph.tensor_of(value) for value in self.captured]
-        carried = [one, most, condition, *states, *collected, *extents, *outer]
+        carried += [*states, *collected, *extents, *outer]
         kinds = [(tensor.type, tensor.dims) for tensor in carried]
         for place, value in enumerate(self.scanned):
             rest = () if value in self.open else self._slice(value)
-            kinds[3 + self.states + place] = (collected[place].type, (f"?{op.name}", *rest))
+            kinds[self.first + self.states + place] = (collected[place].type, (f"?{op.name}", *rest))
         for place, value in enumerate(self.body.outputs[1 : 1 + self.states]):
-            kinds[3 + place] = (states[place].type, _joined(states[place].dims, tensor_dims(value)))
+            kinds[self.first + place] = (states[place].type, _joined(states[place].dims, tensor_dims(value)))
         indices = [op.graph.program.index(each) for each in (self._condition(kinds), self._body(kinds))]
         results = steps.outputs("WHILE", carried, kinds, cond_subgraph_index=indices[0], body_subgraph_index=indices[1])
-        found = results[3 : 3 + self.states + len(self.scanned)]
-        shapes = dict(zip(self.open, results[3 + len(found) :], strict=False))
+        found = results[self.first : self.first + self.states + len(self.scanned)]
+        shapes = dict(zip(self.open, results[self.first + len(found) :], strict=False))
         for place, value in enumerate(self.scanned, self.states):
             if value in shapes and op.gives(place):
                 found[place] = self._shaped(value, found[place], results[0], shapes[value])
         for slot, tensor in enumerate(found):
             if op.gives(slot):
                 op.give(tensor, slot)
+
+    def _most(self) -> DraftTensor:
+        """Return how many rounds there are, as the condition compares it."""
+        return self.steps.cast(self.steps.reshape(self.op.input(0), ()), TensorType.INT64)
+
+    def _again(self) -> DraftTensor:
+        """Return whether there is a first round."""
+        return self.steps.reshape(self.op.input(1), ()) if self.op.has(1) else self.op.const(np.array(True))
 
     def _shaped(self, value: ir.Value, flat: DraftTensor, rounds: DraftTensor, extents: DraftTensor) -> DraftTensor:
         """Return slices that were collected flat, one for each round."""
@@ -117,9 +144,6 @@ class _Loop:
     def _is_static(self, value: ir.Value) -> bool:
         return all(isinstance(dim, int) for dim in self._slice(value))
 
-    def _no_limit(self) -> DraftTensor:
-        return self.op.const(np.array(np.iinfo(np.int64).max))
-
     def _kind(self, value: ir.Value) -> TensorType:
         return kernel_type(value)
 
@@ -129,12 +153,23 @@ class _Loop:
     def _condition(self, kinds: Sequence[tuple[TensorType, Dims]]) -> Draft:
         draft = Draft("condition")
         draft.inputs = [draft.tensor(f"carried_{place}", *kind) for place, kind in enumerate(kinds)]
-        number = draft.tensor("number", TensorType.INT64, ())
-        draft.add("CAST", [draft.inputs[0]], [number], in_data_type=TensorType.INT32, out_data_type=TensorType.INT64)
-        below, again = (draft.tensor(name, TensorType.BOOL, ()) for name in ("below", "again"))
-        draft.add("LESS", [number, draft.inputs[1]], [below])
-        draft.add("LOGICAL_AND", [below, draft.inputs[2]], [again])
-        draft.outputs = [again]
+        conditions = draft.inputs[self.first - 1 : self.first] if self.has_condition else []
+        if self.has_limit:
+            number, most = draft.inputs[0], draft.inputs[1] if self.carries_most else None
+            if most is None:
+                rounds = 0 if self.most is None else min(int(self.most.reshape(-1)[0]), MOST_ROUNDS)
+                most = draft.constant("most", np.array(rounds, np.int32))
+            else:
+                number = draft.tensor("number", TensorType.INT64, ())
+                kinds_of = TensorType.INT32, TensorType.INT64
+                draft.add("CAST", draft.inputs[:1], [number], in_data_type=kinds_of[0], out_data_type=kinds_of[1])
+            conditions.insert(0, draft.tensor("below", TensorType.BOOL, ()))
+            draft.add("LESS", [number, most], conditions[:1])
+        if len(conditions) > 1:
+            both = draft.tensor("again", TensorType.BOOL, ())
+            draft.add("LOGICAL_AND", conditions, [both])
+            conditions = [both]
+        draft.outputs = conditions
         self.op.graph.program.append(draft)
         return draft
 
@@ -143,30 +178,33 @@ class _Loop:
         draft = body.draft
         inputs = [draft.tensor(f"carried_{place}", *kind) for place, kind in enumerate(kinds)]
         draft.inputs = list(inputs)
-        number, most, condition = inputs[:3]
         steps = Steps(NodeExport(body, self.op.node))
-        counter = self.body.inputs[0]
-        body.tensors[counter] = steps.cast(number, self._kind(counter))
-        body.tensors[self.body.inputs[1]] = condition
-        body.tensors.update(zip(self.body.inputs[2:], inputs[3:], strict=False))
+        counter, again = self.body.inputs[:2]
+        if counter.uses() or counter.is_graph_output():
+            body.tensors[counter] = steps.cast(inputs[0], self._kind(counter))
+        body.tensors[again] = inputs[self.first - 1] if self.has_condition else steps.op.const(np.array(True))
+        body.tensors.update(zip(self.body.inputs[2:], inputs[self.first :], strict=False))
         body.tensors.update(zip(self.captured, inputs[len(inputs) - len(self.captured) :], strict=True))
         body.write()
         begin = len(draft.operators)
-        outputs, extents = [steps.add(number, 1), most], list[DraftTensor]()
+        outputs, extents = [steps.add(inputs[0], 1)] if self.has_number else [], list[DraftTensor]()
+        outputs += inputs[1:2] if self.carries_most else []
         for place, value in enumerate(self.body.outputs):
             if body.refusals.reasons or value in body.unknown:
                 return draft
+            if place == 0 and not self.has_condition:
+                continue
             tensor = body.tensor_of(value)
             if place > self.states:
                 if value in self.open:
                     extents.append(steps.extents(tensor))
-                tensor = self._appended(steps, inputs[2 + place], tensor, flat=value in self.open)
+                tensor = self._appended(steps, inputs[self.first + place - 1], tensor, flat=value in self.open)
             elif place == 0:
                 tensor = steps.reshape(tensor, ())
             outputs.append(tensor)
         outputs += extents
         use_few_axes(draft, begin)
-        draft.outputs = body.distinct([*outputs, *inputs[len(outputs) :]])
+        draft.outputs = body.distinct([*outputs, *inputs[len(outputs) :]], is_round=True)
         return draft
 
     def _appended(self, steps: Steps, collected: DraftTensor, tensor: DraftTensor, *, flat: bool) -> DraftTensor:

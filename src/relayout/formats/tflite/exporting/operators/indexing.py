@@ -12,6 +12,7 @@ from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Operand, Steps
+from relayout.graph.source_names import SOURCE
 
 SCATTERED = frozenset(
     [TensorType.FLOAT32, TensorType.INT32, TensorType.INT64, TensorType.INT8, TensorType.UINT8, TensorType.BOOL]
@@ -19,8 +20,16 @@ SCATTERED = frozenset(
 """Types that SCATTER_ND takes."""
 MOST_PAIRS = 1 << 22
 """Pairs of an update and an element up to which every update is held against every element."""
+BUILTINS = {"Gather": "GATHER", "GatherND": "GATHER_ND"}
+"""Operator -> the builtin that it is, but for places that count from the end."""
 REDUCTIONS = {"mul": ("MUL", "REDUCE_PROD"), "max": ("MAXIMUM", "REDUCE_MAX"), "min": ("MINIMUM", "REDUCE_MIN")}
 """ONNX's reduction -> the builtin for two elements, and for many."""
+
+
+def counts_from_front(op: NodeExport) -> bool:
+    """Return whether no place of a node counts from the end: it was the builtin of a `.tflite`, which refuses these."""
+    source = BUILTINS.get(op.op_type)
+    return source is not None and op.node.metadata_props.get(SOURCE, "").partition(" ")[0] == source
 
 
 def from_front(steps: Steps, places: DraftTensor, extent: Operand) -> DraftTensor:
@@ -109,7 +118,10 @@ def gather_nd(op: NodeExport) -> None:
     (count,) = known(places.dims[-1:])
     if not count:
         raise Unwritable("coordinates of no axis")
-    places = from_front_each(steps, places, operand, shared)
+    if counts_from_front(op):
+        places = steps.cast(places, TensorType.INT32)
+    else:
+        places = from_front_each(steps, places, operand, shared)
     if not shared:
         op.result("GATHER_ND", [operand, places])
         return

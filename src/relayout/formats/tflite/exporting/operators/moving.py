@@ -12,7 +12,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.constants import constant_tensor
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
-from relayout.formats.tflite.exporting.operators.indexing import from_front
+from relayout.formats.tflite.exporting.operators.indexing import counts_from_front, from_front
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import MOST_MULTIPLIED, MULTIPLIED, Steps
 from relayout.formats.tflite.exporting.transposes_in_steps import LARGEST_RANK, transposes_of_few_axes
@@ -136,7 +136,9 @@ def gather(op: NodeExport) -> None:
     """GATHER; indices from behind are counted from the front."""
     axis, steps = op.axis(), Steps(op)
     indices = op.input(1)
-    if indices.array is None or (indices.array < 0).any():
+    if (indices.array is None and not counts_from_front(op)) or (
+        indices.array is not None and (indices.array < 0).any()
+    ):
         indices = from_front(steps, indices, steps.extent(op.input(0), axis))
     op.result("GATHER", [op.input(0), steps.cast(indices, TensorType.INT32)], axis=axis)
 

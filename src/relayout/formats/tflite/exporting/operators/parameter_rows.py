@@ -10,6 +10,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.contents import TensorContent
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.constants import FEW, in_single
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.exporting.value_types import kernel_type
@@ -56,8 +58,14 @@ class ParameterRows(NamedTuple):
         mine, theirs = self.array(), other.array()
         return mine is not None and theirs is not None and bool(np.array_equal(mine, -theirs))
 
-    def tensor(self, steps: Steps, *, negated: bool = False) -> DraftTensor:
-        """Return the rows as a tensor, with the other sign if asked for."""
+    def tensor(self, steps: Steps, *, negated: bool = False, keeps_half: bool = False) -> DraftTensor:
+        """Return the rows as a tensor, with the other sign if asked for.
+
+        Args:
+            steps: of the node.
+            negated: whether they have the other sign.
+            keeps_half: whether constants in half precision stay so in the file.
+        """
         constant, op = self.constant, steps.op
         shape = self.value.shape
         assert shape is not None
@@ -70,7 +78,8 @@ class ParameterRows(NamedTuple):
             return steps.each("NEG", tensor) if negated else tensor
         sign = -1 if negated else 1
         dims = (self.size, *(int(dim) for dim in shape.numpy()[1 if self.number is None else 2 :]))
-        if np.prod(dims) <= SMALL or constant.dtype != ir.DataType.FLOAT:
+        is_half = keeps_half and constant.dtype == ir.DataType.FLOAT16
+        if np.prod(dims) <= (FEW if is_half else SMALL) or not (is_half or constant.dtype == ir.DataType.FLOAT):
             return op.const((sign * self._cut(constant)).astype(np.float32), what="rows")
         lazy = ir.LazyTensor(
             lambda: ir.Tensor(np.ascontiguousarray(sign * self._cut(constant))),
@@ -79,8 +88,9 @@ class ParameterRows(NamedTuple):
             name=self.value.name,
         )
         name = op.graph.draft.unique(f"{self.value.name}/rows")
-        kind = kernel_type(self.value)
-        return DraftTensor(name, kind, dims, TensorContent(lazy))
+        if is_half:
+            return in_single(op.graph.draft, DraftTensor(name, TensorType.FLOAT16, dims, TensorContent(lazy)))
+        return DraftTensor(name, kernel_type(self.value), dims, TensorContent(lazy))
 
 
 def select_rows(value: ir.Value, number: int, begin: int, size: int) -> ParameterRows:

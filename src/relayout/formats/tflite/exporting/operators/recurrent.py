@@ -5,13 +5,19 @@ The product with the inputs' weights is one for all steps. An LSTM that LiteRT's
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES
 from relayout.formats.tflite.exporting.node import NodeExport, known
-from relayout.formats.tflite.exporting.operators.rounded_products import Bytes, bytes_of
+from relayout.formats.tflite.exporting.operators.parameter_rows import select_rows
+from relayout.formats.tflite.exporting.operators.recurrent_loop import LOOP, LoopStep, constant_behind, write_loop
+from relayout.formats.tflite.exporting.operators.rounded_products import RoundedWeights, rounded_weights_of
 from relayout.formats.tflite.exporting.operators.sequence_lstm import first_states, has_kernel, write_sequence_lstm
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
@@ -28,7 +34,11 @@ PARAMETERS = {
     "elu": (1.0,),
 }
 """Activations -> their alpha and beta where a node gives none."""
+KERNEL, RECURRENT, BIAS, PEEPHOLE = 1, 2, 3, 7
+"""Operands of all three."""
 Activation = Callable[[DraftTensor], DraftTensor]
+Results = tuple[DraftTensor | None, list[DraftTensor]]
+"""The results of all steps, `length batch hidden`, where anybody reads them; the last states, `batch hidden` each."""
 
 
 class Direction(NamedTuple):
@@ -39,34 +49,43 @@ class Direction(NamedTuple):
         number: which direction.
         hidden: elements of the state.
         activations: functions of the gates.
-        recurrent: `gates·hidden hidden`, as real numbers or bytes.
-        bias: of the recurrent product, `gates·hidden`; None: it is in the inputs' already.
+        recurrent: `gates·hidden hidden`, as bytes; None: as real numbers, of which `weights` are parts.
+        bias: of the product with a state, `gates·hidden`; None: it is in the inputs' product.
         peepholes: `3·hidden`; None: there are none.
+        weights: first row and number of rows of the weights of a state -> these rows, once for all steps.
     """
 
     steps: Steps
     number: int
     hidden: int
     activations: Sequence[Activation]
-    recurrent: DraftTensor | Bytes
+    recurrent: RoundedWeights | None
     bias: DraftTensor | None
     peepholes: DraftTensor | None
+    weights: dict[tuple[int, int], DraftTensor]
 
-    def gate(self, tensor: DraftTensor, place: int) -> DraftTensor:
-        """Return one gate's part of a tensor."""
-        return self.steps.part(tensor, -1, place * self.hidden, self.hidden)
+    @property
+    def gates(self) -> int:
+        """How many gates there are."""
+        return GATES[self.steps.op.op_type]
+
+    def split(self, tensor: DraftTensor, count: int) -> list[DraftTensor]:
+        """Return the parts of a tensor for so many gates."""
+        if count == 1:
+            return [tensor]
+        axis = self.steps.ints(np.array(len(tensor.dims) - 1))
+        kinds = [(tensor.type, (*tensor.dims[:-1], self.hidden))] * count
+        return self.steps.outputs("SPLIT", [axis, tensor], kinds, num_splits=count)
 
     def product(self, state: DraftTensor, begin: int = 0, count: int | None = None) -> DraftTensor:
         """Return the product of a state with the weights of some gates."""
-        weights = self.recurrent
-        if isinstance(weights, Bytes):
-            first, rows = begin * self.hidden, weights.array.shape[0]
-            return weights.product(state, first, rows if count is None else first + count * self.hidden)
-        rows = known(weights.dims)[0]
-        if count is not None:
-            weights = self.steps.part(weights, 0, begin * self.hidden, count * self.hidden)
-            rows = count * self.hidden
-        return self.steps.op.emit("FULLY_CONNECTED", [state, weights], (*state.dims[:-1], rows))
+        first, size = begin * self.hidden, (self.gates if count is None else count) * self.hidden
+        if self.recurrent is not None:
+            return self.recurrent.product(state, first, first + size, self.bias)
+        if (first, size) not in self.weights:
+            self.weights[first, size] = _rows(self.steps, RECURRENT, self.number, first, size)
+        inputs = [state, self.weights[first, size], *([] if self.bias is None else [self.bias])]
+        return self.steps.op.emit("FULLY_CONNECTED", inputs, (*state.dims[:-1], size))
 
 
 @exporter("LSTM")
@@ -98,32 +117,28 @@ def _lstm_cell(cell: Direction, inputs: DraftTensor, states: list[DraftTensor]) 
     steps, (hidden, memory) = cell.steps, states
     f, g, h = cell.activations
     total = steps.add(inputs, cell.product(hidden))
-    i, o, forget, c = (cell.gate(total, place) for place in range(4))
-    if cell.peepholes is not None:
-        i = steps.add(i, steps.mul(memory, cell.gate(cell.peepholes, 0)))
-        forget = steps.add(forget, steps.mul(memory, cell.gate(cell.peepholes, 2)))
+    i, o, forget, c = cell.split(total, 4)
+    peeps = None if cell.peepholes is None else cell.split(cell.peepholes, 3)
+    if peeps is not None:
+        i = steps.add(i, steps.mul(memory, peeps[0]))
+        forget = steps.add(forget, steps.mul(memory, peeps[2]))
     enters = f(i)
     stays = steps.sub(1.0, enters) if steps.op.integer("input_forget") else f(forget)
     after = steps.add(steps.mul(stays, memory), steps.mul(enters, g(c)))
-    if cell.peepholes is not None:
-        o = steps.add(o, steps.mul(after, cell.gate(cell.peepholes, 1)))
+    if peeps is not None:
+        o = steps.add(o, steps.mul(after, peeps[1]))
     return [steps.mul(f(o), h(after)), after]
 
 
 def _gru_cell(cell: Direction, inputs: DraftTensor, states: list[DraftTensor]) -> list[DraftTensor]:
     steps, (hidden,) = cell.steps, states
     f, g = cell.activations
-    if steps.op.integer("linear_before_reset"):
-        product = cell.product(hidden)
-        z, r = (f(steps.add(cell.gate(inputs, place), cell.gate(product, place))) for place in (0, 1))
-        last = cell.gate(product, 2)
-        if cell.bias is not None:
-            last = steps.add(last, cell.gate(cell.bias, 2))
-        candidate = g(steps.add(cell.gate(inputs, 2), steps.mul(r, last)))
-    else:
-        product = cell.product(hidden, 0, 2)
-        z, r = (f(steps.add(cell.gate(inputs, place), cell.gate(product, place))) for place in (0, 1))
-        candidate = g(steps.add(cell.gate(inputs, 2), cell.product(steps.mul(r, hidden), 2, 1)))
+    of_inputs = cell.split(inputs, 3)
+    resets_product = bool(steps.op.integer("linear_before_reset"))
+    of_state = cell.split(cell.product(hidden), 3) if resets_product else cell.split(cell.product(hidden, 0, 2), 2)
+    z, r = (f(steps.add(a, b)) for a, b in zip(of_inputs[:2], of_state[:2], strict=True))
+    last = steps.mul(r, of_state[2]) if resets_product else cell.product(steps.mul(r, hidden), 2, 1)
+    candidate = g(steps.add(of_inputs[2], last))
     return [steps.add(steps.mul(steps.sub(1.0, z), candidate), steps.mul(z, hidden))]
 
 
@@ -142,52 +157,66 @@ def _recurrent(op: NodeExport, cell: Cell) -> None:
             f"version {SCAN_WITHOUT_BATCHES} is the first in which it is a loop"
         )
     (length,) = known(sequence.dims[:1])
-    if length > MOST_STEPS:
+    if length > MOST_STEPS and not op.node.meta.get(LOOP):
         raise Unwritable(f"a sequence of more than {MOST_STEPS} steps")
     count = 2 if op.text("direction", "forward") == "bidirectional" else 1
     found = [_one_direction(steps, sequence, number, cell) for number in range(count)]
-    every = [steps.stack([each[0][step] for each in found], 0) for step in range(length)] if op.gives(0) else []
-    if every:
-        joined = steps.stack(every, 0)  # length directions batch hidden
+    if op.gives(0):
+        joined = steps.stack([every for every, _ in found if every is not None], 1)  # length directions batch hidden
         steps.give(steps.transpose(joined, (2, 0, 1, 3)) if batch_first else joined, 0)
     for slot in range(1, 3):
         if op.gives(slot):
-            last = steps.stack([each[1][slot - 1] for each in found], 1 if batch_first else 0)
+            last = steps.stack([states[slot - 1] for _, states in found], 1 if batch_first else 0)
             steps.give(last, slot)
 
 
-def _one_direction(
-    steps: Steps, sequence: DraftTensor, number: int, cell: Cell
-) -> tuple[list[DraftTensor], list[DraftTensor]]:
-    """Return what one direction gives at each step, and its states at the end."""
+def _one_direction(steps: Steps, sequence: DraftTensor, number: int, cell: Cell) -> Results:
     op = steps.op
     backwards = number == 1 or op.text("direction", "forward") == "reverse"
-    (length,) = known(sequence.dims[:1])
     lengths = steps.cast(op.input(4), TensorType.INT32) if op.has(4) else None
     if backwards:
         sequence = _reversed(steps, sequence, lengths)
     direction = _direction(steps, number)
-    inputs = _inputs(steps, sequence, number, direction)
-    pieces = _unpacked(steps, inputs, length)
+    inputs = _inputs(steps, sequence, direction)
     states = [
         _initial(steps, slot, number, sequence, direction.hidden) for slot in ((5, 6) if op.op_type == "LSTM" else (5,))
     ]
-    given = []
-    for step in range(length):
-        after = cell(direction, pieces[step], states)
-        result = after[0]
-        if lengths is not None:
-            runs = steps.compare("GREATER", steps.reshape(lengths, (sequence.dims[1], 1)), step)
-            after = [steps.select(runs, new, old) for new, old in zip(after, states, strict=True)]
-            result = steps.select(runs, result, 0.0)
-        states = after
-        given.append(result)
-    if backwards and op.gives(0):
-        if lengths is None:
-            given.reverse()
-        else:
-            given = _unpacked(steps, _reversed(steps, steps.stack(given, 0), lengths), length)
-    return given, states
+    if op.node.meta.get(LOOP):
+        body = LoopStep(lambda inside: partial(_step, _direction(inside, number), cell), is_listed=op.gives(0))
+        every, states = write_loop(steps, body, inputs, states, lengths)
+    else:
+        given = []
+        for place, row in enumerate(_unpacked(steps, inputs, known(inputs.dims[:1])[0])):
+            result, states = _step(direction, cell, row, states, lengths, place)
+            given.append(result)
+        every = steps.stack(given, 0) if given and op.gives(0) else None
+    return (_reversed(steps, every, lengths) if backwards and every is not None else every), states
+
+
+def _step(
+    direction: Direction,
+    cell: Cell,
+    row: DraftTensor,
+    states: list[DraftTensor],
+    lengths: DraftTensor | None,
+    place: DraftTensor | int,
+) -> tuple[DraftTensor, list[DraftTensor]]:
+    """Write one step; return its result and the states after it.
+
+    Args:
+        direction: of the node.
+        cell: what it computes.
+        row: the product of its inputs and their weights, `batch gates·hidden`.
+        states: before it, `batch hidden` each.
+        lengths: how many steps each row of the batch has; None: all.
+        place: the number of the step.
+    """
+    steps, after = direction.steps, cell(direction, row, states)
+    if lengths is None:
+        return after[0], after
+    runs = steps.compare("GREATER", steps.reshape(lengths, (row.dims[0], 1)), place)
+    kept = [steps.select(runs, new, old) for new, old in zip(after, states, strict=True)]
+    return steps.select(runs, after[0], 0.0), kept
 
 
 def _reversed(steps: Steps, sequence: DraftTensor, lengths: DraftTensor | None) -> DraftTensor:
@@ -207,43 +236,43 @@ def _part_of(steps: Steps, slot: int, number: int) -> DraftTensor:
     return steps.at(steps.op.input(slot), 0, number)
 
 
-def _matrix(steps: Steps, slot: int, number: int) -> DraftTensor | Bytes:
-    """Return the weights of one direction: bytes, where the products of a `.tflite` had them."""
-    found = None if steps.op.op_type == "LSTM" else bytes_of(steps.op, slot)
-    return _part_of(steps, slot, number) if found is None else found
+def _bytes(steps: Steps, slot: int) -> RoundedWeights | None:
+    """Return the weights of one direction as bytes, where the products of a `.tflite` had them."""
+    return None if steps.op.op_type == "LSTM" else rounded_weights_of(steps.op, slot)
+
+
+def _rows(steps: Steps, slot: int, number: int, begin: int, size: int) -> DraftTensor:
+    """Return some rows of one direction's part of a parameter: a constant where the parameter is one."""
+    value = constant_behind(steps.op.value(slot))
+    if value is not None and value.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
+        return select_rows(value, number, begin, size).tensor(steps, keeps_half=True)
+    return steps.part(_part_of(steps, slot, number), 0, begin, size)
 
 
 def _direction(steps: Steps, number: int) -> Direction:
     op = steps.op
-    _, rows, hidden = op.static(2)
-    kind = op.op_type
-    bias = None
-    if kind == "GRU" and op.has(3) and op.integer("linear_before_reset"):
-        bias = steps.part(_part_of(steps, 3, number), 0, rows, rows)
-    peepholes = _part_of(steps, 7, number) if kind == "LSTM" and op.has(7) else None
-    recurrent = _matrix(steps, 2, number)
-    return Direction(steps, number, hidden, _activations(steps, number), recurrent, bias, peepholes)
+    _, rows, hidden = op.static(RECURRENT)
+    has_own_bias = op.has(BIAS) and op.op_type == "GRU" and bool(op.integer("linear_before_reset"))
+    bias = _rows(steps, BIAS, number, rows, rows) if has_own_bias else None
+    peepholes = _rows(steps, PEEPHOLE, number, 0, 3 * hidden) if op.op_type == "LSTM" and op.has(PEEPHOLE) else None
+    activations = _activations(steps, number)
+    return Direction(steps, number, hidden, activations, _bytes(steps, RECURRENT), bias, peepholes, {})
 
 
-def _inputs(steps: Steps, sequence: DraftTensor, number: int, direction: Direction) -> DraftTensor:
+def _inputs(steps: Steps, sequence: DraftTensor, direction: Direction) -> DraftTensor:
     """Return the product of all inputs with their weights, and the biases that are added to it."""
     op = steps.op
     length, batch, size = sequence.dims
-    weights = _matrix(steps, 1, number)
-    rows = weights.array.shape[0] if isinstance(weights, Bytes) else known(weights.dims)[0]
+    rows = direction.gates * direction.hidden
     count = length * batch if isinstance(length, int) and isinstance(batch, int) else f"?{op.name}.rows"
-    flat = steps.reshape(sequence, (count, size))
-    bias = None
-    if op.has(3):
-        both = _part_of(steps, 3, number)
-        first, second = steps.part(both, 0, 0, rows), steps.part(both, 0, rows, rows)
-        if direction.bias is not None:  # of the last gate's recurrent product, before it is reset
-            kept = (GATES[op.op_type] - 1) * direction.hidden
-            second = steps.pad(steps.part(second, 0, 0, kept), [(0, rows - kept)])
-        bias = steps.add(first, second)
-    if isinstance(weights, Bytes):
-        made = weights.product(flat, 0, rows, bias)
+    flat, bias = steps.reshape(sequence, (count, size)), None
+    if op.has(BIAS):
+        first, second = (_rows(steps, BIAS, direction.number, begin, rows) for begin in (0, rows))
+        bias = first if direction.bias is not None else steps.add(first, second)
+    if (whole := _bytes(steps, KERNEL)) is not None:
+        made = whole.product(flat, 0, rows, bias)
     else:
+        weights = _rows(steps, KERNEL, direction.number, 0, rows)
         made = op.emit("FULLY_CONNECTED", [flat, weights, *([] if bias is None else [bias])], (count, rows))
     return steps.reshape(made, (length, batch, rows))
 

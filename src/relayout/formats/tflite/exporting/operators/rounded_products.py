@@ -30,7 +30,7 @@ PRODUCT = "FULLY_CONNECTED"
 
 
 @dataclass
-class Bytes:
+class RoundedWeights:
     """Weights of bytes, `rows columns`, and the products with some of their rows.
 
     Args:
@@ -70,7 +70,7 @@ class Bytes:
         return not runtime or not lacks(runtime, Builtin(PRODUCT, said, (data, weights, None), (result,)))
 
 
-def bytes_of(op: NodeExport, slot: int) -> Bytes | None:
+def rounded_weights_of(op: NodeExport, slot: int) -> RoundedWeights | None:
     """Return the bytes of an operand of one direction; None where it was none, or the runtime has no such products."""
     value = op.value(slot)
     node = _dequantizer(value)
@@ -83,7 +83,7 @@ def bytes_of(op: NodeExport, slot: int) -> Bytes | None:
         return None
     if found[1].any() or not _is_of_rows(node, found, matrix[0]):
         return None
-    made = Bytes(op, tensor.numpy().reshape(matrix), found[0], node.metadata_props[ROUNDED] == ASYMMETRIC)
+    made = RoundedWeights(op, tensor.numpy().reshape(matrix), found[0], node.metadata_props[ROUNDED] == ASYMMETRIC)
     return made if made.runs_in(op.graph.runtime) else None
 
 

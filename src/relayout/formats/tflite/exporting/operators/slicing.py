@@ -6,7 +6,7 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import MirrorPadMode, TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
 from relayout.formats.tflite.exporting.operators.window import bordered
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
@@ -158,6 +158,10 @@ def _in_32_bits(steps: Steps, tensor: DraftTensor) -> DraftTensor:
     return steps.cast(bounded, TensorType.INT32)
 
 
+BETWEEN = 1e-4
+"""How far apart two numbers may be that are one integer, as a part of its scale."""
+
+
 @exporter("Pad")
 @exporter("Pad", domain="com.microsoft")
 def pad(op: NodeExport) -> None:
@@ -198,8 +202,7 @@ def _known_pad(op: NodeExport, mode: str, pads: list[tuple[int, int]]) -> None:
 def _constant_pad(op: NodeExport, operand: DraftTensor, pads: list[tuple[int, int]]) -> None:
     value = op.constant(2)
     if op.quantized:
-        _require_zeros(op)
-        op.give(bordered(op, operand, pads))
+        op.give(bordered(op, operand, pads, _integer_border(op, operand)))
     elif op.has(2) and value is None:
         if any(side < 0 for pair in pads for side in pair):
             raise Unwritable("negative padding with a computed value")
@@ -210,11 +213,29 @@ def _constant_pad(op: NodeExport, operand: DraftTensor, pads: list[tuple[int, in
         op.give(bordered(op, operand, pads, op.number("value") if value is None else value.reshape(-1)[0].item()))
 
 
-def _require_zeros(op: NodeExport) -> None:
-    """Refuse a border of integers that does not mean zero."""
-    value = op.constant(2)
-    if op.number("value") or (op.has(2) and (value is None or value.any())):
-        raise Unwritable("integers with a border of another number than zero")
+def _integer_border(op: NodeExport, operand: DraftTensor) -> int | None:
+    """Return the integer that a border of a quantized tensor holds; None: what means zero.
+
+    Raises:
+        Unwritable: it is computed, or lies between two integers.
+    """
+    value, scale = op.constant(2), operand.quantization
+    real = np.float32(op.number("value") if value is None else value.reshape(-1)[0])
+    if op.has(2) and value is None:
+        integers = op.input(2)
+        if integers.array is None or integers.quantization is None or integers.quantization.per_channel:
+            raise Unwritable("integers with a border that is computed")
+        step, zero, _ = integers.quantization
+        real = np.float32((int(integers.array.reshape(-1)[0]) - int(zero[0])) * step[0])
+    if not real:
+        return None
+    if scale is None or scale.per_channel:
+        raise Unwritable("a border of integers without a scale")
+    number = int(np.rint(real / scale.scale[0])) + int(scale.zero_point[0])
+    limits, exact = np.iinfo(NUMPY[operand.type]), (number - int(scale.zero_point[0])) * scale.scale[0]
+    if not limits.min <= number <= limits.max or abs(exact - real) > BETWEEN * scale.scale[0]:
+        raise Unwritable("integers with a border between two integers")
+    return number
 
 
 def _reflects_once(dims: Dims, pads: list[tuple[int, int]]) -> bool:
@@ -246,7 +267,8 @@ def _computed_pad(op: NodeExport, mode: str) -> None:
     if mode == "reflect":
         op.result("MIRROR_PAD", [operand, pairs], mode=MirrorPadMode.REFLECT)
     elif op.quantized:
-        _require_zeros(op)
+        if _integer_border(op, operand) is not None:
+            raise Unwritable("integers with a border of another number than zero, which is computed")
         op.result("PAD", [operand, pairs])
     else:
         value = steps.reshape(op.input(2), ()) if op.has(2) else steps.tensor(0, operand.type)

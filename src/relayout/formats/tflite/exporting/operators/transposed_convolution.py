@@ -1,7 +1,8 @@
 """Transposed convolutions, also of images whose extents are known only at run time.
 
-Along each axis the builtin gives `extent · stride + more` elements: with SAME as many as `extent · stride`, with VALID
-all, of which a part is cut out.
+Along each axis the builtin gives `extent · stride + more` elements: with SAME up to `stride - 1` less than
+`extent · stride`, with VALID all, of which a part is cut out. With SAME half of what the kernel reaches beyond the
+result is cut off in front.
 """
 
 from collections.abc import Sequence
@@ -76,7 +77,8 @@ class _Side(NamedTuple):
         more: what the builtin gives is this much more than `extent · stride`.
         before: elements that are cut off in front.
         after: elements that are cut off behind.
-        is_same: whether these are TensorFlow's pads: then nothing is more, and nothing is cut off.
+        short: what the node gives is this much more than `extent · stride`; less, where it is below 0.
+        is_same: whether these are TensorFlow's pads: then nothing is cut off.
     """
 
     extent: int | str
@@ -86,11 +88,12 @@ class _Side(NamedTuple):
     more: int
     before: int
     after: int
+    short: int
     is_same: bool
 
     def as_same(self) -> "_Side":
         """Return the axis with SAME."""
-        return self._replace(more=0, before=0, after=0)
+        return self._replace(more=self.short, before=0, after=0)
 
     def grown(self, op: NodeExport, place: int) -> int | str:
         """Return how much the builtin gives."""
@@ -131,9 +134,10 @@ class _Transposed:
                 begin = max(over // 2 if auto == "SAME_UPPER" else over - over // 2, 0)
                 end = over - begin
             wide = max(least, least + more - end)
-            is_same = least + more - begin - end == 0 and begin == max(least, 0) // 2 and least >= 0
+            short = least + more - begin - end
+            is_same = -stride < short <= min(least, 0) and begin == (least - short) // 2
             after = wide - (least + more - end)
-            sides.append(_Side(extent, goal, stride, dilation, wide, begin, after, is_same))
+            sides.append(_Side(extent, goal, stride, dilation, wide, begin, after, short, is_same))
         return _Transposed(sides)
 
     def apply(

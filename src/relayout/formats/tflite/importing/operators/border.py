@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import Padding
 from relayout.formats.tflite.importing.builder import Dim, dims
+from relayout.formats.tflite.importing.marking import is_mixed
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.window import Border, is_open, left_to_the_runtime, pads
@@ -28,7 +29,9 @@ def unbordered(
             beyond what it may have.
     """
     border = op.tensors.borders.get(op.operator.inputs[0])
-    if border is None or op.options.padding != Padding.VALID or (least and not border.least):
+    if border is None or is_mixed(op):  # which comes back as the builtin that it is, of the PAD's result
+        return None
+    if op.options.padding != Padding.VALID or (least and not border.least):
         return None
     if alone and border.inner.index in op.tensors.borders:
         return None
