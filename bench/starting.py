@@ -35,8 +35,8 @@ PACKAGES = (
 )
 
 
-def commands(python: str, peers: str | None, model: Path, result: Path) -> dict[str, list[str]]:
-    """What is run, by its name in the table."""
+def commands(python: str, peers: str | None, model: Path, result: Path, back: Path) -> dict[str, list[str]]:
+    """What is run, by its name in the table; `back`: the model as ONNX, which becomes a `.tflite` again."""
     ours = [python, "-m", "relayout"]
     found = {
         "an empty program": [python, "-c", "pass"],
@@ -45,6 +45,7 @@ def commands(python: str, peers: str | None, model: Path, result: Path) -> dict[
         "import onnx": [python, "-c", "import onnx"],
         "import onnx_ir": [python, "-c", "import onnx_ir"],
         "relayout convert": [*ours, "convert", str(model), str(result), "--quiet"],
+        "relayout convert, and back": [*ours, "convert", str(back), str(back.with_suffix(".tflite")), "--quiet"],
     }
     if peers:
         small = "import sys, tflite2onnx; tflite2onnx.convert(*sys.argv[1:3])"
@@ -103,7 +104,9 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         result, log = Path(folder, "result.onnx"), Path(folder, "log")
-        known = commands(options.python, options.peers, options.model, result)
+        back = result.with_name("back.onnx")
+        measure([options.python, "-m", "relayout", "convert", str(options.model), str(back), "--quiet"], log)
+        known = commands(options.python, options.peers, options.model, result, back)
         found = {"model": options.model.name, "runs": taken(known, result, log, max(2, options.repeats))}
         found["imports"] = imports(options.python, options.model, result, log)
     text = shown(found["runs"]) + "\n\n"

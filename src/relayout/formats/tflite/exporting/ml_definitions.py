@@ -1,8 +1,8 @@
-"""Definitions of operators of ai.onnx.ml: the operators of the standard that compute them, as ONNX Runtime does.
+"""Definitions of operators of ai.onnx.ml: the operators of the standard that compute them.
 
     Scaler<offset, scale>(x)  ->  Mul(Sub(x, offset), scale)
 
-An operator that ONNX Runtime computes in another way for some rank or attribute has no definition there.
+Where a kernel is known to compute an operator in another way, for some rank or attribute, it has no definition.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _regressor(body: Body) -> bool:
 def _classifier(body: Body) -> bool:
     """Gemm, ArgMax and Gather, with Sigmoid or Softmax.
 
-    There are as many linear functions as labels: of one function for two labels ONNX Runtime makes up the second score.
+    There are as many linear functions as labels: of one function for two labels kernels make up the second score.
     """
     attributes = body.node.attributes
     texts, numbers = attributes.get_strings("classlabels_strings", []), attributes.get_ints("classlabels_ints", [])

@@ -24,21 +24,19 @@ from relayout.formats.tflite.exporting.blocks import sign_few_bits
 from relayout.formats.tflite.exporting.folding import fold
 from relayout.formats.tflite.exporting.folding_weights import bytes_of_weights, fold_weights
 from relayout.formats.tflite.exporting.loops import write_out
-from relayout.formats.tflite.exporting.open_recurrences import scan_open_recurrences
-from relayout.formats.tflite.exporting.operators.recurrent_loop import mark_loops
-from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch_first
 from relayout.formats.tflite.exporting.registry import is_written
 from relayout.formats.tflite.exporting.restoring import restore_builtins
 from relayout.formats.tflite.exporting.restoring_variables import restore_variables
 from relayout.formats.tflite.exporting.sequences import inline_sequences
 from relayout.formats.tflite.spelled_out import Builtin
 from relayout.formats.tflite.states import RESTORED
-from relayout.graph.subgraphs import all_graphs
+from relayout.graph.subgraphs import all_graphs, all_nodes
 from relayout.graph.value_names import Names
 
 ROUNDS = 12
 DEFINED = frozenset(["CastLike"])
 """Operators with an export of which the definition tells more: a Cast can be computed here."""
+RECURRENT = ("GRU", "LSTM", "RNN")
 BODIES = "relayout.definition"
 """The domain of the standard's definitions while they are spelled out."""
 
@@ -69,13 +67,12 @@ def prepare(
     size = bytes_of_weights(model)
     for _ in range(ROUNDS):
         _rank_reductions(model.graph)
-        mark_loops(model, is_looped)
         changed = [
             inline_sequences(model, names := _names(model)),
             fold(model, size),
             fold_weights(model, size),
             branch(model),
-            scan_open_recurrences(model, names),
+            _recurrences(model, names, is_looped),
             write_out(model, names),
             define(model, is_decomposed),
         ]
@@ -83,7 +80,25 @@ def prepare(
             break
         complete(model)
     _remove_unread(model.graph)
-    mark_batch_first(model)
+    if _has_recurrences(model):
+        from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch_first
+
+        mark_batch_first(model)
+
+
+def _has_recurrences(model: ir.Model) -> bool:
+    return any(node.op_type in RECURRENT and not node.domain for node in all_nodes(model.graph))
+
+
+def _recurrences(model: ir.Model, names: Names, is_looped: Callable[[ir.Node], bool]) -> bool:
+    """Decide how recurrent operators are written, in place; return whether any is a Scan now."""
+    if not _has_recurrences(model):
+        return False
+    from relayout.formats.tflite.exporting.open_recurrences import scan_open_recurrences
+    from relayout.formats.tflite.exporting.operators.recurrent_loop import mark_loops
+
+    mark_loops(model, is_looped)
+    return scan_open_recurrences(model, names)
 
 
 def _replace_empty_inputs(graph: ir.Graph) -> None:

@@ -19,8 +19,8 @@ LiteRT 2.3, one thread, GRU of `hidden` elements and as many inputs, which gives
 | 128 | 256 | 3,100 | 896 | 2,190 | 1,260 | 28,000 | 700 |
 | 128 | 1,000 | 14,800 | 3,540 | 26,700 | 7,130 | 255,000 | 900 |
 
-Steps that are written one by one have their weights in memory once for each step, as XNNPACK packs them. A round copies
-the list of results.
+Steps that are written one by one have their weights in memory once for each step, as their kernels pack them. A round
+copies the list of results.
 
 1. A model that was a `.tflite` gets rounds of one step: its source has such a loop, with the same operators.
 2. Else a loop is written where the weights of all steps exceed the caches, and from many steps on.
