@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -72,16 +72,17 @@ class _VersionsFirst(importlib.util.LazyLoader):
         """Give the module one function, which finds a version in the name of the folder that pip has for a package."""
 
         def any_other(name: str) -> Any:
-            del module.__dict__["__getattr__"]
-            self.whole.exec_module(module)
+            if vars(module).pop("__getattr__", None) is not None:
+                self.whole.exec_module(module)
             return getattr(module, name)
 
         def version(package: str) -> str:
             head, tail = f"{package}-", ".dist-info"
             for folder in filter(os.path.isdir, sys.path):
-                found = [name for name in os.listdir(folder) if name.startswith(head) and name.endswith(tail)]
-                if len(found) == 1:
-                    return found[0][len(head) : -len(tail)]
+                with suppress(OSError):  # a folder that may not be read
+                    found = [name for name in os.listdir(folder) if name.startswith(head) and name.endswith(tail)]
+                    if len(found) == 1:
+                        return found[0][len(head) : -len(tail)]
             return str(any_other("version")(package))
 
         vars(module).update(version=version, __getattr__=any_other)

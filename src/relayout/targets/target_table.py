@@ -119,25 +119,22 @@ class Kernel:
         named = self.domain == domain and name in self.op_types.split()
         return named and (self.when is None or self.when.holds(operator))
 
-    def lacks(self, operator: Operator) -> str:
-        """Why this row does not run a node of its operators; empty if it does."""
-        if self.types and (reason := self._lacks_type(operator.node)):
-            return reason
+    def lacks(self, operator: Operator, elements: "Callable[[], _Elements] | None" = None) -> str:
+        """Why this row does not run a node of its operators; empty if it does.
+
+        Args:
+            operator: the node.
+            elements: gives what the node computes on, for whoever asks several rows; None: it is found here.
+        """
+        if self.types:
+            dtype, is_unit = elements() if elements else _elements_of(operator.node)
+            if dtype is None or dtype.name not in self.types:
+                name = "unknown" if dtype is None else dtype.name
+                return f"a quantized unit of {name}" if is_unit else f"element type {name}"
         rank = operator.rank() if operator.inputs else None
         if self.ranks and rank not in self.ranks:
             return f"rank {'unknown' if rank is None else rank}"
         return next((f"it wants {limit}" for limit in self.limits if not limit.holds(operator)), "")
-
-    def _lacks_type(self, node: ir.Node) -> str:
-        """Return why the row has no such element type; empty if it does. Of a quantized unit its integers count."""
-        unit = unit_of(node)
-        unit = None if unit is not None and node.op_type in QUANTIZATION and unit.node is not node else unit
-        value = node.inputs[0] if node.inputs else None
-        dtype = unit.dtype if unit else None if value is None else value.dtype
-        if dtype is not None and dtype.name in self.types:
-            return ""
-        name = "unknown" if dtype is None else dtype.name
-        return f"a quantized unit of {name}" if unit else f"element type {name}"
 
     def to_dict(self) -> dict[str, object]:
         """The row for machines, and for the tables that people read: JSON types only."""
@@ -286,7 +283,7 @@ class Target:
         return "" if not self.kernels or self.rest else self._lacks(_standard(operator))
 
     def _lacks(self, known: "_Standard") -> str:
-        reasons = [row.lacks(known.operator) for row in self._rows(known)]
+        reasons = [row.lacks(known.operator, known.elements) for row in self._rows(known)]
         if not reasons:
             return self._not_there(known)
         return "" if not all(reasons) else reasons[0]
@@ -339,7 +336,8 @@ class Target:
         return self._layouts(_standard(operator))
 
     def _layouts(self, known: "_Standard") -> list[Laid]:
-        return [way for row in self._rows(known) if not row.lacks(known.operator) for way in row.ways()]
+        rows = (row for row in self._rows(known) if not row.lacks(known.operator, known.elements))
+        return [way for row in rows for way in row.ways()]
 
 
 def _written(rule: Rule, operator: Operator, signature: Signature, way: Laid) -> Written | None:
@@ -350,7 +348,22 @@ def _written(rule: Rule, operator: Operator, signature: Signature, way: Laid) ->
         return None
 
 
-class _Standard(NamedTuple):
+class _Elements(NamedTuple):
+    """What a node computes on: of a quantized unit its integers."""
+
+    dtype: ir.DataType | None
+    is_unit: bool
+
+
+def _elements_of(node: ir.Node) -> _Elements:
+    unit = unit_of(node)
+    if unit is not None and (node.op_type not in QUANTIZATION or unit.node is node):
+        return _Elements(unit.dtype, is_unit=True)
+    value = node.inputs[0] if node.inputs else None
+    return _Elements(None if value is None else value.dtype, is_unit=False)
+
+
+class _Standard:
     """A node as tables speak of it, and the operator that it runs: domain and name, of the standard's layout.
 
     Args:
@@ -360,10 +373,17 @@ class _Standard(NamedTuple):
         inner: the node and its signature in the standard's layout, where it lies in another.
     """
 
-    operator: Operator
-    domain: str
-    name: str
-    inner: tuple[Operator, Signature] | None = None
+    def __init__(
+        self, operator: Operator, domain: str, name: str, inner: tuple[Operator, Signature] | None = None
+    ) -> None:
+        self.operator, self.domain, self.name, self.inner = operator, domain, name, inner
+        self._elements: _Elements | None = None
+
+    def elements(self) -> _Elements:
+        """Return what the node computes on: it is found once for all rows."""
+        if self._elements is None:
+            self._elements = _elements_of(self.operator.node)
+        return self._elements
 
 
 def _standard(operator: Operator) -> _Standard:
