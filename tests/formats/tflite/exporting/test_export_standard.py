@@ -9,14 +9,13 @@ SAMPLE = 9
 """Every how many tests one is tried."""
 TESTS = [test for test in node_tests(constants=True) if isinstance(test, NodeTest)][::SAMPLE]
 REFUSED = {
-    "test_ai_onnx_ml_tree_ensemble_set_membership",
-    "test_flexattention",
-    "test_flexattention_soft_cap",
-    "test_image_decoder_decode_jpeg_grayscale",
-    "test_momentum",
-    "test_optional_get_element_optional_tensor",
-    "test_pow_types_int64_int64",
-    "test_tfidfvectorizer_tf_onlybigrams_levelempty",
+    "test_flexattention_diff_head_sizes",
+    "test_flexattention_relative_positional",
+    "test_image_decoder_decode_pnm_rgb",
+    "test_qlinearmatmul_3D_uint8_float16",
+    "test_string_concat_zero_dimensional",
+    "test_strnormalizer_export_monday_casesensintive_upper",
+    "test_tfidfvectorizer_tf_onlybigrams_skip5",
 }
 """Tests of the sample that LiteRT's kernels cannot compute; `docs/there-and-back.md` has the reasons of all."""
 

@@ -237,3 +237,12 @@ def test_a_table_comes_back(way: str) -> None:
     for content in (first, second):
         (got,) = run(content, {"x": NUMBERS})
         np.testing.assert_array_equal(got, np.where(NUMBERS == 1, 3, -1))
+
+
+def test_of_a_class_that_is_listed_twice_the_last_counts_in_version_1() -> None:
+    node = helper.make_node("LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", classes_strings=["a", "b", "a"])
+    ends = [helper.make_tensor_value_info("x", 8, [3])], [helper.make_tensor_value_info("y", 7, [3])]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+    model = helper.make_model(helper.make_graph([node], "twice", *ends), opset_imports=opsets, ir_version=8)
+    (found,) = run(relayout.convert(model, format="tflite").tflite, {"x": np.array(["a", "b", "c"], object)})
+    assert found.tolist() == [2, 1, -1]

@@ -272,6 +272,10 @@ class Tensors:
         self._values[tensor.index] = value
         self._bound.add(id(value))
 
+    def overwrite(self, tensor: Tensor, value: ir.Value) -> None:
+        """Let whoever reads a tensor from here on read what an operator has written into it, its own operand."""
+        self._values[tensor.index] = value
+
     def symbol(self, tensor: Tensor, axis: int, known: int | str | None = None) -> int | str:
         """A name for a dimension that is known only at run time; images have a height and a width."""
         if known is not None:

@@ -77,7 +77,8 @@ class _Loop:
         self.scanned = self.body.outputs[1 + self.states :]
         self.captured = outer_values(self.body)
         self.open = [value for value in self.scanned if not self._is_static(value)]
-        self.has_condition = not is_unconditional(op.node)
+        # LiteRT 2.3 loses the extents of a list that grows in a loop that carries the number of its round alone.
+        self.has_condition = bool(self.scanned) or not is_unconditional(op.node)
         self.most = op.constant(0)
         """How many rounds there are, where that is known."""
         if self.most is not None and int(self.most.reshape(-1)[0]) > MOST_ROUNDS and self.has_condition:

@@ -66,7 +66,7 @@ def _constant(op: NodeExport, array: NDArray[Any]) -> DraftTensor:
 
 
 def _table(op: NodeExport) -> Table:
-    """Return the table of a node. Of a key that comes twice the first counts."""
+    """Return the table of a node. Of a key that comes twice the first counts, of a class of version 1 the last."""
     version = op.graph.model.opset_imports.get(DOMAIN, 1)
     keys, values = _listed(op, "keys"), _listed(op, "values")
     if version == 1:
@@ -75,7 +75,9 @@ def _table(op: NodeExport) -> Table:
         keys, values = (classes, numbers) if op.input(0).type == TensorType.STRING else (numbers, classes)
     if keys is None or values is None or keys.size != values.size or not keys.size:
         raise Unwritable("a table without keys, or without a value for each")
-    places = {key: place for place, key in reversed(list(enumerate(keys.tolist()))) if key == key}
+    listed_keys = list(enumerate(keys.tolist()))
+    order = listed_keys if version == 1 else reversed(listed_keys)
+    places = {key: place for place, key in order if key == key}
     missing = [place for place, key in enumerate(keys.tolist()) if key != key]
     listed = sorted(places.values()) + (missing[:1] if version >= NAN_IS_A_KEY else [])
     chosen = np.array(listed, np.int64)

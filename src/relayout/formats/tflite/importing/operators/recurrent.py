@@ -66,14 +66,27 @@ def start(op: Operation, i: int, shape: Dims) -> ir.Value | None:
 
 
 def keep(op: Operation, i: int, value: ir.Value) -> None:
-    """Leave the state after the last step to the next run, or to whoever else uses it in this one."""
-    if not op.has(i) or not _is_kept(op, i) or is_forgotten(op, i):
+    """Leave the state after the last step to the next run, or to whoever else uses it in this one.
+
+    A state that another operator has computed is written over, too, and those behind this operator read the last one.
+    """
+    if not op.has(i) or is_forgotten(op, i) or not (_is_kept(op, i) or _is_read_behind(op, i)):
         return
     tensor, program = op.input(i), op.program
     if op.tensors.quantization(tensor) is not None:
         scale, zero_point = op.tensors.parameters(tensor)
         value = op.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype)
-    program.variables.store(_key(op, i), op.tensors.names[tensor.index], value)
+    if _is_kept(op, i):
+        program.variables.store(_key(op, i), op.tensors.names[tensor.index], value)
+    else:
+        op.tensors.overwrite(tensor, value)
+
+
+def _is_read_behind(op: Operation, i: int) -> bool:
+    """Return whether an operator behind this one reads operand i."""
+    operators = op.tensors.subgraph.operators
+    place = next(place for place, other in enumerate(operators) if other is op.operator)
+    return any(op.input(i).index in other.inputs for other in operators[place + 1 :])
 
 
 def is_forgotten(op: Operation, i: int) -> bool:
