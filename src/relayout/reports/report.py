@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +11,6 @@ import onnx_ir as ir
 from relayout.graph.source_names import known_as
 from relayout.infer import Form, Plan, Root, placed
 from relayout.layout.perm import between, is_identity
-from relayout.light_dataclass import dataclass
 from relayout.plain_values import plain
 from relayout.reports.axes import Axes
 from relayout.reports.drawing import Drawing

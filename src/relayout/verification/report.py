@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from relayout.light_dataclass import dataclass
 from relayout.verification.compare import Difference, Kind, Verdict, wider
 
 OTHER_NAMES_OF_OK = ("passed", "success", "agrees")
