@@ -10,6 +10,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 from ai_edge_litert.interpreter import OpResolverType
+from node_tests import run
+from onnx import helper, numpy_helper
 from test_integers_back import MOST, network
 from tflite_cases_control import ifs
 from tflite_cases_elementwise import prelu
@@ -129,3 +131,17 @@ def test_views_between_the_nodes_of_a_builtin_are_its_own_however_many() -> None
         nodes[name].metadata_props[SOURCE] = "here" if name != "h" else "elsewhere"
     assert [node.outputs[0].name for node in Spellings(model.graph).of(nodes["a"])] == ["a", "b", "c", "d", "e"]
     assert [node.outputs[0].name for node in Spellings(model.graph).of(nodes["h"])] == ["h"]
+
+
+def test_a_zero_of_more_axes_stays_an_operator() -> None:
+    """Its result has the axes of the zero, which a sum that is kept above 0 by an activation does not have."""
+    ends = (
+        [helper.make_tensor_value_info(name, 6, [4]) for name in "ab"],
+        [helper.make_tensor_value_info("y", 6, [1, 4])],
+    )
+    zero = numpy_helper.from_array(np.zeros((1, 1), np.int32), "zero")
+    nodes = [helper.make_node("Add", ["a", "b"], ["s"]), helper.make_node("Max", ["s", "zero"], ["y"])]
+    model = helper.make_model(helper.make_graph(nodes, "zero", *ends, [zero]), ir_version=8)
+    feed = {"a": np.array([1, -5, 3, -7], np.int32), "b": np.array([1, 2, -9, 3], np.int32)}
+    (found,) = run(relayout.convert(model, format="tflite").tflite, feed)
+    assert found.tolist() == [[2, 0, 0, 0]]

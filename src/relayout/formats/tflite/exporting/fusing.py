@@ -123,7 +123,7 @@ class _Fusion:
         producer = None if tensor is None else self.producers.get(tensor)
         if producer is None or zero is None or tensor is None or zero.array is None or zero.array.any():
             return
-        is_plain = tensor.type in INTEGERS and tensor.quantization is None and zero.array.size == 1
+        is_plain = tensor.type in INTEGERS and tensor.quantization is None and tensor.dims == operator.outputs[0].dims
         is_free = producer.name in FUSE_BOUNDS and not producer.options.get("fused_activation_function")
         if is_plain and is_free and self.readers.get(tensor) == 1:
             producer.options["fused_activation_function"] = ActivationFunctionType.RELU

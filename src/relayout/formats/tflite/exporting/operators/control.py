@@ -16,6 +16,12 @@ from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.exporting.value_types import kernel_type, tensor_dims
 
+SHRINKS = np.zeros(3, np.int32), np.zeros(2, np.int32)
+"""What a loop carries before its first round and after each, where anything in it grows.
+
+WHILE keeps the extents of its results, unless it sees in one round that some differ. What goes from 0 to 1 along its
+first axis it takes for a number and one element: a list that begins with nothing would have one row in all rounds.
+"""
 MOST_ROUNDS = np.iinfo(np.int32).max
 """Rounds that are counted; a Loop of more has no limit but its condition."""
 
@@ -67,7 +73,7 @@ class _Loop:
     They are states, collections, extents of open slices, and outer values; before them, each where it is needed, the
     number of the round, how many there are, and the condition. Slices of open extents are collected flat, since
     CONCATENATION takes none that it does not know; a RESHAPE behind the loop gives them their extents, which the rounds
-    carry.
+    carry. Where anything grows, they carry `SHRINKS`, too.
     """
 
     def __init__(self, op: NodeExport) -> None:
@@ -77,8 +83,7 @@ class _Loop:
         self.scanned = self.body.outputs[1 + self.states :]
         self.captured = outer_values(self.body)
         self.open = [value for value in self.scanned if not self._is_static(value)]
-        # LiteRT 2.3 loses the extents of a list that grows in a loop that carries the number of its round alone.
-        self.has_condition = bool(self.scanned) or not is_unconditional(op.node)
+        self.has_condition = not is_unconditional(op.node)
         self.most = op.constant(0)
         """How many rounds there are, where that is known."""
         if self.most is not None and int(self.most.reshape(-1)[0]) > MOST_ROUNDS and self.has_condition:
@@ -87,6 +92,8 @@ class _Loop:
         self.carries_most = self.has_limit and self.most is None
         counter = self.body.inputs[0]
         self.has_number = self.has_limit or bool(self.open) or bool(counter.uses()) or counter.is_graph_output()
+        self.grows = bool(self.scanned)
+        """Whether anything has other extents after a round."""
 
     @property
     def first(self) -> int:
@@ -104,14 +111,21 @@ class _Loop:
         extents = [
             steps.ints([dim if isinstance(dim, int) else 0 for dim in self._slice(value)]) for value in self.open
         ]
-        outer = [op.graph.tensor_of(value) for value in self.captured]
-        carried += [*states, *collected, *extents, *outer]
+        carried += [*states, *collected, *extents]
         kinds = [(tensor.type, tensor.dims) for tensor in carried]
         for place, value in enumerate(self.scanned):
             rest = () if value in self.open else self._slice(value)
             kinds[self.first + self.states + place] = (collected[place].type, (f"?{op.name}", *rest))
         for place, value in enumerate(self.body.outputs[1 : 1 + self.states]):
-            kinds[self.first + place] = (states[place].type, _joined(states[place].dims, tensor_dims(value)))
+            dims = _joined(states[place].dims, tensor_dims(value))
+            kinds[self.first + place] = (states[place].type, dims)
+            self.grows |= dims != states[place].dims
+        if self.grows:
+            carried.append(op.const(SHRINKS[0]))
+            kinds.append((TensorType.INT32, (f"?{op.name}.shrinks",)))
+        outer = [op.graph.tensor_of(value) for value in self.captured]
+        carried += outer
+        kinds += [(tensor.type, tensor.dims) for tensor in outer]
         indices = [op.graph.program.index(each) for each in (self._condition(kinds), self._body(kinds))]
         results = steps.outputs("WHILE", carried, kinds, cond_subgraph_index=indices[0], body_subgraph_index=indices[1])
         found = results[self.first : self.first + self.states + len(self.scanned)]
@@ -204,6 +218,7 @@ class _Loop:
                 tensor = steps.reshape(tensor, ())
             outputs.append(tensor)
         outputs += extents
+        outputs += [steps.op.const(SHRINKS[1])] if self.grows else []
         use_few_axes(draft, begin)
         draft.outputs = body.distinct([*outputs, *inputs[len(outputs) :]], is_round=True)
         return draft
