@@ -36,7 +36,7 @@ PACKAGES = (
 
 
 def commands(python: str, peers: str | None, model: Path, result: Path, back: Path) -> dict[str, list[str]]:
-    """What is run, by its name in the table; `back`: the model as ONNX, which becomes a `.tflite` again."""
+    """Return name in the table -> command; `back` is the model as ONNX, which becomes a `.tflite` again."""
     ours = [python, "-m", "relayout"]
     found = {
         "an empty program": [python, "-c", "pass"],

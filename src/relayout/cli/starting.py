@@ -58,7 +58,7 @@ a command computes with NumPy are constants, and runtimes have threads of their 
 
 
 METADATA = "importlib.metadata"
-"""onnx asks it for its own version as it loads. The module loads what reads e-mail, and looks at every package."""
+"""As onnx loads, it asks this module for its own version. The module loads what reads e-mail to answer."""
 
 
 class _VersionsFirst(importlib.util.LazyLoader):

@@ -26,7 +26,7 @@ def as_kernels(model: ir.Model, target: Target) -> tuple[str, ...]:
 
 
 Given = Callable[[Target], tuple[Any, ...] | None]
-"""What a pass is given besides the model, for a target; None: the target has nothing for it to do."""
+"""Target -> the arguments of a pass behind the model; None where the pass has nothing to do for it."""
 Pass = Callable[[ir.Model, Target], dict[str, int]]
 
 

@@ -18,7 +18,7 @@ KINDS = ("layout-sensitive", "layout-agnostic", "axis attributes", "regrouping",
 ROOM = "relayout.rules"
 """The package whose modules have the rules."""
 IMAGES = "on images"
-"""What the list of modules says of an operator with layouts of its own."""
+"""Marks an operator with layouts of its own in the list of modules."""
 
 Draws = bool | Callable[[ir.Node], bool]
 """Whether an operator draws numbers, others each time; a function, where that depends on the node."""

@@ -124,7 +124,7 @@ class Kernel:
 
         Args:
             operator: the node.
-            elements: gives what the node computes on, for whoever asks several rows; None: it is found here.
+            elements: gives the element type of the node, for whoever asks several rows; None: it is found here.
         """
         if self.types:
             dtype, is_unit = elements() if elements else _elements_of(operator.node)
@@ -349,7 +349,7 @@ def _written(rule: Rule, operator: Operator, signature: Signature, way: Laid) ->
 
 
 class _Elements(NamedTuple):
-    """What a node computes on: of a quantized unit its integers."""
+    """The element type that a node computes with: of a quantized unit its integers'."""
 
     dtype: ir.DataType | None
     is_unit: bool
@@ -380,7 +380,7 @@ class _Standard:
         self._elements: _Elements | None = None
 
     def elements(self) -> _Elements:
-        """Return what the node computes on: it is found once for all rows."""
+        """Return the element type that the node computes with; it is found once for all rows."""
         if self._elements is None:
             self._elements = _elements_of(self.operator.node)
         return self._elements

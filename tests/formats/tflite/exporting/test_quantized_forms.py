@@ -21,7 +21,7 @@ from targets.unit_cases import UnitCase
 MOST_STEPS = 2
 """A kernel rounds to its own scale, and a QUANTIZE behind it to another."""
 NOT_QUANTIZED = (Fail, InvalidArgument, InvalidGraph, ValueError)
-"""What ONNX Runtime says of a form that no quantizer writes, or NumPy of one without elements."""
+"""Messages of ONNX Runtime about forms that no quantizer writes, and of NumPy about those without elements."""
 OPERATORS = sorted({case.op_type for case in cases() if case.op_type in ROWS and not case.domain})
 
 

@@ -172,7 +172,7 @@ def _places(body: Body, texts: list[str]) -> str:
 
 
 def _scores(body: Body, rows: int, *, biased: bool = False) -> str | None:
-    """Return the scores of linear functions; None where their number and that of the data do not fit."""
+    """Return the scores of linear functions; None where the coefficients do not fit the features."""
     weights, bias = body.numbers("coefficients"), body.numbers("intercepts")
     count = None if body.shape is None or body.rank not in (1, 2) else body.shape[-1]
     if body.kind not in TO_FLOAT or not rows or weights.size != rows * (count if isinstance(count, int) else 0):

@@ -14,13 +14,20 @@ from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES, SLICES
 from relayout.formats.tflite.exporting.operators.recurrent import MOST_STEPS
 from relayout.formats.tflite.exporting.operators.recurrent_loop import LOOP
 from relayout.formats.tflite.exporting.operators.sequence_lstm import is_fused
+from relayout.formats.tflite.exporting.recurrent_operands import (
+    BIAS,
+    HIDDEN,
+    KERNEL,
+    LENGTHS,
+    PEEPHOLE,
+    RECURRENT,
+    SEQUENCE,
+    STATES,
+    is_recurrent,
+)
 from relayout.graph.source_names import stands_for
 from relayout.graph.subgraphs import all_graphs
 from relayout.graph.value_names import Names
-
-STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}
-"""Operator -> how many states it has."""
-SEQUENCE, KERNEL, RECURRENT, BIAS, LENGTHS, FIRST, PEEPHOLE = 0, 1, 2, 3, 4, 5, 7
 
 
 def scan_open_recurrences(model: ir.Model, names: Names) -> bool:
@@ -33,7 +40,7 @@ def scan_open_recurrences(model: ir.Model, names: Names) -> bool:
     found, version = False, model.opset_imports.get("", 1)
     for graph in list(all_graphs(model.graph)):
         for node in list(graph):
-            if version >= SCAN_WITHOUT_BATCHES and not node.domain and node.op_type in STATES and _is_open(node):
+            if version >= SCAN_WITHOUT_BATCHES and is_recurrent(node) and _is_open(node):
                 _AsScan(graph, node, names, version).run()
                 found = True
     return found
@@ -91,7 +98,7 @@ class _AsScan(Writing):
             if (value := _operand(node, slot)) is not None
         }
         first: list[ir.Value | None] = []
-        for slot in range(FIRST, FIRST + STATES[node.op_type]):
+        for slot in range(HIDDEN, HIDDEN + STATES[node.op_type]):
             given = self._time_first(_operand(node, slot))
             first.append(self._zeros(sequence) if given is None else self._part(given, number, count))
         body = self._body(parameters, number, count)

@@ -24,6 +24,7 @@ from relayout.formats.tflite.exporting.blocks import sign_few_bits
 from relayout.formats.tflite.exporting.folding import fold
 from relayout.formats.tflite.exporting.folding_weights import bytes_of_weights, fold_weights
 from relayout.formats.tflite.exporting.loops import write_out
+from relayout.formats.tflite.exporting.recurrent_operands import is_recurrent
 from relayout.formats.tflite.exporting.registry import is_written
 from relayout.formats.tflite.exporting.restoring import restore_builtins
 from relayout.formats.tflite.exporting.restoring_variables import restore_variables
@@ -36,7 +37,6 @@ from relayout.graph.value_names import Names
 ROUNDS = 12
 DEFINED = frozenset(["CastLike"])
 """Operators with an export of which the definition tells more: a Cast can be computed here."""
-RECURRENT = ("GRU", "LSTM", "RNN")
 BODIES = "relayout.definition"
 """The domain of the standard's definitions while they are spelled out."""
 
@@ -87,7 +87,7 @@ def prepare(
 
 
 def _has_recurrences(model: ir.Model) -> bool:
-    return any(node.op_type in RECURRENT and not node.domain for node in all_nodes(model.graph))
+    return any(map(is_recurrent, all_nodes(model.graph)))
 
 
 def _recurrences(model: ir.Model, names: Names, is_looped: Callable[[ir.Node], bool]) -> bool:

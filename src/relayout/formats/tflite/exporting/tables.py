@@ -14,7 +14,7 @@ FIRST = 1 << 16
 
 
 def write_tables(program: list[Draft]) -> None:
-    """Add the operators that fill tables, and those that give their handles, in place.
+    """Fill the tables of a file, and give each graph the handles of those that it reads, in place.
 
     Args:
         program: the graphs of the file; what fills the tables becomes the last one.

@@ -8,7 +8,6 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.texts import packed_texts
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.formats.tflite.spelled_out import DOMAIN
@@ -21,7 +20,7 @@ OPERATORS = frozenset(_OPERATORS.split())
 """ONNX operators whose exports write operators on texts that LiteRT runs."""
 _KERNELS = "EQUAL GATHER GATHER_ND HASHTABLE_FIND NOT_EQUAL RESHAPE SHAPE SLICE STRIDED_SLICE TILE"
 KERNELS = frozenset(_KERNELS.split())
-"""Builtins of which LiteRT has kernels for texts; of a GATHER, along the one axis of its data."""
+"""Builtins with kernels for texts in LiteRT. That of GATHER takes data of one axis alone."""
 
 
 def text_constant(draft: Draft, name: str, texts: NDArray[Any]) -> DraftTensor:
@@ -32,6 +31,8 @@ def text_constant(draft: Draft, name: str, texts: NDArray[Any]) -> DraftTensor:
         name: what to call it.
         texts: an array of `bytes` or `str`.
     """
+    from relayout.formats.tflite.container.texts import packed_texts  # few models have any
+
     encoded = [each if isinstance(each, bytes) else str(each).encode() for each in texts.reshape(-1).tolist()]
     return DraftTensor(draft.unique(name), TensorType.STRING, texts.shape, packed_texts(encoded))
 

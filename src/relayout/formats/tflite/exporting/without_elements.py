@@ -22,7 +22,7 @@ def write_empty(op: NodeExport) -> bool:
     """Write a node as constants if no element goes into its results; return whether it is so.
 
     Raises:
-        Unwritable: it combines elements, of which there are none, and what it gives is not known; or it gives texts.
+        Unwritable: it combines elements, and nothing tells what it gives of none; or it gives texts.
     """
     slots = [slot for slot, value in enumerate(op.node.outputs) if value.name]
     if not op.node.inputs or not slots:

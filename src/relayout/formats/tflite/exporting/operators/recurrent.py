@@ -19,6 +19,7 @@ from relayout.formats.tflite.exporting.operators.parameter_rows import select_ro
 from relayout.formats.tflite.exporting.operators.recurrent_loop import LOOP, LoopStep, constant_behind, write_loop
 from relayout.formats.tflite.exporting.operators.rounded_products import RoundedWeights, rounded_weights_of
 from relayout.formats.tflite.exporting.operators.sequence_lstm import first_states, has_kernel, write_sequence_lstm
+from relayout.formats.tflite.exporting.recurrent_operands import BIAS, KERNEL, PEEPHOLE, RECURRENT
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
@@ -34,8 +35,6 @@ PARAMETERS = {
     "elu": (1.0,),
 }
 """Activations -> their alpha and beta where a node gives none."""
-KERNEL, RECURRENT, BIAS, PEEPHOLE = 1, 2, 3, 7
-"""Operands of all three."""
 Activation = Callable[[DraftTensor], DraftTensor]
 Results = tuple[DraftTensor | None, list[DraftTensor]]
 """The results of all steps, `length batch hidden`, where anybody reads them; the last states, `batch hidden` each."""
@@ -49,10 +48,10 @@ class Direction(NamedTuple):
         number: which direction.
         hidden: elements of the state.
         activations: functions of the gates.
-        recurrent: `gates·hidden hidden`, as bytes; None: as real numbers, of which `weights` are parts.
+        recurrent: weights of a state, `gates·hidden hidden`, if they are bytes; None: they are real numbers.
         bias: of the product with a state, `gates·hidden`; None: it is in the inputs' product.
         peepholes: `3·hidden`; None: there are none.
-        weights: first row and number of rows of the weights of a state -> these rows, once for all steps.
+        weights: first row and number of rows -> these rows of real weights, once for all steps.
     """
 
     steps: Steps

@@ -38,6 +38,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.operators.rounded_products import rounded_weights_of
+from relayout.formats.tflite.exporting.recurrent_operands import BIAS, PEEPHOLE, RECURRENT, is_recurrent
 from relayout.formats.tflite.exporting.scales import dequantizer_of
 from relayout.formats.tflite.exporting.steps import Steps
 from relayout.graph.subgraphs import all_graphs
@@ -54,9 +55,8 @@ STEPS_OF_A_ROUND = 8
 """Steps of a round that writes a list of results."""
 MOST_ZEROS = 1 << 12
 """Zeros up to which a list of results lies in the file."""
-RECURRENT = 2
-PARAMETERS = (RECURRENT, 3, 7)
-"""Operands of a recurrent node that a step reads: weights of the states, biases, peepholes."""
+PARAMETERS = (RECURRENT, BIAS, PEEPHOLE)
+"""Operands of a recurrent node that a step reads."""
 Step = Callable[
     [DraftTensor, list[DraftTensor], DraftTensor | None, DraftTensor | int], tuple[DraftTensor, list[DraftTensor]]
 ]
@@ -84,7 +84,7 @@ def mark_loops(model: ir.Model, is_looped: Callable[[ir.Node], bool]) -> None:
     """
     for graph in all_graphs(model.graph):
         for node in graph:
-            if node.op_type in ("GRU", "LSTM", "RNN") and not node.domain and LOOP not in node.meta:
+            if is_recurrent(node) and LOOP not in node.meta:
                 node.meta[LOOP] = is_looped(node) and _is_long(node, was_tflite(model.metadata_props))
 
 

@@ -23,6 +23,15 @@ from relayout.formats.tflite.container.enums import ActivationFunctionType, Tens
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.parameter_rows import ParameterRows, select_rows
+from relayout.formats.tflite.exporting.recurrent_operands import (
+    BIAS,
+    HIDDEN,
+    KERNEL,
+    LENGTHS,
+    MEMORY,
+    PEEPHOLE,
+    RECURRENT,
+)
 from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.states import KEPT, STATES
 from relayout.layout.stored_as import BATCH_FIRST
@@ -31,8 +40,6 @@ INPUT, OUTPUT, FORGET, CELL = range(4)
 """The gates, in ONNX's order."""
 BUILTIN_ORDER = (INPUT, FORGET, CELL, OUTPUT)
 PEEPING = (INPUT, FORGET, OUTPUT)
-KERNEL, RECURRENT, BIAS, LENGTHS, HIDDEN, MEMORY, PEEPHOLE = range(1, 8)
-"""Operands of ONNX's LSTM."""
 ACTIVATIONS = {"tanh": ActivationFunctionType.TANH, "relu": ActivationFunctionType.RELU}
 SINCE = 14
 """The version of ONNX from which on an LSTM has the attribute `layout`."""

@@ -25,7 +25,7 @@ MOST = 1 << 28
 
 
 class Table(NamedTuple):
-    """What a LabelEncoder knows.
+    """The keys of a LabelEncoder and their values.
 
     Args:
         keys: different ones.

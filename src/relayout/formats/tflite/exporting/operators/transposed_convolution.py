@@ -1,8 +1,8 @@
 """Transposed convolutions, also of images whose extents are known only at run time.
 
-Along each axis the builtin gives `extent · stride + more` elements: with SAME up to `stride - 1` less than
-`extent · stride`, with VALID all, of which a part is cut out. With SAME half of what the kernel reaches beyond the
-result is cut off in front.
+Along each axis the builtin gives `extent · stride + more` elements. VALID gives all that the kernel reaches, and a
+slice takes the result out of it. SAME gives the result itself, if this has `extent · stride` elements or up to
+`stride - 1` less, with half of what the kernel reaches beyond it in front.
 """
 
 from collections.abc import Sequence
