@@ -103,29 +103,7 @@ class _Loop:
     def write(self) -> None:
         """Write the node."""
         op, steps = self.op, self.steps
-        carried = [steps.ints(np.array(0))] if self.has_number else []
-        carried += [self._most()] if self.carries_most else []
-        carried += [self._again()] if self.has_condition else []
-        states = [op.input(slot) for slot in range(2, 2 + self.states)]
-        collected = [self._nothing(value) for value in self.scanned]
-        extents = [
-            steps.ints([dim if isinstance(dim, int) else 0 for dim in self._slice(value)]) for value in self.open
-        ]
-        carried += [*states, *collected, *extents]
-        kinds = [(tensor.type, tensor.dims) for tensor in carried]
-        for place, value in enumerate(self.scanned):
-            rest = () if value in self.open else self._slice(value)
-            kinds[self.first + self.states + place] = (collected[place].type, (f"?{op.name}", *rest))
-        for place, value in enumerate(self.body.outputs[1 : 1 + self.states]):
-            dims = _joined(states[place].dims, tensor_dims(value))
-            kinds[self.first + place] = (states[place].type, dims)
-            self.grows |= dims != states[place].dims
-        if self.grows:
-            carried.append(op.const(SHRINKS[0]))
-            kinds.append((TensorType.INT32, (f"?{op.name}.shrinks",)))
-        outer = [op.graph.tensor_of(value) for value in self.captured]
-        carried += outer
-        kinds += [(tensor.type, tensor.dims) for tensor in outer]
+        carried, kinds = self._carried()
         indices = [op.graph.program.index(each) for each in (self._condition(kinds), self._body(kinds))]
         results = steps.outputs("WHILE", carried, kinds, cond_subgraph_index=indices[0], body_subgraph_index=indices[1])
         found = results[self.first : self.first + self.states + len(self.scanned)]
@@ -136,6 +114,32 @@ class _Loop:
         for slot, tensor in enumerate(found):
             if op.gives(slot):
                 op.give(tensor, slot)
+
+    def _carried(self) -> tuple[list[DraftTensor], list[tuple[TensorType, Dims]]]:
+        """Return what is carried into the first round, and the types and extents that it has in every round."""
+        op, steps = self.op, self.steps
+        carried = [steps.ints(np.array(0))] if self.has_number else []
+        carried += [self._most()] if self.carries_most else []
+        carried += [self._again()] if self.has_condition else []
+        carried += [op.input(slot) for slot in range(2, 2 + self.states)]
+        carried += [self._nothing(value) for value in self.scanned]
+        carried += [
+            steps.ints([dim if isinstance(dim, int) else 0 for dim in self._slice(value)]) for value in self.open
+        ]
+        kinds = [(tensor.type, tensor.dims) for tensor in carried]
+        for place, value in enumerate(self.body.outputs[1:], self.first):
+            kind, dims = kinds[place]
+            if place < self.first + self.states:
+                joined = _joined(dims, tensor_dims(value))
+                self.grows |= joined != dims
+            else:
+                joined = (f"?{op.name}", *(() if value in self.open else self._slice(value)))
+            kinds[place] = (kind, joined)
+        if self.grows:
+            carried.append(op.const(SHRINKS[0]))
+            kinds.append((TensorType.INT32, (f"?{op.name}.shrinks",)))
+        outer = [op.graph.tensor_of(value) for value in self.captured]
+        return [*carried, *outer], [*kinds, *((tensor.type, tensor.dims) for tensor in outer)]
 
     def _most(self) -> DraftTensor:
         """Return how many rounds there are, as the condition compares it."""
