@@ -1,8 +1,6 @@
 """One registry of operator rules, filled by discovery of this room's modules; a duplicate is an error."""
 
 import importlib
-import json
-import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -10,6 +8,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from relayout.listed_modules import load_all, modules_by_domain
 from relayout.rules.operator import Operator
 from relayout.rules.signature import Attribute, Fact
 
@@ -109,19 +108,19 @@ def rule(
 
 def find(key: Key) -> Rule | None:
     """Return the rule of one operator; None if there is none. Of the others no more is loaded than it needs."""
-    if key not in _rules and key in _listed():
-        importlib.import_module(f"{ROOM}.{_listed()[key][0]}")
+    if key not in _rules and key in modules_by_domain(ROOM):
+        importlib.import_module(f"{ROOM}.{modules_by_domain(ROOM)[key][0]}")
     return _rules.get(key)
 
 
 def has_rule(key: Key) -> bool:
     """Tell whether an operator has a rule. No module is loaded for it."""
-    return key in _rules or key in _listed()
+    return key in _rules or key in modules_by_domain(ROOM)
 
 
 def has_layouts(key: Key) -> bool:
     """Tell whether an operator has a rule, and layouts of its own. No module is loaded for it."""
-    return bool(_rules[key].layouts) if key in _rules else IMAGES in _listed().get(key, ())
+    return bool(_rules[key].layouts) if key in _rules else IMAGES in modules_by_domain(ROOM).get(key, ())
 
 
 def add(rule: Rule) -> None:
@@ -168,18 +167,8 @@ def restored() -> Iterator[None]:
 
 
 @cache
-def _listed() -> dict[Key, list[str]]:
-    """Operator -> the module that registers it, and `IMAGES` if it has layouts."""
-    listed: dict[str, list[str]] = json.loads(pkgutil.get_data(ROOM, "modules.json") or b"{}")
-    split = {name.rpartition(":"): found for name, found in listed.items()}
-    return {(domain, name): found for (domain, _, name), found in split.items()}
-
-
-@cache
 def _discover() -> None:
-    package = importlib.import_module(ROOM)
-    for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
-        importlib.import_module(f"{ROOM}.{module}")
+    load_all(ROOM)
     ordered = dict(sorted(_rules.items()))
     _rules.clear()
     _rules.update(ordered)

@@ -1,11 +1,11 @@
 """The one table of ONNX operators that can be written: operator -> the function that writes its builtin operators."""
 
-import json
-import pkgutil
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
+
+from relayout.listed_modules import load_all, modules_by_domain
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.exporting.node import NodeExport
@@ -92,18 +92,13 @@ def export_of(key: Key) -> Entry | None:
     return _ENTRIES.get(key)
 
 
-@cache
 def modules() -> dict[Key, str]:
     """Return operator -> the module that registers it, in alphabetical order."""
-    listed: dict[str, str] = json.loads(pkgutil.get_data(FAMILIES, "modules.json") or b"{}")
-    split = {name.rpartition(":"): module for name, module in listed.items()}
-    return {(domain, name): module for (domain, _, name), module in split.items()}
+    return modules_by_domain(FAMILIES)
 
 
 @cache
 def entries() -> dict[Key, Entry]:
     """Return every registered operator, in alphabetical order."""
-    package = import_module(FAMILIES)
-    for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
-        import_module(f"{FAMILIES}.{module}")
+    load_all(FAMILIES)
     return dict(sorted(_ENTRIES.items()))

@@ -1,11 +1,11 @@
 """The one table of TFLite operators that can be read: name -> the function that writes its ONNX nodes."""
 
-import json
-import pkgutil
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
+
+from relayout.listed_modules import load_all, modules_of
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.importing.operation import Operation
@@ -109,25 +109,16 @@ def described(function: Translation, name: str, summary: str) -> Translation:
 @cache
 def entries() -> dict[str, Entry]:
     """Every registered operator, by name in alphabetical order."""
-    package = import_module(FAMILIES)
-    for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
-        import_module(f"{FAMILIES}.{module}")
+    load_all(FAMILIES)
     return dict(sorted(_ENTRIES.items()))
 
 
 def entry_of(name: str) -> Entry | None:
     """One registered operator; None if there is none. Of the others no more is loaded than it needs."""
-    module = None if name in _ENTRIES else _modules().get(name)
+    module = None if name in _ENTRIES else modules_of(FAMILIES).get(name)
     if module is not None:
         import_module(f"{FAMILIES}.{module}")
     return _ENTRIES.get(name) or entries().get(name)
-
-
-@cache
-def _modules() -> dict[str, str]:
-    """Operator -> the module that registers it."""
-    modules: dict[str, str] = json.loads(pkgutil.get_data(FAMILIES, "modules.json") or b"{}")
-    return modules
 
 
 def coverage() -> str:
