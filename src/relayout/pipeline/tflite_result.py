@@ -86,6 +86,7 @@ def tflite_model(
             model,
             units=units,
             unsigned=unsigned,
+            bounds_integers=_is_litert(target),  # TensorFlow Lite Micro's sum of int32 leaves an activation out
             signature=key,
             describe=lambda tensors: _metadata(model, tensors),
             tensor_names=_source_names(model),
@@ -95,6 +96,10 @@ def tflite_model(
     except UnwritableGraphError as error:
         raise UnwritableGraphError(error.found, error.values, f"{_made_for(error.found)}{remedy}") from None
     return file._replace(files=descriptions.files(model))
+
+
+def _is_litert(target: Target | None) -> bool:
+    return target is None or target.name == LITERT
 
 
 def _units(model: ir.Model, target: Target | None) -> tuple[QuantizedUnits, bool]:
@@ -110,7 +115,7 @@ def _units(model: ir.Model, target: Target | None) -> tuple[QuantizedUnits, bool
     from relayout.targets.litert.symmetric_products import PRODUCT, make_second_operands_symmetric
     from relayout.targets.litert.views_of_units import move_views_out
 
-    is_litert = target is None or target.name == LITERT
+    is_litert = _is_litert(target)
     is_rewritten = is_litert and not was_tflite(model.metadata_props)  # a .tflite comes back with its own operators
     rewritten = rewrite_slow_operators(model.graph) if is_rewritten else Counter()
     move_views_out(model.graph)

@@ -133,15 +133,23 @@ def test_views_between_the_nodes_of_a_builtin_are_its_own_however_many() -> None
     assert [node.outputs[0].name for node in Spellings(model.graph).of(nodes["h"])] == ["h"]
 
 
+def kept_above_zero(zero: Array, shape: list[int]) -> onnx.ModelProto:
+    ends = [helper.make_tensor_value_info(n, 6, [4]) for n in "ab"], [helper.make_tensor_value_info("y", 6, shape)]
+    nodes = [helper.make_node("Add", ["a", "b"], ["s"]), helper.make_node("Max", ["s", "zero"], ["y"])]
+    graph = helper.make_graph(nodes, "zero", *ends, [numpy_helper.from_array(zero, "zero")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(("target", "count"), [("litert", 1), ("tflite-micro", 2), ("ethos-u", 2)])
+def test_a_sum_keeps_integers_above_zero_where_its_kernel_does(target: str, count: int) -> None:
+    """TensorFlow Lite Micro's kernel leaves the activation out, also beside an NPU."""
+    made = relayout.convert(kept_above_zero(np.array(0, np.int32), [4]), format="tflite", target=target)
+    assert len(load(made.tflite).subgraphs[0].operators) == count
+
+
 def test_a_zero_of_more_axes_stays_an_operator() -> None:
     """Its result has the axes of the zero, which a sum that is kept above 0 by an activation does not have."""
-    ends = (
-        [helper.make_tensor_value_info(name, 6, [4]) for name in "ab"],
-        [helper.make_tensor_value_info("y", 6, [1, 4])],
-    )
-    zero = numpy_helper.from_array(np.zeros((1, 1), np.int32), "zero")
-    nodes = [helper.make_node("Add", ["a", "b"], ["s"]), helper.make_node("Max", ["s", "zero"], ["y"])]
-    model = helper.make_model(helper.make_graph(nodes, "zero", *ends, [zero]), ir_version=8)
+    model = kept_above_zero(np.zeros((1, 1), np.int32), [1, 4])
     feed = {"a": np.array([1, -5, 3, -7], np.int32), "b": np.array([1, 2, -9, 3], np.int32)}
     (found,) = run(relayout.convert(model, format="tflite").tflite, feed)
     assert found.tolist() == [[2, 0, 0, 0]]

@@ -49,13 +49,16 @@ BIAS = 2
 """Place of a bias among the operands of FULLY_CONNECTED."""
 
 
-def fuse(draft: Draft, runtime: str = "", *, drops_axes: bool = False) -> list[DraftTensor]:
+def fuse(
+    draft: Draft, runtime: str = "", *, drops_axes: bool = False, bounds_integers: bool = True
+) -> list[DraftTensor]:
     """Take activations and biases into the operators before them, in place.
 
     Args:
         draft: the graph.
         runtime: the oldest runtime that has to run it; "": any.
         drops_axes: True if a STRIDED_SLICE takes in a RESHAPE that drops axes of one element.
+        bounds_integers: True if kernels apply an activation to integers without a scale.
 
     Returns:
         Tensors that now hold another value than before; they have new names.
@@ -68,7 +71,7 @@ def fuse(draft: Draft, runtime: str = "", *, drops_axes: bool = False) -> list[D
             fusion.activation(operator)
         elif operator.name == "ADD":
             fusion.bias(operator)
-        elif operator.name == "MAXIMUM":
+        elif operator.name == "MAXIMUM" and bounds_integers:
             fusion.bound(operator)
         elif operator.name == "RESHAPE" and drops_axes:
             fusion.shrunk(operator)
