@@ -86,7 +86,7 @@ def tflite_model(
             model,
             units=units,
             unsigned=unsigned,
-            bounds_integers=_is_litert(target),  # TensorFlow Lite Micro's sum of int32 leaves an activation out
+            for_litert=_is_litert(target),
             signature=key,
             describe=lambda tensors: _metadata(model, tensors),
             tensor_names=_source_names(model),

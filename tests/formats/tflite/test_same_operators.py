@@ -147,6 +147,20 @@ def test_a_sum_keeps_integers_above_zero_where_its_kernel_does(target: str, coun
     assert len(load(made.tflite).subgraphs[0].operators) == count
 
 
+@pytest.mark.parametrize(("target", "name"), [("litert", "SELECT"), ("tflite-micro", "SELECT_V2")])
+def test_whole_rows_are_chosen_by_an_operator_that_the_runtime_has(target: str, name: str) -> None:
+    """TensorFlow Lite Micro has no SELECT."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        rows (bool[5] rows, float[5,3] a, float[5,3] b) => (float[5,3] y) <int64[1] last = {1}> {
+            column = Unsqueeze(rows, last)
+            y = Where(column, a, b)
+        }
+    """)
+    made = load(relayout.convert(model, format="tflite", target=target).tflite)
+    assert name in [operator.name for operator in made.subgraphs[0].operators]
+
+
 def test_a_zero_of_more_axes_stays_an_operator() -> None:
     """Its result has the axes of the zero, which a sum that is kept above 0 by an activation does not have."""
     model = kept_above_zero(np.zeros((1, 1), np.int32), [1, 4])

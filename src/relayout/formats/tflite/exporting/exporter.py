@@ -30,7 +30,7 @@ def export(
     *,
     units: QuantizedUnits | None = None,
     unsigned: bool = False,
-    bounds_integers: bool = True,
+    for_litert: bool = True,
     signature: str = "serving_default",
     describe: Callable[[Mapping[str, list[ir.Value]]], Mapping[str, bytes]] | None = None,
     names: Mapping[str, str] | None = None,
@@ -44,7 +44,7 @@ def export(
         model: its layouts are those of TensorFlow Lite; every value has a type and a rank.
         units: the operators that run on integers.
         unsigned: whether unsigned integers stay so, for kernels whose weights have zero points.
-        bounds_integers: whether kernels apply an activation to integers without a scale.
+        for_litert: whether LiteRT alone has to run it, which has kernels that other runtimes of such files lack.
         signature: the key of the signature.
         describe: name -> bytes of what the file says beside its graph, made of: name of a tensor -> the values that it
             is.
@@ -62,8 +62,8 @@ def export(
         raise UnwritableGraphError(graph.refusals.reasons, graph.refusals.values)
     with as_ends(graph.draft, graph.variables):
         for draft in graph.program:
-            tidy(draft)
-        taken_in = {"drops_axes": was_tflite(model.metadata_props), "bounds_integers": bounds_integers}
+            tidy(draft, for_litert=for_litert)
+        taken_in = {"drops_axes": was_tflite(model.metadata_props), "for_litert": for_litert}
         changed = [tensor for draft in graph.program for tensor in fuse(draft, runtime, **taken_in)]
         for draft in graph.program:
             free_scales(draft)

@@ -49,16 +49,14 @@ BIAS = 2
 """Place of a bias among the operands of FULLY_CONNECTED."""
 
 
-def fuse(
-    draft: Draft, runtime: str = "", *, drops_axes: bool = False, bounds_integers: bool = True
-) -> list[DraftTensor]:
+def fuse(draft: Draft, runtime: str = "", *, drops_axes: bool = False, for_litert: bool = True) -> list[DraftTensor]:
     """Take activations and biases into the operators before them, in place.
 
     Args:
         draft: the graph.
         runtime: the oldest runtime that has to run it; "": any.
         drops_axes: True if a STRIDED_SLICE takes in a RESHAPE that drops axes of one element.
-        bounds_integers: True if kernels apply an activation to integers without a scale.
+        for_litert: True if LiteRT alone has to run it: its kernels bound integers without a scale, too.
 
     Returns:
         Tensors that now hold another value than before; they have new names.
@@ -71,7 +69,7 @@ def fuse(
             fusion.activation(operator)
         elif operator.name == "ADD":
             fusion.bias(operator)
-        elif operator.name == "MAXIMUM" and bounds_integers:
+        elif operator.name == "MAXIMUM" and for_litert:
             fusion.bound(operator)
         elif operator.name == "RESHAPE" and drops_axes:
             fusion.shrunk(operator)

@@ -19,8 +19,13 @@ LEAST = -128
 """The least integer of 8 bits: where it means 0, no number is below 0."""
 
 
-def recognise(draft: Draft) -> None:
-    """Write such operators, in place; those that nobody reads any more stay."""
+def recognise(draft: Draft, *, for_litert: bool) -> None:
+    """Write such operators, in place; those that nobody reads any more stay.
+
+    Args:
+        draft: the graph.
+        for_litert: whether LiteRT alone has to run it: others have no SELECT.
+    """
     search = _Search(draft)
     for operator in draft.operators:
         if operator.is_restored:
@@ -29,7 +34,7 @@ def recognise(draft: Draft) -> None:
             search.squared_difference(operator)
         elif operator.name == "DIV":
             search.inverse_root(operator)
-        elif operator.name == "SELECT_V2":
+        elif operator.name == "SELECT_V2" and for_litert:
             search.selection_of_rows(operator)
     for operator in draft.operators:
         if operator.name == "QUANTIZE":

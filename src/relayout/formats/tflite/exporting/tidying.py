@@ -27,9 +27,14 @@ REQUANTIZED = {
 """Integers -> those that QUANTIZE makes of them."""
 
 
-def tidy(draft: Draft) -> None:
-    """Remove such operators, in place."""
-    recognise(draft)
+def tidy(draft: Draft, *, for_litert: bool) -> None:
+    """Remove such operators, in place.
+
+    Args:
+        draft: the graph.
+        for_litert: whether LiteRT alone has to run it.
+    """
+    recognise(draft, for_litert=for_litert)
     _move_integers(draft)
     _merge_sign_changes(draft)
     _merge_reshapes(draft)
