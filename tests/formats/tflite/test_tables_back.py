@@ -96,8 +96,8 @@ def test_of_texts_moved_every_operator_comes_back(way: str) -> None:
 
 
 def test_planted_texts_that_were_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    from relayout.formats.tflite.exporting import text_tensors
+    from relayout.formats.tflite.container import texts as module
 
-    source, packed = NETS["texts_moved"].bytes(), text_tensors.packed_texts
-    monkeypatch.setattr(text_tensors, "packed_texts", lambda listed: packed(listed[::-1]))
+    source, packed = NETS["texts_moved"].bytes(), module.packed_texts
+    monkeypatch.setattr(module, "packed_texts", lambda listed: packed(listed[::-1]))
     assert contents(back(source, "at once")) != contents(source)
