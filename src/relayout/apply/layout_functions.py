@@ -103,7 +103,7 @@ def drop_unused_functions(model: ir.Model) -> None:
 def transposes_in_bodies(model: ir.Model) -> dict[str, int]:
     """Return which functions of layouts are called, as `domain:name`, and how many Transposes their calls bring."""
     counts: Counter[str] = Counter()
-    for node in all_nodes(model.graph):
+    for node in all_nodes(model.graph) if model.functions else ():
         function = model.functions.get(node.op_identifier()) if node.domain.startswith(FUNCTIONS) else None
         if function is not None:
             inside = Counter(each.op_type for each in all_nodes(function))["Transpose"]

@@ -1,6 +1,7 @@
 """Is the model valid, and does every value have the shape it claims?"""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import onnx
@@ -8,12 +9,14 @@ import onnx_ir as ir
 
 from relayout import isolation
 from relayout.errors import InvalidModelError, ReadError
-from relayout.formats.onnx.inferring import infer, infer_shapes, is_settled
+from relayout.formats.onnx.inferring import infer, infer_shapes
 from relayout.formats.onnx.parts import Weight, one_line, split
 
 SMALL = 1 << 14
 """Integers of 32 and 64 bits stay up to so many bytes, since shapes may depend on them; no shape depends on more."""
 INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
+OF_SHAPES = (ir.DataType.UNDEFINED, *INTEGERS)
+GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 FEW = 1 << 8
 """Anything else stays up to so many: the scales of a Resize, the ends of a Range."""
@@ -27,17 +30,18 @@ def check(model: ir.Model) -> None:
     Raises:
         InvalidModelError: what is wrong, in one line.
     """
-    check_parts(*split(model))
+    check_parts(model, *split(model))
 
 
-def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight]) -> None:
+def check_parts(model: ir.Model, proto: onnx.ModelProto, weights: Sequence[Weight]) -> None:
     """`check` of a model that is serialized already; it is not changed."""
     light = _light(proto, weights)
+    strange = _unknown(light)
     try:
         isolation.check_model(light)
-        if is_settled(light.graph, may_be_open=True) and not _unknown(light):
-            return  # no shape is computed: the checker itself has held all that is claimed against what it inferred
-        bare, claims = _without_claims(light)
+        if not strange and _computes_no_shapes(model):
+            return  # the checker itself has held all that is claimed against what it inferred
+        bare, claims = _without_claims(light, strange)
         inferred = infer_shapes(bare, light.graph)
     except ReadError:  # it crashes
         raise
@@ -81,13 +85,14 @@ def drop_contradicted(proto: onnx.ModelProto) -> Claims:
     go by what the operators give. An output, which must state a shape, states that one. What an operator gives that
     ONNX does not know stays stated, and so does everything where the rest is not valid, either.
     """
-    bare, claims = _without_claims(proto)
+    strange = _unknown(proto)
+    bare, claims = _without_claims(proto, strange)
     inferred = _consistent(bare)
     if inferred is None:
         return Claims([], [], None)
-    found = {value.name: value.type.tensor_type for value in (*inferred.graph.value_info, *inferred.graph.output)}
+    values = chain(inferred.graph.value_info, inferred.graph.output)
+    found = {value.name: value.type.tensor_type for value in values if value.name in claims}
     wrong = {name: None for name, claim in claims.items() if name in found and not _agree(claim, found[name])}
-    strange = bool(_unknown(proto))
     more = [
         name
         for name, claim in claims.items()
@@ -115,6 +120,19 @@ def _says_more(claim: onnx.TypeProto.Tensor, inference: onnx.TypeProto.Tensor | 
         return rankless and any(dim.HasField("dim_value") for dim in claim.shape.dim)
     pairs = zip(claim.shape.dim, inference.shape.dim, strict=False)
     return any(dim.HasField("dim_value") and not found.HasField("dim_value") for dim, found in pairs)
+
+
+def _computes_no_shapes(model: ir.Model) -> bool:
+    """Tell whether no operator gives what a shape could be made of, and none reads constants alone.
+
+    ONNX's checker does not follow the values of shapes; here there are none. A graph with bodies may have some.
+    """
+    return all(
+        all(isinstance(value.type, ir.TensorType) and value.type.dtype not in OF_SHAPES for value in node.outputs)
+        and not all(value is None or value.const_value is not None for value in node.inputs)
+        and not (node.attributes and any(attribute.type in GRAPHS for attribute in node.attributes.values()))
+        for node in model.graph
+    )
 
 
 def _unknown(model: onnx.ModelProto) -> set[tuple[str, str]]:
@@ -149,16 +167,21 @@ def _light(given: onnx.ModelProto, weights: Iterable[Weight]) -> onnx.ModelProto
     return proto
 
 
-def _without_claims(light: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, onnx.TypeProto.Tensor]]:
+def _without_claims(
+    light: onnx.ModelProto, strange: set[tuple[str, str]]
+) -> tuple[onnx.ModelProto, dict[str, onnx.TypeProto.Tensor]]:
     """The model with its claimed shapes taken out, and the claims.
 
-    What an operator makes that ONNX does not know stays claimed: nothing can be inferred behind it otherwise.
+    Args:
+        light: the model.
+        strange: the operators that ONNX does not know. What they make stays claimed: nothing can be inferred behind
+            them otherwise.
     """
     bare = onnx.ModelProto()
     bare.CopyFrom(light)
     del bare.graph.value_info[:]
-    strange = _unknown(light)
-    unknown = {name for node in light.graph.node if (node.domain, node.op_type) in strange for name in node.output}
+    unclear = (node for node in light.graph.node if (node.domain, node.op_type) in strange) if strange else ()
+    unknown = {name for node in unclear for name in node.output}
     for value in light.graph.value_info:
         if value.name in unknown or not value.type.HasField("tensor_type"):
             bare.graph.value_info.append(value)

@@ -14,7 +14,7 @@ import onnx
 
 from relayout import isolation
 from relayout.errors import ReadError
-from relayout.formats.onnx.bodies import graphs_in
+from relayout.formats.onnx.bodies import bodies_of, graphs_in
 
 ALIASES = ("", "ai.onnx")
 """The names of the standard's domain."""
@@ -112,10 +112,11 @@ def _made_empty(model: onnx.ModelProto) -> list[int]:
     One that reads no elements itself, or nothing that is open, gives what it must.
     """
     graph = model.graph
-    types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
-    empty = {name for name, kind in types.items() if _has(kind, _is_zero)}
+    values = (*graph.input, *graph.value_info, *graph.output)
+    empty = _names_with(values, lambda kind: _has(kind, _is_zero))
     if not empty:
         return []
+    types = {value.name: value.type for value in values}
     weights = {tensor.name: tensor for tensor in graph.initializer}
     types |= {name: onnx.helper.make_tensor_type_proto(each.data_type, each.dims) for name, each in weights.items()}
     version = max((each.version for each in model.opset_import if each.domain in ALIASES), default=1)
@@ -171,36 +172,43 @@ def _opened(graph: onnx.GraphProto, nodes: Sequence[int]) -> dict[str, onnx.Valu
     return found
 
 
-def is_settled(graph: onnx.GraphProto, *, may_be_open: bool = False) -> bool:
+def _names_with(values: Iterable[onnx.ValueInfoProto], test: Callable[[onnx.TypeProto], bool]) -> set[str]:
+    """The values whose types pass a test; what is stated alike is looked at once."""
+    passed: dict[bytes, bool] = {}
+    found = set()
+    for value in values:
+        kind = value.type
+        key = kind.SerializeToString()
+        if key not in passed:
+            passed[key] = test(kind)
+        if passed[key]:
+            found.add(value.name)
+    return found
+
+
+def is_settled(graph: onnx.GraphProto) -> bool:
     """Whether nothing is left to find: every shape is known, and no operator gives constants, or what could be a shape.
 
     A graph with bodies is never said to be.
-
-    Args:
-        graph: the graph.
-        may_be_open: whether extents may be names, where only what data propagation finds is asked for.
     """
-    settled: dict[bytes, bool] = {}
-    known = set()
-    for value in (*graph.value_info, *graph.output):
-        key = value.type.SerializeToString()
-        if key not in settled:
-            settled[key] = _is_plain(value.type.tensor_type, may_be_open)
-        if not settled[key]:
-            return False
-        known.add(value.name)
+    values = (*graph.value_info, *graph.output)
+    known = _names_with(values, _is_plain)
+    if len(known) < len({value.name for value in values}):
+        return False
+    known.add("")
     constants = {"", *(tensor.name for tensor in graph.initializer)}
     return all(
-        known.issuperset(filter(None, node.output))
+        known.issuperset(node.output)
         and not constants.issuperset(node.input)
-        and not any(map(graphs_in, node.attribute))
+        and not (node.attribute and any(map(graphs_in, node.attribute)))
         for node in graph.node
     )
 
 
-def _is_plain(tensor: onnx.TypeProto.Tensor, may_be_open: bool) -> bool:
+def _is_plain(kind: onnx.TypeProto) -> bool:
     """Whether it is a tensor of known extents, and not of the numbers that shapes are made of."""
-    known = tensor.HasField("shape") and (may_be_open or all(dim.HasField("dim_value") for dim in tensor.shape.dim))
+    tensor = kind.tensor_type
+    known = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
     return known and tensor.elem_type not in INTEGERS
 
 
@@ -228,23 +236,23 @@ def infer_node(
 
 def _is_complete(graph: onnx.GraphProto) -> bool:
     """Whether the shape of every value is stated, with all extents of vectors; a subgraph never says so."""
-    shaped = {value.name for value in (*graph.value_info, *graph.output) if _has_lengths(value.type.tensor_type)}
+    shaped = _names_with((*graph.value_info, *graph.output), _has_lengths)
     return all(
         all(name in shaped for name in node.output if name) and not any(a.HasField("g") for a in node.attribute)
         for node in graph.node
     )
 
 
-def _has_lengths(tensor: onnx.TypeProto.Tensor) -> bool:
+def _has_lengths(kind: onnx.TypeProto) -> bool:
+    tensor = kind.tensor_type
     dims = tensor.shape.dim
     return tensor.HasField("shape") and (len(dims) != 1 or dims[0].HasField("dim_value"))
 
 
 def _has_open_vector(graph: onnx.GraphProto) -> bool:
     """Tell whether a vector of integers may be longer than a shape, as far as is known; of subgraphs too."""
-    return any(map(_is_open_vector, (*graph.input, *graph.value_info, *graph.output))) or any(
-        _has_open_vector(inner) for node in graph.node for attribute in node.attribute for inner in graphs_in(attribute)
-    )
+    values = (*graph.input, *graph.value_info, *graph.output)
+    return any(map(_is_open_vector, values)) or any(map(_has_open_vector, bodies_of(graph.node)))
 
 
 def _is_open_vector(value: onnx.ValueInfoProto) -> bool:
@@ -261,7 +269,5 @@ def _lengths(graph: onnx.GraphProto) -> Iterator[int]:
         dims = value.type.tensor_type.shape.dim
         if len(dims) == 1 and dims[0].dim_value > SHORT:
             yield dims[0].dim_value
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in graphs_in(attribute):
-                yield from _lengths(inner)
+    for body in bodies_of(graph.node):
+        yield from _lengths(body)

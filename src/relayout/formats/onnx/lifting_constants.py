@@ -6,7 +6,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.onnx.bodies import graphs_in
+from relayout.formats.onnx.bodies import bodies_of
 from relayout.formats.onnx.inferring import ALIASES
 from relayout.graph.subgraphs import all_nodes
 
@@ -44,10 +44,8 @@ def lift_tensors(graph: onnx.GraphProto) -> None:
         names = {node.output[0] for node in lifted}
         graph.node.sort(key=lambda node: bool(node.output) and node.output[0] in names)
         del graph.node[-len(lifted) :]
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in graphs_in(attribute):
-                lift_tensors(body)
+    for body in bodies_of(graph.node):
+        lift_tensors(body)
 
 
 def _holds_small_tensor(node: onnx.NodeProto) -> bool:

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from relayout.errors import ReadError, in_file
 from relayout.formats.bundle import HEAD
 from relayout.formats.onnx.atomic import known_files
-from relayout.formats.onnx.bodies import graphs_in
+from relayout.formats.onnx.bodies import bodies_of
 from relayout.formats.onnx.cached_tensors import CachedTensor
 from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
@@ -306,9 +306,8 @@ def _squeeze_all(graph: onnx.GraphProto, outer: frozenset[str]) -> list[str]:
             if len(node.input) > 1 and node.input[1] in hollow:
                 del node.input[1:]
                 found.append(node.name or node.output[0])
-        for attribute in node.attribute:
-            for body in graphs_in(attribute):
-                found += _squeeze_all(body, hollow)
+    for body in bodies_of(graph.node):
+        found += _squeeze_all(body, hollow)
     return found
 
 
@@ -327,10 +326,8 @@ def _state_once(graph: onnx.GraphProto) -> None:
     for value in graph.output:
         if value.name in inputs:
             value.type.CopyFrom(inputs[value.name].type)
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in graphs_in(attribute):
-                _state_once(body)
+    for body in bodies_of(graph.node):
+        _state_once(body)
 
 
 def _taken_maps(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TypeProto]]:

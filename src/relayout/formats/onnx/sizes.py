@@ -98,14 +98,15 @@ def _graph_tensors(graph: onnx.GraphProto, place: str) -> Iterator[tuple[str, on
 
 def _node_tensors(nodes: Any, place: str) -> Iterator[tuple[str, onnx.TensorProto]]:
     for node in nodes:
-        for attribute in node.attribute:
-            where = f"{place}{node.op_type} '{node.name}', attribute '{attribute.name}'"
-            if attribute.HasField("t"):
-                yield where, attribute.t
-            for tensor in attribute.tensors:
-                yield where, tensor
-            for graph in graphs_in(attribute):
-                yield from _graph_tensors(graph, f"{where}, ")
+        attributes = node.attribute
+        for attribute in attributes if attributes else ():
+            tensors = [attribute.t] if attribute.HasField("t") else attribute.tensors[:]
+            graphs = graphs_in(attribute)
+            if tensors or graphs:
+                where = f"{place}{node.op_type} '{node.name}', attribute '{attribute.name}'"
+                yield from ((where, tensor) for tensor in tensors)
+                for graph in graphs:
+                    yield from _graph_tensors(graph, f"{where}, ")
 
 
 def _elements(dtype: ir.DataType, count: int) -> int:

@@ -39,7 +39,8 @@ def _graph(graph: onnx.GraphProto, place: str) -> None:
 
 def _nodes(nodes: Iterable[onnx.NodeProto], place: str) -> None:
     for node in nodes:
-        for attribute in node.attribute:
+        attributes = node.attribute
+        for attribute in attributes if attributes else ():
             if attribute.name == "sparse_value" and node.op_type == "Constant":
                 dense = _dense(attribute.sparse_tensor, f"{place}Constant '{node.name}'")
                 attribute.CopyFrom(onnx.AttributeProto(name="value", type=onnx.AttributeProto.TENSOR, t=dense))

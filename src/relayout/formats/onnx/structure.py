@@ -4,20 +4,19 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
-from itertools import chain
 from typing import NamedTuple
 
 import onnx
 
 from relayout.errors import ReadError, shortened
-from relayout.formats.onnx.bodies import all_nodes, graphs_in
+from relayout.formats.onnx.bodies import graphs_in
 from relayout.light_dataclass import dataclass
 
 _TYPES = onnx.AttributeProto.AttributeType
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
-MOST_CALLS, MOST_RANK = 100, 256
-"""Calls within calls, and dimensions of a value: exporters stay below a tenth of both."""
+MOST_RANK = 256
+"""Dimensions of a value: exporters stay below a tenth of it."""
 
 MOST_VERSION = (1 << 31) - 1
 """What ONNX counts versions of operators with."""
@@ -34,8 +33,6 @@ QUANTIZING_OPERANDS = 2
 
 SHOWN = 3
 """How many names one message lists."""
-MOST_NODES = 2_000_000
-"""Nodes of a model with all calls of its functions spelled out."""
 
 
 @dataclass
@@ -50,6 +47,10 @@ class _Scope:
     """Value -> the node that makes it."""
     ranks: dict[str, int] = field(default_factory=dict)
     """Graph input or initializer -> its rank, where it is stated."""
+    late: set[int] = field(default_factory=set)
+    """Nodes that read what no node before them makes, and no graph input or initializer is."""
+    nested: list[int] = field(default_factory=list)
+    """Nodes with bodies."""
 
 
 def check_structure(model: onnx.ModelProto) -> bool:
@@ -74,9 +75,10 @@ def check_structure(model: onnx.ModelProto) -> bool:
         _refuse_repeated(place, "input", function.input)
         scope = _Scope(place, frozenset(), set(function.input), in_function=True)
         unsorted.append(_check_nodes(scope, function.node, function.output)[1])
-    _refuse_recursion(model)
-    _refuse_expansion(model)
-    _refuse_more_results(model)
+    if model.functions:
+        from relayout.formats.onnx.function_calls import refuse_endless_calls
+
+        refuse_endless_calls(model)
     return any(unsorted)
 
 
@@ -115,6 +117,7 @@ def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterab
         _refuse_other_ends(nodes[index], graph, place)
         captured, crooked = _check_graph(graph, visible, place, scope.in_function)
         reads[index] |= captured
+        scope.late.add(index)
         unsorted |= crooked
     _refuse_missing(scope, nodes, reads, visible)
     _refuse_outputs(scope, outputs, visible)
@@ -124,14 +127,14 @@ def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterab
 
 def _check_node(scope: _Scope, index: int, node: onnx.NodeProto) -> set[str]:
     """Refuse a node that is wrong by itself, enter the values that it makes, and give the names that it reads."""
-    op_type, read, made = node.op_type, list(node.input), list(node.output)
+    op_type, read, made = node.op_type, node.input[:], node.output[:]
     if not op_type or not made:
         raise ReadError(f"a node has no {'outputs' if op_type else 'operator'}", where=_at(scope, node))
     attributes = node.attribute
     names = [op_type, node.domain, node.name, *read, *made]
     if attributes:
         names += [each.name for each in attributes]
-    if set(map(type, names)) != {str} or len(max(names, key=len)) > MOST_NAME:
+    if not _are_short(names):
         _refuse_names(_at(scope, node), names)
     _refuse_few(scope, node, len(read))
     if attributes:
@@ -139,16 +142,26 @@ def _check_node(scope: _Scope, index: int, node: onnx.NodeProto) -> set[str]:
         _refuse_types(scope, node)
         _refuse_axes(scope, node)
         _refuse_endless(scope, node)
-    for name in filter(None, made):
-        if name in scope.made or name in scope.given:
-            raise ReadError(f"value '{name}' is made twice", where=_at(scope, node))
-        scope.made[name] = index
-    return {name for name in read if name}
+        if any(map(graphs_in, attributes)):
+            scope.nested.append(index)
+    reads = set(read)
+    reads.discard("")
+    given, known = scope.given, scope.made
+    for name in reads:
+        if name not in known and name not in given:
+            scope.late.add(index)
+    for name in made:
+        if name:
+            if name in known or name in given:
+                raise ReadError(f"value '{name}' is made twice", where=_at(scope, node))
+            known[name] = index
+    return reads
 
 
-def _bodies(scope: _Scope, nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[int, str, onnx.GraphProto]]:
+def _bodies(scope: _Scope, nodes: Sequence[onnx.NodeProto]) -> Iterator[tuple[int, str, onnx.GraphProto]]:
     """The bodies of nodes: the number of the node, its place in the file, and the body."""
-    for index, node in enumerate(nodes):
+    for index in scope.nested:
+        node = nodes[index]
         for attribute in node.attribute:
             for graph in graphs_in(attribute):
                 yield index, f"{_at(scope, node)}, {attribute.name}", graph
@@ -172,8 +185,7 @@ def _refuse_other_ends(node: onnx.NodeProto, body: onnx.GraphProto, place: str) 
 def _refuse_missing(
     scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: Sequence[set[str]], visible: frozenset[str]
 ) -> None:
-    pairs = ((names, node) for names, node in zip(reads, nodes, strict=True) if not names <= visible)
-    if missing := [(name, node) for names, node in pairs for name in sorted(names - visible)]:
+    if missing := [(name, nodes[index]) for index in sorted(scope.late) for name in sorted(reads[index] - visible)]:
         listed = ", ".join(f"'{name}'" for name in list(dict.fromkeys(name for name, _ in missing))[:SHOWN])
         raise ReadError(f"values are read that nothing makes: {listed}", where=_at(scope, missing[0][1]))
 
@@ -198,7 +210,7 @@ def _refuse_hollow(scope: _Scope, node: onnx.NodeProto) -> None:
 def _refuse_cycles(scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: list[set[str]]) -> bool:
     """Whether the nodes are out of order; ReadError if no order is one (Kahn 1962: what is left over is on a cycle)."""
     made = scope.made
-    if all(made.get(name, -1) < index for index, names in enumerate(reads) for name in names):
+    if all(made.get(name, -1) < index for index in scope.late for name in reads[index]):
         return False
     before = [{made[name] for name in names if name in made} for names in reads]
     waiting = _remaining_sources(before)
@@ -236,19 +248,28 @@ def _refuse_names(place: str, names: Iterable[str]) -> None:
         raise ReadError(f"a name has {len(name)} characters: '{shortened(name, 80)}'", where=shortened(place))
 
 
+def _are_short(names: Sequence[str]) -> bool:
+    """Tell whether names are texts, and no longer together than one may be."""
+    try:
+        return len("".join(names)) <= MOST_NAME
+    except TypeError:  # bytes among them
+        return False
+
+
 def _is_unfit(name: object) -> bool:
     return not isinstance(name, str) or len(name) > MOST_NAME
 
 
 def _refuse_few(scope: _Scope, node: onnx.NodeProto, count: int) -> None:
     """Refuse a node that has fewer operands than any version of its operator: whoever looks at it reads these."""
-    if node.domain in ("", "ai.onnx"):
-        fewest = _in_all_versions(node.op_type).fewest
+    op_type, domain = node.op_type, node.domain
+    if domain in ("", "ai.onnx"):
+        fewest = _in_all_versions(op_type).fewest
     else:
-        fewest = QUANTIZING_OPERANDS if (node.domain, node.op_type) in QUANTIZING else 0
+        fewest = QUANTIZING_OPERANDS if (domain, op_type) in QUANTIZING else 0
     if count < fewest:
         counted = f"{count} operand{'s' * (count != 1)}"
-        raise ReadError(f"{node.op_type} has {counted} and needs {fewest}", where=_at(scope, node))
+        raise ReadError(f"{op_type} has {counted} and needs {fewest}", where=_at(scope, node))
 
 
 def _refuse_types(scope: _Scope, node: onnx.NodeProto) -> None:
@@ -323,65 +344,6 @@ def _refuse_endless(scope: _Scope, node: onnx.NodeProto) -> None:
 def _refuse_repeated(place: str, what: str, names: Iterable[str]) -> None:
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise ReadError(f"{what} '{repeated[0]}' occurs twice", where=place)
-
-
-def _refuse_recursion(model: onnx.ModelProto) -> None:
-    calls = {(f.domain, f.name): list(_operators(f.node)) for f in model.functions}
-    finished: dict[tuple[str, str], int] = {}  # how deep the calls go from there
-    for start in calls:
-        path: list[tuple[str, str]] = []
-        stack = [(start, False)]
-        while stack:
-            function, leaving = stack.pop()
-            if leaving:
-                path.pop()
-                deep = finished[function] = 1 + max((finished.get(called, 0) for called in calls[function]), default=0)
-                if deep > MOST_CALLS:
-                    what = f"functions call each other more than {MOST_CALLS} deep"
-                    raise ReadError(what, where=f"function '{function[1]}'")
-            elif function in path:
-                raise ReadError("the function calls itself", where=f"function '{function[1]}'")
-            elif function in calls and function not in finished:
-                path.append(function)
-                stack += [(function, True), *((called, False) for called in calls[function])]
-
-
-def _refuse_expansion(model: onnx.ModelProto) -> None:
-    """Shape inference and runtimes spell calls out: a function that calls another twice, which calls a third twice, and
-    so on, makes a short file of any size.
-    """
-    bodies = {(f.domain, f.name): Counter(_operators(f.node)) for f in model.functions}
-    if not bodies:
-        return
-    sizes: dict[tuple[str, str], int] = {}
-    waiting = list(bodies)
-    while waiting:
-        function = waiting[-1]
-        inner = [called for called in bodies[function] if called in bodies and called not in sizes]
-        if inner:
-            waiting += inner
-            continue
-        sizes[waiting.pop()] = sum(count * sizes.get(called, 1) for called, count in bodies[function].items())
-    size = sum(sizes.get(called, 1) for called in _operators(model.graph.node))
-    if size > MOST_NODES:
-        raise ReadError(f"the calls of functions spelled out are {size} nodes; more than {MOST_NODES} are not read")
-
-
-def _refuse_more_results(model: onnx.ModelProto) -> None:
-    """Refuse calls that ask for more outputs than the function has."""
-    most: dict[tuple[str, str], int] = {}
-    for function in model.functions:  # overloads have one name
-        key = function.domain, function.name
-        most[key] = max(len(function.output), most.get(key, 0))
-    for node in chain.from_iterable(all_nodes(f.node) for f in (model.graph, *model.functions)) if most else ():
-        given = most.get((node.domain, node.op_type))
-        if given is not None and len(node.output) > given:
-            what = f"{len(node.output)} outputs are asked of a function that has {given}"
-            raise ReadError(what, where=f"{node.op_type} '{node.name or node.output[0]}'")
-
-
-def _operators(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str]]:
-    return ((node.domain, node.op_type) for node in all_nodes(nodes))
 
 
 def _at(scope: _Scope, node: onnx.NodeProto) -> str:

@@ -71,7 +71,7 @@ def write(
     proto, weights = split(model)
     if not checked:
         try:
-            check_parts(proto, weights)
+            check_parts(model, proto, weights)
         except InvalidModelError as error:
             _excuse(model, error.what)
     plan = _Plan.of(proto, weights)
