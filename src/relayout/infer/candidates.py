@@ -157,7 +157,8 @@ def _storing(found: _Found, position: int, number: int) -> Sequence[Label]:
     bases = _bases(found, frozenset(factors))
     tried = found.tried.get((position, number), 0)
     found.tried[position, number] = len(bases)
-    return _extended(site, factors, bases[tried:])
+    new = tuple(bases[tried:])
+    return site.pattern.of(_extended, (factors, new), site, factors, new) if new else ()
 
 
 def _partial(site: Site) -> tuple[int, ...]:
