@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tflite_cases_tables import filled, found, tables, texts_moved
+from tflite_cases_tables import filled, found, tables, texts_cut, texts_moved
 from tflite_running import interpreter
 from tflite_writing import Net, options
 
@@ -40,7 +40,12 @@ def counted_up() -> Net:
     return net
 
 
-NETS = {"tables": next(tables()), "texts_moved": next(texts_moved()), "counted_up": counted_up()}
+NETS = {
+    "tables": next(tables()),
+    "texts_moved": next(texts_moved()),
+    "texts_cut": next(texts_cut()),
+    "counted_up": counted_up(),
+}
 
 
 def runs(content: bytes, shape: tuple[int, ...]) -> list[list[Any]]:
@@ -93,6 +98,14 @@ def test_of_texts_moved_every_operator_comes_back(way: str) -> None:
     assert before - after == Counter({"CALL_ONCE": 1})  # one fills both tables
     assert not after - before
     assert contents(back(source, way)) == contents(source) == [(("one", "two"),), (("one", "two"),)]
+
+
+def test_texts_are_compared_from_opset_19_on() -> None:
+    source = NETS["texts_cut"].bytes()
+    assert relayout.convert(source).model.opset_imports[""] == 19
+    with pytest.raises(relayout.UnsupportedError, match=r"EQUAL \(texts need opset 19\)"):
+        relayout.convert(source, opset=18)
+    assert relayout.convert(NETS["texts_moved"].bytes()).model.opset_imports[""] == 18
 
 
 def test_planted_texts_that_were_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,3 +76,33 @@ def texts_moved() -> Iterator[Net]:
     net.op("GATHER", [flat, picks], [some := net.tensor((3,), type_name="STRING")], options("GatherOptions"))
     net.graph.outputs = [found(net, 2, some, -1, (3,))]
     yield net
+
+
+@cases("SLICE", "STRIDED_SLICE", "TILE", "GATHER_ND", "SQUEEZE", "SHAPE", "EQUAL", "NOT_EQUAL")
+def texts_cut() -> Iterator[Net]:
+    """Texts may be cut, repeated, picked and compared between two tables."""
+    net = Net()
+    filled(net, 1, [1, 2, 3], ["one", "two", "three"])
+    filled(net, 2, ["one", "two", "three"], [10, 20, 30])
+
+    def text(*shape: int) -> int:
+        return net.tensor(shape, type_name="STRING")
+
+    names = found(net, 1, net.input((3, 4), "int64", low=0, high=4), "many", (3, 4))
+    ints = [net.const(values, "int32") for values in ([1, 0], [2, 3], [0, 2], [2, 1], [1, 2])]
+    net.op("SLICE", [names, *ints[:2]], [cut := text(2, 3)], options("SliceOptions"))
+    net.op("STRIDED_SLICE", [cut, ints[2], ints[1], ints[4]], [last := text(2, 1)], options("StridedSliceOptions"))
+    net.op("TILE", [last, net.const([2, 1], "int32")], [again := text(4, 1)], options("TileOptions"))
+    net.op("SQUEEZE", [again], [flat := text(4)], options("SqueezeOptions", squeezeDims=[1]))
+    picks = net.const([[3], [0], [1], [3], [2]], "int32")
+    net.op("GATHER_ND", [flat, picks], [some := text(5)], options("GatherNdOptions"))
+    for name in ("EQUAL", "NOT_EQUAL"):
+        net.op(
+            name,
+            [some, texts(net, ["two"])],
+            [net.output((5,), "bool")],
+            options(f"{'Not' * (name != 'EQUAL')}EqualOptions"),
+        )
+    net.op("SHAPE", [some], [net.output((1,), "int32")], options("ShapeOptions", outType=2))
+    net.graph.outputs.append(found(net, 2, some, -1, (5,)))
+    yield net

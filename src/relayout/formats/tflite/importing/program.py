@@ -16,7 +16,7 @@ from relayout.formats.tflite.importing.builder import Builder
 from relayout.formats.tflite.importing.import_passes import LITERAL, ImportPasses
 from relayout.formats.tflite.importing.marking import mark_spelled
 from relayout.formats.tflite.importing.registry import Entry, Unsupported
-from relayout.formats.tflite.importing.tensors import Quant, Tensors
+from relayout.formats.tflite.importing.tensors import Quant, Tensors, has_type
 from relayout.formats.tflite.importing.variables import Handle, Variables
 
 State = Literal["zero", "io"]
@@ -29,8 +29,8 @@ class Choices(NamedTuple):
     """How a user wants a model to be read.
 
     Args:
-        opset: ONNX opset to write, 18 to 23; by default the least that the model needs: 20 for GELU, 21 for
-            quantized tensors of 16 or 4 bits.
+        opset: ONNX opset to write, 18 to 23; by default the least that the model needs: 19 to compare texts, 20 for
+            GELU, 21 for quantized tensors of 16 or 4 bits.
         quant: what becomes of quantized tensors. `"qdq"`, the default: integers that each operator dequantizes.
             `"float"`: constants become real numbers, and nothing is quantized at run time.
         signature: which of the file's signatures to read, by its key; by default the first, or the first subgraph.
@@ -158,10 +158,10 @@ class Program:
         try:
             if entry is None:
                 raise Unsupported(NO_TRANSLATION)
-            if not entry.texts and _has(operator, tensors.subgraph, TensorType.STRING):
-                raise Unsupported("texts")
+            if has_type(operator, tensors.subgraph, TensorType.STRING):
+                _require_texts(entry, self.builder.opset)
             try:
-                complex_ = _has(operator, tensors.subgraph, TensorType.COMPLEX64)
+                complex_ = has_type(operator, tensors.subgraph, TensorType.COMPLEX64)
                 passes = self.choices.passes
                 operation, begin = passes.operation(operator, entry, tensors, self), len(self.builder.nodes)
                 if complex_:
@@ -190,10 +190,12 @@ class Program:
             tensors.unsure.update(operator.outputs)
 
 
-def _has(operator: Operator, subgraph: Subgraph, kind: TensorType) -> bool:
-    """Whether an operand or result is of a type."""
-    indices = (*operator.inputs, *operator.outputs)
-    return any(i >= 0 and subgraph.tensors[i].type == kind for i in indices)
+def _require_texts(entry: Entry, opset: int) -> None:
+    """Refuse texts of an operator that has none, in ONNX or in an opset."""
+    if not entry.texts:
+        raise Unsupported("texts")
+    if opset < entry.texts:
+        raise Unsupported(f"texts need opset {entry.texts}")
 
 
 def _give_up(operator: Operator, tensors: Tensors) -> None:

@@ -29,6 +29,9 @@ of the documents, says which of them does; what it does not know is looked for i
 
 Translation = Callable[["Operation"], None]
 
+ANY = 1
+"""For `texts`: in any opset."""
+
 
 class Entry(NamedTuple):
     """One TFLite operator.
@@ -38,14 +41,14 @@ class Entry(NamedTuple):
         translate: the function that translates it.
         options: the table of its options ("" if it has none).
         opset: from which opset on ONNX has an operator for it, where that is worth writing a newer one.
-        texts: whether it may have operands or results of strings.
+        texts: from which opset on ONNX has an operator for it where it reads or gives texts; 0: it has none.
     """
 
     name: str
     translate: Translation
     options: str
     opset: int = 0
-    texts: bool = False
+    texts: int = 0
 
     @property
     def of_complex(self) -> Translation:
@@ -62,16 +65,14 @@ class Entry(NamedTuple):
 _ENTRIES: dict[str, Entry] = {}
 
 
-def operator(
-    *names: str, options: str = "", opset: int = 0, texts: bool = False
-) -> Callable[[Translation], Translation]:
+def operator(*names: str, options: str = "", opset: int = 0, texts: int = 0) -> Callable[[Translation], Translation]:
     """Register a function as the translation of one or several TFLite operators.
 
     Args:
         names: as the schema has them, `CONV_2D`; a custom operator is `CUSTOM its_code`.
         options: the schema's table of options; a file that leaves it out gets the defaults.
         opset: that models with the operator are written in, if no other is asked for; 0: any.
-        texts: whether it knows strings.
+        texts: from which opset on it may read or give texts; 0: never.
     """
 
     def register(function: Translation) -> Translation:

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.stored import tensor_of
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.model import MAX_NAME, Model, Quantization, Subgraph, Tensor
+from relayout.formats.tflite.container.model import MAX_NAME, Model, Operator, Quantization, Subgraph, Tensor
 from relayout.formats.tflite.container.sparse import dense
 from relayout.formats.tflite.container.texts import texts
 from relayout.formats.tflite.importing.builder import Builder, Dims, dims
@@ -69,11 +69,17 @@ DEFAULT_OPSET = 18
 
 def sufficient_opset(model: Model, *, quant: Quant = "qdq") -> int:
     """The lowest opset, from 18 on, that can hold a model's tensors and has its operators."""
-    names = {operator.name for subgraph in model.subgraphs for operator in subgraph.operators}
     tensors = [tensor for subgraph in model.subgraphs for tensor in subgraph.tensors]
+    holds_texts = any(tensor.type == TensorType.STRING for tensor in tensors)
+    operators = {
+        (operator.name, holds_texts and has_type(operator, subgraph, TensorType.STRING))
+        for subgraph in model.subgraphs
+        for operator in subgraph.operators
+    }
+    known = ((entry, of_texts) for name, of_texts in operators if (entry := entry_of(name)))
     return max(
         DEFAULT_OPSET,
-        *(known.opset for known in map(entry_of, names) if known),
+        *(max(entry.opset, entry.texts * of_texts) for entry, of_texts in known),
         *(
             _FIRST_OPSET.get(tensor.type, 0)
             for tensor in tensors
@@ -82,6 +88,12 @@ def sufficient_opset(model: Model, *, quant: Quant = "qdq") -> int:
         *(_BLOCKS_OPSET for tensor in tensors if tensor.blocks is not None),
         0,
     )
+
+
+def has_type(operator: Operator, subgraph: Subgraph, kind: TensorType) -> bool:
+    """Whether an operand or result is of a type."""
+    indices = (*operator.inputs, *operator.outputs)
+    return any(i >= 0 and subgraph.tensors[i].type == kind for i in indices)
 
 
 def array(tensor: Tensor) -> npt.NDArray[Any]:

@@ -20,6 +20,9 @@ from relayout.formats.tflite.importing.operators.tabulated import looked_up
 from relayout.formats.tflite.importing.registry import Translation, described, operator
 from relayout.formats.tflite.importing.tensors import fixed_point
 
+TEXTS_FROM = 19
+"""The opset from which on Equal compares texts."""
+
 STEPS = 256
 """Of the kernels' fixed point: so many to 1."""
 
@@ -101,4 +104,4 @@ def _comparison(name: str, op_type: str) -> Translation:
 
 
 for _name, _op_type in _COMPARISON.items():
-    operator(_name)(_comparison(_name, _op_type))
+    operator(_name, texts=TEXTS_FROM if _op_type == "Equal" else 0)(_comparison(_name, _op_type))

@@ -14,7 +14,7 @@ from relayout.formats.tflite.importing.contents import contents
 from relayout.formats.tflite.importing.extents import divided as quotient
 from relayout.formats.tflite.importing.extents import shifted, total
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.importing.registry import Unsupported, operator
+from relayout.formats.tflite.importing.registry import ANY, Unsupported, operator
 from relayout.formats.tflite.importing.window import Border
 
 FIRST, LAST = -(2**63), 2**63 - 1
@@ -67,7 +67,7 @@ def unsqueeze(op: Operation, x: ir.Value, axes: Sequence[int]) -> ir.Value:
     return op.emit("Unsqueeze", [x, op.ints(axes)], tuple(shape))
 
 
-@operator("SLICE")
+@operator("SLICE", texts=ANY)
 def slice_(op: Operation) -> None:
     """Slice; a size of -1 reaches to the end."""
     (x,), finish = op.carried(0)
