@@ -96,9 +96,11 @@ def _recurrences(model: ir.Model, names: Names, is_looped: Callable[[ir.Node], b
         return False
     from relayout.formats.tflite.exporting.open_recurrences import scan_open_recurrences
     from relayout.formats.tflite.exporting.operators.recurrent_loop import mark_loops
+    from relayout.formats.tflite.exporting.rows_without_steps import clear_states_without_steps
 
+    cleared = clear_states_without_steps(model, names)
     mark_loops(model, is_looped)
-    return scan_open_recurrences(model, names)
+    return scan_open_recurrences(model, names) or cleared
 
 
 def _replace_empty_inputs(graph: ir.Graph) -> None:
