@@ -92,7 +92,10 @@ PARTS = {
         quick=("--repeats", "1", "--seconds", "0.01"),
     ),
     "claiming": Part("What a target's claims leave", "onnx", {"tvm": "--tvm"}),
-    "scale": Part("Growth", quick=("--sizes", "60,120", "--gigabytes", "")),
+    "scale": Part("Growth", quick=("--sizes", "60,120", "--gigabytes", "", "--orders", "2")),
+    "throughput": Part(
+        "Many models at once", "tflite", {"tensorflow": "--peers"}, quick=("--count", "4", "--peer-count", "2")
+    ),
 }
 
 Command = tuple[str, str, tuple[str, ...]]

@@ -1,10 +1,13 @@
-"""Processor time of `optimize` by stage as graphs grow, beside onnx-ir; and its memory as weights grow.
+"""Processor time of `optimize` by stage as graphs grow, beside onnx-ir; its memory as weights grow; and both as a node
+may run in more orders.
 
     python bench/scale.py [--out DIRECTORY] [--sizes 1000,10000,50000,200000,1000000] [--gigabytes 0.01,0.1,1,10]
+                          [--orders 2,6,12,24,48] [--labels-of MODEL|FOLDER …]
 
 An empty list leaves its part out. A graph is a residual network with a Transpose at every sixth node. A large model's
-weights lie in a sparse file of external data; every kernel is re-laid, since a channel shuffle goes into it. Each
-measurement runs in a process of its own.
+weights lie in a sparse file of external data; every kernel is re-laid, since a channel shuffle goes into it. A graph of
+many orders is a chain of 1,000 Adds between inputs and outputs that are stored in as many. Each measurement runs in a
+process of its own.
 """
 
 from __future__ import annotations
@@ -14,16 +17,19 @@ import gc
 import importlib
 import json
 import math
+import random
 import resource
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from processes import answer, record
+from processes import answer, models, record
 from tables import table
 
 PERM = (0, 2, 3, 1)
@@ -100,6 +106,43 @@ def large_model(path: Path, gigabytes: float) -> int:
     graph = helper.make_graph(nodes, "large", inputs, outputs, [*shapes, *kernels])
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
     return count * size
+
+
+ADDS, TOLD = 1000, 50
+"""Nodes of a chain, and how often one of its values is an output."""
+EXTENTS_OF_ORDERS = (2, 3, 4, 5, 6, 7)
+
+
+def ordered_network(orders: int) -> Any:
+    """A chain of Adds; what it reads, and every 50th value that it gives, is stored in one of so many orders.
+
+    Which one is drawn with a fixed seed, so no single order suits all.
+    """
+    from onnx import TensorProto, helper
+
+    draw = random.Random(0)
+    axes = list(permutations(range(len(EXTENTS_OF_ORDERS))))
+    perms = [axes[0], *draw.sample(axes[1:], orders - 1)]
+    ends: dict[str, list[Any]] = {"in": [], "out": []}
+    nodes = []
+
+    def stated(kind: str, name: str, shape: Sequence[int]) -> None:
+        ends[kind].append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+
+    for number, perm in enumerate(perms):
+        stated("in", f"x{number}", [EXTENTS_OF_ORDERS[axis] for axis in perm])
+        back = [perm.index(axis) for axis in range(len(perm))]
+        nodes.append(helper.make_node("Transpose", [f"x{number}"], [f"t{number}"], f"in{number}", perm=back))
+    value = "t0"
+    for step in range(ADDS):
+        nodes.append(helper.make_node("Add", [value, f"t{draw.randrange(orders)}"], [f"v{step}"], f"add{step}"))
+        value = f"v{step}"
+        if step % TOLD == TOLD - 1:
+            perm = draw.choice(perms)
+            nodes.append(helper.make_node("Transpose", [value], [f"y{step}"], f"out{step}", perm=perm))
+            stated("out", f"y{step}", [EXTENTS_OF_ORDERS[axis] for axis in perm])
+    graph = helper.make_graph(nodes, "orders", ends["in"], ends["out"])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
 # What one process measures
@@ -190,6 +233,24 @@ def optimize(source: str, target: str) -> dict[str, Any]:
     }
 
 
+def labels(source: str, target: str) -> dict[str, Any]:
+    """In how many ways the nodes of a model may run, those left out that follow others."""
+    import relayout
+    import relayout.infer.formulation as formulation
+
+    found: list[int] = []
+    action = formulation.candidates
+
+    def counted(*arguments: Any) -> Any:
+        result = action(*arguments)
+        found.extend(len(each) for each in result.labels if each)
+        return result
+
+    formulation.candidates = counted
+    (relayout.convert if source.endswith(".tflite") else relayout.optimize)(source)
+    return {"mean": statistics.mean(found or [0]), "most": max(found, default=0)}
+
+
 def in_child(child: Any) -> float:
     """Processor seconds of the process that asks ONNX's checker and shape inference about large models."""
     if child is None or not child.runs:
@@ -228,9 +289,12 @@ def read_and_write(source: str, target: str, *, collect: bool) -> dict[str, Any]
 
 MEASURES = {
     "relayout": optimize,
+    "labels": labels,
     "onnx-ir": partial(read_and_write, collect=False),
     "onnx-ir, collecting": partial(read_and_write, collect=True),
 }
+
+COMPARED = ("relayout", "onnx-ir", "onnx-ir, collecting")
 
 
 # The table
@@ -246,9 +310,9 @@ def row(count: int, scratch: Path, limit: float) -> dict[str, Any]:
 
     source = scratch / f"{count}.onnx"
     save(residual_network(count), source)
-    found = {kind: measured(kind, source, scratch / "out.onnx", limit) for kind in MEASURES}
+    found = {kind: measured(kind, source, scratch / "out.onnx", limit) for kind in COMPARED}
     for _ in range(AGAIN if count <= QUICK else 0):
-        for kind in MEASURES:
+        for kind in COMPARED:
             found[kind] = least(found[kind], measured(kind, source, scratch / "out.onnx", limit))
     source.unlink()
     return {"nodes": count} | found
@@ -273,16 +337,25 @@ def weights(gigabytes: float, scratch: Path, limit: float) -> dict[str, Any]:
     return found
 
 
+def orders_row(orders: int, scratch: Path, limit: float) -> dict[str, Any]:
+    """The chain of so many orders: its seconds and its memory."""
+    from onnx import save
+
+    source = scratch / "orders.onnx"
+    save(ordered_network(orders), source)
+    return measured("relayout", source, scratch / "out.onnx", limit) | {"orders": orders}
+
+
 def growth(rows: list[dict[str, Any]]) -> str:
-    done = [item for item in rows if not any("why" in item[kind] for kind in MEASURES)]
+    done = [item for item in rows if not any("why" in item[kind] for kind in COMPARED)]
     failed = [
-        f"{item['nodes']:,} nodes: {item[kind]['why']}" for item in rows for kind in MEASURES if "why" in item[kind]
+        f"{item['nodes']:,} nodes: {item[kind]['why']}" for item in rows for kind in COMPARED if "why" in item[kind]
     ]
-    head = ["nodes", *COLUMNS, "total s", "peak MB", *(f"{kind} s" for kind in list(MEASURES)[1:])]
+    head = ["nodes", *COLUMNS, "total s", "peak MB", *(f"{kind} s" for kind in COMPARED[1:])]
     head += ["own work", "Transposes", "proved"]
     lines = []
     for item in done:
-        ours, bases = item["relayout"], [total(item[kind]) for kind in list(MEASURES)[1:]]
+        ours, bases = item["relayout"], [total(item[kind]) for kind in COMPARED[1:]]
         spent = {column: sum(ours["seconds"].get(stage, 0) for stage in held) for column, held in COLUMNS.items()}
         own = sum(spent[column] for column in OWN)
         lines.append(
@@ -307,6 +380,33 @@ def sizes_table(rows: list[dict[str, Any]]) -> str:
     return table(["GB of weights", "s", "peak MB", "Transposes"], lines, 0)
 
 
+def orders_table(rows: list[dict[str, Any]]) -> str:
+    lines = []
+    for item in rows:
+        cells = ["–", "", item.get("why", ""), "", "", ""]
+        if "why" not in item:
+            spent = item["seconds"]
+            told = [sum(spent.get(stage, 0) for stage in stages) for stages in (COLUMNS["choose"][:3], ["solve"])]
+            cells = [*(f"{seconds:.2f}" for seconds in told), *cells_of(item), "yes" if item["proved"] else "no"]
+        lines.append([f"{item['orders']}", *cells])
+    return table(["orders", "find and formulate", "solve", "s", "peak MB", "Transposes", "proved"], lines, 0)
+
+
+def labels_of(paths: list[Path], limit: float) -> list[dict[str, Any]]:
+    """The labels of every model among the paths and in the folders among them."""
+    files = [*models(paths, ".tflite"), *models([path for path in paths if path.is_dir()], ".onnx")]
+    found = [measured("labels", file, file, limit) | {"model": file.stem} for file in files]
+    return [item for item in found if "why" not in item]
+
+
+def labels_line(rows: list[dict[str, Any]]) -> str:
+    means = sorted(item["mean"] for item in rows)
+    most = max(rows, key=lambda item: float(item["most"]))
+    spread = f"{statistics.median(means):.1f} in the median model, {means[-1]:.1f} in the one with most of them"
+    single = f"one node of {most['model']} has {most['most']}"
+    return f"Orders that a node may run in, on average, of {len(rows)} models: {spread}; {single}."
+
+
 def cells_of(item: dict[str, Any]) -> list[str]:
     return [
         f"{item['seconds']['total']:.1f}",
@@ -320,6 +420,8 @@ def main() -> None:
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--sizes", default="1000,10000,50000,200000,1000000")
     parser.add_argument("--gigabytes", default="0.01,0.1,1,10", help="of the models of large weights")
+    parser.add_argument("--orders", default="2,6,12,24,48", help="in which nodes may run")
+    parser.add_argument("--labels-of", nargs="*", type=Path, default=[], help="models whose labels are counted")
     parser.add_argument("--limit", type=float, default=1800, help="seconds that one measurement may take")
     parser.add_argument("--out", type=Path, default=Path("out"))
     options = parser.parse_args()
@@ -328,7 +430,7 @@ def main() -> None:
         print(json.dumps(MEASURES[kind](source, target)))
         return
     options.out.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = {"nodes": [], "weights": []}
+    found: dict[str, Any] = {"nodes": [], "weights": [], "orders": [], "labels": []}
     for size in filter(None, options.sizes.split(",")):
         with tempfile.TemporaryDirectory(dir=options.out) as folder:
             found["nodes"].append(row(int(size), Path(folder), options.limit))
@@ -337,12 +439,20 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=options.out) as folder:
             found["weights"].append(weights(float(size), Path(folder), options.limit))
         save(found, options.out)
+    for size in filter(None, options.orders.split(",")):
+        with tempfile.TemporaryDirectory(dir=options.out) as folder:
+            found["orders"].append(orders_row(int(size), Path(folder), options.limit))
+        save(found, options.out)
+    found["labels"] = labels_of(options.labels_of, options.limit)
+    save(found, options.out)
     print((options.out / "scale.md").read_text(encoding="utf-8"))
 
 
 def save(found: dict[str, Any], folder: Path) -> None:
     parts = [growth(found["nodes"])] if found["nodes"] else []
     parts += [sizes_table(found["weights"])] if found["weights"] else []
+    parts += [orders_table(found["orders"])] if found["orders"] else []
+    parts += [labels_line(found["labels"])] if found["labels"] else []
     text = "\n\n".join(parts)
     record(folder, "scale", found, text, text)
 

@@ -133,7 +133,7 @@ def test_latency_with_a_target_has_a_figure_of_its_own() -> None:
 def test_the_page_holds_every_part_and_names_what_is_missing(out: Path) -> None:
     page = (out / "benchmark.md").read_text(encoding="utf-8")
     parts = json.loads((out / "benchmark.json").read_text(encoding="utf-8"))["parts"]
-    assert list(parts) == ["starting", "conversion", "latency", "optimizing", "claiming", "scale"]
+    assert list(parts) == ["starting", "conversion", "latency", "optimizing", "claiming", "scale", "throughput"]
     assert all(part["command"] in page for part in parts.values())
     assert str(out) not in page
     assert [name for name in ("tensorflow", "torch", "openvino", "tvm") if f"| {name} | left out |" not in page] == []
@@ -191,6 +191,11 @@ def test_what_is_measured_is_there(out: Path) -> None:
     stages = found(out, "scale")["nodes"][1]["relayout"]["seconds"]
     assert sum(stages.values()) == pytest.approx(2 * stages["total"])
     assert {"read", "build", "solve", "apply", "write"} <= set(stages)
+    (chain,) = found(out, "scale")["orders"]
+    assert (chain["orders"], chain["proved"]) == (2, True)
+    many = found(out, "throughput")
+    assert [(row["jobs"], row["models"], row["converted"]) for row in many["rows"]] == [(1, 4, 4)] * 2 + [(2, 4, 4)] * 2
+    assert {row["how"] for row in many["rows"]} == {"relayout, one command", "relayout, a process each"}
     runs = found(out, "starting")["runs"]
     assert [name for name, row in runs.items() if "why" in row] == []
     assert "relayout convert" in runs
