@@ -37,7 +37,7 @@ def terminal() -> str:
         console.print(f"wrote tinynet.onnx ({size}): {tables.summary(result.report)}", highlight=False)
         console.print(*tables.paragraphs(replace(result.report, seconds={})), sep="\n")
         found = relayout.verify(ROOT / SOURCE, Path(folder) / "tinynet.onnx")
-    console.print(render(replace(found, a=SOURCE, b="tinynet.onnx")))
+    console.print(*render(replace(found, a=SOURCE, b="tinynet.onnx")), sep="\n")
     svg = console.export_svg(title="relayout", theme=MONOKAI, unique_id="relayout")
     return FONT_FACE.sub("", svg)
 
