@@ -125,7 +125,7 @@ def test_what_cannot_be_verified_is_not_written(  # type: ignore[no-untyped-def]
     if not many:
         given += ["--plan", out / "plan.json", "--html", out / "map.html"]
     ran = relayout("convert", FLOAT, *(["--out-dir", out] if many else ["-o", target]), *given)
-    said = {"no LiteRT": "pip install 'relayout[verify]'", "no feed": "y.npy", "no input": "imag"}
+    said = {"no LiteRT": "pip install 'onnx-relayout[verify]'", "no feed": "y.npy", "no input": "imag"}
     assert (ran.code, said.get(fault, "there is no directory") in ran.err + ran.out) == (2, True), ran.err + ran.out
     assert [path.name for path in out.iterdir()] == ["tinynet_float.onnx"]
     assert (out / "tinynet_float.onnx").read_bytes() == b"old"

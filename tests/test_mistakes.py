@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -76,6 +77,18 @@ COMMANDS = [
     ("saved", "relayout: saved is TensorFlow's SavedModel; tf.lite.TFLiteConverter makes it a .tflite"),
     (".", "relayout: . is a directory; give a file"),
     ("nothing", "relayout: There is no command, and no file, 'nothing'. (see relayout --help)"),
+    ("-", "relayout: standard input is not read: give a file (see relayout --help)"),
+    (
+        "--out-dir o m.tflite",
+        "relayout: --out-dir is no option of relayout, but of relayout convert, relayout optimize",
+    ),
+    ("convert m.tflite m.tflite --out-dir o", "relayout: m.tflite is given twice; give it once"),
+    (
+        "convert m.tflite o.onnx --target none --partition-dir p",
+        "parts are what a target runs, and `none` runs nothing",
+    ),
+    ("convert custom.tflite o.onnx --custom-op MyOp=vendor --verify", "(nothing was written; without --verify it is)"),
+    ("reduce m.tflite s.tflite", "relayout: reduce writes ONNX: end s.tflite in .onnx"),
     ("convert saved o.onnx", "saved is TensorFlow's SavedModel"),
     ("convert saved/saved_model.pb o.onnx", "a SavedModel of TensorFlow at saved/saved_model.pb; export it"),
     ("convert empty.tflite o.onnx", "relayout: empty.tflite is empty"),
@@ -135,6 +148,11 @@ COMMANDS = [
         "convert m.onnx o.tflite --custom-op Rellu",
         "--custom-op Rellu: the model has no operator of that name; did you mean 'Relu'?",
     ),
+    (
+        "convert m.tflite o.tflite --ops Conv --to NHWC",
+        "the layouts are those of --ops, and a .tflite needs LiteRT's: leave --ops out; --custom-op NAME",
+    ),
+    ("convert m.tflite o.onnx --regions functions --target none", "give a target, too (none runs nothing)"),
     ("convert m.tflite o.tflite --target none", "the layouts are those of --target none, and a .tflite needs LiteRT's"),
     ("convert m.tflite int8.tflite --out-dir d --target xnnpack --parts p", "--partition-dir is for one model"),
     ("convert m.tflite o.onnx --regions functions", "give a target, too"),
@@ -148,12 +166,18 @@ COMMANDS = [
     ("reduce m.onnx s.onnx --time-limit nan", "time_limit=nan: it takes seconds, a number from 0 on"),
     ("m.tflite o.onnx", "`relayout convert m.tflite o.onnx` converts it"),
     ("m.onnx x5.tflite", "`relayout convert m.onnx x5.tflite` converts it"),
-    ("m.tflite --verify", "`relayout convert m.tflite OUT.onnx` converts it"),
+    ("m.tflite --verify", "at most; `relayout convert m.tflite OUT.onnx --verify` converts it"),
+    ("m.tflite -o o.onnx", "`relayout convert m.tflite -o o.onnx` converts it"),
+    ("m.tflite --nonsense convert", "`relayout convert m.tflite OUT.onnx` converts it"),
     (
         "convert m.onnx o.onnx --target npu.tml",
         "there is no target 'npu.tml': the name of a table's file ends in .toml",
     ),
-    ("m.tflite --io convert", "a file alone is shown, with --json at most"),
+    (
+        "m.tflite --io convert",
+        "a file alone is shown, with --json at most; `relayout explain m.tflite --io convert` shows what these options"
+        " do, `relayout convert m.tflite OUT.onnx --io convert` converts it",
+    ),
     # Values of options.
     ("convert m.tflite o.onnx --layout image=NHWC:NCWX", "NCWX is not a reordering of NHWC"),
     (
@@ -161,7 +185,7 @@ COMMANDS = [
         "--layout image=NHWC:NCW: NCW is not a reordering of NHWC: both",
     ),
     ("convert m.onnx o.onnx --layout z=NHWC:NCHW", "no tensor of that name; there are 'y', 'a', 'x'"),
-    ("convert m.onnx o.onnx --dim n=1", "no dimension of that name (dynamic dimensions: N)"),
+    ("convert m.onnx o.onnx --dim n=1", "no dimension of that name; did you mean 'N'? (dynamic dimensions: N)"),
     ("convert m.onnx o.onnx --dim N=0", "N=0: an extent is a whole number from 1 on"),
     ("convert m.onnx o.onnx --dim N=-1", "N=-1: an extent is a whole number from 1 on"),
     (
@@ -182,7 +206,7 @@ COMMANDS = [
     ("convert m.onnx o.onnx --dim x:1=-1", "give a name: --dim x:1=N"),
     ("convert m.onnx o.onnx --dim x:1", "'x:1' is not NAME=N: write x:1=N for axis 1 of input 'x'"),
     ("convert m.onnx o.onnx --dim N=2*M", "N=2*M: an extent is a whole number from 1 on"),
-    ("convert m.onnx o.onnx --dim N=M --dim M=2", "--dim N=M: M becomes 2; give N that, too"),
+    ("convert m.onnx o.onnx --dim N=M --dim M=2", "dimension N=M: M becomes 2; give N that, too"),
     ("convert m.tflite o.onnx --target XNNPACK", "there is no target 'XNNPACK'; did you mean 'xnnpack'?"),
     (
         "convert m.tflite o.onnx --signature other",
@@ -248,7 +272,12 @@ CALLS: list[tuple[str, str]] = [
         "from 1 on, or a name, which leaves it open: 'N'",
     ),
     ("convert('m.onnx', batch='None')", "batch='None': it takes a whole number"),
-    ("convert('m.onnx', dims={'x:1': -1})", "--dim x:1=-1: an extent is at least 1"),
+    ("convert('m.onnx', dims={'x:1': -1})", "dimension x:1=-1: an extent is at least 1"),
+    (
+        "convert('m.tflite', dims={'batch': 1})",
+        "dimension batch: the model has no dimension of that name (dynamic dimensions: none); --batch 1 (in Python"
+        " batch=1) or --dim INPUT:AXIS=1 (dims={'INPUT:AXIS': 1}) opens one that is fixed",
+    ),
     ("optimize('m.onnx', inputs='x')", "inputs='x': it takes a list of names, such as ['x']"),
     ("optimize('m.onnx', rename={'x': 3})", "rename={'x': 3}: it takes a dictionary such as {'old': 'new'}"),
     ("optimize('m.onnx', time_limit='5')", "time_limit='5': it takes seconds, a number from 0 on"),
@@ -336,9 +365,36 @@ def test_a_runtime_that_is_not_installed(place: Path, line: str) -> None:
         check=False,
     )
     assert ran.returncode == 2
-    assert "pip install 'relayout[verify]'" in ran.stderr
+    project = tomllib.loads((MODELS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (extra,) = {"verify"} & project["optional-dependencies"].keys()
+    assert f"pip install '{project['name']}[{extra}]'" in ran.stderr
     assert ran.stderr.count("\n") == 1
     assert sorted(place.rglob("*")) == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
+@pytest.mark.parametrize("line", ["convert m.tflite o.onnx --json", "m.tflite --json", "nothing --json"])
+def test_standard_output_that_cannot_be_written(place: Path, line: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "relayout", *line.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={"PYTHONPATH": str(SOURCE)},
+            timeout=300,
+            check=False,
+        )
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("relayout: ")
+    assert ran.stderr.count("\n") == 1
+
+
+def test_json_before_the_file_is_told_where_it_stands(place: Path, relayout) -> None:  # type: ignore[no-untyped-def]
+    del place
+    ran = relayout("--json", "m.tflite")
+    assert ran.code == 2
+    assert "relayout: --json stands behind the file, or behind the verb\n" in ran.err
 
 
 def test_sound_models_are_not_taken_for_something_else() -> None:

@@ -235,6 +235,8 @@ def test_a_result_that_is_also_made_keeps_two_names() -> None:
         (["doubld"], [], "no value of that name; did you mean 'doubled'"),
         ([], ["inside"], "inside the body of another operator"),
         (["doubled"], ["doubled"], "an input and an output"),
+        ([], ["x"], "--outputs x: it is an input of the model: nothing lies in between"),
+        (["doubled"], ["y", "x"], "--outputs x: it is an input of the model"),
         (["z"], ["both"], "none of the outputs is computed from it"),
         (["doubled", "doubled"], [], "given twice"),
         ([], ["y", "y"], "given twice"),
@@ -271,6 +273,20 @@ def test_what_lies_outside_a_part_of_a_tflite_is_not_translated(tmp_path: Path) 
         relayout.convert(tmp_path / "a.tflite")
     result = relayout.convert(tmp_path / "a.tflite", outputs=["b"])
     assert [node.op_type for node in result.model.graph] == ["Neg", "Exp"]
+
+
+def test_an_input_of_a_tflite_is_no_output_of_a_part() -> None:
+    with pytest.raises(NamesError, match="--outputs image: it is an input of the model: nothing lies in between"):
+        relayout.convert(FLOAT, outputs=["image"])
+
+
+def test_an_input_and_an_output_of_one_name_are_told_apart() -> None:
+    net = Net()
+    state = net.input((2, 3), name="old")
+    net.op("NEG", [state], [net.output((2, 3), name="new")])
+    net.sign({"state": 0}, {"state": 1})
+    result = relayout.convert(net.bytes(), outputs=["state"])
+    assert [node.op_type for node in result.model.graph] == ["Neg"]
 
 
 def test_a_part_of_a_tflite_with_several_results(tmp_path: Path) -> None:

@@ -81,6 +81,10 @@ class LayoutError(RelayoutError):
     """A layout is not well formed, or does not fit the tensor or operator it is asked for."""
 
 
+WITH_RUNTIMES = "pip install 'onnx-relayout[verify]'"
+"""What installs the runtimes. The package is called otherwise than its module and its command."""
+
+
 class MissingRuntimeError(RelayoutError):
     """A runtime that verification needs is not installed."""
 
@@ -104,7 +108,15 @@ def printable(text: str) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return the end of a message on an unknown name: `; did you mean 'x'?`, or all names where none is near.
+    """Return the end of a message on an unknown name: `; did you mean 'x'?`, or all names where none is near."""
+    known = list(dict.fromkeys(names))[:MOST_NEAR]
+    if (near := nearest_name(name, known)) is not None:
+        return f"; did you mean {near!r}?"
+    return f"; there are {', '.join(map(repr, known))}" if 0 < len(known) <= MOST_LISTED else ""
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str | None:
+    """Return the name that is most like an unknown one; None where none is near.
 
     A name that is a piece of one goes first: TensorFlow joins those of what it fused, `a/BiasAdd;a/Conv2D;bias`.
     """
@@ -117,11 +129,10 @@ def nearest(name: str, names: Iterable[str]) -> str:
     wanted = name.casefold()
     known = list(dict.fromkeys(names))[:MOST_NEAR]
     if joined := next((each for each in known if name in each.split(";")), None):
-        return f"; did you mean {joined!r}?"
+        return joined
     folded = {each.casefold(): each for each in known}
-    if found := get_close_matches(wanted, folded, n=MOST_LISTED):
-        return f"; did you mean {folded[max(found, key=likeness)]!r}?"  # of equally near ones one that begins alike
-    return f"; there are {', '.join(map(repr, known))}" if 0 < len(known) <= MOST_LISTED else ""
+    found = get_close_matches(wanted, folded, n=MOST_LISTED)
+    return folded[max(found, key=likeness)] if found else None  # of equally near ones one that begins alike
 
 
 MOST_NEAR, MOST_LISTED = 20_000, 24

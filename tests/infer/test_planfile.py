@@ -17,6 +17,8 @@ from relayout.solve import MOST_DEPTH, Together, solve
 from solve.problems import dense_problem
 from text_form import model as written_as
 
+MODELS = Path(__file__).parents[2] / "models"
+
 
 def written(tmp_path: Path, data: object) -> Path:
     path = tmp_path / "plan.json"
@@ -72,6 +74,16 @@ def test_faults_in_a_plan_are_found(tmp_path: Path) -> None:
             check_plan(written(tmp_path, broken), model)
     with pytest.raises(relayout.ReadError):
         check_plan(tmp_path / "nothing.json", model)
+
+
+def test_a_plan_is_not_checked_against_its_result(tmp_path: Path) -> None:
+    result = relayout.convert(MODELS / "tinynet_float.tflite")
+    result.save(tmp_path / "a.onnx")
+    with pytest.raises(relayout.ReadError, match="of another model: its values differ; give the source that the plan"):
+        check_plan(written(tmp_path, result.plan), tmp_path / "a.onnx")
+    choice = [99] * len(result.plan["sites"])
+    with pytest.raises(relayout.ReadError, match="an order that its operator does not have"):
+        check_plan(written(tmp_path, {**result.plan, "choice": choice}), MODELS / "tinynet_float.tflite")
 
 
 def deep(levels: int) -> object:

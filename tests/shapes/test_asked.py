@@ -164,15 +164,46 @@ def test_a_number_that_does_not_fit_is_refused(
 @pytest.mark.parametrize(
     ("inputs", "options", "message"),
     [
-        ("float[1,3] x", {"batch": "n", "dims": {"x:0": "m"}}, "--dim x:0: it cannot be both n and m"),
-        ("float[1,3] x", {"dims": {"x:1": 4, "x:-1": 5}}, "--dim x:1: it cannot be both 4 and 5"),
-        ("float[1,n] x", {"batch": "n"}, "--batch n: axis 1 of input 'x' has that name; take another"),
+        ("float[1,3] x", {"batch": "n", "dims": {"x:0": "m"}}, "dimension x:0: it cannot be both n and m"),
+        ("float[1,3] x", {"dims": {"x:1": 4, "x:-1": 5}}, "dimension x:1: it cannot be both 4 and 5"),
+        ("float[1,n] x", {"batch": "n"}, "batch n: axis 1 of input 'x' has that name; take another"),
         ("float[1,4,6] x", {"dims": {"x:1": "m", "x:2": "m"}}, "m cannot be the name of different extents"),
     ],
 )
 def test_what_contradicts_itself_is_refused(inputs: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(relayout.LayoutError, match=re.escape(message)):
         relayout.convert(build(inputs, "y = Relu(x)", {}), **options)
+
+
+def test_a_name_that_no_dimension_has_is_answered_with_few() -> None:
+    sizes = ", ".join(f"float[batch,s{i}] x{i}" for i in range(130))
+    with pytest.raises(relayout.LayoutError) as raised:
+        relayout.convert(build(sizes, "y = Relu(x0)", {}), dims={"bach": 1})
+    text = "did you mean 'batch'? (dynamic dimensions: batch, s0, s1, s2, s3, s4, s5, s6, s7, s8 and 121 more)"
+    assert text in str(raised.value)
+
+
+def test_a_dimension_of_an_input_without_a_name() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]>
+        g (float[?,3,?] x, float[?,3,4] z) => (float[?,3,?] y, float[?,3,4] w) { y = Relu(x) w = Relu(z) }
+    """)
+
+    def shapes(**options: Any) -> list[list[str | int]]:
+        graph = relayout.convert(model, **options).proto.graph
+        return [
+            [dim.dim_param or dim.dim_value for dim in end.type.tensor_type.shape.dim]
+            for end in (*graph.input, *graph.output)
+        ]
+
+    assert shapes(batch="n")[1] == ["n", 3, 4]
+    assert shapes(batch=5)[1::2] == [[5, 3, 4]] * 2
+    assert [shape[2] for shape in shapes(dims={"x:2": 6})] == [6, 4, 6, 4]
+    assert [shape[2] for shape in shapes(dims={"x:-1": "width"})][:2] == ["width", 4]
+    with pytest.raises(
+        relayout.LayoutError, match="without a name in the model; x:0=6, x:2=6, z:0=6 names one of an input"
+    ):
+        relayout.convert(model, dims={"?1": 6})
 
 
 def test_inputs_that_keep_their_first_axis_are_named() -> None:
@@ -183,7 +214,7 @@ def test_inputs_that_keep_their_first_axis_are_named() -> None:
         "n",
         7,
     ]
-    assert "note: --batch: inputs that keep their first axis: k (7), z (3)" in str(result.report)
+    assert "note: batch: inputs that keep their first axis: k (7), z (3)" in str(result.report)
 
 
 def test_integers_of_one_scale_bind_the_batch() -> None:

@@ -330,7 +330,7 @@ def test_what_does_not_exist_is_an_error_with_advice() -> None:
         opened(model, batch=None, dims={"imag:0": "n"})
     with pytest.raises(LayoutError, match="input 'image' has 2 axes"):
         opened(model, batch=None, dims={"image:2": "n"})
-    with pytest.raises(LayoutError, match="--batch 4 or --dim INPUT:AXIS=4 opens"):
+    with pytest.raises(LayoutError, match=r"--batch 4 \(in Python batch=4\) or --dim INPUT:AXIS=4 "):
         opened(model, batch=None, dims={"batch": 4})
 
 

@@ -249,10 +249,10 @@ def test_models_that_no_runtime_takes(tmp_path: Path) -> None:
 
 def test_a_missing_runtime_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingRuntimeError, match=r"pip install 'relayout\[verify\]'"):
+    with pytest.raises(MissingRuntimeError, match=r"pip install 'onnx-relayout\[verify\]'"):
         verify(model("{ y = Relu(x) }"), model("{ y = Relu(x) }"))
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
-    with pytest.raises(MissingRuntimeError, match=r"pip install 'relayout\[verify\]'"):
+    with pytest.raises(MissingRuntimeError, match=r"pip install 'onnx-relayout\[verify\]'"):
         verify(b"\0\0\0\0TFL3", model("{ y = Relu(x) }"))
 
 

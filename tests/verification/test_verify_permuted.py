@@ -72,13 +72,23 @@ def test_an_output_alone_is_proposed_too() -> None:
     [
         ({"z": ("NHWC", "NCHW")}, "--layout z: no input or output is called so; there are 'x', 'y'"),
         ({"x": ("NHC", "NCH")}, "--layout x=NHC:NCH: the tensor has rank 4"),
-        ({"x": ("NCHW", "NHWC")}, r"--layout x=NCHW:NHWC: \[1, 8, 9, 3\] is not \[1, 3, 8, 9\] then"),
+        (
+            {"x": ("NCHW", "NHWC")},
+            r"--layout x=NCHW:NHWC: in the second model it would be \[1, 9, 3, 8\], and is \[1, 3, 8, 9\];"
+            " --layout x=NHWC:NCHW fits",
+        ),
         ({"x": ("NCHW", "NOHW")}, "--layout x=NCHW:NOHW: NOHW is not a reordering of NCHW"),
     ],
 )
 def test_layouts_that_do_not_fit_are_refused(layouts: dict[str, tuple[str, str]], message: str) -> None:
     with pytest.raises((LayoutError, RelayoutError), match=message):
         verify(model(NHWC), model(NCHW), layouts=layouts)
+
+
+def test_a_layout_for_two_models_of_one_order_is_to_be_left_out() -> None:
+    message = r"would be \[1, 3, 8, 9\], and is \[1, 8, 9, 3\]; both models have the same order: leave --layout out"
+    with pytest.raises(LayoutError, match=message):
+        verify(model(NHWC), model(NHWC), layouts={"x": ("NHWC", "NCHW")})
 
 
 def test_the_command_line_takes_them(tmp_path: Path, relayout: Any) -> None:

@@ -35,7 +35,7 @@ def report(second: str = "Exp", weight: float = 1.0) -> VerifyReport:
 def shown(of: VerifyReport) -> str:
     console = Console(width=160)
     with console.capture() as capture:
-        console.print(render(of))
+        console.print(*render(of), sep="\n")
     return capture.get()
 
 

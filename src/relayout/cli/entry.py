@@ -14,7 +14,7 @@ from weakref import finalize
 import click
 
 from relayout import __version__
-from relayout.cli.group import EXIT_CODES, Group
+from relayout.cli.group import EXIT_CODES, Group, drop_standard_output
 from relayout.cli.json_output import OPTION, error_object, print_json
 from relayout.cli.running import INTERRUPTED, REFUSED, STDOUT, in_one_line
 from relayout.cli.starting import short_process
@@ -105,6 +105,8 @@ def _of_others(error: click.NoSuchOption) -> str:
     """Return which verbs have an option that this one does not have; empty where none has it."""
     verbs = [name for name, command in cli.every_command().items() if _has(command, error.option_name)]
     own = error.ctx.info_name if error.ctx is not None else ""
+    if "info" in verbs and error.ctx is not None and error.ctx.parent is None:
+        return f"{error.option_name} stands behind the file, or behind the verb"
     listed = ", ".join(f"relayout {name}" for name in verbs)
     return f"{error.option_name} is no option of {own}, but of {listed}" if verbs and own else ""
 
@@ -154,5 +156,8 @@ def _refuse(error: Exception, line: str) -> NoReturn:
     """Say what is wrong, with `--json` as an object, too, and exit."""
     click.echo(line, err=True)
     if OPTION in sys.argv[1:]:
-        print_json(error_object(error, line.removeprefix("relayout: ")), err=str(STDOUT) in sys.argv[1:])
+        try:
+            print_json(error_object(error, line.removeprefix("relayout: ")), err=str(STDOUT) in sys.argv[1:])
+        except OSError:  # it may be what is wrong
+            drop_standard_output()
     sys.exit(REFUSED)

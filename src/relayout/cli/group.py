@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -58,6 +59,11 @@ class Command(click.Command):
             formatter.write_text(EXIT_CODES)
 
 
+def drop_standard_output() -> None:
+    """Let standard output go nowhere, with what it still holds: that is flushed in the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class Group(click.Group):
     """Verbs, and a file alone.
 
@@ -102,7 +108,7 @@ class Group(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed in the end
+            drop_standard_output()
             sys.exit(UNREAD)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -111,22 +117,46 @@ class Group(click.Group):
         named_like_a_model = first.endswith((".tflite", ".onnx", ".ort"))
         if first not in self.list_commands(ctx) and (named_like_a_model or _is_there(first)):
             if set(args[1:]) - OF_INFO:
-                result = next((word for word in args[1:] if not word.startswith("-")), "OUT.onnx")
-                raise click.UsageError(
-                    f"a file alone is shown, with --json at most; `relayout convert {first} {result}` converts it",
-                    ctx,
-                )
+                advice = self._with_a_verb(ctx, first, args[1:])
+                raise click.UsageError(f"a file alone is shown, with --json at most; {advice}", ctx)
             return INFO, self.get_command(ctx, INFO), args
         if first in VERBS:
             raise click.UsageError(VERBS[first], ctx)
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            if first == "-":
+                raise click.UsageError("standard input is not read: give a file", ctx) from error
             from difflib import get_close_matches
 
             near = get_close_matches(first, self.list_commands(ctx), n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"There is no command, and no file, {first!r}.{hint}", ctx) from error
+
+    def _with_a_verb(self, ctx: click.Context, file: str, words: list[str]) -> str:
+        """Return the commands that somebody may mean who writes a file and other words, without a verb."""
+        typed, named = shlex.join([file, *words]), self._named(ctx, "convert", words)
+        if named is None:  # an option that it does not have
+            return f"`relayout convert {shlex.quote(file)} OUT.onnx` converts it"
+        if not named.isdisjoint(("paths", "out", "out_dir")):
+            return f"`relayout convert {typed}` converts it"
+        written = shlex.join([file, "OUT.onnx", *words])
+        explained = self._named(ctx, "explain", words) is not None
+        shown = f"`relayout explain {typed}` shows what these options do, " if explained else ""
+        return f"{shown}`relayout convert {written}` converts it"
+
+    def _named(self, ctx: click.Context, verb: str, words: list[str]) -> set[str] | None:
+        """Return the options and arguments of a verb that get a text from the words; None where the verb refuses them.
+
+        The value of an option is not taken for an argument, as it would be without the verb's parser.
+        """
+        command = self.get_command(ctx, verb)
+        assert command is not None
+        try:
+            values = command.make_parser(click.Context(command, ctx)).parse_args(list(words))[0]
+        except click.UsageError:
+            return None
+        return {name for name, value in values.items() if isinstance(value, str | tuple | list) and value}
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Verbs, and files, since one of them alone is shown."""

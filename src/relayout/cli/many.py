@@ -79,7 +79,10 @@ def jobs_of(
     """
     if out_dir is None:
         source, target = _two(verb, paths, out, jobs, given)
-        return [Job.of(verb, source, target, verify, {**given, "format": _format(verb, target, given.get("format"))})]
+        stated = _format(verb, target, given.get("format"))
+        if target is not None and out is None and not given.get("overwrite"):
+            refuse_original(target, source, "; for several sources give --out-dir DIR")
+        return [Job.of(verb, source, target, verify, {**given, "format": stated})]
     if out is not None:
         raise click.UsageError("-o names one result, --out-dir the directory of many: give one of them")
     for option, name in options.FOR_ONE.items():
@@ -94,7 +97,8 @@ def jobs_of(
         name = f"{name_of(path)}.{suffix}"
         other = named.setdefault(name, path)
         if other is not path:
-            raise click.UsageError(f"{other} and {path} would both become {name}; give them one at a time")
+            twice = f"{path} is given twice" if other == path else f"{other} and {path} would both become {name}"
+            raise click.UsageError(f"{twice}; give {'it once' if other == path else 'them one at a time'}")
     out_dir.mkdir(parents=True, exist_ok=True)
     for name, path in named.items():  # nor the source of another
         refuse_own_source([out_dir / name], [other for other in paths if other is not path], ever=False)
@@ -119,8 +123,6 @@ def _two(
     source, target = ends
     if verb != "convert" and target.suffix == ".tflite":
         raise click.UsageError(f"{verb} writes ONNX: use `relayout convert {source} {target}`")
-    if out is None and not given.get("overwrite"):
-        refuse_original(target, source, "; for several sources give --out-dir DIR")
     return source, target
 
 
@@ -236,7 +238,7 @@ out_dir = click.option(
     "--out-dir",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Any number of sources, each to DIR/NAME.onnx, or .tflite with --format tflite.",
+    help="Any number of sources, each to DIR/NAME.onnx (convert --format tflite: .tflite).",
 )
 out = click.option(
     "-o",

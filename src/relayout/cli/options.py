@@ -154,14 +154,16 @@ verbose = click.option(
     is_flag=True,
     expose_value=False,
     callback=_log,
-    help="Log each stage; list every Transpose, with whole names.",
+    help="Log each stage; give names whole and, in a report, every Transpose.",
 )
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 external_data = click.option(
     "--external-data", is_flag=True, default=None, help="Weights in OUT.data (above 2 GB always)."
 )
 overwrite = click.option(
-    "--overwrite", is_flag=True, help="Allow the result to replace its source, and new parts to replace earlier ones."
+    "--overwrite",
+    is_flag=True,
+    help="Allow the result to replace its source (convert: and new parts to replace earlier ones).",
 )
 feeds = click.option(
     "--input",
@@ -210,7 +212,7 @@ claimed_operators = click.option(
     "--ops",
     "claimed_operators",
     metavar="NAME,…",
-    help="A target that runs these operators and no others: Conv,Relu. --to says in which layout.",
+    help="A target that runs these operators and no others: Conv,Relu (convert: in the layout of --to).",
 )
 desired = click.option(
     "--desired-layouts",

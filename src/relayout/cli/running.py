@@ -15,7 +15,7 @@ from relayout.cli.json_output import print_json
 from relayout.cli.option_values import python_options
 from relayout.errors import RelayoutError, WriteError, printable
 from relayout.progress import say
-from relayout.terminal import console, show
+from relayout.terminal import show
 
 if TYPE_CHECKING:
     from relayout.pipeline.result import Result
@@ -238,7 +238,8 @@ def _verified_first(result: "Result", job: Job) -> "VerifyReport":
             feeds = SourceNames(job.given.get("rename")).keys(job.feeds)
             found = verified(job.source, path, feeds, job.seed)
         except RelayoutError as error:
-            error.args = (str(error).replace(str(path), str(job.target)),)
+            said = str(error).replace(str(path), str(job.target))
+            error.args = (f"{said} (nothing was written; without --verify it is)",)
             raise
     return replace(found, b=str(job.target))
 
@@ -325,4 +326,4 @@ def print_verification(found: "VerifyReport", *, err: bool = False) -> None:
     """What a verification found, for people."""
     from relayout.verification.table import render
 
-    console(err).print(render(found))
+    show(*render(found), err=err)

@@ -1,6 +1,6 @@
 """A plan as JSON, and the check of one against its model: the proof that others can verify, without the solver."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import lcm
 from typing import Any, NamedTuple
@@ -25,6 +25,9 @@ from relayout.solve import (
 )
 
 FORMAT = "relayout-plan-1"
+
+SOURCE = "give the source that the plan was made for, not a result"
+"""What to do about a plan of another model."""
 
 MOST_PARTS = 1 << 64
 """The most parts that a unit may be divided in by the prices of one leaf, so that sums of them stay small."""
@@ -136,21 +139,32 @@ def check(data: Any, sites: Sites) -> Checked:
         ReadError: the file is no plan, is of another model, or its certificate proves nothing.
     """
     options_of(data)
-    formulation = formulate(sites)
+    formulation = narrow = formulate(sites)
     names = [site.name for site in sites.sites]
     try:
         choice = [_whole(label) for label in data["choice"]]
         certificate = _read(data["certificate"])
         if names != data["sites"] or len(choice) != len(names):
-            raise ReadError("this plan is of another model: its operators differ")
+            raise ReadError("this plan is of another model: its operators differ", hint=SOURCE)
         if not _has(formulation, choice):
             formulation = formulate(sites, among=with_source(sites, formulation))
         if not _has(formulation, choice):
+            _refuse_other_values(data, (narrow, formulation))
             raise ReadError("this plan chooses an order that its operator does not have")
         found = _checked(formulation, choice, certificate)
         return found._replace(misstated=tuple(_misstated(data, found, formulation)))
     except (KeyError, TypeError, ValueError, IndexError, CertificateError) as error:
         raise ReadError(f"this plan's certificate is not valid ({error})") from error
+
+
+def _refuse_other_values(data: Mapping[str, Any], formulations: Iterable[Formulation]) -> None:
+    """Refuse a plan whose values are not the model's in any formulation, in name, size or possible orders.
+
+    Raises:
+        ReadError: they differ.
+    """
+    if "values" in data and all(data["values"] != _values(each, _names(each)) for each in formulations):
+        raise ReadError("this plan is of another model: its values differ", hint=SOURCE)
 
 
 def _checked(formulation: Formulation, choice: list[int], certificate: Certificate) -> Checked:

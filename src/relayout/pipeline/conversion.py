@@ -158,7 +158,9 @@ def convert(
     node_layouts = SourceNames(rename).keys(node_layouts) or None
     wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
     if regions == "functions" and wishes.target is None:
-        raise LayoutError("--regions functions parts what a target runs from the rest: give a target, too")
+        raise LayoutError(
+            "--regions functions parts what a target runs from the rest: give a target, too (none runs nothing)"
+        )
     own_ops, names = custom_ops or {}, SourceNames(rename)
     source = model_source(source)
     imports = ImportOptions(

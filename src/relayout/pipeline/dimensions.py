@@ -38,6 +38,34 @@ class Asked(NamedTuple):
         return Asked({key: extent for key, extent in given.items() if key not in places}, places, batch)
 
 
+def name_dimensions(model: ir.Model, asked: Asked) -> None:
+    """Name the dimensions of inputs that are asked for and have no name, in place, before shapes are inferred.
+
+    An input that a part of the model begins with, later, is no input yet.
+    """
+    inputs = {value.name or "" for value in model.graph.inputs}
+    places = [(_place(model, key), extent) for key, extent in asked.places.items() if key.rpartition(":")[0] in inputs]
+    for (value, axis), extent in places:
+        if _is_nameless(value, axis):
+            _name(value, axis, extent if isinstance(extent, str) else _unused(model, "opened"))
+    batch = [] if asked.batch is None else [place for place in _batch(model) if _is_nameless(*place)]
+    if batch:
+        name = asked.batch if isinstance(asked.batch, str) else _unused(model, "opened")
+        for value, axis in batch:
+            _name(value, axis, name)
+
+
+def _is_nameless(value: ir.Value, axis: int) -> bool:
+    assert value.shape is not None
+    dim = value.shape[axis]
+    return isinstance(dim, ir.SymbolicDim) and dim.value is None
+
+
+def _name(value: ir.Value, axis: int, name: str) -> None:
+    assert value.shape is not None
+    value.shape = ir.Shape([name if place == axis else dim for place, dim in enumerate(value.shape)])
+
+
 def open_dimensions(model: ir.Model, asked: Asked) -> None:
     """Open the dimensions that are asked for, in place, and give them their names or numbers.
 
@@ -52,12 +80,14 @@ def open_dimensions(model: ir.Model, asked: Asked) -> None:
         groups.setdefault(group, {})[_place(model, key)] = extent
     if asked.batch is not None:
         batch = _batch(model)
+        if not batch:
+            raise LayoutError("batch: no input has an axis that could be a batch")
         _refuse_taken(model, asked.batch, batch)
         groups = {"batch": dict.fromkeys(batch, asked.batch)} | groups
     for (value, axis), extent in (place for group in groups.values() for place in group.items()):
         key = f"{value.name}:{axis}"
         if places.setdefault(key, extent) != extent:
-            raise LayoutError(f"--dim {key}: it cannot be both {places[key]} and {extent}")
+            raise LayoutError(f"dimension {key}: it cannot be both {places[key]} and {extent}")
     if not groups:
         return
     from relayout.formats.tflite.digests import restamping
@@ -80,11 +110,11 @@ def _place(model: ir.Model, key: str) -> tuple[ir.Value, int]:
     name, axis = found[1], int(found[2])
     inputs = {value.name or "": value for value in model.graph.inputs}
     if name not in inputs:
-        raise LayoutError(f"--dim {key}: the model has no input '{name}'{nearest(name, inputs)}")
+        raise LayoutError(f"dimension {key}: the model has no input '{name}'{nearest(name, inputs)}")
     shape = inputs[name].shape
     rank = 0 if shape is None else len(shape)
     if not -rank <= axis < rank:
-        raise LayoutError(f"--dim {key}: input '{name}' has {rank} axes, counted from 0")
+        raise LayoutError(f"dimension {key}: input '{name}' has {rank} axes, counted from 0")
     return inputs[name], axis % rank
 
 
@@ -96,7 +126,7 @@ def _batch(model: ir.Model) -> list[tuple[ir.Value, int]]:
     inputs = [value for value in model.graph.inputs if value.shape is not None and len(value.shape)]
     images = [value for value in inputs if value.shape is not None and (len(value.shape) > 1 or value.shape[0] != 1)]
     if not images:
-        raise LayoutError("--batch: no input has an axis that could be a batch")
+        return []
     first = _extent(max(images, key=lambda value: len(value.shape or ()) > 1), 0)
     return [(value, 0) for value in images if _extent(value, 0) == first]
 
@@ -110,7 +140,7 @@ def _refuse_taken(model: ir.Model, name: Dim, batch: Sequence[tuple[ir.Value, in
     for value in model.graph.inputs:
         for axis in range(0 if value.shape is None else len(value.shape)):
             if (value, axis) not in batch and name in _extent(value, axis).names:
-                raise LayoutError(f"--batch {name}: axis {axis} of input '{value.name}' has that name; take another")
+                raise LayoutError(f"batch {name}: axis {axis} of input '{value.name}' has that name; take another")
 
 
 def _kept(model: ir.Model, batch: Dim) -> Iterator[str]:
@@ -121,7 +151,7 @@ def _kept(model: ir.Model, batch: Dim) -> Iterator[str]:
         if value.shape is not None and len(value.shape) and _extent(value, 0) != Extent.of(batch)
     ]
     if kept:
-        yield f"--batch: inputs that keep their first axis: {', '.join(kept)}"
+        yield f"batch: inputs that keep their first axis: {', '.join(kept)}"
 
 
 def _extent(value: ir.Value, axis: int) -> Extent:
@@ -140,10 +170,10 @@ def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str)
     still = {place: _extent(*place) for place in group if _extent(*place).is_static}
     if len({*still.values()}) > 1:
         extents = ", ".join(f"{value.name}:{axis} of {extent}" for (value, axis), extent in still.items())
-        raise LayoutError(f"--dim: {wanted} cannot be the name of different extents: {extents}")
+        raise LayoutError(f"{wanted} cannot be the name of different extents: {extents}")
     if isinstance(wanted, int) and wanted < 1:
         value, axis = next(iter(group))
-        raise LayoutError(f"--dim {value.name}:{axis}={wanted}: an extent is at least 1")
+        raise LayoutError(f"dimension {value.name}:{axis}={wanted}: an extent is at least 1")
     symbol = wanted if isinstance(wanted, str) else _unused(model, "opened")
     made: Opened | None = None
     if still:
@@ -184,7 +214,7 @@ def fix_inferred(model: ir.Model, dims: Mapping[str, Dim], *, infer: bool = True
     from relayout.rules import outputs_of
 
     named = fix_dims(model, dims)
-    check_dims(dims, named.union(facts_of(model).fixed_dims))
+    check_dims(model, dims, named.union(facts_of(model).fixed_dims))
     if not infer:
         return
     if not named.isdisjoint(dims):

@@ -259,5 +259,7 @@ def target_of(result: Result) -> Target:
         LayoutError: there is none.
     """
     if result.target is None:
-        raise LayoutError("parts are what a target runs: convert with `target=`, or `--target`")
+        raise LayoutError(
+            "parts are what a target runs, and `none` runs nothing: convert with another `target=`, or `--target`"
+        )
     return result.target

@@ -15,7 +15,7 @@ from relayout.formats.in_memory import ModelSource, model_source
 from relayout.formats.recognition import is_tflite
 from relayout.graph.facts import add_facts, add_notes, facts_of
 from relayout.layout.stored_as import CUT
-from relayout.pipeline.dimensions import Asked, fix_inferred, open_dimensions
+from relayout.pipeline.dimensions import Asked, fix_inferred, name_dimensions, open_dimensions
 from relayout.pipeline.request import ImportOptions, Source
 from relayout.pipeline.restating import restate_fixed
 from relayout.reports import unstated
@@ -53,7 +53,7 @@ def read(source: Source, options: ImportOptions | None = None, wishes: Wishes | 
         if isinstance(known, str | Path) and Path(known).suffix in (".onnx", ".ort"):
             add_notes(model, f"{Path(known).name} is a .tflite, whatever its name says, and is read as one")
     else:
-        model = _read_onnx(known, options)
+        model = _read_onnx(known, options, asked)
     if options.dims:
         fix_inferred(model, options.dims, infer=not facts_of(model).is_tflite)
         restate_fixed(model)
@@ -92,7 +92,7 @@ def _read_tflite(source: ModelSource, options: ImportOptions, wishes: Wishes) ->
     return model
 
 
-def _read_onnx(source: str | Path | onnx.ModelProto | ir.Model, options: ImportOptions) -> ir.Model:
+def _read_onnx(source: str | Path | onnx.ModelProto | ir.Model, options: ImportOptions, asked: Asked) -> ir.Model:
     if named := options.tflite_options():
         raise RelayoutError(f"{named[0]} is for a .tflite source, and this one is ONNX: leave it out")
     from relayout.formats.onnx import complete, cut, spell_out
@@ -100,6 +100,7 @@ def _read_onnx(source: str | Path | onnx.ModelProto | ir.Model, options: ImportO
     from relayout.rules import outputs_of
 
     model = read_onnx(source)
+    name_dimensions(model, asked)
     if options.dims:
         from relayout.formats.onnx.fixing import fix_dims
 

@@ -48,10 +48,11 @@ def remedy_for(target: Target | None) -> str:
         return (
             f"a row of --target {name} without layouts runs in any, and a .tflite needs LiteRT's: name them; {REMEDY}"
         )
-    cure = "leave --target out"
+    option = "--ops" if name == OPERATORS_ALONE else f"--target {name}"
+    cure = f"leave {option.partition(' ')[0]} out"
     if target is not None and target.fallback is None and target.name not in {OPERATORS_ALONE, *targets()}:
         cure = f'fallback = "{LITERT}" in the target\'s table gives the operators that it does not claim those'
-    return f"the layouts are those of --target {name}, and a .tflite needs LiteRT's: {cure}; {REMEDY}"
+    return f"the layouts are those of {option}, and a .tflite needs LiteRT's: {cure}; {REMEDY}"
 
 
 def tflite_model(

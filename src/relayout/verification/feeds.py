@@ -10,6 +10,7 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 
 from relayout.errors import ReadError, RelayoutError, nearest
 from relayout.formats.stored import open_stored
@@ -40,6 +41,13 @@ SAMPLE_RATE = 16_000
 
 TEXTS = ("0", "1", "-2", "30", "4", "567", "0008", "9")
 """Texts that are fed."""
+
+
+ARCHIVE = b"PK"
+"""What a file of several arrays begins with."""
+
+REMEDY = "write one with numpy.save"
+"""What to do about a file that is no array."""
 
 
 def to_give(name: str) -> str:
@@ -181,11 +189,15 @@ def _loaded(source: str | os.PathLike[str]) -> Array:
     try:
         open_stored(Path(source))
         with Path(source).open("rb") as file:
+            begins = file.read(len(MAGIC_PREFIX))
+            if not begins.startswith((MAGIC_PREFIX, ARCHIVE)):  # else NumPy takes it for one of Python's own files
+                raise ReadError("not a .npy file", where=str(source), hint=REMEDY)
+            file.seek(0)
             array = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError, MemoryError, BadZipFile) as error:
         raise ReadError(f"not a .npy file: {' '.join(str(error).split())}", where=str(source)) from None
     if not isinstance(array, np.ndarray):
-        raise ReadError("an archive, not one array: save it with numpy.save", where=str(source))
+        raise ReadError("an archive, not one array", where=str(source), hint=REMEDY)
     return array
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
+from relayout.errors import WITH_RUNTIMES, MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.bundle import TFL3, open_model
 from relayout.formats.stored import open_stored
 from relayout.formats.tflite.container.loading import load
@@ -30,7 +30,7 @@ WITHOUT_DELEGATE = "LiteRT's default delegate, XNNPACK, does not take the source
 LITERT, TENSORFLOW = "ai_edge_litert", "tensorflow.lite.python"
 """Whose interpreter runs a model: TensorFlow's has the Flex delegate, which runs operators of TensorFlow."""
 NEEDED = {
-    LITERT: "running a .tflite needs LiteRT: pip install 'relayout[verify]'",
+    LITERT: f"running a .tflite needs LiteRT: {WITH_RUNTIMES}",
     TENSORFLOW: "the Flex delegate's operators need TensorFlow's interpreter: pip install 'tensorflow==2.19.*'",
 }
 """The message where it is not there."""

@@ -119,9 +119,18 @@ def _laid(pair: Pair, name: str, source: str, target: str) -> Pair:
         if len(shape) != len(perm):
             raise LayoutError(f"--layout {name}={source}:{target}: the tensor has rank {len(shape)}")
     if len(shapes) == 2 and not _may_be(perms.permute(perm, shapes[0]), shapes[1]):
-        first, second = map(_text, shapes)
-        raise LayoutError(f"--layout {name}={source}:{target}: {first} is not {second} then")
+        raise LayoutError(f"--layout {name}={source}:{target}: {_why_not(name, perm, *shapes)}")
     return permuted(pair, perm)
+
+
+def _why_not(name: str, perm: tuple[int, ...], first: Shape, second: Shape) -> str:
+    """Return why a perm does not take a shape to another, and what to ask for."""
+    if _may_be(first, second):
+        advice = "; both models have the same order: leave --layout out"
+    else:
+        fitting = "" if None in first else proposal(name, [extent or 0 for extent in first], second)
+        advice = fitting and f"; {fitting} fits"
+    return f"in the second model it would be {_text(perms.permute(perm, first))}, and is {_text(second)}{advice}"
 
 
 def _names(pair: Pair) -> list[str]:

@@ -237,7 +237,7 @@ class VerifyReport:
         from relayout.terminal import as_html
         from relayout.verification.table import render
 
-        return as_html(render(self))
+        return as_html(*render(self))
 
     def __str__(self) -> str:
         """What a terminal shows."""

@@ -6,12 +6,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from relayout.errors import MissingRuntimeError
+from relayout.errors import WITH_RUNTIMES, MissingRuntimeError
 from relayout.verification.runtimes import FailedError, Held, asked
 from relayout.verification.side import Array
 
 PACKAGE = "onnxruntime"
-NEEDED = "running ONNX needs ONNX Runtime: pip install 'relayout[verify]'"
+NEEDED = f"running ONNX needs ONNX Runtime: {WITH_RUNTIMES}"
 """What to say where it is not there."""
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from relayout.terminal import ShortNames, count_of, line
+from relayout.terminal import Grid, Line, ShortNames, count_of, line
 from relayout.verification.compare import Difference, Kind, Verdict
 from relayout.verification.report import Row, VerifyReport
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
 WIDTH = 88
 """Columns where there is no terminal to ask."""
@@ -33,11 +32,9 @@ WORST = 8
 """How many interior values are listed."""
 
 
-def render(report: VerifyReport) -> RenderableType:
-    """The report as something that rich prints."""
-    from rich.console import Group
-
-    parts: list[RenderableType] = [line((report.verdict, "bold green" if report.ok else "bold red"))]
+def render(report: VerifyReport) -> list[Line | Grid]:
+    """The paragraphs and tables of a report."""
+    parts: list[Line | Grid] = [line((report.verdict, "bold green" if report.ok else "bold red"))]
     if report.disagreement:
         parts.insert(0, line((report.disagreement, "yellow")))
     short = ShortNames((row.name for row in report.rows), NAME_WIDTH - 2)
@@ -60,7 +57,7 @@ def render(report: VerifyReport) -> RenderableType:
     runs = count_of(report.runs, "run")
     parts.append(line((f"fed: {fed}; seed {report.seed}, {runs}; {runtimes}", "dim")))
     parts += [line((f"note: {note}", "dim")) for note in report.notes]
-    return Group(*parts)
+    return parts
 
 
 def _counted(report: VerifyReport) -> Iterator[str]:
@@ -90,31 +87,46 @@ def text(report: VerifyReport) -> str:
 
     written = StringIO()
     plain = Console(file=written, width=WIDTH, color_system=None, force_terminal=False, force_jupyter=False)
-    plain.print(render(report))
+    plain.print(*render(report), sep="\n")
     return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
 
 
-def _table(title: str, rows: tuple[Row, ...] | list[Row], short: ShortNames) -> Table:
-    from rich.box import SIMPLE
-    from rich.table import Table
+HEADINGS = ("value", "made by", "type", "off by", "spread", "verdict")
+NUMBERS = frozenset(("off by", "spread"))
+"""Headings of columns that are never wrapped."""
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE, pad_edge=False)
-    table.add_column("value", max_width=NAME_WIDTH, overflow="fold")
-    for heading in ("made by", "type"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("off by", "spread"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", justify="right", overflow="fold")
-    for row in rows:
-        table.add_row(
+
+class _Values(Grid):
+    """A table of values; on a terminal names have several lines and numbers stand on the right."""
+
+    def __rich__(self) -> RenderableType:
+        from rich.box import SIMPLE
+        from rich.table import Table
+
+        table = Table(title=self.title, title_justify="left", title_style="bold", box=SIMPLE, pad_edge=False)
+        table.add_column(self.headings[0], max_width=NAME_WIDTH, overflow="fold")
+        for heading in self.headings[1:]:
+            is_number = heading in NUMBERS
+            on_right = is_number or heading == self.headings[-1]
+            table.add_column(heading, justify="right" if on_right else "left", no_wrap=is_number, overflow="fold")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+
+def _table(title: str, rows: Sequence[Row], short: ShortNames) -> Grid:
+    cells = [
+        [
             line(short(row.name)),
             line(row.operator),
             line(f"{row.dtype}{list(row.shape)}"),
-            _number(row.difference, row.kind),
-            _number(row.spread, row.kind),
+            line(_number(row.difference, row.kind)),
+            line(_number(row.spread, row.kind)),
             line((row.verdict.value, "green" if row.ok else "red")),
-        )
-    return table
+        ]
+        for row in rows
+    ]
+    return _Values(HEADINGS, cells, title)
 
 
 def _number(difference: Difference | None, kind: Kind) -> str:

@@ -737,3 +737,25 @@ def test_an_output_of_a_body_that_is_its_input_states_what_the_input_does() -> N
     body = node.attributes.get_graph("body")
     assert body is not None
     assert str(body.outputs[1].shape) == "[N,3]"
+
+
+def test_texts_of_a_given_proto_that_are_no_utf8() -> None:
+    """A proto gives such a text as bytes, and does not take them."""
+    model = weighty()
+    model.producer_name, model.doc_string = "somebody", "something"
+    content = model.SerializeToString()
+    damaged = onnx.ModelProto.FromString(content.replace(b"somebody", b"\xffomebody"))
+    assert isinstance(damaged.producer_name, bytes)
+    assert read(damaged).producer_name == "\ufffdomebody"
+    named = onnx.ModelProto.FromString(content.replace(b"\x01g", b"\x01\xff"))
+    assert isinstance(named.graph.name, bytes)
+    assert read(named).graph.name == "\ufffd"
+
+
+def test_names_of_weights_of_a_given_proto_that_are_no_utf8() -> None:
+    model = weighty()
+    model.graph.initializer[0].name = "weight"
+    model.graph.node[0].input[1] = "weight"
+    damaged = onnx.ModelProto.FromString(model.SerializeToString().replace(b"weight", b"\xffeight"))
+    with pytest.raises(ReadError, match="is not UTF-8 text"):
+        read(damaged)

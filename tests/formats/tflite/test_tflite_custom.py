@@ -29,6 +29,7 @@ from tflite_writing import Net, options
 from relayout.errors import ReadError, UnsupportedError
 from relayout.formats.tflite.container.flexbuffer import parse
 from relayout.formats.tflite.container.nodedef import NodeDef
+from relayout.graph.facts import facts_of
 
 SAME, VALID = 1, 2
 
@@ -181,9 +182,11 @@ def test_an_unknown_operator_is_refused_or_carried_over() -> None:
     options = {"flag": True, "alpha": 0.5, "mode": "fast", "sizes": [1, 2, 3], "scales": [0.5, 1.5]}
     with pytest.raises(UnsupportedError, match="CUSTOM Unheard"):
         read(unheard(options).bytes())
-    with pytest.raises(UnsupportedError, match="CUSTOM Unheard"):
-        read(unheard(options).bytes(), custom_ops={"Other": "my.domain"})
-    model = read(unheard(options).bytes(), custom_ops={"Unheard": "my.domain"})
+    with pytest.raises(UnsupportedError, match=r"--custom-op Unherd: .* of that name; did you mean 'Unheard'"):
+        read(unheard(options).bytes(), custom_ops={"Unherd": "my.domain"})
+    model = read(unheard(options).bytes(), custom_ops={"Unheard": "my.domain", "Other": "my.domain"})
+    notes = facts_of(model).notes
+    assert notes == ("--custom-op Other: the file has no custom operator of that name; there are 'Unheard'",)
     (node,) = model.graph
     assert (node.domain, node.op_type, model.opset_imports["my.domain"]) == ("my.domain", "Unheard", 1)
     assert [i and i.name for i in node.inputs] == ["t0", None, "t0"]

@@ -49,8 +49,10 @@ def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | 
 
 
 def _check_end(value: ir.Value, name: str) -> None:
-    """Refuse what cannot be an output."""
-    if value.const_value is not None and not value.is_graph_output() and not value.is_graph_input():
+    """Refuse what cannot be an output: an input, too, unless the model itself gives it back."""
+    if value.is_graph_input() and not value.is_graph_output():
+        raise NamesError(f"--outputs {name}: it is an input of the model: nothing lies in between")
+    if value.const_value is not None and not value.is_graph_output():
         raise NamesError(f"--outputs {name}: it is a constant")
     if value.type is None:
         raise NamesError(f"--outputs {name}: its type is not known, so it cannot be an output")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, nearest_name
 from relayout.graph.subgraphs import all_graphs
 from relayout.layout import Dim, Extent, product
 from relayout.layout.expressions import names_in, replace_names
 from relayout.layout.stored_as import STATED
+
+NAMELESS = "?"
+"""What begins the name of a dimension in a report that has none in the model."""
+MOST_NAMED = 10
+"""Dimensions that an error names."""
 
 
 def fix_dims(model: ir.Model, dims: Mapping[str, Dim]) -> frozenset[str]:
@@ -39,10 +44,11 @@ def fix_dims(model: ir.Model, dims: Mapping[str, Dim]) -> frozenset[str]:
     return known
 
 
-def check_dims(dims: Mapping[str, Dim], known: frozenset[str]) -> None:
+def check_dims(model: ir.Model, dims: Mapping[str, Dim], known: frozenset[str]) -> None:
     """Check what a user wants of dynamic dimensions.
 
     Args:
+        model: the model.
         dims: name -> an extent, or another name.
         known: the names that the model has.
 
@@ -51,13 +57,42 @@ def check_dims(dims: Mapping[str, Dim], known: frozenset[str]) -> None:
     """
     for name, extent in dims.items():
         if name not in known:
-            listed = f"(dynamic dimensions: {', '.join(sorted(known)) or 'none'})"
-            advice = "" if known else f"; --batch {extent} or --dim INPUT:AXIS={extent} opens one that is fixed"
-            raise LayoutError(f"--dim {name}: the model has no dimension of that name {listed}{advice}")
+            raise LayoutError(f"dimension {name}: {_why_unknown(model, name, extent, known)}")
         if extent in dims:
-            raise LayoutError(f"--dim {name}={extent}: {extent} becomes {dims[str(extent)]}; give {name} that, too")
+            raise LayoutError(f"dimension {name}={extent}: {extent} becomes {dims[str(extent)]}; give {name} that, too")
         if not isinstance(extent, str) and extent < 1:
-            raise LayoutError(f"--dim {name}={extent}: an extent is at least 1")
+            raise LayoutError(f"dimension {name}={extent}: an extent is at least 1")
+
+
+def _why_unknown(model: ir.Model, name: str, extent: Dim, known: frozenset[str]) -> str:
+    """Return what to say of a name that no dimension has, and how to ask for what may be meant."""
+    if name.startswith(NAMELESS):
+        places = [
+            f"{value.name}:{axis}={extent}"
+            for value in model.graph.inputs
+            for axis, dim in enumerate(value.shape or ())
+            if isinstance(dim, ir.SymbolicDim) and dim.value is None
+        ]
+        advice = f"{_first(places)} names one of an input by its place" if places else "no input has one"
+        return f"so a report calls a dimension without a name in the model; {advice}"
+    if not known:
+        return (
+            "the model has no dimension of that name (dynamic dimensions: none);"
+            f" --batch {extent} (in Python batch={extent!r}) or --dim INPUT:AXIS={extent}"
+            f" (dims={{'INPUT:AXIS': {extent!r}}}) opens one that is fixed"
+        )
+    texts = [text for value in model.graph.inputs for shape in _shapes(value) for text in _texts(shape)]
+    of_inputs = [each for text in texts for each in sorted(Extent.of(text).names | names_in(text)) if each in known]
+    names = list(dict.fromkeys([*of_inputs, *sorted(known)]))
+    near = nearest_name(name, names)
+    meant = "" if near is None else f"; did you mean {near!r}?"
+    return f"the model has no dimension of that name{meant} (dynamic dimensions: {_first(names)})"
+
+
+def _first(names: Sequence[str]) -> str:
+    """Return a list of names, of which many are counted."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(names[:MOST_NAMED])}{more}"
 
 
 def state_results(model: ir.Model) -> None:

@@ -140,7 +140,7 @@ class _Reading:
             where = f"{self.origin}, initializer '{tensor.name}'"
             check_data(tensor, where)
             _copy_fields(tensor, copy, but="raw_data")
-            self.lifted[tensor.name] = _with_notes(_lazy(tensor), tensor)
+            self.lifted[copy.name] = _with_notes(_lazy(tensor), copy)
         return self._model(proto, None)
 
     def _model(self, proto: onnx.ModelProto, files: DataFiles | None) -> ir.Model:
@@ -213,6 +213,8 @@ def _copy_fields(source: Message, target: Message, but: str) -> None:
             getattr(target, field.name).CopyFrom(value)
         elif hasattr(value, "extend"):
             getattr(target, field.name).MergeFrom(value)
+        elif field.type == field.TYPE_STRING and isinstance(value, bytes):  # no UTF-8: it can be read, and not set
+            setattr(target, field.name, value.decode(errors="replace"))
         else:
             setattr(target, field.name, value)
 

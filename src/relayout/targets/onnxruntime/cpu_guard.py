@@ -12,7 +12,7 @@ from functools import cache
 import onnx_ir as ir
 
 from relayout.apply.blocks import BlockSizes
-from relayout.errors import LayoutError, MissingRuntimeError
+from relayout.errors import WITH_RUNTIMES, LayoutError, MissingRuntimeError
 from relayout.graph.subgraphs import all_nodes
 
 DOMAINS = frozenset({"com.microsoft.nchwc"})
@@ -119,7 +119,7 @@ def block_here() -> int:
         import onnxruntime
     except ImportError as error:
         raise MissingRuntimeError(
-            f"to find the size of this CPU's blocks needs ONNX Runtime: pip install 'relayout[verify]' ({error})"
+            f"to find the size of this CPU's blocks needs ONNX Runtime: {WITH_RUNTIMES} ({error})"
         ) from None
     channels = 4 * max(SIZES)
     (domain,) = DOMAINS

@@ -1,8 +1,9 @@
-"""Recurrent operators whose rows have lengths: a row without steps has zeros as its last states, as in ONNX Runtime.
+"""Recurrent operators whose rows have lengths: a row without steps has zeros as its last states.
 
     LSTM(x, w, r, b, lengths, h, c)  ->  LSTM(x, w, r, b, lengths, h * m, c * m),  m = 1 where a length is above 0
 
-Such a row keeps the states that it begins with. The standard says nothing of it.
+A row that is over keeps its states, so such a row would end with those that it begins with. The standard says nothing
+of it; runtimes of ONNX give zeros.
 """
 
 from __future__ import annotations

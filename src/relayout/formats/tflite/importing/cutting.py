@@ -36,12 +36,20 @@ def cut(
     for start, name in zip(starts, inputs or (), strict=True):
         if start in ends:
             raise NamesError(f"{name!r} is an input and an output of the part: nothing lies in between")
+    _refuse_inputs(subgraph, outputs or (), ends)
     operators, read = _needed(subgraph, set(starts), ends)
     for start, name in zip(starts, inputs or (), strict=True):
         if start not in read and start not in subgraph.inputs:
             raise NamesError(f"--inputs {name}: none of the outputs is computed from it, or only through other inputs")
     starts += [i for i in subgraph.inputs if i in read and i not in starts]
     return _apart(subgraph._replace(inputs=tuple(starts), outputs=ends, operators=operators))
+
+
+def _refuse_inputs(subgraph: Subgraph, names: Sequence[str], ends: Sequence[int]) -> None:
+    """Refuse inputs of the model as outputs of a part, but those that the model itself gives back."""
+    for end, name in zip(ends, names, strict=False):
+        if end in subgraph.inputs and end not in subgraph.outputs:
+            raise NamesError(f"--outputs {name}: it is an input of the model: nothing lies in between")
 
 
 def _apart(part: Subgraph) -> Subgraph:
@@ -101,8 +109,10 @@ class _Names:
         for tensor in model.subgraphs[index].tensors:
             name = tensor.name or f"tensor_{tensor.index}"
             self.own.setdefault(name, []).append(tensor.index)
-        given = (*signature.outputs, *signature.inputs) if signature else ()
-        self.signed = {name: position for name, position in given if name}
+        ends = (signature.outputs, signature.inputs) if signature else ((), ())
+        # An input and an output may have one name in a signature: each side's own comes last, and counts.
+        by_side = {"inputs": (*ends[0], *ends[1]), "outputs": (*ends[1], *ends[0])}
+        self.signed = {side: {name: position for name, position in given if name} for side, given in by_side.items()}
         subgraph = model.subgraphs[index]
         made = {i for operator in subgraph.operators for i in operator.outputs}
         self.computed = made | {*subgraph.inputs, *subgraph.outputs}
@@ -119,8 +129,8 @@ class _Names:
                 raise NamesError(f"--{side} {name}: it is a constant")
 
     def find(self, side: str, name: str) -> int:
-        if name in self.signed:
-            return self.signed[name]
+        if name in self.signed[side]:
+            return self.signed[side][name]
         found = self.own.get(name, [])
         if not found:
             stem, _, number = name.rpartition("#")
@@ -136,5 +146,5 @@ class _Names:
                     f"--{side} {name}: the tensor lies inside the body of another operator; a cut goes around it"
                 )
         known = (each for each, tensors in self.own.items() if not self.computed.isdisjoint(tensors))
-        near = nearest(name, [*self.signed, *known])
+        near = nearest(name, [*self.signed[side], *known])
         raise NamesError(f"--{side} {name}: the model has no tensor of that name{near}")

@@ -7,7 +7,7 @@ Transposes; whoever decides layouts later finds all of them and removes what can
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx_ir as ir
@@ -28,6 +28,9 @@ from relayout.formats.tflite.states import VARIABLES, dump_variables
 from relayout.graph.facts import add_facts, add_notes
 from relayout.layout.normalization import NORMALIZE
 from relayout.layout.stored_as import SIGNATURE, TENSOR
+
+CUSTOM = "CUSTOM "
+"""What the name of a custom operator begins with, before its own."""
 
 KEPT = (
     "--custom-op NAME=DOMAIN keeps a custom operator as a node of that domain, and --outputs VALUE,… ends the result"
@@ -70,6 +73,7 @@ def read(source: Path | str | bytes, choices: Choices = AS_IT_IS) -> ir.Model:
     chosen = _signature(model, choices.signature)
     index = chosen.subgraph if chosen else 0
     whole, found = model.subgraphs[index], metadata(model, index, data)
+    unknown = _unknown_custom_ops(model, choices.custom_ops)
     if choices.inputs or choices.outputs:
         from relayout.formats.tflite.importing.cutting import cut
 
@@ -83,9 +87,10 @@ def read(source: Path | str | bytes, choices: Choices = AS_IT_IS) -> ir.Model:
     stem = "main" if isinstance(source, bytes) else Path(source).stem
     program = Program(model, Builder(opset), choices, _entry)
     imported = _Import(program, subgraph, chosen, choices.dims)
-    result = imported.run(subgraph.name or stem)
+    result = imported.run(subgraph.name or stem, unknown)
     add_facts(result, is_tflite=True, is_annotated=False, fixed_dims=frozenset(imported.fixed))
     _describe(result, found, whole)
+    add_notes(result, *unknown)
     add_facts(result, begun_anew=tuple(program.variables.begun_anew))
     if not choices.inputs:
         _state_normalization(result, model)
@@ -103,6 +108,17 @@ def _signature(model: Model, key: str | None) -> Signature | None:
     there = ", ".join(signature.key for signature in model.signatures[:40]) or "none"
     near = nearest(key, (signature.key for signature in model.signatures)) or f"; there are {there}"
     raise ReadError(f"there is no signature {key!r}{near}", where="signature_defs")
+
+
+def _unknown_custom_ops(model: Model, custom_ops: Mapping[str, str]) -> list[str]:
+    """Return what to say of names of custom operators that the file does not have."""
+    operators = (each.name for subgraph in model.subgraphs for each in subgraph.operators) if custom_ops else ()
+    known = {name.removeprefix(CUSTOM): None for name in operators if name.startswith(CUSTOM)}
+    return [
+        f"--custom-op {name}: the file has no custom operator of that name{nearest(name, known)}"
+        for name in custom_ops
+        if name not in known
+    ]
 
 
 def _describe(result: ir.Model, found: Metadata, subgraph: Subgraph) -> None:
@@ -143,7 +159,7 @@ def _rewritten(model: Model) -> Model:
 
 def _entry(name: str) -> Entry | None:
     found = entry_of(name)
-    if found is not None or not name.startswith("CUSTOM "):
+    if found is not None or not name.startswith(CUSTOM):
         return found
     from relayout.formats.tflite.importing.operators.custom import CARRIED
 
@@ -158,14 +174,21 @@ class _Import:
         self.fixed: set[str] = set()
         self.builder, self.tensors = program.builder, program.tensors(subgraph)
 
-    def run(self, name: str) -> ir.Model:
+    def run(self, name: str, unknown: Sequence[str]) -> ir.Model:
+        """Translate the subgraph.
+
+        Args:
+            name: of the graph.
+            unknown: what to say of custom operators that the user names and the file does not have.
+        """
         extra = self.name_interface()
         self.tensors.name_all()
         inputs = [self.graph_input(index, first=i == 0) for i, index in enumerate(self.subgraph.inputs)]
         self.program.run(self.tensors)
         if self.program.unsupported:
             found = {k: (len(v), next(iter(v))) for k, v in self.program.unsupported.items()}
-            raise UnsupportedError(found, KEPT if any(name.startswith("CUSTOM ") for name in found) else "")
+            is_custom = any(name.startswith(CUSTOM) for name in found)
+            raise UnsupportedError(found, "; ".join([*unknown, KEPT]) if is_custom else "")
         outputs = self.graph_outputs(extra) + self.program.variables.outputs()
         variables = self.program.variables.finish()
         left = list(self.program.variables.current.values())
