@@ -146,11 +146,11 @@ def claiming(found: Any) -> Iterator[Figure]:
 
 def scale(found: Any) -> Iterator[Figure]:
     for row in found["nodes"]:
-        if row["nodes"] in NODES and not any("why" in row[kind] for kind in growth.MEASURES):
+        if row["nodes"] in NODES and not any("why" in row[kind] for kind in growth.COMPARED):
             seconds = row[OURS]["seconds"]
             own = sum(seconds.get(stage, 0) for column in growth.OWN for stage in growth.COLUMNS[column])
             took = {OURS: f"{seconds['total']:.1f} s, of it choice and rewriting {own:.1f} s"}
-            alone, started = (row[kind]["seconds"]["total"] for kind in list(growth.MEASURES)[1:])
+            alone, started = (row[kind]["seconds"]["total"] for kind in growth.COMPARED[1:])
             took["onnx-ir, reading and writing alone"] = f"{alone:.1f} s, as Python starts it {started:.1f} s"
             yield figure(f"`optimize` of {row['nodes']:,} nodes", took)
 

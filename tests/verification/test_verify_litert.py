@@ -535,3 +535,21 @@ def test_a_sample_rate_is_fed_to_what_reads_one() -> None:
     spectrum = np.random.default_rng(0).uniform(0.1, 9, (2, 7, 257)).astype(np.float32)
     assert verify(net.bytes(), convert(net.bytes()).proto, inputs={"x": spectrum}).ok
     assert [(value.name, value.likely) for value in LiteRTSide(net.bytes()).inputs] == [("x", None), ("rate", 16000)]
+
+
+def test_a_result_that_is_a_tflite_is_run_as_its_file() -> None:
+    source = onnx_of("(float[2,3] x) => (float[2,3] result) { result = Neg(x) }")
+    result = convert(source, format="tflite")
+    report = verify(source, result)
+    assert report.ok
+    assert [name for name, _ in report.runtimes] == ["ONNX Runtime", "LiteRT"]
+    wrong = onnx_of("(float[2,3] x) => (float[2,3] result) { result = Abs(x) }")
+    assert not verify(wrong, result).ok
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8", "int16", "float"])
+def test_a_single_number_is_fed(kind: str) -> None:
+    one = (
+        f"({kind} x) => ({kind}[1] result) {{ axis = Constant<value = int64[1] {{0}}>() result = Unsqueeze(x, axis) }}"
+    )
+    assert verify(onnx_of(one), onnx_of(one)).ok

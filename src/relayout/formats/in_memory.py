@@ -28,7 +28,8 @@ def model_source(source: Any) -> ModelSource:
     """Return a source as readers take it: bytes of a `.tflite` as bytes, those of an ONNX model as its proto.
 
     Args:
-        source: a path of any kind, bytes, an open binary file, or a model, which is returned as it is.
+        source: a path of any kind, bytes, an open binary file, or a model, which is returned as it is; a result that is
+            a `.tflite` is its file.
 
     Raises:
         ReadError: it is a file that is open as text or cannot be read, or bytes of something else than a model.
@@ -41,6 +42,8 @@ def model_source(source: Any) -> ModelSource:
         source = "" if isinstance(source, TextIOBase) else _content(source)  # bytes that are no text would be an error
         if isinstance(source, str):
             raise ReadError("the file is open as text", hint=REMEDY)
+    if getattr(source, "format", "") == "tflite" and isinstance(content := getattr(source, "tflite", None), bytes):
+        return content  # a result stands for its file, and not for what that was written from
     if not isinstance(source, bytes | bytearray | memoryview):
         return source  # type: ignore[no-any-return]  # a reader says what it is
     return _of_bytes(bytes(source))

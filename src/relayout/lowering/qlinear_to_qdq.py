@@ -79,6 +79,9 @@ FORMS: Mapping[tuple[str, str], Form] = {
 """Domain and operator -> how it is read."""
 REFUSED = {"channels_last": 1}
 """Attributes that say of a node that it is not the standard's operator."""
+OTHER_AVERAGES = ("ceil_mode", "count_include_pad")
+"""Where a pool has both, that of integers counts what its last window reaches behind the border, and the standard's
+does not."""
 
 
 def qlinear_to_qdq(model: ir.Model) -> dict[str, int]:
@@ -103,7 +106,8 @@ def _form(node: ir.Node) -> Form | None:
     form = FORMS.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
     if form is None or any(node.attributes.get_int(name, 0) == value for name, value in REFUSED.items()):
         return None
-    return form
+    counts_border = all(node.attributes.get_int(name, 0) for name in OTHER_AVERAGES)
+    return None if counts_border and form.op_type == "AveragePool" else form
 
 
 class _Writer:

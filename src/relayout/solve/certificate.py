@@ -15,7 +15,7 @@ node with a choice have a tree each, and what the trees gain adds up: together t
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import compress, product
 from math import ceil, prod
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -167,9 +167,21 @@ def given_back(value: Value, paid: "Mapping[int, Mapping[int, Fraction | int]]")
 
 
 def _most_beyond(value: Value, given: int, paid: "Sequence[Mapping[int, Fraction | int]]") -> "Fraction | int":
-    """The most that readers pay beyond what it costs to make the orders that they want of one that is given."""
+    """The most that readers pay beyond what it costs to make the orders that they want of one that is given.
+
+    Either each wish of each reader is looked at, or each set of orders that are made, whichever are fewer: of a set
+    each reader wants the order that it pays most for.
+    """
     costs = {order: value.price(given, order) for prices in paid for order in prices}
+    made = [order for order, cost in costs.items() if cost]
+    there = costs.keys() - made
     most: Fraction | int = 0
+    if 1 << len(made) <= prod(len(prices) + 1 for prices in paid):
+        for taken in product((False, True), repeat=len(made)):
+            chosen = there.union(compress(made, taken))
+            pays = sum(max((price for order, price in prices.items() if order in chosen), default=0) for prices in paid)
+            most = max(most, pays - sum(costs[order] for order in chosen))
+        return most
     for wishes in product(*([(None, 0), *prices.items()] for prices in paid)):
         wanted = {order for order, _ in wishes if order is not None}
         most = max(most, sum(price for _, price in wishes) - sum(costs[order] for order in wanted))

@@ -114,7 +114,7 @@ def random_feed(
     if value.quantized or byte:
         limits = np.iinfo(dtype)
         middle, spread = (limits.max + limits.min + 1) / 2, (limits.max - limits.min) / 5
-        return np.clip(np.rint(rng.normal(middle, spread, shape)), limits.min, limits.max).astype(dtype)
+        return np.asarray(np.clip(np.rint(rng.normal(middle, spread, shape)), limits.min, limits.max), dtype)
     return np.asarray(rng.integers(0, 1 if careful else min(value.bound or SMALL, np.iinfo(dtype).max), shape), dtype)
 
 

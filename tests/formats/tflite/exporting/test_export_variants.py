@@ -13,6 +13,7 @@ from export_running import agrees
 from mutated_nodes import HARMLESS, portions
 from onnx.reference import ReferenceEvaluator
 
+import relayout
 from relayout import UnsupportedError
 
 SAMPLE = 120
@@ -170,6 +171,12 @@ def test_the_kernel_of_a_deformed_convolution_in_half_precision() -> None:
     model.graph.initializer.append(onnx.numpy_helper.from_array(kernel, "w"))
     feed = {name: array / np.float16(8) for name, array in fed(model).items() if name != "w"}
     agrees(model, feed, tolerance=2)
+
+
+def test_a_convolution_with_no_channels_is_refused() -> None:
+    model = model_of("(float[1, 0, 4] x) => (float[1, 2, 2] y) <float[2, 0, 3] w = {}> { y = Conv(x, w) }")
+    with pytest.raises(UnsupportedError, match="a convolution with no channels"):
+        relayout.convert(model, format="tflite")
 
 
 def test_a_quantized_convolution_over_three_axes_runs_on_real_numbers() -> None:

@@ -31,12 +31,14 @@ from relayout.formats.tflite.exporting.restoring_variables import restore_variab
 from relayout.formats.tflite.exporting.sequences import inline_sequences
 from relayout.formats.tflite.spelled_out import Builtin
 from relayout.formats.tflite.states import RESTORED
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
 from relayout.graph.subgraphs import all_graphs, all_nodes
 from relayout.graph.value_names import Names
 
 ROUNDS = 12
 DEFINED = frozenset(["CastLike"])
 """Operators with an export of which the definition tells more: a Cast can be computed here."""
+MICROSOFT = "com.microsoft"
 BODIES = "relayout.definition"
 """The domain of the standard's definitions while they are spelled out."""
 
@@ -60,6 +62,7 @@ def prepare(
         is_decomposed: whether a node becomes others later, before layouts are chosen.
         is_looped: whether a recurrent node of many steps may be a loop.
     """
+    _name_quantizers(model)
     restore_builtins(model, trusted=from_tflite, is_restored=is_restored)
     restore_variables(model)
     _replace_empty_inputs(model.graph)
@@ -84,6 +87,16 @@ def prepare(
         from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch_first
 
         mark_batch_first(model)
+
+
+def _name_quantizers(model: ir.Model) -> None:
+    """Give com.microsoft's QuantizeLinear and DequantizeLinear the standard's domain, in place.
+
+    Quantizers write them for 16 bits, which the standard's have from opset 21 on: a `.tflite` says nothing of opsets.
+    """
+    for node in all_nodes(model.graph):
+        if node.domain == MICROSOFT and node.op_type in (QUANTIZE, DEQUANTIZE):
+            node.domain = ""
 
 
 def _has_recurrences(model: ir.Model) -> bool:

@@ -66,6 +66,8 @@ def conv(op: NodeExport) -> None:
     image, kernel = op.input(0), op.input(1)
     if rank not in (3, 4, 5):
         raise Unwritable(f"a convolution over {rank - 2} axes")
+    if 0 in kernel.dims:
+        raise Unwritable("a convolution with no channels")
     if rank == 5:
         _conv_3d(op, image, kernel)
         return

@@ -141,15 +141,20 @@ def _pads(window: Window) -> tuple[tuple[int, int], ...]:
     """Return the border that SAME means, in numbers."""
     if not window.same:
         return window.pads
-    extents, results = known_dims(window.extents), known_dims(window.results)
-    totals = [
-        max((r - 1) * s + k - e, 0) for e, r, k, s in zip(extents, results, window.sizes, window.strides, strict=True)
-    ]
+    totals = []
+    for extent, result, size, stride in zip(window.extents, window.results, window.sizes, window.strides, strict=True):
+        needed = size - 1
+        if stride > 1:
+            known_extent, known_result = known_dims((extent, result))
+            needed = max((known_result - 1) * stride + size - known_extent, 0)
+        totals.append(needed)
     return tuple((total // 2, total - total // 2) for total in totals)
 
 
 def _factors(op: NodeExport, window: Window, counted: bool) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return, for each window, its size by the number of elements that ONNX divides its sum by."""
+    if counted and not op.integer("ceil_mode"):
+        return np.ones((1,) * len(window.sizes))  # no window reaches behind a border, however large the image is
     extents, results = known_dims(window.extents), known_dims(window.results)
     count = len(extents)
     given = op.integers("pads", [0] * (2 * count))

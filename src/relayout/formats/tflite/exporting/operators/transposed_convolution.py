@@ -125,6 +125,8 @@ class _Transposed:
         spatial = kernel.shape[:3] if count == 3 else kernel.shape[1:-1]
         sizes = [(size - 1) * dilation + 1 for size, dilation in zip(spatial, dilations, strict=True)]
         auto, by_shape = op.text("auto_pad", "NOTSET"), bool(op.integers("output_shape"))
+        if auto.startswith("SAME") and not by_shape and any(extra):
+            raise Unwritable("output_padding beside SAME, of which shape inference and runtimes make different extents")
         sides = []
         rows = zip(image[1:-1], wanted[1:-1], strides, dilations, sizes, begins, ends, extra, strict=True)
         for extent, goal, stride, dilation, size, begin, end, more in rows:

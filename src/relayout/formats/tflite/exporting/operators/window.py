@@ -57,6 +57,8 @@ class Window(NamedTuple):
             given = [*ends, *begins]
         pads = list(zip(given[:count], given[count:], strict=True))
         if op.integer("ceil_mode"):
+            if _is_halved(extents, sizes, strides, dilations, pads):
+                return Window(extents, tuple(sizes), strides, dilations, tuple(pads), True, results)
             pads = [
                 (before, max(after, _needed(extent, result, size, stride, dilation) - before))
                 for (before, after), extent, result, size, stride, dilation in zip(
@@ -163,6 +165,18 @@ def _static(extents: Dims, strides: Sequence[int]) -> list[int | None]:
     if any(extent is None and stride > 1 for extent, stride in zip(found, strides, strict=True)):
         raise Unwritable("its border depends on an extent that is known only at run time")
     return found
+
+
+def _is_halved(
+    extents: Dims,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+) -> bool:
+    """Return whether `ceil_mode` is SAME of images of any extents: pairs, of which the last may be one element."""
+    pairs = set(zip(sizes, strides, dilations, strict=True)) == {(2, 2, 1)} and not any(map(any, pads))
+    return pairs and not all(isinstance(extent, int) for extent in extents)
 
 
 def _needed(extent: int | str, result: int | str, size: int, stride: int, dilation: int) -> int:

@@ -298,9 +298,12 @@ def split_v(op: Operation) -> None:
     """Split into parts of given sizes; one of them may be -1."""
     count = len(op.operator.outputs)
     (x,), finish = op.carried(0, results=count)
-    sizes = op.integers(1, count)
     (axis,) = op.integers(2, 1)
     axis = op.axis(axis, len(dims(x)))
+    if not op.is_constant(1) and contents(op.stored(1)) is None:
+        _part_by_computed(op, x, axis, count, finish)
+        return
+    sizes = op.integers(1, count)
     extent = dims(x)[axis]
     if sizes.count(-1) == 1 and not isinstance(extent, int):
         _hand_over_parts(op, x, axis, sizes, finish)
@@ -310,6 +313,22 @@ def split_v(op: Operation) -> None:
     if len(sizes) != count or min(sizes) < 0:
         raise ReadError(f"{count} parts of sizes {sizes[:9]}", where=op.place)
     for i, part in enumerate(divided(op, x, axis, sizes)):
+        finish(part, i)
+
+
+def _part_by_computed(
+    op: Operation, x: ir.Value, axis: int, count: int, finish: Callable[[ir.Value, int], None]
+) -> None:
+    """Split by sizes that the graph computes; one of them may be -1, which no Split takes: it is what is left."""
+    sizes = op.cast(op.stored(1), ir.DataType.INT64)
+    given = op.emit("Max", [sizes, op.ints([0], "none")], (count,), ir.DataType.INT64)
+    total = op.emit("ReduceSum", [given], (1,), ir.DataType.INT64, keepdims=1)
+    extent = op.emit("Shape", [x], (1,), ir.DataType.INT64, start=axis, end=axis + 1)
+    left = op.emit("Sub", [extent, total], (1,), ir.DataType.INT64)
+    is_left = op.emit("Less", [sizes, op.ints([0], "none")], (count,), ir.DataType.BOOL)
+    whole = op.emit("Where", [is_left, left, sizes], (count,), ir.DataType.INT64)
+    shapes = [tuple(None if place == axis else dim for place, dim in enumerate(dims(x)))] * count
+    for i, part in enumerate(op.emit_all("Split", [x, whole], shapes, axis=axis)):
         finish(part, i)
 
 
