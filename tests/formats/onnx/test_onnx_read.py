@@ -759,3 +759,15 @@ def test_names_of_weights_of_a_given_proto_that_are_no_utf8() -> None:
     damaged = onnx.ModelProto.FromString(model.SerializeToString().replace(b"weight", b"\xffeight"))
     with pytest.raises(ReadError, match="is not UTF-8 text"):
         read(damaged)
+
+
+def test_a_claim_that_its_operator_contradicts_is_invalid_where_no_shape_is_computed() -> None:
+    """The checker alone says so; where shapes are computed, what they give is inferred beside it."""
+    claimed = "{ h = Relu(x)  y = Transpose<perm=[1,0]>(h) }"
+    check(ir.from_proto(text(claimed, "(float[2,3] x) => (float[3,2] y)")))
+    with pytest.raises(InvalidModelError, match="shape"):
+        check(ir.from_proto(text(claimed)))
+    computed = "{ s = Shape(x)  h = Reshape(x, s)  y = Transpose<perm=[1,0]>(h) }"
+    check(ir.from_proto(text(computed, "(float[2,3] x) => (float[3,2] y)")))
+    with pytest.raises(InvalidModelError, match="'y'"):
+        check(ir.from_proto(text(computed)))

@@ -100,7 +100,7 @@ def _node_tensors(nodes: Any, place: str) -> Iterator[tuple[str, onnx.TensorProt
     for node in nodes:
         attributes = node.attribute
         for attribute in attributes if attributes else ():
-            tensors = [attribute.t] if attribute.HasField("t") else attribute.tensors[:]
+            tensors = [*([attribute.t] if attribute.HasField("t") else ()), *attribute.tensors]
             graphs = graphs_in(attribute)
             if tensors or graphs:
                 where = f"{place}{node.op_type} '{node.name}', attribute '{attribute.name}'"
