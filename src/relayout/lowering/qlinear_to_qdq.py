@@ -106,8 +106,7 @@ def _form(node: ir.Node) -> Form | None:
     form = FORMS.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
     if form is None or any(node.attributes.get_int(name, 0) == value for name, value in REFUSED.items()):
         return None
-    counts_border = all(node.attributes.get_int(name, 0) for name in OTHER_AVERAGES)
-    return None if counts_border and form.op_type == "AveragePool" else form
+    return None if all(node.attributes.get_int(name, 0) for name in OTHER_AVERAGES) else form
 
 
 class _Writer:
