@@ -161,7 +161,7 @@ class Result:
 
     @property
     def proto(self) -> onnx.ModelProto:
-        """The result as ONNX's protobuf, with all weights in memory."""
+        """The result as ONNX's protobuf, with all weights in memory; of a `.tflite` what that was written from."""
         from relayout.formats.onnx import to_proto
 
         if isinstance(self.untouched, onnx.ModelProto):
