@@ -5,7 +5,7 @@
 There are `--count` files, links to the models in turn. One command converts all (`--out-dir --jobs N`); then each has a
 command of its own, N at a time (`xargs -P N`), as a build farm would start them, or a step of a build. Peers have no
 command for many; they convert the first `--peer-count` files so. Wall and processor seconds count everything that was
-started, peak memory is that of the largest process.
+started; the largest process gives the peak memory.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def apart(command: list[str], files: list[Path], out: Path, jobs: int) -> list[s
 
 
 def measured(name: str, command: list[str], files: list[Path], out: Path, jobs: int) -> dict[str, Any]:
-    """What converting all files takes; files without a result failed."""
+    """Convert all files and return what that takes; files without a result failed."""
     out.mkdir(exist_ok=True)
     taken = measure(command, out.with_suffix(".log"), LIMIT)
     done = len(list(out.glob("*.onnx")))

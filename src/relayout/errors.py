@@ -82,7 +82,7 @@ class LayoutError(RelayoutError):
 
 
 WITH_RUNTIMES = "pip install 'onnx-relayout[verify]'"
-"""What installs the runtimes. The package is called otherwise than its module and its command."""
+"""The command that installs the runtimes. The package is called otherwise than its module and its command."""
 
 
 class MissingRuntimeError(RelayoutError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -135,6 +134,8 @@ class Group(click.Group):
 
     def _with_a_verb(self, ctx: click.Context, file: str, words: list[str]) -> str:
         """Return the commands that somebody may mean who writes a file and other words, without a verb."""
+        import shlex
+
         typed, named = shlex.join([file, *words]), self._named(ctx, "convert", words)
         if named is None:  # an option that it does not have
             return f"`relayout convert {shlex.quote(file)} OUT.onnx` converts it"

@@ -27,7 +27,7 @@ from relayout.solve import (
 FORMAT = "relayout-plan-1"
 
 SOURCE = "give the source that the plan was made for, not a result"
-"""What to do about a plan of another model."""
+"""The advice about a plan of another model."""
 
 MOST_PARTS = 1 << 64
 """The most parts that a unit may be divided in by the prices of one leaf, so that sums of them stay small."""

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.graph.domains import MICROSOFT
 from relayout.graph.subgraphs import all_nodes
 from relayout.lowering.constants import Constants
 
@@ -61,7 +62,6 @@ def _gemm_channel(node: ir.Node, _: int) -> int:
     return 0 if node.attributes.get_int("transB", 0) else 1
 
 
-MICROSOFT = "com.microsoft"
 FORMS: Mapping[tuple[str, str], Form] = {
     ("", "QLinearConv"): Form("Conv", _binary, (6, 7), bias=8),
     ("", "QLinearMatMul"): Form("MatMul", _binary, (6, 7), channel=_last),
@@ -77,11 +77,9 @@ FORMS: Mapping[tuple[str, str], Form] = {
     (MICROSOFT, "QLinearConcat"): Form("Concat", _variadic, (0, 1)),
 }
 """Domain and operator -> how it is read."""
-REFUSED = {"channels_last": 1}
-"""Attributes that say of a node that it is not the standard's operator."""
-OTHER_AVERAGES = ("ceil_mode", "count_include_pad")
-"""Where a pool has both, that of integers counts what its last window reaches behind the border, and the standard's
-does not."""
+REFUSED = ({"channels_last": 1}, {"ceil_mode": 1, "count_include_pad": 1})
+"""Attributes that together say of a node that it is not the standard's operator. A pool of integers with the last two
+counts the elements behind the border, too, that its last window reaches."""
 
 
 def qlinear_to_qdq(model: ir.Model) -> dict[str, int]:
@@ -104,9 +102,10 @@ def qlinear_to_qdq(model: ir.Model) -> dict[str, int]:
 
 def _form(node: ir.Node) -> Form | None:
     form = FORMS.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
-    if form is None or any(node.attributes.get_int(name, 0) == value for name, value in REFUSED.items()):
-        return None
-    return None if all(node.attributes.get_int(name, 0) for name in OTHER_AVERAGES) else form
+    is_refused = any(
+        all(node.attributes.get_int(name, 0) == value for name, value in attributes.items()) for attributes in REFUSED
+    )
+    return None if is_refused else form
 
 
 class _Writer:

@@ -173,14 +173,14 @@ def _most_beyond(value: Value, given: int, paid: "Sequence[Mapping[int, Fraction
     each reader wants the order that it pays most for.
     """
     costs = {order: value.price(given, order) for prices in paid for order in prices}
-    made = [order for order, cost in costs.items() if cost]
-    there = costs.keys() - made
+    costly_orders = [order for order, cost in costs.items() if cost]
+    free_orders = costs.keys() - costly_orders
     most: Fraction | int = 0
-    if 1 << len(made) <= prod(len(prices) + 1 for prices in paid):
-        for taken in product((False, True), repeat=len(made)):
-            chosen = there.union(compress(made, taken))
-            pays = sum(max((price for order, price in prices.items() if order in chosen), default=0) for prices in paid)
-            most = max(most, pays - sum(costs[order] for order in chosen))
+    if 1 << len(costly_orders) <= prod(len(prices) + 1 for prices in paid):
+        for choice in product((False, True), repeat=len(costly_orders)):
+            orders = free_orders.union(compress(costly_orders, choice))
+            sums = (max((price for order, price in prices.items() if order in orders), default=0) for prices in paid)
+            most = max(most, sum(sums) - sum(costs[order] for order in orders))
         return most
     for wishes in product(*([(None, 0), *prices.items()] for prices in paid)):
         wanted = {order for order, _ in wishes if order is not None}

@@ -44,10 +44,10 @@ TEXTS = ("0", "1", "-2", "30", "4", "567", "0008", "9")
 
 
 ARCHIVE = b"PK"
-"""What a file of several arrays begins with."""
+"""The first bytes of a file of several arrays."""
 
 REMEDY = "write one with numpy.save"
-"""What to do about a file that is no array."""
+"""The advice about a file that is no array."""
 
 
 def to_give(name: str) -> str:

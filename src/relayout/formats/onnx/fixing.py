@@ -13,7 +13,7 @@ from relayout.layout.expressions import names_in, replace_names
 from relayout.layout.stored_as import STATED
 
 NAMELESS = "?"
-"""What begins the name of a dimension in a report that has none in the model."""
+"""The beginning of names that a report gives to dimensions without one in the model."""
 MOST_NAMED = 10
 """Dimensions that an error names."""
 

@@ -174,16 +174,16 @@ def _opened(graph: onnx.GraphProto, nodes: Sequence[int]) -> dict[str, onnx.Valu
 
 def _names_with(values: Iterable[onnx.ValueInfoProto], test: Callable[[onnx.TypeProto], bool]) -> set[str]:
     """The values whose types pass a test; what is stated alike is looked at once."""
-    passed: dict[bytes, bool] = {}
-    found = set()
+    results: dict[bytes, bool] = {}
+    names = set()
     for value in values:
         kind = value.type
         key = kind.SerializeToString()
-        if key not in passed:
-            passed[key] = test(kind)
-        if passed[key]:
-            found.add(value.name)
-    return found
+        if key not in results:
+            results[key] = test(kind)
+        if results[key]:
+            names.add(value.name)
+    return names
 
 
 def is_settled(graph: onnx.GraphProto) -> bool:

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import onnx
 
 from relayout.formats.onnx.bodies import all_nodes
-from relayout.graph.domains import INTERNAL_NHWC
+from relayout.graph.domains import INTERNAL_NHWC, MICROSOFT
 
-MICROSOFT = "com.microsoft"
 WITH_ATTRIBUTE = ("QLinearAveragePool", "QLinearGlobalAveragePool")
 ATTRIBUTE = "channels_last"
 UNSAID = ("activation", "activation_params")

@@ -31,6 +31,7 @@ from relayout.formats.tflite.exporting.restoring_variables import restore_variab
 from relayout.formats.tflite.exporting.sequences import inline_sequences
 from relayout.formats.tflite.spelled_out import Builtin
 from relayout.formats.tflite.states import RESTORED
+from relayout.graph.domains import MICROSOFT
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
 from relayout.graph.subgraphs import all_graphs, all_nodes
 from relayout.graph.value_names import Names
@@ -38,7 +39,6 @@ from relayout.graph.value_names import Names
 ROUNDS = 12
 DEFINED = frozenset(["CastLike"])
 """Operators with an export of which the definition tells more: a Cast can be computed here."""
-MICROSOFT = "com.microsoft"
 BODIES = "relayout.definition"
 """The domain of the standard's definitions while they are spelled out."""
 

@@ -27,13 +27,13 @@ def clear_states_without_steps(model: ir.Model, names: Names) -> bool:
         model: the model.
         names: of all its values; it grows.
     """
-    found = [
+    changes = [
         _Clearing(graph, node, names, model.opset_imports.get("", 1)).run()
         for graph in all_graphs(model.graph)
         for node in list(graph)
         if is_recurrent(node) and not node.meta.get(DONE)
     ]
-    return any(found)
+    return any(changes)
 
 
 class _Clearing(Writing):

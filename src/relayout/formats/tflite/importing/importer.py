@@ -30,7 +30,7 @@ from relayout.layout.normalization import NORMALIZE
 from relayout.layout.stored_as import SIGNATURE, TENSOR
 
 CUSTOM = "CUSTOM "
-"""What the name of a custom operator begins with, before its own."""
+"""The beginning of a custom operator's name, before its own."""
 
 KEPT = (
     "--custom-op NAME=DOMAIN keeps a custom operator as a node of that domain, and --outputs VALUE,… ends the result"

@@ -29,7 +29,7 @@ of the documents, says which of them does; what it does not know is looked for i
 
 Translation = Callable[["Operation"], None]
 
-ANY = 1
+ANY_OPSET = 1
 """For `texts`: in any opset."""
 
 

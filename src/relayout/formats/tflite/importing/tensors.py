@@ -91,7 +91,7 @@ def sufficient_opset(model: Model, *, quant: Quant = "qdq") -> int:
 
 
 def has_type(operator: Operator, subgraph: Subgraph, kind: TensorType) -> bool:
-    """Whether an operand or result is of a type."""
+    """Tell whether an operand or a result of an operator is of a type."""
     indices = (*operator.inputs, *operator.outputs)
     return any(i >= 0 and subgraph.tensors[i].type == kind for i in indices)
 

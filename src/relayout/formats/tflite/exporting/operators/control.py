@@ -17,7 +17,7 @@ from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.exporting.value_types import kernel_type, tensor_dims
 
 SHRINKS = np.zeros(3, np.int32), np.zeros(2, np.int32)
-"""What a loop carries before its first round and after each, where anything in it grows.
+"""The value that a loop carries, before its first round and after each, where anything in it grows.
 
 WHILE keeps the extents of its results, unless it sees in one round that some differ. What goes from 0 to 1 along its
 first axis it takes for a number and one element: a list that begins with nothing would have one row in all rounds.
@@ -93,7 +93,7 @@ class _Loop:
         counter = self.body.inputs[0]
         self.has_number = self.has_limit or bool(self.open) or bool(counter.uses()) or counter.is_graph_output()
         self.grows = bool(self.scanned)
-        """Whether anything has other extents after a round."""
+        """True if anything has other extents after a round."""
 
     @property
     def first(self) -> int:

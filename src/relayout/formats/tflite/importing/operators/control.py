@@ -23,7 +23,7 @@ from relayout.formats.tflite.importing.operators.bodies import (
 )
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.program import Given
-from relayout.formats.tflite.importing.registry import ANY, Unsupported, operator
+from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator
 from relayout.formats.tflite.importing.variables import Handle
 
 MAX_BRANCHES = 64
@@ -32,7 +32,7 @@ MAX_BRANCHES = 64
 _INT64 = ir.DataType.INT64
 
 
-@operator("IF", options="IfOptions", texts=ANY)
+@operator("IF", options="IfOptions", texts=ANY_OPSET)
 def if_(op: Operation) -> None:
     """If; its branches are the subgraphs, which read their operands from outside."""
     if op.stored(0).dtype != BOOL:
@@ -129,7 +129,7 @@ def stablehlo_while(op: Operation) -> None:
     loop(op, op.options.cond_subgraph_index, op.options.body_subgraph_index, at_once=True)
 
 
-@operator("WHILE", options="WhileOptions", texts=ANY)
+@operator("WHILE", options="WhileOptions", texts=ANY_OPSET)
 def while_(op: Operation) -> None:
     """Loop of the body's subgraph, then the condition's."""
     loop(op, op.options.cond_subgraph_index, op.options.body_subgraph_index)

@@ -11,7 +11,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.container.flexbuffer import FlexValue, parse
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.program import NO_TRANSLATION
-from relayout.formats.tflite.importing.registry import ANY, Entry, Unsupported
+from relayout.formats.tflite.importing.registry import ANY_OPSET, Entry, Unsupported
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -107,5 +107,5 @@ def _attribute(value: FlexValue) -> Any:
     return None
 
 
-CARRIED = Entry("CUSTOM", carried_over, "", texts=ANY)
+CARRIED = Entry("CUSTOM", carried_over, "", texts=ANY_OPSET)
 """What an operator falls back to that has no translation of its own."""

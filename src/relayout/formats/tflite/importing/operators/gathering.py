@@ -10,12 +10,12 @@ from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import extents_of, unsqueeze
-from relayout.formats.tflite.importing.registry import ANY, Unsupported, operator
+from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator
 
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
 
 
-@operator("GATHER", options="GatherOptions", texts=ANY)
+@operator("GATHER", options="GatherOptions", texts=ANY_OPSET)
 def gather(op: Operation) -> None:
     """Gather; with batch dimensions GatherND, the axis brought behind them."""
     (x,), finish = op.carried(0)
@@ -43,7 +43,7 @@ def gather(op: Operation) -> None:
         finish(op.emit("Gather", [x, indices], shape, axis=axis))
 
 
-@operator("GATHER_ND", texts=ANY)
+@operator("GATHER_ND", texts=ANY_OPSET)
 def gather_nd(op: Operation) -> None:
     """GatherND."""
     (x,), finish = op.carried(0)

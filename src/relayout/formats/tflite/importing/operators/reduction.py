@@ -10,7 +10,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.importing.registry import ANY, Translation, Unsupported, described, operator
+from relayout.formats.tflite.importing.registry import ANY_OPSET, Translation, Unsupported, described, operator
 from relayout.formats.tflite.importing.tensors import QUANTIZED_TYPES
 
 
@@ -154,7 +154,7 @@ def rank(op: Operation) -> None:
     op.result_stored(op.builder.array(op.hint("rank"), np.asarray(len(dims(op.stored(0))), np.int32)))
 
 
-@operator("SHAPE", options="ShapeOptions", texts=ANY)
+@operator("SHAPE", options="ShapeOptions", texts=ANY_OPSET)
 def shape(op: Operation) -> None:
     """Shape; a constant where all extents are known."""
     x = op.stored(0)

@@ -14,7 +14,7 @@ from relayout.formats.tflite.importing.contents import contents, element
 from relayout.formats.tflite.importing.extents import divided, product, times
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.slicing import extents_of, squeeze, unsqueeze
-from relayout.formats.tflite.importing.registry import ANY, Unsupported, operator
+from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator
 from relayout.layout import Extent
 from relayout.layout import perm as perms
 
@@ -36,7 +36,7 @@ def regrouped(shape: Dims, target: list[int], op: Operation) -> Dims:
     return tuple(missing if t == -1 else t for t in target)
 
 
-@operator("RESHAPE", options="ReshapeOptions", texts=ANY)
+@operator("RESHAPE", options="ReshapeOptions", texts=ANY_OPSET)
 def reshape(op: Operation) -> None:
     """Reshape to the second operand, or to the option where there is none."""
     (x,), finish = op.carried(0)
@@ -91,7 +91,7 @@ def _remainder(shape: Dims, target: Sequence[Dim]) -> Dim:
     return divided(product((left.number, *left.symbols)), rest.number)
 
 
-@operator("SQUEEZE", options="SqueezeOptions", texts=ANY)
+@operator("SQUEEZE", options="SqueezeOptions", texts=ANY_OPSET)
 def squeeze_(op: Operation) -> None:
     """Squeeze of the axes given, or of every axis of extent 1."""
     (x,), finish = op.carried(0)
@@ -145,7 +145,7 @@ def fill(op: Operation) -> None:
     finish(op.emit("Expand", [x, extents], op.out_dims(shape)))
 
 
-@operator("TILE", texts=ANY)
+@operator("TILE", texts=ANY_OPSET)
 def tile(op: Operation) -> None:
     """Tile."""
     (x,), finish = op.carried(0)

@@ -14,7 +14,7 @@ from relayout.formats.tflite.importing.contents import contents
 from relayout.formats.tflite.importing.extents import divided as quotient
 from relayout.formats.tflite.importing.extents import shifted, total
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.importing.registry import ANY, Unsupported, operator
+from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator
 from relayout.formats.tflite.importing.window import Border
 
 FIRST, LAST = -(2**63), 2**63 - 1
@@ -67,7 +67,7 @@ def unsqueeze(op: Operation, x: ir.Value, axes: Sequence[int]) -> ir.Value:
     return op.emit("Unsqueeze", [x, op.ints(axes)], tuple(shape))
 
 
-@operator("SLICE", texts=ANY)
+@operator("SLICE", texts=ANY_OPSET)
 def slice_(op: Operation) -> None:
     """Slice; a size of -1 reaches to the end."""
     (x,), finish = op.carried(0)
@@ -321,8 +321,8 @@ def _part_by_computed(
 ) -> None:
     """Split by sizes that the graph computes; one of them may be -1, which no Split takes: it is what is left."""
     sizes = op.cast(op.stored(1), ir.DataType.INT64)
-    given = op.emit("Max", [sizes, op.ints([0], "none")], (count,), ir.DataType.INT64)
-    total = op.emit("ReduceSum", [given], (1,), ir.DataType.INT64, keepdims=1)
+    stated = op.emit("Max", [sizes, op.ints([0], "none")], (count,), ir.DataType.INT64)
+    total = op.emit("ReduceSum", [stated], (1,), ir.DataType.INT64, keepdims=1)
     extent = op.emit("Shape", [x], (1,), ir.DataType.INT64, start=axis, end=axis + 1)
     left = op.emit("Sub", [extent, total], (1,), ir.DataType.INT64)
     is_left = op.emit("Less", [sizes, op.ints([0], "none")], (count,), ir.DataType.BOOL)

@@ -11,7 +11,7 @@ from relayout.formats.tflite.importing.contents import contents
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.slicing import FIRST, LAST, cut, squeeze, unsqueeze
-from relayout.formats.tflite.importing.registry import ANY, Unsupported, operator
+from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator
 from relayout.light_dataclass import dataclass
 
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
@@ -60,7 +60,7 @@ def _positions(op: Operation, count: int, rank: int) -> tuple[list[_Position], l
     return found, inserted
 
 
-@operator("STRIDED_SLICE", options="StridedSliceOptions", texts=ANY)
+@operator("STRIDED_SLICE", options="StridedSliceOptions", texts=ANY_OPSET)
 def strided_slice(op: Operation) -> None:
     """Slice, then Squeeze of the axes that are indexed, then Unsqueeze of new ones."""
     (x,), finish = op.carried(0)

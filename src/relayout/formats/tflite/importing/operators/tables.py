@@ -12,7 +12,7 @@ from relayout.formats.tflite.container.texts import texts
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.state import handle
-from relayout.formats.tflite.importing.registry import ANY, Unsupported, operator
+from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator
 from relayout.formats.tflite.importing.tensors import array
 from relayout.formats.tflite.importing.variables import Handle
 
@@ -35,7 +35,7 @@ def _elements(op: Operation, i: int, tensor: Tensor) -> list[str | int]:
     return [*texts(tensor)] if tensor.type == TensorType.STRING else [int(v) for v in array(tensor).reshape(-1)]
 
 
-@operator("HASHTABLE_IMPORT", options="HashtableImportOptions", texts=ANY)
+@operator("HASHTABLE_IMPORT", options="HashtableImportOptions", texts=ANY_OPSET)
 def hashtable_import(op: Operation) -> None:
     """Nothing: keys and values, which must be constants. Of a key that comes twice the first counts."""
     table = handle(op, "table")
@@ -59,7 +59,7 @@ def _content(op: Operation) -> dict[str | int, str | int]:
     return found
 
 
-@operator("HASHTABLE_FIND", options="HashtableFindOptions", texts=ANY)
+@operator("HASHTABLE_FIND", options="HashtableFindOptions", texts=ANY_OPSET)
 def hashtable_find(op: Operation) -> None:
     """LabelEncoder (ai.onnx.ml), from numbers to texts or from texts to numbers."""
     content, keys, value_type = _content(op), op.stored(1), op.output().type
