@@ -18,6 +18,7 @@ POOLS = {
     "border counts on one side": "AveragePool<kernel_shape=[3,2], pads=[0,1,2,0], strides=[2,2], count_include_pad=1>",
     "border counts in SAME": 'AveragePool<kernel_shape=[3,3], auto_pad="SAME_UPPER", count_include_pad=1>',
     "halved": "MaxPool<kernel_shape=[2,2], strides=[2,2], ceil_mode=1>",
+    "norm of pairs": "LpPool<kernel_shape=[2,2], strides=[2,2], p=2>",
     "mean of pairs": "AveragePool<kernel_shape=[2,2], strides=[2,2], ceil_mode=1>",
 }
 
@@ -27,6 +28,13 @@ def test_pools_of_open_images(name: str) -> None:
     model = build("float[1,3,h,w] x", f"y = {POOLS[name]}(x)", {})
     for height, width in ((6, 8), (7, 9), (5, 6)):
         agrees(model, {"x": floats(1, 3, height, width)})
+
+
+@pytest.mark.parametrize("pads", [[0, 0, 0, 0], [1, 0, 0, 1]])
+def test_a_border_counts_and_what_the_last_window_reaches_behind_it_does_not(pads: list[int]) -> None:
+    pool = f"AveragePool<kernel_shape=[3,3], strides=[2,2], ceil_mode=1, count_include_pad=1, pads={pads}>"
+    model = build("float[1,1,6,5] x", f"y = {pool}(x)", {})
+    agrees(model, {"x": 9 * np.ones((1, 1, 6, 5), np.float32)})
 
 
 def test_a_pool_whose_border_counts_is_a_pad_and_a_pool() -> None:
