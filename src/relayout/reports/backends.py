@@ -7,7 +7,7 @@ from typing import Any
 
 from relayout import terminal
 from relayout.targets import Target, target, targets
-from relayout.targets.registry import alias_names
+from relayout.targets.registry import aliases
 from relayout.terminal import Grid, Line, line, tabled
 
 COLUMNS = ("operators", "layouts", "types", "ranks", "limits")
@@ -25,9 +25,12 @@ BUILTINS, MANY = "tflite:", 40
 def tables() -> dict[str, Any]:
     """All targets, each in a line, and the names that stand for one of them on a machine: JSON types only."""
     lines = {found.name: found.line for found in targets().values()}
-    for name in alias_names():
-        own = " or ".join(each for each in lines if each.startswith(name))
-        lines[name] = f"{own}, whichever this machine's CPU runs"
+    for alias, owner in aliases().items():
+        if isinstance(owner, str):
+            lines[alias] = f"another name of {owner}"
+        else:
+            names = " or ".join(each for each in lines if each.startswith(alias))
+            lines[alias] = f"{names}, whichever this machine's CPU runs"
     return {"targets": [{"name": name, "line": line} for name, line in sorted(lines.items())]}
 
 

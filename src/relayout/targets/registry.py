@@ -7,7 +7,7 @@ import importlib.util
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
@@ -156,15 +156,33 @@ def _words(error: BaseException) -> str:
     return ": ".join(filter(None, (type(error).__name__, said)))
 
 
-def alias_names() -> list[str]:
-    """Return the names that stand for a target on this machine."""
-    return sorted(_aliases())
-
-
 @cache
-def _aliases() -> dict[str, Callable[[], str]]:
-    """Name -> what finds out which target it is on this machine."""
-    return {name: find for module in _own() for name, find in getattr(module, "ALIASES", {}).items()}
+def aliases() -> dict[str, str | Callable[[], str]]:
+    """Return other name -> the target's own name, or a function that returns the one for this machine.
+
+    A module of a target names them in its `ALIASES`.
+
+    Raises:
+        LayoutError: two modules have an alias of one name.
+    """
+    names: dict[str, str | Callable[[], str]] = {}
+    for module in _own():
+        for alias, owner in getattr(module, "ALIASES", {}).items():
+            if alias in names:
+                raise LayoutError(f"two targets have the alias {alias!r}")
+            names[alias] = owner
+    return dict(sorted(names.items()))
+
+
+def _own_name(name: str, known: Collection[str]) -> str:
+    """Return the name of the target that a name, an alias, or another spelling of one stands for."""
+    for spelling in (name, name.lower().replace("_", "-")):
+        if spelling in known:
+            return spelling
+        if spelling in aliases():
+            owner = aliases()[spelling]
+            return owner if isinstance(owner, str) else owner()
+    return name
 
 
 def _add(found: dict[str, Target], target: Target) -> None:
@@ -184,8 +202,9 @@ def target(name: str) -> Target:
     """Return a target.
 
     Args:
-        name: its name, or one that stands for a target on this machine; `npu.toml`, a table in a file; `file.py:NAME`,
-            a `Target` of that name in a Python file, which is run; `ops:Conv,Relu`, a target that runs these operators.
+        name: its name or an alias (`tflm`), `_` for `-` and capitals allowed; `npu.toml`, a table in a file;
+            `file.py:NAME`, a `Target` of that name in a Python file, which is run; `ops:Conv,Relu`, a target that runs
+            these operators.
 
     Raises:
         LayoutError: there is none.
@@ -199,14 +218,13 @@ def target(name: str) -> Target:
             if each.name == name:
                 return each
     known = targets()
-    if name in _aliases():
-        name = _aliases()[name]()
+    name = _own_name(name, known)
     if name.endswith(".py"):
         raise LayoutError(f"{name}: say which Target of the file: {name}:NAME")
     if name not in known and ("/" in name or "." in name):
         raise LayoutError(f"there is no target {name!r}: the name of a table's file ends in .toml, or is FILE.py:NAME")
     if name not in known:
         table = f"{name}.toml"
-        near = f"; there is a file of that name: {table}" if _is_file(table) else nearest(name, [*known, *_aliases()])
+        near = f"; there is a file of that name: {table}" if _is_file(table) else nearest(name, [*known, *aliases()])
         raise LayoutError(f"there is no target {name!r}{near}")
     return known[name]

@@ -67,3 +67,4 @@ TARGET = replace(
     ),
     fallback=LITERT,
 )
+ALIASES = {"tflm": "tflite-micro"}

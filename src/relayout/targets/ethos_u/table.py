@@ -224,3 +224,6 @@ TARGET = replace(
     expansions=(*LITERT.expansions, GATE),
     fallback=LITERT,
 )
+ALIASES = dict.fromkeys(
+    ("ethosu", "ethos-u55", "ethos-u65", "ethos-u85", "ethosu55", "ethosu65", "ethosu85", "vela"), "ethos-u"
+)
