@@ -20,6 +20,7 @@ from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
 from relayout.formats.tflite.exporting.shared_memory import separate
 from relayout.formats.tflite.exporting.tables import write_tables
 from relayout.formats.tflite.exporting.tidying import tidy
+from relayout.formats.tflite.exporting.transposed_squares import separate_operands
 from relayout.formats.tflite.exporting.units import QuantizedUnits
 from relayout.formats.tflite.exporting.variables import as_ends, write_variables
 from relayout.layout.normalization import NORMALIZE
@@ -71,6 +72,7 @@ def export(
     write_variables(graph.program, graph.variables)
     write_tables(graph.program)
     for draft in graph.program:
+        separate_operands(draft)
         separate(draft)
     graph.name_ends(tensor_names or {})
     subgraphs = tuple(draft.finish(f"subgraphs[{place}]") for place, draft in enumerate(graph.program))

@@ -36,7 +36,8 @@ def separate(draft: Draft) -> None:
         if written is not None:
             root, result = memory.get(written, written), operator.outputs[0]
             if operator.name in WRITERS and last.get(root, place) > place:
-                operators.append(_copy(draft, operator, written))
+                operators.append(copy := copied(draft, written))
+                operator.inputs = [copy.outputs[0] if each is written else each for each in operator.inputs]
             else:
                 memory[result] = root
                 last[root] = max(last.get(root, place), last.get(result, place))  # of all that lies there
@@ -80,9 +81,8 @@ def _may_be_as_long(one: DraftTensor, other: DraftTensor) -> bool:
     return not one.is_static or not other.is_static or prod(one.shape) == prod(other.shape)
 
 
-def _copy(draft: Draft, operator: DraftOperator, tensor: DraftTensor) -> DraftOperator:
-    """Return a SLICE of all of a tensor, which an operator reads instead."""
-    copied = draft.tensor(f"{tensor.name}/copy", tensor.type, tensor.dims, tensor.quantization)
+def copied(draft: Draft, tensor: DraftTensor) -> DraftOperator:
+    """Return a SLICE of all of a tensor: a copy for an operator to read instead."""
+    copy = draft.tensor(f"{tensor.name}/copy", tensor.type, tensor.dims, tensor.quantization)
     begin, size = (draft.constant("whole", np.full(len(tensor.dims), each, np.int32)) for each in (0, -1))
-    operator.inputs = [copied if each is tensor else each for each in operator.inputs]
-    return DraftOperator("SLICE", [tensor, begin, size], [copied])
+    return DraftOperator("SLICE", [tensor, begin, size], [copy])
