@@ -16,11 +16,14 @@ from relayout.formats.recognition import is_tflite
 from relayout.graph.facts import add_facts, add_notes, facts_of
 from relayout.layout.stored_as import CUT
 from relayout.pipeline.dimensions import Asked, fix_inferred, name_dimensions, open_dimensions
-from relayout.pipeline.request import ImportOptions, Source
+from relayout.pipeline.request import Format, ImportOptions, Source
 from relayout.pipeline.restating import restate_fixed
 from relayout.reports import unstated
 from relayout.rules import is_known
 from relayout.targets import Wishes, note
+
+MOST_NAMED = 3
+"""Inputs that a note names."""
 
 
 def holds_tflite(source: ModelSource) -> bool:
@@ -28,7 +31,12 @@ def holds_tflite(source: ModelSource) -> bool:
     return isinstance(source, bytes) or (isinstance(source, str | Path) and is_tflite(source))
 
 
-def read(source: Source, options: ImportOptions | None = None, wishes: Wishes | None = None) -> ir.Model:
+def read(
+    source: Source,
+    options: ImportOptions | None = None,
+    wishes: Wishes | None = None,
+    format: Format = "onnx",  # noqa: A002 - the name that users expect
+) -> ir.Model:
     """Read a model, or the part of it between named values.
 
     Args:
@@ -36,6 +44,7 @@ def read(source: Source, options: ImportOptions | None = None, wishes: Wishes | 
         options: how it is read; by default whole.
         wishes: the layouts and the target that are asked for: the target says what is done to a `.tflite` beside its
             literal import.
+        format: of the result. A `.tflite` has no defaults of inputs: an input that has one is the constant.
 
     Raises:
         ReadError: not a model, or damaged.
@@ -53,7 +62,7 @@ def read(source: Source, options: ImportOptions | None = None, wishes: Wishes | 
         if isinstance(known, str | Path) and Path(known).suffix in (".onnx", ".ort"):
             add_notes(model, f"{Path(known).name} is a .tflite, whatever its name says, and is read as one")
     else:
-        model = _read_onnx(known, options, asked)
+        model = _read_onnx(known, options, asked, format)
     if options.dims:
         fix_inferred(model, options.dims, infer=not facts_of(model).is_tflite)
         restate_fixed(model)
@@ -92,7 +101,12 @@ def _read_tflite(source: ModelSource, options: ImportOptions, wishes: Wishes) ->
     return model
 
 
-def _read_onnx(source: str | Path | onnx.ModelProto | ir.Model, options: ImportOptions, asked: Asked) -> ir.Model:
+def _read_onnx(
+    source: str | Path | onnx.ModelProto | ir.Model,
+    options: ImportOptions,
+    asked: Asked,
+    format: Format,  # noqa: A002
+) -> ir.Model:
     if named := options.tflite_options():
         raise RelayoutError(f"{named[0]} is for a .tflite source, and this one is ONNX: leave it out")
     from relayout.formats.onnx import complete, cut, spell_out
@@ -100,6 +114,8 @@ def _read_onnx(source: str | Path | onnx.ModelProto | ir.Model, options: ImportO
     from relayout.rules import outputs_of
 
     model = read_onnx(source)
+    if format == "tflite":
+        _make_defaults_constant(model, options)
     name_dimensions(model, asked)
     if options.dims:
         from relayout.formats.onnx.fixing import fix_dims
@@ -118,6 +134,28 @@ def _read_onnx(source: str | Path | onnx.ModelProto | ir.Model, options: ImportO
     spell_out(model, is_known)
     complete(model, outputs_of)
     return model
+
+
+def _make_defaults_constant(model: ir.Model, options: ImportOptions) -> None:
+    """Let inputs that have a default be constants, in place: a `.tflite` would have no value for them.
+
+    Exporters listed all weights as inputs once. An input that `--inputs` or `--dim` names stays one, and so do all
+    where each has a default.
+    """
+    named = {*options.inputs, *(name.rpartition(":")[0] for name in options.dims)}
+    graph = model.graph
+    constants = [value for value in graph.inputs if value.is_initializer() and value.name not in named]
+    if not constants or len(constants) == len(graph.inputs):
+        return
+    graph.inputs[:] = [value for value in graph.inputs if value not in constants]
+    first = ", ".join(repr(value.name) for value in constants[:MOST_NAMED])
+    listed = f"{first}, …" if len(constants) > MOST_NAMED else first
+    some, are = (f"{len(constants)} inputs", "are constants") if len(constants) > 1 else ("1 input", "is a constant")
+    add_notes(
+        model,
+        f"{some} with a default value in the file {are} in the .tflite, which has no defaults: {listed};"
+        " --inputs with the names of all inputs keeps those that it names",
+    )
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> 
     """
     began = perf_counter()
     say("reading")
-    model = read(source, request.imports, request.layout.wishes)
+    model = read(source, request.imports, request.layout.wishes, request.format)
     dims = {**request.imports.dims, **facts_of(model).opened_places}
     request = replace(request, imports=request.imports._replace(dims=dims, batch=None))
     if request.format == "tflite":

@@ -182,6 +182,7 @@ def _without_claims(
     del bare.graph.value_info[:]
     unclear = (node for node in light.graph.node if (node.domain, node.op_type) in strange) if strange else ()
     unknown = {name for node in unclear for name in node.output}
+    unknown |= {value.name for value in (*light.graph.input, *light.graph.initializer)}  # an output may be one
     for value in light.graph.value_info:
         if value.name in unknown or not value.type.HasField("tensor_type"):
             bare.graph.value_info.append(value)

@@ -157,6 +157,7 @@ class _Reading:
             unsorted = check_structure(proto)
             internal = name_known(proto)
             squeezed = _squeeze_all(proto.graph, frozenset())
+            _state_once(proto.graph)
             contradicted, unimplied, inferred = drop_contradicted(proto)
             silent = not proto.graph.value_info
             if silent and inferred is not None and is_settled(inferred.graph):
@@ -271,7 +272,6 @@ def _without_raw_data(buffer: Bytes, start: int, stop: int) -> tuple[bytes, tupl
 
 def _deserialized(proto: onnx.ModelProto) -> ir.Model:
     maps = dict(_taken_maps(proto.graph))
-    _state_once(proto.graph)
     try:
         types = take_types(proto.graph)
         model = ir.from_proto(proto)
@@ -323,11 +323,20 @@ def _is_hollow(node: onnx.NodeProto) -> bool:
 
 
 def _state_once(graph: onnx.GraphProto) -> None:
-    """Let an output that is an input, too, state what the input does: the two are one value, in bodies likewise."""
-    inputs = {value.name: value for value in graph.input if value.HasField("type")}
+    """Let an output that is an input or a constant, too, state what that does: the two are one value, in bodies
+    likewise.
+
+    ONNX's inference takes a constant for what the output states: of a Slice whose steps are an output of unknown
+    extents it tells another shape.
+    """
+    types = {value.name: value.type for value in graph.input if value.HasField("type")}
+    if graph.initializer:
+        outputs = {value.name for value in graph.output}
+        constants = (tensor for tensor in graph.initializer if tensor.name in outputs)
+        types |= {each.name: onnx.helper.make_tensor_type_proto(each.data_type, each.dims) for each in constants}
     for value in graph.output:
-        if value.name in inputs:
-            value.type.CopyFrom(inputs[value.name].type)
+        if value.name in types:
+            value.type.CopyFrom(types[value.name])
     for body in bodies_of(graph.node):
         _state_once(body)
 

@@ -47,7 +47,7 @@ GRAPHS = {
 @pytest.mark.parametrize("kind", GRAPHS)
 def test_both_kernel_sets_compute_the_product(kind: str) -> None:
     inputs, text, constants = GRAPHS[kind]
-    outputs = ", ".join(f"float {name}" for name in ("y", "z", "q") if f"{name} = " in text)
+    outputs = ", ".join(f"float[] {name}" for name in ("y", "z", "q") if f"{name} = " in text)
     source = model(f"g ({inputs}) => ({outputs}) {{ {text} }}", **constants)
     shape = [dim.dim_value for dim in source.graph.input[0].type.tensor_type.shape.dim]
     agrees(source, {"x": floats(*shape)})
