@@ -36,7 +36,7 @@ def separate(draft: Draft) -> None:
         if written is not None:
             root, result = memory.get(written, written), operator.outputs[0]
             if operator.name in WRITERS and last.get(root, place) > place:
-                operators.append(copy := copied(draft, written))
+                operators.append(copy := whole_slice(draft, written))
                 operator.inputs = [copy.outputs[0] if each is written else each for each in operator.inputs]
             else:
                 memory[result] = root
@@ -81,7 +81,7 @@ def _may_be_as_long(one: DraftTensor, other: DraftTensor) -> bool:
     return not one.is_static or not other.is_static or prod(one.shape) == prod(other.shape)
 
 
-def copied(draft: Draft, tensor: DraftTensor) -> DraftOperator:
+def whole_slice(draft: Draft, tensor: DraftTensor) -> DraftOperator:
     """Return a SLICE of all of a tensor: a copy for an operator to read instead."""
     copy = draft.tensor(f"{tensor.name}/copy", tensor.type, tensor.dims, tensor.quantization)
     begin, size = (draft.constant("whole", np.full(len(tensor.dims), each, np.int32)) for each in (0, -1))

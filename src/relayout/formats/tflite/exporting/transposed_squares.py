@@ -11,7 +11,7 @@ Other builtins that read a transposed tensor twice are right, and so are product
 from __future__ import annotations
 
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator
-from relayout.formats.tflite.exporting.shared_memory import copied
+from relayout.formats.tflite.exporting.shared_memory import whole_slice
 
 
 def separate_operands(draft: Draft) -> None:
@@ -22,7 +22,7 @@ def separate_operands(draft: Draft) -> None:
         if operator.name == "BATCH_MATMUL":
             left, right = operator.inputs[:2]
             if left is right and left is not None and left in transposed:
-                copy = copied(draft, left)
+                copy = whole_slice(draft, left)
                 operators.append(copy)
                 operator.inputs[1] = copy.outputs[0]
         operators.append(operator)
