@@ -285,7 +285,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert loaded & {"numpy", "onnx", "onnx_ir", *HEAVY} == set()
 
 
-MOST_LINES = 400
+MOST_LINES = 600
 """Lines of a module that one can hold in mind."""
 
 

@@ -137,6 +137,18 @@ def judge(found: Difference, kind: Kind, tolerance: Tolerance, spread: Differenc
     return Verdict.DIFFERS
 
 
+def top1_agreement(a: Array, b: Array) -> tuple[int, int] | None:
+    """Return in how many rows of class scores two models prefer the same class, and how many rows there are.
+
+    A row of `b` agrees if its best score is at the best class of `a`, also where others are as good. None of what is
+    no table of scores: `[rows, classes]` of real numbers or quantized integers.
+    """
+    if a.ndim != 2 or a.shape[1] < 2 or a.shape != b.shape or a.dtype.kind not in "fiu":
+        return None
+    best = b[np.arange(len(a)), a.argmax(1)]
+    return int(np.sum(best == b.max(1))), len(a)
+
+
 def wider(a: Difference | None, b: Difference) -> Difference:
     """Both differences at their worst."""
     if a is None:

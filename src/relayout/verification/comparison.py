@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import product
@@ -42,6 +42,7 @@ class Comparison:
     rows: dict[tuple[str, int], Row] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     fed: tuple[Fed, ...] = ()
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         part = self.right.part
@@ -108,15 +109,14 @@ class Comparison:
     @property
     def note_of_failure(self) -> str:
         """A sentence for the report of a failed comparison; empty if there is nothing to say."""
-        words = ["with quantized integers" if is_quantized(side) else "in float" for side in (self.left, self.right)]
-        if words[0] == words[1]:
+        if not (is_quantized(self.left) and not is_quantized(self.right)):
             first = min(self.left.drawn, default="")
             return first and f"{first!r} is drawn at random in each run: what is computed of it cannot be compared"
-        reason = "they differ by what quantization costs, and that is what is measured here"
-        if self.dequantized:
-            reason = "each operator was compared, within one step; a model with weights of its own differs by more"
+        reason = "each operator was compared, within one step; a model with weights of its own differs by more"
+        if not self.dequantized:
+            reason = "they differ by what quantization costs: compare them the other way round"
         return (
-            f"the first model computes {words[0]} and the second {words[1]}: {reason};"
+            f"the first model computes with quantized integers and the second in float: {reason};"
             " docs/how-to/numbers.md says how to read it"
         )
 
@@ -128,6 +128,30 @@ class Comparison:
             for v in self.left.inputs
             if v.name in feeds
         )
+
+    def arrays(
+        self, given: Feeds, rng: np.random.Generator, signed: bool
+    ) -> Iterator[tuple[Pair, bool, Array | None, Array | None]]:
+        """Yield each pair, whether it is an output, and the arrays of both for one input; inner values in pieces."""
+        self._advance(0)
+        feeds, first = self._fed(given, rng, signed)
+        self._learn(self.left, feeds)
+        if self._ends:
+            first = {**first, **self._seen.run(feeds, [*self._ends, *first])}
+        carried = self._carry(feeds, first)
+        self._learn(self.right, carried)
+        self.fed = self.described(feeds, given)
+        second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
+        for pair in self.outputs:
+            self._advance(1)
+            yield self._permuted(pair, first, second), True, first.get(pair.left.name), second.get(pair.right.name)
+        for part in batches(self.interiors):
+            mine = self._inner[0].run(feeds, [pair.left.name for pair in part])
+            theirs = self._inner[1].run(carried, list(dict.fromkeys(pair.right.name for pair in part)))
+            for pair in part:
+                self._advance(1)
+                if pair.left.name in mine and pair.right.name in theirs:
+                    yield pair, False, mine[pair.left.name], theirs[pair.right.name]
 
     def run(self, given: Feeds, rng: np.random.Generator, signed: bool) -> None:
         """One input through both models."""
@@ -241,6 +265,7 @@ class Comparison:
             rng.bit_generator.state = state
             try:
                 feeds = random_feeds(self.left, self.inputs, whole, rng, signed, extents, careful)
+                feeds = {name: self._in_range(name, array, whole) for name, array in feeds.items()}
                 outputs = self._plain[0].run(feeds, names)
             except RelayoutError as error:
                 errors.append(error)
@@ -260,6 +285,16 @@ class Comparison:
         if drawn is None or not isinstance(failed, RunError):
             raise failed
         raise RelayoutError(f"{failed}; what is fed is random: if the model takes other values, {to_give(drawn)}")
+
+    def _in_range(self, name: str, array: Array, given: Feeds) -> Array:
+        """Return random real numbers stretched to the range that the second model's quantizer chose."""
+        pair = next((pair for pair in self.inputs if pair.left.name == name), None)
+        limits = None if pair is None or name in given else self.ranges.get(pair.right.name)
+        if limits is None or array.dtype.kind != "f" or not array.size:
+            return array
+        low, high = float(array.min()), float(array.max())
+        unit = (array - low) / (high - low or 1.0)
+        return np.asarray(limits[0] + unit * (limits[1] - limits[0]), array.dtype)
 
     def _whole(self, given: Feeds) -> Feeds:
         """Return what was given, as pixels where the second model reads these; a note says how far off that is."""

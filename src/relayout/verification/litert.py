@@ -25,7 +25,16 @@ from relayout.verification.litert_forced import Cut, cut
 from relayout.verification.litert_runners import LiteRTRunner, LoadedModel, ReferenceRunner
 from relayout.verification.memory import memory_of_machine
 from relayout.verification.on_demand import OnDemandRunner
-from relayout.verification.side import Array, DeclaredPart, Feeds, ModelValue, Runner, Source
+from relayout.verification.side import (
+    Array,
+    DeclaredPart,
+    Feeds,
+    ModelValue,
+    Precision,
+    Runner,
+    Source,
+    precision_of_types,
+)
 
 MOST = memory_of_machine() // 2
 """Bytes of tensors that an interpreter keeps at most."""
@@ -33,6 +42,8 @@ COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 """Operators with an operand of indices, and which; the other of the first two is what they count into."""
 RATES = {"Mfcc": 1}
 """Operators with an operand that is a sample rate, and which."""
+MANY_WEIGHTS = 1024
+"""Elements of a constant from which on a quantizer would have stored it as integers."""
 PASSING = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "PAD")
 """Operators that keep all elements in their order, and add none but 0: as an operand is rounded, so is theirs."""
 
@@ -122,6 +133,46 @@ class LiteRTSide:
                     maker = made.get(index)
                     index = int(maker["inputs"][0]) if maker and maker["op_name"] in PASSING else -1
         return {name: tuple(lengths) for name, lengths in found.items()}
+
+    @cached_property
+    def precision(self) -> Precision:
+        """Quantized where any tensor is, float16 where one is stored so."""
+        if any(map(is_quantized, self._details.values())):
+            return Precision.QUANTIZED
+        return precision_of_types(details["dtype"] for details in self._details.values())
+
+    @cached_property
+    def in_float(self) -> dict[str, tuple[str, ...]]:
+        """Operators that give floats, but for DEQUANTIZE; where no activation is quantized, those of float weights."""
+        if self.precision is not Precision.QUANTIZED:
+            return {}
+        computed = {int(index) for operator in self._operators for index in operator["outputs"]}
+        has_activations = any(index in computed and is_quantized(d) for index, d in self._details.items())
+        names: dict[str, list[str]] = {}
+        for operator in self._operators:
+            made = [self._details[int(t)] for t in operator["outputs"] if int(t) in self._details]
+            gives_floats = operator["op_name"] != "DEQUANTIZE" and any(d["dtype"] is np.float32 for d in made)
+            if gives_floats and (has_activations or self._float_weights(operator, computed) >= MANY_WEIGHTS):
+                names.setdefault(operator["op_name"], []).append(str(made[0]["name"]))
+        return {operator: tuple(each) for operator, each in names.items()}
+
+    def _float_weights(self, operator: dict[str, Any], computed: set[int]) -> int:
+        """How many elements the largest constant of floats has that an operator reads."""
+        constants = {int(t) for t in operator["inputs"] if int(t) in self._details} - computed - set(self._inputs)
+        floats = [self._details[t]["shape"] for t in constants if self._details[t]["dtype"] is np.float32]
+        return max((math.prod(map(int, shape)) for shape in floats), default=0)
+
+    @cached_property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """The numbers that the integers of an input stand for, or those of the QUANTIZE that reads it."""
+        found: dict[str, tuple[float, float]] = {}
+        reading = {int(o["inputs"][0]): int(o["outputs"][0]) for o in self._operators if o["op_name"] == "QUANTIZE"}
+        for value in self.inputs:
+            index = self.indices[value.name]
+            limits = limits_of(self._details[reading.get(index, index)])
+            if limits is not None:
+                found[value.name] = limits
+        return found
 
     @property
     def requantized(self) -> float:

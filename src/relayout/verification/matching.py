@@ -190,4 +190,5 @@ def _stands_for(left: ModelValue, right: ModelValue) -> bool:
     """Tell whether one value can stand for the quantized integers of the other."""
     if left.dtype is None or right.dtype is None:
         return False
-    return bool(left.scale and right.dtype.kind == "f") or (left.quantized and are_shifted(left.dtype, right.dtype))
+    scaled = any(one.scale and other.kind == "f" for one, other in ((left, right.dtype), (right, left.dtype)))
+    return scaled or (left.quantized and are_shifted(left.dtype, right.dtype))

@@ -39,8 +39,28 @@ from relayout.verification.recurrent_state import recall
 from relayout.verification.runtimes import AbortedError, FailedError, prepare
 from relayout.verification.saturation import compute_in_full, has_products, saturates
 from relayout.verification.sessions import Session, runtime_version
-from relayout.verification.side import ONNX_RUNTIME, DeclaredPart, Feeds, ModelValue, Source, is_spelt, one_line
-from relayout.verification.value_numbers import held_by, index_bounds, initial_array, sample_rates, step_of
+from relayout.verification.side import (
+    ONNX_RUNTIME,
+    DeclaredPart,
+    Feeds,
+    ModelValue,
+    Precision,
+    Source,
+    is_spelt,
+    one_line,
+    precision_of_types,
+)
+from relayout.verification.value_numbers import (
+    QUANTIZING,
+    dequantized_step,
+    held_by,
+    index_bounds,
+    initial_array,
+    nodes_in_float,
+    operand_names,
+    ranges_of_inputs,
+    sample_rates,
+)
 
 MOST = max(1 << 29, memory_of_machine() // 8)
 """Bytes of interior values that one session shows at most."""
@@ -59,7 +79,7 @@ SUMMING = {
 }
 LEVELS = {"DynamicQuantizeLinear": 255}
 """Operator -> to how many levels it rounds real numbers, by their range."""
-QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
+NARROW_FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 class OrtSide:
@@ -115,7 +135,26 @@ class OrtSide:
         """Whether it has quantized values, or floats of 16 bits, which kernels compute with wider ones."""
         graph = self.model.graph
         values = chain(graph.initializers.values(), *(node.outputs for node in graph))
-        return self._quantized or any(v.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) for v in values)
+        return self._quantized or any(v.dtype in NARROW_FLOATS for v in values)
+
+    @cached_property
+    def precision(self) -> Precision:
+        """Quantized where a node quantizes or has weights of integers; float16 where a value is stored so."""
+        graph = self.model.graph
+        if self._quantized or any(_multiplies_integers(node) for node in graph):
+            return Precision.QUANTIZED
+        values = chain(graph.initializers.values(), *(node.outputs for node in graph))
+        return precision_of_types(v.dtype.numpy() for v in values if v.dtype in NARROW_FLOATS)
+
+    @cached_property
+    def in_float(self) -> dict[str, tuple[str, ...]]:
+        """Nodes that give floats which are not quantized at once, but for DequantizeLinear."""
+        return nodes_in_float(self.model.graph) if self.precision is Precision.QUANTIZED else {}
+
+    @cached_property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """The numbers that the integers of an input stand for, or those of the QuantizeLinear that reads it."""
+        return ranges_of_inputs(self.model.graph, self._integer_ends)
 
     @property
     def levels(self) -> int:
@@ -366,12 +405,24 @@ class OrtSide:
             zero=meaning[1:],
             bound=bounds.get(name),
             symbols=symbols,
+            operands=operand_names(node),
             normalization=Normalization.stored(notes[NORMALIZE], held_by(notes), tuple(dims or ()))
             if NORMALIZE in notes
             else None,
             fed=self._fed,
-            step=step_of(node) if self._steps else 0.0,
+            step=dequantized_step(node) if self._steps else 0.0,
         )
+
+
+def _multiplies_integers(node: ir.Node) -> bool:
+    """Tell whether a node computes with weights of 8 bits."""
+    return any(
+        value is not None
+        and value.const_value is not None
+        and value.dtype in (ir.DataType.INT8, ir.DataType.UINT8)
+        and len(value.const_value.shape) > 1
+        for value in node.inputs
+    )
 
 
 def _remove(path: Path) -> None:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from relayout.verification.compare import Difference, Kind, Verdict, wider
 
+if TYPE_CHECKING:
+    from relayout.verification.quantization import QuantizationLoss
+
 OTHER_NAMES_OF_OK = ("passed", "success", "agrees")
 """Names that people try for `VerifyReport.ok`."""
 
@@ -128,6 +131,7 @@ class VerifyReport:
         runtimes: names and versions of what ran the models.
         notes: what else a reader should know.
         batches: where the second model's batch was opened: those that it ran with.
+        loss: what quantization cost, where the second model is the first with less precision: there are no rows then.
     """
 
     a: str
@@ -142,6 +146,7 @@ class VerifyReport:
     runtimes: tuple[tuple[str, str], ...]
     notes: tuple[str, ...] = ()
     batches: tuple[int, ...] = ()
+    loss: QuantizationLoss | None = None
 
     if not TYPE_CHECKING:  # a type checker would take it for any attribute
 
@@ -153,6 +158,8 @@ class VerifyReport:
     @property
     def ok(self) -> bool:
         """Tell whether all outputs of the graph agree; not where there was none to compare."""
+        if self.loss is not None:
+            return self.loss.ok
         return bool(self.outputs) and all(row.ok for row in self.outputs)
 
     @property
@@ -209,6 +216,8 @@ class VerifyReport:
     @property
     def verdict(self) -> str:
         """The result in one line."""
+        if self.loss is not None:
+            return f"{self.loss.verdict} ({self.b} against {self.a})"
         if self.ok:
             count = len({row.name.removesuffix(f" at batch {row.batch}") for row in self.outputs})
             agree = "1 output agrees" if count == 1 else f"{count} outputs agree"
@@ -264,6 +273,7 @@ class VerifyReport:
             "runtimes": dict(self.runtimes),
             "notes": list(self.notes),
             "batches": list(self.batches),
+            "quantization": None if self.loss is None else self.loss.to_dict(),
         }
 
 

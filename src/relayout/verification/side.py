@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from enum import StrEnum
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -35,6 +36,14 @@ ONNX_RUNTIME = "ONNX Runtime"
 
 OPEN = 64
 """What a name in an extent counts, where only the room that a value takes is of interest."""
+
+
+class Precision(StrEnum):
+    """What a model computes with, the most precise first."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    QUANTIZED = "quantized"
 
 
 class RunError(RelayoutError):
@@ -208,6 +217,18 @@ class RunnableModel(Protocol):
         """Whether it computes with quantized numbers anywhere, so that kernels may round differently."""
 
     @property
+    def precision(self) -> Precision:
+        """The least precise numbers that it computes with, or stores weights in."""
+
+    @property
+    def in_float(self) -> Mapping[str, tuple[str, ...]]:
+        """Type of an operator -> the names of those that compute in float in a model with quantized integers."""
+
+    @property
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        """Inputs that are quantized, or are as soon as they are read -> the least and greatest number for that."""
+
+    @property
     def levels(self) -> int:
         """To how many levels activations are rounded where both kinds of kernels round alike; 0 where they are not."""
 
@@ -312,6 +333,12 @@ def open_side(
     elsewhere = other is not None and other.runtime[0] != ONNX_RUNTIME
     with OrtSide(source, steps=elsewhere) as side:
         yield side
+
+
+def precision_of_types(types: Iterable[Any]) -> Precision:
+    """Return what a model without quantized integers computes with, of the types of all its values."""
+    narrow = any(np.dtype(each).name in ("float16", "bfloat16") for each in types)
+    return Precision.FLOAT16 if narrow else Precision.FLOAT32
 
 
 def is_spelt(path: str | Path) -> bool:

@@ -12,7 +12,7 @@ from relayout.formats.tflite.provenance import Provenance
 from relayout.verification.litert import LiteRTSide
 from relayout.verification.litert_details import is_quantized, quantization_arguments
 from relayout.verification.litert_file import DEFAULT, OPTIMIZED
-from relayout.verification.side import Array, Feeds, ModelValue, RunError, Runner, Source
+from relayout.verification.side import Array, Feeds, ModelValue, Precision, RunError, Runner, Source, precision_of_types
 
 
 class SignatureSide(LiteRTSide):
@@ -32,10 +32,26 @@ class SignatureSide(LiteRTSide):
         self.initial: Feeds = {}
         self.inputs = self._ends(called.get_input_details())
         self.outputs = self._ends(called.get_output_details())
-        tensors = (each for k in range(whole.num_subgraphs()) for each in whole.get_tensor_details(k))
+        tensors = [each for k in range(whole.num_subgraphs()) for each in whole.get_tensor_details(k)]
+        self._types = [each["dtype"] for each in tensors]
         # It does not tell the operators either: quantized weights count as those of a hybrid one.
         self.rounds = any(map(is_quantized, tensors))
         self.levels = 255 if self.rounds else 0
+
+    @property
+    def precision(self) -> Precision:
+        """Quantized where any tensor is."""
+        return Precision.QUANTIZED if self.rounds else precision_of_types(self._types)
+
+    @property
+    def in_float(self) -> dict[str, tuple[str, ...]]:
+        """No operators are known."""
+        return {}
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """No operators are known."""
+        return {}
 
     @property
     def rounded(self) -> dict[str, tuple[int, ...]]:

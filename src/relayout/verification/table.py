@@ -35,6 +35,8 @@ WORST = 8
 def render(report: VerifyReport) -> list[Line | Grid]:
     """The paragraphs and tables of a report."""
     parts: list[Line | Grid] = [line((report.verdict, "bold green" if report.ok else "bold red"))]
+    if report.loss is not None:
+        return [*parts, *report.loss.render(), *_foot(report)]
     if report.disagreement:
         parts.insert(0, line((report.disagreement, "yellow")))
     short = ShortNames((row.name for row in report.rows), NAME_WIDTH - 2)
@@ -52,12 +54,16 @@ def render(report: VerifyReport) -> list[Line | Grid]:
     absent = "of the source are not in the result (fused, folded or renamed)"
     unmatched = f"; {report.unmatched} inner values {absent}" if report.interiors and report.unmatched else ""
     parts.append(line((f"values compared: {counts}{unmatched}", "dim")))
+    return [*parts, *_foot(report)]
+
+
+def _foot(report: VerifyReport) -> list[Line | Grid]:
+    """What was fed, by what it was run, and the notes."""
     fed = ", ".join(f"{i.name} {i.dtype}{list(i.shape)} {i.how}" for i in report.inputs) or "nothing"
     runtimes = ", ".join(f"{name} {version}" for name, version in report.runtimes)
     runs = count_of(report.runs, "run")
-    parts.append(line((f"fed: {fed}; seed {report.seed}, {runs}; {runtimes}", "dim")))
-    parts += [line((f"note: {note}", "dim")) for note in report.notes]
-    return parts
+    ran = line((f"fed: {fed}; seed {report.seed}, {runs}; {runtimes}", "dim"))
+    return [ran, *(line((f"note: {note}", "dim")) for note in report.notes)]
 
 
 def _counted(report: VerifyReport) -> Iterator[str]:

@@ -16,15 +16,24 @@ from relayout.verification.side import Array
 COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
 RATES = {"MelWeightMatrix": 2}
 """Operators with an operand that is a sample rate, and which."""
+QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 DEQUANTIZING = {"DequantizeLinear"}
 
 
-def step_of(node: ir.Node | None) -> float:
-    """The step of the integers that a node dequantizes; 0 if it is none, or its scale is computed."""
-    if node is None or node.op_type not in DEQUANTIZING or len(node.inputs) < 2 or node.inputs[1] is None:
-        return 0.0
-    scale = node.inputs[1].const_value
+def step_of(node: ir.Node) -> float:
+    """Return the step of the integers that a node quantizes to or dequantizes; 0 if its scale is computed."""
+    scale = node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] is not None else None
     return 0.0 if scale is None or not scale.size else float(np.abs(scale.numpy()).max())
+
+
+def dequantized_step(node: ir.Node | None) -> float:
+    """Return the step of the integers that a node dequantizes; 0 of any other node."""
+    return step_of(node) if node is not None and node.op_type in DEQUANTIZING else 0.0
+
+
+def operand_names(node: ir.Node | None) -> tuple[str, ...]:
+    """Return the names of the values that a node reads."""
+    return tuple(one.name or "" for one in node.inputs if one is not None) if node else ()
 
 
 def initial_array(value: ir.Value) -> Array | None:
@@ -63,3 +72,46 @@ def sample_rates(graph: ir.Graph) -> set[str]:
     read = ((node, RATES[node.op_type]) for node in graph if node.op_type in RATES)
     operands = (node.inputs[place] for node, place in read if len(node.inputs) > place)
     return {value.name or "" for value in operands if value is not None}
+
+
+def nodes_in_float(graph: ir.Graph) -> dict[str, tuple[str, ...]]:
+    """Return type -> names of the nodes that give floats, where a node behind them does not quantize these at once."""
+    on_integers: set[ir.Node] = set()
+    names: dict[str, list[str]] = {}
+    for node in reversed(graph):
+        if node.op_type in QUANTIZING:
+            continue
+        uses = [use.node for value in node.outputs for use in value.uses()]
+        if uses and all(use.op_type in QUANTIZING or use in on_integers for use in uses):
+            on_integers.add(node)
+        elif any(value.dtype is not None and value.dtype.is_floating_point() for value in node.outputs):
+            names.setdefault(node.op_type, []).append(node.name or node.outputs[0].name or "")
+    return {operator: tuple(each[::-1]) for operator, each in reversed(names.items())}
+
+
+def ranges_of_inputs(graph: ir.Graph, ends: Mapping[str, tuple[float, int]]) -> dict[str, tuple[float, float]]:
+    """Return the least and the greatest number that each input may be without being clipped.
+
+    Args:
+        graph: the graph.
+        ends: inputs and outputs that are quantized -> scale and zero point.
+    """
+    found = {}
+    for value in graph.inputs:
+        name = value.name or ""
+        if name in ends:
+            found[name] = _range(*ends[name], value.dtype)
+        for use in value.uses():
+            if use.node.op_type in QUANTIZING and (scale := step_of(use.node)):
+                found[name] = _range(scale, _zero_of(use.node), use.node.outputs[0].dtype)
+    return found
+
+
+def _zero_of(node: ir.Node) -> int:
+    zero = node.inputs[2] if len(node.inputs) > 2 else None
+    return 0 if zero is None or zero.const_value is None else int(zero.const_value.numpy().max())
+
+
+def _range(scale: float, zero: int, dtype: ir.DataType | None) -> tuple[float, float]:
+    limits = np.iinfo(np.uint8 if dtype is None or not dtype.is_integer() else dtype.numpy())
+    return scale * (int(limits.min) - zero), scale * (int(limits.max) - zero)

@@ -14,6 +14,7 @@ from relayout.progress import say
 from relayout.verification.compare import Tolerance
 from relayout.verification.comparison import Comparison
 from relayout.verification.feeds import given_feeds
+from relayout.verification.quantization import QuantizationLoss, is_quantization, measured
 from relayout.verification.report import VerifyReport
 from relayout.verification.rows import batch_of, compare_rows
 from relayout.verification.side import Array, Source, open_side
@@ -64,6 +65,9 @@ def verify(
         layouts: input or output -> its layout in `a` and in `b`, such as `("NHWC", "NCHW")`, where the models do not
             declare it. An output that fits only in the layouts of an input is compared in these.
 
+    Of a float model and one that computes with less precision the report measures what quantization cost, and passes
+    unless an output is noise: see `quantization_loss`.
+
     Raises:
         ReadError: one is not a model, or its runtime cannot load it.
         MissingRuntimeError: a runtime is not installed.
@@ -75,6 +79,8 @@ def verify(
         left = stack.enter_context(open_side(a, right.signature, other=right))
         comparison = Comparison(left, right, Tolerance(rtol, atol), tensors, runs=runs, layouts=layouts or {})
         given = given_feeds(inputs, left.inputs)
+        if is_quantization(left.precision, right.precision):
+            return _report_of_loss(comparison, measured(comparison, [given] * comparison.runs, seed, None), seed)
         batch = batch_of(comparison)
         alone = batch is None or batch.is_open
         for run in range(comparison.runs if alone else 0):
@@ -104,3 +110,22 @@ def verify(
         )
         note = comparison.note_of_failure
         return report if report.ok or not note else replace(report, notes=(*report.notes, note))
+
+
+def _report_of_loss(comparison: Comparison, loss: QuantizationLoss, seed: int) -> VerifyReport:
+    """Return the report on a quantized model and its float source."""
+    left, right, tolerance = comparison.left, comparison.right, comparison.tolerance
+    return VerifyReport(
+        left.label,
+        right.label,
+        (),
+        comparison.fed,
+        comparison.unmatched,
+        seed,
+        comparison.runs,
+        tolerance.rtol,
+        tolerance.atol,
+        tuple(dict([left.runtime, right.runtime]).items()),
+        tuple(dict.fromkeys((*comparison.notes, *left.notes, *right.notes))),
+        loss=loss,
+    )

@@ -1,0 +1,361 @@
+"""Signal to noise of a quantized model, value by value, against the float model that it was made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from relayout.arguments import LAYOUTS, TOLERANCE, checked, whole
+from relayout.errors import LayoutError, RelayoutError
+from relayout.progress import say
+from relayout.verification.compare import Tolerance, top1_agreement
+from relayout.verification.comparison import Comparison
+from relayout.verification.feeds import given_feeds
+from relayout.verification.pairs import Pair
+from relayout.verification.side import Array, Precision, Source, open_side
+
+if TYPE_CHECKING:
+    from relayout.terminal import Grid, Line
+
+LEAST_DECIBELS = {Precision.FLOAT16: 30.0, Precision.QUANTIZED: 10.0}
+"""Precision of the result -> the signal to noise below which an output is an alarm."""
+LEAST_AGREEMENT = 0.5
+"""The share of equal elements below which an output of indices is an alarm."""
+CLEAN = 50.0
+"""Decibels from which on noise does not count as lost later: 8 bits of a full range have as many."""
+WORST = 5
+"""How many tensors are listed."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The noise that quantization puts into one value.
+
+    Args:
+        name: the value, by the source's name.
+        operator: the source's operator that computes it.
+        node: which one.
+        dtype: its element type in the result.
+        shape: its shape in the source, as run.
+        is_output: whether it is an output of the graph; these alone decide.
+        decibels: signal to noise, `10 log10(sum a² / sum (a - b)²)`; None of indices and truth values.
+        lost: how many decibels less that is than at the operands of its operator.
+        agreement: of class scores the share of rows with the same best class, of indices that of equal elements.
+        order: the place of its operator in the source.
+        problem: why it cannot be compared: another shape, or no counterpart.
+    """
+
+    name: str
+    operator: str
+    node: str
+    dtype: str
+    shape: tuple[int, ...]
+    is_output: bool
+    decibels: float | None
+    lost: float = 0.0
+    agreement: float | None = None
+    order: int = 0
+    problem: str = ""
+
+    def is_noise(self, limit: float) -> bool:
+        """Tell whether the value says nothing of the source's, or cannot be compared."""
+        if self.problem:
+            return True
+        if self.decibels is None:
+            return (self.agreement or 0.0) < LEAST_AGREEMENT
+        return self.decibels < limit
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it: an infinite ratio is null, with `exact` true."""
+        exact = self.decibels == math.inf
+        decibels = self.decibels if self.decibels is None or math.isfinite(self.decibels) else None
+        return {**asdict(self), "shape": list(self.shape), "decibels": decibels, "exact": exact}
+
+
+@dataclass(frozen=True)
+class QuantizationLoss:
+    """What quantization cost a model.
+
+    Args:
+        rows: every value that both models have, in the source's order.
+        limit: the signal to noise below which an output is an alarm, in decibels.
+        precision: what the result computes with.
+        in_float: the operators of the result that compute in float though it is quantized: type -> their names.
+        samples: how many inputs were fed.
+    """
+
+    rows: tuple[Loss, ...]
+    limit: float
+    precision: Precision
+    in_float: Mapping[str, tuple[str, ...]]
+    samples: int
+
+    @property
+    def outputs(self) -> tuple[Loss, ...]:
+        """The graph's outputs."""
+        return tuple(row for row in self.rows if row.is_output)
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether every output is above the limit."""
+        return bool(self.outputs) and not any(row.is_noise(self.limit) for row in self.outputs)
+
+    @property
+    def worst(self) -> tuple[Loss, ...]:
+        """The tensors at which most is lost, the worst first."""
+        noisy = [row for row in self.rows if row.decibels is not None and row.decibels < math.inf and row.lost > 0]
+        return tuple(sorted(noisy, key=lambda row: (-row.lost, row.order))[:WORST])
+
+    @property
+    def verdict(self) -> str:
+        """The result in one line, without the names of the models."""
+        if not self.outputs:
+            return "FAILED: nothing was compared: no output has a counterpart"
+        bad = [row for row in self.outputs if row.is_noise(self.limit)]
+        if not bad:
+            ratios = [row.decibels for row in self.outputs if row.decibels is not None]
+            count = "1 output" if len(self.outputs) == 1 else f"{len(self.outputs)} outputs"
+            if not ratios:
+                return f"PASSED: {count} of indices agree in most elements"
+            return (
+                f"PASSED: {count} with a signal to noise of {in_decibels(min(ratios))} (alarm below {self.limit:g} dB)"
+            )
+        first = bad[0]
+        if first.problem:
+            return f"FAILED: output '{first.name}': {first.problem}"
+        if first.decibels is None:
+            return f"FAILED: output '{first.name}' agrees in {100 * (first.agreement or 0.0):.0f} % of its elements"
+        most = self.worst[0] if self.worst else None
+        where = f"; most is lost at '{most.name}' ({most.operator})" if most is not None else ""
+        return (
+            f"FAILED: output '{first.name}' has a signal to noise of {in_decibels(first.decibels)},"
+            f" below {self.limit:g} dB{where}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "ok": self.ok,
+            "verdict": self.verdict,
+            "limit": self.limit,
+            "precision": self.precision.value,
+            "outputs": [row.to_dict() for row in self.outputs],
+            "worst": [row.to_dict() for row in self.worst],
+            "rows": [row.to_dict() for row in self.rows],
+            "in_float": {operator: list(names) for operator, names in self.in_float.items()},
+            "samples": self.samples,
+        }
+
+    def render(self) -> list[Line | Grid]:
+        """Return the paragraphs and tables for a terminal."""
+        from relayout.terminal import ShortNames, line, tabled
+
+        short = ShortNames((row.name for row in self.rows), 24)
+        named = any(row.agreement is not None for row in self.outputs)
+        outputs: list[list[str | Line]] = [
+            [
+                short(row.name),
+                row.operator,
+                f"{row.dtype}{list(row.shape)}",
+                row.problem or in_decibels(row.decibels),
+                *([f"{100 * row.agreement:.3g} %" if row.agreement is not None else ""] if named else []),
+                line(("differs", "red") if row.is_noise(self.limit) else ("agrees", "green")),
+            ]
+            for row in self.outputs
+        ]
+        headings = ["output", "made by", "type", "signal to noise", *(["same class"] if named else []), "verdict"]
+        parts: list[Line | Grid] = [tabled(*headings, rows=outputs)]
+        if self.worst:
+            worst: list[list[str | Line]] = [
+                [
+                    short(row.name),
+                    f"{row.operator} {short(row.node)}".strip(),
+                    row.dtype,
+                    in_decibels(row.decibels),
+                    f"{row.lost:.1f} dB",
+                ]
+                for row in self.worst
+            ]
+            title = f"tensors that lose most, of {len(self.rows)} compared"
+            parts.append(tabled("value", "made by", "type", "signal to noise", "lost here", rows=worst, title=title))
+        if self.in_float:
+            listed = ", ".join(f"{len(names)} {operator}" for operator, names in self.in_float.items())
+            parts.append(line(f"computed in float: {listed}"))
+        return parts
+
+
+@checked(seed=whole(0), runs=whole(1), limit=TOLERANCE, layouts=LAYOUTS)
+def quantization_loss(
+    a: Source,
+    b: Source,
+    *,
+    inputs: Mapping[str, Array | str | Path] | Iterable[Mapping[str, Array | str | Path]] | None = None,
+    seed: int = 0,
+    runs: int = 2,
+    limit: float | None = None,
+    layouts: Mapping[str, tuple[str, str]] | None = None,
+) -> QuantizationLoss:
+    """Measure what quantization costs: the signal to noise of each value of `b` against the float model `a`.
+
+    1. Values are paired by what `b` declares of its source, and by name where it declares nothing.
+    2. Integers are compared as the real numbers that they stand for.
+    3. Inputs that are not given are random, and lie in the range that the quantizer of `b` chose for them.
+    4. Powers add up over all samples.
+
+    Args:
+        a: the float model: a path to a `.tflite` or an `.onnx`, its bytes, or a model.
+        b: the same model, quantized; likewise.
+        inputs: one sample, or several: input name -> array or path to a `.npy`.
+        seed: of the random inputs.
+        runs: how many random inputs, where no sample is given.
+        limit: the decibels below which an output is an alarm; None: 10, and 30 of a float16 result.
+        layouts: input or output -> its layout in `a` and in `b`, where the models do not declare it.
+
+    Raises:
+        RelayoutError: one of the two does not run, or their inputs cannot be matched.
+    """
+    say("loading")
+    with ExitStack() as stack:
+        right = stack.enter_context(open_side(b))
+        left = stack.enter_context(open_side(a, right.signature, other=right))
+        several = [inputs] if inputs is None or isinstance(inputs, Mapping) else list(inputs)
+        samples = [given_feeds(each, left.inputs) for each in several]
+        if len(samples) == 1 and len(samples[0]) < len(left.inputs):
+            samples *= runs
+        comparison = Comparison(left, right, Tolerance(1e-5, 1e-6), True, runs=len(samples), layouts=layouts or {})
+        return measured(comparison, samples, seed, limit)
+
+
+def is_quantization(left: Precision, right: Precision) -> bool:
+    """Tell whether a result computes with less precision than its source: then it is measured and not judged."""
+    order = list(Precision)
+    return order.index(right) > order.index(left)
+
+
+def measured(
+    comparison: Comparison, samples: Sequence[Mapping[str, Array]], seed: int, limit: float | None
+) -> QuantizationLoss:
+    """Return the loss of each value that the two models of a comparison have.
+
+    Args:
+        comparison: the float model and the quantized one.
+        samples: what is given for the inputs of each run; all others are random.
+        seed: of these.
+        limit: decibels; None for the default of the result's precision.
+    """
+    comparison.ranges = comparison.right.ranges
+    losses: dict[tuple[str, bool], _Power] = {}
+    for run, given in enumerate(samples):
+        rng = np.random.default_rng([seed, run])
+        for pair, is_output, left, right in comparison.arrays(given, rng, signed=run % 2 == 0):
+            losses.setdefault((pair.left.name, is_output), _Power(pair)).add(left, right)
+    rows = [power.row(is_output) for (_, is_output), power in losses.items()]
+    rows.sort(key=lambda row: (row.order, row.is_output))
+    precision = comparison.right.precision
+    wanted = LEAST_DECIBELS.get(precision, LEAST_DECIBELS[Precision.QUANTIZED]) if limit is None else limit
+    return QuantizationLoss(
+        tuple(_with_losses(comparison, rows, losses)), wanted, precision, comparison.right.in_float, len(samples)
+    )
+
+
+class _Power:
+    """The power of a value and of its noise, added up over samples."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair, self.name = pair, pair.name
+        self._signal = self._noise = 0.0
+        self._rows = self._same = self._elements = self._equal = 0
+        self._are_scores, self._is_exact, self._problem = False, False, ""
+        self._dtype, self._shape = "", ()
+
+    def add(self, left: Array | None, right: Array | None) -> None:
+        """Add a sample."""
+        if left is None or right is None:
+            self._problem = "there is no counterpart"
+            return
+        self._dtype, self._shape = str(right.dtype), left.shape
+        try:
+            left, right = self._pair.same_way(left, right)
+        except (LayoutError, RelayoutError) as error:
+            self._problem = str(error)
+            return
+        if left.shape != right.shape:
+            self._problem = f"its shape is {list(right.shape)}, and {list(left.shape)} in the source"
+            return
+        if left.dtype.kind not in "fV" or right.dtype.kind not in "fV":
+            self._is_exact = True
+            self._elements, self._equal = self._elements + left.size, self._equal + int(np.sum(left == right))
+            return
+        for start in range(0, left.size, PIECE):
+            mine, theirs = (array.reshape(-1)[start : start + PIECE].astype(np.float64) for array in (left, right))
+            sound = np.isfinite(mine)
+            mine, noise = mine[sound], mine[sound] - theirs[sound]
+            self._signal += float(mine @ mine)
+            self._noise += float(noise @ noise) if np.isfinite(noise).all() else math.inf
+        if (same := top1_agreement(left, right)) is not None:
+            self._are_scores = True
+            self._rows, self._same = self._rows + same[1], self._same + same[0]
+
+    @property
+    def decibels(self) -> float | None:
+        """The signal to noise."""
+        if self._is_exact or self._problem:
+            return None
+        if self._noise == 0:
+            return math.inf
+        return -math.inf if not self._signal or self._noise == math.inf else 10 * math.log10(self._signal / self._noise)
+
+    def row(self, is_output: bool) -> Loss:
+        """Return the row of the value."""
+        value, agreement = self._pair.left, None
+        if self._is_exact:
+            agreement = self._equal / max(1, self._elements)
+        elif self._are_scores and is_output:
+            agreement = self._same / max(1, self._rows)
+        return Loss(
+            self._pair.name,
+            value.operator,
+            value.node,
+            self._dtype,
+            self._shape,
+            is_output,
+            self.decibels,
+            agreement=agreement,
+            order=value.order,
+            problem=self._problem,
+        )
+
+
+PIECE = 1 << 18
+"""Elements that are compared at a time."""
+
+
+def _with_losses(
+    comparison: Comparison, rows: Iterable[Loss], losses: Mapping[tuple[str, bool], _Power]
+) -> Iterator[Loss]:
+    """Yield the rows with what each loses against the operands of its operator, the worst of which counts."""
+    left = comparison.left
+    ratios = {name: power.decibels for (name, _), power in losses.items()}
+    before: dict[str, float] = {}
+    for value in sorted((*left.interiors, *left.outputs), key=lambda value: value.order):
+        operands = ((name, ratios.get(name)) for name in value.operands)
+        # What is not compared passes on the noise of its own operands.
+        known = (before.get(name, CLEAN) if ratio is None else min(ratio, CLEAN) for name, ratio in operands)
+        before[value.name] = min(known, default=CLEAN)
+    names = {power.name: name for (name, _), power in losses.items()}
+    for row in rows:
+        here = ratios.get(names[row.name])
+        yield replace(row, lost=0.0 if here is None else max(0.0, before[names[row.name]] - max(here, 0.0)))
+
+
+def in_decibels(ratio: float | None) -> str:
+    """Return a ratio in words: `38.2 dB`; `exact` without any noise."""
+    if ratio is None:
+        return ""
+    return "exact" if ratio == math.inf else "-inf dB" if ratio == -math.inf else f"{ratio:.1f} dB"
