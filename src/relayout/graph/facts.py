@@ -25,6 +25,7 @@ class ModelFacts(NamedTuple):
         ort_format: the version of the ORT-format file that it was read from; None of any other source.
         is_unlike_source: it is read as other operators, or of another format, than its source has, so a copy of the
             source would not be it.
+        is_raised: its source is of opset 1 to 6, which runtimes need not know, and it is read in a newer one.
         is_annotated: its main graph may have quantization annotations. Where it has none, nobody need look.
         states_no_shapes: its file states no types and shapes of interior values, so neither does the result.
         contradicted: values of which its file states types or shapes that their operators do not give.
@@ -44,6 +45,7 @@ class ModelFacts(NamedTuple):
     has_external_data: bool = False
     ort_format: int | None = None
     is_unlike_source: bool = False
+    is_raised: bool = False
     is_annotated: bool = True
     states_no_shapes: bool = False
     contradicted: Sequence[str] = ()

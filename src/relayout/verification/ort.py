@@ -334,7 +334,7 @@ class OrtSide:
         # What a file states wrongly keeps the runtime from loading it, and so do weights beside one in its own format.
         facts = facts_of(model)
         beside = facts.ort_format is not None and facts.has_external_data
-        unlike = told or beside or facts.contradicted
+        unlike = told or beside or facts.contradicted or facts.is_raised
         if isinstance(source, str | Path) and is_spelt(source) and not unlike:
             return Path(source), model
         path = Path(self._directory.name) / "model.onnx"

@@ -17,6 +17,7 @@ from relayout.formats.onnx.bodies import bodies_of
 from relayout.formats.onnx.cached_tensors import CachedTensor
 from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
+from relayout.formats.onnx.first_opsets import OLDEST, raise_first_opsets
 from relayout.formats.onnx.inferring import is_settled
 from relayout.formats.onnx.internal_nhwc import name_known
 from relayout.formats.onnx.lifting_constants import lift_tensors
@@ -54,6 +55,7 @@ def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
        result, or what `torch.onnx.export(…, dynamo=True)` returns.
     6. The standard's domain has one name, sparse constants are dense, and before version 4 of the IR, in which each
        initializer had to be an input, too, constants are no inputs.
+    7. Operators of opset 1 to 6 are those of opset 7 (`first_opsets`).
 
     Raises:
         ReadError: the source is not an ONNX model, is damaged, incomplete, or not a graph.
@@ -72,7 +74,8 @@ def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
 
 def _read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
     if isinstance(source, ir.Model):
-        return source.clone()
+        is_old = source.opset_imports.get("", OLDEST) < OLDEST
+        return _Reading("the given Model").from_proto(ir.to_proto(source)) if is_old else source.clone()
     if isinstance(source, onnx.ModelProto):
         return _Reading("the given ModelProto").from_proto(source)
     if not isinstance(source, str | os.PathLike):
@@ -156,6 +159,7 @@ class _Reading:
                             del tensor.external_data[index]
             unsorted = check_structure(proto)
             internal = name_known(proto)
+            raised = raise_first_opsets(proto)
             squeezed = _squeeze_all(proto.graph, frozenset())
             _state_once(proto.graph)
             contradicted, unimplied, inferred = drop_contradicted(proto)
@@ -172,9 +176,11 @@ class _Reading:
                 is_annotated=bool(proto.graph.quantization_annotation),
                 contradicted=contradicted,
                 unimplied=frozenset(unimplied),
-                is_unlike_source=internal.renamed,
+                is_unlike_source=internal.renamed or bool(raised),
+                is_raised=bool(raised),
                 notes=(
                     *internal.notes,
+                    *raised,
                     *(
                         f"Squeeze '{name}' has no axes: all of one element are taken out, as runtimes do"
                         for name in squeezed
