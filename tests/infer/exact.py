@@ -78,7 +78,7 @@ class Graph:
     rng: random.Random
     keep: bool
     exchange: bool = False
-    batched: bool = False
+    transposed: bool = False
     values: list[Value] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
@@ -338,30 +338,6 @@ class Graph:
         """By a constant matrix for each of the axes before the last two dimensions: these are free."""
         self.multiplied(each=True)
 
-    def heads(self) -> None:
-        """By a constant matrix whose columns are split: with one for each of an outer part, where products are batched.
-
-        Then the outer part lies wherever it is followed by a row, and by what is left of the columns.
-        """
-        value = self.pick(lambda v: self.kind(v) == TensorProto.FLOAT and len(v.dims) > 2 and all(v.dims))
-        if value is None or not (names := self.node("MatMul", [value.name, self.floats(self.shape(value)[-1], 6)])):
-            return
-        flat = [axis for dim in value.dims for axis in dim]
-        rows = list(range(len(flat) - len(value.dims[-1])))
-        summed, new = list(range(len(rows), len(flat))), [len(flat), len(flat) + 1]
-        extents = self.tensors[value.tensor].extents
-        made = self.tensor([*(extents[flat[place]] for place in rows), 2, 3], TensorProto.FLOAT)
-        held = {**{place: place for place in rows}, new[0]: len(rows), new[1]: len(rows) + 1}
-        ways = orders(rows, [summed, new])
-        if self.batched:
-            fronts = (order for order in itertools.permutations([*rows, *new]) if order[-1] in new)
-            ways = tuple(dict.fromkeys(_before_the_last_columns(order, summed, new) for order in fronts))
-        groups = iter(rows)
-        dims = tuple(tuple(next(groups) for _ in dim) for dim in value.dims[:-1])
-        joined = Value(names[0], made, (*dims, (len(rows), len(rows) + 1)))
-        self.add(names, [value], [joined], (End(value.tensor, dict(enumerate(flat))), End(made, held, True)), ways)
-        self.reshape(joined, (*dims, (len(rows),), (len(rows) + 1,)))
-
     def pair(self) -> None:
         """Of a value and the same with its last two dimensions exchanged, which may be read as it is."""
         value = self.pick(lambda v: self.plain(v) and len(v.dims) > 2 and all(v.dims))
@@ -382,7 +358,7 @@ class Graph:
                 End(made, {**{place: place for place in (*batch, m)}, n: rank - 1}, output=True),
             )
             ways = orders(batch, [[m], [k], [n]])
-            ways += orders(batch, [[m], [n], [k]]) if self.batched else ()
+            ways += orders(batch, [[m], [n], [k]]) if self.transposed else ()
             self.add(names, [value], [Value(names[0], made, tuple((place,) for place in range(rank)))], ends, ways)
 
     def multiplied(self, *, each: bool) -> None:
@@ -446,20 +422,20 @@ def _before_the_last_columns(order: Order, summed: Sequence[int], new: Sequence[
 
 WEIGHTS = {"transpose": 4, "binary": 3} | dict.fromkeys(("unary", "reduce", "conv", "dense", "merge"), 2)
 WEIGHTS |= dict.fromkeys(("cast", "softmax", "concat", "halves", "local", "split"), 1)
-BATCHED = ["heads", "transpose"] * 10 + ["pair"] * 6
+TRANSPOSED = ["pair", "transpose"] * 10
 PRODUCTS = ["product", "transpose"] * 10 + ["dense"] * 6
 STEPS = [step for step, weight in WEIGHTS.items() for _ in range(weight)]
 
 
 def random_graph(
-    seed: int, steps: int, rank: int, *, keep: bool = True, exchange: bool = False, batched: bool = False
+    seed: int, steps: int, rank: int, *, keep: bool = True, exchange: bool = False, transposed: bool = False
 ) -> tuple[onnx.ModelProto, Graph]:
     """A model, and the same as operators over axes; without `keep` its interface lies in any order, with `exchange`
-    products may run with their operands exchanged, with `batched` with a matrix for each item of an axis.
+    products may run with their operands exchanged, with `transposed` by a matrix that lies transposed.
     """
     rng = random.Random(seed)
-    graph = Graph(rng, keep, exchange, batched)
-    kinds = STEPS + (PRODUCTS if exchange else []) + (BATCHED if batched else [])
+    graph = Graph(rng, keep, exchange, transposed)
+    kinds = STEPS + (PRODUCTS if exchange else []) + (TRANSPOSED if transposed else [])
     extents = [2, 3, 4, 5]
     inputs = [graph.input(f"x{number}", rng.sample(extents, rank)) for number in range(rng.choice([1, 1, 2]))]
     while len(graph.nodes) < steps:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from relayout.infer.sites import Label, Site
-from relayout.infer.stored_orders import is_batched, is_exchanged, tail_of
+from relayout.infer.stored_orders import is_exchanged, tail_of
 from relayout.rules import Letters
 
 
@@ -20,8 +20,6 @@ def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[i
     signature = site.signature
     if not (signature.block or signature.head or signature.tail):
         return tuple(order)
-    if signature.batched and (found := _with_batch(site, order)):
-        return found
     groups = site.pattern.of(_groups, None, site)
     turned = bool(signature.transposed) and tail_of(site, order) == signature.transposed
     ends = site.pattern.of(ends_of, turned, site, signature.transposed if turned else signature.tail)
@@ -39,26 +37,6 @@ def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[i
         return tuple(gathered)
     # A stable sort: what is neither head nor tail keeps its place.
     return tuple(sorted(gathered, key=lambda factor: ends.get(factor, 0)))
-
-
-def _with_batch(site: Site, order: Sequence[int]) -> tuple[int, ...] | None:
-    """The nearest order with factors of a batched axis in front of the last row, and at least one behind it; None where
-    there is none in front.
-    """
-    letters, tail = [letter for letter, _ in site.factors], site.signature.matrix
-    last = max((place for place, factor in enumerate(order) if letters[factor] not in tail), default=-1)
-    by_letter = {letter: [factor for factor in order[last + 1 :] if letters[factor] == letter] for letter in tail}
-    front: list[int] = []
-    for factor in order[: last + 1]:
-        batched = letters[factor] not in tail or letters[factor] in site.signature.batched
-        (front if batched else by_letter[letters[factor]]).append(factor)
-    for letter in site.signature.batched:
-        if not by_letter[letter]:
-            behind = next(factor for factor in reversed(front) if letters[factor] == letter)
-            front.remove(behind)
-            by_letter[letter].append(behind)
-    nearest = (*front, *chain.from_iterable(by_letter.values()))
-    return nearest if is_batched(site, nearest) else None
 
 
 def _exchanged(site: Site, order: Sequence[int]) -> tuple[int, ...] | None:

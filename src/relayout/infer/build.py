@@ -239,8 +239,8 @@ class _Builder:
             return
         if fact.exchanges and not self._may_exchange(fact, inputs):
             fact = fact.in_place
-        if (fact.batched or fact.transposed) and self._is_unit(inputs):
-            fact = fact.unbatched
+        if fact.transposed and self._is_unit(inputs):
+            fact = fact.untransposed
         self._computed(node, fact, inputs, implicit)
 
     def _fact(self, operator: Operator) -> Fact:
@@ -249,7 +249,7 @@ class _Builder:
         if not isinstance(fact, Signature):
             return fact
         if self.choose is None:
-            return fact.cheap.unbatched
+            return fact.cheap.untransposed
         chosen = self.choose(operator, fact)
         self.sites.chosen |= chosen.variants != fact.variants
         return chosen

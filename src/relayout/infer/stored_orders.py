@@ -86,12 +86,7 @@ def _placed(site: Site, label: Label, port: Port) -> Placed:
 def _dims_of(site: Site, label: Label, port: Port) -> list[StoredDim]:
     """The stored dimensions of an operand."""
     variant = variant_of(site, label)
-    if site.signature.batched and is_batched(site, label.order):
-        dims = _batched_dims(site, label, port)
-    elif variant is not None:
-        dims = _dims_in_variant(site, label, variant, port)
-    else:
-        dims = _dims(site, label, port)
+    dims = _dims(site, label, port) if variant is None else _dims_in_variant(site, label, variant, port)
     if site.signature.broadcast and not site.signature.variants:
         while len(dims) > len(port.letters) and not dims[0][1] and dims[0][0] not in port.letters:
             del dims[0]
@@ -129,34 +124,9 @@ def _joined_behind(dims: list[StoredDim], tail: Letters) -> list[StoredDim]:
     return [*dims[:end], ("*", tuple(behind))] if end < len(dims) else dims
 
 
-def _batched_dims(site: Site, label: Label, port: Port) -> list[StoredDim]:
-    """The dimensions of an operand of a product with a matrix for each item of some axes, in front of its last two.
-
-    Each operand has a dimension wherever the result has one, of a single element where the axis is not its own. What
-    has rows begins as late as its dimensions of the source allow.
-    """
-    runs = [(letter, list(run)) for letter, run in groupby(label.order, key=lambda factor: site.factors[factor][0])]
-    end = len(runs) - len(site.signature.matrix)
-    dims = [
-        (letter if place >= end or letter not in site.signature.batched else f"{letter}/", _leaves(port, run))
-        for place, (letter, run) in enumerate(runs)
-        if place < end - 1 or letter in port.axes
-    ]
-    while len(dims) > len(port.letters) and not port.output and runs[end - 1][0] in port.axes and not dims[0][1]:
-        del dims[0]
-    return dims
-
-
 def _leaves(port: Port, factors: Sequence[int]) -> tuple[int, ...]:
     """The factors of a value that an operand holds of those of its site."""
     return tuple([leaf for factor in factors for leaf in port.factors.get(factor, ())])
-
-
-def is_batched(site: Site, order: Sequence[int]) -> bool:
-    """Tell whether factors of a batched axis lie in front of the tail."""
-    met = [letter for letter, _ in groupby(site.factors[factor][0] for factor in order)]
-    front, behind = met[: -len(site.signature.matrix)], tuple(met[-len(site.signature.matrix) :])
-    return behind == site.signature.matrix and not site.signature.batched.isdisjoint(front)
 
 
 def _runs(site: Site, order: Order) -> list[tuple[str, str, list[int]]]:

@@ -120,19 +120,18 @@ def matmul(operator: Operator) -> Fact:
     """`a[*b m k], c[*b k n] -> y[*b m n]`: m, k, n last; batch axes free, and k in any order of its factors.
 
     With its operands exchanged, by `--exchange` or where m or n is 1, n, k, m are last; by one matrix, `c[k n]`, rows
-    are free then, too: those that lie behind `n k` become one dimension. For a target with batched products, outer
-    factors of n may be batch axes where c is one matrix, and c may lie as `n k` where it is many.
+    are free then, too: those that lie behind `n k` become one dimension. For a target with transposed products
+    c may lie as `n k` where it is many matrices.
     """
     found = product_of(operator, 0, 1)
     if found is None or (operator.rank() or 0) < 2 or (operator.rank(1) or 0) < 2:
         return found
     if "m" not in found.tail:
-        return replace(found, exchanged=("n", "k", "*"), batched=frozenset("n"), changes=_rewritten)
+        return replace(found, exchanged=("n", "k", "*"), changes=_rewritten)
     sides = (operator.shape(0) or ())[-2], (operator.shape(1) or ())[-1]
     vector = any(Extent.of(dim).is_one for dim in sides)
     turned = TAILS[False, True] if operator.dtype(0) in FUSED else ()
-    batched = frozenset("n" if operator.rank() == operator.rank(1) == 2 else "")
-    found = replace(found, batched=batched, transposed=turned, changes=_rewritten)
+    found = replace(found, transposed=turned, changes=_rewritten)
     return replace(found, exchanged=("n", "k", "m"), freely=vector)
 
 

@@ -57,7 +57,7 @@ class Placement(NamedTuple):
     """Where the axes of a node's operands lie in the order that was chosen.
 
     A dimension that holds only what a grain of an axis `c` leaves free is named `c%`: the axis itself lies in the one
-    that is named `c`. One that holds outer factors of a batched axis is named `c/`.
+    that is named `c`.
 
     Args:
         inputs: per input the (letter, extent) of each stored dimension; None for an absent input or a parameter.
@@ -254,8 +254,6 @@ class Signature:
         grows: axes along which what is given is at least as long as all operands together, whatever is known of it.
         across: axes that a result has, though each of its elements depends on several along them, in whatever order (a
             Softmax's axis). Axes in `whole` may be such, too; along all others each element is computed by itself.
-        batched: axes at the tail's end whose outer factors may lie among the batch axes, if inner ones stay: the
-            operand that holds them then has a matrix for each (`x[b s k] w[h k d] -> y[b h s d]`).
         transposed: the tail's axes in another order, which another operator has: `changes` says which.
     """
 
@@ -277,7 +275,6 @@ class Signature:
     grows: frozenset[str] = frozenset()
     unidirectional: bool = False
     across: frozenset[str] = frozenset()
-    batched: frozenset[str] = frozenset()
     transposed: Letters = ()
 
     def __hash__(self) -> int:
@@ -329,15 +326,9 @@ class Signature:
         return replace(self, exchanged=(), variants=tuple(each for each in self.variants if not each.exchanged))
 
     @cached_property
-    def unbatched(self) -> "Signature":
-        """The signature for one matrix, which lies as ONNX's MatMul has it."""
-        plain = not self.batched and not self.transposed
-        return self if plain else replace(self, batched=frozenset(), transposed=())
-
-    @property
-    def matrix(self) -> Letters:
-        """The axes of the matrix of which a batched product has many: the last two of the tail."""
-        return self.tail[-2:]
+    def untransposed(self) -> "Signature":
+        """The signature for matrices that lie as ONNX's MatMul has them."""
+        return replace(self, transposed=()) if self.transposed else self
 
     @cached_property
     def cheap(self) -> "Signature":

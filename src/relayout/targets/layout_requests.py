@@ -173,8 +173,8 @@ class Wishes:
 
     def __call__(self, operator: Operator, signature: Signature) -> Signature:
         """A node's signature with the variants that are asked for, and the target's prices."""
-        if self.target is None or not self.target.batched_products:
-            signature = signature.unbatched
+        if self.target is None or not self.target.transposed_products:
+            signature = signature.untransposed
         price = None if self.target is None else self.target.price
         if price is None:
             return self._varied(operator, signature)

@@ -180,7 +180,7 @@ _TARGET = {
     "lowering": arguments.several("a tuple of lowering passes, such as ('decompose',)", arguments.TEXT.fits),
     "fusions": arguments.several_of(Fusion),
     **dict.fromkeys(("joins", "rest", "unsigned", "saturates", "inline"), arguments.FLAG),
-    **dict.fromkeys(("batched_products", "reads_units", "has_gelu", "broadcasts"), arguments.FLAG),
+    **dict.fromkeys(("reads_units", "has_gelu", "broadcasts"), arguments.FLAG),
 }
 
 
@@ -210,8 +210,7 @@ class Target:
         lowering: its lowering passes in order (`relayout.lowering.passes`); one without rows here does nothing.
         has_gelu: it has a kernel for GELU: one that is spelled out becomes the operator.
         broadcasts: its kernels broadcast as ONNX does: an Expand before one that does is left out.
-        batched_products: its product of matrices takes as long by a constant matrix for each item of an axis, and by a
-            transposed one: what it gives and reads may lie by heads.
+        transposed_products: its product of matrices takes as long by a transposed one, such as the keys of attention.
         reads_units: it reads operators on integers (QLinearConv) as quantized units.
         tflite: returns what is done to a `.tflite` beside its literal import.
         single_consumers: finds the integers that only one DequantizeLinear may read (see `apply`).
@@ -235,7 +234,7 @@ class Target:
     blocks: BlockSizes | None = None
     expansions: tuple[Expansion, ...] = ()
     fusions: tuple[Fusion, ...] = ()
-    batched_products: bool = False
+    transposed_products: bool = False
     reads_units: bool = False
     has_gelu: bool = False
     broadcasts: bool = False

@@ -4,11 +4,6 @@ CONCATENATION and SPLIT copy runs with one call each. Where a run is an element 
 long as a TRANSPOSE of the same bytes: ShuffleNet v2 took 1.4 of its time with 32 Transposes when its channels were
 interleaved by CONCATENATION along a last axis of one element. Blocks of it in int8 took 0.6 of the time with runs of 4
 and 8 integers that they took with a TRANSPOSE: runs of integers count as those of the real numbers that they mean.
-
-A BATCH_MATMUL with a constant matrix for each head takes as long as a FULLY_CONNECTED with one for all, if heads fill
-the columns that a kernel computes at a time: on x64 with AVX-512 heads of 32 took 0.66 to 1.00 of the time of a
-FULLY_CONNECTED and a TRANSPOSE, heads of 60 and 56 took 1.02 and 1.04, heads of 48 took 1.2, heads of 16 took 1.5 to
-1.9, and heads of 8 took 2.3 to 3.5.
 """
 
 from __future__ import annotations
@@ -25,12 +20,6 @@ SHORT = 16
 TIMES = 2
 """How many bytes of a Transpose a byte in short runs is worth."""
 JOINING, PARTING = "Concat", "Split"
-COLUMNS = 32
-"""Columns of a product that a kernel computes at a time, on the CPUs with the most."""
-LEAST_FILLED = 7 / 8
-"""The part of these columns that heads fill at least."""
-MOST_DIMENSIONS = 5
-"""Dimensions of what BATCH_MATMUL takes."""
 
 
 def _of_runs(operator: Operator, signature: Signature, placement: Placement) -> int:
@@ -59,21 +48,6 @@ def _in_short_runs(dims: Sequence[tuple[str, Extent]] | None, letter: str, width
     return product(extent for _, extent in dims).number * width if run < SHORT else 0
 
 
-def _of_heads(operator: Operator, _: Signature, placement: Placement) -> int:
-    """Return what a product by a matrix for each head costs, beside one by a matrix for all of them.
-
-    Where heads leave columns of a kernel empty, or there are too many dimensions, that is more than to move the result.
-    """
-    dims = placement.outputs[0] or ()
-    if not any(name.endswith("/") for name, _ in dims):
-        return 0
-    columns = dims[-1][1]
-    filled = columns.number / (-(-columns.number // COLUMNS) * COLUMNS) if columns.is_static else 0
-    if len(dims) <= MOST_DIMENSIONS and filled >= LEAST_FILLED:
-        return 0
-    return TIMES * product(extent for _, extent in dims).number * operator.width(0) * placement.runs
-
-
 def _of_transposed_rows(operator: Operator, _: Signature, placement: Placement) -> int:
     """Return the bytes of a Gemm's first operand where FULLY_CONNECTED would read it transposed, which it cannot.
 
@@ -88,4 +62,4 @@ def _of_transposed_rows(operator: Operator, _: Signature, placement: Placement) 
     return (1 + product(extent for _, extent in dims).number * operator.width(first)) * placement.runs
 
 
-PRICES = PriceList({JOINING: _of_runs, PARTING: _of_runs, "MatMul": _of_heads, "Gemm": _of_transposed_rows})
+PRICES = PriceList({JOINING: _of_runs, PARTING: _of_runs, "Gemm": _of_transposed_rows})
