@@ -28,7 +28,7 @@ LEVELS = (
     ("apply", "shapes"),
     ("lowering",),
     ("targets",),
-    ("partition",),
+    ("partition", "quantization"),
     ("reports", "verification"),
     ("pipeline",),
     ("__init__", "passes"),

@@ -8,15 +8,9 @@ from itertools import takewhile
 FIRST_FILE = "the source is the first file: relayout convert model.onnx model.tflite"
 DIMS = "--dim NAME=N for an open dimension, --dim INPUT:AXIS=N for a fixed one"
 KEPT = "nothing, since --io keep is the default"
-QUANTIZED_BEFORE = (
-    "quantize the ONNX model (with ONNX Runtime's quantize_static), or the result with ai-edge-quantizer"
-    " (docs/how-to/onnx-to-litert.md, Quantized models)"
-)
-NOT_QUANTIZED = f"relayout does not quantize: {QUANTIZED_BEFORE}"
-NO_FLOAT16 = (
-    "none, since relayout keeps element types: convert the ONNX model before, with ONNX Runtime's float16 tool"
-    " (onnxruntime.transformers.float16)"
-)
+QUANTIZE = "--quantize int8 --calibrate DATA, or --quantize dynamic (docs/how-to/int8.md)"
+NOT_A_VERB = "relayout convert MODEL OUT.tflite --quantize int8 --calibrate DATA (docs/how-to/int8.md)"
+FLOAT16 = "--quantize float16, for a .tflite result (docs/how-to/int8.md)"
 PIXELS = ", or with --normalize"
 """The end of an answer that is true of uint8 alone."""
 ELEMENT_TYPES = ("float32", "int8", "uint8")
@@ -53,9 +47,9 @@ ONNX2TF: Mapping[tuple[str, ...], str] = {
     ("-ois", "--overwrite-input-shape"): DIMS,
     ("-inimc", "--input-names-to-interrupt-model-conversion"): "--inputs A",
     ("-onimc", "--output-names-to-interrupt-model-conversion"): "--outputs B",
-    ("-oiqt", "--output-integer-quantized-tflite"): QUANTIZED_BEFORE,
-    ("-odrqt", "--output-dynamic-range-quantized-tflite"): QUANTIZED_BEFORE,
-    ("-qt", "--quant-type"): QUANTIZED_BEFORE,
+    ("-oiqt", "--output-integer-quantized-tflite"): QUANTIZE,
+    ("-odrqt", "--output-dynamic-range-quantized-tflite"): "--quantize dynamic (docs/how-to/int8.md)",
+    ("-qt", "--quant-type"): QUANTIZE,
     ("-iqd", "--input-quant-dtype"): f"--input-type uint8, for a model that is quantized{PIXELS}",
     ("-oqd", "--output-quant-dtype"): "--output-type uint8, for a model that is quantized",
     ("-cind", "--custom-input-op-name-np-data-path"): "--verify --input NAME=FILE.npy to compare with your own data;"
@@ -87,14 +81,14 @@ OTHERS: Mapping[tuple[str, ...], str] = {
     ("--skip-optimization",): "nothing is fused by default; --target none chooses layouts and does nothing else",
     ("--model-check",): "--verify",
     # Of several, or of habit
-    ("--quantize", "--int8"): NOT_QUANTIZED,
-    ("--float16", "--fp16", "--half"): NO_FLOAT16,
+    ("--int8",): QUANTIZE,
+    ("--float16", "--fp16", "--half"): FLOAT16,
     ("--shape",): DIMS,
     ("--nchw",): "--io NCHW",
     ("--nhwc",): "--io NHWC",
     ("--tolerance",): "relayout verify has --rtol and --atol",
 }
-VERBS: Mapping[str, str] = {"quantize": NOT_QUANTIZED}
+VERBS: Mapping[str, str] = {"quantize": NOT_A_VERB}
 """A verb that relayout does not have -> what to do."""
 
 COMMAND_LINE: Mapping[str, str] = {
@@ -147,7 +141,6 @@ PYTHON: Mapping[str, str] = {
     "input_onnx_file_path": "the source is the first argument",
     "output_folder_path": "save the result: relayout.convert(source, format='tflite').save('model.tflite')",
     "dequantize": "write quant='float'",
-    "quantize": NOT_QUANTIZED,
     "batch_size": "write batch=N",
     "verify": "call relayout.verify(source, result)",
     "dynamic_axes": "write dims={'x:0': 'batch'}, or batch='N'",

@@ -17,14 +17,20 @@ MADE = ("reading", "planning", "rewriting")
 """Stages of a conversion."""
 EXPORTED = ("exporting",)
 """The stage after them where the result is a `.tflite`."""
+QUANTIZED = ("quantizing", "calibrating")
+"""The stages after that where it is quantized."""
 WRITTEN = ("writing",)
 COMPARED = ("loading", "comparing")
 """Stages of a verification."""
 
+COUNTED = {"calibrating": "samples"}
+"""Stage -> what its inner bar counts; values in all others."""
 
-def stages_of(verify: bool, *, tflite: bool = False) -> tuple[str, ...]:
+
+def stages_of(verify: bool, *, tflite: bool = False, quantized: bool = False) -> tuple[str, ...]:
     """The stages of a model that is written."""
-    return (*MADE, *(EXPORTED if tflite else ()), *(COMPARED if verify else ()), *WRITTEN)
+    after = (*(EXPORTED if tflite else ()), *(QUANTIZED if quantized else ()), *(COMPARED if verify else ()))
+    return (*MADE, *after, *WRITTEN)
 
 
 @contextmanager
@@ -44,7 +50,9 @@ def bars(stages: Sequence[str], silent: bool) -> Iterator[None]:
                 return  # work inside work, such as the conversions that a reduction tries
             at = stages.index(stage, at)
             shown.update(task, completed=at if len(stages) > 1 else None, description=f"{stage} …")
-            shown.update(inner, completed=done, total=total or None, visible=total > 0, description="values")
+            shown.update(
+                inner, completed=done, total=total or None, visible=total > 0, description=COUNTED.get(stage, "values")
+            )
             if done == total:  # else as often as a terminal is drawn
                 shown.refresh()
 

@@ -16,6 +16,7 @@ from relayout.cli.one import run_job
 @many.models
 @options.output_format
 @options.conversion
+@options.quantizing
 @options.splitting
 @options.written
 def convert(

@@ -18,7 +18,7 @@ def run_job(job: Job, as_json: bool, quiet: bool) -> None:
     """Perform one job, print what was done, and exit with 1 where verification fails or too much stays transposed."""
     one_job()
     tflite = job.given.get("format") == "tflite"
-    with bars(stages_of(job.verify, tflite=tflite), quiet or as_json):
+    with bars(stages_of(job.verify, tflite=tflite, quantized=bool(job.given.get("quantize"))), quiet or as_json):
         report, found = perform(job)
     if as_json:
         whole = report.to_dict() | ({"verification": found.to_dict()} if found is not None else {})

@@ -30,6 +30,8 @@ def python_options(options: dict[str, Any]) -> dict[str, Any]:
     """Return options as the Python interface takes them."""
     if options.get("format") is None:
         options.pop("format", None)
+    if not options.get("calibrate", True):
+        del options["calibrate"]
     layouts = options.pop("layouts", None)
     if layouts is not None:
         options["layouts"] = dict(layout_pairs(layouts))

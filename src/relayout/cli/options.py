@@ -88,6 +88,27 @@ runtime = click.option(
     help="Of a .tflite result: the oldest TensorFlow Lite that has to run it, such as 2.14. What its kernels lack is"
     " written by others, or refused.",
 )
+quantize = click.option(
+    "--quantize",
+    type=click.Choice(["int8", "int16x8", "dynamic", "float16"], case_sensitive=False),
+    help="Of a .tflite result: integers of 8 bits, of 16 with weights of 8, weights of 8 bits alone, or halves as"
+    " weights (needs onnx-relayout[quantize]).",
+)
+calibrate = click.option(
+    "--calibrate",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DATA",
+    help="For --quantize int8 and int16x8: a folder, or files, of .npy, .npz or images as the source is fed them"
+    " (repeatable).",
+)
+keep_float = click.option(
+    "--keep-float",
+    multiple=True,
+    metavar="NAME,…",
+    callback=comma_separated,
+    help="For --quantize: operators or values that stay float; * stands for any characters (repeatable).",
+)
 opset = click.option(
     "--opset",
     type=WholeNumber(*OPSETS),
@@ -248,6 +269,7 @@ views = option_group(html, model_explorer, section="To look at")
 interface = option_group(io, layouts, input_type, output_type, normalize)
 conversion = option_group(runtime, interface, part, importing, wishing, solving, views)
 """What `convert` does, and `explain` tells of."""
+quantizing = option_group(quantize, calibrate, keep_float, section="Quantization")
 splitting = option_group(regions, parts, section="What a target runs")
 writing = option_group(annotate, plan_file, external_data, overwrite, section="What is written")
 verifying = option_group(verify, feeds, seed, section="Verification")

@@ -31,6 +31,7 @@ from relayout.pipeline.result import Result
 from relayout.pipeline.source import holds_tflite
 from relayout.pipeline.stages import run_stages
 from relayout.pipeline.tflite_result import LITERT, refuse_onnx_options, refuse_runtime
+from relayout.quantization.request import Quantize, request_of
 from relayout.reports import Report
 from relayout.targets import Wishes
 
@@ -73,6 +74,9 @@ def convert(
     custom_ops: Mapping[str, str] | None = None,
     runtime: str | None = None,
     parts: bool = False,
+    quantize: Quantize | None = None,
+    calibrate: Any = None,
+    keep_float: Sequence[str] = (),
     to: str | None = None,
     target: str | Target | None = None,
     desired_layouts: Mapping[str, Sequence[str] | str] | None = None,
@@ -100,7 +104,8 @@ def convert(
             order that costs nothing, and says so in the report and in the model's metadata; `NCHW` or `NHWC` stores
             each image-like one so, and leaves the others.
         layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
-        input_type: `float32`, `int8` or `uint8` for the inputs that are quantized; others stay as they are.
+        input_type: `float32`, `int8` or `uint8` for the inputs that are quantized; others stay as they are. With
+            `quantize`, inputs and outputs stay `float32` where nothing is said.
         output_type: the same for outputs.
         normalize: input -> (mean, standard deviation), each one number or one for each channel: the result computes
             `(x - mean) / std` of what it is fed, where the source is fed the normalized numbers.
@@ -119,6 +124,11 @@ def convert(
             lack is written by others, or refused.
         parts: of a `.tflite` result: it is not one file but parts (`Result.save_parts`), and operators that cannot be
             written are left to the host.
+        quantize: of a `.tflite` result: `int8` makes integers of 8 bits of values and weights, `int16x8` of 16 bits of
+            values, `dynamic` of weights alone; `float16` makes halves of weights. It needs `onnx-relayout[quantize]`.
+        calibrate: samples that show `int8` and `int16x8` the range of each value: a folder or files of `.npy`, `.npz`
+            or images, or an iterable of arrays, or of dictionaries by input. A sample is what the source is fed.
+        keep_float: with `quantize`: names of operators or values that stay float; `*` stands for any characters.
         to: the layout of all layout-sensitive operators: `NHWC`, `NCHW`, `NCHW16c`; other ranks follow.
         target: a backend (`relayout targets`): what it claims runs in layouts that it has.
         desired_layouts: operator -> layout of its images, or of images and kernel: `{"Conv": ["NHWC", "OHWI"]}`;
@@ -174,10 +184,21 @@ def convert(
         dims=names.places(dims),
         batch=batch,
     )
+    quantization = request_of(
+        quantize,
+        calibrate,
+        names.listed(keep_float),
+        format=format,
+        parts=parts,
+        input_type=input_type,
+        output_type=output_type,
+    )
+    if quantization is not None and quantization.is_calibrated:
+        input_type = output_type = None  # the quantizer gives the ends their types
     numbers = names.keys(numbers_by_input(normalize))
     layout = LayoutRequest(io, names.keys(layouts), wishes, input_type, output_type, numbers)
     solver = SolverOptions(per_transpose, exchange=exchange, time_limit=time_limit, what_if=what_if)
-    output = OutputOptions(inline, regions, rename or {}, annotate, own_ops, parts, runtime or "")
+    output = OutputOptions(inline, regions, rename or {}, annotate, own_ops, parts, runtime or "", quantization)
     return run_stages(source, Request(imports, layout, solver, format), output)
 
 

@@ -12,6 +12,7 @@ from relayout.light_dataclass import dataclass
 from relayout.lowering.interface_types import TYPES
 from relayout.lowering.normalized_inputs import Numbers, numbers_by_input
 from relayout.pipeline.interface import IMAGE_LAYOUTS
+from relayout.quantization.request import QUANTIZED, QuantizationRequest
 from relayout.targets import Wishes
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ OPTIONS = {
     "custom_ops": arguments.NAMED,
     "runtime": arguments.TEXT,
     "parts": arguments.FLAG,
+    "quantize": one_of(*QUANTIZED),
+    "keep_float": arguments.NAMES,
     "to": arguments.TEXT,
     "target": ArgumentKind("a target's name, or a Target", _is_target),
     "desired_layouts": DESIRED_LAYOUTS,
@@ -169,6 +172,7 @@ class OutputOptions(NamedTuple):
         custom_ops: operators that become CUSTOM ones in a `.tflite` -> their domain; "" for any.
         parts: whether a `.tflite` result is written as parts.
         runtime: the oldest runtime that has to run a `.tflite` result; empty: any.
+        quantization: how a `.tflite` result is quantized; None: not at all.
     """
 
     inline: bool = False
@@ -178,6 +182,7 @@ class OutputOptions(NamedTuple):
     custom_ops: Mapping[str, str] = {}
     parts: bool = False
     runtime: str = ""
+    quantization: QuantizationRequest | None = None
 
 
 @dataclass(frozen=True)

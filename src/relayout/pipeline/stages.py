@@ -43,6 +43,7 @@ from relayout.targets import hint
 if TYPE_CHECKING:
     from relayout.formats.onnx.fixed_source import FixedSource
     from relayout.partition.claims import Claims
+    from relayout.quantization.request import QuantizationRequest
     from relayout.targets import Target
 
 MOST_NAMED = 3
@@ -110,7 +111,10 @@ def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> 
         return _stamped(result)
     result = replace(result, format="tflite", custom_ops=dict(output.custom_ops), runtime=output.runtime)
     whole = holds_tflite(source) and not request.imports.is_part
-    return result if output.parts else _as_tflite(result, source if whole else None)
+    if output.parts:
+        return result
+    result = _as_tflite(result, source if whole else None)
+    return result if output.quantization is None else _quantized(result, output.quantization)
 
 
 def _with_meaning(end: Interface, integers: tuple[float, int] | None) -> Interface:
@@ -243,6 +247,17 @@ def _as_tflite(result: Result, source: ModelSource | None) -> Result:
     seconds = {**report.seconds, "export": perf_counter() - began}
     notes = (*report.notes, *facts_of(result.model).notes[note_count:], *steps_of_transposes(result.model))
     return replace(result, file=file, report=replace(report, notes=notes, seconds=seconds))
+
+
+def _quantized(result: Result, request: QuantizationRequest) -> Result:
+    """Return a result whose file is quantized."""
+    from relayout.pipeline.quantized_result import quantized_result
+
+    say("quantizing")
+    began = perf_counter()
+    result = quantized_result(result, request)
+    seconds = {**(result.report.seconds or {}), "quantize": perf_counter() - began}
+    return replace(result, report=replace(result.report, seconds=seconds))
 
 
 def _lower_opset(model: ir.Model, opset: int) -> None:

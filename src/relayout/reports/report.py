@@ -19,6 +19,7 @@ from relayout.terminal import count_of
 if TYPE_CHECKING:
     from relayout.infer.what_if import Relaxed
     from relayout.partition.claims import Claims
+    from relayout.quantization.findings import QuantizationSummary
     from relayout.reports.chart import Chart
     from relayout.reports.reasons import Cause
 
@@ -136,6 +137,7 @@ class Report:
         in_functions: Transposes in the bodies of the functions that layouts are written as, or that were written out: a
             backend with kernels for them has none; not among `transposes`.
         min_runtime: of a `.tflite`, the oldest release of TensorFlow Lite or LiteRT that has all its operators.
+        quantization: what became of a `.tflite` that was quantized; None of any other.
         seconds: stage -> wall time.
         drawing: how `chart` is made.
     """
@@ -159,6 +161,7 @@ class Report:
     scattered_at_most: int | None = None
     in_functions: int = 0
     min_runtime: str = ""
+    quantization: "QuantizationSummary | None" = None
     seconds: dict[str, float] = field(default_factory=dict)
     drawing: Drawing = field(default_factory=Drawing, repr=False, compare=False)
 

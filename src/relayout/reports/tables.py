@@ -61,6 +61,8 @@ def _parts(report: Report) -> list[Line | Grid]:
     if report.claims is not None:
         parts += list(map(line, report.claims.lines(report.transposes - report.source_transposes)))
     parts += [line(f"note: {note}") for note in report.notes]
+    if report.quantization is not None:
+        parts += list(map(line, report.quantization.lines()))
     kinds = ", ".join(f"{name} {count}" for name, count in list(report.operators.items())[:8])
     more = f", … ({len(report.operators)} kinds)" if len(report.operators) > 8 else ""
     spent = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in report.seconds.items())

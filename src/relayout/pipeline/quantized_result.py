@@ -1,0 +1,81 @@
+"""A `.tflite` result whose file is quantized."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.formats.tflite.container.model import Model
+from relayout.formats.tflite.container.versions import min_runtime_version
+from relayout.formats.tflite.exporting.node import NUMPY
+from relayout.graph.source_names import known_as
+from relayout.graph.subgraphs import all_nodes
+from relayout.layout.normalization import NORMALIZE, Normalization
+from relayout.layout.stored_as import RENAMED, TENSOR, Holds
+from relayout.pipeline.result import Result
+from relayout.quantization.quantize import quantize_file
+from relayout.quantization.request import QuantizationRequest
+from relayout.quantization.samples import ModelInput
+from relayout.reports import Interface
+
+
+def quantized_result(result: Result, request: QuantizationRequest) -> Result:
+    """Return a result with its file quantized, and what its report says of that.
+
+    Raises:
+        RelayoutError: the samples do not fit the model, or it cannot be quantized.
+    """
+    assert result.file is not None
+    names = {node.name: known_as(node.outputs[0]) for node in all_nodes(result.model.graph) if node.name}
+    file, summary = quantize_file(result.file, request, model_inputs(result.model, result.file), names)
+    counts = Counter(operator.name for graph in file.subgraphs for operator in graph.operators)
+    ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    report = replace(
+        result.report,
+        operators=ordered,
+        min_runtime=min_runtime_version(file),
+        interface=tuple(_with_type(end, file) for end in result.report.interface),
+        quantization=summary,
+    )
+    return replace(result, file=file, report=report)
+
+
+def _with_type(end: Interface, file: Model) -> Interface:
+    """Return an input or output with the type and the meaning of its numbers in a file."""
+    (signature, *_) = file.signatures
+    index = dict((*signature.inputs, *signature.outputs)).get(end.name)
+    tensor = None if index is None else file.subgraphs[signature.subgraph].tensors[index]
+    meaning = None if tensor is None else tensor.quantization
+    if tensor is None or meaning is None or meaning.per_channel:
+        return end
+    scale, zero = float(meaning.scale[0]), int(meaning.zero_point[0])
+    return end._replace(dtype=tensor.type.name.lower(), scale=scale, zero_point=zero)
+
+
+def model_inputs(model: ir.Model, file: Model) -> list[ModelInput]:
+    """Return the inputs of a result's file as its source has them."""
+    (signature, *_) = file.signatures
+    tensors = dict(signature.inputs)
+    return [
+        _input(value, np.dtype(NUMPY[file.subgraphs[signature.subgraph].tensors[tensors[value.name or ""]].type]))
+        for value in model.graph.inputs
+        if value.name in tensors
+    ]
+
+
+def _input(value: ir.Value, dtype: np.dtype[Any]) -> ModelInput:
+    notes = value.metadata_props
+    stored = tuple(extent if isinstance(extent, int) else None for extent in value.shape or ())
+    name = value.name or ""
+    held = Holds.load(notes.get(Holds.KEY, "[]"))
+    names = (name, notes.get(TENSOR, name))
+    own = next((each for each in held if each.name in names), held[0] if RENAMED in value.meta and held else None)
+    if own is not None and own.name != names[1]:
+        name = own.name
+    shape = stored if own is None else tuple(None if extent < 0 else extent for extent in own.shape)
+    normalization = Normalization.stored(notes[NORMALIZE], held, stored) if NORMALIZE in notes else None
+    return ModelInput(name, value.name or "", names[1], shape, stored, dtype, own, normalization)

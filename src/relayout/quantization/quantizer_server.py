@@ -1,0 +1,116 @@
+"""Quantize a file for another process: `python quantizer_server.py FRAMES`.
+
+LiteRT ends its process over some models, and over some samples. It is run as a file of its own. Questions and answers
+are messages of FRAMES, a file of functions: pickled, a kind and its arguments; see `engine.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":
+    del sys.path[0]  # this file's folder: what lies there is not for others to import
+
+import logging
+import os
+import pickle
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from typing import Any
+
+
+def main(place: str) -> None:
+    """Answer until standard input ends."""
+    spec = spec_from_file_location("frames", place)
+    assert spec is not None
+    assert spec.loader is not None
+    frames = module_from_spec(spec)
+    spec.loader.exec_module(frames)
+    questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a library prints goes nowhere: that stream is for answers
+    job = Job()
+    while True:
+        try:
+            (head,) = frames.receive(questions)
+        except EOFError:
+            return
+        frames.send(answers, [pickle.dumps(answer(job, *pickle.loads(head)))])
+
+
+def answer(job: Job, kind: str, *given: Any) -> tuple[str, Any]:
+    """Return what an error says, empty where there is none, and the answer to a question."""
+    try:
+        return "", getattr(job, kind)(*given)
+    except Exception as error:  # the quantizer has no errors of its own
+        return f"{type(error).__name__}: {' '.join(str(error).split())}", None
+
+
+class Job:
+    """One file that is quantized."""
+
+    def begin(self, path: str, recipe: list[Any], key: str, is_calibrated: bool, threads: int) -> None:
+        """Load a float file.
+
+        Args:
+            path: the file.
+            recipe: what becomes of each operator.
+            key: of the signature that samples are fed to.
+            is_calibrated: True if samples follow.
+            threads: of LiteRT, which runs them.
+        """
+        logging.disable(logging.WARNING)
+        self.path, self.recipe, self.key = path, recipe, key
+        self.last: dict[str, Any] = {}
+        self.calibrator: Any = None
+        if is_calibrated:
+            calibrator = import_module("ai_edge_quantizer.calibrator")
+            self.manager = import_module("ai_edge_quantizer.recipe_manager").RecipeManager()
+            self.manager.load_quantization_recipe(recipe)
+            with open(path, "rb") as file:
+                content = file.read()
+            self.calibrator = calibrator.Calibrator(content, num_threads=threads)
+
+    def sample(self, fed: dict[str, Any]) -> None:
+        """Run the float model on a sample, and note the range of each value."""
+        self.last = fed
+        self.calibrator.calibrate({self.key: [fed]}, self.manager)
+
+    def finish(self, result: str, ranges: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        """Write the quantized file, and run it on the last sample.
+
+        Args:
+            result: where to.
+            ranges: tensor -> the range that it has whatever the samples say.
+
+        Returns:
+            Tensor -> the least and the greatest number of all samples.
+        """
+        values = {} if self.calibrator is None else self.calibrator.get_model_qsvs()
+        np = import_module("numpy")
+        for name, ends in ranges.items():
+            if name in values:
+                low, high = (np.full_like(values[name]["min"], end) for end in ends)
+                values[name] = {**values[name], "min": low, "max": high}
+        quantizer = import_module("ai_edge_quantizer.quantizer").Quantizer(self.path, self.recipe)
+        quantized = quantizer.quantize(
+            values if self.calibrator is not None else None, enable_progress_bar=False, enable_progress_report=False
+        )
+        with open(result, "wb") as file:
+            file.write(quantized.quantized_model)
+        if self.last:
+            self._run(result)
+        return {
+            name: (float(np.min(value["min"])), float(np.max(value["max"])))
+            for name, value in values.items()
+            if value and np.size(value.get("min"))
+        }
+
+    def _run(self, path: str) -> None:
+        """Run the quantized file on the last sample: LiteRT must load it."""
+        utilities = import_module("ai_edge_quantizer.utils.tfl_interpreter_utils")
+        interpreter = import_module("ai_edge_litert.interpreter").Interpreter(path, num_threads=1)
+        utilities.invoke_interpreter_signature(interpreter, self.last, self.key)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
