@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,15 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in TERMINAL:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def reports_are_those_of_files() -> Iterator[None]:
+    """Every `.tflite` that a test converts has as many TRANSPOSEs and bytes as its report says."""
+    from moved_bytes import reports_are_held_to_files
+
+    with reports_are_held_to_files():
+        yield
 
 
 class Ran:

@@ -19,6 +19,7 @@ from relayout.infer.stored_orders import (
     stored_order_numbers,
 )
 from relayout.infer.strided_copies import SPAN, is_run, scattering, span, stretches_elements
+from relayout.layout.stored_as import ELEMENT_BITS
 from relayout.rules import is_transposed
 from relayout.solve import Problem, Value, ValueEnd, transposed_orders
 
@@ -125,16 +126,18 @@ def size_of(root: Root, dims: Mapping[str, int], likely: Mapping[str, int] | Non
     """
     known = dims if not likely else {**likely, **dims}
     count = math.prod(extent.value(known) for extent in root.extents) * root.runs
-    return math.ceil(count * _bits(root.value.dtype) / 8)
+    return math.ceil(count * _bits(root.value) / 8)
 
 
 UNKNOWN_BITS = 32
 """What an element counts as whose type has no width: a string, or a type that is not known."""
 
 
-def _bits(dtype: ir.DataType | None) -> int:
+def _bits(value: ir.Value) -> int:
+    if ELEMENT_BITS in value.meta:
+        return int(value.meta[ELEMENT_BITS])
     try:
-        return UNKNOWN_BITS if dtype is None else dtype.bitwidth
+        return UNKNOWN_BITS if value.dtype is None else value.dtype.bitwidth
     except TypeError:
         return UNKNOWN_BITS
 

@@ -42,6 +42,8 @@ BATCH_FIRST = "relayout.batch_first"
 """In the `meta` of a recurrent node, in memory only: whoever runs it takes both values of its attribute `layout`."""
 RENAMED = "relayout.renamed"
 """In the `meta` of an input or output, in memory only: the user has given it its name."""
+ELEMENT_BITS = "relayout.element_bits"
+"""In the `meta` of a value, in memory only: the bits of an element in the result, where that has another type."""
 CLAIMED = "relayout.claimed"
 """In the `meta` of a value, in memory only: the shape that its file states, where that does not follow from inputs."""
 

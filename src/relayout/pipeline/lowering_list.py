@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from relayout.graph.facts import add_notes, facts_of
+from relayout.graph.subgraphs import all_graphs
+from relayout.layout.stored_as import ELEMENT_BITS
 from relayout.lowering.constants import Constants
 from relayout.lowering.interface_types import set_interface_types
 from relayout.lowering.normalized_inputs import normalize_inputs, source_types
@@ -60,11 +62,23 @@ def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tupl
     add_notes(model, *normalize_inputs(model, layout.normalize, layout.input_type, types))
     layout.wishes.against(model.graph)
     refuse_others(model, request.target.blocks if request.target else None)
-    if request.target is None:
-        return ()
-    from relayout.pipeline.target_passes import as_kernels
+    lowered: tuple[str, ...] = ()
+    if request.target is not None:
+        from relayout.pipeline.target_passes import as_kernels
 
-    return as_kernels(model, request.target)
+        lowered = as_kernels(model, request.target)
+    if request.format == "tflite":
+        _widen_half_precision(model)
+    return lowered
+
+
+def _widen_half_precision(model: ir.Model) -> None:
+    """Let values of half precision count as single: a `.tflite` holds them so between its operators."""
+    for graph in all_graphs(model.graph):
+        outputs = (value for node in graph for value in node.outputs)
+        for value in (*graph.inputs, *graph.initializers.values(), *outputs):
+            if value.dtype == ir.DataType.FLOAT16:
+                value.meta[ELEMENT_BITS] = ir.DataType.FLOAT.bitwidth
 
 
 def _is_restored(target: Target | None, runtime: str, builtin: Builtin) -> bool:

@@ -31,9 +31,7 @@ from relayout.pipeline.source import holds_tflite, read
 from relayout.pipeline.tflite_result import (
     refuse_unknown_custom_ops,
     remedy_for,
-    steps_of_transposes,
     tflite_model,
-    tflite_report,
 )
 from relayout.progress import say
 from relayout.reports import Naming, Report, constants, grown, left_out, operators, scattered, unsaid
@@ -237,15 +235,16 @@ def _stamped(result: Result) -> Result:
 def _as_tflite(result: Result, source: ModelSource | None) -> Result:
     """Return a result with its file; `source` is the whole `.tflite` that it was made of, if it was one."""
     from relayout.formats.tflite.container.loading import load
+    from relayout.pipeline.tflite_report import tflite_report
 
     say("exporting")
     began = perf_counter()
     note_count = len(facts_of(result.model).notes)
     file = tflite_model(result.model, result.custom_ops, remedy_for(result.target), result.runtime, result.target)
     before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
-    report = tflite_report(result.report, file, before)
+    report = tflite_report(result.report, result.model, file, before)
     seconds = {**report.seconds, "export": perf_counter() - began}
-    notes = (*report.notes, *facts_of(result.model).notes[note_count:], *steps_of_transposes(result.model))
+    notes = (*report.notes, *facts_of(result.model).notes[note_count:])
     return replace(result, file=file, report=replace(report, notes=notes, seconds=seconds))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -15,7 +14,6 @@ from relayout.graph.facts import add_notes
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.normalization import NORMALIZE
 from relayout.layout.stored_as import RENAMED, TENSOR, Holds
-from relayout.reports import Report
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.container.model import Model
@@ -198,36 +196,6 @@ def _left_to_host(part: Part, refused: Collection[str]) -> set[str]:
         if any(value is not None and value.producer() in part.copied and value.name in names for value in node.inputs):
             names.add(node.outputs[0].name or "")
     return names & {node.outputs[0].name for node in part.nodes if node.outputs[0].name}
-
-
-def tflite_report(report: Report, file: Model, source: Model | None) -> Report:
-    """Return the report of a result that was exported: it counts the operators of the file.
-
-    Args:
-        report: of the graph that was exported.
-        file: what it became.
-        source: the whole `.tflite` that it was made of, if it was one: its own Transposes are the source's.
-    """
-    from relayout.formats.tflite.container.transposes import transposes
-    from relayout.formats.tflite.container.versions import min_runtime_version
-
-    if source is not None:
-        count, size = transposes(source)
-        report = replace(report, source_transposes=count, source_bytes=size)
-
-    counts = Counter(operator.name for subgraph in file.subgraphs for operator in subgraph.operators)
-    ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-    return replace(report, operators=ordered, min_runtime=min_runtime_version(file))
-
-
-def steps_of_transposes(model: ir.Model) -> tuple[str, ...]:
-    """Return what a report says of Transposes that LiteRT's kernels take in several steps."""
-    from relayout.formats.tflite.exporting.transposes_in_steps import LARGEST_RANK, steps_more
-
-    count, size = steps_more(model)
-    if not count:
-        return ()
-    return (f"Transposes of more than {LARGEST_RANK} axes, in several steps: {count} ({size:,} bytes more)",)
 
 
 def refuse_onnx_options(given: Mapping[str, object]) -> None:

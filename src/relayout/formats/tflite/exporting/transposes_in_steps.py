@@ -13,6 +13,7 @@ import onnx_ir as ir
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout import Dim, Extent
 from relayout.layout.extents import product
+from relayout.layout.stored_as import ELEMENT_BITS
 
 LARGEST_RANK = 6
 """Axes up to which every kernel takes a TRANSPOSE."""
@@ -43,23 +44,24 @@ def transposes_of_few_axes(dims: Sequence[Dim], perm: Sequence[int]) -> Iterator
         lying = sorted(lying, key=lambda axis: rank[axis[0]])
 
 
-def steps_more(model: ir.Model) -> tuple[int, int]:
-    """Return how many Transposes of a model take several steps, and the bytes that all steps but the first move.
+def transposes_of_graph(model: ir.Model) -> tuple[list[int], list[int]]:
+    """Return the bytes of each Transpose of a graph that moves data, and of each further step that one takes.
 
-    Extents that are open count as 1.
+    Open extents count as 1.
     """
-    count = size = 0
+    sizes, further = [], []
     for node in all_nodes(model.graph):
         value = node.inputs[0] if node.op_type == "Transpose" and not node.domain and node.inputs else None
-        if value is None or value.shape is None or len(value.shape) <= LARGEST_RANK:
+        if value is None or value.shape is None or (value.const_value is not None and not value.is_graph_input()):
             continue
         dims = [dim if isinstance(dim, int) else str(dim) for dim in value.shape]
-        perm = node.attributes.get_ints("perm", tuple(range(len(dims)))[::-1])
-        more = len(list(transposes_of_few_axes(dims, perm))) - 1
-        if more > 0:
-            count += 1
-            size += more * product(map(Extent.of, dims)).number * (value.dtype or ir.DataType.FLOAT).bitwidth // 8
-    return count, size
+        order = node.attributes.get_ints("perm", tuple(range(len(dims)))[::-1])
+        bits = int(value.meta.get(ELEMENT_BITS) or (value.dtype or ir.DataType.FLOAT).bitwidth)
+        size = product(map(Extent.of, dims)).number * bits // 8
+        steps = len(list(transposes_of_few_axes(dims, order)))
+        sizes += [size] * min(steps, 1)
+        further += [size] * (steps - 1)
+    return sizes, further
 
 
 def _dim(extent: Extent) -> Dim:
