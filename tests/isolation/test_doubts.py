@@ -125,3 +125,29 @@ def test_what_exporters_write_is_not_doubted() -> None:
     paths = [*light.glob("*.onnx"), *(ROOT / "models").glob("*.onnx")]
     assert len(paths) >= 9
     assert {path.name: doubt_of_model(onnx.load(path)) for path in paths} == {path.name: "" for path in paths}
+
+
+FAR = "int64[1] {} = {{9223372036854775807}}"
+
+
+@pytest.mark.parametrize(
+    ("constants", "body"),
+    [
+        (FAR.format("t"), "y = Slice(x, s, e, a, t)"),
+        ("", "t = Constant<value = int64[1] {-9223372036854775808}>()  y = Slice(x, s, e, a, t)"),
+        (
+            FAR.format("t"),
+            "y = If(c) <then_branch = g () => (float[n] z) { z = Slice(x, s, e, a, t) },"
+            " else_branch = h () => (float[n] w) { w = Identity(x) }>",
+        ),
+    ],
+)
+def test_steps_that_overflow_are_doubted(constants: str, body: str) -> None:
+    """ONNX ends the process over them, where it follows the values of shapes."""
+    listed = ", ".join(filter(None, (constants, "int64[1] e = {9}", "int64[1] a = {0}")))
+    inputs = "float[2] x, int64[1] s, bool c"
+    text = f'<ir_version: 8, opset_import: ["": 13]> g ({inputs}) => (float[n] y) <{listed}> {{ {body} }}'
+    assert doubt_of_model(parser.parse_model(text)) == "the steps of a Slice"
+    assert not doubt_of_model(
+        parser.parse_model(text.replace("9223372036854775807", "7").replace("-9223372036854775808", "-2"))
+    )

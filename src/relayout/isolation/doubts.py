@@ -28,6 +28,8 @@ COUNTS = frozenset(
 """Attributes that something is divided by, or that a vector is as long as: at least 1."""
 NATURAL = frozenset(("batch_dims",))
 """Attributes that are not negative."""
+STEPS = {"Slice": 4}
+"""Operator -> place of an operand that ONNX adds to places again and again."""
 ANYWHERE = frozenset(("ends", "starts"))
 """Attributes that are clamped: "to the end" is written as the greatest integer."""
 
@@ -76,6 +78,8 @@ def doubt_of_model(model: onnx.ModelProto) -> str:
         return "the versions that the model imports"
     if model.training_info:
         return "training_info"
+    if _has_far_steps(model.graph, set()):
+        return "the steps of a Slice"
     calls = {(function.domain, function.name): len(function.input) for function in model.functions}
     if len(calls) < len(model.functions):
         return "overloads of functions"
@@ -86,6 +90,38 @@ def doubt_of_model(model: onnx.ModelProto) -> str:
         if doubt := _Graphs(imports, calls).doubt_of_nodes(function.node, {"", *function.input}, 0):
             return f"function '{function.name}', {doubt}"
     return _Graphs(versions, calls).doubt(model.graph, frozenset(), 0)
+
+
+def _has_far_steps(graph: onnx.GraphProto, outer: set[str]) -> bool:
+    """Return whether constant steps are unusual: ONNX adds them to places, whatever overflows.
+
+    Args:
+        graph: the main graph, or a body in it.
+        outer: the names of steps that the graphs around it may hold; those of this graph are added.
+    """
+    for node in graph.node:
+        place = STEPS.get(node.op_type)
+        if place is not None and len(node.input) > place:
+            outer.add(node.input[place])
+        for attribute in node.attribute:
+            if attribute.type == _GRAPH and _has_far_steps(attribute.g, outer):
+                return True
+    if not outer:
+        return False
+    constants = [tensor for tensor in graph.initializer if tensor.name in outer]
+    constants += [each.t for node in graph.node if outer.intersection(node.output) for each in node.attribute]
+    return not all(map(_is_near, constants))
+
+
+def _is_near(tensor: onnx.TensorProto) -> bool:
+    """Return whether a constant's integers, if it has some, are near 0."""
+    if tensor.data_type not in (onnx.TensorProto.INT32, onnx.TensorProto.INT64):
+        return True
+    try:
+        numbers = onnx.numpy_helper.to_array(tensor)
+    except Exception:  # onnx raises types of its own for data that do not fit
+        return False
+    return bool(((numbers >= -MOST) & (numbers <= MOST)).all())
 
 
 def doubt_of_node(node: onnx.NodeProto, schema: onnx.defs.OpSchema, types: Iterable[onnx.TypeProto] = ()) -> str:

@@ -1,5 +1,6 @@
 """Operators that cut, pad and split: their amounts may be computed."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -68,7 +69,21 @@ def slice_(op: NodeExport) -> None:
         starts, ends = (op.required_constant(slot, "a slice").reshape(-1).tolist() for slot in (1, 2))
         axes = op.required_constant(3, "the axes of a slice").tolist() if op.has(3) else list(range(len(starts)))
         strides = op.required_constant(4, "the steps of a slice").tolist() if op.has(4) else [1] * len(starts)
-    _known_slice(op, starts, ends, axes, strides)
+        if any(_is_counted_from_behind(op, *each) for each in zip(starts, ends, axes, strides, strict=True)):
+            _computed_slice(op)
+            return
+    _known_slice(op, _bounded(starts), _bounded(ends), axes, _bounded(strides))
+
+
+def _bounded(places: Iterable[int]) -> list[int]:
+    """Return places, and ends that stand for all, as int32."""
+    return [max(min(place, END), -END) for place in places]
+
+
+def _is_counted_from_behind(op: NodeExport, start: int, stop: int, axis: int, step: int) -> bool:
+    """Return whether a slice goes backwards over an open axis, and not over all of it."""
+    is_open = not isinstance(op.dims()[axis], int)
+    return is_open and step < 0 and (start, stop < -END // 2) != (-1, True)
 
 
 class _Cut(NamedTuple):
@@ -117,9 +132,7 @@ def _forwards(start: int, stop: int, step: int, extent: int | str) -> _Cut:
 
 def _backwards(start: int, stop: int, step: int, extent: int | str) -> _Cut:
     if not isinstance(extent, int):
-        if start == -1 and stop < -(1 << 30):
-            return _Cut(None, None, step)
-        raise Unwritable("steps backwards over an axis whose extent is known only at run time")
+        return _Cut(None, None, step)
     first = min(max(start + extent if start < 0 else start, 0), extent - 1)  # ONNX begins inside of the axis
     last = max(stop + extent if -extent <= stop < 0 else stop, -1)
     if first <= last:
@@ -133,7 +146,10 @@ def _nothing(extent: int) -> _Cut:
 
 
 def _computed_slice(op: NodeExport) -> None:
-    """Write a slice whose places are computed: STRIDED_SLICE counts from behind and cuts off as ONNX does."""
+    """Write a slice whose places are computed: STRIDED_SLICE counts from behind and cuts off as ONNX does.
+
+    Going backwards, ONNX begins at the first element at least, and the kernel may begin before it.
+    """
     steps, rank = Steps(op), op.rank()
     (count,) = op.static(1)
     axes = op.constant(3) if op.has(3) else np.arange(rank)[:count]
@@ -147,7 +163,18 @@ def _computed_slice(op: NodeExport) -> None:
         begins = steps.scatter_nd(places, begins, [rank])
         ends = steps.select(chosen, steps.scatter_nd(places, ends, [rank]), END)
         strides = steps.select(chosen, steps.scatter_nd(places, strides, [rank]), 1)
+    known = op.constant(4)
+    if op.has(4) and (known is None or (known < 0).any()):
+        begins = steps.maximum(begins, _lowest_begins(steps, op.input(0)))
     op.result("STRIDED_SLICE", [op.input(0), begins, ends, strides])
+
+
+def _lowest_begins(steps: Steps, operand: DraftTensor) -> DraftTensor:
+    """Return the first place of each axis, counted from behind."""
+    if operand.is_static:
+        return steps.ints(-np.array(operand.dims, np.int32))
+    extents = steps.op.emit("SHAPE", [operand], (len(operand.dims),), TensorType.INT32, out_type=TensorType.INT32)
+    return steps.each("NEG", extents)
 
 
 def _in_32_bits(steps: Steps, tensor: DraftTensor) -> DraftTensor:
