@@ -17,8 +17,8 @@ from relayout.formats.tflite.container.model import BITS, Model, Tensor
 from relayout.graph.subgraphs import all_nodes
 
 _UNCOUNTED = """
-Attention Col2Im Compress DFT DeformConv Einsum GridSample GroupQueryAttention Hardmax MultiHeadAttention NonZero
-Pad Resize RoiAlign RotaryEmbedding Transpose Unique
+Attention Col2Im Compress DFT DeformConv Einsum GroupQueryAttention Hardmax MultiHeadAttention NonZero
+Pad Resize RotaryEmbedding Transpose Unique
 """
 UNCOUNTED = frozenset(_UNCOUNTED.split())
 """Operators that LiteRT has no builtin for, whose TRANSPOSEs the problem does not know. The list only gets shorter."""

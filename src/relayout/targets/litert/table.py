@@ -47,11 +47,14 @@ _ON_IMAGES = (
     Kernel("SpaceToDepth", ("NHWC",), BYTES_TOO, IMAGE),
     Kernel("LRN", ("NHWC",), BYTES_TOO, IMAGE),
     Kernel("Resize Upsample", ("NHWC",), BYTES_TOO, IMAGE),
+    Kernel("GridSample", ("NHWC",), (), (4, 5)),
+    Kernel("DeformConv", ("NHWC OHWI",), (), IMAGE),
+    Kernel("RoiAlign", ("NHWC",), (), IMAGE),
     Kernel("BatchNormalization", ("NHWC",), BYTES_TOO),
 )
 _IN_ORDER = (
-    Kernel("DeformConv GridSample MaxUnpool RoiAlign", ("NCHW",)),
-    Kernel("GridSample", ("NCHW",), domain="com.microsoft"),
+    Kernel("MaxUnpool", ("NCHW",)),
+    Kernel("GridSample", ("NCHW",), domain="com.microsoft"),  # the standard's before a file is written
 )
 """Operators on images that are written as others, in ONNX's own order."""
 _BUILTINS = (Kernel(" ".join(sorted({*RESTORABLE, *RESTORABLE_CUSTOM, READ, ASSIGN})), domain=DOMAIN),)

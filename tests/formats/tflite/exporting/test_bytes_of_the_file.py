@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+from export_running import agrees
+
 import relayout
 from moved_bytes import run_time_transposes
-from text_form import model
+from text_form import floats, model
 
 
 def test_transposes_that_an_operator_becomes_are_in_the_report() -> None:
@@ -25,3 +28,35 @@ def test_half_precision_counts_as_the_single_that_the_file_holds() -> None:
     result = relayout.convert(source, format="tflite")
     assert (result.report.bytes, result.report.proved) == (480, True)
     assert run_time_transposes(result.file) == [480]
+
+
+def test_samplers_of_images_lie_with_channels_last_between_convolutions() -> None:
+    """What they read and give is NHWC as a convolution's: no TRANSPOSE but those of the interface."""
+    grid = 'y = GridSample<mode="linear">(c, grid)'
+    regions = "y = RoiAlign<output_height=3, output_width=2, sampling_ratio=2>(c, rois, images)"
+    without_number = "y = RoiAlign<output_height=3, output_width=2>(c, rois, images)"
+    moved = "o = Conv<pads=[1,1,1,1]>(x, wo) y = DeformConv<pads=[1,1,1,1], offset_group=2, group=GROUP>(c, w3, o)"
+    for body, rows, group in (
+        (grid, 1, 1),
+        (regions, 5, 1),
+        (without_number, 5, 1),
+        (moved.replace("GROUP", "1"), 1, 1),
+        (moved.replace("GROUP", "4"), 1, 4),
+    ):
+        source = model(
+            "g (float[1,3,9,7] x, float[1,4,5,2] grid, float[5,4] rois, int64[5] images) =>"
+            f" (float[{rows},2,p,q] z) {{ c = Conv<pads=[1,1,1,1]>(x, w1) {body} z = Conv(y, w2) }}",
+            w1=floats(8, 3, 3, 3),
+            w2=floats(2, 8, 1, 1, seed=1),
+            w3=floats(8, 8 // group, 3, 3, seed=2),
+            wo=floats(36, 3, 3, 3, seed=3),
+        )
+        corners = np.sort(np.random.default_rng(4).uniform(0, 6, (5, 2, 2)), axis=1).astype(np.float32)
+        feed = {"x": floats(1, 3, 9, 7, seed=5), "grid": np.tanh(floats(1, 4, 5, 2, seed=6))}
+        feed |= {"rois": corners.reshape(5, 4), "images": np.zeros(5, np.int64)}
+        agrees(source, feed)
+        result = relayout.convert(source, format="tflite")
+        (size, *others) = run_time_transposes(result.file)
+        assert size == 9 * 7 * 3 * 4
+        assert len(others) == 1
+        assert result.report.proved

@@ -39,6 +39,8 @@ from relayout.graph.value_names import Names
 ROUNDS = 12
 DEFINED = frozenset(["CastLike"])
 """Operators with an export of which the definition tells more: a Cast can be computed here."""
+STANDARDIZED = frozenset([QUANTIZE, DEQUANTIZE, "GridSample"])
+"""Operators of com.microsoft that the standard took over as they are."""
 BODIES = "relayout.definition"
 """The domain of the standard's definitions while they are spelled out."""
 
@@ -62,7 +64,7 @@ def prepare(
         is_decomposed: whether a node becomes others later, before layouts are chosen.
         is_looped: whether a recurrent node of many steps may be a loop.
     """
-    _name_quantizers(model)
+    _name_standard_operators(model)
     restore_builtins(model, trusted=from_tflite, is_restored=is_restored)
     restore_variables(model)
     _replace_empty_inputs(model.graph)
@@ -89,13 +91,13 @@ def prepare(
         mark_batch_first(model)
 
 
-def _name_quantizers(model: ir.Model) -> None:
-    """Give com.microsoft's QuantizeLinear and DequantizeLinear the standard's domain, in place.
+def _name_standard_operators(model: ir.Model) -> None:
+    """Give operators of com.microsoft that the standard has, too, the standard's domain, in place.
 
-    Quantizers write them for 16 bits, which the standard's have from opset 21 on: a `.tflite` says nothing of opsets.
+    Quantizers write theirs for 16 bits, which the standard's have from opset 21 on: a `.tflite` says nothing of opsets.
     """
     for node in all_nodes(model.graph):
-        if node.domain == MICROSOFT and node.op_type in (QUANTIZE, DEQUANTIZE):
+        if node.domain == MICROSOFT and node.op_type in STANDARDIZED:
             node.domain = ""
 
 

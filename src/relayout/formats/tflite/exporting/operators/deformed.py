@@ -14,7 +14,7 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.operators.sampling import Tap
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
@@ -29,55 +29,60 @@ def deform_conv(op: NodeExport) -> None:
     steps = Steps(op)
     if op.rank() != 4:
         raise Unwritable(f"a deformed convolution over {op.rank() - 2} axes")
-    batch, channels, height, width = op.static()
-    *_, high, wide = op.static(OFFSETS)
-    count, _, *kernel = op.static(1)
+    op.require_channels_last()
+    batch, height, width, channels = op.static()
+    _, high, wide, _ = op.static(OFFSETS)
+    count, *kernel, _ = op.static(1)
     moved, group = op.integer("offset_group", 1), op.integer("group", 1)
-    taps, places, every, each = prod(kernel), high * wide, batch * moved, channels // moved
-    offsets = steps.reshape(op.input(OFFSETS), (every, taps, 2, places))
+    taps, places, each = prod(kernel), high * wide, channels // moved
+    offsets = steps.reshape(op.input(OFFSETS), (batch * places, moved, taps, 2))
     down, across = (
-        _neighbours(steps, _moved(op, steps, offsets, axis, (high, wide)[axis]), extent)
+        _neighbours(steps, _moved(op, steps, offsets, axis, (batch, high, wide)), extent)
         for axis, extent in enumerate((height, width))
     )
-    flat = steps.transpose(steps.reshape(op.input(0), (every, each, height * width)), (0, 2, 1))
-    flat = steps.reshape(flat, (every * height * width, each))
-    images = (np.arange(every) * height * width).reshape(every, 1, 1)
+    flat = steps.reshape(op.input(0), (batch * height * width * moved, each))
+    images = np.arange(batch) * height * width * moved
+    first = np.arange(moved).reshape(1, -1, 1) + (np.repeat(images, places).reshape(-1, 1, 1) if batch > 1 else 0)
+    first = np.broadcast_to(first, (len(first), moved, taps if moved > 1 else 1))  # stretched in long runs
     total: DraftTensor | None = None
     for row, column in product(down, across):
         assert row.weight is not None
         assert column.weight is not None
-        place = steps.add(steps.add(steps.mul(row.place, width), column.place), images)
+        place = steps.add(steps.mul(row.place, width * moved), _times(steps, column.place, moved))
+        place = steps.add(place, first) if first.any() else place
         weight = steps.mul(row.weight, column.weight)
         part = steps.mul(steps.gather(flat, place, 0), steps.reshape(weight, (*weight.dims, 1)))
         total = part if total is None else steps.add(total, part)
     assert total is not None
     if op.has(MASK):
-        total = steps.mul(total, steps.reshape(op.input(MASK), (every, taps, places, 1)))
-    columns = steps.transpose(steps.reshape(total, (batch, moved, taps, places, each)), (0, 3, 2, 1, 4))
-    columns = steps.reshape(columns, (batch * places, taps, channels))
-    made = steps.concat([_product(op, steps, columns, number, group) for number in range(group)], 1)
+        total = steps.mul(total, steps.reshape(op.input(MASK), (batch * places, moved, taps, 1)))
+    made = _products(op, steps, total, group)
     made = steps.add(made, op.input(BIAS)) if op.has(BIAS) else made
-    steps.give(steps.transpose(steps.reshape(made, (batch, high, wide, count)), (0, 3, 1, 2)))
+    steps.give(steps.reshape(made, (batch, high, wide, count)))
 
 
-def _moved(op: NodeExport, steps: Steps, offsets: DraftTensor, axis: int, results: int) -> DraftTensor:
-    """Return where along an axis each element of the kernel lies, `images kernel places`.
+def _times(steps: Steps, place: DraftTensor, factor: int) -> DraftTensor:
+    return place if factor == 1 else steps.mul(place, factor)
+
+
+def _moved(op: NodeExport, steps: Steps, offsets: DraftTensor, axis: int, results: tuple[int, int, int]) -> DraftTensor:
+    """Return where along an axis each element of the kernel lies, `places parts kernel`.
 
     Args:
         op: the node.
         steps: of the node.
-        offsets: `images kernel 2 places`.
+        offsets: `places parts kernel 2`.
         axis: the axis of space.
-        results: how many results there are along it.
+        results: how many images there are, and results along both axes.
     """
-    kernel, others = op.static(1)[2:], op.static(OFFSETS)[2:]
+    kernel = op.static(1)[1:3]
     stride, dilation = (op.integers(name, [1, 1])[axis] for name in ("strides", "dilations"))
-    start = np.arange(results) * stride - op.integers("pads", [0] * 4)[axis]
-    found = np.arange(kernel[axis])[:, None] * dilation + start
-    shape = [1, *(size if each == axis else 1 for each, size in enumerate(kernel))]
-    shape += [size if each == axis else 1 for each, size in enumerate(others)]
-    whole = np.broadcast_to(found.reshape(shape), (1, *kernel, *others)).reshape(1, prod(kernel), prod(others))
-    return steps.add(steps.at(offsets, 2, axis), whole.astype(np.float32))
+    start = np.arange(results[1 + axis]) * stride - op.integers("pads", [0] * 4)[axis]
+    shape = [1, 1, 1, 1, 1]
+    shape[1 + axis], shape[3 + axis] = results[1 + axis], kernel[axis]
+    along = (start[:, None] + np.arange(kernel[axis]) * dilation).reshape(shape)
+    whole = np.broadcast_to(along, (*results, *kernel)).reshape(prod(results), 1, prod(kernel))
+    return steps.add(steps.at(offsets, 3, axis), whole.astype(np.float32))
 
 
 def _neighbours(steps: Steps, place: DraftTensor, extent: int) -> list[Tap]:
@@ -93,15 +98,30 @@ def _neighbours(steps: Steps, place: DraftTensor, extent: int) -> list[Tap]:
     return taps
 
 
-def _product(op: NodeExport, steps: Steps, columns: DraftTensor, number: int, group: int) -> DraftTensor:
-    """Return the results of one group of channels, `places results`."""
-    count, reads, *kernel = op.static(1)
-    gives = count // group
-    own = steps.reshape(steps.part(columns, 2, number * reads, reads), (columns.dims[0], prod(kernel) * reads))
+def _products(op: NodeExport, steps: Steps, found: DraftTensor, group: int) -> DraftTensor:
+    """Return the results of all groups of channels, `places results`.
+
+    Args:
+        op: the node.
+        steps: of the node.
+        found: the elements of the image, `places parts kernel channels`.
+        group: groups of channels.
+    """
+    rows, moved, taps, each = known(found.dims)
+    count, *_, reads = op.static(1)
+    if reads % each and each % reads:  # groups and parts overlap
+        found = steps.reshape(steps.transpose(found, (0, 2, 1, 3)), (rows, 1, taps, moved * each))
+        each *= moved
     array = op.constant(1)
-    if array is None:
-        weights = steps.part(op.input(1), 0, number * gives, gives)
-    else:
-        weights = op.const(np.ascontiguousarray(array[number * gives :][:gives]))
-    turned = steps.transpose(steps.reshape(weights, (gives, reads, prod(kernel))), (0, 2, 1))
-    return op.emit("FULLY_CONNECTED", [own, steps.reshape(turned, (gives, prod(kernel) * reads))], (own.dims[0], gives))
+    kernel = steps.reshape(op.input(1) if array is None else op.const(array), (count, taps, reads))
+    gives, made = count // group, []
+    for number in range(group):
+        parts, size = max(reads // each, 1), min(reads, each)
+        own = steps.part(found, 1, number * reads // each, parts)
+        own = steps.reshape(steps.part(own, 3, number * reads % each, size), (rows, taps * reads))
+        weights = steps.part(kernel, 0, number * gives, gives)
+        if parts > 1:  # as the elements come: part by part
+            weights = steps.transpose(steps.reshape(weights, (gives, taps, parts, size)), (0, 2, 1, 3))
+        weights = steps.reshape(weights, (gives, taps * reads))
+        made.append(op.emit("FULLY_CONNECTED", [own, weights], (rows, gives)))
+    return steps.concat(made, 1)

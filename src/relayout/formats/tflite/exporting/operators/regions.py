@@ -55,8 +55,9 @@ class _Side(NamedTuple):
 @exporter("RoiAlign")
 def roi_align(op: NodeExport) -> None:
     """GATHER of four neighbours of each sample, times their weights, and MEAN; else products with matrices."""
+    op.require_channels_last()
     steps = Steps(op)
-    *_, height, width = op.static()
+    _, height, width, _ = op.static()
     half = op.text("coordinate_transformation_mode", "half_pixel" if op.version >= 16 else "output_half_pixel")
     is_half = half == "half_pixel"
     corners = steps.mul(op.input(1), op.number("spatial_scale", 1.0))
@@ -70,10 +71,10 @@ def roi_align(op: NodeExport) -> None:
 
 def _write_samples(op: NodeExport, steps: Steps, down: _Side, across: _Side) -> None:
     """Write a RoiAlign whose bins have as many samples as the node says."""
-    batch, channels, height, width = op.static()
+    batch, height, width, channels = op.static()
     ratio = op.integer("sampling_ratio")
     rows, columns = _samples(steps, down, ratio), _samples(steps, across, ratio)
-    flat = steps.reshape(steps.transpose(op.input(0), (0, 2, 3, 1)), (batch * height * width, channels))
+    flat = steps.reshape(op.input(0), (batch * height * width, channels))
     (count, *_) = op.dims(1)
     images = steps.mul(steps.cast(op.input(2), TensorType.INT32), height * width)
     base = steps.reshape(images, (count, 1, 1))
@@ -96,7 +97,7 @@ def _write_samples(op: NodeExport, steps: Steps, down: _Side, across: _Side) -> 
     over_rows = steps.reduce("REDUCE_MAX" if most else "MEAN", split, [1])
     again = steps.reshape(over_rows, (_times(op, count, down.bins * across.bins), ratio, channels))
     found = steps.reduce("REDUCE_MAX" if most else "MEAN", again, [1])
-    steps.give(steps.transpose(steps.reshape(found, (count, down.bins, across.bins, channels)), (0, 3, 1, 2)))
+    steps.give(steps.reshape(found, (count, down.bins, across.bins, channels)))
 
 
 def _samples(steps: Steps, side: _Side, ratio: int) -> list[Tap]:
@@ -124,7 +125,7 @@ def _write_products(op: NodeExport, steps: Steps, down: _Side, across: _Side) ->
     """Write a RoiAlign whose bins have as many samples as a region is large."""
     if op.text("mode", "avg") == "max":
         raise Unwritable("the largest of as many samples as a region is large: say how many by sampling_ratio")
-    batch, channels, height, width = op.static()
+    batch, height, width, channels = op.static()
     (count, *_) = op.dims(1)
     rows = _weights(steps, down)
     if batch > 1:  # rows of all images one after the other, of which a region weighs those of its own
@@ -133,12 +134,11 @@ def _write_products(op: NodeExport, steps: Steps, down: _Side, across: _Side) ->
         spread = steps.reshape(rows, (count, down.bins, 1, height))
         rows = steps.mul(steps.cast(own, TensorType.FLOAT32), spread)
     flat = steps.reshape(rows, (_times(op, count, down.bins), batch * height))
-    image = steps.reshape(steps.transpose(op.input(0), (0, 2, 3, 1)), (batch * height, width * channels))
+    image = steps.reshape(op.input(0), (batch * height, width * channels))
     found = steps.reshape(steps.matmul(flat, image), (count, down.bins, width, channels))
-    turned = steps.reshape(steps.transpose(found, (0, 2, 1, 3)), (count, width, down.bins * channels))
-    made = steps.matmul(_weights(steps, across), turned)
-    bins = steps.reshape(made, (count, across.bins, down.bins, channels))
-    steps.give(steps.transpose(bins, (0, 3, 2, 1)))
+    columns = _weights(steps, across)
+    spread = steps.reshape(columns, (count, 1, across.bins, width))  # the same for each row of bins
+    steps.give(steps.matmul(spread, found))
 
 
 def _weights(steps: Steps, side: _Side) -> DraftTensor:

@@ -28,18 +28,18 @@ class Tap(NamedTuple):
 @exporter("GridSample", domain="com.microsoft")
 def grid_sample(op: NodeExport) -> None:
     """GATHER of every neighbour, times its weight."""
+    op.require_channels_last()
     steps = Steps(op)
-    dims = op.static()
+    batch, *extents, channels = op.static()
     grid = op.input(1)
-    extents, count = dims[2:], len(dims) - 2
-    rows, channels = prod(extents), dims[1]
+    rows, count = prod(extents), len(extents)
     sampling = _Sampling(op, steps)
     axes = []
     for axis, extent in enumerate(extents):
         coordinate = steps.at(grid, -1, count - 1 - axis)
         axes.append(sampling.taps(coordinate, extent))
-    flat = steps.reshape(steps.transpose(op.input(0), [0, *range(2, count + 2), 1]), (dims[0] * rows, channels))
-    batches = steps.ints((np.arange(dims[0]) * rows).reshape(-1, *[1] * count))
+    flat = steps.reshape(op.input(0), (batch * rows, channels))
+    batches = steps.ints((np.arange(batch) * rows).reshape(-1, *[1] * count))
     total: DraftTensor | None = None
     for taps in product(*axes):
         place, weight = batches, None
@@ -52,7 +52,7 @@ def grid_sample(op: NodeExport) -> None:
             found = steps.mul(found, steps.reshape(weight, (*weight.dims, 1)))
         total = found if total is None else steps.add(total, found)
     assert total is not None
-    steps.give(steps.transpose(total, [0, count + 1, *range(1, count + 1)]))
+    steps.give(total)
 
 
 class _Sampling:
