@@ -170,9 +170,11 @@ def test_an_internal_error_is_one_row(
         return plain(source, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(pipeline, "convert", failing)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     ran = relayout("convert", several / "a.tflite", several / "b.tflite", "--out-dir", tmp_path / "out")
-    assert ran.code == 2
-    assert "internal error: IndexError: a defect" in ran.out
+    assert ran.code == 3
+    assert "internal error in " in ran.out
+    assert "IndexError: a defect; the traceback is in " in ran.out
     assert (tmp_path / "out" / "b.onnx").is_file()
 
 

@@ -11,21 +11,19 @@ result.save("model.onnx")
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from relayout.errors import (
-    LayoutError,
-    MissingRuntimeError,
-    NamesError,
-    ReadError,
-    RelayoutError,
-    UnsupportedError,
-    WriteError,
-)
-from relayout.foreign_options import COMMANDS
 from relayout.lazy_exports import loaded_later
 
+TYPE_CHECKING = False  # as typing has it, which takes longer to load than this: Ctrl-C ends a command while it loads
 if TYPE_CHECKING:
+    from relayout.errors import (
+        LayoutError,
+        MissingRuntimeError,
+        NamesError,
+        ReadError,
+        RelayoutError,
+        UnsupportedError,
+        WriteError,
+    )
     from relayout.pipeline import convert, explain, optimize
     from relayout.pipeline.onnx_ir_pass import OptimizeLayouts
     from relayout.pipeline.result import Result
@@ -58,9 +56,20 @@ def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
 
 
+_ERRORS = (
+    "LayoutError",
+    "MissingRuntimeError",
+    "NamesError",
+    "ReadError",
+    "RelayoutError",
+    "UnsupportedError",
+    "WriteError",
+)
+
 __getattr__ = loaded_later(  # `relayout --help` needs none of them
     __name__,
     {
+        **dict.fromkeys(_ERRORS, "relayout.errors"),
         "OptimizeLayouts": "relayout.pipeline.onnx_ir_pass",
         "Report": "relayout.reports",
         "Result": "relayout.pipeline.result",
@@ -70,5 +79,5 @@ __getattr__ = loaded_later(  # `relayout --help` needs none of them
         "optimize": "relayout.pipeline",
         "verify": "relayout.verification",
     },
-    {name: f"it is a command: relayout {line}" for name, line in COMMANDS.items()},
+    "relayout.foreign_options",
 )

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from relayout.errors import RelayoutError, nearest, shortened
 from relayout.foreign_options import PYTHON
+from relayout.internal_errors import one_error
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -191,10 +192,10 @@ def _positions(name: str, count: int) -> str:
 
 
 def checked(**kinds: ArgumentKind) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Check the keyword arguments of a function that have a row.
+    """Check the keyword arguments of a function that have a row, and let one kind of error out of it.
 
     Raises:
-        RelayoutError: when the function is called with a value that does not fit.
+        RelayoutError: when the function is called with a value that does not fit, or anything else goes wrong.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -211,7 +212,8 @@ def checked(**kinds: ArgumentKind) -> Callable[[Callable[P, R]], Callable[P, R]]
             if len(args) > positions:
                 raise TypeError(f"{plain.__name__}() takes {_positions(plain.__name__, positions)}")
             check(given, kinds, defaults)
-            return function(*args, **given)
+            with one_error():
+                return function(*args, **given)
 
         return call
 

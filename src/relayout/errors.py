@@ -81,6 +81,10 @@ class LayoutError(RelayoutError):
     """A layout is not well formed, or does not fit the tensor or operator it is asked for."""
 
 
+class ExtensionError(RelayoutError):
+    """A rule or a target of the user's own is wrong: what raises it, of which node, and in which line of which file."""
+
+
 WITH_RUNTIMES = "pip install 'onnx-relayout[verify]'"
 """The command that installs the runtimes. The package is called otherwise than its module and its command."""
 

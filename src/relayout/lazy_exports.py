@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # as in `relayout/__init__.py`
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 
-def loaded_later(
-    package: str, homes: Mapping[str, str], advice: Mapping[str, str] | None = None
-) -> Callable[[str], Any]:
-    """The `__getattr__` of a package (PEP 562).
+def loaded_later(package: str, homes: Mapping[str, str], commands: str = "") -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package (PEP 562).
 
     Args:
         package: its name.
         homes: name -> the module that has it.
-        advice: name that the package does not have -> what to do instead.
+        commands: the module with `COMMANDS`, names of commands that are taken for functions; empty if there is none.
     """
 
     def attribute(name: str) -> Any:
         if name not in homes:
-            instead = f": {advice[name]}" if advice and name in advice else ""
+            lines = import_module(commands).COMMANDS if commands else {}
+            instead = f": it is a command: relayout {lines[name]}" if name in lines else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}{instead}")
         return getattr(import_module(homes[name]), name)
 

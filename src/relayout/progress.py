@@ -15,11 +15,19 @@ Listener: TypeAlias = Callable[[str, int, int], None]
 
 _listener: ContextVar[Listener | None] = ContextVar("relayout.progress", default=None)
 
+_stage: ContextVar[str] = ContextVar("relayout.stage", default="reading")
+
+
+def last_stage() -> str:
+    """Return the stage that was said last: what an error may have happened in."""
+    return _stage.get()
+
 
 def say(stage: str, done: int = 0, total: int = 0) -> None:
     """Tell the listener, if there is one, what is being done: `reading`, or `comparing` 3 of 40."""
     if not total:
         LOG.info("%s", stage)
+        _stage.set(stage)
     listener = _listener.get()
     if listener is not None:
         listener(stage, done, total)

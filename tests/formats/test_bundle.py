@@ -215,3 +215,13 @@ def test_all_models_of_a_bundle(relayout, tmp_path: Path) -> None:  # type: igno
     assert "does not exist" in rows[2]["error"]
     shown = relayout("convert", bundle, "--out-dir", tmp_path / "out").out
     assert "gesture.task/hand.task/landmarks.tflite" in shown
+
+
+def test_an_archive_that_explodes_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.task"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made, made.open("m.tflite", "w") as file:
+        file.write(FLOAT)
+        for _ in range(24):
+            file.write(bytes(1 << 20))
+    with pytest.raises(ReadError, match="when it is unpacked, more than a file of this size explains"):
+        convert(path)

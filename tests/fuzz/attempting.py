@@ -18,6 +18,7 @@ import numpy as np
 import written
 
 from relayout.errors import RelayoutError
+from relayout.internal_errors import InternalError
 
 SECONDS = 10.0
 """Of processor time: no input may take longer."""
@@ -67,6 +68,8 @@ class Seeds:
                     continue
                 try:
                     result = relayout.convert(path)
+                except InternalError:
+                    raise
                 except RelayoutError:
                     continue
                 target = Path(folder) / f"{path.stem}.onnx"
@@ -147,6 +150,8 @@ class Attempts:
                 tflite.read(data)
             else:
                 onnx.read(path)
+        except InternalError as error:
+            raise error.cause from None
         except RelayoutError as error:
             self._one_line(error)
             return type(error).__name__
@@ -161,6 +166,8 @@ class Attempts:
         target = self.folder / "result.onnx"
         try:
             relayout.convert(path, time_limit=2).save(target)
+        except InternalError as error:
+            raise error.cause from None
         except RelayoutError as error:
             self._one_line(error)
             return type(error).__name__

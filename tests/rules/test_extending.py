@@ -506,3 +506,21 @@ def test_what_is_said_of_convolutions_that_are_alike_is_said_once() -> None:
     assert first is second
     assert isinstance(first, Signature)
     assert other is not first
+
+
+def test_a_slip_is_an_error_though_nothing_is_known_of_the_result() -> None:
+    """Of a vendor's operator the result's rank is unknown: what raises for every rank is the rule's fault."""
+    network = parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 17, "vendor" : 1]>
+        g (float[1,2,3,4] x) => (float[1,2,3,4] y) {
+        t = Transpose <perm = [0, 3, 1, 2]> (x)  u = vendor.Slip (t)  y = Transpose <perm = [0, 2, 3, 1]> (u) }"""
+    )
+    with rules.scope():
+
+        @rules.rule("Slip", domain="vendor", kind="layout-agnostic")
+        def slip(operator: Operator) -> object:
+            """`x[*a] -> y[*a]`."""
+            return rules.aligned(operator, operator.shape()[9])  # type: ignore[index, arg-type]
+
+        with pytest.raises(RelayoutError, match=r"the rule of vendor:Slip \(.*:\d+\), asked of node 'u': IndexError"):
+            relayout.explain(network)

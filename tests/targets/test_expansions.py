@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -12,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 import relayout
-from relayout.errors import LayoutError
+from relayout.errors import ExtensionError, LayoutError
 from relayout.graph.source_names import known_as, label
 from relayout.lowering.decompose import expand
 from relayout.rules import Step
-from relayout.targets import Expansion, Target, targets
+from relayout.targets import Condition, Expansion, Kernel, Target, targets
 from relayout.targets.onnxruntime.decompositions import LEAST_ELEMENTS
 from running import run
 from targets.blocked import run_anywhere
@@ -186,14 +187,14 @@ def test_a_target_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (Step("Add", (0, "gone"), "y"), "an expansion of Elu: Add reads 'gone', which nothing gives"),
-        (Step("Add", (0, 1), "y"), "an expansion of Elu: Add reads 1, which nothing gives"),
+        (Step("Add", (0, "gone"), "y"), "Add reads 'gone', which nothing gives"),
+        (Step("Add", (0, 1), "y"), "Add reads 1, which nothing gives"),
         (Step("Eluh", (0,), "y"), "ONNX has no operator 'Eluh'; did you mean 'Elu'"),
     ],
 )
 def test_steps_that_cannot_be_written(step: Step, message: str) -> None:
     source = model("g (float[2,3,4] x) => (float[2,3,4] y) { y = Elu(x) }")
-    with pytest.raises(LayoutError, match=message):
+    with pytest.raises(ExtensionError, match=message):
         relayout.convert(source, target=mine(step))
 
 
@@ -330,3 +331,44 @@ def test_a_power_of_a_half_is_a_root(exponent: object, expected: str) -> None:
     assert [node.op_type for node in result.graph.node] == [expected]
     feed = {"x": np.abs(floats(40, 64))}
     np.testing.assert_allclose(run(result, feed)[0], run(source, feed)[0], rtol=1e-6)
+
+
+def wrong_target(steps: Any) -> Target:
+    return Target("mine", "mine", (Kernel("Relu"),), expansions=(Expansion("HardSwish", (), steps),))
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (lambda operator, _: operator.shape()[7], "IndexError: tuple index out of range"),
+        (lambda _: (), "TypeError: "),
+        (lambda *_: None, "it returns None, not a tuple of Step"),
+        (lambda *_: Step("Relu", (0,), "r"), "not a tuple of Step"),
+        (lambda *_: (Step("Rellu", (0,), "r"),), "ONNX has no operator 'Rellu'; did you mean 'Relu'?"),
+        (lambda *_: (Step("Relu", (7,), "r"),), "Relu reads 7, which nothing gives"),
+        (lambda *_: (Step("Relu", 0, "r"),), "it takes a tuple of operands"),  # type: ignore[arg-type]
+        (lambda *_: (Step("Relu", (0,), "r", {"a": object()}),), "Unsupported attribute type"),  # type: ignore[dict-item]
+        (lambda *_: exit(3), "SystemExit: 3"),
+    ],
+)
+def test_a_slip_in_a_users_steps_is_an_error(steps: Any, said: str) -> None:
+    network = model("g (float[1,2,3,4] x) => (float[1,2,3,4] y) { y = HardSwish(x) }")
+    with pytest.raises(ExtensionError) as error:
+        relayout.convert(network, target=wrong_target(steps))
+    assert re.match(
+        r"target 'mine': the expansion of HardSwish \(.*test_expansions.py:\d+\), asked of node 'y': ", str(error.value)
+    )
+    assert said in str(error.value)
+
+
+def test_a_slip_in_a_price_or_condition_of_a_user_is_an_error() -> None:
+    network = model("g (float[1,2,3,4] x) => (float[1,2,3,4] y) { y = HardSwish(x) }")
+    text: Any = Condition("odd", lambda _: "yes")
+    for target, said in [
+        (Target("mine", "mine", (Kernel("HardSwish", limits=(text,)),)), "it returns str, not True or False"),
+        (Target("mine", "mine", (Kernel("HardSwish", when=text),)), "target 'mine': the condition 'odd'"),
+        (Target("mine", "mine", (Kernel("Relu"),), price=lambda *_: 1.5), "it returns 1.5, not bytes"),  # type: ignore[arg-type, return-value]
+        (Target("mine", "mine", (Kernel("Relu"),), price=lambda *_: 1 // 0), "ZeroDivisionError"),
+    ]:
+        with pytest.raises(ExtensionError, match=re.escape(said)):
+            relayout.convert(network, target=target)

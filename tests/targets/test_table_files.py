@@ -192,7 +192,10 @@ def test_a_condition_of_a_python_file_that_fails_is_told_with_its_line(relayout,
     begin = "from relayout.lowering.conditions import Condition\nODD = Condition('odd', lambda node: 1 / 0)\n"
     path.write_text(begin + PYTHON.replace('",)),))', '",), limits=(ODD,)),))'), encoding="utf-8")
     ran = relayout("explain", tmp_path / "net.onnx", "--target", f"{path}:NPU")
-    assert (ran.code, ran.err) == (2, f"relayout: {path}, line 2: ZeroDivisionError: division by zero\n")
+    said = (
+        f"target 'py-npu': the condition 'odd' ({path}:2), asked of node 'conv11': ZeroDivisionError: division by zero"
+    )
+    assert (ran.code, ran.err) == (2, f"relayout: {said}\n")
 
 
 def test_operators_alone_are_a_target(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout import isolation
+from relayout.errors import ReadError
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout import Extent
 from relayout.layout.perm import between
@@ -59,7 +60,10 @@ def _is_exact(model: ir.Model, node: ir.Node, variant: Variant) -> bool:
     """Whether the standard has a node like this with no more outputs than it gives: a BatchNormalization, which gives
     one, or three in training. A function for such a node is for no other.
     """
-    schema, operator = _schema(model, variant)
+    try:
+        schema, operator = _schema(model, variant)
+    except onnx.defs.SchemaError as error:
+        raise ReadError(str(error).rstrip("!"), hint="raise the model's opset (onnx.version_converter)") from None
     if len(node.outputs) == schema.max_output:
         return False
     names = [f"x{slot}" if value is not None else "" for slot, value in enumerate(node.inputs)]

@@ -16,9 +16,9 @@ import click
 from relayout import __version__
 from relayout.cli.group import EXIT_CODES, Group, drop_standard_output
 from relayout.cli.json_output import OPTION, error_object, print_json
-from relayout.cli.running import INTERRUPTED, REFUSED, STDOUT, in_one_line
+from relayout.cli.running import REFUSED, STDOUT, in_one_line, said_of
 from relayout.cli.starting import short_process
-from relayout.errors import RelayoutError, nearest, printable, shortened
+from relayout.errors import nearest, printable, shortened
 
 SOON = 0.01
 """Seconds until a signal that came at a bad moment comes again."""
@@ -130,29 +130,18 @@ def _told_to_end(number: int, frame: FrameType | None) -> None:
 def _run() -> None:
     try:
         cli(prog_name="relayout", standalone_mode=False)
-    except click.exceptions.Abort:
-        sys.exit(INTERRUPTED)
+    except click.exceptions.Abort:  # click's own word for Ctrl-C
+        raise KeyboardInterrupt from None
     except click.ClickException as error:
         _refuse(error, _of_usage(error))
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    except RelayoutError as error:
-        _refuse(error, in_one_line(error))
-    except OSError as error:
-        text = f"relayout: {error.strerror or error}: {error.filename or ''}".rstrip(": ")
-        _refuse(error, printable(shortened(text)))
     except Exception as error:
-        from relayout.targets.registry import error_of_file
-
-        found = error_of_file(error)  # a condition or a price of a target in a Python file, which runs late
-        if found is None:
-            raise
-        _refuse(found, in_one_line(found))
+        said, code = said_of(error)
+        _refuse(error, in_one_line(said), code)
 
 
-def _refuse(error: Exception, line: str) -> NoReturn:
+def _refuse(error: Exception, line: str, code: int = REFUSED) -> NoReturn:
     """Say what is wrong, with `--json` as an object, too, and exit."""
     click.echo(line, err=True)
     if OPTION in sys.argv[1:]:
@@ -160,4 +149,4 @@ def _refuse(error: Exception, line: str) -> NoReturn:
             print_json(error_object(error, line.removeprefix("relayout: ")), err=str(STDOUT) in sys.argv[1:])
         except OSError:  # it may be what is wrong
             drop_standard_output()
-    sys.exit(REFUSED)
+    sys.exit(code)

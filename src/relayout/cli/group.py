@@ -18,8 +18,8 @@ from relayout.cli.running import REFUSED
 from relayout.foreign_options import VERBS, answers
 
 EXIT_CODES = (
-    "Exit codes: 0 done, 1 verification or check failed or --max-bytes exceeded, 2 the input was refused; "
-    "of several models, the highest."
+    "Exit codes: 0 done, 1 verification or check failed or --max-bytes exceeded, 2 the input was refused, "
+    "3 an internal error; of several models, the highest."
 )
 
 UNREAD = 141
@@ -109,6 +109,8 @@ class Group(click.Group):
         except BrokenPipeError:
             drop_standard_output()
             sys.exit(UNREAD)
+        except KeyboardInterrupt:
+            raise click.exceptions.Abort from None  # of the other click says an empty line
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """As click does; a file alone is shown, and a typing error is answered with the nearest verb's name."""

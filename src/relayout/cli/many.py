@@ -21,8 +21,8 @@ from relayout.cli.running import (
     perform,
     refuse_original,
     refuse_own_source,
+    said_of,
 )
-from relayout.errors import RelayoutError
 from relayout.terminal import Line, count_of, line, show, tabled
 
 FORMATS = ("onnx", "tflite")
@@ -175,12 +175,9 @@ def one(job: Job) -> Row:
     """Perform a job; whatever goes wrong is said in its row."""
     try:
         report, found = perform(job)
-    except RelayoutError as error:
-        return Row(str(job.source), str(job.target), REFUSED, error=str(error))
-    except OSError as error:
-        return Row(str(job.source), str(job.target), REFUSED, error=f"{error.strerror or error}: {error.filename}")
     except Exception as error:  # a defect of ours in one model must not cost the others
-        return Row(str(job.source), str(job.target), REFUSED, error=f"internal error: {type(error).__name__}: {error}")
+        said, code = said_of(error)
+        return Row(str(job.source), str(job.target), code, error=said)
     over = exceeds(report, job.max_bytes)
     return Row(
         str(job.source),
@@ -225,7 +222,7 @@ def _show(rows: Sequence[Row]) -> None:
         agreed = {None: line(), True: line("agrees"), False: line(("differs", "bold red"))}[row.verified]
         source = Path(row.source)
         cells.append([str(source.relative_to(outermost(source).parent)), *moved, said, *([agreed] if verify else [])])
-    done, refused = sum(row.code == 0 for row in rows), sum(row.code == REFUSED for row in rows)
+    done, refused = sum(row.code == 0 for row in rows), sum(row.code >= REFUSED for row in rows)
     differ, over = sum(row.verified is False for row in rows), sum(bool(row.exceeds) for row in rows)
     beyond = f", {over} transpose more than allowed" if over else ""
     count = count_of(len(rows), "model")

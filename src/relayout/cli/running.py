@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from relayout import __version__
 from relayout.cli.json_output import print_json
 from relayout.cli.option_values import python_options
-from relayout.errors import RelayoutError, WriteError, printable
+from relayout.errors import RelayoutError, WriteError, printable, shortened
+from relayout.internal_errors import InternalError, internal_error
 from relayout.progress import say
 from relayout.terminal import show
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from relayout.reports import Report
     from relayout.verification import VerifyReport
 
-FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+FAILED, REFUSED, INTERNAL = 1, 2, 3
 """Exit codes beside 0."""
 
 STDOUT = Path("-")
@@ -299,9 +301,32 @@ def exceeds(report: "Report", max_bytes: int | None) -> str:
     return f"{report.bytes:,} bytes stay transposed, --max-bytes allows {max_bytes:,}"
 
 
-def in_one_line(error: Exception) -> str:
+def in_one_line(error: Exception | str) -> str:
     """How the command line says what is wrong."""
     return f"relayout: {printable(' '.join(str(error).splitlines()))}"
+
+
+def said_of(error: Exception) -> tuple[str, int]:
+    """Return what the command line says of an error, and its exit code. Of an internal one the traceback is saved."""
+    if isinstance(error, OSError):
+        return shortened(f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")), REFUSED
+    error = internal_error(error)
+    return (f"{error}{_saved(error)}", INTERNAL) if isinstance(error, InternalError) else (str(error), REFUSED)
+
+
+def _saved(error: InternalError) -> str:
+    """Write the traceback of an internal error into a file, and return the end of the message, which names it."""
+    from traceback import format_exception
+
+    about = f"relayout {__version__}, Python {sys.version.split()[0]}: {' '.join(sys.argv[1:])}\n{error}\n\n"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="relayout-error-", suffix=".txt", delete=False, encoding="utf-8", errors="replace"
+        ) as file:
+            file.write(about + "".join(format_exception(error.cause)))
+    except OSError:  # there is no place for it: the message says enough to begin with
+        return ""
+    return f"; the traceback is in {file.name}: please report it"
 
 
 def print_report(report: "Report", as_json: bool, *, err: bool = False, hint: bool = True) -> None:

@@ -191,13 +191,41 @@ def content(data: Source, entry: Entry) -> bytes:
     Raises:
         ReadError: they lie outside of the archive, cannot be unpacked, or are not what its checksum says.
     """
+    return b"".join(pieces(data, entry))
+
+
+def pieces(data: Source, entry: Entry) -> Iterator[bytes]:
+    """Yield the bytes of an archive's file in pieces, never more than its entry declares.
+
+    Raises:
+        ReadError: they lie outside of the archive, cannot be unpacked, or are not what its checksum says.
+    """
     begin, end = extent(data, entry)
-    packed = bytes(data[begin:end])
-    # One byte more than is declared shows a file that goes on, without unpacking all of it.
-    whole = packed if entry.stored else _unpacked(packed, entry.size + 1, begin)
-    if len(whole) != entry.size or zlib.crc32(whole) != entry.crc:
+    size = checksum = 0
+    for piece in _stored_pieces(data, begin, end) if entry.stored else _unpacked_pieces(data, begin, end):
+        size, checksum = size + len(piece), zlib.crc32(piece, checksum)
+        if size > entry.size:
+            break
+        yield piece
+    if size != entry.size or checksum != entry.crc:
         raise ReadError(f"the content of {entry.name[:80]!r} is not what its checksum says", where=f"byte {begin}")
-    return whole
+
+
+def _stored_pieces(data: Source, begin: int, end: int) -> Iterator[bytes]:
+    for place in range(begin, end, PIECE):
+        yield bytes(data[place : min(end, place + PIECE)])
+
+
+def _unpacked_pieces(data: Source, begin: int, end: int) -> Iterator[bytes]:
+    unpacking = zlib.decompressobj(-zlib.MAX_WBITS)
+    for packed in _stored_pieces(data, begin, end):
+        while packed:
+            try:
+                yield unpacking.decompress(packed, PIECE)
+            except zlib.error as error:
+                raise ReadError(f"a file of the archive cannot be unpacked ({error})", where=f"byte {begin}") from None
+            packed = unpacking.unconsumed_tail
+    yield unpacking.flush()
 
 
 def _unpacked(packed: bytes, most: int, begin: int) -> bytes:

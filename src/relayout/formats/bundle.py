@@ -29,6 +29,9 @@ _ZIP, _LITERTLM = b"PK\x03\x04", b"LITERTLM"
 _MOST_FILES, _MOST_DEPTH = 10_000, 3
 _MOST_UNPACKED = 1 << 31
 """Bytes of a model that is packed: those that are read in place may be longer."""
+_UNPACKED_PER_BYTE, _UNPACKED_ANYWAY = 64, 1 << 24
+"""Bytes that a file explains when it is unpacked: so many for each of its own, and so many more. Weights of a network
+become 1.1 to 10 times as long; deflate can make 1,000 bytes of each."""
 
 _HEADER, _END_AT, _MOST_HEADER = 32, 24, 1 << 24
 """Of a LITERTLM: where its tables begin, where it says where they end, and how long they may be."""
@@ -49,6 +52,24 @@ _SCHEMA = Schema(
     unions={"Value": ("NONE", *["Number"] * (_STRING - 1), "Text", *["Number"] * 3)},
     enums={},
 )
+
+
+class _Budget:
+    """The bytes that may be unpacked of one file, bundles in bundles together."""
+
+    def __init__(self, size: int) -> None:
+        self.remaining = min(_MOST_UNPACKED, size * _UNPACKED_PER_BYTE + _UNPACKED_ANYWAY)
+
+    def take(self, size: int, path: str) -> None:
+        """Count what is going to be unpacked.
+
+        Raises:
+            ReadError: it is more than the file explains.
+        """
+        if size > self.remaining:
+            said = f"{path} would have {size:,} bytes when it is unpacked, more than a file of this size explains"
+            raise ReadError(said, hint="unpack it first")
+        self.remaining -= size
 
 
 class _Part(NamedTuple):
@@ -104,34 +125,37 @@ def name_of(path: Path) -> str:
     return "_".join([outer.stem, *(Path(part).stem for part in inside)])
 
 
-def _models(file: StoredFile, path: str, depth: int = 0) -> Iterator[tuple[str, Callable[[], StoredFile]]]:
+def _models(
+    file: StoredFile, path: str, depth: int = 0, budget: _Budget | None = None
+) -> Iterator[tuple[str, Callable[[], StoredFile]]]:
     """The models in a bundle: their paths in it, and how to open them."""
-    for part in _parts(file, path):
+    budget = _Budget(file.size) if budget is None else budget
+    for part in _parts(file, path, budget):
         if part.head[4:8] == TFL3:
             yield part.name, part.opened
         elif depth < _MOST_DEPTH and part.head.startswith((_ZIP, _LITERTLM)):
-            inner = _models(part.opened(), f"{path}/{part.name}", depth + 1)
+            inner = _models(part.opened(), f"{path}/{part.name}", depth + 1, budget)
             yield from ((f"{part.name}/{name}", opened) for name, opened in inner)
 
 
-def _parts(file: StoredFile, path: str) -> Iterator[_Part]:
+def _parts(file: StoredFile, path: str, budget: _Budget) -> Iterator[_Part]:
     begins = file.read(0, min(HEAD, file.size))
     if begins.startswith(_ZIP):
         data = FileWindow(file)
         for entry in archive.entries(data, _MOST_FILES):
-            opened = partial(_of_archive, file, data, entry, f"{path}/{entry.name}")
+            opened = partial(_of_archive, file, data, entry, f"{path}/{entry.name}", budget)
             yield _Part(entry.name, archive.head(data, entry, HEAD), opened)
     elif begins.startswith(_LITERTLM):
         yield from _sections(file, path)
 
 
-def _of_archive(file: StoredFile, data: FileWindow, entry: archive.Entry, path: str) -> StoredFile:
+def _of_archive(file: StoredFile, data: FileWindow, entry: archive.Entry, path: str, budget: _Budget) -> StoredFile:
     if entry.stored:
         return file.part(*archive.extent(data, entry), path)
-    if entry.size > _MOST_UNPACKED:
-        raise ReadError(f"{path} is packed and has more than {_MOST_UNPACKED} bytes", hint="unpack it first")
+    budget.take(entry.size, path)
     with tempfile.TemporaryFile() as unpacked:
-        unpacked.write(archive.content(data, entry))
+        for piece in archive.pieces(data, entry):
+            unpacked.write(piece)
         unpacked.flush()
         return StoredFile(os.dup(unpacked.fileno()), path)
 

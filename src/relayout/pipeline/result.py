@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from relayout.errors import LayoutError, WriteError
 from relayout.graph.facts import facts_of
+from relayout.internal_errors import one_error
 from relayout.light_dataclass import dataclass
 from relayout.reports import Naming, Report
 
@@ -68,6 +69,7 @@ class Result:
         """The choice and its certificate for `relayout check`, as JSON types."""
         return self.written()
 
+    @one_error()
     def parts(self) -> list[Part]:
         """The parts that the target runs, and the rest, in the order in which they run.
 
@@ -85,6 +87,7 @@ class Result:
         with whole_units(self.model):
             return parts(self.model, target_of(self))
 
+    @one_error()
     def save_parts(self, directory: str | Path, *, overwrite: bool = False) -> list[Part]:
         """Write each part as a model of its own, and `manifest.json` with who runs it and what it reads and gives.
 
@@ -131,6 +134,7 @@ class Result:
         """Value of the result -> its layout in einops' notation."""
         return {} if self.naming is None else self.naming.of(self.model)
 
+    @one_error()
     def html(self, title: str = "model") -> str:
         """The graph before and after, with every remaining Transpose and its reason, as one page without requests."""
         from relayout.reports.page import page
@@ -160,6 +164,7 @@ class Result:
         return str(self.report)
 
     @property
+    @one_error()
     def proto(self) -> onnx.ModelProto:
         """The result as ONNX's protobuf, with all weights in memory; of a `.tflite` what that was written from."""
         from relayout.formats.onnx import to_proto
@@ -171,6 +176,7 @@ class Result:
         return to_proto(self.model)
 
     @property
+    @one_error()
     def tflite(self) -> bytes:
         """The result as the bytes of a `.tflite` file, with all weights in memory.
 
@@ -207,6 +213,7 @@ class Result:
             )
         self.write(path, external_data=external_data, overwrite=overwrite)
 
+    @one_error()
     def write(self, path: str | Path, *, external_data: bool | None = None, overwrite: bool = False) -> None:
         """Write the model as `save` does, also under a name without a suffix."""
         from relayout.formats.onnx import copy, write

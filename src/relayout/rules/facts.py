@@ -15,6 +15,7 @@ from relayout.rules.layouts import Laid, is_function, laid, stored, unlaid
 from relayout.rules.operator import Operator
 from relayout.rules.registry import LayoutVariant, Rule, find, variant_keys
 from relayout.rules.signature import Fact, Permuted, Signature, Variant
+from relayout.rules.users_functions import UsersFunction
 from relayout.rules.validation import refuse_unfit
 
 
@@ -182,6 +183,8 @@ def _stands_alone(fact: Signature) -> bool:
 
 def _is_plain(held: object) -> bool:
     """Whether something is made of names and numbers alone; a function: whether all that it closes over is."""
+    if isinstance(held, UsersFunction):
+        return _is_plain(held.function)
     if isinstance(held, FunctionType):
         cells = [cell.cell_contents for cell in held.__closure__ or ()]
         return _is_plain(cells) and _is_plain(held.__defaults__) and _is_plain(held.__kwdefaults__)

@@ -35,7 +35,8 @@ from relayout.rules.registry import (
     variants_of,
 )
 from relayout.rules.signature import Attribute, Fact
-from relayout.rules.validation import place_of, promised
+from relayout.rules.users_functions import place_of
+from relayout.rules.validation import promised
 
 Facts = Callable[[Operator], Fact]
 IMAGE = 4
@@ -93,7 +94,7 @@ def register(*operators: str, kind: str, layouts: Mapping[int, str] | None = Non
             _refuse_known(key)
         for domain, op_type in dict.fromkeys(keys):
             name = _name((domain, op_type))
-            place = place_of(name, facts)
+            place = place_of(f"the rule of {name}", facts)
             add(Rule(domain, op_type, kind, line, promised(name, facts), dict(layouts or {}), place=place))
         return facts
 

@@ -11,6 +11,8 @@ import onnx_ir as ir
 from relayout.listed_modules import load_all, modules_by_domain
 from relayout.rules.operator import Operator
 from relayout.rules.signature import Attribute, Fact
+from relayout.rules.users_functions import is_users, place_of
+from relayout.rules.validation import promised
 
 KINDS = ("layout-sensitive", "layout-agnostic", "axis attributes", "regrouping", "opaque")
 
@@ -100,7 +102,11 @@ def rule(
         for op_type in " ".join(op_types).split():
             if (domain, op_type) in _rules:
                 raise ValueError(f"two rules for {domain}:{op_type}")
-            _rules[domain, op_type] = Rule(domain, op_type, kind, line, facts, layouts or {}, draws, repeats)
+            name = f"{domain}:{op_type}" if domain else op_type
+            users = is_users(facts)
+            asked = promised(name, facts) if users else facts
+            place = place_of(f"the rule of {name}", facts) if users else ""
+            _rules[domain, op_type] = Rule(domain, op_type, kind, line, asked, layouts or {}, draws, repeats, place)
         return facts
 
     return register

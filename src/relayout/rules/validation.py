@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import re
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,8 +11,7 @@ from typing import Any
 import onnx_ir as ir
 
 from relayout import arguments
-from relayout.errors import RelayoutError
-from relayout.graph.source_names import label
+from relayout.errors import ExtensionError
 from relayout.layout import Dim, Extent
 from relayout.rules.operator import Letters, Operator, Shape
 from relayout.rules.signature import (
@@ -29,6 +26,7 @@ from relayout.rules.signature import (
     parts_of,
     unchanged,
 )
+from relayout.rules.users_functions import UsersFunction, asked_of, is_vague, place_of
 
 
 def _is_axis(value: Any) -> bool:
@@ -89,35 +87,20 @@ _SHAPE = arguments.ArgumentKind(
 )
 
 
-def place_of(name: str, rule: Callable[..., Any], error: Exception | None = None) -> str:
-    """Say whose rule it is: its operator, its file, and its line or that of an error in it."""
-    rule = inspect.unwrap(rule.func if isinstance(rule, functools.partial) else rule)
-    code = getattr(rule, "__code__", None) or getattr(type(rule).__call__, "__code__", None)
-    if code is None:
-        return f"the rule of {name}"
-    frames = [] if error is None else traceback.extract_tb(error.__traceback__)
-    inside = [frame.lineno for frame in frames if frame.filename == code.co_filename]
-    return f"the rule of {name} ({code.co_filename}:{inside[-1] if inside else code.co_firstlineno})"
-
-
 def promised(name: str, rule: Callable[[Operator], Fact]) -> Callable[[Operator], Fact]:
     """The rule of a user: what it gives is what a rule gives, and what it raises says whose it is.
 
     Raises:
-        RelayoutError: when it is asked, and one of both is not so. Of a node of which a rank is not known it may raise
+        ExtensionError: when it is asked, and one of both is not so. Of a node of which a rank is not known it may raise
             a `TypeError`, `ValueError` or `IndexError`: nothing is known then.
     """
-    where = f"{place_of(name, rule)}: "
+    what = f"the rule of {name}"
+    where = f"{place_of(what, rule)}: "
+    asked = UsersFunction(what, rule, otherwise=None)
 
     @functools.wraps(rule)
     def facts(operator: Operator) -> Fact:
-        try:
-            fact: Fact = rule(operator)
-        except Exception as error:  # whatever a user's function raises
-            if isinstance(error, IndexError | TypeError | ValueError) and _is_vague(operator):
-                return None
-            at = place_of(name, rule, error)
-            raise RelayoutError(f"{at}, {_asked_of(operator)}: {type(error).__name__}: {error}") from error
+        fact: Fact = asked(operator)
         if isinstance(fact, Signature):
             return _signature(name, where, fact)
         if isinstance(fact, Permuted):
@@ -125,22 +108,12 @@ def promised(name: str, rule: Callable[[Operator], Fact]) -> Callable[[Operator]
         elif isinstance(fact, Regrouped):
             arguments.check_fields(fact, where, shape=_SHAPE)
         elif fact is not None and not isinstance(fact, Nested):
-            raise RelayoutError(
+            raise ExtensionError(
                 f"{where}it gives {type(fact).__name__}; a rule gives a Signature, Permuted, Regrouped, Nested or None"
             )
         return fact
 
     return facts
-
-
-def _is_vague(operator: Operator) -> bool:
-    """Tell whether the rank of an operand is not known."""
-    given = (shape for slot, shape in enumerate(operator.inputs) if operator.has(slot))
-    return None in (*given, *operator.outputs)
-
-
-def _asked_of(operator: Operator) -> str:
-    return f"asked of node {label(operator.node)!r}"
 
 
 def refuse_unfit(place: str, fact: Fact, operator: Operator) -> None:
@@ -152,12 +125,12 @@ def refuse_unfit(place: str, fact: Fact, operator: Operator) -> None:
         operator: the node.
 
     Raises:
-        RelayoutError: it speaks of other operands or axes than the node has, or not of an attribute that counts axes.
+        ExtensionError: it speaks of other operands or axes than the node has, or not of an attribute that counts axes.
     """
-    where = f"{place}, {_asked_of(operator)}: "
+    where = f"{place}, {asked_of(operator.node)}: "
     rank = operator.rank()
     if isinstance(fact, Permuted) and rank is not None and sorted(fact.perm) != list(range(rank)):
-        raise RelayoutError(f"{where}{fact.perm} is no perm of the {rank} axes of its input")
+        raise ExtensionError(f"{where}{fact.perm} is no perm of the {rank} axes of its input")
     if not isinstance(fact, Signature):
         return
     for what, operands, shapes in (
@@ -165,12 +138,12 @@ def refuse_unfit(place: str, fact: Fact, operator: Operator) -> None:
         ("output", fact.outputs, operator.outputs),
     ):
         if len(operands) != len(shapes):
-            raise RelayoutError(f"{where}its signature has {len(operands)} {what}s, and the node {len(shapes)}")
+            raise ExtensionError(f"{where}its signature has {len(operands)} {what}s, and the node {len(shapes)}")
         for slot, (letters, shape) in enumerate(zip(operands, shapes, strict=True)):
             if letters is not None and shape is not None and len(letters) != len(shape):
                 named = f"{len(letters)} axes ({' '.join(letters)})"
-                raise RelayoutError(f"{where}it names {named} of {what} {slot}, which has {len(shape)}")
-    if not _is_vague(operator):
+                raise ExtensionError(f"{where}it names {named} of {what} {slot}, which has {len(shape)}")
+    if not is_vague(operator):
         _refuse_silence(where, fact, operator)
 
 
@@ -178,7 +151,7 @@ def _refuse_silence(where: str, fact: Signature, operator: Operator) -> None:
     """Refuse a rule that lets axes move that an attribute counts, and says nothing of the attribute.
 
     Raises:
-        RelayoutError: it does.
+        ExtensionError: it does.
     """
     own = next((letters for letters in (*fact.inputs, *fact.outputs) if letters), ())
     counted = {name: axes for name in operator.node.attributes if (axes := _axes_in(operator, name, len(own)))}
@@ -188,7 +161,7 @@ def _refuse_silence(where: str, fact: Signature, operator: Operator) -> None:
         for name, axes in counted.items():
             if any(moved[axis : axis + 1] != [own[axis]] for axis in axes) and not _speaks(fact, placement, name):
                 value = getattr(operator.node.attributes[name], "value", None)
-                raise RelayoutError(
+                raise ExtensionError(
                     f"{where}the node has {name}={value}, and its axes may move, of which the rule says nothing: give "
                     f"`changes=lambda p: Changes({{'{name}': p.axis('{own[axes[0]]}')}})`, or the axes fixed positions "
                     "(`.positional()`); where it counts no axes, give it back as it is"
@@ -240,28 +213,30 @@ def _speaks(fact: Signature, placement: Placement, name: str) -> bool:
     """Tell whether a signature says what becomes of an attribute; an error in it is raised when it is needed."""
     try:
         return name in fact.changes(placement).attributes
-    except (RelayoutError, KeyError):
+    except (ExtensionError, KeyError):
         return True
 
 
 def _signature(name: str, where: str, fact: Signature) -> Signature:
-    arguments.check_fields(fact, where, RelayoutError, **_SIGNATURE)
+    arguments.check_fields(fact, where, ExtensionError, **_SIGNATURE)
     for variant in fact.variants:
         arguments.check_fields(variant, f"{where}a variant: ", inputs=_STORED, outputs=_STORED)
         for held, own in ((variant.inputs, fact.inputs), (variant.outputs, fact.outputs)):
             if list(map(_axes, held)) != list(map(_axes, own)):
-                raise RelayoutError(f"{where}a variant of {_shown(held)}, where the signature has {_shown(own)}")
+                raise ExtensionError(f"{where}a variant of {_shown(held)}, where the signature has {_shown(own)}")
     changes, price = fact.changes, fact.price
     if price is not None:
-        asked = price
-        fact = replace(fact, price=lambda placement: in_bytes(f"{where}price ", _said(name, asked, placement)))
+        priced = UsersFunction(f"the rule of {name}", price)
+        fact = replace(fact, price=lambda placement: in_bytes(f"{where}price ", priced(placement)))
     if changes is unchanged:
         return fact
 
+    asked = UsersFunction(f"the rule of {name}", changes)
+
     def checked(placement: Placement) -> Changes:
-        found = _said(name, changes, placement)
+        found = asked(placement)
         if not isinstance(found, Changes):
-            raise RelayoutError(f"{where}changes gives {type(found).__name__}; it gives Changes")
+            raise ExtensionError(f"{where}changes gives {type(found).__name__}; it gives Changes")
         return found
 
     return replace(fact, changes=checked)
@@ -271,10 +246,10 @@ def in_bytes(where: str, found: Any) -> int:
     """Return what a price function gives, checked.
 
     Raises:
-        RelayoutError: it is no whole number from 0 on.
+        ExtensionError: it is no whole number from 0 on.
     """
     if not arguments.whole(0).fits(found):
-        raise RelayoutError(f"{where}gives {found!r}; it gives bytes, a whole number from 0 on")
+        raise ExtensionError(f"{where}gives {found!r}; it gives bytes, a whole number from 0 on")
     return int(found)
 
 
@@ -285,12 +260,3 @@ def _axes(letters: Letters | None) -> list[str] | None:
 
 def _shown(operands: tuple[Letters | None, ...]) -> str:
     return ", ".join("nothing" if letters is None else " ".join(letters) or "no axes" for letters in operands)
-
-
-def _said(name: str, function: Callable[[Any], Any], given: Placement) -> Any:
-    try:
-        return function(given)
-    except RelayoutError:
-        raise
-    except Exception as error:  # whatever a user's function raises
-        raise RelayoutError(f"{place_of(name, function, error)}: {type(error).__name__}: {error}") from error

@@ -17,6 +17,7 @@ from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard
 from relayout.rules.known_layouts import IMAGES, KERNELS, parsed_as
 from relayout.rules.layouts import STANDARD, fitted
 from relayout.rules.signature import costs_nothing
+from relayout.rules.users_functions import UsersFunction
 from relayout.rules.validation import in_bytes
 from relayout.targets.portable import nothing, portable
 from relayout.targets.price_list import PriceList
@@ -109,8 +110,9 @@ class Wishes:
                 raise LayoutError(f"{name!r} is no operator with layouts of its own{nearest(name, images)}")
         literal = target == NONE
         found, named = (None, "") if target is None or literal else _found(target)
+        by_function = None if layout_for is None else UsersFunction("`layout_for`", layout_for)
         return Wishes(
-            found, to, _parsed(desired_layouts or {}), _parsed(node_layouts or {}), layout_for, literal, named=named
+            found, to, _parsed(desired_layouts or {}), _parsed(node_layouts or {}), by_function, literal, named=named
         )
 
     @property

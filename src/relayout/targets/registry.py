@@ -18,8 +18,6 @@ from relayout.targets.target_table import Kernel, Target
 
 GROUP = "relayout.targets"
 """Entry points of this group name a `Target` each."""
-RUN: list[Path] = []
-"""Python files of targets that this process has run: their conditions and prices are the user's code."""
 OPERATORS = "ops:"
 """The prefix of a target's name that is a list of operators."""
 OPERATORS_ALONE = "ops"
@@ -114,7 +112,6 @@ def _of_module(path: Path, variable: str) -> Target:
     if spec is None or spec.loader is None:
         raise LayoutError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    RUN.append(path)
     sys.modules[spec.name] = module  # where dataclasses look for the types of their fields
     try:
         with redirect_stdout(sys.stderr):  # standard output is for reports and models
@@ -122,8 +119,7 @@ def _of_module(path: Path, variable: str) -> Target:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever a user's file raises: SystemExit would end the process
-        found = error_of_file(error) or LayoutError(f"{path}: {_words(error)}")  # of no line: it cannot be read
-        raise found from error
+        raise LayoutError(f"{path}{_line_in(path, error)}: {_words(error)}") from error
     made = {name: value for name, value in vars(module).items() if isinstance(value, Target)}
     if variable not in made:
         near = nearest(variable, made) or (f"; it makes {', '.join(made)}" if made else "")
@@ -137,12 +133,6 @@ def _line_in(path: Path, error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename == str(path) and error.lineno:
         lines.append(error.lineno)
     return f", line {lines[-1]}" if lines else ""
-
-
-def error_of_file(error: BaseException) -> LayoutError | None:
-    """Return an error that came through a Python file of a target, with its line; None if it came through none."""
-    places = ((path, _line_in(path, error)) for path in RUN)
-    return next((LayoutError(f"{path}{line}: {_words(error)}") for path, line in places if line), None)
 
 
 def _words(error: BaseException) -> str:

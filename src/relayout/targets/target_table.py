@@ -35,6 +35,7 @@ from relayout.rules.known_layouts import laid_as, why_not
 from relayout.rules.registry import find
 from relayout.targets.portable import portable
 from relayout.targets.trailing_axes import in_which_it_is_last, in_which_one_stays_last
+from relayout.targets.users_rows import guard_rows
 
 if TYPE_CHECKING:
     from relayout.apply.apply import SingleConsumers
@@ -259,6 +260,7 @@ class Target:
         kinds = {**_TARGET, "fallback": arguments.instance(Target, "a Target")}
         arguments.check_fields(self, where, LayoutError, **kinds)
         check_passes(self.lowering, where)
+        guard_rows(self)
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:
         """The rows for a node's operator."""

@@ -13,13 +13,13 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.graph.source_names import label, stands_for
-from relayout.graph.subgraphs import all_graphs
+from relayout.graph.subgraphs import all_graphs, all_nodes, bodies
 from relayout.graph.value_names import Names
 
 MOST_NODES = 4096
 """Nodes that the bodies of a Loop that is written out may have together."""
 MOST_NODES_OF_ALL = 16384
-"""Nodes of a model from which on no more Loops are written out."""
+"""Nodes that a model may have for a Loop to be written out, the nodes of that Loop and of those inside it included."""
 AXES_AS_OPERANDS = 13
 """The version of ONNX from which on Unsqueeze has its axes as an operand."""
 SLICES_BACKWARDS = 10
@@ -36,18 +36,33 @@ def write_out(model: ir.Model, names: Names) -> bool:
         names: of all its values; it grows.
     """
     found, version = False, model.opset_imports.get("", 1)
-    is_large = sum(1 for _ in model.graph.all_nodes()) > MOST_NODES_OF_ALL
+    total = sum(1 for _ in all_nodes(model.graph))
+    gone: set[ir.Graph] = set()  # bodies of Loops that are written out: copies of them are the model's
     for graph in list(all_graphs(model.graph)):
-        for node in list(graph):
+        for node in list(graph) if graph not in gone else ():
             if node.domain or node.graph is None:
                 continue
             if node.op_type == "Scan" and _is_scan(node, version):
                 _ScanAsLoop(graph, node, names, version).run()
                 found = True
-            elif node.op_type == "Loop" and not is_large and (count := _trips(node)) is not None:
+            elif node.op_type == "Loop" and (count := _trips(node)) is not None:
+                body = node.attributes["body"].as_graph()
+                if total + count * _size_written_out(body) > MOST_NODES_OF_ALL:
+                    continue
+                total += count * sum(1 for _ in all_nodes(body))
+                gone.update(all_graphs(body))
                 _Unrolling(graph, node, names, version).run(count)
                 found = True
     return found
+
+
+def _size_written_out(body: ir.Graph) -> int:
+    """Return how many nodes a body has after the Loops in it are written out."""
+    size = 0
+    for node in body:
+        count = _trips(node) if node.op_type == "Loop" and not node.domain else None
+        size += sum(map(_size_written_out, bodies(node))) * (1 if count is None else count) + 1
+    return size
 
 
 def _is_scan(node: ir.Node, version: int) -> bool:
@@ -66,7 +81,7 @@ def _trips(node: ir.Node) -> int | None:
     count = int(most.const_value.numpy().reshape(-1)[0])
     if condition is not None and condition.const_value is not None and not condition.const_value.numpy().all():
         return 0
-    size = sum(1 for _ in node.attributes["body"].as_graph().all_nodes())
+    size = sum(1 for _ in all_nodes(node.attributes["body"].as_graph()))
     return count if _keeps_condition(node) and count * size <= MOST_NODES else None
 
 
