@@ -11,8 +11,8 @@ Inputs go in portions to processes of their own, which may end: the input that e
 are always the same, the guided ones excepted.
 
 An input is a finding if it is answered by anything but a model or a `RelayoutError` that is no `InternalError`, takes
-above 10 s or 1 GB, or ends the process. A run that was stopped goes on where it was if it is started again with the same
-`--out`; what it counted is in `state.json` there. Exit code 1 if there are findings.
+above 10 s or 1 GB, or ends the process. A run that was stopped goes on where it was if it is started again with the
+same `--out`; what it counted is in `state.json` there. Exit code 1 if there are findings.
 """
 
 from __future__ import annotations
