@@ -210,7 +210,7 @@ def _candidate(node: ir.Node, quantize: Mapping[ir.Value, tuple[ir.Node, ...]], 
 def _data(candidate: Candidate, slots: Iterator[int] | range) -> bool:
     """Tell whether operands are integers with one scale, of the width of the result, and signed or not as it is."""
     result = candidate.outputs[0].dtype
-    kinds = (result,) if candidate.unsigned else BYTES if result in BYTES else WORDS
+    kinds = WORDS if result in WORDS else (result,) if candidate.unsigned else BYTES  # no kernel takes uint16
     scales = [candidate.inputs[slot] if slot < len(candidate.inputs) else None for slot in slots]
     shifted = result in BYTES
     results = all(scale.dtype in kinds and (shifted or scale.is_symmetric) for scale in candidate.outputs)
@@ -227,7 +227,8 @@ def _has_weights(candidate: Candidate) -> bool:
     weights = candidate.inputs[1]
     if weights is None or not candidate.constants[1] or weights.dtype not in BYTES:
         return False
-    if candidate.unsigned and weights.dtype != candidate.outputs[0].dtype and candidate.outputs[0].dtype in BYTES:
+    kept = candidate.outputs[0].dtype if candidate.outputs[0].dtype in BYTES else ir.DataType.INT8
+    if candidate.unsigned and weights.dtype != kept:
         return False
     if candidate.unsigned and candidate.outputs[0].dtype == ir.DataType.UINT8:
         if weights.dtype != ir.DataType.UINT8 or not weights.is_one:

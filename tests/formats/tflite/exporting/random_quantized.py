@@ -14,9 +14,10 @@ from onnx import helper, numpy_helper
 from products import in_full
 
 Feed = dict[str, NDArray[np.generic]]
-RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767)}
-KINDS = {"int8": np.int8, "uint8": np.uint8, "int16": np.int16}
-TYPES = {"int8": onnx.TensorProto.INT8, "uint8": onnx.TensorProto.UINT8, "int16": onnx.TensorProto.INT16}
+RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "uint16": (0, 65535)}
+KINDS = {"int8": np.int8, "uint8": np.uint8, "int16": np.int16, "uint16": np.uint16}
+TYPES = {kind: onnx.TensorProto.DataType.Value(kind.upper()) for kind in KINDS}
+WORDS = ("int16", "uint16")
 
 
 class Integers(NamedTuple):
@@ -38,7 +39,15 @@ def quantized_model(seed: int) -> tuple[onnx.ModelProto, Feed]:
 class _Quantized:
     def __init__(self, seed: int) -> None:
         self.rng, self.numbers = random.Random(f"quantized {seed}"), np.random.default_rng(seed)
-        kinds = (("int8",), ("uint8",), ("int8", "uint8"), ("int8", "uint8"), ("int16",), ("int8", "int16"))
+        kinds = (
+            ("int8",),
+            ("uint8",),
+            ("int8", "uint8"),
+            ("int16",),
+            ("int8", "int16"),
+            ("uint16",),
+            ("uint8", *WORDS),
+        )
         self.kinds = self.rng.choice(kinds)
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
@@ -68,7 +77,7 @@ class _Quantized:
         """Return the names of a scale and a zero point that hold a range."""
         low, high = min(low, 0.0), max(high, 0.0, low + 0.01)
         least, most = RANGES[kind]
-        if kind == "int16" or self.rng.random() < 0.2:
+        if self.rng.random() < (0.8 if kind in WORDS else 0.2):
             scale = max(-low, high, 0.01) / (most - (least + most + 1) // 2)
             zero = (least + most + 1) // 2
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import onnx
 import pytest
@@ -10,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import relayout
 from litert_runs import operators
+from small import build
 from text_form import floats
 
 
@@ -34,3 +37,69 @@ def test_they_are_written_as_the_standards(kind: type[np.generic]) -> None:
     written = [operators(relayout.convert(model, format="tflite").tflite) for model in (own, standard)]
     assert written[0] == written[1]
     agrees(own, {"x": floats(1, 6)})
+
+
+ZEROS = {"int16": (0, -2000, 500), "uint16": (32768, 0, 30000), "int8": (0, -7), "uint8": (128, 3)}
+ENDS = [
+    (first, zero, second, other)
+    for first, second in itertools.product(ZEROS, repeat=2)
+    for zero, other in itertools.product(ZEROS[first], ZEROS[second])
+    if "16" in first + second
+]
+BETWEEN = (
+    "",
+    "m = Flatten(f)",
+    "m = Transpose(f)",
+    "m = Concat<axis=0>(f, f)",
+    "m = Relu(f)",
+    "m = Slice(f, one, two)",
+)
+
+
+@pytest.mark.parametrize("scale", [0.001, 0.0007])
+@pytest.mark.parametrize(("first", "zero", "second", "other"), ENDS)
+def test_integers_of_other_zero_points_are_quantized_again(
+    first: str, zero: int, second: str, other: int, scale: float
+) -> None:
+    """The kernel that makes 16 bits of 16 bits has no zero points: these pass through real numbers."""
+    between = BETWEEN[(zero + other + len(first)) % len(BETWEEN)] or "m = Identity(f)"
+    text = f"f = DequantizeLinear(x, s, z)  {between}  y = QuantizeLinear(m, t, u)"
+    constants = {
+        "s": np.float32(0.001),
+        "t": np.float32(scale),
+        "z": np.array(zero, first),
+        "u": np.array(other, second),
+        "one": np.array([0]),
+        "two": np.array([2]),
+    }
+    limits = np.iinfo(first)
+    integers = np.random.default_rng(1).integers(limits.min, limits.max + 1, (3, 4)).astype(first)
+    agrees(build(f"{first}[3,4] x", text, constants), {"x": integers})
+
+
+@pytest.mark.parametrize("weights", [(np.uint8, 130), (np.uint8, 128), (np.int8, 0)])
+@pytest.mark.parametrize("kind", [np.uint16, np.int16])
+@pytest.mark.parametrize("operator", ["Relu(c)", 'Resize<mode="nearest">(c, none, sizes)', "Add(c, c)", "Neg(c)"])
+def test_words_beside_unsigned_weights(
+    weights: tuple[type[np.generic], int], kind: type[np.generic], operator: str
+) -> None:
+    """Unsigned weights with a zero point keep bytes unsigned; of words there are signed kernels alone."""
+    text = f"""
+        a = QuantizeLinear(x, s, z)  b = DequantizeLinear(a, s, z)
+        w = DequantizeLinear(k, v, q)  d = Conv(b, w)
+        e = QuantizeLinear(d, s, z)  c = DequantizeLinear(e, s, z)
+        r = {operator}
+        g = QuantizeLinear(r, s, z)  y = DequantizeLinear(g, s, z)
+    """
+    dtype, zero = weights
+    low = 0 if dtype == np.uint8 else -127
+    constants = {
+        "s": np.float32(1e-4),
+        "z": np.array(32768 if kind == np.uint16 else 0, kind),
+        "k": np.random.default_rng(2).integers(low, low + 255, (4, 3, 1, 1)).astype(dtype),
+        "v": np.float32(0.005),
+        "q": np.array(zero, dtype),
+        "none": np.zeros(0, np.float32),
+        "sizes": np.array([1, 1, 2, 2], np.float32),
+    }
+    agrees(build("float[1,3,4,5] x", text, constants), {"x": floats(1, 3, 4, 5)}, tolerance=20.0)

@@ -22,7 +22,7 @@ from relayout.formats.tflite.exporting.operand_types import mixed_types, require
 from relayout.formats.tflite.exporting.refusals import Refusals
 from relayout.formats.tflite.exporting.registry import Entry, Unwritable, export_of
 from relayout.formats.tflite.exporting.scales import DEQUANTIZE, QUANTIZE, dequantizer_of, scales_in
-from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign
+from relayout.formats.tflite.exporting.signs import SHIFTS, SHIFTS_OF_WORDS, change_sign
 from relayout.formats.tflite.exporting.text_tensors import refused_texts, require_text_kernels
 from relayout.formats.tflite.exporting.unit_results import UnitResults
 from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes
@@ -69,7 +69,9 @@ class GraphExport:
         self.variables = DraftVariables()
         self.tensors: dict[ir.Value, DraftTensor] = {}
         self.refusals = Refusals() if refusals is None else refusals
-        self.integers = IntegerTensors(self.draft, self.tensors, scales_in(graph), {} if unsigned else SHIFTS)
+        self.integers = IntegerTensors(
+            self.draft, self.tensors, scales_in(graph), SHIFTS_OF_WORDS if unsigned else SHIFTS
+        )
         self.unit_results = UnitResults(self.draft, self.integers, runtime)
         self.absorbed = {unit.activation for unit in units.values() if unit.activation is not None}
         self.transposed_blocks: dict[ir.Value, DraftTensor] = {}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.recognising import recognise
-from relayout.formats.tflite.exporting.signs import is_change_of_sign
+from relayout.formats.tflite.exporting.signs import has_zero_point_of_16_bits, is_change_of_sign
 from relayout.formats.tflite.exporting.whole_axes import join_whole_axes
 
 SHAPE = 1
@@ -86,9 +86,14 @@ def _integers_before(
 
 
 def _is_requantized(a: DraftTensor, b: DraftTensor) -> bool:
-    """Return whether QUANTIZE makes integers of others, without real numbers between them."""
+    """Return whether QUANTIZE makes integers of others, without real numbers between them.
+
+    Of 16 bits it makes others of 16 bits only where neither has a zero point.
+    """
     one_scale = all(each.quantization is not None and not each.quantization.per_channel for each in (a, b))
-    return one_scale and b.type in REQUANTIZED.get(a.type, ())
+    has_kernel = b.type != TensorType.INT16 or a.type != TensorType.INT16
+    has_kernel = has_kernel or not (has_zero_point_of_16_bits(a) or has_zero_point_of_16_bits(b))
+    return one_scale and b.type in REQUANTIZED.get(a.type, ()) and (has_kernel or _has_same_elements(a, b))
 
 
 def _merge_sign_changes(draft: Draft) -> None:
