@@ -32,6 +32,12 @@ def coordinates(_: Operator) -> Fact:
     return None
 
 
+@rule("WHERE", kind="opaque", domain="tflite")
+def rows_of_coordinates(_: Operator) -> Fact:
+    """Lists coordinates in the order in which the elements lie."""
+    return None
+
+
 @rule("Multinomial", kind="opaque", draws=True)
 def classes(_: Operator) -> Fact:
     """Draws classes of `x[b c]`: both axes have their place, and nothing comes before it that could gain."""

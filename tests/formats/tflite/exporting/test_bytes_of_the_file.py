@@ -60,3 +60,21 @@ def test_samplers_of_images_lie_with_channels_last_between_convolutions() -> Non
         assert size == 9 * 7 * 3 * 4
         assert len(others) == 1
         assert result.report.proved
+
+
+def test_coordinates_of_elements_are_not_transposed_where_rows_are_wanted() -> None:
+    x = floats(5, 7, seed=1) * (floats(5, 7, seed=2) > 0)
+    rows = model("g (float[5,7] x) => (float[k,2] y) { z = NonZero(x) t = Transpose<perm=[1,0]>(z) y = Cast<to=1>(t) }")
+    agrees(rows, {"x": x})
+    report = relayout.convert(rows, format="tflite").report
+    assert (report.transposes, report.operators) == (0, {"CAST": 1, "NOT_EQUAL": 1, "WHERE": 1})
+    columns = model("g (float[5,7] x) => (int64[2,k] y) { y = NonZero(x) }")
+    agrees(columns, {"x": x})
+    report = relayout.convert(columns, format="tflite").report
+    assert (report.transposes, report.bytes, report.proved) == (1, 16, True)
+    mask = model(
+        "g (float[5,7,3] x, bool[5,7] m) => (float[k,3] y)"
+        " { z = NonZero(m) t = Transpose<perm=[1,0]>(z) y = GatherND(x, t) }"
+    )
+    agrees(mask, {"x": floats(5, 7, 3), "m": floats(5, 7, seed=3) > 0})
+    assert relayout.convert(mask, format="tflite").report.transposes == 0

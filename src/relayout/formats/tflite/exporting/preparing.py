@@ -21,6 +21,7 @@ import onnx_ir as ir
 
 from relayout.formats.onnx.spelling import spell_out
 from relayout.formats.tflite.exporting.blocks import sign_few_bits
+from relayout.formats.tflite.exporting.coordinates_first import list_coordinates_first
 from relayout.formats.tflite.exporting.folding import fold
 from relayout.formats.tflite.exporting.folding_weights import bytes_of_weights, fold_weights
 from relayout.formats.tflite.exporting.loops import write_out
@@ -85,6 +86,7 @@ def prepare(
             break
         complete(model)
     _remove_unread(model.graph)
+    list_coordinates_first(model, _names(model))
     if _has_recurrences(model):
         from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch_first
 

@@ -14,7 +14,10 @@ from relayout.layout.stored_as import BATCH_FIRST
 
 @exporter(*sorted(RESTORABLE | RESTORABLE_CUSTOM), domain=DOMAIN)
 def restored(op: NodeExport) -> None:
-    """The operator of the `.tflite` that the model was read from, its states kept as there."""
+    """The operator of the `.tflite` that the model was read from, its states kept as there; or one without options."""
+    if not op.text("description"):  # a lowering wrote it
+        op.result(op.op_type, op.inputs())
+        return
     builtin = Builtin.parse(op.text("description"))
     if builtin is None or not op.node.meta.get(BATCH_FIRST):
         raise Unwritable("it was read from no .tflite")

@@ -81,14 +81,8 @@ def _hardmax(steps: Steps, tensor: DraftTensor) -> DraftTensor:
 
 @exporter("NonZero")
 def non_zero(op: NodeExport) -> None:
-    """WHERE, and TRANSPOSE."""
-    steps, operand, rank = Steps(op), op.input(0), op.rank()
-    if rank == 0:
-        raise Unwritable("a scalar that is looked for")
-    dims = (f"?{op.name}", rank)
-    truth = operand if operand.type == TensorType.BOOL else steps.compare("NOT_EQUAL", operand, 0)
-    found = op.emit("WHERE", [truth], dims, TensorType.INT64)
-    steps.give(steps.transpose(found, (1, 0)))
+    """WHERE, and a Transpose that layouts pass through (`coordinates_first`)."""
+    raise Unwritable("a scalar that is looked for" if not op.rank() else "a tensor of another graph that is looked for")
 
 
 @exporter("Compress")
