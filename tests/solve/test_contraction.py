@@ -100,7 +100,7 @@ def test_what_is_contracted_exactly_is_proved_and_costs_what_brute_force_finds(
             whole += 1
             if part := solver._contracted(problem, nodes, values, 1, None):
                 found += 1
-                assert solver._is_proved(problem, nodes, values, part)
+                assert solver._is_proved(problem, nodes, values, part, 1)
     assert found > most * whole > 300
 
 

@@ -132,7 +132,7 @@ time_limit = click.option(
     "--time-limit",
     type=float,
     metavar="SECONDS",
-    help="Stop the solver and report the gap. [default: 300, and more for large graphs]",
+    help="Stop the solver and report the gap. [default: limits of work, and no clock]",
 )
 per_transpose = click.option(
     "--per-transpose",

@@ -29,8 +29,8 @@ a runtime copies single elements there, and whole runs otherwise."""
 SEVERAL = 2
 """What it weighs, likewise, that several operators stand for one."""
 
-MOST_PAIRS = 40_000
-"""Pairs of orders up to which single elements have a price: with more the program takes minutes."""
+MOST_PAIRS = 1_000_000
+"""Pairs of orders up to which single elements have a price: 100 MB."""
 
 AVOIDED = 16
 """What it weighs, in bytes for each reader, to move a byte of a value that no Transpose takes: more than what is

@@ -17,7 +17,9 @@ from relayout.solve import (
     Branch,
     Certificate,
     CertificateError,
+    Elimination,
     Leaf,
+    Part,
     Prices,
     Together,
     bound,
@@ -226,13 +228,21 @@ def _write(certificate: Certificate) -> Any:
         return {"together": [_write(part) for part in certificate.parts]}
     if isinstance(certificate, Leaf):
         return [[*price, *paid.as_integer_ratio()] for price, paid in sorted(certificate.prices.items())]
+    if isinstance(certificate, Elimination):
+        return {"eliminated": list(certificate.order), "prices": _write(Leaf(certificate.prices))}
     parts = [sorted(part) for part in certificate.parts]
     return {"node": certificate.node, "parts": parts, "children": [_write(child) for child in certificate.children]}
 
 
 def _read(data: Any) -> Certificate:
     if isinstance(data, dict) and "together" in data:
-        return Together(tuple(_read_tree(part) for part in data["together"]))
+        return Together(tuple(map(_read_part, data["together"])))
+    return _read_part(data)
+
+
+def _read_part(data: Any) -> Part:
+    if isinstance(data, dict) and "eliminated" in data:
+        return Elimination(tuple(map(_whole, data["eliminated"])), _read_leaf(data["prices"]).prices)
     return _read_tree(data)
 
 

@@ -149,8 +149,8 @@ def convert(
             single elements, though they may move fewer bytes (a note says how many).
         exchange: let a MatMul or Gemm run with its operands exchanged (`yᵀ = cᵀ aᵀ`), where that saves bytes. ONNX
             Runtime's CPU may take longer then.
-        time_limit: seconds for the solver; then the best plan is used and its gap reported (default: five minutes,
-            and more for large graphs).
+        time_limit: seconds for the solver; then the best plan is used and its gap reported (default: limits
+            of work alone).
         what_if: also find what each single constraint costs (`report.what_if`).
         annotate: put every value's layout into its metadata (`relayout.layout`), where viewers show it.
 

@@ -241,7 +241,7 @@ def report(plan: Plan, axes: Axes, *, relaxed: "Sequence[Relaxed]" = ()) -> Repo
     if plan.formulation.capped:
         notes.append(DROPPED)
     if not plan.solution.finished:
-        notes.append("a limit stopped the solver: of time, or of what a proof may take")
+        notes.append("a limit stopped the solver: --time-limit, or of the work that a proof may take")
     barriers = Counter(site.reason for site in plan.sites.sites if site.reason)
     return Report(
         {},

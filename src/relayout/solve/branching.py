@@ -1,4 +1,4 @@
-"""Branch and bound over linear relaxations, within limits of time, prices and depth."""
+"""Branch and bound over linear relaxations, within limits of work and depth."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def relaxed(
     problem: Problem, nodes: Sequence[int], values: Sequence[int], limits: Limits
 ) -> tuple[dict[int, int], Prices] | None:
     """The labels that have most of each node in one relaxation, and its prices; None where there is no time."""
-    found = LinearProgram(problem, nodes, values).relax({}, limits.seconds)
+    found = LinearProgram(problem, nodes, values).relax({}, limits)
     if found is None:
         return None
     _, shares, prices = found
@@ -53,7 +53,7 @@ def _largest(labels: Iterable[int], weights: Sequence[float]) -> int:
 
 @dataclass
 class _Search:
-    """Depth first, within limits: of time where there is one, of prices, and of depth.
+    """Depth first, within limits of work and depth, and of time where the user asks for one.
 
     Where a limit is reached, the certificate has the prices of the last relaxation above: they hold for what was not
     looked at, too.
@@ -80,7 +80,7 @@ class _Search:
             depth: how many branches are above.
         """
         spent = depth and self.limits.prices <= 0
-        relaxed = None if spent else self.program.relax(allowed, self.limits.seconds)
+        relaxed = None if spent else self.program.relax(allowed, self.limits)
         if relaxed is None:
             self.finished = False
             return above

@@ -12,6 +12,9 @@ is below the cost of every choice. A maximum flow is such a set of prices (the f
 dual of the linear program. Where branching was needed, the certificate is a tree: at each branch a node's labels are
 dealt out to the children, and the bound is the least of the leaves'. Parts of the problem that share no value and no
 node with a choice have a tree each, and what the trees gain adds up: together they are as long as their sum.
+
+Where no prices are tight, a part may state an order of its nodes instead. The checker then computes the least cost of
+the part itself, by eliminating the nodes in that order (`elimination`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +22,8 @@ from itertools import compress, product
 from math import ceil, prod
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from relayout.solve.problem import Problem, Value
+from relayout.solve.elimination import has_room, least_cost
+from relayout.solve.problem import Problem, Value, ValueEnd
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -52,13 +56,34 @@ class Branch(NamedTuple):
     children: "tuple[Branch | Leaf, ...]"
 
 
+class Elimination(NamedTuple):
+    """A component whose least cost the checker computes.
+
+    Args:
+        order: all nodes of the component, as they are eliminated, with the own nodes of values.
+        prices: those of the linear relaxation, which prove less. They say which demands meet where.
+    """
+
+    order: tuple[int, ...]
+    prices: "Mapping[Price, Fraction | int]"
+
+    @property
+    def nodes(self) -> list[int]:
+        """The nodes of the problem in the order."""
+        return [node for node in self.order if node >= 0]
+
+
+Part = Branch | Leaf | Elimination
+"""The proof of a part of a problem."""
+
+
 class Together(NamedTuple):
     """Proofs of parts of the problem that share no value, and no node that has a choice."""
 
-    parts: tuple[Branch | Leaf, ...]
+    parts: tuple[Part, ...]
 
 
-Certificate = Branch | Leaf | Together
+Certificate = Branch | Leaf | Elimination | Together
 
 
 class CertificateError(Exception):
@@ -82,10 +107,42 @@ def gain(problem: Problem, certificate: Certificate) -> "Fraction | int":
     Raises:
         CertificateError: as for `bound`.
     """
-    if not isinstance(certificate, Together):
-        return _gain(problem, certificate, {})
-    _refuse_shared(problem, certificate)
-    return sum(_gain(problem, part, {}) for part in certificate.parts)
+    parts = certificate.parts if isinstance(certificate, Together) else (certificate,)
+    _refuse_shared(problem, parts)
+    eliminated = [part for part in parts if isinstance(part, Elimination)]
+    values = _values_of(problem, eliminated)
+    gains = [_least_gain(problem, part, own) for part, own in zip(eliminated, values, strict=True)]
+    return sum(gains) + sum(_gain(problem, part, {}) for part in parts if not isinstance(part, Elimination))
+
+
+def _least_gain(problem: Problem, part: Elimination, values: Sequence[int]) -> int:
+    """Return how far the least cost of a component is above the sum of its cheapest labels."""
+    if not has_room(problem, part.order, values):
+        raise CertificateError("the tables of an elimination are too large, or its costs")
+    return least_cost(problem, part.order, values)[0] - sum(min(problem.costs[node]) for node in part.nodes)
+
+
+def _values_of(problem: Problem, parts: Sequence[Elimination]) -> list[list[int]]:
+    """Return the values that touch each part: all nodes with a choice at their ends are in it.
+
+    Raises:
+        CertificateError: a node is unknown or comes twice, or a value has a node with a choice outside of its part.
+    """
+    part_of = {node: number for number, part in enumerate(parts) for node in part.nodes}
+    if len(part_of) < sum(len(part.nodes) for part in parts):
+        raise CertificateError("an elimination names a node twice")
+    if any(node >= len(problem.costs) for node in part_of):
+        raise CertificateError("an elimination names a node that there is not")
+    values: list[list[int]] = [[] for _ in parts]
+    for index, value in enumerate(problem.values) if parts else ():
+        nodes = {end.node for end in (value.producer, *value.readers)}
+        touched = {part_of.get(node, -1) for node in nodes if node in part_of or len(problem.costs[node]) > 1} - {-1}
+        if not touched:
+            continue
+        if len(touched) > 1 or any(len(problem.costs[node]) > 1 and node not in part_of for node in nodes):
+            raise CertificateError(f"value {index} reaches beyond an elimination")
+        values[touched.pop()].append(index)
+    return values
 
 
 def _gain(problem: Problem, tree: Branch | Leaf, allowed: Mapping[int, frozenset[int]]) -> "Fraction | int":
@@ -112,6 +169,7 @@ def _leaf_gain(problem: Problem, leaf: Leaf, allowed: Mapping[int, frozenset[int
     reduced: dict[int, list[Fraction | int]] = {node: list(problem.costs[node]) for node in allowed}
     spent: dict[tuple[int, int], Fraction | int] = {}
     hard: dict[int, dict[int, dict[int, Fraction | int]]] = {}
+    labels_by_order: dict[tuple[int, int], dict[int, list[int]]] = {}
     for (index, order, reader), price in leaf.prices.items():
         if price < 0 or not 0 <= index < len(problem.values):
             raise CertificateError(f"price {price} of value {index} is not one")
@@ -124,15 +182,17 @@ def _leaf_gain(problem: Problem, leaf: Leaf, allowed: Mapping[int, frozenset[int
                 hard.setdefault(index, {}).setdefault(reader, {})[order] = price
         elif whole > value.weight:
             raise CertificateError(f"value {index}, order {order}: prices exceed the weight {value.weight}")
-        for port, pays in ((value.readers[reader], price), (value.producer, 0 if value.hard else -price)):
+        ends = ((reader, value.readers[reader], price), (-1, value.producer, 0 if value.hard else -price))
+        for position, port, pays in ends:
             if not pays:
                 continue
             labels = reduced.get(port.node)
             if labels is None:
                 labels = reduced[port.node] = list(problem.costs[port.node])
-            for label, held in enumerate(port.orders):
-                if held == order:
-                    labels[label] += pays
+            if (index, position) not in labels_by_order:
+                labels_by_order[index, position] = _labels_by_order(port)
+            for label in labels_by_order[index, position].get(order, ()):
+                labels[label] += pays
     for index, paid in hard.items():
         producer = problem.values[index].producer
         back = given_back(problem.values[index], paid)
@@ -144,6 +204,14 @@ def _leaf_gain(problem: Problem, leaf: Leaf, allowed: Mapping[int, frozenset[int
         kept = [labels[label] for label in allowed[node]] if node in allowed else labels
         gain += min(kept) - min(problem.costs[node])
     return gain
+
+
+def _labels_by_order(end: ValueEnd) -> dict[int, list[int]]:
+    """Return order -> the labels of the end's node that give or want it."""
+    labels: dict[int, list[int]] = {}
+    for label, order in enumerate(end.orders):
+        labels.setdefault(order, []).append(label)
+    return labels
 
 
 def given_back(value: Value, paid: "Mapping[int, Mapping[int, Fraction | int]]") -> "dict[int, Fraction | int]":
@@ -188,14 +256,18 @@ def _most_beyond(value: Value, given: int, paid: "Sequence[Mapping[int, Fraction
     return most
 
 
-def _refuse_shared(problem: Problem, together: Together) -> None:
+def _refuse_shared(problem: Problem, parts: Sequence[Part]) -> None:
     """CertificateError unless each value, and each node with a choice, is in one part at most."""
     values: dict[int, int] = {}
     nodes: dict[int, int] = {}
-    for number, part in enumerate(together.parts):
-        stack: list[Branch | Leaf] = [part]
+    for number, part in enumerate(parts if len(parts) > 1 else ()):
+        stack: list[Part] = [part]
         while stack:
             tree = stack.pop()
+            if isinstance(tree, Elimination):
+                if any(nodes.setdefault(node, number) != number for node in tree.nodes):
+                    raise CertificateError("two parts share a node of an elimination")
+                continue
             if isinstance(tree, Branch):
                 stack += tree.children
                 if nodes.setdefault(tree.node, number) != number:

@@ -152,7 +152,7 @@ class _Paths:
             part = next(i for i, labels in enumerate(certificate.parts) if self.choice[node] in labels)
             self.allowed[node] = sorted(certificate.parts[part])
             certificate = certificate.children[part]
-        return certificate
+        return Leaf(certificate.prices)
 
     def _is_paid(self, leaf: Leaf, key: Price) -> bool:
         return key[0] < len(self.problem.values) and leaf.prices[key] > 0

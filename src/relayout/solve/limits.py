@@ -1,48 +1,51 @@
-"""How far the search for the best labels goes, whatever the problem."""
+"""Limits of the search for the best labels, counted in work: how busy the machine is decides nothing."""
 
 from __future__ import annotations
 
+from math import inf
 from time import monotonic
 
 from relayout.light_dataclass import dataclass
 
-MOST_PRICES = 3_000_000
-"""Prices of all relaxations in branches, which are what a proof takes: half a minute, and 200 MB."""
+MOST_PRICES = 1_000_000
+"""Prices of all relaxations in branches, which are what a proof takes: some ten seconds, and 70 MB."""
 
-MOST_SECONDS, MORE_SECONDS = 300.0, 1e-3
-"""Where no time is given: five minutes, and a millisecond more for each label. Residual networks take a hundredth."""
+MOST_STEPS, STEPS_OF_LABEL = 200_000, 20
+"""Iterations of the simplex method in all relaxations: so many, and some for each label. Networks take a hundredth."""
 
 
 @dataclass
 class Limits:
-    """What the search through all components may still take.
+    """The work and time that the search through all components may still take.
 
     Args:
-        deadline: `time.monotonic()` after which nothing more is looked at.
-        prices: how many prices of relaxations in branches; the first relaxation of a component is always solved.
+        prices: how many prices of relaxations in branches.
+        steps: iterations of the simplex method in all relaxations.
+        deadline: `time.monotonic()` at which the search ends, where the user asks for a limit of time.
     """
 
-    deadline: float
     prices: int
+    steps: int
+    deadline: float = inf
 
     @staticmethod
     def of(labels: int, seconds: float | None = None, prices: int | None = None) -> Limits:
-        """From now on.
+        """Return the limits of a search that begins now.
 
         Args:
             labels: how many the whole problem has.
-            seconds: a limit of time; by default one by the number of labels.
+            seconds: a limit of time; None for none.
             prices: how many prices of relaxations in branches; by default `MOST_PRICES`.
         """
-        allowed = MOST_SECONDS + MORE_SECONDS * labels if seconds is None else seconds
-        return Limits(monotonic() + allowed, MOST_PRICES if prices is None else prices)
+        deadline = inf if seconds is None else monotonic() + seconds
+        return Limits(MOST_PRICES if prices is None else prices, MOST_STEPS + STEPS_OF_LABEL * labels, deadline)
 
     @property
     def seconds(self) -> float:
-        """What is left of the time."""
+        """The remaining time."""
         return self.deadline - monotonic()
 
     @property
     def reached(self) -> bool:
-        """Whether there is no time, or no room for a proof, left."""
-        return self.prices <= 0 or self.seconds < 0
+        """Tell whether nothing more may be looked at."""
+        return self.prices <= 0 or self.steps <= 0 or self.seconds < 0

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from relayout.solve.certificate import Prices
 from relayout.solve.interruptible import SMALL, run_solver
+from relayout.solve.limits import Limits
 from relayout.solve.problem import Problem
 from relayout.solve.program_rows import Rows
 
@@ -102,13 +103,14 @@ class LinearProgram:
         return found
 
     def relax(
-        self, allowed: dict[int, frozenset[int]], seconds: float = inf
+        self, allowed: dict[int, frozenset[int]], limits: Limits | None = None
     ) -> tuple[float, dict[int, list[float]], Prices] | None:
         """The relaxation with only `allowed` labels: (objective / scale, node -> label weights, exact prices).
 
         Args:
             allowed: node -> labels.
-            seconds: how long a program that is not small may take; None comes back if that is too short.
+            limits: those of the search, whose steps are counted; None comes back where they are reached. The time of
+                a small program is not limited.
         """
         import highspy
 
@@ -120,14 +122,18 @@ class LinearProgram:
                 for label in range(len(self.problem.costs[node])):
                     highs.changeColBounds(self.first[node] + label, 0.0, 1.0 if label in labels else 0.0)
         self.allowed = allowed
-        if self.columns > SMALL:
-            highs.setOptionValue("time_limit", highs.getRunTime() + max(0.0, seconds))
+        if limits is not None:
+            highs.setOptionValue("simplex_iteration_limit", max(0, limits.steps))
+            if self.columns > SMALL and limits.deadline < inf:
+                highs.setOptionValue("time_limit", highs.getRunTime() + max(0.0, limits.seconds))
         run_solver(highs, self.columns)
+        if limits is not None:
+            limits.steps -= max(0, highs.getInfo().simplex_iteration_count)
         if highs.getModelStatus() == highspy.HighsModelStatus.kSolveError:  # costs far from each other, as ties are
             highs.setOptionValue("user_objective_scale", _SCALED)
             highs.clearSolver()
             run_solver(highs, self.columns)
-        if highs.getModelStatus() == highspy.HighsModelStatus.kTimeLimit:
+        if highs.getModelStatus() in (highspy.HighsModelStatus.kTimeLimit, highspy.HighsModelStatus.kIterationLimit):
             return None
         solution = highs.getSolution()
         weights = list(solution.col_value)

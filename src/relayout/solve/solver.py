@@ -1,7 +1,8 @@
 """Solve a problem component by component, and prove the result.
 
 Nodes with one label are pins: they cut the problem into components that are solved alone. A component of two labels
-is a minimum cut. Any other is contracted: what is left is nothing, a minimum cut, or a linear or integer program.
+is a minimum cut. Any other is contracted: what is left is nothing, a minimum cut, or a linear program. Where that is
+not tight, nodes are eliminated one after another, and only where the tables for that are too large there are branches.
 """
 
 from collections import defaultdict
@@ -11,13 +12,25 @@ from math import ceil
 from typing import NamedTuple, TypeAlias
 
 from relayout.solve.breaking_ties import settle
-from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, Prices, Together, bound, gain
+from relayout.solve.certificate import (
+    Certificate,
+    CertificateError,
+    Elimination,
+    Leaf,
+    Part,
+    Prices,
+    Together,
+    bound,
+    gain,
+)
 from relayout.solve.limits import Limits
 from relayout.solve.mincut import solve_two
 from relayout.solve.problem import Problem, ValueEnd, transposed_orders
 
 LARGE = 400
 """A component of more labels is contracted first of all, also where that loses ties."""
+FEW_HARD = 1000
+"""Hard pairs of orders of a component up to which they are in its linear program."""
 
 
 class Solution(NamedTuple):
@@ -55,9 +68,8 @@ def solve(
     Args:
         problem: what to solve.
         start: a choice to do no worse than (default: label 0 everywhere).
-        time_limit: seconds after which the best choice so far is returned, with its gap (default: some minutes, by the
-            size of the problem; `math.inf` for none).
-        prices: how many prices of relaxations in branches there may be, after which it ends alike (default: millions).
+        time_limit: seconds after which the best choice so far is returned, with its gap (default: no limit of time).
+        prices: how many prices of relaxations in branches there may be, after which it ends alike (default: a million).
     """
     limits = Limits.of(sum(map(len, problem.costs)), time_limit, prices)
     choice = list(start) if start is not None else [0] * len(problem.costs)
@@ -67,7 +79,13 @@ def solve(
         large = sum(len(problem.costs[node]) for node in nodes) > LARGE
         if not large and (cut := _cut(problem, nodes, values)):
             parts.append(Solved(cut[0], Leaf(cut[1])))
-        elif found := _contracted(problem, nodes, values, problem.unit if large else 1, limits if large else None):
+        elif found := _contracted(
+            problem,
+            nodes,
+            values,
+            problem.unit if large else 1,
+            limits if large and not _is_hard(problem, values) else None,
+        ):
             contracted.append(number)
             parts.append(found)
         else:
@@ -75,7 +93,7 @@ def solve(
     solution = _together(problem, choice, parts)
     if contracted and not _reaches(solution.bound, solution.cost, problem.unit):
         for number in contracted:
-            if not _is_proved(problem, *apart[number], parts[number]):
+            if not _is_proved(problem, *apart[number], parts[number], problem.unit):
                 parts[number] = _solved(problem, *apart[number], choice, limits)
         solution = _together(problem, choice, parts)
     return solution
@@ -90,22 +108,22 @@ class Solved(NamedTuple):
     """A component: node -> label, what proves the labels, and whether nothing stopped the search."""
 
     labels: dict[int, int]
-    proof: Leaf | Branch
+    proof: Part
     finished: bool = True
 
 
 def _together(problem: Problem, choice: Sequence[int], parts: Sequence[Solved]) -> Solution:
     """The components as one solution, its certificate checked."""
     chosen, prices = list(choice), _pinned_prices(problem)
-    branched: list[Branch] = []
+    others: list[Part] = []
     for labels, proof, _ in parts:
         for node, label in labels.items():
             chosen[node] = label
         if isinstance(proof, Leaf):
             prices.update(proof.prices)
         else:
-            branched.append(proof)
-    certificate: Certificate = Together((Leaf(prices), *branched)) if branched else Leaf(prices)
+            others.append(proof)
+    certificate: Certificate = Together((Leaf(prices), *others)) if others else Leaf(prices)
     try:
         proved = bound(problem, certificate)
     except CertificateError:
@@ -117,12 +135,39 @@ def _together(problem: Problem, choice: Sequence[int], parts: Sequence[Solved]) 
 def _solved(
     problem: Problem, nodes: Sequence[int], values: Sequence[int], choice: Sequence[int], limits: Limits
 ) -> Solved:
-    """The best labels of a component as it is: by a minimum cut, or a linear program and branches."""
+    """The best labels of a component as it is: by a minimum cut, a linear program, elimination, or branches."""
     if cut := _cut(problem, nodes, values):
         return Solved(cut[0], Leaf(cut[1]))
-    from relayout.solve.branching import solve_many
+    from relayout.solve.branching import relaxed, solve_many
+    from relayout.solve.elimination import elimination_order, least_cost
 
-    return Solved(*solve_many(problem, nodes, values, choice, limits))
+    order = elimination_order(problem, nodes, values)
+    if order is None:
+        part = _contracted(problem, nodes, values, problem.unit, limits) if _is_hard(problem, values) else None
+        if part is not None and _is_proved(problem, nodes, values, part, problem.unit):
+            return part
+        return Solved(*solve_many(problem, nodes, values, choice, limits))
+    relaxation = relaxed(_without_many_hard(problem, values), nodes, values, limits)
+    labels, prices = relaxation or ({}, {})
+    part = Solved(labels, Leaf(prices))
+    if relaxation is not None and _is_proved(problem, nodes, values, part, 1):
+        return part
+    return Solved(least_cost(problem, order, values)[1], Elimination(order, prices))
+
+
+def _is_hard(problem: Problem, values: Sequence[int]) -> bool:
+    """Tell whether pairs of orders of some values cost more than others: their linear program is large and weak."""
+    return any(problem.values[index].hard for index in values)
+
+
+def _without_many_hard(problem: Problem, values: Sequence[int]) -> Problem:
+    """Return a problem in which no pair of orders is hard, where a component has many such pairs.
+
+    Its relaxation is small, and its prices tell as well which demands meet where.
+    """
+    if sum(len(problem.values[index].hard) for index in values) <= FEW_HARD:
+        return problem
+    return problem._replace(values=tuple([value._replace(hard=frozenset(), more=0) for value in problem.values]))
 
 
 Found: TypeAlias = "tuple[dict[int, int], Prices] | None"
@@ -193,14 +238,14 @@ def _contracted(
     return Solved(labels, Leaf(prices))
 
 
-def _is_proved(problem: Problem, nodes: Sequence[int], values: Sequence[int], part: Solved) -> bool:
-    """Whether the checker proves a component's labels the best, to the problem's unit."""
+def _is_proved(problem: Problem, nodes: Sequence[int], values: Sequence[int], part: Solved, unit: int) -> bool:
+    """Tell whether the checker proves a component's labels the best, to a unit."""
     cost = problem.evaluate(defaultdict(int, part.labels), nodes, values)
     try:
         proved = ceil(sum(min(problem.costs[node]) for node in nodes) + gain(problem, part.proof))
     except CertificateError:
         return False
-    return _reaches(proved, cost, problem.unit)
+    return _reaches(proved, cost, unit)
 
 
 def components(problem: Problem) -> list[tuple[list[int], list[int]]]:
