@@ -20,7 +20,7 @@ from relayout.verification import Verdict, litert_file, verify
 from relayout.verification.litert import LiteRTSide
 from relayout.verification.litert_file import OPTIMIZED, LiteRTFile
 from relayout.verification.side import open_side
-from relayout.verification.spread import Spread, disturbed
+from relayout.verification.spread import Spread, moved_by_rounding
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -152,7 +152,7 @@ def test_dynamic_sizes_are_resized_or_given_up() -> None:
     report = verify(dynamic_net(fixed=True), good)
     assert report.ok
     assert report.inputs[0].shape == (1, 4, 3)
-    assert "does not run with other sizes" in report.notes[0]
+    assert "the source does not run " in report.notes[0]
     with pytest.raises(RelayoutError, match="LiteRT fails on 'the given bytes'"):
         verify(dynamic_net(fixed=True), good, inputs={"x": np.ones((2, 4, 3))})
 
@@ -206,7 +206,7 @@ def test_a_hybrid_operator_in_a_loop_is_allowed_what_it_rounds_off(tmp_path: Pat
 
 def test_disturbances_are_small_and_stay_in_range() -> None:
     feeds = {"x": np.linspace(-1, 1, 99, dtype=np.float32), "i": np.arange(5), "e": np.zeros((0,), np.float32)}
-    moved = disturbed(feeds, 1, 255)
+    moved = moved_by_rounding(feeds, 1, levels=255)
     assert moved["i"] is feeds["i"]
     assert moved["x"].dtype == np.float32
     assert 0 < np.abs(moved["x"] - feeds["x"]).max() <= 1 / 255

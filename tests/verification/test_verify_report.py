@@ -60,7 +60,7 @@ def test_a_bad_report() -> None:
     assert bad.verdict == "FAILED: output 'y' differs; the first to diverge is 'b', made by Exp"
     text = shown(bad)
     assert "first divergence: 'b', made by Exp, against 'b', made by Sin" in text
-    assert "seed 0, 1 run;" in text
+    assert "seed 0, 2 runs;" in text
 
 
 def test_long_names_in_a_table_are_short_unless_two_would_look_alike() -> None:

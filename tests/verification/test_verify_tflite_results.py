@@ -273,7 +273,7 @@ def test_integers_that_get_another_scale_may_be_rounded_twice() -> None:
     report = verify(source, found.tflite, inputs=fed)
     assert report.ok, str(report)
     assert all(row.ok for row in report.rows), str(report)
-    assert "operator by operator" in report.counts
+    assert "within spread" in report.counts
 
 
 def test_a_part_of_a_file_makes_values_of_others() -> None:

@@ -9,7 +9,17 @@ import click
 
 from relayout.cli.bars import bars, stages_of
 from relayout.cli.json_output import print_json
-from relayout.cli.running import FAILED, STDOUT, Job, exceeds, perform, print_hint, print_report, print_verification
+from relayout.cli.running import (
+    FAILED,
+    STDOUT,
+    Job,
+    code_of,
+    exceeds,
+    perform,
+    print_hint,
+    print_report,
+    print_verification,
+)
 from relayout.cli.starting import one_job
 from relayout.errors import printable
 
@@ -39,8 +49,8 @@ def run_job(job: Job, as_json: bool, quiet: bool) -> None:
     if over:
         click.echo(f"relayout: {over} (written nevertheless)", err=True)
     differs = found is not None and not found.ok
-    if differs and not (quiet or as_json):
+    if differs and found is not None and found.is_compared and not (quiet or as_json):
         again = f"relayout verify {quote(str(job.source))} {quote(str(job.target))} --repro DIR"
         click.echo(f"written nevertheless; where they part, as something to run: {again}", err=job.console_is_taken)
     if differs or over:
-        sys.exit(FAILED)
+        sys.exit(max(FAILED if over else 0, code_of(found) if found is not None else 0))

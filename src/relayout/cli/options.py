@@ -260,6 +260,16 @@ inline = click.option(
 )
 seed = click.option("--seed", type=WholeNumber(0), default=0, show_default=True, help="Seed of the random inputs.")
 verify = click.option("--verify", is_flag=True, help="Run source and result and compare them value by value.")
+rtol = click.option(
+    "--rtol",
+    type=click.FloatRange(0),
+    default=1e-5,
+    show_default=True,
+    help="Floats agree within ATOL + RTOL times the largest magnitude in the tensor.",
+)
+atol = click.option(
+    "--atol", type=click.FloatRange(0), default=1e-6, show_default=True, help="As --rtol, but absolute."
+)
 part = option_group(dims, batch, inputs, outputs, rename, section="Which part of the graph")
 importing = option_group(opset, quant, signature, state, custom_ops, section="Reading a .tflite")
 wishing = option_group(to, backend, claimed_operators, desired, inline, section="Layouts of operators")
@@ -272,7 +282,7 @@ conversion = option_group(runtime, interface, part, importing, wishing, solving,
 quantizing = option_group(quantize, calibrate, keep_float, section="Quantization")
 splitting = option_group(regions, parts, section="What a target runs")
 writing = option_group(annotate, plan_file, external_data, overwrite, section="What is written")
-verifying = option_group(verify, feeds, seed, section="Verification")
+verifying = option_group(verify, feeds, seed, rtol, section="Verification")
 written = option_group(writing, verifying, max_bytes, as_json, quiet, verbose)
 """How a model is written, checked and reported."""
 FOR_ONE = {"--plan": "plan_file", "--html": "html", "--model-explorer": "model_explorer", "--partition-dir": "parts"}

@@ -42,6 +42,7 @@ class Job(NamedTuple):
         verify: whether to run both afterwards.
         feeds: input name -> `.npy` to feed.
         seed: of random inputs.
+        rtol: the relative tolerance of the verification.
         external_data: weights in a file of their own; None where their size decides.
         plan_file: where the plan goes, if anywhere.
         html: where the page goes, if anywhere.
@@ -58,6 +59,7 @@ class Job(NamedTuple):
     verify: bool = False
     feeds: Mapping[str, str] = {}
     seed: int = 0
+    rtol: float = 1e-5
     external_data: bool | None = None
     plan_file: Path | None = None
     html: Path | None = None
@@ -76,7 +78,17 @@ class Job(NamedTuple):
         from relayout.formats.bundle import outermost
 
         rest = dict(given)
-        names = ("feeds", "seed", "external_data", "plan_file", "html", "model_explorer", "overwrite", "max_bytes")
+        names = (
+            "feeds",
+            "seed",
+            "rtol",
+            "external_data",
+            "plan_file",
+            "html",
+            "model_explorer",
+            "overwrite",
+            "max_bytes",
+        )
         own = {name: rest.pop(name) for name in names} | {"parts": rest.pop("parts", None)}
         if rest.get("format") == "tflite":
             _refuse_onnx_options({**rest, **own})
@@ -85,8 +97,8 @@ class Job(NamedTuple):
                 raise click.UsageError("--verify compares the whole model: give TARGET, too")
             rest["parts"] = rest.get("format") == "tflite"
         refuse_console(target, beside=verify or own["external_data"])
-        if not verify and (own["feeds"] or own["seed"]):
-            raise click.UsageError("--input and --seed are for --verify: give that, too")
+        if not verify and (own["feeds"] or own["seed"] or own["rtol"] != Job._field_defaults["rtol"]):
+            raise click.UsageError("--input, --seed and --rtol are for --verify: give that, too")
         converted = python_options(rest)
         if own["parts"] is not None and "target" not in converted and converted.get("format") != "tflite":
             raise click.UsageError("--partition-dir: parts are what a target runs, and the rest: give --target, too")
@@ -238,7 +250,7 @@ def _verified_first(result: "Result", job: Job) -> "VerifyReport":
         result.write(path, external_data=job.external_data)
         try:
             feeds = SourceNames(job.given.get("rename")).keys(job.feeds)
-            found = verified(job.source, path, feeds, job.seed)
+            found = verified(job.source, path, feeds, job.seed, rtol=job.rtol)
         except RelayoutError as error:
             said = str(error).replace(str(path), str(job.target))
             error.args = (f"{said} (nothing was written; without --verify it is)",)
@@ -292,6 +304,11 @@ def verified(first: Path, second: Path, feeds: Mapping[str, str], seed: int, **o
     from relayout.verification import verify
 
     return verify(first, second, inputs=feeds or None, seed=seed, **options)
+
+
+def code_of(found: "VerifyReport") -> int:
+    """The exit code of a verification."""
+    return 0 if found.ok else FAILED if found.is_compared else REFUSED
 
 
 def exceeds(report: "Report", max_bytes: int | None) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import product
+from time import monotonic
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +17,8 @@ from relayout.layout.perm import permute
 from relayout.light_dataclass import dataclass
 from relayout.progress import say
 from relayout.verification import matching
-from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of, wider
-from relayout.verification.feeds import EXTENTS, to_give
+from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of, top1_agreement, wider
+from relayout.verification.feeds import BATCH, EXTENTS, to_give
 from relayout.verification.matching import batches, match_ends, match_interface, match_interiors, stands_for_integers
 from relayout.verification.operator_verdicts import judged_by_operator
 from relayout.verification.pairs import Pair
@@ -26,6 +28,33 @@ from relayout.verification.report import Fed, Row
 from relayout.verification.side import OPEN, Array, DeclaredPart, Feeds, ModelValue, RunError, RunnableModel, Runner
 from relayout.verification.spread import Spread
 from relayout.verification.stepwise import Stepwise
+
+FAR = 100
+"""So many bounds off, an inner value of float32 is no matter of rounding."""
+BY_PARTS_ALONE = (
+    "each operator agrees on the source's own values, and together they do not: a runtime may compute several of them"
+    " at once, and wrongly"
+)
+
+
+class Piece(NamedTuple):
+    """Values of both models in one run.
+
+    Args:
+        pairs: the pairs.
+        is_output: whether they are outputs of the graph.
+        feeds: what the source was fed.
+        carried: what the second model was fed.
+        first: the source's values, by its names.
+        second: the second model's, by its names.
+    """
+
+    pairs: Sequence[Pair]
+    is_output: bool
+    feeds: Feeds
+    carried: Feeds
+    first: Feeds
+    second: Feeds
 
 
 @dataclass
@@ -43,11 +72,14 @@ class Comparison:
     notes: list[str] = field(default_factory=list)
     fed: tuple[Fed, ...] = ()
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    seconds: float = 0.0
 
     def __post_init__(self) -> None:
         part = self.right.part
         inputs, _, extra = match_interface(self.left.inputs, self.right.inputs, by_name_only=part is not None)
-        self.begun = match_ends((*self.left.interiors, *self.left.outputs), extra) if part is not None else []
+        of_source = (*self.left.interiors, *self.left.outputs)
+        opened = self.right.batch is not None
+        self.begun = match_ends(of_source, extra, any_extents=opened) if part is not None else []
         begun = {pair.right.name for pair in self.begun} | set(self.right.initial)
         extra = [value for value in extra if value.name not in begun]
         if extra:
@@ -70,6 +102,8 @@ class Comparison:
         self._plain = self.left.runner(), self.right.runner()
         self._seen = self.left.runner(self._ends) if self._ends else self._plain[0]
         self._stepwise: Stepwise | None = None
+        self._others: Runner | None = None
+        self.tolerance = replace(self.tolerance, rounding=self.left.rounding)
 
     @cached_property
     def _is_large(self) -> bool:
@@ -96,7 +130,7 @@ class Comparison:
         found = match_interface(self.left.outputs, self.right.outputs, by_name_only=part is not None)
         outputs, self.missing, more = found
         if part is not None:
-            outputs += match_ends(self.left.interiors, more)
+            outputs += match_ends(self.left.interiors, more, any_extents=self.right.batch is not None)
             more = [value for value in more if not any(value is pair.right for pair in outputs)]
             left_out = [v for v in self.missing if not set(v.all_names) & set(part.outputs)]
             self.missing = [value for value in self.missing if value not in left_out]
@@ -129,33 +163,10 @@ class Comparison:
             if v.name in feeds
         )
 
-    def arrays(
-        self, given: Feeds, rng: np.random.Generator, signed: bool
-    ) -> Iterator[tuple[Pair, bool, Array | None, Array | None]]:
-        """Yield each pair, whether it is an output, and the arrays of both for one input; inner values in pieces."""
+    def pieces(self, given: Feeds, rng: np.random.Generator, signed: bool) -> Iterator[Piece]:
+        """Yield what both models make of one input: the outputs, then inner values, as many as fit into memory."""
         self._advance(0)
-        feeds, first = self._fed(given, rng, signed)
-        self._learn(self.left, feeds)
-        if self._ends:
-            first = {**first, **self._seen.run(feeds, [*self._ends, *first])}
-        carried = self._carry(feeds, first)
-        self._learn(self.right, carried)
-        self.fed = self.described(feeds, given)
-        second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
-        for pair in self.outputs:
-            self._advance(1)
-            yield self._permuted(pair, first, second), True, first.get(pair.left.name), second.get(pair.right.name)
-        for part in batches(self.interiors):
-            mine = self._inner[0].run(feeds, [pair.left.name for pair in part])
-            theirs = self._inner[1].run(carried, list(dict.fromkeys(pair.right.name for pair in part)))
-            for pair in part:
-                self._advance(1)
-                if pair.left.name in mine and pair.right.name in theirs:
-                    yield pair, False, mine[pair.left.name], theirs[pair.right.name]
-
-    def run(self, given: Feeds, rng: np.random.Generator, signed: bool) -> None:
-        """One input through both models."""
-        self._advance(0)
+        start = monotonic()
         feeds, first = self._fed(given, rng, signed)
         self._learn(self.left, feeds)
         if self._ends:
@@ -163,9 +174,29 @@ class Comparison:
             first = {**first, **self._seen.run(feeds, [*self._ends, *first])}
         carried = self._carry(feeds, first)
         self._learn(self.right, carried)
-        for row in self._judge_again(self._rows(feeds, first, carried), feeds):
-            self.add(row)
         self.fed = self.described(feeds, given)
+        second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
+        self.seconds = monotonic() - start
+        self.outputs = [self._permuted(pair, first, second) for pair in self.outputs]
+        yield Piece(self.outputs, True, feeds, carried, first, second)
+        for part in batches(self.interiors):
+            mine = self._inner[0].run(feeds, [pair.left.name for pair in part])
+            theirs = self._inner[1].run(carried, list(dict.fromkeys(pair.right.name for pair in part)))
+            yield Piece(part, False, feeds, carried, mine, theirs)
+
+    def run(self, given: Feeds, rng: np.random.Generator, signed: bool) -> None:
+        """One input through both models."""
+        rows: list[Row] = []
+        for piece in self.pieces(given, rng, signed):
+            compared = self._compare(piece)
+            if piece.is_output:
+                compared = self._beside_other_kernels(piece, compared)
+                for value in self.missing:
+                    missing = Pair(value, ModelValue("", None, None))
+                    self.add(_row(missing, True, piece.first.get(value.name), Verdict.MISSING))
+            rows += compared
+        for row in self._judge_again(rows, piece.feeds):
+            self.add(row)
 
     def _carry(self, feeds: Feeds, first: Mapping[str, Array]) -> dict[str, Array]:
         """Return what the second model is fed where the source is fed `feeds` and makes `first`."""
@@ -176,30 +207,73 @@ class Comparison:
             carried[pair.right.name] = pair.carried(first[pair.left.name])
         return carried
 
-    def _rows(self, feeds: Feeds, first: dict[str, Array], carried: Feeds) -> list[Row]:
-        """Run the second model and return a row for each value that both have; outputs that it lacks are added."""
-        second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
-        self.outputs = [self._permuted(pair, first, second) for pair in self.outputs]
-        for value in self.missing:
-            self.add(_row(Pair(value, ModelValue("", None, None)), True, first.get(value.name), Verdict.MISSING))
-        rows = self._compare(self.outputs, first, second, feeds, output=True)
-        for part in batches(self.interiors):
-            mine = self._inner[0].run(feeds, [pair.left.name for pair in part])
-            theirs = self._inner[1].run(carried, list(dict.fromkeys(pair.right.name for pair in part)))
-            rows += self._compare(part, mine, theirs, feeds, output=False)
+    def _judge_again(self, rows: list[Row], feeds: Feeds) -> list[Row]:
+        """Return the rows with what each operator makes of the source's own values, where that may tell more."""
+        beyond = {Verdict.DIFFERS, Verdict.SPREAD} if self.left.rounds else {Verdict.DIFFERS}
+        far = {row.source for row in rows if self._is_far(row)}
+        if self.tensors and (self.dequantized or any(row.verdict in beyond for row in rows)):
+            rows = self._by_operator(rows, feeds, {row.source for row in rows if self._is_excess(row)})
+        if not self.left.rounds:
+            rows = self._with_faults(rows, far)
+        unexplained = any(row.output and row.verdict is Verdict.DIFFERS and row.alone for row in rows)
+        if unexplained and not any(row.is_fault for row in rows):
+            self.notes.append(BY_PARTS_ALONE)
         return rows
 
-    def _judge_again(self, rows: list[Row], feeds: Feeds) -> list[Row]:
-        """Return the rows judged operator by operator, where that is possible and may tell more."""
-        rounds = self.tensors and self.left.rounds
-        differs = any(row.verdict is Verdict.DIFFERS and (row.output or rounds) for row in rows)
-        if (self.tensors or self._is_output_read) and (differs or self.dequantized):
-            return self._by_operator(rows, feeds)
-        if differs and not self.tensors and self.left.rounds:
+    def _with_faults(self, rows: list[Row], far: set[str]) -> list[Row]:
+        """Return the rows of a float model with its faults: of what is far off, what its own operator puts there."""
+        faults = {row.source for row in rows if row.source in far and not row.ok} or far
+        faulty = (not row.output and row.source in faults for row in rows)
+        return [
+            replace(row, verdict=Verdict.DIFFERS, is_fault=True) if is_fault else row
+            for row, is_fault in zip(rows, faulty, strict=True)
+        ]
+
+    def _is_far(self, row: Row) -> bool:
+        """Tell whether an inner value of float32 differs by so much that a fault is behind it, and no rounding."""
+        judged_alone = row.output or self.left.rounds or self.dequantized or self._is_drawn(row.source)
+        return not judged_alone and not row.ok and self._is_excess(row)
+
+    def _is_excess(self, row: Row) -> bool:
+        """Tell whether a value is a hundred bounds off, or beyond its bounds and not of real numbers."""
+        found, tolerance = row.difference, self.tolerance
+        if found is None or row.kind is not Kind.REAL:
+            return True
+        scale = found.max_abs / found.max_rel if found.max_rel not in (0.0, float("inf")) else 0.0
+        return found.max_abs > FAR * (tolerance.atol + max(tolerance.rtol, 2 * tolerance.rounding) * scale)
+
+    def _beside_other_kernels(self, piece: Piece, rows: list[Row]) -> list[Row]:
+        """Return the rows of outputs with how far LiteRT's default and reference kernels are apart in the result.
+
+        A delegate that computes several operators together wrongly shows in this alone.
+        """
+        if not self.right.has_other_kernels:
+            return rows
+        try:
+            if self._others is None:
+                self._others = self.right.runner(reference=True)
+            theirs = self._others.run(piece.carried, [pair.right.name for pair in piece.pairs])
+        except RelayoutError as error:
+            self.notes.append(f"the result does not run with reference kernels: {error}")
+            return rows
+        again = self._compare(piece._replace(second=theirs))
+        by_name = {row.source: row for row in again}
+        return [self._with_kernels(row, by_name.get(row.source)) for row in rows]
+
+    def _with_kernels(self, row: Row, other: Row | None) -> Row:
+        if other is None or other.difference is None:
+            return row
+        if row.ok and not other.ok:
             self.notes.append(
-                "judged as a whole: with tensors=True operators are compared, and roundings do not add up"
+                f"LiteRT's default and reference kernels of the result differ: with reference kernels output"
+                f" '{row.name}' is off, and with the default ones it agrees"
             )
-        return rows
+            return replace(other, kernels=other.difference)
+        if not row.ok and other.ok:
+            self.notes.append(
+                f"output '{row.name}' agrees with LiteRT's reference kernels: its default ones compute it otherwise"
+            )
+        return replace(row, kernels=other.difference)
 
     def run_source(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
         """Return what the source was fed, some of it given, its outputs, and the values in which the result ends."""
@@ -219,7 +293,7 @@ class Comparison:
 
     def judged_by_spread(self, pair: Pair, row: Row, runs: Sequence[tuple[Feeds, Feeds]]) -> Row:
         """Return the row judged by how far the source is from itself in any of several runs: feeds and results."""
-        if not (self.left.rounds or row.kind is not Kind.REAL) or row.difference is None:
+        if row.difference is None:
             return row
         name, spread = pair.left.name, None
         for feeds, given in runs:
@@ -258,13 +332,13 @@ class Comparison:
         """The source's inputs, and its outputs. Dynamic sizes that it cannot run are given up for others."""
         names = list(dict.fromkeys(value.name for value in self.left.outputs))
         whole, sizes = self._whole(given), self._sizes(given)
-        own = sizes[-1] is None
+        own = sizes[-1][1] is None
         errors: list[RelayoutError] = []
         state = rng.bit_generator.state
-        for careful, extents in product((False, True), sizes):
+        for careful, (batch, extents) in product((False, True), sizes):
             rng.bit_generator.state = state
             try:
-                feeds = random_feeds(self.left, self.inputs, whole, rng, signed, extents, careful)
+                feeds = random_feeds(self.left, self.inputs, whole, rng, signed, extents, careful, batch)
                 feeds = {name: self._in_range(name, array, whole) for name, array in feeds.items()}
                 outputs = self._plain[0].run(feeds, names)
             except RelayoutError as error:
@@ -272,7 +346,9 @@ class Comparison:
                 continue
             if careful:
                 self.notes.append("the source runs with no integers but 0, and floats were whole numbers")
-            if extents is not sizes[0]:
+            if batch != sizes[0][0]:
+                self.notes.append("the source does not run at batch 2: an open batch is 1")
+            if extents is not sizes[0][1]:
                 other = "its own" if own else "those that were fed"
                 self.notes.append(f"the source does not run with other sizes of its dynamic dimensions than {other}")
             return feeds, outputs
@@ -310,11 +386,14 @@ class Comparison:
                 self.notes.append(f"{name}: both are fed whole pixels, off by {off:.2g} from what was given")
         return found
 
-    def _sizes(self, given: Feeds) -> list[tuple[int, int, int] | None]:
-        """Return the sizes of dynamic dimensions to try one after another; None stands for the source's own."""
+    def _sizes(self, given: Feeds) -> list[tuple[int, tuple[int, int, int] | None]]:
+        """Return the batches and sizes of dynamic dimensions to try in turn; None stands for the source's own sizes."""
         free = [v for v in self.left.inputs if v.name not in given and v.shape is not None and None in v.shape]
         own = any(value.fallback for value in free)
-        return [EXTENTS[0], *([None] if own else EXTENTS[1:] if free else ())]
+        others: tuple[tuple[int, int, int] | None, ...] = (None,) if own else EXTENTS[1:] if free else ()
+        batches = (BATCH, 1) if any(v.shape and v.shape[0] is None for v in free) else (BATCH,)
+        tried = [(batch, extents) for extents in (EXTENTS[0], *others) for batch in batches]
+        return tried[:-1] if own and len(batches) > 1 else tried
 
     def _relaxed(
         self, failed: RunError, given: Feeds, rng: np.random.Generator, signed: bool
@@ -330,28 +409,21 @@ class Comparison:
         self.notes.append(f"both were run without optimizations, with which the source does not run: {failed}")
         return found
 
-    def _compare(
-        self,
-        pairs: Iterable[Pair],
-        mine: Mapping[str, Array],
-        theirs: Mapping[str, Array],
-        feeds: Feeds,
-        *,
-        output: bool,
-    ) -> list[Row]:
+    def _compare(self, piece: Piece) -> list[Row]:
+        """Return a row for each pair of a piece, judged as a whole."""
         rows: list[Row] = []
         far: dict[int, Row] = {}
         sources: dict[str, Array] = {}
-        for pair in pairs:
+        for pair in piece.pairs:
             self._advance(1)
-            row = self._row(pair, mine.get(pair.left.name), theirs.get(pair.right.name), output)
+            row = self._row(pair, piece.first.get(pair.left.name), piece.second.get(pair.right.name), piece.is_output)
             if row is None:
                 continue
-            if row.verdict is Verdict.DIFFERS and (self.left.rounds or row.kind is not Kind.REAL):
+            if row.verdict is Verdict.DIFFERS and not self._is_drawn(row.source):
                 far[len(rows)] = row
-                sources[row.source] = mine[row.source]
+                sources[row.source] = piece.first[row.source]
             rows.append(row)
-        spreads = self._spread.of(sources, feeds)
+        spreads = self._spread.of(sources, piece.feeds)
         for place, row in far.items():
             if row.difference is not None:
                 spread = spreads.get(row.source)
@@ -359,13 +431,11 @@ class Comparison:
                 rows[place] = replace(row, verdict=verdict, spread=spread)
         return rows
 
-    @property
-    def _is_output_read(self) -> bool:
-        """Tell whether one output is made of another."""
-        read = {name for pair in self.outputs for name in pair.left.operands}
-        return any(pair.left.name in read for pair in self.outputs)
+    def _is_drawn(self, name: str) -> bool:
+        """Tell whether a value of the source is made of what is drawn at random: its spread tells nothing."""
+        return bool(self.left.drawn) and bool(self.left.drawn & self.left.before(name))
 
-    def _by_operator(self, rows: list[Row], feeds: Feeds) -> list[Row]:
+    def _by_operator(self, rows: list[Row], feeds: Feeds, far: set[str]) -> list[Row]:
         """Return the rows judged once more: each operator on the source's own values."""
         if self._stepwise is None:
             pairs = [*self.interiors, *self.outputs]
@@ -376,7 +446,7 @@ class Comparison:
         except RelayoutError as error:  # what a runtime does not take as given is judged as a whole
             self.notes.append(f"not judged operator by operator: {error}")
             return rows
-        return judged_by_operator(rows, steps, self.left.drawn, self.right, dequantized=self.dequantized)
+        return judged_by_operator(rows, steps, self.left.drawn, self.right, dequantized=self.dequantized, far=far)
 
     def _row(self, pair: Pair, left: Array | None, right: Array | None, output: bool) -> Row | None:
         """The two arrays compared, without regard to any spread; None if an interior value cannot be seen."""
@@ -393,10 +463,12 @@ class Comparison:
                 return None
             return _row(pair, output, left, Verdict.SHAPE if left.shape != right.shape else Verdict.TYPE)
         kind, found = kind_of(left, pair.left.quantized), difference(left, right)
+        same = top1_agreement(left, right) if output and kind is not Kind.EXACT else None
         return replace(
             _row(pair, output, left, judge(found, kind, self.tolerance, None, pair.left.step)),
             kind=kind,
             difference=found,
+            agreement=None if same is None else same[0] / max(1, same[1]),
         )
 
     def _advance(self, count: int) -> None:

@@ -142,7 +142,7 @@ def smooth_images(shape: tuple[int, ...], channels: int, rng: np.random.Generato
 
 
 def dynamic_shape(
-    value: ModelValue, sizes: dict[str, int], extents: tuple[int, int, int] = EXTENTS[0]
+    value: ModelValue, sizes: dict[str, int], extents: tuple[int, int, int] = EXTENTS[0], batch: int = BATCH
 ) -> tuple[int, ...]:
     """The value's shape with a size for every dynamic dimension; `sizes` keeps those of named ones.
 
@@ -150,6 +150,7 @@ def dynamic_shape(
         value: an input.
         sizes: symbol -> extent, which grows.
         extents: those of the axes of images, of volumes, and of all others, behind the first.
+        batch: that of the first.
 
     Raises:
         RelayoutError: the model does not say how many dimensions the value has, or it would have too many elements.
@@ -160,7 +161,7 @@ def dynamic_shape(
     found = []
     for axis, extent in enumerate(value.shape):
         symbol = value.symbols[axis] if axis < len(value.symbols) else ""
-        size = BATCH if axis == 0 else other
+        size = batch if axis == 0 else other
         if axis < len(value.implied) and (told := value.implied[axis]) is not None:
             found.append(told if extent is None else extent)
             continue

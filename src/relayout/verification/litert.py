@@ -17,13 +17,13 @@ from relayout.formats.tflite.container.model import Model
 from relayout.formats.tflite.container.writer import to_bytes
 from relayout.formats.tflite.provenance import Holding, Provenance, load_provenance
 from relayout.layout.opened_batch import OpenedBatch
+from relayout.verification.compare import SPACING
 from relayout.verification.feeds import SAMPLE_RATE
 from relayout.verification.initial_state import initial_state
 from relayout.verification.litert_details import is_quantized, limits_of, quantization_arguments
 from relayout.verification.litert_file import DEFAULT, OPTIMIZED, LiteRTFile
 from relayout.verification.litert_forced import Cut, cut
 from relayout.verification.litert_runners import LiteRTRunner, LoadedModel, ReferenceRunner
-from relayout.verification.memory import memory_of_machine
 from relayout.verification.on_demand import OnDemandRunner
 from relayout.verification.side import (
     Array,
@@ -36,7 +36,7 @@ from relayout.verification.side import (
     precision_of_types,
 )
 
-MOST = memory_of_machine() // 2
+MOST = 1 << 28
 """Bytes of tensors that an interpreter keeps at most."""
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 """Operators with an operand of indices, and which; the other of the first two is what they count into."""
@@ -140,6 +140,14 @@ class LiteRTSide:
         if any(map(is_quantized, self._details.values())):
             return Precision.QUANTIZED
         return precision_of_types(details["dtype"] for details in self._details.values())
+
+    @cached_property
+    def rounding(self) -> float:
+        """What the narrowest floats that it computes are rounded by; float16 of stored weights does not count."""
+        computed = {int(t) for operator in self._operators for t in operator["outputs"] if int(t) in self._details}
+        return max((SPACING.get(np.dtype(self._details[t]["dtype"]).name, 0.0) for t in computed), default=0.0)
+
+    has_other_kernels = True
 
     @cached_property
     def in_float(self) -> dict[str, tuple[str, ...]]:
@@ -310,8 +318,8 @@ class LiteRTSide:
             order=order,
             quantized=is_quantized(details),
             **quantization_arguments(details),
-            bound=self._bound(index),
-            likely=SAMPLE_RATE if self._is_rate(index) else None,
+            bound=self._bounds.get(index),
+            likely=SAMPLE_RATE if index in self._rates else None,
             normalization=self.provenance.normalization(str(details["name"]), signature),
             fallback=static,
             step=0.0 if before is None else max(quantization_arguments(before)["scale"], default=0.0),
@@ -328,25 +336,33 @@ class LiteRTSide:
         name = str(self._details[index]["name"])
         return name if self._counts[name] == 1 and name != "" else f"{name}#{index}"
 
+    @cached_property
+    def _titles(self) -> Counter[str]:
+        """The names that signatures have for tensors, and for how many."""
+        return Counter(name for names in self._aliases.values() for name in names)
+
     def _title(self, index: int) -> str:
         """The signature's name for a tensor, if no other tensor has it, nor as its own."""
-        called = Counter(name for names in self._aliases.values() for name in names)
-        return next((name for name in self._aliases.get(index, ()) if called[name] == 1 and not self._counts[name]), "")
+        own = (name for name in self._aliases.get(index, ()) if self._titles[name] == 1 and not self._counts[name])
+        return next(own, "")
 
-    def _bound(self, index: int) -> int | None:
-        """How far an index may count, if an operator counts with this tensor."""
-        bounds = []
+    @cached_property
+    def _bounds(self) -> dict[int, int]:
+        """Tensors that operators count with -> how far these may."""
+        bounds: dict[int, int] = {}
         for operator in self._operators:
             place = COUNTING_OPERAND.get(operator["op_name"])
-            if place is not None and len(operator["inputs"]) > 1 and operator["inputs"][place] == index:
-                shape = self._details[int(operator["inputs"][1 - place])]["shape"]
-                bounds.append(int(min(shape, default=1)))
-        return min(bounds, default=None)
+            if place is not None and len(operator["inputs"]) > 1:
+                index = int(operator["inputs"][place])
+                most = int(min(self._details[int(operator["inputs"][1 - place])]["shape"], default=1))
+                bounds[index] = min(most, bounds.get(index, most))
+        return bounds
 
-    def _is_rate(self, index: int) -> bool:
-        """Tell whether an operator reads this tensor as a sample rate."""
+    @cached_property
+    def _rates(self) -> set[int]:
+        """Tensors that operators read as sample rates."""
         readers = ((operator["inputs"], RATES.get(operator["op_name"])) for operator in self._operators)
-        return any(place is not None and len(read) > place and read[place] == index for read, place in readers)
+        return {int(read[place]) for read, place in readers if place is not None and len(read) > place}
 
     def _levels(self, made: Iterable[int], interpreter: Any) -> int:
         """A hybrid operator rounds its operand to 8 bits at run time; 16-bit ones round by multipliers of 15 bits.

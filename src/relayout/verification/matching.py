@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from relayout.layout.stored_as import Holds
-from relayout.verification.memory import memory_of_machine
 from relayout.verification.pairs import Pair, are_shifted, stated_dims
 from relayout.verification.side import ModelValue
 
-AT_ONCE = max(1 << 28, memory_of_machine() // 32)
+AT_ONCE = 1 << 26
 """Bytes of interior values that are asked of a runtime at a time."""
 
 
@@ -43,15 +42,25 @@ def match_interface(
     return [found[i] for i in sorted(found)], lost, [right for j, right in enumerate(rights) if j not in taken]
 
 
-def match_ends(lefts: Sequence[ModelValue], rights: Sequence[ModelValue]) -> list[Pair]:
-    """Values of the left model that a part of it begins or ends with: one pair for each of those."""
+def match_ends(lefts: Sequence[ModelValue], rights: Sequence[ModelValue], *, any_extents: bool = False) -> list[Pair]:
+    """Values of the left model that a part of it begins or ends with: one pair for each of those.
+
+    Args:
+        lefts: the values of the left model.
+        rights: inputs or outputs of the part.
+        any_extents: whether extents may differ, since the part has another batch.
+    """
     found: dict[int, Pair] = {}
-    for pair in sorted(match_interiors(lefts, rights), key=lambda pair: pair.declared):  # by its own name first
+    for pair in sorted(
+        match_interiors(lefts, rights, any_extents=any_extents), key=lambda pair: pair.declared
+    ):  # by its own name first
         found.setdefault(id(pair.right), pair)
     return [found[id(right)] for right in rights if id(right) in found]
 
 
-def match_interiors(lefts: Sequence[ModelValue], rights: Sequence[ModelValue]) -> list[Pair]:
+def match_interiors(
+    lefts: Sequence[ModelValue], rights: Sequence[ModelValue], *, any_extents: bool = False
+) -> list[Pair]:
     """Values that both models have: by name where the layout is the source's, else by what is declared."""
     same = {_called(right): right for right in reversed(rights) if right.names}
     direct: dict[str, ModelValue] = {}
@@ -74,7 +83,7 @@ def match_interiors(lefts: Sequence[ModelValue], rights: Sequence[ModelValue]) -
                 pair = Pair(left, direct[name], mine)
             elif name in held:
                 pair = Pair(left, held[name][0], mine, held[name][1])
-            if pair and _plausible(pair):
+            if pair and _plausible(pair, any_extents=any_extents):
                 pairs.append(pair)
                 break
     return pairs
@@ -173,7 +182,7 @@ def _apart(left: ModelValue, right: ModelValue, left_held: Holds | None, right_h
     return 1 + sum(None not in (a, b) and a != b for a, b in zip(mine, theirs, strict=True))
 
 
-def _plausible(pair: Pair) -> bool:
+def _plausible(pair: Pair, *, any_extents: bool = False) -> bool:
     """A value of the same name is only then the same value if type and shape can be the same."""
     left, right = pair.left, pair.right
     same_type = left.dtype is None or right.dtype is None or left.dtype == right.dtype
@@ -182,7 +191,7 @@ def _plausible(pair: Pair) -> bool:
     if pair.left_held or pair.right_held or left.shape is None or right.shape is None:
         return True
     return len(left.shape) == len(right.shape) and all(
-        None in (a, b) or a == b for a, b in zip(left.shape, right.shape, strict=True)
+        any_extents or None in (a, b) or a == b for a, b in zip(left.shape, right.shape, strict=True)
     )
 
 

@@ -28,16 +28,16 @@ from relayout.lowering.qlinear_to_qdq import qlinear_to_qdq
 from relayout.partition.regions import REGIONS
 from relayout.rules import draws, outputs_of
 from relayout.targets import refuse_elsewhere
+from relayout.verification.compare import SPACING
 from relayout.verification.feeds import SAMPLE_RATE
 from relayout.verification.forced_graph import MOVING, give_values, move_quantized, take_magnitudes
 from relayout.verification.implied import implied_extents
 from relayout.verification.internal_nhwc import run_as_standard
-from relayout.verification.memory import memory_of_machine
 from relayout.verification.on_demand import OnDemandRunner
 from relayout.verification.ort_runners import ForcedOrt, OrtRunner
 from relayout.verification.recurrent_state import recall
 from relayout.verification.runtimes import AbortedError, FailedError, prepare
-from relayout.verification.saturation import compute_in_full, has_products, saturates
+from relayout.verification.saturation import OPTION, compute_in_full, has_products, saturates
 from relayout.verification.sessions import Session, runtime_version
 from relayout.verification.side import (
     ONNX_RUNTIME,
@@ -62,7 +62,7 @@ from relayout.verification.value_numbers import (
     sample_rates,
 )
 
-MOST = max(1 << 29, memory_of_machine() // 8)
+MOST = 1 << 28
 """Bytes of interior values that one session shows at most."""
 CLAMPING = {"Relu", *MOVING}
 SUMMING = {
@@ -108,10 +108,8 @@ class OrtSide:
             self._quantized = any(
                 node.op_type in QUANTIZING or node.op_type.startswith("QLinear") for node in self.model.graph
             )
-            if has_products(self.model) and saturates(Session) and (told := compute_in_full(self.model)):
-                self.notes += told
-                self._path = Path(self._directory.name) / "full.onnx"
-                write(self.model, self._path)
+            if has_products(self.model) and saturates(Session):
+                self._compute_in_full()
             self._collect()
         except BaseException:
             self._directory.cleanup()
@@ -145,6 +143,14 @@ class OrtSide:
             return Precision.QUANTIZED
         values = chain(graph.initializers.values(), *(node.outputs for node in graph))
         return precision_of_types(v.dtype.numpy() for v in values if v.dtype in NARROW_FLOATS)
+
+    @cached_property
+    def rounding(self) -> float:
+        """What the narrowest floats that nodes give are rounded by."""
+        types = {value.dtype for node in self.model.graph for value in node.outputs if value.dtype in NARROW_FLOATS}
+        return max((SPACING[dtype.numpy().name] for dtype in types if dtype is not None), default=0.0)
+
+    has_other_kernels = False
 
     @cached_property
     def in_float(self) -> dict[str, tuple[str, ...]]:
@@ -340,6 +346,21 @@ class OrtSide:
         path = Path(self._directory.name) / "model.onnx"
         write(model, path)
         return path, model
+
+    def _compute_in_full(self) -> None:
+        """Store the kernels so that no product saturates; which operand is uint8 is inferred, where no type says it."""
+        self._complete_types([value for node in self.model.graph for value in node.outputs])
+        if said := compute_in_full(self.model, self._loads_with_option):
+            self.notes += said
+            self._path = Path(self._directory.name) / "full.onnx"
+            write(self.model, self._path)
+
+    def _loads_with_option(self) -> bool:
+        try:
+            Session(self._path, entries={OPTION: "1"})
+        except FailedError:
+            return False
+        return True
 
     def _collect(self) -> None:
         graph = self.model.graph

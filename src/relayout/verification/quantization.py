@@ -14,7 +14,7 @@ import numpy as np
 from relayout.arguments import LAYOUTS, TOLERANCE, checked, whole
 from relayout.errors import LayoutError, RelayoutError
 from relayout.progress import say
-from relayout.verification.compare import Tolerance, top1_agreement
+from relayout.verification.compare import PIECE, Tolerance, top1_agreement
 from relayout.verification.comparison import Comparison
 from relayout.verification.feeds import given_feeds
 from relayout.verification.pairs import Pair
@@ -253,8 +253,11 @@ def measured(
     losses: dict[tuple[str, bool], _Power] = {}
     for run, given in enumerate(samples):
         rng = np.random.default_rng([seed, run])
-        for pair, is_output, left, right in comparison.arrays(given, rng, signed=run % 2 == 0):
-            losses.setdefault((pair.left.name, is_output), _Power(pair)).add(left, right)
+        for piece in comparison.pieces(given, rng, signed=run % 2 == 0):
+            for pair in piece.pairs:
+                left, right = piece.first.get(pair.left.name), piece.second.get(pair.right.name)
+                if piece.is_output or (left is not None and right is not None):
+                    losses.setdefault((pair.left.name, piece.is_output), _Power(pair)).add(left, right)
     rows = [power.row(is_output) for (_, is_output), power in losses.items()]
     rows.sort(key=lambda row: (row.order, row.is_output))
     precision = comparison.right.precision
@@ -330,10 +333,6 @@ class _Power:
             order=value.order,
             problem=self._problem,
         )
-
-
-PIECE = 1 << 18
-"""Elements that are compared at a time."""
 
 
 def _with_losses(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from relayout.verification.feeds import EXTENTS, dynamic_shape, random_feed
+from relayout.verification.feeds import BATCH, EXTENTS, dynamic_shape, random_feed
 from relayout.verification.pairs import Pair
 from relayout.verification.side import Array, Feeds, RunnableModel
 
@@ -20,6 +20,7 @@ def random_feeds(
     signed: bool,
     extents: tuple[int, int, int] | None,
     careful: bool,
+    batch: int = BATCH,
 ) -> dict[str, Array]:
     """Return arrays for all inputs of the source; where its counterpart reads pixels, what random ones are there.
 
@@ -30,6 +31,7 @@ def random_feeds(
         rng: where the others come from.
         signed: whether the others may be negative.
         extents: of dynamic dimensions; None: the model's own.
+        batch: the first extent, where it is open.
         careful: whether integers are 0 and floats whole numbers, since the source does not run with others.
     """
     sizes: dict[str, int] = {}
@@ -55,7 +57,9 @@ def random_feeds(
         if extents is None and value.fallback:
             shape = value.fallback
         else:
-            shape = _settled(dynamic_shape(value, sizes, extents or EXTENTS[0]), value.shape, told.get(value.name))
+            shape = _settled(
+                dynamic_shape(value, sizes, extents or EXTENTS[0], batch), value.shape, told.get(value.name)
+            )
         pair = pixels.get(value.name)
         if pair is None or value.dtype is None:
             feeds[value.name] = random_feed(value, shape, rng, signed, careful)

@@ -38,6 +38,9 @@ class Row:
         order: the place of its operator in the source's topological order.
         alone: how far apart the two are where both are made of the source's values; None if that was not asked.
         batch: the batch that it was compared at, which its name says, too; None where it is the source's.
+        kernels: of an output in a `.tflite`: how far apart LiteRT's default and reference kernels are.
+        agreement: of class scores: the share of rows that have the same best class.
+        is_fault: whether an inner value fails the whole: its operator is wrong, or it is a hundred bounds off.
     """
 
     name: str
@@ -57,6 +60,9 @@ class Row:
     order: int
     alone: Difference | None = None
     batch: int | None = None
+    kernels: Difference | None = None
+    agreement: float | None = None
+    is_fault: bool = False
 
     def __repr__(self) -> str:
         """One line: the value, its type and what was found."""
@@ -88,18 +94,30 @@ class Row:
             found = wider(found, row.difference) if row.difference else found
             spread = wider(spread, row.spread) if row.spread else spread
         alone = self.alone if other.alone is None else wider(self.alone, other.alone)
-        return replace(worse, difference=found, spread=spread, alone=alone)
+        kernels = self.kernels if other.kernels is None else wider(self.kernels, other.kernels)
+        agreements = [row.agreement for row in (self, other) if row.agreement is not None]
+        return replace(
+            worse,
+            difference=found,
+            spread=spread,
+            alone=alone,
+            kernels=kernels,
+            agreement=min(agreements, default=None),
+            is_fault=self.is_fault or other.is_fault,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
         return {
             **{k: v for k, v in asdict(self).items() if k not in ("kind", "verdict", "shape")},
             "kind": self.kind.value,
-            "verdict": self.verdict.value,
+            "verdict": self.verdict.word,
+            "reason": self.verdict.value,
             "shape": list(self.shape),
             "difference": _plain(self.difference),
             "spread": _plain(self.spread),
             "alone": _plain(self.alone),
+            "kernels": _plain(self.kernels),
             "lsb": self.lsb,
         }
 
@@ -157,10 +175,23 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Tell whether all outputs of the graph agree; not where there was none to compare."""
+        """Tell whether all outputs of the graph agree and no inner value is a fault; not where nothing was compared."""
         if self.loss is not None:
             return self.loss.ok
-        return bool(self.outputs) and all(row.ok for row in self.outputs)
+        return self.is_compared and all(row.ok for row in self.outputs) and not self.faults
+
+    @property
+    def is_compared(self) -> bool:
+        """Tell whether there is a verdict: every output was compared, or one of those that were differs."""
+        if self.loss is not None:
+            return bool(self.loss.outputs)
+        compared = [row for row in self.outputs if row.verdict is not Verdict.NOT_COMPARED]
+        return bool(compared) and (len(compared) == len(self.outputs) or not all(row.ok for row in compared))
+
+    @property
+    def faults(self) -> tuple[Row, ...]:
+        """Inner values that are wrong by themselves, or a hundred bounds off, whatever the outputs make of that."""
+        return tuple(row for row in self.interiors if row.is_fault)
 
     @property
     def outputs(self) -> tuple[Row, ...]:
@@ -175,7 +206,8 @@ class VerifyReport:
     @property
     def first(self) -> Row | None:
         """The first value, in the source's order, that diverges: where to look."""
-        return next((row for row in self.rows if not row.ok), None)
+        differing = [row for row in self.rows if not row.ok and row.verdict is not Verdict.NOT_COMPARED]
+        return next((row for row in differing if row.is_fault), differing[0] if differing else None)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -193,11 +225,11 @@ class VerifyReport:
         said = [f"{self.rtol:g} of the largest value"] if len(by_step) < len(reals) else []
         said += ["one step"] if Kind.STEPS in kinds else []
         said += ["one step of the integers that they stand for"] if by_step else []
-        said += ["what rounding in kernels moves the source by"] if Verdict.SPREAD in verdicts else []
-        within = ", or ".join(said) if said else "no difference at all"
-        stepwise = sum(row.verdict is Verdict.STEPWISE for row in self.outputs)
-        some = f"{stepwise} of them " if stepwise < len(self.outputs) else ""
-        return within + (f"; {some}operator by operator, on the source's values" if stepwise else "")
+        said += ["what roundings move the source by"] if Verdict.SPREAD in verdicts else []
+        said += (
+            ["what its operators may differ by, each on the source's values"] if Verdict.STEPWISE in verdicts else []
+        )
+        return ", or ".join(said) if said else "no difference at all"
 
     @property
     def disagreement(self) -> str:
@@ -223,10 +255,15 @@ class VerifyReport:
             agree = "1 output agrees" if count == 1 else f"{count} outputs agree"
             return f"PASSED: {agree}{self._at_batches} within {self.tolerance} ({self.b} against {self.a})"
         if not self.outputs:
-            return f"FAILED: nothing was compared: no output of {self.b} has a counterpart in {self.a}"
-        bad = [row for row in self.outputs if not row.ok]
+            return f"NOT COMPARED: no output of {self.b} has a counterpart in {self.a}"
+        if not self.is_compared:
+            names = ", ".join(f"'{row.name}'" for row in self.outputs if row.verdict is Verdict.NOT_COMPARED)
+            return f"NOT COMPARED: {names} ({self.b} against {self.a})"
+        bad = [row for row in self.outputs if not row.ok and row.verdict is not Verdict.NOT_COMPARED]
         first = self.first or bad[0]
         maker = f", made by {first.operator} {first.node}".rstrip() if first.operator else ""
+        if not bad:
+            return f"FAILED: inner value '{first.name}'{maker} differs, though no output shows it on these inputs"
         found = "is missing" if bad[0].verdict is Verdict.MISSING else bad[0].verdict.value
         return f"FAILED: output '{bad[0].name}' {found}; the first to diverge is '{first.name}'{maker}"
 

@@ -60,10 +60,12 @@ def _version(_: dict[int, Any], package: str) -> str:
     return str(getattr(import_module(package), "__version__", "?"))
 
 
-def _session(models: dict[int, Any], number: int, source: str | bytes, optimized: bool) -> Any:
+def _session(models: dict[int, Any], number: int, source: str | bytes, optimized: bool, entries: dict[str, str]) -> Any:
     onnxruntime = import_module("onnxruntime")
     options = _options(onnxruntime, source)
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    for entry, setting in entries.items():
+        options.add_session_config_entry(entry, setting)
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = models[number] = onnxruntime.InferenceSession(source, options, providers=CPU)

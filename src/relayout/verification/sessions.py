@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from relayout.errors import WITH_RUNTIMES, MissingRuntimeError
@@ -28,15 +29,18 @@ class Session:
     Args:
         source: its file, which stays as it is, or its bytes.
         optimized: with ONNX Runtime's optimizations.
+        entries: its configuration, such as `{"session.x64quantprecision": "1"}`.
 
     Raises:
         FailedError: ONNX Runtime does not load it; AbortedError: it ends its process over it.
         MissingRuntimeError: it is not installed.
     """
 
-    def __init__(self, source: Path | bytes, optimized: bool = True) -> None:
+    def __init__(
+        self, source: Path | bytes, optimized: bool = True, entries: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._source = source if isinstance(source, bytes) else os.path.abspath(source)  # the process may be elsewhere
-        self._optimized = optimized
+        self._optimized, self._entries = optimized, dict(entries)
         self._held = Held()
         self._open()
 
@@ -60,7 +64,7 @@ class Session:
         return found
 
     def _open(self) -> None:
-        inputs, outputs = _asked("session", self._held.number, self._source, self._optimized)
+        inputs, outputs = _asked("session", self._held.number, self._source, self._optimized, self._entries)
         self._inputs, self._outputs = ([End(*end) for end in ends] for ends in (inputs, outputs))
         self._held.now_there()
 

@@ -221,6 +221,14 @@ class RunnableModel(Protocol):
         """The least precise numbers that it computes with, or stores weights in."""
 
     @property
+    def rounding(self) -> float:
+        """What it rounds floats by while it computes, relative to their magnitude; 0 for no more than float32 does."""
+
+    @property
+    def has_other_kernels(self) -> bool:
+        """Whether its runtime has another set of kernels, with which programs may run it as well."""
+
+    @property
     def in_float(self) -> Mapping[str, tuple[str, ...]]:
         """Type of an operator -> the names of those that compute in float in a model with quantized integers."""
 

@@ -43,6 +43,9 @@ class SignatureSide(LiteRTSide):
         """Quantized where any tensor is."""
         return Precision.QUANTIZED if self.rounds else precision_of_types(self._types)
 
+    rounding = 0.0
+    has_other_kernels = False
+
     @property
     def in_float(self) -> dict[str, tuple[str, ...]]:
         """No operators are known."""

@@ -49,8 +49,8 @@ from relayout.verification.compare import (
 from relayout.verification.hybrid import readings
 from relayout.verification.matching import batches, holding
 from relayout.verification.pairs import Pair
-from relayout.verification.side import Array, Feeds, Forced, RunnableModel
-from relayout.verification.spread import DISTURBANCES, disturbed
+from relayout.verification.side import Array, Feeds, Forced, Precision, RunnableModel
+from relayout.verification.spread import DISTURBANCES, moved_by_rounding
 from relayout.verification.value_map import Holders, choices
 
 ENOUGH = 16
@@ -143,7 +143,7 @@ class Stepwise:
         self._ends = [name for name in dict.fromkeys(ends) if name not in own]
         self._source = left.runner([*self._ends, *self._holders.first])
         self._alone: dict[tuple[str, float, bool, bool], Forced | None] = {}
-        self._both_round = False
+        self._rounds = False
         self._extents: dict[str, int] = {}
 
     def judge(self, feeds: Feeds) -> dict[str, JudgedValue]:
@@ -170,7 +170,7 @@ class Stepwise:
         forced = self._right.forced(list(dict.fromkeys(pair.right.name for pair in part)), interior)
         if forced is None:
             return {}
-        self._both_round = self._left.levels > 0 and forced.levels > 0
+        self._rounds = forced.levels > 0 and self._left.precision is Precision.QUANTIZED
         entries = {name: name for name in self._inputs} | dict(forced.given)
         before = {(pair.left.name, pair.right.name): self._holders.source_of(pair) for pair in part}
         exact = self._run_source(
@@ -286,21 +286,21 @@ class Stepwise:
             operands = [source[name].size for name in pair.left.operands if name in source]
             count = max(operands, default=1) / max(1, source[pair.left.name].size)
             rtol = max(rtol, 2 * EPSILON * math.sqrt(count))
-        tolerance = replace(self._tolerance, rtol=rtol)
+        tolerance = replace(self._tolerance, rtol=rtol, rounding=0.0)
         return JudgedValue(judge(found, Kind.REAL, tolerance, None, pair.left.step), found)
 
     def _beside_levels(self, pair: Pair, step: JudgedValue, given: Sequence[str], fed: Feeds) -> JudgedValue:
-        """The step of what both round operands for, measured by what other roundings make of it.
+        """The step of what the second model rounds operands for, measured by what other roundings make of it.
 
         What rounding makes of a number that many elements have in common is common to them, and has a direction.
         """
         name = pair.right.name
-        forced = self._making(name, given) if self._both_round else None
+        forced = self._making(name, given) if self._rounds else None
         if forced is None or not forced.levels:
             return step
         made, spread = forced.run(fed, [name])[name], None
         for index in range(DISTURBANCES):
-            moved = forced.run(disturbed(fed, index, forced.levels), [name])[name]
+            moved = forced.run(moved_by_rounding(fed, index, levels=forced.levels), [name])[name]
             spread = wider(spread, difference(made, moved))
         kind = kind_of(made, pair.left.quantized)
         return JudgedValue(judge(step.difference, kind, self._tolerance, spread, pair.left.step), step.difference)

@@ -128,7 +128,7 @@ def _table(title: str, rows: Sequence[Row], short: ShortNames) -> Grid:
             line(f"{row.dtype}{list(row.shape)}"),
             line(_number(row.difference, row.kind)),
             line(_number(row.spread, row.kind)),
-            line((row.verdict.value, "green" if row.ok else "red")),
+            line((row.verdict.word, "green" if row.ok else "red")),
         ]
         for row in rows
     ]

@@ -17,7 +17,12 @@ from relayout.verification.feeds import given_feeds
 from relayout.verification.quantization import QuantizationLoss, is_quantization, measured
 from relayout.verification.report import VerifyReport
 from relayout.verification.rows import batch_of, compare_rows
-from relayout.verification.side import Array, Source, open_side
+from relayout.verification.side import Array, Feeds, Source, open_side
+
+SEEDS = 2
+"""Random inputs that are tried where nobody says how many."""
+QUICK = 1.0
+"""Seconds of one run of both models up to which it is done again on another input."""
 
 
 @checked(
@@ -35,7 +40,7 @@ def verify(
     *,
     inputs: Mapping[str, Array | str | Path] | None = None,
     seed: int = 0,
-    runs: int = 1,
+    runs: int | None = None,
     rtol: float = 1e-5,
     atol: float = 1e-6,
     tensors: bool = True,
@@ -57,7 +62,7 @@ def verify(
         b: the model to hold against it; likewise.
         inputs: input name -> array or path to a `.npy`; all others are random.
         seed: of the random inputs.
-        runs: how many random inputs; a value's worst counts.
+        runs: how many random inputs; a value's worst counts. By default two where a run takes under a second, else one.
         rtol: relative to the largest magnitude in the tensor.
         atol: absolute.
         tensors: whether to compare interior values. Without them outputs are judged as a whole, so that roundings of a
@@ -77,14 +82,16 @@ def verify(
     with ExitStack() as stack:
         right = stack.enter_context(open_side(b))
         left = stack.enter_context(open_side(a, right.signature, other=right))
-        comparison = Comparison(left, right, Tolerance(rtol, atol), tensors, runs=runs, layouts=layouts or {})
+        comparison = Comparison(left, right, Tolerance(rtol, atol), tensors, runs=runs or 1, layouts=layouts or {})
         given = given_feeds(inputs, left.inputs)
         if is_quantization(left.precision, right.precision):
-            return _report_of_loss(comparison, measured(comparison, [given] * comparison.runs, seed, None), seed)
+            samples = 1 if len(given) == len(left.inputs) else comparison.runs if runs else SEEDS
+            comparison.runs = samples
+            return _report_of_loss(comparison, measured(comparison, [given] * samples, seed, None), seed)
         batch = batch_of(comparison)
         alone = batch is None or batch.is_open
-        for run in range(comparison.runs if alone else 0):
-            comparison.run(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
+        if alone:
+            run_all(comparison, given, seed, runs)
         if given and not alone:
             comparison.notes.append(
                 "inputs that were given have the source's batch, and the result takes another: all are random"
@@ -110,6 +117,16 @@ def verify(
         )
         note = comparison.note_of_failure
         return report if report.ok or not note else replace(report, notes=(*report.notes, note))
+
+
+def run_all(comparison: Comparison, given: Feeds, seed: int, runs: int | None) -> None:
+    """Compare on as many inputs as asked for; if nothing is asked for, on a second one where a run takes no second."""
+    comparison.run(given, np.random.default_rng([seed, 0]), signed=True)
+    is_random = len(given) < len(comparison.left.inputs)
+    if runs is None and is_random and comparison.seconds < QUICK:
+        comparison.runs = SEEDS
+    for run in range(1, comparison.runs):
+        comparison.run(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
 
 
 def _report_of_loss(comparison: Comparison, loss: QuantizationLoss, seed: int) -> VerifyReport:
