@@ -109,10 +109,7 @@ def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> 
         return _stamped(result)
     result = replace(result, format="tflite", custom_ops=dict(output.custom_ops), runtime=output.runtime)
     whole = holds_tflite(source) and not request.imports.is_part
-    if output.parts:
-        return result
-    result = _as_tflite(result, source if whole else None)
-    return result if output.quantization is None else _quantized(result, output.quantization)
+    return result if output.parts else _as_tflite(result, source if whole else None, output.quantization)
 
 
 def _with_meaning(end: Interface, integers: tuple[float, int] | None) -> Interface:
@@ -232,20 +229,28 @@ def _stamped(result: Result) -> Result:
     return result
 
 
-def _as_tflite(result: Result, source: ModelSource | None) -> Result:
-    """Return a result with its file; `source` is the whole `.tflite` that it was made of, if it was one."""
+def _as_tflite(result: Result, source: ModelSource | None, quantization: QuantizationRequest | None) -> Result:
+    """Return a result with its file, quantized as requested.
+
+    Args:
+        result: the model and its report.
+        source: the whole `.tflite` that it was made of, if it was one.
+        quantization: how the file is quantized; None: not at all.
+    """
     from relayout.formats.tflite.container.loading import load
     from relayout.pipeline.tflite_report import tflite_report
 
     say("exporting")
     began = perf_counter()
     note_count = len(facts_of(result.model).notes)
-    file = tflite_model(result.model, result.custom_ops, remedy_for(result.target), result.runtime, result.target)
+    remedy, kind = remedy_for(result.target), "" if quantization is None else quantization.kind
+    file = tflite_model(result.model, result.custom_ops, remedy, result.runtime, result.target, kind)
     before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
     report = tflite_report(result.report, result.model, file, before)
     seconds = {**report.seconds, "export": perf_counter() - began}
     notes = (*report.notes, *facts_of(result.model).notes[note_count:])
-    return replace(result, file=file, report=replace(report, notes=notes, seconds=seconds))
+    result = replace(result, file=file, report=replace(report, notes=notes, seconds=seconds))
+    return result if quantization is None else _quantized(result, quantization)
 
 
 def _quantized(result: Result, request: QuantizationRequest) -> Result:

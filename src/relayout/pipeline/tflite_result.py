@@ -59,6 +59,7 @@ def tflite_model(
     remedy: str = REMEDY,
     runtime: str = "",
     target: Target | None = None,
+    quantization: str = "",
 ) -> Model:
     """Export a model whose layouts are chosen.
 
@@ -68,6 +69,7 @@ def tflite_model(
         remedy: what an error says to do about operators that cannot be written.
         runtime: the oldest runtime that has to run it, such as `2.14`; "": any.
         target: the target of the layouts; None: LiteRT.
+        quantization: the kind of quantization that follows; "": none.
 
     Raises:
         UnsupportedError: operators that TensorFlow Lite cannot express, all of them with reason and count.
@@ -91,6 +93,7 @@ def tflite_model(
             tensor_names=_source_names(model),
             custom_ops=custom_ops,
             runtime=runtime,
+            quantization=quantization,
         )
     except UnwritableGraphError as error:
         raise UnwritableGraphError(error.found, error.values, f"{_made_for(error.found)}{remedy}") from None

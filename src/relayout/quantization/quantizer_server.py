@@ -68,7 +68,9 @@ class Job:
             self.manager.load_quantization_recipe(recipe)
             with open(path, "rb") as file:
                 content = file.read()
-            self.calibrator = calibrator.Calibrator(content, num_threads=threads)
+            # By default the quantizer takes a moving average, which after a few samples is the first one's range.
+            widest = import_module("ai_edge_quantizer.utils.qsv_utils").min_max_update
+            self.calibrator = calibrator.Calibrator(content, num_threads=threads, qsv_update_func=widest)
 
     def sample(self, fed: dict[str, Any]) -> None:
         """Run the float model on a sample, and note the range of each value."""

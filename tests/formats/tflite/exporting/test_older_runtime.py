@@ -15,7 +15,7 @@ from small import build
 from text_form import floats
 
 REWRITTEN = {
-    "y = HardSigmoid(x)": ("2.9", {"MINIMUM"}),
+    "l = Constant<value_float = 0.0>()  h = Constant<value_float = 1.0>()  y = Clip(x, l, h)": ("2.9", {"MINIMUM"}),
     'y = Gelu<approximate="tanh">(x)': ("2.8", {"TANH"}),
 }
 

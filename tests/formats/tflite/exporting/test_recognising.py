@@ -15,7 +15,7 @@ from text_form import floats
 
 FLOATS = {
     "d = Sub(x, w)  y = Mul(d, d)": ["SQUARED_DIFFERENCE"],
-    "d = Sub(x, w)  y = Mul(d, d)  z = Neg(d)": ["SUB", "MUL", "NEG"],
+    "d = Sub(x, w)  y = Mul(d, d)  z = Neg(d)": ["SUB", "MUL", "MUL"],
     "d = Sub(x, w)  y = Mul(d, w)": ["SUB", "MUL"],
     "e = Exp(x)  r = Sqrt(e)  y = Reciprocal(r)": ["EXP", "RSQRT"],
     "e = Exp(x)  r = Sqrt(e)  y = Div(one, r)": ["EXP", "RSQRT"],

@@ -130,7 +130,7 @@ ROWS = {
         "RESHAPE",
         "FULLY_CONNECTED",
         "RESHAPE",
-        "NEG",
+        "MUL",
     ],
     "r = Reshape(x, flat)  p = MatMul(r, w)  y = Relu(p)": ["RESHAPE", "FULLY_CONNECTED"],
     "r = Reshape(x, flat)  p = MatMul(r, w)  t = Tanh(p)  q = MatMul(t, v)  y = Reshape(q, ends)": [
@@ -144,7 +144,7 @@ ROWS = {
         "TANH",
         "FULLY_CONNECTED",
         "RESHAPE",
-        "NEG",
+        "MUL",
     ],
     "r = Reshape(x, flat)  p = MatMul(r, w)  t = Softmax<axis = 0>(p)  y = Reshape(t, back)": [
         "RESHAPE",

@@ -16,6 +16,7 @@ from relayout.formats.tflite.exporting.graph_export import GraphExport
 from relayout.formats.tflite.exporting.kernel_types import free_scales
 from relayout.formats.tflite.exporting.moved_ends import give_meaning
 from relayout.formats.tflite.exporting.older import newer_operators
+from relayout.formats.tflite.exporting.quantizable import fuse_lone_activations, make_quantizable
 from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
 from relayout.formats.tflite.exporting.shared_memory import separate
 from relayout.formats.tflite.exporting.tables import write_tables
@@ -38,6 +39,7 @@ def export(
     tensor_names: Mapping[str, str] | None = None,
     custom_ops: Mapping[str, str] | None = None,
     runtime: str = "",
+    quantization: str = "",
 ) -> Model:
     """Translate a model operator by operator.
 
@@ -53,6 +55,7 @@ def export(
         tensor_names: input or output -> its tensor's name, where that is another one and no other tensor has it.
         custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
         runtime: the oldest runtime that has to run it, such as `2.14`; "": any.
+        quantization: the kind of quantization that follows; "": none.
 
     Raises:
         UnwritableGraphError: operators that cannot be written, all of them with reason and count.
@@ -64,9 +67,12 @@ def export(
     with as_ends(graph.draft, graph.variables):
         for draft in graph.program:
             tidy(draft, for_litert=for_litert)
+            # A .tflite comes back with its own operators, unless it is quantized.
+            make_quantizable(draft, quantization, as_source=was_tflite(model.metadata_props))
         taken_in = {"drops_axes": was_tflite(model.metadata_props), "for_litert": for_litert}
         changed = [tensor for draft in graph.program for tensor in fuse(draft, runtime, **taken_in)]
         for draft in graph.program:
+            fuse_lone_activations(draft, quantization)
             free_scales(draft)
         give_meaning(graph.draft, {value.name for value in model.graph.inputs if NORMALIZE in value.metadata_props})
     write_variables(graph.program, graph.variables)

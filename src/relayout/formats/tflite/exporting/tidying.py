@@ -39,9 +39,9 @@ def tidy(draft: Draft, *, for_litert: bool) -> None:
     _merge_sign_changes(draft)
     _merge_reshapes(draft)
     join_whole_axes(draft)
-    _remove_unread(draft)
+    remove_unread(draft)
     _remove_copies(draft)
-    _remove_unread(draft)
+    remove_unread(draft)
 
 
 def _move_integers(draft: Draft) -> None:
@@ -172,7 +172,7 @@ def _has_same_elements(a: DraftTensor, b: DraftTensor) -> bool:
     return a.quantization is None or a.quantization.equals(b.quantization)
 
 
-def _remove_unread(draft: Draft) -> None:
+def remove_unread(draft: Draft) -> None:
     """Remove operators whose results nobody reads; what a custom operator does besides is not known."""
     read = {id(tensor) for tensor in draft.outputs}
     kept: list[DraftOperator] = []

