@@ -109,10 +109,15 @@ def in_a_sentence(found: Row) -> str:
         lines = {line[0]: line for line in sums(rows, CONVERT)}
         moved, timed = lines.get("transposed MB"), lines.get("ms in LiteRT")
         if moved and timed:
-            parts = f"{float(moved[4]):.2f} of the transposed bytes and take {float(timed[5]):.2f} of the time"
-            said.append(f"{parts} ({moved[1]} {group} models)")
-    measured = "[Measured](docs/onnx-to-tflite-benchmark.md): sums of bytes, medians of times in LiteRT."
-    return f"Beside onnx2tf's files, relayout's have {', and '.join(said)}. {measured}"
+            bytes_, time, models = (
+                f"{100 * float(moved[4]):.0f} %",
+                f"{float(timed[5]):.2f}",
+                f"{moved[1]} {group} models",
+            )
+            parts = ("and ", "in") if said else ("transpose ", "and run in")
+            said.append(f"{parts[0]}{bytes_} of the bytes {parts[1]} {time} times the time ({models})")
+    measured = "[Measured](docs/onnx-to-tflite-benchmark.md) in LiteRT."
+    return f"Compared with onnx2tf, relayout's files {', '.join(said)}. {measured}"
 
 
 def with_sentence(readme: str, found: Row) -> str:
@@ -125,7 +130,7 @@ def with_sentence(readme: str, found: Row) -> str:
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"the README has no line between {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n{in_a_sentence(found)}\n{END}{after}"
+    return f"{before}{BEGIN} {in_a_sentence(found)} {END}{after}"
 
 
 def latencies(found: Row) -> str:

@@ -154,7 +154,7 @@ def test_optimize_explain_plan_and_check(relayout, tmp_path: Path) -> None:  # t
     again = relayout("optimize", tmp_path / "a.onnx", tmp_path / "b.onnx", "--json")
     assert json.loads(again.out)["transposes"] == 1
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
-    assert "without input image" in relayout("explain", FLOAT, "--what-if").out
+    assert "without the demand of input image" in relayout("explain", FLOAT, "--what-if").out
     wrong = relayout("check", tmp_path / "plan.json", INT8)
     assert wrong.code == 2
     assert "another model" in wrong.err

@@ -207,7 +207,10 @@ COMMANDS = [
     ("convert m.onnx o.onnx --dim x:1", "'x:1' is not NAME=N: write x:1=N for axis 1 of input 'x'"),
     ("convert m.onnx o.onnx --dim N=2*M", "N=2*M: an extent is a whole number from 1 on"),
     ("convert m.onnx o.onnx --dim N=M --dim M=2", "dimension N=M: M becomes 2; give N that, too"),
-    ("convert m.tflite o.onnx --target XNNPACK", "there is no target 'XNNPACK'; did you mean 'xnnpack'?"),
+    ("convert m.tflite o.onnx --target XNNPAK", "there is no target 'XNNPAK'; did you mean 'xnnpack'?"),
+    ("convert m.onnx o.tflite --simplify", "--simplify is another tool's option. Here: nothing: no other tool runs"),
+    ("convert m.onnx o.onnx --fp16", "Here: --quantize float16, for a .tflite result"),
+    ("convert m.tflite o.onnx --outputs softmax", "; the nearest are '"),
     (
         "convert m.tflite o.onnx --signature other",
         "there is no signature 'other'; there are 'serving_default' at m.tflite",

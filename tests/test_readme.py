@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -37,13 +38,13 @@ def test_the_operators_that_are_read_are_counted() -> None:
     custom = [name for name in entries() if name.startswith("CUSTOM ")]
     known, read = len(BUILTIN_OPERATORS), len(entries()) - len(custom)
     said = f"Of TensorFlow Lite's {known} builtin operators {read} are read, and {len(custom)} custom ones"
-    assert said in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert said in (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     ("page", "said"),
     [
-        ("README.md", "of which {} are\n  TensorFlow's"),
+        ("docs/limits.md", "of which {} are\n  TensorFlow's"),
         ("docs/tflite.md", "So are {} operators that TensorFlow's converter leaves to the Flex delegate"),
         ("docs/how-to/tflite-to-onnx.md", "(`SELECT_TF_OPS`, the Flex delegate) | nothing: {} are read"),
     ],
@@ -55,7 +56,8 @@ def test_the_operators_of_tensorflow_are_counted_alike(page: str, said: str) -> 
 
 def test_listed_commands_and_options_exist() -> None:
     """The block that lists the command line names commands and options that `--help` knows."""
-    (listed,) = [block for block in blocks("text") if block.startswith("relayout ")]
+    page = documents.blocks(ROOT / "docs" / "cli.md")
+    (listed,) = [block.text for block in page if block.language == "text" and block.text.startswith("relayout FILE")]
     for line in re.sub(r"\n +\[", " [", listed).splitlines():
         name = line.split()[1].replace("FILE", "info")
         shown = run(["-m", "relayout", name, "--help"], ROOT)
@@ -76,3 +78,21 @@ def test_code_in_contributing_is_the_code_in_the_source() -> None:
     assert len(quoted) == 2
     for path, code in quoted:
         assert code in (ROOT / path).read_text(encoding="utf-8"), path
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
+
+
+def test_one_file_defines_the_addresses_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f'repository-code: "{project["urls"]["Repository"]}"' in cited
+    assert f'url: "{project["urls"]["Homepage"]}"' in cited
+
+
+def test_one_sentence_says_what_it_is_everywhere() -> None:
+    said = "models between ONNX and TensorFlow Lite with the fewest transposed bytes"
+    for name in ("README.md", "docs/index.md", "pyproject.toml", "mkdocs.yml", "src/relayout/__init__.py"):
+        assert said in (ROOT / name).read_text(encoding="utf-8"), name
+    assert said in " ".join(run(["-m", "relayout", "--help"], ROOT).split())

@@ -1,4 +1,4 @@
-"""relayout: the data-layout compiler for neural-network graphs.
+"""relayout converts models between ONNX and TensorFlow Lite with the fewest transposed bytes, proved.
 
 ```python
 import relayout

@@ -187,7 +187,7 @@ def _remedy(name: str, known: Iterable[str]) -> str:
 
 def _positions(name: str, count: int) -> str:
     what = "one argument without a name" if count == 1 else f"{count} arguments without names"
-    saved = ", the source; save the result: .save('model.onnx')" if name in ("convert", "optimize") else ""
+    saved = ", source and args; save the result: .save('model.onnx')" if name in ("convert", "optimize") else ""
     return f"{what}{saved}"
 
 

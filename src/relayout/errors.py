@@ -119,6 +119,31 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"; there are {', '.join(map(repr, known))}" if 0 < len(known) <= MOST_LISTED else ""
 
 
+def nearest_values(name: str, names: Iterable[str]) -> str:
+    """Return the end of a message on an unknown name of a model: what was meant, or the three nearest names."""
+    known = list(dict.fromkeys(names))[:MOST_NEAR]
+    if len(known) <= FEW_VALUES or nearest_name(name, known) is not None:
+        return nearest(name, known)
+    return f"; the nearest are {', '.join(map(repr, _most_alike(name, known)))}; `relayout FILE -v` lists all"
+
+
+FEW_VALUES = 6
+"""Names of values that a message lists, all of them."""
+
+
+def _most_alike(name: str, names: Iterable[str]) -> list[str]:
+    """Return the three names that share most with one, by its words and letters."""
+    from difflib import SequenceMatcher
+
+    wanted = name.casefold()
+
+    def alike(each: str) -> float:
+        matcher = SequenceMatcher(None, wanted, each.casefold())
+        return max(block.size for block in matcher.get_matching_blocks()) + matcher.quick_ratio()
+
+    return [shortened(each, MOST_SHOWN) for each in sorted(names, key=alike, reverse=True)[:3]]
+
+
 def nearest_name(name: str, names: Iterable[str]) -> str | None:
     """Return the name that is most like an unknown one; None where none is near.
 
@@ -139,5 +164,5 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
     return folded[max(found, key=likeness)] if found else None  # of equally near ones one that begins alike
 
 
-MOST_NEAR, MOST_LISTED = 20_000, 24
-"""Names that a suggestion is looked for among, and names that a message lists."""
+MOST_NEAR, MOST_LISTED, MOST_SHOWN = 20_000, 24, 100
+"""Names that a suggestion is looked for among, names that a message lists, and characters of each."""

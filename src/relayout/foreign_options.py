@@ -53,7 +53,7 @@ ONNX2TF: Mapping[tuple[str, ...], str] = {
     ("-iqd", "--input-quant-dtype"): f"--input-type uint8, for a model that is quantized{PIXELS}",
     ("-oqd", "--output-quant-dtype"): "--output-type uint8, for a model that is quantized",
     ("-cind", "--custom-input-op-name-np-data-path"): "--verify --input NAME=FILE.npy to compare with your own data;"
-    " calibration is the quantizer's",
+    " --calibrate FILE.npy with --quantize int8 to calibrate with it",
     ("-oh5", "--output-h5"): NO_TENSORFLOW,
     ("-okv3", "--output-keras-v3"): NO_TENSORFLOW,
     ("-otfv1pb", "--output-tfv1-pb"): NO_TENSORFLOW,
@@ -80,6 +80,13 @@ OTHERS: Mapping[tuple[str, ...], str] = {
     ("--overwrite-input-shapes",): DIMS,
     ("--skip-optimization",): "nothing is fused by default; --target none chooses layouts and does nothing else",
     ("--model-check",): "--verify",
+    ("--simplify", "--sim", "--onnxsim", "--onnxslim"): NO_SIMPLIFIER,
+    ("--optimize", "-O"): "nothing: the fewest transposed bytes are the default; relayout optimize for ONNX to ONNX",
+    ("--calibration-data", "--calib", "--representative-dataset"): "--calibrate DATA, with --quantize int8",
+    ("--dynamic", "--dynamic-batch"): "--batch N leaves the batch open; --dim INPUT:AXIS=NAME another axis",
+    ("--imgsz", "--img-size"): DIMS,
+    ("--output-names",): "--outputs B",
+    ("--input-names",): "--inputs A",
     # Of several, or of habit
     ("--int8",): QUANTIZE,
     ("--float16", "--fp16", "--half"): FLOAT16,

@@ -119,3 +119,19 @@ def test_kernels_that_are_ready_before_a_run_do_not_name_a_region() -> None:
     ]
     assert {chart.spots[spot].operator for spot in region.spots} >= {"Conv", "Cast"}
     assert region.layout == "n c h w"
+
+
+def test_letters_have_a_legend_and_advice_is_given_once() -> None:
+    network = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 20]>
+        g (float[2,6,4,5,3] x) => (float[2,5,4,6,3] y, float[2,3,4,6,5] z) <int64[1] one = {1}> {
+          a = CumSum (x, one)
+          b = Transpose <perm = [0, 3, 2, 1, 4]> (a)
+          y = Relu (b)
+          d = Transpose <perm = [0, 4, 2, 1, 3]> (a)
+          z = Sigmoid (d) }"""
+    )
+    report = relayout.explain(network)
+    assert str(report).count("axes: a = 2, b = 6, c = 4, d = 5, e = 3") == 2
+    assert str(report).count("Remove it with --io convert.") == 1
+    assert [row.reason.count("--io convert") for row in report.remaining] == [1, 1]

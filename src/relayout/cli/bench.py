@@ -34,7 +34,9 @@ def bench(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Run two models in turns, each in its own runtime, and say how long SECOND takes beside FIRST.
+    """Time two models in turns, each in its own runtime.
+
+    It says how long SECOND takes compared with FIRST.
 
     A .tflite runs in LiteRT, an .onnx in ONNX Runtime on the CPU.
     """

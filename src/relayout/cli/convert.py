@@ -29,7 +29,7 @@ def convert(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Convert a model to ONNX or TensorFlow Lite, or its operators to other layouts.
+    """Convert a model to ONNX, TensorFlow Lite, other layouts.
 
     SOURCE is a .tflite, an .onnx or an .ort file. TARGET is an .onnx or a .tflite file, as its suffix says, or `-` for
     standard output. With --out-dir, any number of sources.

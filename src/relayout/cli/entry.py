@@ -48,7 +48,10 @@ MODULES = ("bench", "check", "convert", "diff", "explain", "info", "ops", "optim
 @click.group(cls=Group, verbs=MODULES, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXAMPLES)
 @click.version_option(__version__, prog_name="relayout")
 def cli() -> None:
-    """The data-layout compiler for neural-network graphs. A FILE alone is shown: what it is, what could be saved."""
+    """Convert models between ONNX and TensorFlow Lite with the fewest transposed bytes, proved.
+
+    A FILE alone is shown: what it is, what could be saved.
+    """
 
 
 @cli.command("help")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,16 @@ from relayout.cli.bars import MADE, bars
 from relayout.cli.group import Command
 from relayout.cli.option_values import python_options
 from relayout.cli.parameter_types import MODEL
-from relayout.cli.running import FAILED, STDOUT, exceeds, print_report, refuse_one_place, refuse_own_source, write_views
+from relayout.cli.running import (
+    FAILED,
+    STDOUT,
+    exceeds,
+    print_report,
+    put_text,
+    refuse_one_place,
+    refuse_own_source,
+    write_views,
+)
 
 AS_ONNX = "This is what a conversion to ONNX leaves; for a .tflite result add --format tflite."
 """What is said of a `.tflite` source where no format is stated."""
@@ -23,12 +33,14 @@ AS_ONNX = "This is what a conversion to ONNX leaves; for a .tflite result add --
 @click.argument("source", type=MODEL)
 @options.explained_format
 @options.conversion
+@options.plan_file
 @options.max_bytes
 @options.as_json
 @options.quiet
 @options.verbose
 def explain(
     source: Path,
+    plan_file: Path | None,
     max_bytes: int | None,
     as_json: bool,
     quiet: bool,
@@ -44,16 +56,18 @@ def explain(
     from relayout import pipeline
     from relayout.formats.recognition import is_tflite
 
-    refuse_one_place({"--html": html, "--model-explorer": model_explorer})
-    refuse_own_source([html, model_explorer], [source], ever=False)
+    refuse_one_place({"--plan": plan_file, "--html": html, "--model-explorer": model_explorer})
+    refuse_own_source([plan_file, html, model_explorer], [source], ever=False)
     converted = python_options(given)
     with bars(MADE, quiet or as_json):
         result = pipeline.convert(source, **converted)
+        if plan_file is not None:
+            put_text(plan_file, json.dumps(result.plan, separators=(",", ":")))
         write_views(result, source.name, html, model_explorer)
     if as_json or not quiet:
-        print_report(result.report, as_json, err=STDOUT in (html, model_explorer))
+        print_report(result.report, as_json, err=STDOUT in (plan_file, html, model_explorer))
         if not as_json and "format" not in converted and is_tflite(source):
-            click.echo(AS_ONNX, err=STDOUT in (html, model_explorer))
+            click.echo(AS_ONNX, err=STDOUT in (plan_file, html, model_explorer))
     if over := exceeds(result.report, max_bytes):
         click.echo(f"relayout: {over}", err=True)
         sys.exit(FAILED)

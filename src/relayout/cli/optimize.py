@@ -29,7 +29,9 @@ def optimize(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """The fewest transposed bytes, with no more Transposes than before; interface and meaning kept.
+    """Leave the fewest transposed bytes in an ONNX model.
+
+    No more Transposes than before; interface and meaning are kept.
 
     SOURCE is an .onnx or an .ort file (a .tflite is converted, as by `convert`); TARGET an .onnx file, or `-` for
     standard output. With --out-dir, any number of sources.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from io import TextIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import onnx
 import onnx_ir as ir
@@ -16,7 +16,17 @@ from relayout.formats.recognition import ORTM
 
 ModelSource = str | Path | bytes | onnx.ModelProto | ir.Model
 """A source that readers take: a path, the bytes of a `.tflite`, or an ONNX model in memory."""
-AnySource = ModelSource | os.PathLike[str] | bytearray | memoryview | BinaryIO
+
+
+class PyTorchSource(Protocol):
+    """A `torch.nn.Module` or a `torch.export.ExportedProgram`, of which types know no more without PyTorch."""
+
+    @property
+    def state_dict(self) -> Any:
+        """Its weights by name."""
+
+
+AnySource = ModelSource | os.PathLike[str] | bytearray | memoryview | BinaryIO | PyTorchSource
 """A source as a user passes it."""
 THERE = "the given bytes"
 REMEDY = "open it with mode 'rb', or give its path"

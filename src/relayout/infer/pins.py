@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from relayout.errors import LayoutError, nearest
+from relayout.errors import LayoutError, nearest_values
 from relayout.layout import Layout, perm_of
 from relayout.layout.stored_as import TENSOR
 
@@ -30,7 +30,7 @@ class Pins:
         known = {name: value for value in reversed(values) for name in _names(value)}
         for name, (source, target) in layouts.items():
             if name not in known:
-                raise LayoutError(f"--layout {name}: the model has no tensor of that name{nearest(name, known)}")
+                raise LayoutError(f"--layout {name}: the model has no tensor of that name{nearest_values(name, known)}")
             _check(name, source, target, known[name])
 
     def __bool__(self) -> bool:

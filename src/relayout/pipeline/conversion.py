@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from relayout.arguments import checked
 from relayout.errors import LayoutError
 from relayout.formats.in_memory import ModelSource, model_source
+from relayout.formats.pytorch import exported
 from relayout.layout import Dim
 from relayout.lowering.normalized_inputs import numbers_by_input
 from relayout.pipeline.names import SourceNames, refuse_unusual_layouts
@@ -58,7 +59,9 @@ def _collector_paused() -> Iterator[None]:
 @_collector_paused()
 def convert(
     source: Source,
+    args: Any = None,
     *,
+    dynamic_shapes: Mapping[str, Any] | None = None,
     format: Format = "onnx",  # noqa: A002 - the name that users expect
     io: Io = "keep",
     layouts: Mapping[str, tuple[str, str]] | None = None,
@@ -99,6 +102,8 @@ def convert(
         source: a path to a `.tflite`, `.onnx` or `.ort` file, or into a bundle of models; the bytes of a `.tflite` or
             of ONNX, or an open binary file; or an ONNX model in memory, which is not changed: protobuf, onnx-ir's, or
             what `torch.onnx.export(…, dynamo=True)` returns.
+        args: of a PyTorch module, which is exported first: what it is called with, a tuple of tensors or a dictionary.
+        dynamic_shapes: of a PyTorch module: argument -> axis -> the name of an extent that stays open.
         format: of the result. For `tflite` the target is `litert`, unless another one is given.
         io: `keep` leaves names, types, shapes and stored orders of inputs and outputs; `convert` stores each in the
             order that costs nothing, and says so in the report and in the model's metadata; `NCHW` or `NHWC` stores
@@ -172,7 +177,7 @@ def convert(
             "--regions functions parts what a target runs from the rest: give a target, too (none runs nothing)"
         )
     own_ops, names = custom_ops or {}, SourceNames(rename)
-    source = model_source(source)
+    source = model_source(exported(source, args, dynamic_shapes))
     imports = ImportOptions(
         opset=opset,
         quant=quant,
@@ -205,7 +210,9 @@ def convert(
 @checked()
 def optimize(
     source: Source,
+    args: Any = None,
     *,
+    dynamic_shapes: Mapping[str, Any] | None = None,
     dims: Mapping[str, Dim] | None = None,
     batch: Dim | None = None,
     target: str | Target | None = None,
@@ -230,6 +237,8 @@ def optimize(
     """
     return convert(
         source,
+        args,
+        dynamic_shapes=dynamic_shapes,
         dims=dims,
         batch=batch,
         target=target,

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from relayout.infer import Form, Order, Port, Root, Site, Sites, order_of
+from relayout.layout import ONE, Extent
 from relayout.rules import Letters
 
 IMAGE = {3: "n w c", 4: "n h w c", 5: "n d h w c"}
@@ -99,6 +100,15 @@ class Axes:
         names = self._pieces(root, orders, set())
         front = self._front(root)
         return [" ".join((*front, *(names[index] for index in order if index in names))) for order in orders]
+
+    def extents(self, root: Root, *orders: Order) -> list[tuple[str, Extent]]:
+        """List the axes that `orders` names, as it names them, with their extents: what a legend has."""
+        names, found = self._pieces(root, orders, set()), dict[str, Extent]()
+        name = ""
+        for index in order_of(root.logical):
+            name = names.get(index, name)
+            found[name] = found.get(name, ONE) * root.extents[index]
+        return list(found.items())
 
     def _front(self, root: Root) -> list[str]:
         """The size-1 axes before all others."""

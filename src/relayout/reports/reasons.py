@@ -48,13 +48,18 @@ def causes(plan: Plan, axes: Axes) -> list[tuple[Cause, ...]]:
 
 def sentence(causes: Sequence[Cause]) -> str:
     """Return causes as a sentence, and what removes them."""
+    return f"{why(causes)} {remedy(causes)}"
+
+
+def why(causes: Sequence[Cause]) -> str:
+    """Return causes as a sentence."""
     several = len(causes) > 1
     parts = [
         f"because {cause.above} and {cause.below}" + (f" ({size_name(cause.bytes)})" if several else "")
         for cause in causes[:MOST]
     ]
     more = f", and for {len(causes) - MOST} more reasons" if len(causes) > MOST else ""
-    return f"Needed {', and '.join(parts)}{more}. {remedy(causes)}"
+    return f"Needed {', and '.join(parts)}{more}."
 
 
 def remedy(causes: Sequence[Cause]) -> str:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from relayout.graph.source_names import known_as
 from relayout.infer import Form, Plan, Root, placed
+from relayout.layout import Extent
 from relayout.layout.perm import between, is_identity
 from relayout.plain_values import plain
 from relayout.reports.axes import Axes
@@ -43,6 +44,7 @@ class Transposed(NamedTuple):
         causes: pairs of demands that these bytes separate: which operator must be in which order, and which other in
             another; read off the certificate, heaviest first, their bytes sum to these.
         reason: the causes for people.
+        axes: the axes in `layout` with their extents.
     """
 
     tensor: str
@@ -53,6 +55,7 @@ class Transposed(NamedTuple):
     readers: tuple[str, ...]
     causes: "tuple[Cause, ...]"
     reason: str
+    axes: tuple[tuple[str, int | str], ...] = ()
 
 
 class Interface(NamedTuple):
@@ -109,6 +112,7 @@ def _remaining(plan: Plan, axes: Axes, names: Sequence[str]) -> Iterator[Transpo
             tuple(dict.fromkeys(site.name for site in crossing.readers)),
             found,
             sentence(found),
+            tuple((name, _extent(e)) for name, e in axes.extents(crossing.root, crossing.given, crossing.order)),
         )
 
 
@@ -269,7 +273,11 @@ def operators(model: ir.Model) -> dict[str, int]:
 
 def _dims(root: Root) -> Iterator[int | str]:
     for piece in root.dims:
-        yield piece.extent.number if piece.extent.is_static else str(piece.extent)
+        yield _extent(piece.extent)
+
+
+def _extent(extent: Extent) -> int | str:
+    return extent.number if extent.is_static else str(extent)
 
 
 def _interface(plan: Plan, axes: Axes) -> Iterator[Interface]:

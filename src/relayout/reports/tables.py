@@ -10,6 +10,7 @@ from io import StringIO
 from relayout.progress import LOG
 from relayout.reports.integers import integers_in_words
 from relayout.reports.layout_names import layout_names, size_name
+from relayout.reports.reasons import remedy, why
 from relayout.reports.report import Report, Transposed
 from relayout.terminal import Grid, Line, ShortNames, as_html, count_of, line, tabled
 
@@ -55,7 +56,9 @@ def _parts(report: Report) -> list[Line | Grid]:
     parts: list[Line | Grid] = [_interface(report), *quantized, _transposes(report)]
     short = short_names(report) if report.remaining or report.what_if else ShortNames(())
     parts += _remaining(report, short)
-    parts += [line(f"without {short(item.site)}: {item.bytes:,} bytes less") for item in report.what_if[:MOST]]
+    parts += [
+        line(f"without the demand of {short(item.site)}: {item.bytes:,} bytes less") for item in report.what_if[:MOST]
+    ]
     for reason, count in report.barriers.items():
         parts.append(line(f"barrier, {count_of(count, 'operator')}: {reason}, so layouts cannot pass. {ADD_A_RULE}"))
     if report.claims is not None:
@@ -131,10 +134,18 @@ def _remaining(report: Report, short: ShortNames) -> list[Line | Grid]:
         left = sum(map(len, groups[MOST:]))
         lines.append(line(f"the heaviest of them; {left:,} more Transposes are listed by -v and --json"))
         groups = groups[:MOST]
+    advised: set[str] = set()  # what removes a Transpose is said once
     for first, *others in groups:
-        moved = f"  {layout_names(first.layout)}, {size_name(first.bytes)}"
+        named = layout_names(first.layout)
+        moved = f"  {named}, {size_name(first.bytes)}"
         lines.append(line("remains: ", (short(first.tensor), "bold"), moved))
-        lines.append(line((short(first.reason), "dim"), indent=2))
+        if named == first.layout:  # letters, which a stranger does not know
+            legend = ", ".join(f"{name} = {extent}" for name, extent in first.axes)
+            lines.append(line((f"axes: {legend}", "dim"), indent=2))
+        advice = remedy(first.causes)
+        said = why(first.causes) if advice in advised else first.reason
+        advised.add(advice)
+        lines.append(line((short(said), "dim"), indent=2))
         if others:
             named = ", ".join(short(item.tensor) for item in others[:FEW])
             more = f", and {len(others) - FEW:,} more (-v)" if len(others) > FEW else ""

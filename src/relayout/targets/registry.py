@@ -215,6 +215,10 @@ def target(name: str) -> Target:
         raise LayoutError(f"there is no target {name!r}: the name of a table's file ends in .toml, or is FILE.py:NAME")
     if name not in known:
         table = f"{name}.toml"
-        near = f"; there is a file of that name: {table}" if _is_file(table) else nearest(name, [*known, *aliases()])
+        near = (
+            f"; there is a file of that name: {table}"
+            if _is_file(table)
+            else nearest(name, [*known, *aliases()]) or nearest(name, known)
+        )
         raise LayoutError(f"there is no target {name!r}{near}")
     return known[name]

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from relayout.arguments import FLAG, LAYOUTS, TOLERANCE, checked, mapping, whole
+from relayout.formats.pytorch import exported
 from relayout.progress import say
 from relayout.verification.compare import Tolerance
 from relayout.verification.comparison import Comparison
@@ -38,6 +40,7 @@ def verify(
     a: Source,
     b: Source,
     *,
+    args: Any = None,
     inputs: Mapping[str, Array | str | Path] | None = None,
     seed: int = 0,
     runs: int | None = None,
@@ -60,6 +63,7 @@ def verify(
     Args:
         a: the source: a `.tflite` or `.onnx` path, bytes, `onnx.ModelProto` or `ir.Model`.
         b: the model to hold against it; likewise.
+        args: where `a` is a PyTorch module: what it is called with, for PyTorch's exporter.
         inputs: input name -> array or path to a `.npy`; all others are random.
         seed: of the random inputs.
         runs: how many random inputs; a value's worst counts. By default two where a run takes under a second, else one.
@@ -78,6 +82,7 @@ def verify(
         MissingRuntimeError: a runtime is not installed.
         RelayoutError: a run fails, or the two models' inputs cannot be matched.
     """
+    a = exported(a, args, None)
     say("loading")
     with ExitStack() as stack:
         right = stack.enter_context(open_side(b))

@@ -7,7 +7,7 @@ from itertools import count
 
 import onnx_ir as ir
 
-from relayout.errors import NamesError, nearest
+from relayout.errors import NamesError, nearest_values
 from relayout.formats.onnx.parts import ANNOTATION
 from relayout.graph.facts import copy_facts, facts_of
 from relayout.graph.subgraphs import all_nodes, reads
@@ -110,7 +110,7 @@ def _find(model: ir.Model, known: dict[str, ir.Value], side: str, name: str) -> 
                 f"--{side} {name}: the value lies inside the body of another operator; a cut goes around it"
             )
     computed = (each for each, held in known.items() if held.const_value is None)
-    raise NamesError(f"--{side} {name}: the model has no value of that name{nearest(name, computed)}")
+    raise NamesError(f"--{side} {name}: the model has no value of that name{nearest_values(name, computed)}")
 
 
 def _check_start(value: ir.Value, name: str, ends: list[ir.Value]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from relayout.errors import NamesError, nearest
+from relayout.errors import NamesError, nearest_values
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Signature, Subgraph
 
@@ -146,5 +146,5 @@ class _Names:
                     f"--{side} {name}: the tensor lies inside the body of another operator; a cut goes around it"
                 )
         known = (each for each, tensors in self.own.items() if not self.computed.isdisjoint(tensors))
-        near = nearest(name, [*self.signed[side], *known])
+        near = nearest_values(name, [*self.signed[side], *known])
         raise NamesError(f"--{side} {name}: the model has no tensor of that name{near}")

@@ -66,7 +66,7 @@ def _constant(op: NodeExport, array: NDArray[Any]) -> DraftTensor:
 
 
 def _table(op: NodeExport) -> Table:
-    """Return the table of a node. Of a key that comes twice the first counts, of a class of version 1 the last."""
+    """Return the table of a node. If a key occurs twice, the first wins; of a class of version 1, the last."""
     version = op.graph.model.opset_imports.get(DOMAIN, 1)
     keys, values = _listed(op, "keys"), _listed(op, "values")
     if version == 1:

@@ -37,7 +37,7 @@ def _elements(op: Operation, i: int, tensor: Tensor) -> list[str | int]:
 
 @operator("HASHTABLE_IMPORT", options="HashtableImportOptions", texts=ANY_OPSET)
 def hashtable_import(op: Operation) -> None:
-    """Nothing: keys and values, which must be constants. Of a key that comes twice the first counts."""
+    """Nothing: keys and values, which must be constants. If a key occurs twice, the first wins."""
     table = handle(op, "table")
     keys, values = op.input(1), op.input(2)
     if {keys.type, values.type} != set(_SUFFIX):
