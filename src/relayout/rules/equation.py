@@ -14,7 +14,7 @@ from relayout.rules.signature import Changes, Fact, Letters, Permuted, Placement
 @rule("Einsum", kind="axis attributes")
 def einsum(operator: Operator) -> Fact:
     """`x[*b *m], y[*b *n] -> [*b *k]`: b free, before the others; else its own order (diagonals: a barrier)."""
-    terms = _terms(operator)
+    terms = terms_of(operator)
     if terms is None:
         return None
     *inputs, output = terms
@@ -31,7 +31,7 @@ def einsum(operator: Operator) -> Fact:
     return Signature(tuple(inputs), (output,), tail=tail if len(inputs) > 1 and tail else (), changes=_rewritten)
 
 
-def _terms(operator: Operator) -> list[Letters] | None:
+def terms_of(operator: Operator) -> list[Letters] | None:
     """Return the letters of each input, then of the output; None where a rank is unknown, or an axis not one axis."""
     equation = operator.string("equation", "").replace(" ", "")
     left, arrow, right = equation.partition("->")

@@ -19,6 +19,7 @@ from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
 from relayout.targets.litert.division_unit import DIVISION_UNIT
+from relayout.targets.litert.einsum_products import EINSUM
 from relayout.targets.litert.group_normalization import Groups, for_each_channel
 from relayout.targets.litert.hard_sigmoid_unit import HARD_SIGMOID_UNIT
 from relayout.targets.litert.without_effect import WITHOUT_EFFECT
@@ -202,6 +203,7 @@ DECOMPOSITIONS = (
     Expansion("GroupNormalization", (STATIC_RANK,), _group_normalization),
     Expansion("MeanVarianceNormalization", (STATIC_RANK,), _mean_variance),
     Expansion("DepthToSpace", (attribute("mode", ("CRD",), "DCR"),), _depth_to_space),
+    EINSUM,
     HARD_SIGMOID_UNIT,
     DIVISION_UNIT,
     *WITHOUT_EFFECT,

@@ -59,7 +59,7 @@ _IN_ORDER = (
 """Operators on images that are written as others, in ONNX's own order."""
 _BUILTINS = (Kernel(" ".join(sorted({*RESTORABLE, *RESTORABLE_CUSTOM, READ, ASSIGN})), domain=DOMAIN),)
 """Builtins that ONNX spells out, which a model was read with."""
-_LAST = (Kernel("Softmax LogSoftmax TopK", trailing="axis"),)
+_LAST = (Kernel("Hardmax LogSoftmax Softmax TopK", trailing="axis"),)
 """Operators along an axis that the builtin wants last."""
 
 

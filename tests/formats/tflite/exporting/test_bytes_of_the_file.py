@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from export_running import agrees
 
 import relayout
@@ -78,3 +79,38 @@ def test_coordinates_of_elements_are_not_transposed_where_rows_are_wanted() -> N
     )
     agrees(mask, {"x": floats(5, 7, 3), "m": floats(5, 7, seed=3) > 0})
     assert relayout.convert(mask, format="tflite").report.transposes == 0
+
+
+@pytest.mark.parametrize(
+    ("equation", "moved"),
+    [
+        ("bihd,bjhd->bhij", 2),
+        ("bhij,bjhd->bihd", 2),
+        ("abc,dc->dab", 2),
+        ("ab,cd->dacb", 1),
+        ("abc,cd,de->ea", 1),
+        ("abc->ca", 1),
+        ("ai,i->a", 0),
+    ],
+)
+def test_products_of_an_einsum_lie_as_the_plan_says(equation: str, moved: int) -> None:
+    """Its Transposes are views of the problem: the one that gives `a b` where `b a` is wanted may be the product's."""
+    extents = dict(zip("abcdehij", range(2, 10), strict=True))
+    terms, _, result = equation.partition("->")
+    feed = {
+        f"x{slot}": floats(*(extents[letter] for letter in term), seed=slot)
+        for slot, term in enumerate(terms.split(","))
+    }
+    types = ", ".join(f"float[{','.join(map(str, array.shape))}] {name}" for name, array in feed.items())
+    given = ",".join(str(extents[letter]) for letter in result)
+    source = model(f'g ({types}) => (float[{given}] z) {{ z = Einsum<equation="{equation}">({", ".join(feed)}) }}')
+    agrees(source, feed)
+    report = relayout.convert(source, format="tflite").report
+    assert (report.transposes, report.proved) == (moved, True)
+
+
+def test_the_largest_one_is_looked_for_along_the_last_axis() -> None:
+    source = model("g (float[2,5,6,7] x) => (float[2,5,6,7] y) { y = Hardmax<axis=1>(x) }")
+    agrees(source, {"x": floats(2, 5, 6, 7)})
+    report = relayout.convert(source, format="tflite").report
+    assert (report.transposes, report.bytes, report.proved) == (2, 2 * 420 * 4, True)
