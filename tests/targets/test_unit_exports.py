@@ -14,6 +14,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 import relayout
 from relayout.errors import UnsupportedError
 from relayout.targets.litert import quantized_units
+from relayout.targets.litert.integer_forms import FORMS
 from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from rules.cases.making import f
 from rules.law import Case
@@ -27,7 +28,7 @@ MOST_STEPS = 2
 """A kernel rounds to its own scale, and a QUANTIZE behind it to another."""
 
 
-DECOMPOSED = frozenset({"HardSigmoid"})
+DECOMPOSED = frozenset({"HardSigmoid", *(form.expansion.op_type for form in FORMS)})
 """Operators that are others before a target is asked."""
 
 

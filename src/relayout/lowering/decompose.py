@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from relayout.apply.step_operands import operands_of_step
 from relayout.formats.onnx.inferring import SHORT, infer_node
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
 from relayout.graph.source_names import added, stands_for
 from relayout.graph.subgraphs import all_nodes
 from relayout.lowering.constants import Constants
@@ -19,16 +20,24 @@ from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Permuted, Step, facts
 from relayout.rules.in_graph import operator_of
 
+WORDS_FROM = 21
+"""The opset from which the standard quantizes to 16 bits."""
 
-def expand(model: ir.Model, expansions: Sequence[Expansion]) -> dict[str, int]:
+
+def expand(model: ir.Model, expansions: Sequence[Expansion], among: Sequence[ir.Node] | None = None) -> dict[str, int]:
     """Write operators as those that a target runs in less time, in place.
+
+    Args:
+        model: the model.
+        expansions: of those of an operator the first that fits is taken.
+        among: the nodes to look at; None: all.
 
     Returns:
         Operator -> how many nodes are others now.
     """
     counts: Counter[str] = Counter()
     named = {expansion.op_type for expansion in expansions}
-    nodes = [node for node in all_nodes(model.graph) if node.op_type in named]
+    nodes = [node for node in (all_nodes(model.graph) if among is None else among) if node.op_type in named]
     if not nodes:
         return {}
     constants = Constants(model)
@@ -78,6 +87,8 @@ def _infer(made: ir.Node, version: int) -> None:
     known = {value.name or "": value.const_value for value in read if value.const_value is not None}
     data = {name: ir.serde.serialize_tensor(held) for name, held in known.items() if held.size <= SHORT}
     (value,) = made.outputs
+    if made.op_type in (QUANTIZE, DEQUANTIZE):
+        version = max(version, WORDS_FROM)  # earlier ones infer no type of 16 bits
     found = infer_node(ir.serde.serialize_node(made), types, data, version).get(value.name or "")
     if found is not None:
         value.type = ir.serde.deserialize_type_proto_for_type(found)

@@ -44,6 +44,7 @@ PASSES: Mapping[str, PassRow] = {
         _row("qlinear-to-qdq", "operators on integers as quantized units", {UNITS}),
         _row("recognise-gelu", "operators that were spelled out", {UNITS}),
         _row("drop-expand", "Expands that their readers do themselves", set()),
+        _row("keep-integers", "quantized units that stay on integers", {UNITS}),
         _row("decompose", "operators that take less time as others", {UNITS}),
         _row("keep-float", "quantized units that stay on real numbers", {UNITS}),
         _row("qdq-to-integer", "quantized units that run on integers", {UNITS}, UNITS),

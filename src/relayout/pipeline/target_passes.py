@@ -52,10 +52,19 @@ def _padded(model: ir.Model, target: Target) -> dict[str, int]:
     return {f"to whole blocks of {target.blocks.tile}": pad_channels(model, target.blocks)}
 
 
+def _kept_integers(model: ir.Model, target: Target) -> dict[str, int]:
+    if not target.prefers_integers:
+        return {}
+    from relayout.targets.litert.keep_integers import keep_integers
+
+    return keep_integers(model, target)
+
+
 BEFORE: Mapping[str, Pass] = {
     "qlinear-to-qdq": _on_use("qlinear_to_qdq.qlinear_to_qdq", lambda target: () if target.reads_units else None),
     "recognise-gelu": _on_use("recognise_gelu.recognise_gelu", lambda target: () if target.has_gelu else None),
     "drop-expand": _on_use("drop_expand.drop_expand", lambda target: () if target.broadcasts else None),
+    "keep-integers": _kept_integers,
     "decompose": _on_use("decompose.expand", lambda target: (target.expansions,) if target.expansions else None),
     "keep-float": _on_use("keep_float.keep_reals", lambda target: (target.units,) if target.units else None),
     "qdq-to-integer": _on_use(

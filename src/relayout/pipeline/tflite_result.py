@@ -77,8 +77,10 @@ def tflite_model(
     from relayout.formats.onnx import complete
     from relayout.formats.tflite.exporting import descriptions
     from relayout.formats.tflite.exporting.exporter import export
+    from relayout.formats.tflite.exporting.preparing import name_standard_operators
     from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
 
+    name_standard_operators(model)
     complete(model)
     units, unsigned = _units(model, target)
     key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE

@@ -25,7 +25,18 @@ from relayout.targets import conditions
 from relayout.targets.target_table import MOST_NAME, NAME, Kernel, Target
 
 ROWS = "kernels"
-TARGET_KEYS = ("name", "line", "fallback", "joins", "rest", "per_transpose", "per_scattered", "least_run", "inline")
+TARGET_KEYS = (
+    "name",
+    "line",
+    "fallback",
+    "joins",
+    "rest",
+    "per_transpose",
+    "per_scattered",
+    "least_run",
+    "inline",
+    "prefers_integers",
+)
 """Columns of `Target` that a file may have, beside its rows."""
 LISTS = ("layouts", "types", "ranks", "limits")
 KERNEL_KEYS = ("op_types", *LISTS, "when", "domain", "trailing", "keeps_last")

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from relayout import arguments
 from relayout.apply.blocks import BlockSizes
 from relayout.errors import LayoutError, shortened
-from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS, unit_of
 from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
@@ -181,7 +181,7 @@ _TARGET = {
     "lowering": arguments.several("a tuple of lowering passes, such as ('decompose',)", arguments.TEXT.fits),
     "fusions": arguments.several_of(Fusion),
     **dict.fromkeys(("joins", "rest", "unsigned", "saturates", "inline"), arguments.FLAG),
-    **dict.fromkeys(("reads_units", "has_gelu", "broadcasts"), arguments.FLAG),
+    **dict.fromkeys(("reads_units", "has_gelu", "broadcasts", "prefers_integers"), arguments.FLAG),
 }
 
 
@@ -208,6 +208,8 @@ class Target:
         blocks: the blocks of channels that its kernels want: a result that has such kernels is stamped with them.
         expansions: what it runs as other operators, since it takes longer for the one.
         fusions: what it runs as a part of a kernel, before layouts are chosen.
+        prefers_integers: a quantized unit stays on integers of LiteRT's kernels, whatever scale its quantizer chose,
+            also where it is then some steps off.
         lowering: its lowering passes in order (`relayout.lowering.passes`); one without rows here does nothing.
         has_gelu: it has a kernel for GELU: one that is spelled out becomes the operator.
         broadcasts: its kernels broadcast as ONNX does: an Expand before one that does is left out.
@@ -239,6 +241,7 @@ class Target:
     reads_units: bool = False
     has_gelu: bool = False
     broadcasts: bool = False
+    prefers_integers: bool = False
     lowering: tuple[str, ...] = IN_ORDER
     tflite: "Callable[[], ImportPasses]" = portable
     single_consumers: "SingleConsumers | None" = None
@@ -396,4 +399,7 @@ def _standard(operator: Operator) -> _Standard:
 
 
 def _domain(operator: Operator) -> str:
-    return "" if operator.node.domain == "ai.onnx" else operator.node.domain
+    """Return the domain by which tables name an operator: quantizers of 16 bits have another one in old opsets."""
+    node = operator.node
+    is_quantizer = node.op_type in QUANTIZATION and node.domain in QUANTIZING_DOMAINS
+    return "" if node.domain == "ai.onnx" or is_quantizer else node.domain

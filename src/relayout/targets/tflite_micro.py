@@ -65,6 +65,7 @@ TARGET = replace(
         Kernel("Softmax", types=TYPES, limits=UNIT, trailing="axis"),
         Kernel("QuantizeLinear", types=TYPES, limits=(STATIC,)),
     ),
+    prefers_integers=True,
     fallback=LITERT,
 )
 ALIASES = {"tflm": "tflite-micro"}

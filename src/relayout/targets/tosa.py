@@ -129,6 +129,7 @@ TARGET = replace(
         Kernel("Sigmoid", types=("FLOAT", "INT8"), limits=ANY),
         Kernel("ReduceMax ReduceMean ReduceMin", types=TYPES, limits=(AXES, *ANY)),
         Kernel("Gelu", types=("INT8",), limits=ANY),
+        Kernel("Gelu", types=("INT8",), limits=ANY, domain="com.microsoft"),
         Kernel("Softmax", types=TYPES, limits=ANY, trailing="axis"),
         Kernel("LogSoftmax", types=FLOAT32, limits=(STATIC,), trailing="axis"),
         Kernel("QuantizeLinear", types=INTEGERS, limits=(STATIC,)),
@@ -141,5 +142,6 @@ TARGET = replace(
         Kernel("LayerNormalization LpNormalization", types=FLOAT32, limits=(STATIC,)),
         Kernel("ReduceL1 ReduceL2 ReduceProd ReduceSum", types=FLOAT32, limits=(AXES, STATIC)),
     ),
+    prefers_integers=True,
     fallback=LITERT,
 )

@@ -214,6 +214,7 @@ TARGET = replace(
         Kernel("Slice", types=TYPES, limits=(FORWARD, *ANY)),
         Kernel("Clip HardSwish LeakyRelu Relu Sigmoid Tanh", types=TYPES, limits=ANY),
         Kernel("Abs Elu Gelu", types=BYTES, limits=ANY),
+        Kernel("Gelu", types=BYTES, limits=ANY, domain="com.microsoft"),
         Kernel("QuantizeLinear", types=TYPES, limits=(STATIC_BUT_N,)),
         Kernel("Softmax", types=TYPES, limits=(FEW_ROWS, *ANY), trailing="axis"),
         Kernel("UNIDIRECTIONAL_SEQUENCE_LSTM", types=("INT8",), limits=(STATIC_BUT_N, PLAIN_GATES), domain="tflite"),
@@ -222,6 +223,7 @@ TARGET = replace(
     per_transpose=PER_TRANSPOSE,
     per_scattered=PER_SCATTERED,
     expansions=(*LITERT.expansions, GATE),
+    prefers_integers=True,
     fallback=LITERT,
 )
 ALIASES = dict.fromkeys(

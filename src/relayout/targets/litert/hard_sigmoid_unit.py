@@ -2,7 +2,8 @@
 
     clip(α x + β, 0, 1)  =  α · clip(x + β/α, 0, 1/α)
 
-The integers between the two have 255 steps from 0 to 1/α, so their range is the clip.
+The integers between the two have 255 steps from 0 to 1/α, so their range is the clip. A result whose range ends below 1
+has that range: its integers then are those between the two, and the product rounds nothing.
 """
 
 from __future__ import annotations
@@ -10,31 +11,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import onnx_ir as ir
 
 from relayout.graph.quantized_unit import unit_of
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
 from relayout.rules.signature import Constants
+from relayout.targets.litert.integer_scales import BYTES, Scale, scale_of
 
-BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
-STEPS, LEAST = 255, -128
-FINE = 0.6
-"""How much finer than 1/255 a result's steps may be: both roundings together stay below one step and a half."""
+STEPS, LEAST, MOST = 255, -128, 127
 
 
-def _is_quantized(operator: Operator) -> bool:
-    """Tell whether a node is in a unit of bytes whose result has steps no finer than those that lie between."""
+def _results(operator: Operator) -> list[Scale] | None:
+    """Return the scales of the results of a unit of bytes; None where a node is in none, or falls."""
     unit = unit_of(operator.node)
     if unit is None or unit.dtype not in BYTES or operator.node.attributes.get_float("alpha", 0.2) <= 0:
-        return False
-    scales = [result.scale for result in unit.results]
-    kinds = all(result.dtype in BYTES for result in unit.results)
-    return kinds and all(
-        scale is not None and scale.size == 1 and float(scale.numpy().reshape(-1)[0]) >= FINE / STEPS
-        for scale in scales
-    )
+        return None
+    scales = [scale_of(result.node) for result in unit.results]
+    known = [scale for scale in scales if scale is not None and scale.is_one and scale.dtype in BYTES]
+    return known if len(known) == len(scales) else None
 
 
 def _as_sum_and_product(operator: Operator, _: Constants) -> Sequence[Step]:
@@ -44,10 +39,14 @@ def _as_sum_and_product(operator: Operator, _: Constants) -> Sequence[Step]:
     alpha, beta = attributes.get_float("alpha", 0.2), attributes.get_float("beta", 0.5)
     if not beta:
         return ()
-    one, none, least = (np.array(number, np.int8) for number in (np.sign(beta), 0, LEAST))
-    shift, factor, step = (np.array(number, real) for number in (abs(beta) / alpha, alpha, 1 / (STEPS * alpha)))
+    tops = [(MOST - int(scale.zero[0])) * float(scale.scale[0]) for scale in _results(operator) or ()]
+    top = min(1.0, max(tops, default=1.0))
+    most, none, least = (np.array(number, np.int8) for number in (np.sign(beta) * MOST, 0, LEAST))
+    shift, factor, step = (
+        np.array(number, real) for number in (abs(beta) / alpha / MOST, alpha, top / (STEPS * alpha))
+    )
     return (
-        Step("DequantizeLinear", (one, shift, none), "shift"),
+        Step("DequantizeLinear", (most, shift, none), "shift"),
         Step("Add", (0, "shift"), "moved"),
         Step("QuantizeLinear", ("moved", step, least), "integers"),
         Step("DequantizeLinear", ("integers", step, least), "clipped"),
@@ -56,5 +55,5 @@ def _as_sum_and_product(operator: Operator, _: Constants) -> Sequence[Step]:
     )
 
 
-QUANTIZED = Condition("in a quantized unit of bytes, with steps of at least 0.6/255", _is_quantized)
+QUANTIZED = Condition("in a quantized unit of bytes", lambda operator: bool(_results(operator)))
 HARD_SIGMOID_UNIT = Expansion("HardSigmoid", (QUANTIZED,), _as_sum_and_product)

@@ -22,6 +22,8 @@ from relayout.targets.litert.unit_activations import BOUNDS, CLAMPS, clamp_bound
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """Operators with weights."""
 IMAGES = "relayout."
+CONTRIBUTED = frozenset({("com.microsoft", "Gelu")})
+"""Operators of other domains that are the standard's in a newer opset."""
 
 
 class Candidate(NamedTuple):
@@ -103,7 +105,8 @@ def quantized_units(model: ir.Model, *, unsigned: bool = False) -> dict[ir.Node,
     """
     found: dict[ir.Node, UnitNodes] = {}
     for node in model.graph:
-        row = ROWS.get(node.op_type) if not node.domain or node.domain.startswith(IMAGES) else None
+        is_known = not node.domain or node.domain.startswith(IMAGES) or (node.domain, node.op_type) in CONTRIBUTED
+        row = ROWS.get(node.op_type) if is_known else None
         ends = None if row is None else _ends(node)
         if row is None or ends is None:
             continue
@@ -339,6 +342,13 @@ def _fixed(scale: float, zero: int, kinds: Collection[ir.DataType] = BYTES) -> R
     return row
 
 
+def _either(first: Row, second: Row) -> Row:
+    """There are two kernels, of bytes and of words."""
+    return lambda candidate: first(candidate) or second(candidate)
+
+
+WORD_STEP = 2.0**-15
+"""The step of what kernels of 16 bits give for LOGISTIC, TANH and SOFTMAX."""
 FINE = 0.6
 """How much finer than the kernel's a result's steps may be: both roundings together stay below one step and a half."""
 
@@ -350,7 +360,7 @@ def _logistic(candidate: Candidate) -> Kernel | None:
     return _LOGISTIC_OF_BYTES(candidate) or (None if is_other else _LOGISTIC_OF_WORDS(candidate))
 
 
-_LOGISTIC_OF_BYTES, _LOGISTIC_OF_WORDS = _fixed(1 / 256, -128), _fixed(1 / 32768, 0, WORDS)
+_LOGISTIC_OF_BYTES, _LOGISTIC_OF_WORDS = _fixed(1 / 256, -128), _fixed(WORD_STEP, 0, WORDS)
 OTHER_LOGISTIC = 2.0**-12
 """The scale of an operand of 16 bits for which LiteRT has another LOGISTIC."""
 
@@ -385,9 +395,9 @@ ROWS: Mapping[str, Row] = {
     "Where": _chosen,
     "Clip": _clipped,
     "Sigmoid": _logistic,
-    "Softmax": _fixed(1 / 256, -128),
+    "Softmax": _either(_fixed(1 / 256, -128), _fixed(WORD_STEP, 0, WORDS)),
     "LogSoftmax": _fixed(1 / 16, 127),
-    "Tanh": _fixed(1 / 128, 0),
+    "Tanh": _either(_fixed(1 / 128, 0), _fixed(WORD_STEP, 0, WORDS)),
 }
 """ONNX's operator -> whether LiteRT's integer kernel computes a unit of it."""
 TAKES = frozenset({"Conv", "Gemm", "MatMul", "Add", "Sub", "Mul", "AveragePool", "MaxPool"})

@@ -65,7 +65,7 @@ def prepare(
         is_decomposed: whether a node becomes others later, before layouts are chosen.
         is_looped: whether a recurrent node of many steps may be a loop.
     """
-    _name_standard_operators(model)
+    name_standard_operators(model)
     restore_builtins(model, trusted=from_tflite, is_restored=is_restored)
     restore_variables(model)
     _replace_empty_inputs(model.graph)
@@ -93,7 +93,7 @@ def prepare(
         mark_batch_first(model)
 
 
-def _name_standard_operators(model: ir.Model) -> None:
+def name_standard_operators(model: ir.Model) -> None:
     """Give operators of com.microsoft that the standard has, too, the standard's domain, in place.
 
     Quantizers write theirs for 16 bits, which the standard's have from opset 21 on: a `.tflite` says nothing of opsets.

@@ -1,0 +1,303 @@
+"""Quantized units as other units that LiteRT computes on integers, for targets that prefer integers to exactness.
+
+Each form says how many steps of the result it may be off. Between two units stand integers whose scale is chosen here:
+16 bits where a result of 8 bits is made of them, so that only the last rounding shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.graph.quantized_unit import unit_of
+from relayout.lowering.conditions import Condition, clip_bounds
+from relayout.lowering.decomposition_rows import Expansion
+from relayout.lowering.unit_rows import affine_weights
+from relayout.rules import Operator, Step
+from relayout.rules.signature import Constants
+from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
+from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, SHIFTS, Scale, scale_of
+from relayout.targets.litert.quantized_units import WORD_STEP
+
+WIDE_STEPS = 128
+"""Steps of 16 bits in a step of 8 bits: 255 × 128 are less than 2^15, and the product is exact."""
+Wide = NDArray[np.float32]
+
+
+class IntegerForm(NamedTuple):
+    """A form on integers.
+
+    Args:
+        expansion: what it writes.
+        steps_off: the greatest number of steps of the result by which it differs from a unit.
+        words: whether the operator runs on 16 bits: a target has to claim that.
+    """
+
+    expansion: Expansion
+    steps_off: Callable[[Operator], int]
+    words: bool = False
+
+
+def _one(_: Operator) -> int:
+    return 1
+
+
+class UnitScales(NamedTuple):
+    """The scales of a unit of bytes: one for each operand that is an activation, and one for the result."""
+
+    operands: tuple[Scale | None, ...]
+    result: Scale
+
+    @property
+    def first(self) -> Scale:
+        """The scale of operand 0."""
+        scale = self.operands[0]
+        assert scale is not None
+        return scale
+
+
+def unit_scales(node: ir.Node) -> UnitScales | None:
+    """Return the scales of the unit of bytes that a node is in; None where it is in none with constant scales."""
+    unit = unit_of(node)
+    if unit is None or unit.node is not node or not unit.results:
+        return None
+    operands = tuple(None if each is None else scale_of(each.node) for each in unit.operands)
+    results = [scale_of(each.node) for each in unit.results]
+    first = results[0]
+    if first is None or not all(each is not None and each.equals(first) for each in results):
+        return None
+    kinds = {each.dtype for each in (operands[0], *results) if each is not None}
+    if operands[0] is None or not operands[0].is_one or not first.is_one or not kinds <= set(BYTES):
+        return None
+    return UnitScales(operands, first)
+
+
+def _lacks_kernel(operator: Operator) -> bool:
+    return unit_scales(operator.node) is not None and not INTEGER_KERNEL.holds(operator)
+
+
+UNIT = Condition("in a quantized unit of bytes for whose scales there is no integer kernel", _lacks_kernel)
+
+
+def _parameters(step: float, zero: int, dtype: ir.DataType) -> tuple[Wide, NDArray[np.generic]]:
+    """Return a scale and a zero point as QuantizeLinear takes them."""
+    return np.array(step, np.float32), np.array(zero + SHIFTS.get(dtype, 0), dtype.numpy())
+
+
+def requantized(operand: int | str, name: str, step: float, zero: int, dtype: ir.DataType) -> tuple[Step, Step]:
+    """Return the steps that quantize an operand and dequantize it again; the second has the name."""
+    meaning = _parameters(step, zero, dtype)
+    return (
+        Step("QuantizeLinear", (operand, *meaning), f"{name}_integers"),
+        Step("DequantizeLinear", (f"{name}_integers", *meaning), name),
+    )
+
+
+def _wide_step(step: float) -> float:
+    """Return a step of 16 bits for bytes; not 2^-12, for which LiteRT has another LOGISTIC, six steps off."""
+    wide = step / WIDE_STEPS
+    return wide if abs(wide / 2.0**-12 - 1) > 0.02 else wide * 2
+
+
+def _through_words(operator: Operator, _: Constants) -> Sequence[Step]:
+    """QUANTIZE to 16 bits, the kernel of 16 bits, and QUANTIZE to the result."""
+    scales = unit_scales(operator.node)
+    if scales is None:
+        return ()
+    attributes = {name: attribute.value for name, attribute in operator.node.attributes.items()}
+    return (
+        *requantized(0, "wide", _wide_step(float(scales.first.scale[0])), 0, ir.DataType.INT16),
+        Step(operator.name, ("wide",), "fine", attributes),
+        *requantized("fine", "result", WORD_STEP, 0, ir.DataType.INT16),
+    )
+
+
+def _through_bytes(operator: Operator, _: Constants) -> Sequence[Step]:
+    """The kernel of bytes with its own scale, and QUANTIZE to the result."""
+    scales = unit_scales(operator.node)
+    if scales is None:
+        return ()
+    attributes = {name: attribute.value for name, attribute in operator.node.attributes.items()}
+    step, zero = KERNEL_SCALES[operator.name]
+    return (
+        Step(operator.name, (0,), "coarse", attributes),
+        *requantized("coarse", "result", step, zero, ir.DataType.INT8),
+    )
+
+
+KERNEL_SCALES: Mapping[str, tuple[float, int]] = {
+    **dict.fromkeys(("Sigmoid", "Softmax"), (1 / 256, -128)),
+    "Tanh": (1 / 128, 0),
+    "LogSoftmax": (1 / 16, 127),
+}
+"""Operator -> the scale and zero point that its kernel of bytes gives."""
+
+
+def off_through_bytes(operator: Operator) -> int:
+    """Return how many steps a result may be off that its kernel rounds to a scale of its own first."""
+    scales = unit_scales(operator.node)
+    assert scales is not None
+    return ceil(KERNEL_SCALES[operator.name][0] / float(scales.result.scale[0]) / 2 + 0.5)
+
+
+def _normalization(operator: Operator, given: Constants) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Return `a` and `b` of a BatchNormalization, `a x + b` for each channel; None where they are computed."""
+    parameters = [real_constant(operator, slot) for slot in range(1, 5)]
+    if any(each is None for each in parameters) or operator.int("training_mode", 0):
+        return None
+    scale, bias, mean, variance = (each for each in parameters if each is not None)
+    factor = scale / np.sqrt(variance + operator.node.attributes.get_float("epsilon", 1e-5))
+    return factor, bias - mean * factor
+
+
+def real_constant(operator: Operator, slot: int) -> NDArray[np.float64] | None:
+    """Return a constant operand as real numbers, also one that is stored as integers; None for any other."""
+    value = operator.node.inputs[slot] if slot < len(operator.node.inputs) else None
+    if value is None:
+        return None
+    if value.const_value is not None and not value.is_graph_input():
+        return np.asarray(value.const_value.numpy(), np.float64)
+    producer = value.producer()
+    scale = None if producer is None or producer.op_type not in DEQUANTIZING else scale_of(producer)
+    stored = None if producer is None or scale is None else producer.inputs[0]
+    if producer is None or scale is None or stored is None or stored.const_value is None or stored.is_graph_input():
+        return None
+    integers = stored.const_value.numpy().astype(np.float64) - SHIFTS.get(scale.dtype, 0)
+    if not scale.is_one:
+        shape = [1] * integers.ndim
+        shape[producer.attributes.get_int("axis", 1)] = -1
+        return np.asarray((integers - scale.zero.reshape(shape)) * scale.scale.astype(np.float64).reshape(shape))
+    return np.asarray((integers - scale.zero[0]) * np.float64(scale.scale[0]))
+
+
+def _batch_normalization(operator: Operator, given: Constants) -> Sequence[Step]:
+    """A depthwise convolution of 1 × 1: the scale of each channel is that of its one weight."""
+    scales, affine, rank = unit_scales(operator.node), _normalization(operator, given), operator.rank()
+    if scales is None or affine is None or rank is None:
+        return ()
+    step = float(scales.first.scale[0])
+    weights = affine_weights(*affine, step, float(scales.result.scale[0]))
+    if weights is None:
+        return ()
+    integers, steps, bias = weights
+    channels, space = len(integers), max(rank - 2, 1)
+    zeros = np.zeros(channels, np.int8)
+    operand: int | str = 0
+    reshaped: list[Step] = []
+    behind: list[Step] = []
+    if rank == 2:
+        meaning = float(scales.result.scale[0]), int(scales.result.zero[0]), scales.result.dtype
+        reshaped = [Step("Reshape", (0, np.array([0, channels, 1], np.int64)), "row")]
+        behind = [*requantized("normalized", "column", *meaning)]
+        behind.append(Step("Reshape", ("column", np.array([0, channels], np.int64)), "flat"))
+        operand = "row"
+    return (
+        *reshaped,
+        Step("DequantizeLinear", (integers.reshape(-1, 1, *[1] * space), steps, zeros), "weights", {"axis": 0}),
+        Step(
+            "DequantizeLinear",
+            (bias, (steps.astype(np.float64) * step).astype(np.float32), zeros.astype(np.int32)),
+            "bias",
+            {"axis": 0},
+        ),
+        Step("Conv", (operand, "weights", "bias"), "normalized", {"group": channels, "kernel_shape": (1,) * space}),
+        *behind,
+    )
+
+
+def _of_one_scale(operator: Operator, _: Constants) -> Sequence[Step]:
+    """Operands in the scale of the result, so that their integers are compared or chosen."""
+    scales = unit_scales(operator.node)
+    if scales is None:
+        return ()
+    steps: list[Step] = []
+    inputs: list[int | str] = []
+    for slot, scale in enumerate(scales.operands):
+        if scale is None or scale.equals(scales.result):
+            inputs.append(slot)
+            continue
+        meaning = float(scales.result.scale[0]), int(scales.result.zero[0]), scales.result.dtype
+        array = real_constant(operator, slot)
+        name = f"operand_{slot}"
+        steps += _constant(array, name, *meaning) if array is not None else requantized(slot, name, *meaning)
+        inputs.append(name)
+    return (*steps, Step(operator.name, tuple(inputs), "result"))
+
+
+def _constant(array: NDArray[np.float64], name: str, step: float, zero: int, dtype: ir.DataType) -> tuple[Step, ...]:
+    scale, zero_point = _parameters(step, zero, dtype)
+    limits = np.iinfo(dtype.numpy())
+    integers = np.clip(np.rint(array / step) + float(zero_point), limits.min, limits.max).astype(dtype.numpy())
+    return (Step("DequantizeLinear", (integers, scale, zero_point), name),)
+
+
+def _clip(operator: Operator, _: Constants) -> Sequence[Step]:
+    """MAXIMUM and MINIMUM with constants, in the scale of the result."""
+    scales = unit_scales(operator.node)
+    bounds = None if operator.version < 11 and not operator.node.attributes else clip_bounds(operator)
+    bounds = bounds or _quantized_bounds(operator)
+    if scales is None or bounds is None:
+        return ()
+    meaning = float(scales.result.scale[0]), int(scales.result.zero[0]), scales.result.dtype
+    steps: list[Step] = []
+    last: int | str = 0
+    if not scales.first.equals(scales.result):
+        steps += requantized(0, "moved", *meaning)
+        last = "moved"
+    for op_type, bound, open_end in (("Max", bounds[0], -np.inf), ("Min", bounds[1], np.inf)):
+        if bound == open_end or abs(bound) >= np.finfo(np.float32).max:
+            continue
+        if last == "result_Max":
+            steps += requantized(last, "above", *meaning)
+            last = "above"
+        steps += _constant(np.asarray(bound), f"bound_{op_type}", *meaning)
+        steps.append(Step(op_type, (last, f"bound_{op_type}"), f"result_{op_type}"))
+        last = f"result_{op_type}"
+    return tuple(steps)
+
+
+def _has_unlike_border(operator: Operator) -> bool:
+    scales = unit_scales(operator.node)
+    is_constant = scales is not None and operator.has(2) and operator.string("mode", "constant") == "constant"
+    return is_constant and scales is not None and not scales.first.equals(scales.result)
+
+
+def _pad(operator: Operator, _: Constants) -> Sequence[Step]:
+    """The operand in the scale of the result, in which the border may be a number that the operand has not."""
+    scales, border = unit_scales(operator.node), real_constant(operator, 2)
+    if scales is None or border is None or border.size != 1:
+        return ()
+    meaning = float(scales.result.scale[0]), int(scales.result.zero[0]), scales.result.dtype
+    others = tuple(slot for slot in range(3, len(operator.node.inputs)))
+    step, zero = meaning[:2]
+    value = np.array((np.clip(np.rint(border.reshape(()) / step) + zero, -128, 127) - zero) * step, np.float32)
+    return (*requantized(0, "moved", *meaning), Step("Pad", ("moved", 1, value, *others), "padded"))
+
+
+def _quantized_bounds(operator: Operator) -> tuple[float, float] | None:
+    """Return the bounds of a Clip, of which some are dequantized constants; None where one is computed."""
+    bounds = [-np.inf, np.inf]
+    for slot in (1, 2):
+        if operator.has(slot):
+            array = real_constant(operator, slot)
+            if array is None or array.size != 1:
+                return None
+            bounds[slot - 1] = float(array.reshape(-1)[0])
+    return bounds[0], bounds[1]
+
+
+UNLIKE_BORDER = Condition("with a border, in a quantized unit of bytes of two scales", _has_unlike_border)
+FORMS = (
+    *(IntegerForm(Expansion(name, (UNIT,), _through_words), _one, True) for name in ("Sigmoid", "Tanh", "Softmax")),
+    *(IntegerForm(Expansion(name, (UNIT,), _through_bytes), off_through_bytes) for name in KERNEL_SCALES),
+    IntegerForm(Expansion("BatchNormalization", (UNIT,), _batch_normalization), _one),
+    *(IntegerForm(Expansion(name, (UNIT,), _of_one_scale), _one) for name in ("Max", "Min", "Where")),
+    IntegerForm(Expansion("Clip", (UNIT,), _clip), _one),
+    IntegerForm(Expansion("Pad", (UNLIKE_BORDER,), _pad), _one),
+)
+"""The forms, of which a unit gets the first that fits."""

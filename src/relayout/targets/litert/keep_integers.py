@@ -1,0 +1,368 @@
+"""Keep quantized units on integers, whatever scale a quantizer chose, for targets that prefer integers to exactness.
+
+1. What several operators compute of one value of bytes is a table of 256 numbers. Where one builtin has the same table
+   within a few steps, it stands for all of them: HARD_SWISH for HardSigmoid and Mul, GELU for one that is spelled out.
+2. A kernel that gives one scale alone gives it to the next operators, if these take any scale.
+3. Other units become those of `integer_forms.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from math import ceil, erf
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.apply.provenance import holds_itself
+from relayout.formats.onnx.node_results import node_results
+from relayout.formats.onnx.parts import ANNOTATION
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
+from relayout.graph.source_names import stands_for
+from relayout.graph.value_names import Names
+from relayout.lowering.constants import Constants
+from relayout.lowering.decompose import WORDS_FROM, expand
+from relayout.rules import rule_of
+from relayout.rules.in_graph import operator_of
+from relayout.targets.litert.integer_forms import FORMS, KERNEL_SCALES, IntegerForm, unit_scales
+from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, scale_of
+from relayout.targets.litert.quantized_units import ROWS, Candidate
+from relayout.targets.target_table import Target
+
+Table = NDArray[np.float64]
+MOST_STEPS = 2
+"""How many steps of the result a kernel may be off that gives its own scale."""
+MOST_STEPS_OF_TABLES = 4
+"""How many steps of the result a builtin may be off that stands for several operators: each of these rounds."""
+LONGEST = 12
+"""How many operators in a row are followed."""
+MICROSOFT = "com.microsoft"
+
+
+def keep_integers(model: ir.Model, target: Target) -> dict[str, int]:
+    """Write quantized units as others that LiteRT computes on integers, in place.
+
+    Returns:
+        Operator, with the number of steps that its units may be off -> how many.
+    """
+    counts: Counter[str] = Counter()
+    counts.update(_as_one_builtin(model, target))
+    counts.update(_with_scales_of_kernels(model))
+    for form in FORMS:
+        counts.update(_in_form(model, form, target))
+    _spell_words(model)
+    return dict(sorted(counts.items()))
+
+
+def _in_form(model: ir.Model, form: IntegerForm, target: Target) -> Counter[str]:
+    """Write units in a form; return a line for each number of steps -> how many."""
+    op_type, counts = form.expansion.op_type, Counter[str]()
+    if form.words and not any(op_type in row.op_types.split() and "INT16" in row.types for row in target.kernels):
+        return counts
+    for node in [node for node in model.graph if node.op_type == op_type]:
+        operator = operator_of(model, node)
+        if form.expansion.takes(operator):
+            steps = form.steps_off(operator)
+            counts[_line(op_type, steps)] += expand(model, (form.expansion,), [node]).get(op_type, 0)
+    return counts
+
+
+def _line(name: str, steps: int) -> str:
+    return f"{name} (at most {steps} step{'s' * (steps != 1)} off)"
+
+
+def _spell_words(model: ir.Model) -> None:
+    """Give quantizers of 16 bits the domain that has them before the standard does."""
+    if model.opset_imports.get("", 1) >= WORDS_FROM:
+        return
+    for node in model.graph:
+        if node.op_type in (QUANTIZE, DEQUANTIZE) and not node.domain:
+            integers = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0]
+            if integers is not None and integers.dtype in (ir.DataType.INT16, ir.DataType.UINT16):
+                node.domain = MICROSOFT
+                model.opset_imports.setdefault(MICROSOFT, 1)
+
+
+# Tables
+
+
+def _integers_of(scale: Scale) -> Table:
+    """Return the 256 numbers that bytes with a scale mean."""
+    return (np.arange(-128.0, 128.0, dtype=np.float64) - float(scale.zero[0])) * float(scale.scale[0])
+
+
+def _quantized(table: Table, scale: Scale) -> Table:
+    """Return the integers of numbers."""
+    integers: Table = np.clip(np.rint(table / float(scale.scale[0])) + float(scale.zero[0]), -128, 127)
+    return integers
+
+
+BUILTINS: Mapping[str, Callable[[Table], Table]] = {
+    "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "Gelu": lambda x: x * 0.5 * (1 + np.vectorize(erf)(x / np.sqrt(2))),
+}
+"""Operators of one operand that have an integer kernel with any scales, and stand for several."""
+
+
+def _as_one_builtin(model: ir.Model, target: Target) -> Iterator[str]:
+    """Write what several operators compute of one value as a builtin; yield a line for each."""
+    constants = Constants(model)
+    for end in [node for node in model.graph if node.op_type == QUANTIZE and not node.domain]:
+        result = scale_of(end)
+        if result is None or not result.is_one or result.dtype not in BYTES:
+            continue
+        if not any(_lacks_builtin(node) for node in _before(end)):
+            continue
+        for source, table in _tables(model, constants, end):
+            found = _nearest_builtin(table, source, result)
+            producer = None if found is None else _written(model, constants.names, end, source, found[0], target)
+            if found is not None and producer is not None:
+                yield _line(*found)
+                _remove_unread(producer)
+                break
+
+
+def _nearest_builtin(table: Table, source: ir.Node, result: Scale) -> tuple[str, int] | None:
+    """Return the builtin that is the fewest steps off a table, and these; None where all are more than some."""
+    operand = scale_of(source)
+    assert operand is not None
+    wanted, numbers = _quantized(table, result), _integers_of(operand)
+    off = {name: int(np.abs(_quantized(of(numbers), result) - wanted).max()) for name, of in BUILTINS.items()}
+    nearest = min(off, key=lambda name: off[name])
+    return (nearest, off[nearest] + 1) if off[nearest] < MOST_STEPS_OF_TABLES else None
+
+
+def _before(end: ir.Node) -> Iterator[ir.Node]:
+    """Yield the operators before a QuantizeLinear, nearest first."""
+    nodes, met = [end], {end}
+    while nodes and len(met) < 2 * LONGEST:
+        for value in nodes.pop(0).inputs:
+            node = None if value is None else value.producer()
+            if node is not None and node not in met and node.graph is end.graph:
+                met.add(node)
+                nodes.append(node)
+                yield node
+
+
+def _lacks_builtin(node: ir.Node) -> bool:
+    return node.op_type not in ROWS and node.op_type not in (QUANTIZE, DEQUANTIZE) and not node.domain
+
+
+def _tables(model: ir.Model, constants: Constants, end: ir.Node) -> Iterator[tuple[ir.Node, Table]]:
+    """Yield each DequantizeLinear of bytes of which alone a QuantizeLinear's operand is computed, with the table.
+
+    One operator of the way at least has no integer kernel.
+    """
+    for source in [node for node in _before(end) if node.op_type == DEQUANTIZE]:
+        scale, integers = scale_of(source), source.inputs[0]
+        if scale is None or not scale.is_one or scale.dtype not in BYTES or integers is None:
+            continue
+        if integers.const_value is not None or integers.shape != end.outputs[0].shape:
+            continue
+        reader = _TableReader(model, constants, integers, scale)
+        table = reader.table(end.inputs[0], LONGEST)
+        if table is not None and reader.lacks_builtin:
+            yield source, table
+
+
+class _TableReader:
+    """The 256 numbers of values that depend on one value of bytes alone.
+
+    Args:
+        model: the model.
+        constants: its constants.
+        integers: the value of bytes.
+        scale: what its integers mean.
+    """
+
+    def __init__(self, model: ir.Model, constants: Constants, integers: ir.Value, scale: Scale) -> None:
+        self.model, self.constants, self.integers, self.scale = model, constants, integers, scale
+        self.lacks_builtin = False
+        self._known: dict[ir.Value, Table | None] = {}
+        self._opsets = [onnx.helper.make_opsetid(*each) for each in model.opset_imports.items()]
+
+    def table(self, value: ir.Value | None, most: int) -> Table | None:
+        """Return the numbers that a value has; None where it depends on another value, too."""
+        if value is None:
+            return None
+        if value not in self._known:
+            self._known[value] = None
+            node = value.producer()
+            if node is not None and most and len(node.outputs) == 1:
+                is_end = node.op_type == DEQUANTIZE and not node.domain
+                self._known[value] = self._dequantized(node, most) if is_end else self._computed(node, most)
+        return self._known[value]
+
+    def _dequantized(self, node: ir.Node, most: int) -> Table | None:
+        scale, integers = scale_of(node), node.inputs[0]
+        if scale is None or integers is None or not scale.is_one or scale.dtype not in BYTES:
+            return None
+        if integers is self.integers:
+            return _integers_of(scale)
+        end = integers.producer()
+        before = self.table(end.inputs[0], most - 1) if end is not None and end.op_type == QUANTIZE else None
+        if before is None:
+            return None
+        return (_quantized(before, scale) - float(scale.zero[0])) * float(scale.scale[0])
+
+    def _computed(self, node: ir.Node, most: int) -> Table | None:
+        rule = rule_of(operator_of(self.model, node))
+        if rule is None or rule.kind != "layout-agnostic" or node.domain:
+            return None
+        operands: dict[str, NDArray[np.generic]] = {}
+        for read in node.inputs:
+            if read is None:
+                continue
+            number = _number(self.constants, read)
+            table = self.table(read, most - 1) if number is None else None
+            if number is None and table is None:
+                return None
+            operands[read.name or ""] = number if number is not None else np.asarray(table, np.float32)
+        results = node_results(ir.serde.serialize_node(node), operands, self._opsets)
+        if len(results) != 1 or results[0].shape != (256,) or results[0].dtype.kind != "f":
+            return None
+        self.lacks_builtin |= _lacks_builtin(node)
+        return results[0].astype(np.float64)
+
+
+def _number(constants: Constants, value: ir.Value) -> NDArray[np.generic] | None:
+    """Return a constant of one element, also one that is dequantized."""
+    array, node = constants.array(value), value.producer()
+    if array is None and node is not None and node.op_type == DEQUANTIZE:
+        scale, stored = scale_of(node), constants.array(node.inputs[0])
+        if scale is not None and scale.is_one and stored is not None and stored.size == 1:
+            number = stored.astype(np.float64) - SHIFTS.get(scale.dtype, 0) - float(scale.zero[0])
+            array = (number * float(scale.scale[0])).astype(np.float32)
+    return None if array is None or array.size != 1 else array.reshape(())
+
+
+def _written(
+    model: ir.Model, names: Names, end: ir.Node, source: ir.Node, op_type: str, target: Target
+) -> ir.Node | None:
+    """Let a QuantizeLinear read one builtin, and return what it read; None where the target has none for the scales."""
+    before = end.inputs[0]
+    assert before is not None
+    domain = "" if model.opset_imports.get("", 1) >= SINCE[op_type] else DOMAINS.get(op_type)
+    if domain is None:
+        return None
+    node = ir.Node(domain, op_type, [source.outputs[0]])
+    value = node.outputs[0]
+    value.name, value.type, value.shape = names.unique(f"{before.name}/{op_type}"), before.type, before.shape
+    stands_for(value, before)
+    end.graph.insert_before(end, node)  # type: ignore[union-attr]
+    end.replace_input_with(0, value)
+    if domain:
+        model.opset_imports.setdefault(domain, 1)
+    if not target.claims(operator_of(model, node)):
+        end.replace_input_with(0, before)
+        node.graph.remove(node, safe=True)  # type: ignore[union-attr]
+        return None
+    producer = before.producer()
+    assert producer is not None
+    return producer
+
+
+SINCE = {"HardSwish": 14, "Gelu": 20}
+"""Builtin -> the opset that has its operator."""
+DOMAINS = {"Gelu": "com.microsoft"}
+"""Builtin -> the domain that has its operator in older opsets."""
+
+
+def _remove_unread(node: ir.Node) -> None:
+    """Remove a node that nothing reads, and those before it."""
+    nodes = [node]
+    while nodes:
+        each = nodes.pop()
+        if each.graph is None or any(value.uses() or value.is_graph_output() for value in each.outputs):
+            continue
+        producers = [value.producer() for value in each.inputs if value is not None]
+        each.graph.remove(each, safe=True)
+        nodes += [producer for producer in producers if producer is not None]
+
+
+# Scales of kernels
+
+RANGES: Mapping[str, Callable[[Table], Table]] = {
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Tanh": np.tanh,
+    "Softmax": lambda _: np.linspace(0, 1, 1024),
+}
+"""Operator whose kernel gives one scale -> the numbers that it may give of some."""
+
+
+def _with_scales_of_kernels(model: ir.Model) -> Iterator[str]:
+    """Let the readers of a unit read what its kernel gives, with that scale; yield a line for each."""
+    names = Constants(model).names
+    for node in [node for node in model.graph if node.op_type in RANGES and not node.domain]:
+        scales = unit_scales(node)
+        if scales is None or scales.result.dtype not in BYTES:
+            continue
+        step, zero = KERNEL_SCALES[node.op_type]
+        if abs(float(scales.result.scale[0]) / step - 1) < 1e-6 and int(scales.result.zero[0]) == zero:
+            continue
+        kernel = Scale(scales.result.dtype, np.array([step], np.float32), np.array([zero]))
+        numbers = np.abs(_steps_apart(RANGES[node.op_type](_integers_of(scales.first)), kernel, scales.result))
+        off = ceil(float(numbers.max()) - 1e-6)
+        if off <= MOST_STEPS and _rescaled(model, names, node, kernel):
+            yield _line(node.op_type, off)
+
+
+def _steps_apart(numbers: Table, kernel: Scale, result: Scale) -> Table:
+    """Return how many steps of the result lie between what the unit gives for numbers, and what the kernel does."""
+    own = (_quantized(numbers, result) - float(result.zero[0])) * float(result.scale[0])
+    other = (_quantized(numbers, kernel) - float(kernel.zero[0])) * float(kernel.scale[0])
+    return (own - other) / float(result.scale[0])
+
+
+def _rescaled(model: ir.Model, names: Names, node: ir.Node, kernel: Scale) -> bool:
+    """Give a unit's result and its readers a scale; tell whether all of them still have a kernel."""
+    ends = [use.node for use in node.outputs[0].uses()]
+    if any(end.op_type != QUANTIZE or end.domain or end.outputs[0].is_graph_output() for end in ends):
+        return False
+    readers = [use.node for end in ends for use in end.outputs[0].uses()]
+    if not readers or any(reader.op_type != DEQUANTIZE or reader.domain for reader in readers):
+        return False
+    if not all(_takes_any_scale(reader, kernel) for reader in readers):
+        return False
+    constants = Constants(model)
+    for each in (*ends, *readers):
+        kind = kernel.dtype
+        shift = 128 if kind == ir.DataType.UINT8 else 0
+        stem = f"{node.outputs[0].name}/kernel"
+        each.resize_inputs(3)
+        each.replace_input_with(1, constants.new(f"{stem}_scale", kernel.scale.reshape(())))
+        each.replace_input_with(
+            2, constants.new(f"{stem}_zero_point", np.array(int(kernel.zero[0]) + shift, kind.numpy()))
+        )
+    for end in ends:
+        value = end.outputs[0]
+        stands_for(value, value)
+        holds_itself(value)
+        value.meta.pop(ANNOTATION, None)
+        value.name = names.unique(f"{value.name}/kernel")
+    return True
+
+
+def _takes_any_scale(reader: ir.Node, kernel: Scale) -> bool:
+    """Tell whether the kernels behind a DequantizeLinear give what is asked for with another scale of an operand."""
+    uses = list(reader.outputs[0].uses())
+    if reader.outputs[0].is_graph_output() or not uses:
+        return False
+    for use in uses:
+        unit, row = unit_of(use.node), ROWS.get(use.node.op_type)
+        if unit is None or unit.node is not use.node or row is None:
+            return False
+        operands = [None if each is None else scale_of(each.node) for each in unit.operands]
+        results = [scale_of(each.node) for each in unit.results]
+        operands[use.idx] = kernel
+        constants = tuple(each is not None and each.is_constant for each in unit.operands)
+        known = tuple(each for each in results if each is not None)
+        if len(known) < len(results):
+            return False
+        found = row(Candidate(use.node, tuple(operands), constants, known))
+        if found is None or found.gives is not None:
+            return False
+    return True

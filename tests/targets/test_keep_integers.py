@@ -1,0 +1,194 @@
+"""Targets that prefer integers: a quantized unit stays on them whatever its scale, and the report says how far off."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+import relayout
+from relayout.targets import target
+from running import run
+from targets.test_unit_exports import litert
+
+TARGETS = ("ethos-u", "tflite-micro", "tosa")
+EVERY_BYTE = np.arange(-128, 128, dtype=np.int16)
+
+
+def chain(body: str, scales: dict[str, tuple[float, int]], dtype: str = "int8", opset: int = 17) -> onnx.ModelProto:
+    """Return a model of bytes: each `name = Operator(…)` of the body is quantized with that name's scale.
+
+    Args:
+        body: lines; an operand is a name of a line before, `x`, or a constant `{number}`.
+        scales: name -> its scale and zero point as int8; the last line's name is the output.
+        dtype: of the integers.
+        opset: of the model.
+    """
+    shift = 128 if dtype == "uint8" else 0
+    constants, lines, read = [], [], {"x": "x"}
+    for name, (scale, zero) in scales.items():
+        constants += [f"float {name}_s = {{{scale}}}", f"{dtype} {name}_z = {{{zero + shift}}}"]
+    lines.append("x_d = DequantizeLinear(x, x_s, x_z)")
+    for line in body.strip().splitlines():
+        name, _, call = (part.strip() for part in line.partition("="))
+        for number in re.findall(r"\{(.*?)\}", call):
+            constant = f"c{len(constants)}"
+            constants.append(f"float {constant} = {{{number}}}")
+            call = call.replace(f"{{{number}}}", constant, 1)
+        call = re.sub(rf"\b({'|'.join(map(re.escape, read))})\b(?!_)", lambda match: f"{match[0]}_d", call)
+        lines += [f"{name}_r = {call}", f"{name} = QuantizeLinear({name}_r, {name}_s, {name}_z)"]
+        lines.append(f"{name}_d = DequantizeLinear({name}, {name}_s, {name}_z)")
+        read[name] = name
+    lines.pop()  # the output is integers
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}]> g ({dtype}[1, 4, 8, 8] x) => ({dtype}[1, 4, 8, 8] {name})
+        <{", ".join(constants)}> {{ {"; ".join(lines)} }}"""
+    return onnx.parser.parse_model(text.replace("; ", "\n"))
+
+
+def every_byte(dtype: str) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    return {"x": (EVERY_BYTE + (128 if dtype == "uint8" else 0)).astype(dtype).reshape(1, 4, 8, 8)}
+
+
+def assert_on_integers(model: onnx.ModelProto, name: str, dtype: str, steps: int) -> dict[str, relayout.Result]:
+    """Hold the results for all targets to the source: no real numbers, all claimed, at most some steps off."""
+    feed, results = every_byte(dtype), dict[str, relayout.Result]()
+    (expected,) = run(model, feed)
+    output = model.graph.output[0].name
+    for each in TARGETS:
+        result = results[each] = relayout.convert(model, format="tflite", target=each)
+        assert not {"DEQUANTIZE", "RELU_0_TO_1"} & set(result.report.operators), (each, result.report.operators)
+        claims = result.report.claims
+        assert claims is not None
+        assert claims.claimed == claims.total or (dtype == "uint8" and each != "ethos-u"), (each, claims)
+        off = np.abs(litert(result, feed)[output].astype(int) - expected.astype(int)).max()
+        assert off <= steps, (each, off)
+        if name:
+            assert any(f"{name} (at most" in note for note in result.report.notes), result.report.notes
+    return results
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize(("scale", "zero"), [(0.1, 0), (0.02, 40), (0.03125, -128)])
+@pytest.mark.parametrize("part", [1.7, 0.99, 0.58, 0.3, 0.05])
+def test_a_sigmoid_with_a_calibrated_scale(part: float, scale: float, zero: int, dtype: str) -> None:
+    """The result of quantizers has the scale of the largest value that they saw, 0.3 to 1 of what the kernel gives."""
+    body = "s = Sigmoid(x)\n y = Mul(x, s)"
+    model = chain(body, {"x": (scale, zero), "s": (part / 256, -128), "y": (scale / 2, -100)}, dtype)
+    assert_on_integers(model, "", dtype, 2 if part > 0.1 else 11)
+
+
+@pytest.mark.parametrize("op_type", ["Sigmoid", "Tanh"])
+@pytest.mark.parametrize(("step", "zero"), [(0.2 / 128, 0), (0.4 / 128, -60), (1 / 100, 0)])
+def test_a_result_of_a_fixed_scale_that_is_the_output(op_type: str, step: float, zero: int) -> None:
+    model = chain(f"y = {op_type}(x)", {"x": (0.05, 3), "y": (step, zero)})
+    assert_on_integers(model, "", "int8", 4 if step < 0.4 / 128 else 2)
+
+
+@pytest.mark.parametrize("step", [0.1 / 256, 0.5 / 256, 1.3 / 256])
+def test_a_softmax_with_any_scale(step: float) -> None:
+    model = chain("y = Softmax<axis = 3>(x)", {"x": (0.05, 3), "y": (step, -128)})
+    assert_on_integers(model, "", "int8", 2)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("part", [1.0, 0.7, 0.58, 0.2])
+def test_a_hard_sigmoid_with_any_scale(part: float, dtype: str) -> None:
+    body = "y = HardSigmoid<alpha = 0.16666667, beta = 0.5>(x)"
+    assert_on_integers(chain(body, {"x": (0.03, 9), "y": (part / 255, -128)}, dtype), "", dtype, 1)
+
+
+@pytest.mark.parametrize(("step", "top"), [(0.05, 1.0), (0.02, 0.93)])
+def test_a_hard_swish_that_was_taken_apart_is_one_operator(step: float, top: float) -> None:
+    body = "h = HardSigmoid<alpha = 0.16666667, beta = 0.5>(x)\n y = Mul(x, h)"
+    model = chain(body, {"x": (step, 0), "h": (top / 255, -128), "y": (step / 1.9, -110)})
+    results = assert_on_integers(model, "HardSwish", "int8", 3)
+    assert results["ethos-u"].report.operators.get("HARD_SWISH") == 1
+
+
+def test_a_gelu_that_is_spelled_out_between_integers_is_one_operator_where_the_target_has_it() -> None:
+    body = """q = Div(x, {1.4142135})
+        e = Erf(q)
+        a = Add(e, {1.0})
+        m = Mul(x, a)
+        y = Mul(m, {0.5})"""
+    text = chain(body, {"x": (0.03, 0), "q": (0.022, 0), "e": (1 / 127, 0), "a": (2 / 255, -128), "m": (0.03, -118),
+                        "y": (0.015, -118)})  # fmt: skip
+    result = relayout.convert(text, format="tflite", target="ethos-u")
+    assert result.report.operators == {"GELU": 1}
+    found, (expected,) = litert(result, every_byte("int8"))["y"], run(text, every_byte("int8"))
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 3
+
+
+@pytest.mark.parametrize("op_type", ["Max", "Min"])
+def test_operands_of_other_scales_are_compared_in_that_of_the_result(op_type: str) -> None:
+    model = chain(f"s = Relu(x)\n y = {op_type}(x, s)", {"x": (0.05, 3), "s": (0.03, -128), "y": (0.04, -10)})
+    assert_on_integers(model, op_type, "int8", 1)
+
+
+def test_bounds_that_no_activation_has() -> None:
+    model = chain("y = Clip(x, {-0.7}, {1.9})", {"x": (0.05, 3), "y": (0.04, -10)})
+    assert_on_integers(model, "Clip", "int8", 1)
+
+
+def test_on_a_cpu_exactness_decides() -> None:
+    model = chain("s = Sigmoid(x)\n y = Mul(x, s)", {"x": (0.1, 0), "s": (0.3 / 256, -128), "y": (0.05, -100)})
+    result = relayout.convert(model, format="tflite", target="litert")
+    assert "DEQUANTIZE" in result.report.operators
+    found, (expected,) = litert(result, every_byte("int8"))["y"], run(model, every_byte("int8"))
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+
+
+def test_a_column_of_the_target_asks_for_it() -> None:
+    model = chain("s = Sigmoid(x)\n y = Mul(x, s)", {"x": (0.1, 0), "s": (0.3 / 256, -128), "y": (0.05, -100)})
+    exact = replace(target("ethos-u"), prefers_integers=False)
+    assert "DEQUANTIZE" in relayout.convert(model, format="tflite", target=exact).report.operators
+
+
+@pytest.mark.parametrize("rank", [2, 3, 4])
+@pytest.mark.parametrize("epilogue", ["", "Relu"])
+def test_a_batch_normalization_is_a_depthwise_convolution(rank: int, epilogue: str) -> None:
+    rng = np.random.default_rng(3)
+    shape = (2, 6, 5, 7)[:rank]
+    tensors = {
+        "scale": rng.uniform(-2, 2, 6), "bias": rng.normal(size=6), "mean": rng.normal(size=6),
+        "variance": rng.uniform(0.1, 2, 6),
+    }  # fmt: skip
+    activation = f"n = {epilogue}(b)" if epilogue else "n = Identity(b)"
+    low = -128 if epilogue else 0
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (int8[{", ".join(map(str, shape))}] x) => (int8[{", ".join(map(str, shape))}] y)
+        <float s = {{0.02}}, int8 z = {{5}}, float t = {{0.06}}, int8 u = {{{low}}}> {{
+            d = DequantizeLinear(x, s, z)
+            b = BatchNormalization(d, scale, bias, mean, variance)
+            {activation}
+            y = QuantizeLinear(n, t, u)
+        }}""")
+    for name, array in tensors.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(np.float32), name))
+    feed = {"x": rng.integers(-128, 128, shape).astype(np.int8)}
+    (expected,) = run(model, feed)
+    for each in TARGETS:
+        result = relayout.convert(model, format="tflite", target=each, io="convert")
+        assert not {"DEQUANTIZE", "MUL"} & set(result.report.operators), result.report.operators
+        result = relayout.convert(model, format="tflite", target=each)
+        assert np.abs(litert(result, feed)["y"].astype(int) - expected.astype(int)).max() <= 1
+
+
+def test_a_border_that_the_operand_has_no_integer_for() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (int8[1, 2, 3, 4] x) => (int8[1, 2, 5, 4] y)
+        <float s = {0.002}, int8 z = {5}, float t = {0.005}, int8 u = {-60}, int64[8] p = {0, 0, 1, 0, 0, 0, 1, 0},
+        float v = {1.0}> {
+            d = DequantizeLinear(x, s, z)
+            b = Pad(d, p, v)
+            y = QuantizeLinear(b, t, u)
+        }""")
+    feed = {"x": np.random.default_rng(1).integers(-128, 128, (1, 2, 3, 4)).astype(np.int8)}
+    (expected,) = run(model, feed)
+    for each in TARGETS:
+        result = relayout.convert(model, format="tflite", target=each)
+        assert "DEQUANTIZE" not in result.report.operators
+        assert np.abs(litert(result, feed)["y"].astype(int) - expected.astype(int)).max() <= 1
