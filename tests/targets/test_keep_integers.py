@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -13,6 +14,7 @@ import relayout
 from relayout.targets import target
 from running import run
 from targets.test_unit_exports import litert
+from targets.vela import judge, needs_vela
 
 TARGETS = ("ethos-u", "tflite-micro", "tosa")
 EVERY_BYTE = np.arange(-128, 128, dtype=np.int16)
@@ -192,3 +194,69 @@ def test_a_border_that_the_operand_has_no_integer_for() -> None:
         result = relayout.convert(model, format="tflite", target=each)
         assert "DEQUANTIZE" not in result.report.operators
         assert np.abs(litert(result, feed)["y"].astype(int) - expected.astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("indices", "slices"),
+    [("2", 1), ("-1", 1), ("0, 1, 2", 1), ("1, 3", 2), ("0, 2, 4", 1), ("5, 0, 1", 2), ("3, 3", 2)],
+)
+@pytest.mark.parametrize("is_list", [True, False])
+def test_a_gather_by_constants_is_slices(indices: str, slices: int, is_list: bool) -> None:
+    if not is_list and "," in indices:
+        pytest.skip("one index alone is no list")
+    count = indices.count(",") + 1
+    dims = f"[{count}]" if is_list else ""
+    given = f"1, {count}, 7" if is_list else "1, 7"
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (int8[1, 6, 7] x) => (int8[{given}] y)
+        <float s = {{0.02}}, int8 z = {{5}}, int64{dims} i = {{{indices}}}> {{
+            d = DequantizeLinear(x, s, z)
+            b = Gather<axis = 1>(d, i)
+            y = QuantizeLinear(b, s, z)
+        }}""")  # fmt: skip
+    feed = {"x": np.random.default_rng(1).integers(-128, 128, (1, 6, 7)).astype(np.int8)}
+    (expected,) = run(model, feed)
+    for each in TARGETS:
+        result = relayout.convert(model, format="tflite", target=each)
+        names = result.report.operators
+        assert names.get("STRIDED_SLICE", 0) + names.get("SLICE", 0) == slices, names
+        assert not {"GATHER", "DEQUANTIZE", "QUANTIZE"} & set(names)
+        assert np.array_equal(litert(result, feed)["y"], expected)
+
+
+@pytest.mark.parametrize("border", ["pads = [3, 3, 3, 3], ", "pads = [0, 1, 2, 0], ", 'auto_pad = "SAME_LOWER", '])
+@pytest.mark.parametrize(("batch", "group"), [(1, 1), (2, 1), (1, 2)])
+def test_long_strides_stand_behind_a_border_of_its_own(border: str, batch: int, group: int) -> None:
+    rng = np.random.default_rng(2)
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (int8[{batch}, 4, 20, 24] x) => (int8[{batch}, c, h, v] y)
+        <float s = {{0.02}}, int8 z = {{5}}, int8 n = {{0}}> {{
+            d = DequantizeLinear(x, s, z)
+            k = DequantizeLinear(w, s, n)
+            b = Conv<{border}strides = [4, 4], group = {group}>(d, k)
+            y = QuantizeLinear(b, s, z)
+        }}""")  # fmt: skip
+    weights = rng.integers(-9, 9, (4, 4 // group, 7, 7)).astype(np.int8)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    feed = {"x": rng.integers(-128, 128, (batch, 4, 20, 24)).astype(np.int8)}
+    (expected,) = run(model, feed)
+    result = relayout.convert(model, format="tflite", target="ethos-u")
+    assert result.report.claims is not None
+    assert result.report.claims.claimed == result.report.claims.total
+    assert not {"PAD", "DEQUANTIZE"} & set(result.report.operators)
+    assert np.abs(litert(result, feed)["y"].astype(int) - expected.astype(int)).max() <= 1
+
+
+@needs_vela
+def test_vela_takes_them_whole(tmp_path: Path) -> None:
+    weights = np.ones((4, 3, 7, 7), np.int8)
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (int8[1, 3, 20, 24] x) => (int8[1, 4, 5, 6] y) <float s = {0.02}, int8 z = {5}, int8 n = {0}> {
+            d = DequantizeLinear(x, s, z)
+            k = DequantizeLinear(w, s, n)
+            b = Conv<pads = [3, 3, 3, 3], strides = [4, 4]>(d, k)
+            y = QuantizeLinear(b, s, z)
+        }""")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    relayout.convert(model, format="tflite", target="ethos-u").save(tmp_path / "strided.tflite")
+    assert not judge(tmp_path / "strided.tflite", tmp_path).on_cpu

@@ -34,6 +34,7 @@ from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.unit_conditions import SAME_SCALES, weights_of
 from relayout.rules import Operator, Step
 from relayout.targets.ethos_u.prices import PER_SCATTERED, PER_TRANSPOSE, price
+from relayout.targets.ethos_u.strided_borders import LONGEST_STRIDE, STRIDED_BORDER
 from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
 from relayout.targets.target_table import Kernel
@@ -41,7 +42,6 @@ from relayout.targets.target_table import Kernel
 BYTES = ("INT8", "UINT8")
 TYPES = (*BYTES, "INT16")
 IMAGE = (3, 4)
-LONGEST_STRIDE = 3
 HIGHEST_WINDOW, LARGEST_WINDOW, LARGEST_PADDED = 256, 1 << 16, 8
 MOST_ROWS = 1 << 16
 
@@ -222,7 +222,7 @@ TARGET = replace(
     price=price,
     per_transpose=PER_TRANSPOSE,
     per_scattered=PER_SCATTERED,
-    expansions=(*LITERT.expansions, GATE),
+    expansions=(*LITERT.expansions, GATE, STRIDED_BORDER),
     prefers_integers=True,
     fallback=LITERT,
 )

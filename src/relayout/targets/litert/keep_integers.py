@@ -3,7 +3,7 @@
 1. What several operators compute of one value of bytes is a table of 256 numbers. Where one builtin has the same table
    within a few steps, it stands for all of them: HARD_SWISH for HardSigmoid and Mul, GELU for one that is spelled out.
 2. A kernel that gives one scale alone gives it to the next operators, if these take any scale.
-3. Other units become those of `integer_forms.py`.
+3. Other units become those of `integer_forms.py`, and a Gather by constants Slices.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from relayout.lowering.constants import Constants
 from relayout.lowering.decompose import WORDS_FROM, expand
 from relayout.rules import rule_of
 from relayout.rules.in_graph import operator_of
+from relayout.targets.litert.gathered_slices import GATHERED_SLICES
 from relayout.targets.litert.integer_forms import FORMS, KERNEL_SCALES, IntegerForm, unit_scales
 from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, scale_of
 from relayout.targets.litert.quantized_units import ROWS, Candidate
@@ -51,6 +52,7 @@ def keep_integers(model: ir.Model, target: Target) -> dict[str, int]:
     counts: Counter[str] = Counter()
     counts.update(_as_one_builtin(model, target))
     counts.update(_with_scales_of_kernels(model))
+    counts.update(expand(model, (GATHERED_SLICES,)))
     for form in FORMS:
         counts.update(_in_form(model, form, target))
     _spell_words(model)
