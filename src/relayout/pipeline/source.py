@@ -111,6 +111,7 @@ def _read_onnx(
         raise RelayoutError(f"{named[0]} is for a .tflite source, and this one is ONNX: leave it out")
     from relayout.formats.onnx import complete, cut, spell_out
     from relayout.formats.onnx import read as read_onnx
+    from relayout.formats.onnx.fixing import state_names
     from relayout.rules import outputs_of
 
     model = read_onnx(source)
@@ -129,10 +130,10 @@ def _read_onnx(
     if options.is_part:
         complete(model, outputs_of)
         model = cut(model, options.inputs, options.outputs)
-        if not model.functions:
-            return model
-    spell_out(model, is_known)
-    complete(model, outputs_of)
+    if not options.is_part or model.functions:
+        spell_out(model, is_known)
+        complete(model, outputs_of)
+    add_notes(model, *state_names(model, opens=format == "tflite"))
     return model
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper, parser, shape_inference
 
 import relayout
+from litert_runs import KERNELS, results_of_runs
 from relayout.layout.expressions import names_in, replace_names
 from running import run
 from text_form import floats
@@ -166,3 +167,44 @@ def test_a_name_with_a_dash_is_no_difference() -> None:
     result = relayout.optimize(source, dims={"batch": 3})
     assert shapes(result.proto.graph)["x"] == [3, "batch-size", 4]
     assert shapes(relayout.optimize(source, dims={"batch-size": 3}).proto.graph)["x"] == ["batch", 3, 4]
+
+
+STATED = {
+    "float[b,7,8] y": ("y = Concat<axis=2>(x, x)", ["b", "t", 8], "t on axis 1, stated as 7"),
+    "float[2,7,8] y": ("y = Concat<axis=2>(x, x)", ["b", "t", 8], "b on axis 0, stated as 2; t on axis 1, stated as 7"),
+    "float[b,14,4] y": ("y = Concat<axis=1>(x, x)", ["b", 14, 4], ""),
+    "float[b,t,4] y": ("y = Relu(x)", ["b", "t", 4], ""),
+    "int64[3,5] y": ("y = NonZero(x)", [3, 5], ""),
+}
+OPENED = "extents of output y follow from the inputs"
+
+
+@pytest.mark.parametrize("output", STATED)
+def test_the_name_of_an_input_wins_over_a_number_that_an_output_states(output: str) -> None:
+    body, extents, told = STATED[output]
+    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[b,t,4] x) => ({output}) {{ {body} }}'
+    result = relayout.convert(parser.parse_model(text), io="NHWC", to="NHWC")
+    (value,) = result.model.graph.outputs
+    assert [dim if isinstance(dim, int) else str(dim.value) for dim in value.shape or ()] == extents
+    notes = [note for note in result.report.notes if note.startswith(OPENED)]
+    assert [told in note for note in notes] == [True] * bool(told)
+
+
+@pytest.mark.parametrize("output", STATED)
+def test_a_tflite_runs_at_every_length(output: str) -> None:
+    body, *_ = STATED[output]
+    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[b,t,4] x) => ({output}) {{ {body} }}'
+    source = parser.parse_model(text)
+    content = relayout.convert(source, format="tflite").tflite
+    for kernels in KERNELS:
+        feeds = [floats(2, length, 4) for length in (7, 3, 9)]
+        for feed, result in zip(feeds, results_of_runs(content, feeds, kernels), strict=True):
+            np.testing.assert_allclose(result, run(source, {"x": feed})[0], rtol=1e-6)
+
+
+def test_a_number_that_is_asked_for_is_stated() -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[b,t,4] x) => (float[b,7,8] y) { y = Concat<axis=2>(x, x) }'
+    result = relayout.convert(parser.parse_model(text), dims={"t": 5})
+    (value,) = result.model.graph.outputs
+    assert list(value.shape or ())[1:] == [5, 8]
+    assert not [note for note in result.report.notes if note.startswith(OPENED)]

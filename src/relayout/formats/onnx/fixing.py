@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -104,6 +104,42 @@ def state_results(model: ir.Model) -> None:
             value.meta[STATED] = ir.Shape([b if isinstance(b, int) else a for a, b in pairs])
 
 
+def state_names(model: ir.Model, *, opens: bool) -> list[str]:
+    """Let outputs state the names that their extents have on the inputs, where they state numbers, in place.
+
+    Exporters leave the length of their example there. A runtime that believes it runs at that length alone.
+
+    Args:
+        model: the model; its shapes are inferred.
+        opens: whether an extent that is no such name, and does not follow from the inputs as a number, is open, too.
+
+    Returns:
+        A sentence for the report about each such output.
+    """
+    known = {name for value in model.graph.inputs for text in _texts(value.shape or ()) for name in _names(text)}
+    notes = []
+    for value in model.graph.outputs if known else ():
+        stated, inferred = value.meta.get(STATED), value.shape
+        if stated is None or inferred is None or len(stated) != len(inferred) or value.is_graph_input():
+            continue
+        names = {
+            axis: dim.value
+            for axis, dim in enumerate(inferred)
+            if isinstance(stated[axis], int) and isinstance(dim, ir.SymbolicDim) and dim.value
+        }
+        of_inputs = {axis: name for axis, name in names.items() if known.issuperset(_names(name))}
+        names = names if opens else of_inputs
+        if names:
+            value.meta[STATED] = ir.Shape([names.get(axis, dim) for axis, dim in enumerate(stated)])
+            extents = [f"{of_inputs.get(axis, 'open')} on axis {axis}, stated as {stated[axis]}" for axis in names]
+            notes.append(f"extents of output {value.name} follow from the inputs: {'; '.join(extents)}")
+    return notes
+
+
+def _names(text: str) -> frozenset[str]:
+    return Extent.of(text).names | names_in(text)
+
+
 def _values(model: ir.Model) -> Iterator[ir.Value]:
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         for inner in all_graphs(graph):
@@ -115,7 +151,7 @@ def _shapes(value: ir.Value) -> Iterator[ir.Shape]:
     yield from (shape for shape in (value.shape, value.meta.get(STATED)) if shape is not None)
 
 
-def _texts(shape: ir.Shape) -> Iterator[str]:
+def _texts(shape: Iterable[int | ir.SymbolicDim]) -> Iterator[str]:
     yield from (dim.value for dim in shape if isinstance(dim, ir.SymbolicDim) and dim.value)
 
 
