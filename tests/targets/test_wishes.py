@@ -92,13 +92,13 @@ def test_channels_that_do_not_fall_into_tiles_are_said() -> None:
     """16 does not divide the 6 and 10 channels of this network."""
     result = relayout.convert(cnn(), to="NCHW16c")
     assert {node.domain for node in result.proto.graph.node} == {""}
-    tiles = "run as asked: axis C of extent"
+    blocks = "channels are no multiple of the block of 16"
     assert result.report.notes == (
-        f"first does not {tiles} 6 does not fall into whole tiles of 16",
-        f"depthwise and 2 more do not {tiles} 8 does not fall into whole tiles of 16",
-        f"max and 1 more do not {tiles} 12 does not fall into whole tiles of 16",
-        f"up does not {tiles} 24 does not fall into whole tiles of 16",
-        f"resize and 2 more do not {tiles} 10 does not fall into whole tiles of 16",
+        f"first does not run as asked: 6 {blocks}",
+        f"depthwise and 2 more do not run as asked: 8 {blocks}",
+        f"max and 1 more do not run as asked: 12 {blocks}",
+        f"up does not run as asked: 24 {blocks}",
+        f"resize and 2 more do not run as asked: 10 {blocks}",
     )
 
 

@@ -102,7 +102,7 @@ def claims(model: ir.Model, target: Target) -> Claims | None:
             if node in on_target:
                 run[name] += 1
             else:
-                reasons[name, target.lacks(operator_of(model, node)) or ELSEWHERE] += 1
+                reasons[name, target.why_not(operator_of(model, node)) or ELSEWHERE] += 1
         borders = Counter(_name(node) for node in _borders(model.graph, on_target))
     rows = [
         OperatorClaims(name, run[name], total, {why: count for (each, why), count in reasons.items() if each == name})

@@ -115,6 +115,10 @@ def standard(named: str, rank: int) -> Layout:
     return fitted(Layout.parse(f"{named}W"), rank)
 
 
+CHANNELS = frozenset("CIO")
+"""Axes of images and kernels that are channels."""
+
+
 def tokens(letters: Letters, named: str, layout: Layout, extents: Sequence[Extent]) -> Letters:
     """The dimensions of an operand in `layout`.
 
@@ -135,7 +139,8 @@ def tokens(letters: Letters, named: str, layout: Layout, extents: Sequence[Exten
         position = axes.index(factor.axis)
         letter, extent, tile = letters[position], extents[position], layout.tiles.get(factor.axis, 0)
         if tile and (not extent.is_static or extent.number % tile):
-            raise LayoutError(f"axis {factor.axis} of extent {extent} does not fall into whole tiles of {tile}")
+            what = "channels" if factor.axis in CHANNELS else f"elements of axis {factor.axis}"
+            raise LayoutError(f"{extent} {what} are no multiple of the block of {tile}")
         found.append(f"{letter}%{tile}" if factor.tile else f"{letter}/{tile}" if tile else letter)
     return tuple(found)
 
@@ -264,12 +269,17 @@ def _plain(shape: Shape | None, named: str, layout: Layout) -> Shape | None:
         return shape
     if len(shape) != len(layout.factors):
         raise LayoutError(f"a tensor of rank {len(shape)} does not lie in {layout}")
-    parts = [(factor.axis, Extent.of(dim)) for factor, dim in zip(layout.factors, shape, strict=True)]
-    axes = standard(named, len(layout.axes)).axes
-    return tuple(_dim(product(extent for held, extent in parts if held == axis)) for axis in axes)
+    pieces: dict[str, list[Dim]] = {}
+    for factor, dim in zip(layout.factors, shape, strict=True):
+        pieces.setdefault(factor.axis, []).append(dim)
+    return tuple(_dim(pieces[axis]) for axis in standard(named, len(layout.axes)).axes)
 
 
-def _dim(extent: Extent) -> Dim:
+def _dim(pieces: Sequence[Dim]) -> Dim:
+    """Return the extent of an axis: of one in a piece, whatever it is called (`2*height`), as it is."""
+    if len(pieces) == 1:
+        return pieces[0]
+    extent = product(map(Extent.of, pieces))
     if extent.is_static:
         return extent.number
     if extent.number != 1 or len(extent.symbols) != 1:

@@ -324,6 +324,19 @@ class Target:
         own = (_domain(operator), operator.name)
         return any(way is not None and (way.domain, way.op_type) == own for way in written)
 
+    def why_not(self, operator: Operator) -> str:
+        """Why the target does not run a node as it is; empty where its layout alone is another one."""
+        known = _standard(operator)
+        rule, inner = rule_of(operator), known.inner or in_standard(operator)
+        if (reason := self.lacks(operator)) or rule is None or inner is None:
+            return reason
+        for way in self._layouts(known):
+            try:
+                laid(rule, *inner, way)
+            except LayoutError as error:
+                return str(error)
+        return ""
+
     def placed(self, operator: Operator, signature: Signature) -> Signature:
         """A node's signature with the axis last that must be, where a row says so."""
         rows = (row for row in self.rows(operator) if row.trailing or row.keeps_last)
