@@ -14,7 +14,8 @@ IMAGE_LAYOUTS = ("NCHW", "NHWC")
 def image_pins(sites: Sites, axes: Axes, layout: str) -> dict[str, tuple[str, str]]:
     """Return a pin for each image-like input and output: its name -> (its layout in the source, the one asked for).
 
-    Image-like is what an operator of the graph takes as an image: its axes are n, c and one to three spatial ones.
+    Image-like is what an operator of the graph takes as an image: its axes are n, c and one to three spatial ones. A
+    table of boxes, a sequence or an embedding stays as it is.
 
     Args:
         sites: the source graph.
@@ -29,7 +30,7 @@ def image_pins(sites: Sites, axes: Axes, layout: str) -> dict[str, tuple[str, st
         root = port.view.root
         value = root.value if site.kind == "input" else sites.graph.outputs[port.slot]
         stored = _image_layout(axes.form(root, port.view.form))
-        if stored and value.name:
+        if stored and value.name and axes.are_of_image(root, len(stored)):
             found[value.name] = (stored, _of_rank(layout, len(stored)))
     return found
 

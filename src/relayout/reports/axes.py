@@ -44,12 +44,16 @@ class Axes:
         self._kernels: dict[Root, dict[int, str]] = {}
         self._found: dict[Root, tuple[str, ...]] = {}
         self._written: dict[tuple[Root, Form | Order], str] = {}
+        self._ranks: dict[int, set[int]] = {}
+        self._operands: set[Root] = set()
         for site in sites.sites:
             self._link(site)
         ends = [site for site in sites.sites if site.kind in ("input", "output")]
         for site in (site for site in sites.sites if site.signature.variants and site.node is not None):
             for port in site.free_ports():
-                self._seed(port, _image_axes(port.letters))
+                axes = _image_axes(port.letters)
+                self._seed(port, axes)
+                self._note(port, axes)
                 if names := _kernel_axes(port.letters):
                     dims = zip(port.letters, port.view.form, strict=True)
                     known = {index: names[letter] for letter, dim in dims for index in dim}
@@ -58,6 +62,29 @@ class Axes:
             for port in site.free_ports():
                 rank = len(port.letters)
                 self._seed(port, dict(zip(port.letters, IMAGE[rank].split(), strict=True)) if rank in IMAGE else {})
+
+    def are_of_image(self, root: Root, rank: int) -> bool:
+        """Return whether operators say that a value of a rank is an image.
+
+        A table of boxes may have axes of the same names: rows that were pixels, or columns that were channels.
+
+        1. Each axis of several elements is one of an operator's on images: the name of none is a guess.
+        2. Of a rank other than 4 such an operator takes images of this rank, or this value itself. TensorFlow Lite has
+           no other ranks: there a signal is an image of one row.
+        """
+        classes = [self._find(self._base[root] + index) for index in range(len(root.extents))]
+        ranks = [self._ranks.get(each, set()) for each in classes]
+        usual = self._image or rank == len(IMAGE[4].split()) or root in self._operands
+        return bool(ranks) and all(each and (usual or rank in each) for each in ranks)
+
+    def _note(self, port: Port, axes: dict[str, str]) -> None:
+        """Note that an operator takes images of a rank."""
+        base = self._base[port.view.root]
+        if axes:
+            self._operands.add(port.view.root)
+        for letter, dim in zip(port.letters, port.view.form, strict=True):
+            for index in dim if letter in axes else ():
+                self._ranks.setdefault(self._find(base + index), set()).add(len(port.letters))
 
     def of(self, root: Root) -> tuple[str, ...]:
         """The name of each factor of a value; where an axis is split, or two have one name, they are numbered."""
