@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -396,3 +397,27 @@ def test_the_command_line(relayout, tmp_path: Path) -> None:  # type: ignore[no-
         ran = relayout("convert", FLOAT, tmp_path / "n.onnx", "--normalize", wrong)
         assert ran.code == 2
         assert "INPUT=MEAN:STD" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("numbers", "is_small"),
+    [
+        (([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]), True),
+        ((0.5, 0.5), True),
+        ((127.5, 127.5), False),
+        ((0, 1), False),
+        ((0, 255), False),
+    ],
+)
+def test_numbers_of_images_from_0_to_1_are_noted_where_pixels_are_fed(
+    source: Path, numbers: Any, is_small: bool
+) -> None:
+    def told(**options: Any) -> list[str]:
+        notes = relayout.convert(source, normalize={"image": numbers}, **options).report.notes
+        return [note for note in notes if "takes pixels from 0 to 255" in note]
+
+    notes = told(input_type="uint8")
+    assert len(notes) == is_small
+    assert told() == []
+    if numbers == (0.5, 0.5):
+        assert notes[0].endswith("--normalize image=127.5:127.5")

@@ -268,15 +268,23 @@ def test_an_unusual_layout_is_refused_unless_it_is_spelled_out() -> None:
     assert result.report.interface[0].shape == (1, 5, 4, 3)
 
 
-def test_a_name_that_contradicts_the_operators_is_noted() -> None:
+def test_a_name_that_contradicts_the_operators_is_refused_unless_it_is_spelled_out() -> None:
     kernel = {"w": np.ones((2, 3, 1, 1), np.float32)}
     model = build("float[1,3,4,5] image", "y = Conv(image, w)", kernel)
-    expected = "image is NCHW here; you called it NHWC: --layout image=NCHW:… names its axes as they are"
-    assert expected in relayout.convert(model, layouts={"image": ("NHWC", "NCHW")}).report.notes
-    assert expected in relayout.convert(model, layouts={"image": ("n h w c", "n c h w")}, io="convert").report.notes
+    expected = "image is NCHW here; you called it NHWC"
+    for io in ("keep", "convert"):
+        with pytest.raises(relayout.LayoutError, match=f"an operator shows that {expected}. Write --layout image=NCHW"):
+            relayout.convert(model, layouts={"image": ("NHWC", "NCHW")}, io=io)
+    notes = relayout.convert(model, layouts={"image": ("n h w c", "n c h w")}, io="convert").report.notes
+    assert f"{expected}: --layout image=NCHW:… names its axes as they are" in notes
     assert relayout.convert(model, layouts={"image": ("NCHW", "NHWC")}).report.notes == ()
     anything = build("float[1,3,4,5] x", "y = Relu(x)", {})
     assert relayout.convert(anything, layouts={"x": ("NHWC", "NCHW")}).report.notes == ()
+
+
+def test_an_image_of_a_tflite_is_nhwc_where_an_operator_says_so() -> None:
+    with pytest.raises(relayout.LayoutError, match="an operator shows that image is NHWC here; you called it NCHW"):
+        relayout.convert(MODELS / "tinynet_float.tflite", layouts={"image": ("NCHW", "NHWC")})
 
 
 @pytest.mark.parametrize("suffix", ["onnx", "tflite"])

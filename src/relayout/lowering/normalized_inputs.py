@@ -83,6 +83,24 @@ def normalize_inputs(
     return tuple(
         f"input {name}: {fed}, normalized here: ({name} - {_text(mean)}) / {_text(std)}"
         for name, (mean, std) in wanted.items()
+    ) + tuple(_of_pixels(name, *pair) for name, pair in wanted.items() if input_type == "uint8" and _are_small(*pair))
+
+
+PIXEL = 255
+"""The largest pixel of 8 bits."""
+
+
+def _are_small(mean: Sequence[float], std: Sequence[float]) -> bool:
+    """Return whether means and deviations are those of images from 0 to 1, or from -1 to 1."""
+    return max(map(abs, mean)) < 1 and max(map(abs, std)) < 1
+
+
+def _of_pixels(name: str, mean: Sequence[float], std: Sequence[float]) -> str:
+    """Return what is said of numbers that do not fit pixels: those that do."""
+    means, stds = (",".join(f"{each * PIXEL:.6g}" for each in numbers) for numbers in (mean, std))
+    return (
+        f"input {name} takes pixels from 0 to {PIXEL}, and these numbers are of images from 0 to 1:"
+        f" of pixels they are --normalize {name}={means}:{stds}"
     )
 
 

@@ -11,6 +11,21 @@ IMAGE_LAYOUTS = ("NCHW", "NHWC")
 """The layouts that can be asked for; images of other ranks follow: NWC, NCDHW."""
 
 
+def images(sites: Sites, axes: Axes) -> dict[str, str]:
+    """Return the inputs and outputs that operators take as images: name -> layout."""
+    layouts: dict[str, str] = {}
+    for site in sites.sites:
+        if site.kind not in ("input", "output"):
+            continue
+        (port,) = site.ports
+        root = port.view.root
+        value = root.value if site.kind == "input" else sites.graph.outputs[port.slot]
+        layout = _image_layout(axes.form(root, port.view.form))
+        if layout and value.name and axes.are_of_image(root, len(layout)):
+            layouts[value.name] = layout
+    return layouts
+
+
 def image_pins(sites: Sites, axes: Axes, layout: str) -> dict[str, tuple[str, str]]:
     """Return a pin for each image-like input and output: its name -> (its layout in the source, the one asked for).
 
@@ -22,17 +37,7 @@ def image_pins(sites: Sites, axes: Axes, layout: str) -> dict[str, tuple[str, st
         axes: the names of its axes.
         layout: `NCHW` or `NHWC`.
     """
-    found: dict[str, tuple[str, str]] = {}
-    for site in sites.sites:
-        if site.kind not in ("input", "output"):
-            continue
-        (port,) = site.ports
-        root = port.view.root
-        value = root.value if site.kind == "input" else sites.graph.outputs[port.slot]
-        stored = _image_layout(axes.form(root, port.view.form))
-        if stored and value.name and axes.are_of_image(root, len(stored)):
-            found[value.name] = (stored, _of_rank(layout, len(stored)))
-    return found
+    return {name: (stored, _of_rank(layout, len(stored))) for name, stored in images(sites, axes).items()}
 
 
 def _image_layout(form: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from relayout.errors import LayoutError
@@ -68,10 +68,27 @@ def refuse_unusual_layouts(layouts: Mapping[str, tuple[str, str]]) -> None:
                 ) from error
 
 
-def contradicted_names(layouts: Mapping[str, tuple[str, str]], interface: Sequence[Interface]) -> Iterator[str]:
-    """Say where the layout that a user calls an image's is not the one that the model's operators show."""
+def contradicted_names(
+    layouts: Mapping[str, tuple[str, str]], interface: Sequence[Interface], images: Collection[str]
+) -> Iterator[str]:
+    """Say where the layout that a user calls an image's is not the one that the model shows.
+
+    Args:
+        layouts: tensor -> the layout that the user calls it by, and the one to store it in.
+        interface: the inputs and outputs of the model.
+        images: those of them that operators take as images; of others a layout is a guess.
+
+    Raises:
+        LayoutError: an operator shows another one.
+    """
     shown = {end.name: layout_name(end.layout.partition(" -> ")[0]) for end in interface}
-    for name, (source, _) in layouts.items():
+    for name, (source, stored) in layouts.items():
         known, named = shown.get(name, ""), "".join(Layout.parse(source).axes)
         if known.isupper() and named != known and sorted(named) == sorted(known):
-            yield f"{name} is {known} here; you called it {named}: --layout {name}={known}:… names its axes as they are"
+            fault = f"{name} is {known} here; you called it {named}"
+            if name in images and source.isupper():
+                raise LayoutError(
+                    f"--layout {name}={source}:{stored}: an operator shows that {fault}. Write --layout"
+                    f" {name}={known}:… with the layout that you want, or '{' '.join(source.lower())}' if you mean it"
+                )
+            yield f"{fault}: --layout {name}={known}:… names its axes as they are"

@@ -22,6 +22,7 @@ from relayout.graph.source_names import forget
 from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
 from relayout.layout.stored_as import INTERFACE
 from relayout.lowering.interface_types import integer_ends
+from relayout.pipeline.interface import images
 from relayout.pipeline.lowering_list import before_layouts
 from relayout.pipeline.names import contradicted_names
 from relayout.pipeline.planning import Planned, planned
@@ -74,7 +75,8 @@ def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> 
     integers = integer_ends(model)
     interface = tuple(_with_meaning(end, integers.get(end.name)) for end in report.interface)
     report = replace(report, interface=interface)
-    misnamed = contradicted_names(request.layout.layouts, report.interface)
+    shown = images(plan.sites, plan.axes) if request.layout.layouts else ()
+    misnamed = contradicted_names(request.layout.layouts, report.interface, shown)
     report = replace(report, notes=(*report.notes, *facts_of(model).notes, *misnamed))
     result = Result(model, report, plan.serializer(), naming=naming, target=request.target)
     seconds = {"read": read_in, "plan": perf_counter() - began}
