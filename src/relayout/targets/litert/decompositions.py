@@ -22,6 +22,7 @@ from relayout.targets.litert.division_unit import DIVISION_UNIT
 from relayout.targets.litert.einsum_products import EINSUM
 from relayout.targets.litert.group_normalization import Groups, for_each_channel
 from relayout.targets.litert.hard_sigmoid_unit import HARD_SIGMOID_UNIT
+from relayout.targets.litert.scattered_rows import SCATTERED_ROWS
 from relayout.targets.litert.without_effect import WITHOUT_EFFECT
 
 EXACT = 256
@@ -205,6 +206,7 @@ DECOMPOSITIONS = (
     Expansion("DepthToSpace", (attribute("mode", ("CRD",), "DCR"),), _depth_to_space),
     EINSUM,
     HARD_SIGMOID_UNIT,
+    SCATTERED_ROWS,
     DIVISION_UNIT,
     *WITHOUT_EFFECT,
 )

@@ -5,19 +5,26 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
+from relayout.formats.tflite.exporting.older import is_older
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Operand, Steps
+from relayout.formats.tflite.exporting.value_types import tensor_dims
 from relayout.graph.source_names import SOURCE
 
 SCATTERED = frozenset(
     [TensorType.FLOAT32, TensorType.INT32, TensorType.INT64, TensorType.INT8, TensorType.UINT8, TensorType.BOOL]
 )
 """Types that SCATTER_ND takes."""
+VIEWS = frozenset(["Reshape", "Squeeze", "Unsqueeze"])
+SLICE_UPDATE = "DYNAMIC_UPDATE_SLICE"
+UPDATED = frozenset([TensorType.FLOAT32, TensorType.INT32, TensorType.INT64, TensorType.INT8, TensorType.BOOL])
+"""Types that it takes."""
 MOST_PAIRS = 1 << 22
 """Pairs of an update and an element up to which every update is held against every element."""
 BUILTINS = {"Gather": "GATHER", "GatherND": "GATHER_ND"}
@@ -135,7 +142,7 @@ def gather_nd(op: NodeExport) -> None:
 
 @exporter("ScatterElements", "Scatter")
 def scatter_elements(op: NodeExport) -> None:
-    """SCATTER_ND into the flat tensor; updates that are multiplied or compared are held against each element."""
+    """SCATTER_ND into the flat tensor, DYNAMIC_UPDATE_SLICE of one row; MUL, MAXIMUM and MINIMUM with each element."""
     steps, axis = Steps(op), op.axis()
     places, updates = op.input(1), op.input(2)
     if not all(each.is_static for each in (op.input(0), places, updates)):
@@ -145,9 +152,80 @@ def scatter_elements(op: NodeExport) -> None:
     if not count:
         op.give(op.input(0))
         return
+    rows = _rows(steps, axis)
+    if rows is not None:
+        _scatter_rows(steps, rows, axis)
+        return
     flat = steps.reshape(_flat_places(steps, places, axis, op.input(0)), (count, 1))
     target = steps.reshape(op.input(0), (prod(dims),))
     found = _scattered(steps, target, flat, steps.reshape(updates, (count,)), op.text("reduction", "none"))
+    steps.give(steps.reshape(found, dims))
+
+
+def _rows(steps: Steps, axis: int) -> DraftTensor | None:
+    """Return the places along the axis of a ScatterElements where whole rows are written; None where they are not."""
+    op = steps.op
+    dims, (places, updates) = known(op.dims(0)), (known(op.dims(slot)) for slot in (1, 2))
+    others = [each for each in range(len(dims)) if each != axis]
+    if places != updates or any(places[each] != dims[each] for each in others):
+        return None
+    array = op.constant(1)
+    if array is not None:
+        row = array[tuple(slice(None) if each == axis else slice(0, 1) for each in range(len(dims)))]
+        return steps.ints(row.reshape(-1)) if (array == row).all() else None
+    source = _stretched(op.value(1))
+    if source is None:
+        return None
+    (before, position), count = source, places[axis]
+    is_along = count == 1 or position == sum(dim != 1 for dim in places[:axis])
+    if prod(known(tensor_dims(before))) != count or not is_along:
+        return None
+    return steps.reshape(op.graph.tensor_of(before), (count,))
+
+
+def _stretched(value: ir.Value) -> tuple[ir.Value, int] | None:
+    """Return what an Expand stretches along all axes but one, and how many longer axes come before that one.
+
+    Reshapes behind it put axes of one element elsewhere.
+    """
+    extents = [dim for dim in known(tensor_dims(value)) if dim != 1]
+    node = value.producer()
+    while node is not None and node.op_type in VIEWS and not node.domain and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    before = node.inputs[0] if node is not None and (node.domain, node.op_type) == ("", "Expand") else None
+    if node is None or before is None or before.shape is None:
+        return None
+    result, own = known(tensor_dims(node.outputs[0])), known(tensor_dims(before))
+    if [dim for dim in result if dim != 1] != extents:
+        return None
+    places = [axis for axis, dim in enumerate((1,) * (len(result) - len(own)) + own) if dim != 1]
+    if len(places) > 1:
+        return None
+    return before, sum(dim != 1 for dim in result[: places[0]]) if places else 0
+
+
+def _scatter_rows(steps: Steps, rows: DraftTensor, axis: int) -> None:
+    """Write whole rows along an axis: DYNAMIC_UPDATE_SLICE of one, SCATTER_ND of several in each outer row."""
+    op = steps.op
+    target, updates, reduction, dims = op.input(0), op.input(2), op.text("reduction", "none"), known(op.dims(0))
+    (count,) = known(rows.dims)
+    rows = from_front(steps, rows, dims[axis])
+    is_known = not op.graph.runtime or not is_older(op.graph.runtime, SLICE_UPDATE, 1)
+    if count == 1 and reduction == "none" and target.type in UPDATED and is_known:
+        begins = [steps.ints([0] * axis), rows, steps.ints([0] * (len(dims) - axis - 1))]
+        begin = steps.concat([each for each in begins if each.dims != (0,)], 0)
+        op.result(SLICE_UPDATE, [target, updates, begin])
+        return
+    outer, rest = prod(dims[:axis]), prod(dims[axis + 1 :])
+    first = steps.ints((np.arange(outer) * dims[axis]).reshape(outer, 1))
+    places = rows if outer == 1 else steps.add(steps.reshape(rows, (1, count)), first)
+    found = _scattered(
+        steps,
+        steps.reshape(target, (outer * dims[axis], rest)),
+        steps.reshape(places, (outer * count, 1)),
+        steps.reshape(updates, (outer * count, rest)),
+        reduction,
+    )
     steps.give(steps.reshape(found, dims))
 
 
