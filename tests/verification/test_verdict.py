@@ -12,8 +12,8 @@ from onnx import numpy_helper, parser
 
 import relayout
 from formats.tflite.tflite_writing import Net, options
-from relayout.verification import Verdict, ort, saturation, verify
-from relayout.verification.sessions import Session
+from relayout.verification import Verdict, as_meant, ort, verify
+from relayout.verification.ort_runtime import Session
 
 MODELS = Path(__file__).parents[2] / "models"
 RNG = np.random.default_rng(0)
@@ -158,7 +158,7 @@ def test_products_of_integers_whose_types_no_file_states_are_computed_in_full(
     with ort.OrtSide(source) as side:
         (note,) = side.notes
         assert "were computed in full" in note
-        assert (saturation.OPTION in note) is loads
+        assert (as_meant.OPTION in note) is loads
         assert ("onnxruntime-cpu-avx2" in note) is not loads
         arrays = [value.const_value.numpy() for value in side.model.graph.initializers.values() if value.const_value]
         assert {array.dtype.name for array in arrays if array.ndim == 2} == {"uint8"}

@@ -15,8 +15,8 @@ from onnx import numpy_helper, parser
 
 from relayout.errors import RelayoutError
 from relayout.verification import verify
+from relayout.verification.ort_runtime import Session
 from relayout.verification.runtimes import AbortedError, FailedError
-from relayout.verification.sessions import Session
 
 SOURCE = """<ir_version: 10, opset_import: ["": 13]> g (float[2,3,1,4] x, bool c) => (float[2,3,4,1] y) {
     q = QuantizeLinear(x, s, z) v = DequantizeLinear(q, s, z) r = Reshape(v, shape)

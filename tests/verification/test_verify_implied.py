@@ -10,7 +10,7 @@ from onnx import numpy_helper, parser
 from relayout.formats.onnx import read
 from relayout.verification import verify
 from relayout.verification.feeds import SAMPLE_RATE
-from relayout.verification.implied import implied_extents
+from relayout.verification.stated_numbers import implied_extents
 
 WEIGHTS = {
     "w": (1, 12, 7),

@@ -16,9 +16,9 @@ from formats.tflite.tflite_writing import Net, Scale, options
 from products import EXACT_CPU
 from relayout import convert
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
-from relayout.verification import Verdict, litert_file, verify
+from relayout.verification import Verdict, litert_runtime, verify
 from relayout.verification.litert import LiteRTSide
-from relayout.verification.litert_file import OPTIMIZED, LiteRTFile
+from relayout.verification.litert_runtime import OPTIMIZED, LiteRTFile
 from relayout.verification.side import open_side
 from relayout.verification.spread import Spread, moved_by_rounding
 
@@ -512,7 +512,7 @@ def test_operators_of_tensorflow_need_its_interpreter(monkeypatch: pytest.Monkey
 
 def test_an_interpreter_without_the_delegate_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """That of `tensorflow-cpu` says what LiteRT's does."""
-    monkeypatch.setattr(litert_file, "_is_left_to_flex", lambda source: False)
+    monkeypatch.setattr(litert_runtime, "_is_left_to_flex", lambda source: False)
     with pytest.raises(MissingRuntimeError, match=r"'tensorflow==2\.19\.\*', which is built with that delegate"):
         verify(flexible(), convert(flexible()).model)
 

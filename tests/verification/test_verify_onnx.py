@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.verification import Kind, Verdict, verify
 from relayout.verification.ort import OrtSide
+from relayout.verification.ort_runtime import Session
 from relayout.verification.runtimes import FailedError
-from relayout.verification.sessions import Session
 from relayout.verification.side import ModelValue
 
 

@@ -12,7 +12,7 @@ from onnx import numpy_helper, parser
 
 from relayout.errors import LayoutError, RelayoutError
 from relayout.verification import verify
-from relayout.verification.permuting import called, fitting_perm
+from relayout.verification.pairs import called, fitting_perm
 
 NCHW = """<ir_version: 10, opset_import: ["": 18]> g (float[1,3,8,9] x) => (float[1,4,6,7] y) {
     c = Conv(x, w) y = Relu(c) }"""

@@ -19,22 +19,30 @@ from relayout.formats.tflite.provenance import Holding, Provenance, load_provena
 from relayout.layout.opened_batch import OpenedBatch
 from relayout.verification.compare import SPACING
 from relayout.verification.feeds import SAMPLE_RATE
-from relayout.verification.initial_state import initial_state
-from relayout.verification.litert_details import is_quantized, limits_of, quantization_arguments
-from relayout.verification.litert_file import DEFAULT, OPTIMIZED, LiteRTFile
 from relayout.verification.litert_forced import Cut, cut
-from relayout.verification.litert_runners import LiteRTRunner, LoadedModel, ReferenceRunner
-from relayout.verification.on_demand import OnDemandRunner
+from relayout.verification.litert_runtime import (
+    DEFAULT,
+    OPTIMIZED,
+    LiteRTFile,
+    LiteRTRunner,
+    LoadedModel,
+    ReferenceRunner,
+    is_quantized,
+    limits_of,
+    quantization_arguments,
+)
 from relayout.verification.side import (
     Array,
     DeclaredPart,
     Feeds,
     ModelValue,
+    OnDemandRunner,
     Precision,
     Runner,
     Source,
     precision_of_types,
 )
+from relayout.verification.stated_numbers import initial_state
 
 MOST = 1 << 28
 """Bytes of tensors that an interpreter keeps at most."""

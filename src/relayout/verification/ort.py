@@ -28,32 +28,29 @@ from relayout.lowering.qlinear_to_qdq import qlinear_to_qdq
 from relayout.partition.regions import REGIONS
 from relayout.rules import draws, outputs_of
 from relayout.targets import refuse_elsewhere
+from relayout.verification.as_meant import OPTION, compute_in_full, has_products, run_as_standard, saturates
 from relayout.verification.compare import SPACING
 from relayout.verification.feeds import SAMPLE_RATE
-from relayout.verification.forced_graph import MOVING, give_values, move_quantized, take_magnitudes
-from relayout.verification.implied import implied_extents
-from relayout.verification.internal_nhwc import run_as_standard
-from relayout.verification.on_demand import OnDemandRunner
-from relayout.verification.ort_runners import ForcedOrt, OrtRunner
-from relayout.verification.recurrent_state import recall
+from relayout.verification.forced_graph import MOVING, give_values, move_quantized, recall, take_magnitudes
+from relayout.verification.ort_runtime import ForcedOrt, OrtRunner, Session, runtime_version
 from relayout.verification.runtimes import AbortedError, FailedError, prepare
-from relayout.verification.saturation import OPTION, compute_in_full, has_products, saturates
-from relayout.verification.sessions import Session, runtime_version
 from relayout.verification.side import (
     ONNX_RUNTIME,
     DeclaredPart,
     Feeds,
     ModelValue,
+    OnDemandRunner,
     Precision,
     Source,
     is_spelt,
     one_line,
     precision_of_types,
 )
-from relayout.verification.value_numbers import (
+from relayout.verification.stated_numbers import (
     QUANTIZING,
     dequantized_step,
     held_by,
+    implied_extents,
     index_bounds,
     initial_array,
     nodes_in_float,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from enum import StrEnum
@@ -27,6 +27,7 @@ from relayout.light_dataclass import dataclass
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
+
 
 Array: TypeAlias = NDArray[Any]
 Feeds: TypeAlias = Mapping[str, Array]
@@ -331,7 +332,7 @@ def open_side(
             part = None if other is None else other.part
             if part is None:
                 raise
-            from relayout.verification.litert_part import part_side
+            from relayout.verification.signature import part_side
 
             opened = part_side(source, part, error)
         yield opened
@@ -372,3 +373,28 @@ def _runs_in_litert(source: Source) -> bool:
     if isinstance(source, bytes):
         return source[4:8] == TFL3
     return isinstance(source, str | Path) and is_tflite(source)
+
+
+# A model whose values do not fit into memory together: it runs again for each part of them.
+
+
+class OnDemandRunner:
+    """One runner at a time, which shows the values that are asked for: a runtime keeps all that it shows.
+
+    Args:
+        shown: the values that a runner has to be made for.
+        make: what makes one that shows some of them.
+    """
+
+    def __init__(self, shown: Iterable[str], make: Callable[[Sequence[str]], Runner]) -> None:
+        self._shown, self._make = set(shown), make
+        self._names: list[str] = []
+        self._runner: Runner | None = None
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """The values of these names."""
+        wanted = [name for name in names if name in self._shown]
+        if self._runner is None or wanted != self._names:
+            self._runner = None  # the room that it took is given back first
+            self._runner, self._names = self._make(wanted), wanted
+        return self._runner.run(feeds, names)

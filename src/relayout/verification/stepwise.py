@@ -26,7 +26,7 @@ that counts, however deep the network is.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -35,6 +35,7 @@ import numpy as np
 from relayout.errors import LayoutError, RelayoutError
 from relayout.light_dataclass import dataclass
 from relayout.verification.compare import (
+    SPREADS,
     Difference,
     Kind,
     Tolerance,
@@ -46,12 +47,11 @@ from relayout.verification.compare import (
     relative,
     wider,
 )
-from relayout.verification.hybrid import readings
-from relayout.verification.matching import batches, holding
+from relayout.verification.matching import Holders, batches, choices, holding
 from relayout.verification.pairs import Pair
+from relayout.verification.report import Row
 from relayout.verification.side import Array, Feeds, Forced, Precision, RunnableModel
 from relayout.verification.spread import DISTURBANCES, moved_by_rounding
-from relayout.verification.value_map import Holders, choices
 
 ENOUGH = 16
 """Elements from which on a direction is told from chance."""
@@ -383,3 +383,150 @@ def _leans(x: Array, off: Array, counted: Array) -> bool:
         if np.any(np.abs(mean + slope * away) > HALF_STEP + CHANCE * np.sqrt(weight)):
             return True
     return False
+
+
+# What a hybrid operator of LiteRT makes of its operand: real numbers, each row rounded to 8 bits while it runs.
+#
+# The operator computes with the rounded operand, exactly; on that it can be held against float arithmetic as closely as
+# any other. Which rounding it takes depends on the kernel and on an option of the operator, and so does what a row is:
+# what is multiplied by one row of weights, or all that the first axis counts.
+
+LEAST, GREATEST = -128, 127
+
+
+def delegated(rows: Array) -> Array:
+    """Each row in 255 steps from its least to its greatest element, 0 among them; halves go to the even integer."""
+    low, high = _ends(rows)
+    scale = _nonzero(np.float32(GREATEST - LEAST) / _nonzero(high - low))
+    zero = np.clip(np.rint(LEAST - low * scale), LEAST, GREATEST)
+    rounded: Array = (np.clip(np.rint(rows * scale) + zero, LEAST, GREATEST) - zero) / scale
+    return rounded
+
+
+def asymmetric(rows: Array) -> Array:
+    """The same with halves away from 0."""
+    low, high = _ends(rows)
+    step = _nonzero((high.astype(np.float64) - low) / (GREATEST - LEAST)).astype(np.float32)
+    zero = _away(LEAST - low.astype(np.float64) / step).astype(np.float32)
+    rounded: Array = (np.clip(_away(zero + rows / step), LEAST, GREATEST) - zero) * step
+    return rounded
+
+
+def symmetric(rows: Array) -> Array:
+    """Each row in 127 steps on either side of 0."""
+    step = _nonzero(np.abs(rows).max(1, keepdims=True) / np.float32(GREATEST))
+    rounded: Array = _away(rows / step) * step
+    return rounded
+
+
+ROUNDINGS: tuple[Callable[[Array], Array], ...] = (delegated, asymmetric, symmetric)
+"""Those of XNNPACK's kernels, and of the others with the option `asymmetric_quantize_inputs` and without it."""
+
+
+def readings(values: Feeds, lengths: Mapping[str, tuple[int, ...]]) -> Iterator[Feeds]:
+    """The values in all ways in which operands of hybrid operators may be rounded.
+
+    Args:
+        values: by name.
+        lengths: name of an operand -> how many elements make a row, in each operator that reads it.
+    """
+    known = {name: found for name, found in lengths.items() if name in values and values[name].size}
+    for rounding in ROUNDINGS:
+        for place in range(max(map(len, known.values()), default=-1) + 1):
+            yield {**values, **{name: _rounded(values[name], found, place, rounding) for name, found in known.items()}}
+
+
+def _rounded(array: Array, lengths: tuple[int, ...], place: int, rounding: Callable[[Array], Array]) -> Array:
+    """By rows of one of the lengths; after those, by all that the first axis counts."""
+    length = lengths[place] if place < len(lengths) else array.size // array.shape[0]
+    if length < 1 or array.size % length:
+        return array
+    return rounding(array.reshape(-1, length)).reshape(array.shape).astype(array.dtype)
+
+
+def _ends(rows: Array) -> tuple[Array, Array]:
+    none = np.float32(0)
+    return np.minimum(rows.min(1, keepdims=True), none), np.maximum(rows.max(1, keepdims=True), none)
+
+
+def _away(x: Array) -> Array:
+    rounded: Array = np.copysign(np.floor(np.abs(x) + 0.5), x)
+    return rounded
+
+
+def _nonzero(step: Array) -> Array:
+    return np.where(step > 0, step, step.dtype.type(1))
+
+
+# Verdicts on values by what each operator makes of the source's own values.
+
+WITH_BODIES = {"CALL", "IF", "If", "Loop", "Scan", "WHILE"}
+BEYOND = (Verdict.SPREAD, Verdict.DIFFERS)
+"""Verdicts on a value as a whole that its operator may say more about."""
+
+
+def judged_by_operator(
+    rows: Sequence[Row],
+    steps: Mapping[str, JudgedValue],
+    drawn: frozenset[str],
+    result: RunnableModel,
+    *,
+    dequantized: bool,
+    far: Collection[str],
+) -> list[Row]:
+    """Return rows judged once more by what each operator makes of the source's own values.
+
+    1. An operator that is wrong by itself is a fault, and so is an output beyond the tolerance behind it.
+    2. An output that is far off as a whole stays so, whatever its operators do: these excuse what is beyond the
+       tolerance of real numbers, and no far matter. LiteRT adds up one element after another, say.
+    3. Of a float model of integers operators decide alone: what is saturated in the source is not there, and what is
+       close in the end need not be right. So it is behind what is drawn at random, which is as the source drew it.
+
+    Args:
+        rows: as values were judged as a whole.
+        steps: value of the source -> what its operator was found to do.
+        drawn: values of the source that are drawn at random.
+        result: the second model.
+        dequantized: whether floats stand for integers.
+        far: values of the source that are far off, and integers that are beyond the spread.
+    """
+    judged: list[Row] = []
+    wrong: set[str] = set()
+    free = dequantized or bool(drawn)
+    for row in rows:
+        step = steps.get(row.source)
+        if row.source in drawn and row.difference is not None:
+            row = replace(row, verdict=Verdict.STEPWISE)
+        elif step is not None and (row.verdict in BEYOND or step.leans or step.copies or dequantized):
+            fails = step.fails and not _is_in_body(row, step)
+            excused = free or not row.output or row.source not in far
+            row = replace(row, verdict=_verdict(row, fails=fails, excused=excused), alone=step.difference)
+            if fails:
+                row = replace(row, is_fault=True)
+                wrong |= {row.other, *step.copies}
+        judged.append(row)
+    unsure = wrong | {row.other for row in judged if not row.ok}
+    return [_beside_faults(row, wrong, unsure, result, dequantized=dequantized) for row in judged]
+
+
+def _beside_faults(row: Row, wrong: set[str], unsure: set[str], result: RunnableModel, *, dequantized: bool) -> Row:
+    """Return an output that agrees by its operator or by a spread as one that differs, if a fault lies before it."""
+    faults = unsure if row.verdict is Verdict.STEPWISE else wrong
+    doubtful = dequantized or row.verdict in (Verdict.STEPWISE, Verdict.SPREAD)
+    if row.output and doubtful and row.ok and faults & result.before(row.other):
+        return replace(row, verdict=Verdict.DIFFERS)
+    return row
+
+
+def _is_in_body(row: Row, step: JudgedValue) -> bool:
+    """Tell whether an operator with a body, inside of which nothing is shown, differs by no more than its spread."""
+    if row.operator not in WITH_BODIES or row.spread is None or step.leans or step.copies:
+        return False
+    return step.difference.of(row.kind) <= SPREADS * row.spread.of(row.kind)
+
+
+def _verdict(row: Row, *, fails: bool, excused: bool) -> Verdict:
+    """The verdict on a value whose operator was judged by itself."""
+    if fails:
+        return Verdict.DIFFERS
+    return Verdict.STEPWISE if row.verdict is Verdict.DIFFERS and excused else row.verdict

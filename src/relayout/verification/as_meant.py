@@ -1,9 +1,4 @@
-"""Products of uint8 by int8, which ONNX Runtime adds up in 16 bits on x64 without VNNI: there they saturate.
-
-It multiplies uint8 by uint8 in full, and stores kernels so if a session is told to. A verification does that itself: it
-judges the model, and says what a program must do for the same numbers. (Told to, ONNX Runtime up to 1.32 reads the zero
-point of every kernel, there or not, and may end the process over one that is not.)
-"""
+"""Changes to a graph with which ONNX Runtime computes what it means: no internal layouts, no sums that saturate."""
 
 from __future__ import annotations
 
@@ -14,8 +9,57 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from relayout.formats.onnx import complete
 from relayout.graph.subgraphs import all_nodes
 from relayout.lowering.int8_weights_to_uint8 import KERNELS, operator_key, unsigned_kernels
+from relayout.rules import outputs_of
+from relayout.rules.internal_nhwc import is_internal, standard_of
+
+# Operators of ONNX Runtime's internal domain for channels last, as the standard's between Transposes.
+#
+# ONNX Runtime loads no file with operators of that domain: they are there from the time an execution provider has
+# claimed them. To run such a model, each is written as what the domain means by it.
+
+
+def run_as_standard(model: ir.Model) -> tuple[str, ...]:
+    """Write operators of the internal domain as the standard's between Transposes, in place; what to say of it."""
+    nodes = [(node, key) for node in all_nodes(model.graph) if is_internal(node) and (key := standard_of(node))]
+    if nodes:
+        complete(model, outputs_of)
+    count = 0
+    for node, key in nodes:
+        operand, result, graph = node.inputs[0], node.outputs[0], node.graph
+        if operand is None or operand.shape is None or graph is None:
+            continue
+        rank = len(operand.shape)
+        named = node.name or result.name
+        to_first, to_last = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
+        first = ir.node("Transpose", [operand], {"perm": to_first}, name=f"{named}/to_first")
+        last = ir.node("Transpose", [result], {"perm": to_last}, name=f"{named}/to_last")
+        node.domain, node.op_type = key
+        node.replace_input_with(0, first.outputs[0])
+        value, name = last.outputs[0], result.name
+        value.shape, value.type = result.shape, result.type
+        result.replace_all_uses_with(value, replace_graph_outputs=True)
+        last.replace_input_with(0, result)
+        result.name, result.shape, value.name = f"{name}/channels_first", None, name
+        first.outputs[0].name = f"{name}/operand"
+        value.metadata_props.update(result.metadata_props)
+        result.metadata_props.clear()
+        model.opset_imports.setdefault(key[0], 1)
+        graph.insert_before(node, first)
+        graph.insert_after(node, last)
+        count += 1
+    if not count:
+        return ()
+    return (f"operators of com.ms.internal.nhwc, run as the standard's between Transposes: {count}",)
+
+
+# Products of uint8 by int8, which ONNX Runtime adds up in 16 bits on x64 without VNNI: there they saturate.
+#
+# It multiplies uint8 by uint8 in full, and stores kernels so if a session is told to. A verification does that
+# itself: it judges the model, and says what a program must do for the same numbers. (Told to, ONNX Runtime up to 1.32
+# reads the zero point of every kernel, there or not, and may end the process over one that is not.)
 
 OPTION = "session.x64quantprecision"
 """ONNX Runtime's session option: with "1", kernels of int8 are stored as uint8 where products would saturate."""

@@ -1,0 +1,433 @@
+"""A .tflite in LiteRT: its file, interpreters in the child process of `runtimes`, and runs of them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from relayout.errors import WITH_RUNTIMES, MissingRuntimeError, ReadError, RelayoutError
+from relayout.formats.bundle import TFL3, open_model
+from relayout.formats.stored import open_stored
+from relayout.formats.tflite.container.loading import load
+from relayout.verification.feeds import EXTENTS, of_rank
+from relayout.verification.runtimes import FailedError, Held, asked
+from relayout.verification.side import Array, Feeds, RunError, Source, is_spelt, one_line
+
+# Details of a tensor as LiteRT's interpreter lists them: what its integers mean.
+
+
+def limits_of(details: dict[str, Any]) -> tuple[float, float] | None:
+    """The least and the greatest real number that a tensor's integers stand for; None without one scale."""
+    dtype, (scale, zero) = np.dtype(details["dtype"]), details["quantization"]
+    if dtype.kind not in "iu" or not scale:
+        return None
+    info = np.iinfo(dtype)
+    return float(scale) * (info.min - int(zero)), float(scale) * (info.max - int(zero))
+
+
+def quantization_arguments(details: dict[str, Any]) -> dict[str, Any]:
+    """Return a tensor's scale and zero point as arguments of `Value`."""
+    found = details["quantization_parameters"]
+    scale, zero = (tuple(found[name].tolist()) for name in ("scales", "zero_points"))
+    return {"scale": scale, "zero": zero, "axis": int(found["quantized_dimension"])}
+
+
+def is_quantized(details: dict[str, Any]) -> bool:
+    """Tell whether a tensor holds integers with a scale."""
+    return len(details["quantization_parameters"]["scales"]) > 0 and np.dtype(details["dtype"]).kind in "iu"
+
+
+# Interpreters of LiteRT, in the child process of `runtimes`. They have the methods that LiteRT's own have.
+
+RAISED: dict[str, Callable[[str], Exception]] = {
+    "ImportError": ImportError,
+    "ModuleNotFoundError": ImportError,
+    "ValueError": ValueError,
+}
+"""What LiteRT's interpreter raises -> how to raise it here. All else is a RuntimeError, the end of its process too."""
+
+
+class Interpreter:
+    """A model in LiteRT.
+
+    Args:
+        package: whose interpreter it is: `ai_edge_litert`.
+        source: its path, which stays as it is, or its bytes.
+        kernels: LiteRT's name for a set of them.
+        preserve: keep every tensor.
+
+    Raises:
+        ValueError, RuntimeError: LiteRT does not load it, or ends its process over it.
+        ImportError: it is not installed.
+    """
+
+    def __init__(self, package: str, source: str | bytes, kernels: str, preserve: bool) -> None:
+        self._package, self._kernels = package, kernels
+        place = {"model_content": source} if isinstance(source, bytes) else {"model_path": os.path.abspath(source)}
+        self._options = {**place, "experimental_preserve_all_tensors": preserve}
+        self._held = Held()
+        self._open()
+
+    def __getattr__(self, name: str) -> _Member:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Member(self, (name,))
+
+    def get_signature_runner(self, key: str) -> Signature:
+        """A function for a signature."""
+        return Signature(self, key)
+
+    def ask(self, kind: str, *given: Any) -> Any:
+        """The answer of the child process to a question about the model."""
+        if not self._held.is_there:
+            self._open()
+        return _asked(kind, self._held.number, *given)
+
+    def _open(self) -> None:
+        _asked("interpreter", self._held.number, self._package, self._kernels, self._options)
+        self._held.now_there()
+
+
+class Signature:
+    """A signature of a model.
+
+    Raises:
+        ValueError: there is none of that key.
+    """
+
+    def __init__(self, interpreter: Interpreter, key: str) -> None:
+        self._interpreter, self._key = interpreter, key
+        self._inputs = interpreter.ask("signature", key, "get_input_details", {})
+
+    def get_input_details(self) -> dict[str, dict[str, Any]]:
+        """Name -> what LiteRT says of the input."""
+        found: dict[str, dict[str, Any]] = self._inputs
+        return found
+
+    def get_output_details(self) -> dict[str, dict[str, Any]]:
+        """Name -> what LiteRT says of the output."""
+        found: dict[str, dict[str, Any]] = self._interpreter.ask("signature", self._key, "get_output_details", {})
+        return found
+
+    def __call__(self, **feeds: Any) -> dict[str, Any]:
+        """The outputs, by name."""
+        found: dict[str, Any] = self._interpreter.ask("signature", self._key, "__call__", feeds)
+        return found
+
+
+class _Member:
+    """A method of an interpreter, or of one of its members."""
+
+    def __init__(self, interpreter: Interpreter, path: tuple[str, ...]) -> None:
+        self._interpreter, self._path = interpreter, path
+
+    def __getattr__(self, name: str) -> _Member:
+        return _Member(self._interpreter, (*self._path, name))
+
+    def __call__(self, *given: Any) -> Any:
+        """Return what the method gives."""
+        return self._interpreter.ask("call", self._path, given)
+
+
+def _asked(*question: Any) -> Any:
+    try:
+        return asked(*question)
+    except FailedError as error:
+        raise RAISED.get(error.kind, RuntimeError)(str(error)) from None
+
+
+# A .tflite file and the interpreters that LiteRT makes of it: their package, kernels and extents.
+
+DEFAULT, REFERENCE, OPTIMIZED = "AUTO", "BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
+"""LiteRT's names for its kernels: XNNPACK's where it takes an operator, and those besides."""
+WITHOUT_DELEGATE = "LiteRT's default delegate, XNNPACK, does not take the source: it ran without"
+LITERT, TENSORFLOW = "ai_edge_litert", "tensorflow.lite.python"
+"""Whose interpreter runs a model: TensorFlow's has the Flex delegate, which runs operators of TensorFlow."""
+NEEDED = {
+    LITERT: f"running a .tflite needs LiteRT: {WITH_RUNTIMES}",
+    TENSORFLOW: "the Flex delegate's operators need TensorFlow's interpreter: pip install 'tensorflow==2.19.*'",
+}
+"""The message where it is not there."""
+NO_DELEGATE = "Select TensorFlow op"
+"""How an interpreter without the Flex delegate begins, such as that of `tensorflow-cpu`."""
+FARTHEST = 1 << 19
+"""One scale is so many of another at most where a kernel of LiteRT's that adds makes a multiplier below 1 of them."""
+
+
+class LiteRTFile:
+    """A .tflite, from a path or its bytes, and the interpreters that LiteRT makes of it."""
+
+    def __init__(self, source: Source) -> None:
+        self.label = "the given bytes" if isinstance(source, bytes) else str(source)
+        self._extents: tuple[int, int, int] | None = None
+        self._tried = {REFERENCE}  # `lives` tries those, with feeds
+        self.content: Any = source if isinstance(source, bytes) else _given(Path(str(source)))
+        self._package = TENSORFLOW if _is_left_to_flex(source) else LITERT
+        self.notes: list[str] = []
+
+    @property
+    def loaded(self) -> str | bytes:
+        """The file that the interpreter loads, as an absolute path, or the model's bytes."""
+        return self.content if isinstance(self.content, bytes) else os.path.abspath(self.content)
+
+    @property
+    def runtime(self) -> tuple[str, str]:
+        """LiteRT and its version, or TensorFlow, whose interpreter it is."""
+        own = self._package == LITERT
+        return "LiteRT" if own else "TensorFlow", str(asked("version", LITERT if own else "tensorflow"))
+
+    def lives(self, feeds: Mapping[int, Array], kernels: str, preserve: bool) -> bool:
+        """Return whether the model runs with these kernels: tried in a process of its own, which some kernels abort.
+
+        Args:
+            feeds: index of an input -> its array.
+            kernels: LiteRT's name for them.
+            preserve: whether the interpreter keeps every tensor.
+        """
+        status = self._attempt(kernels, preserve, feeds)
+        if status < 0:
+            self.notes.append("LiteRT's reference kernels abort on the source: its spread is the optimized ones'")
+        return status == 0
+
+    def _attempt(self, kernels: str, preserve: bool, feeds: Mapping[int, Array] | None = None) -> int:
+        """The exit status of a process that prepares the model, and runs it if there are feeds; 1 without a Python."""
+        if not sys.executable or getattr(sys, "frozen", False):
+            return 1
+        with tempfile.TemporaryDirectory(prefix="relayout-verify-") as directory:
+            model, fed = Path(directory, "model.tflite"), Path(directory, "feeds")
+            if isinstance(self.content, bytes):
+                model.write_bytes(self.content)
+            else:
+                model = Path(self.content)
+            if feeds is not None:
+                fed.write_bytes(pickle.dumps(dict(feeds)))
+            start = "import runpy, sys; sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
+            script = Path(__file__).with_name("probe_process.py")
+            ended = subprocess.run(
+                [sys.executable, "-c", start, script, model, fed, kernels, "preserve" * preserve, self._package],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+            )
+        return ended.returncode
+
+    def interpreter(self, kernels: str, preserve: bool = False) -> Any:
+        """The model, ready to be fed, with the kernels of this name; `preserve` keeps every tensor.
+
+        Where the default delegate does not take the model, the default is LiteRT without it.
+        """
+        try:
+            return self._made(kernels, preserve)
+        except ReadError as error:
+            if kernels != DEFAULT:
+                raise
+            try:
+                made = self._made(OPTIMIZED, preserve)
+            except ReadError:
+                raise error from None
+            if WITHOUT_DELEGATE not in self.notes:
+                self.notes.append(WITHOUT_DELEGATE)
+            return made
+
+    def _made(self, kernels: str, preserve: bool) -> Any:
+        package = self._package
+        if not _is_installed(package):
+            raise MissingRuntimeError(NEEDED[package])
+        try:
+            interpreter = Interpreter(package, self.content, kernels, preserve)
+            self._try(interpreter, kernels)
+            if self._extents:
+                _resize(interpreter, self._extents)
+            interpreter.allocate_tensors()
+        except ImportError as error:
+            raise MissingRuntimeError(f"{NEEDED[package]} ({one_line(error)})") from None
+        except (ValueError, RuntimeError) as error:
+            self.require_delegate(error)
+            raise ReadError(f"{self.runtime[0]} cannot run the model: {one_line(error)}", where=self.label) from None
+        return interpreter
+
+    def require_delegate(self, error: Exception) -> None:
+        """Say what a model needs that has operators of TensorFlow, if that is what an interpreter lacks."""
+        if str(error).startswith(NO_DELEGATE):
+            raise MissingRuntimeError(f"{NEEDED[TENSORFLOW]}, which is built with that delegate") from None
+
+    def _try(self, interpreter: Any, kernels: str) -> None:
+        """Prepare a model that some kernels abort in a process of its own first.
+
+        That is one of quantized 16-bit integers, or of 8-bit ones with scales so far apart that no multiplier goes from
+        one to the other.
+        """
+        if kernels in self._tried:
+            return
+        self._tried.add(kernels)
+        known = [d for d in interpreter.get_tensor_details() if is_quantized(d)]
+        bytes_ = (d for d in known if np.dtype(d["dtype"]).itemsize == 1)
+        scales = [scale for d in bytes_ for scale in quantization_arguments(d)["scale"]]
+        apart = max(scales, default=0) > FARTHEST * min(scales, default=0)
+        if (apart or any(d["dtype"] is np.int16 for d in known)) and self._attempt(kernels, False) < 0:
+            raise RelayoutError(f"LiteRT aborts on '{self.label}': there is nothing to verify against")
+
+    def sized(self) -> Any:
+        """The model with its own extents for open axes, or the first of `EXTENTS` with which kernels can be prepared.
+
+        Raises:
+            ReadError: there is none.
+        """
+        errors: list[ReadError] = []
+        for extents in (None, *EXTENTS):
+            self._extents = extents
+            try:
+                self.interpreter(DEFAULT)
+                return self.interpreter(OPTIMIZED)
+            except ReadError as error:
+                errors.append(error)
+        raise errors[0]
+
+
+def _given(path: Path) -> str | bytes:
+    """How the interpreter gets a model: by its path, or as bytes where it lies in a bundle, or its path is no text."""
+    file = open_model(path)
+    if is_spelt(path) and path.is_file() and open_stored(path).read(0, 8)[4:] == TFL3:
+        return str(path)
+    return file.read(0, file.size)
+
+
+def _is_left_to_flex(source: Source) -> bool:
+    """Tell whether a model has operators of TensorFlow; False of a damaged one, of which the interpreter says more."""
+    try:
+        model = load(source if isinstance(source, bytes) else Path(str(source)))
+    except RelayoutError:
+        return False
+    return any(o.name.startswith("CUSTOM Flex") for subgraph in model.subgraphs for o in subgraph.operators)
+
+
+def _is_installed(package: str) -> bool:
+    """Tell whether there is an interpreter, as far as can be told without loading it."""
+    try:
+        return find_spec(f"{LITERT}.interpreter" if package == LITERT else "tensorflow") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _resize(interpreter: Any, extents: tuple[int, int, int]) -> None:
+    """Give open axes of inputs, but for a batch, an extent: those of images, of volumes, and all others."""
+    for details in interpreter.get_input_details():
+        own = [int(n) for n in details["shape"]]
+        open_axes = [axis for axis, n in enumerate(details["shape_signature"]) if n == -1 and (axis or len(own) == 1)]
+        if open_axes:
+            shape = [of_rank(len(own), extents) if axis in open_axes else n for axis, n in enumerate(own)]
+            interpreter.resize_tensor_input(details["index"], shape)
+
+
+# Runs of a .tflite in LiteRT, once for the same feeds, however often values are asked for.
+
+
+class LoadedModel(NamedTuple):
+    """The facts on a model that a run needs.
+
+    Args:
+        file: the model.
+        indices: name of a value -> the index of its tensor.
+        initial: inputs that are state -> what they begin with.
+        remembers: whether it has resources, which are not reset.
+    """
+
+    file: LiteRTFile
+    indices: Mapping[str, int]
+    initial: Feeds
+    remembers: bool
+
+
+class LiteRTRunner:
+    """An interpreter that runs once for the same feeds, however often it is asked."""
+
+    def __init__(self, model: LoadedModel, kernels: str, preserve: bool) -> None:
+        self._model, self._kind = model, (kernels, preserve)
+        self._interpreter = model.file.interpreter(*self._kind)
+        self._fed: Feeds | None = None
+        self._ran = self._failed = False  # a delegate that cannot be prepared once cannot be prepared again
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """The tensors of these names that the interpreter kept."""
+        if feeds is not self._fed:
+            self._fed = None
+            if self._ran and (self._model.remembers or self._failed):
+                self._interpreter = self._model.file.interpreter(*self._kind)
+            self._ran = self._failed = True
+            self._invoke(feeds)
+            self._fed, self._failed = feeds, False
+        found = {}
+        for name in names:
+            index = self._model.indices[name]
+            try:
+                found[name] = _texts(np.asarray(self._interpreter.get_tensor(index)))
+            except ValueError:  # fused away, inside a branch that was not taken, or without elements
+                details = self._interpreter._get_tensor_details(index, 0)
+                if 0 in details["shape"]:
+                    found[name] = np.zeros(details["shape"], details["dtype"])
+        return found
+
+    def _invoke(self, feeds: Feeds) -> None:
+        interpreter = self._interpreter
+        feeds = {**self._model.initial, **feeds}
+        try:
+            current = {int(d["index"]): tuple(d["shape"]) for d in interpreter.get_input_details()}
+            shapes = {self._model.indices[name]: array.shape for name, array in feeds.items()}
+            for index, shape in shapes.items():
+                if current[index] != shape:
+                    interpreter.resize_tensor_input(index, shape)
+            interpreter.allocate_tensors()
+            interpreter.reset_all_variables()
+            for name, array in feeds.items():
+                interpreter.set_tensor(self._model.indices[name], _bytes(array))
+            interpreter.invoke()
+        except (ValueError, RuntimeError) as error:
+            self._model.file.require_delegate(error)
+            raise RunError(self._model.file.runtime[0], self._model.file.label, error) from None
+
+
+class ReferenceRunner:
+    """The reference kernels; where those cannot run the model, the optimized ones, which differ from XNNPACK's too."""
+
+    def __init__(self, model: LoadedModel, preserve: bool) -> None:
+        self._model, self._preserve = model, preserve
+        self._fed: Feeds | None = None
+        self._runners: dict[str, LiteRTRunner] = {}
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """The tensors of these names that the interpreter kept."""
+        if feeds is not self._fed:
+            fed = {self._model.indices[name]: array for name, array in feeds.items()}
+            self._kernels = REFERENCE if self._model.file.lives(fed, REFERENCE, self._preserve) else OPTIMIZED
+            self._fed = feeds
+        if self._kernels not in self._runners:
+            self._runners[self._kernels] = LiteRTRunner(self._model, self._kernels, self._preserve)
+        return self._runners[self._kernels].run(feeds, names)
+
+
+def _texts(array: Array) -> Array:
+    """Texts, where LiteRT has bytes; any other array as it is."""
+    if array.dtype.kind not in "SO":
+        return array
+    texts = [item.decode(errors="replace") if isinstance(item, bytes) else item for item in array.reshape(-1)]
+    return np.array(texts, np.object_).reshape(array.shape)
+
+
+def _bytes(array: Array) -> Array:
+    """Texts as LiteRT takes them: as bytes. Of an array of objects without axes it would read the address."""
+    if array.dtype.kind != "O":
+        return array
+    texts = [item if isinstance(item, bytes) else str(item).encode() for item in array.reshape(-1)]
+    if array.ndim == 0:
+        return np.array(texts[0])
+    return np.array(texts, np.object_).reshape(array.shape)

@@ -1,0 +1,168 @@
+"""Sessions of ONNX Runtime, in the child process of `runtimes`, and runs of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from relayout.errors import WITH_RUNTIMES, MissingRuntimeError
+from relayout.verification.runtimes import FailedError, Held, asked
+from relayout.verification.side import Array, Feeds, RunError
+
+# Sessions of ONNX Runtime, in the child process of `runtimes`.
+
+PACKAGE = "onnxruntime"
+NEEDED = f"running ONNX needs ONNX Runtime: {WITH_RUNTIMES}"
+"""What to say where it is not there."""
+
+
+class End(NamedTuple):
+    """An input or output of a session: its name, and its type in ONNX Runtime's words."""
+
+    name: str
+    type: str
+
+
+class Session:
+    """A model in ONNX Runtime, on its CPU provider, with one thread.
+
+    Args:
+        source: its file, which stays as it is, or its bytes.
+        optimized: with ONNX Runtime's optimizations.
+        entries: its configuration, such as `{"session.x64quantprecision": "1"}`.
+
+    Raises:
+        FailedError: ONNX Runtime does not load it; AbortedError: it ends its process over it.
+        MissingRuntimeError: it is not installed.
+    """
+
+    def __init__(
+        self, source: Path | bytes, optimized: bool = True, entries: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self._source = source if isinstance(source, bytes) else os.path.abspath(source)  # the process may be elsewhere
+        self._optimized, self._entries = optimized, dict(entries)
+        self._held = Held()
+        self._open()
+
+    def get_inputs(self) -> list[End]:
+        """The model's inputs."""
+        return self._inputs
+
+    def get_outputs(self) -> list[End]:
+        """The model's outputs."""
+        return self._outputs
+
+    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Any]:
+        """The outputs of these names, or all.
+
+        Raises:
+            FailedError: ONNX Runtime fails; AbortedError: it ends its process.
+        """
+        if not self._held.is_there:
+            self._open()
+        found: list[Any] = asked("run", self._held.number, names, dict(feeds))
+        return found
+
+    def _open(self) -> None:
+        inputs, outputs = _asked("session", self._held.number, self._source, self._optimized, self._entries)
+        self._inputs, self._outputs = ([End(*end) for end in ends] for ends in (inputs, outputs))
+        self._held.now_there()
+
+
+def runtime_version() -> str:
+    """The version of ONNX Runtime.
+
+    Raises:
+        MissingRuntimeError: it is not installed.
+    """
+    return str(_asked("version", PACKAGE))
+
+
+def _asked(*question: Any) -> Any:
+    if find_spec(PACKAGE) is None:
+        raise MissingRuntimeError(NEEDED)
+    try:
+        return asked(*question)
+    except FailedError as error:
+        if error.kind in ("ImportError", "ModuleNotFoundError"):
+            raise MissingRuntimeError(f"{NEEDED} ({error})") from None
+        raise
+
+
+# Runs of sessions of ONNX Runtime, whose results are arrays.
+
+
+class OrtRunner:
+    """A session."""
+
+    def __init__(self, label: str, session: Session, initial: Feeds) -> None:
+        self._label, self._session, self._initial = label, session, initial
+        self._inputs = {value.name for value in session.get_inputs()}
+        self._shown = {value.name for value in session.get_outputs() if _is_plain(value.type)}
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """The values of these names, outputs of this session's model, as far as numpy can hold them."""
+        asked = [name for name in names if name in self._shown]
+        fed = {name: array for name, array in {**self._initial, **feeds}.items() if name in self._inputs}
+        try:
+            results = self._session.run(asked, fed) if asked else []
+        except FailedError as error:
+            raise RunError("ONNX Runtime", self._label, error) from None
+        return {name: _one_array(value) for name, value in zip(asked, results, strict=True)}
+
+
+class ForcedOrt:
+    """A session some of whose inputs are values of the model."""
+
+    requantized = 0.0
+
+    def __init__(self, runner: OrtRunner, given: dict[str, str], levels: int) -> None:
+        self._runner, self.given, self.levels = runner, given, levels
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """The values of these names."""
+        return self._runner.run(feeds, names)
+
+
+_PLAIN = frozenset(
+    "float double float16 bool string int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()  # noqa: SIM905
+)
+"""Element types, in ONNX Runtime's words, that it hands out as numpy arrays."""
+
+
+def _is_plain(kind: str) -> bool:
+    """Tell whether ONNX Runtime hands out a value as numpy arrays: a tensor, a sequence, a map or an optional of them.
+
+    >>> _is_plain("seq(tensor(float))"), _is_plain("tensor(bfloat16)")
+    (True, False)
+    """
+    elements = re.findall(r"tensor\((\w+)\)", kind)
+    return bool(elements) and _PLAIN.issuperset(elements)
+
+
+def _one_array(value: Any) -> Array:
+    """A value as one array: of a sequence its tensors, stacked, or one after another where their shapes differ."""
+    if not isinstance(value, list | dict):
+        return np.asarray(value)
+    tensors = list(_tensors(value))
+    if not tensors or len({tensor.shape for tensor in tensors}) == 1:
+        return np.asarray(tensors)
+    return np.concatenate([tensor.reshape(-1) for tensor in tensors])
+
+
+def _tensors(value: Any) -> Iterator[Array]:
+    """The tensors in a sequence, and those of a map by its keys."""
+    if isinstance(value, dict):
+        value = [value[key] for key in sorted(value)]
+    if not isinstance(value, list):
+        yield np.asarray(value)
+        return
+    for item in value:
+        yield from _tensors(item)

@@ -1,0 +1,223 @@
+"""Numbers that a model states or implies of its values: steps, bounds, rates, initial states, extents."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.errors import LayoutError
+from relayout.formats.onnx import complete
+from relayout.graph.domains import domain_of_version
+from relayout.layout.stored_as import INITIAL, TENSOR, Holds, relay
+from relayout.rules import FUNCTIONS, Operator, Permuted, Signature, facts, outputs_of
+from relayout.verification.side import Array
+
+# Initial values of inputs that are state from run to run, from a model's metadata (`relayout.initial`).
+
+
+def initial_state(
+    text: str, dtype: np.dtype[Any], stored: tuple[int, ...], held: Sequence[Holds], names: Collection[str]
+) -> Array | None:
+    """Return the array, stored as the input is; None if the text is not as it is written.
+
+    Args:
+        text: the metadata: JSON, in the order of axes of the first source.
+        dtype: the input's type.
+        stored: its shape.
+        held: what the input holds of its sources.
+        names: what it is called, here and in the source.
+    """
+    try:
+        array = np.array(json.loads(text), dtype)
+        for item in reversed(held):  # the oldest of a name: the values are those of the first source
+            if array.ndim and item.name in names:
+                return np.asarray(relay(array, item, stored))
+        return np.broadcast_to(array, stored)
+    except (ValueError, TypeError, OverflowError, RecursionError, LayoutError):  # not as we write it
+        return None
+
+
+# Numbers that the nodes and the metadata of a graph state of a value: steps, bounds, rates, initial states.
+
+COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
+RATES = {"MelWeightMatrix": 2}
+"""Operators with an operand that is a sample rate, and which."""
+QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
+DEQUANTIZING = {"DequantizeLinear"}
+
+
+def step_of(node: ir.Node) -> float:
+    """Return the step of the integers that a node quantizes to or dequantizes; 0 if its scale is computed."""
+    scale = node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] is not None else None
+    return 0.0 if scale is None or not scale.size else float(np.abs(scale.numpy()).max())
+
+
+def dequantized_step(node: ir.Node | None) -> float:
+    """Return the step of the integers that a node dequantizes; 0 of any other node."""
+    return step_of(node) if node is not None and node.op_type in DEQUANTIZING else 0.0
+
+
+def operand_names(node: ir.Node | None) -> tuple[str, ...]:
+    """Return the names of the values that a node reads."""
+    return tuple(one.name or "" for one in node.inputs if one is not None) if node else ()
+
+
+def initial_array(value: ir.Value) -> Array | None:
+    """Return the initial value of an input, stored as the input is; None if none is stated, or dimensions are open."""
+    notes = value.metadata_props
+    if INITIAL not in notes or value.dtype is None or value.shape is None or not value.shape.is_static():
+        return None
+    held = held_by(notes)
+    names = (value.name or "", notes.get(TENSOR, ""))
+    return initial_state(notes[INITIAL], value.dtype.numpy(), tuple(value.shape.numpy()), held, names)
+
+
+def held_by(notes: Mapping[str, str]) -> list[Holds]:
+    """Return what a value's metadata says that it holds; nothing where that cannot be read."""
+    try:
+        return Holds.load(notes[Holds.KEY]) if Holds.KEY in notes else []
+    except LayoutError:
+        return []
+
+
+def index_bounds(graph: ir.Graph) -> dict[str, int]:
+    """Graph inputs that operators count with, and how far they may."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for node in graph:
+        place = COUNTING_OPERAND.get(node.op_type)
+        if place is None or len(node.inputs) <= place:
+            continue
+        data, indices = node.inputs[0], node.inputs[place]
+        if data is not None and indices is not None and data.shape is not None:
+            found[indices.name or ""].append(min((d for d in data.shape if isinstance(d, int)), default=1))
+    return {name: min(bounds) for name, bounds in found.items()}
+
+
+def sample_rates(graph: ir.Graph) -> set[str]:
+    """Graph inputs that operators read as sample rates."""
+    read = ((node, RATES[node.op_type]) for node in graph if node.op_type in RATES)
+    operands = (node.inputs[place] for node, place in read if len(node.inputs) > place)
+    return {value.name or "" for value in operands if value is not None}
+
+
+def nodes_in_float(graph: ir.Graph) -> dict[str, tuple[str, ...]]:
+    """Return type -> names of the nodes that give floats, where a node behind them does not quantize these at once."""
+    on_integers: set[ir.Node] = set()
+    names: dict[str, list[str]] = {}
+    for node in reversed(graph):
+        if node.op_type in QUANTIZING:
+            continue
+        uses = [use.node for value in node.outputs for use in value.uses()]
+        if uses and all(use.op_type in QUANTIZING or use in on_integers for use in uses):
+            on_integers.add(node)
+        elif any(value.dtype is not None and value.dtype.is_floating_point() for value in node.outputs):
+            names.setdefault(node.op_type, []).append(node.name or node.outputs[0].name or "")
+    return {operator: tuple(each[::-1]) for operator, each in reversed(names.items())}
+
+
+def ranges_of_inputs(graph: ir.Graph, ends: Mapping[str, tuple[float, int]]) -> dict[str, tuple[float, float]]:
+    """Return the least and the greatest number that each input may be without being clipped.
+
+    Args:
+        graph: the graph.
+        ends: inputs and outputs that are quantized -> scale and zero point.
+    """
+    found = {}
+    for value in graph.inputs:
+        name = value.name or ""
+        if name in ends:
+            found[name] = _range(*ends[name], value.dtype)
+        for use in value.uses():
+            if use.node.op_type in QUANTIZING and (scale := step_of(use.node)):
+                found[name] = _range(scale, _zero_of(use.node), use.node.outputs[0].dtype)
+    return found
+
+
+def _zero_of(node: ir.Node) -> int:
+    zero = node.inputs[2] if len(node.inputs) > 2 else None
+    return 0 if zero is None or zero.const_value is None else int(zero.const_value.numpy().max())
+
+
+def _range(scale: float, zero: int, dtype: ir.DataType | None) -> tuple[float, float]:
+    limits = np.iinfo(np.uint8 if dtype is None or not dtype.is_integer() else dtype.numpy())
+    return scale * (int(limits.min) - zero), scale * (int(limits.max) - zero)
+
+
+# Extents of inputs that a model leaves open and its weights imply: the width that a recurrent layer multiplies by.
+
+Extents = list[int | None]
+
+
+def implied_extents(model: ir.Model) -> dict[str, tuple[int | None, ...]]:
+    """Return, for each input that has open extents, those that operators on the way to their weights imply.
+
+    Axes that an operator calls by one letter have one extent. From the last node to the first, what is known of an axis
+    by its other operands and by its output is known of what it reads.
+
+    Args:
+        model: the model; it is not changed.
+    """
+    if all(value.shape is not None and value.shape.is_static() for value in model.graph.inputs):
+        return {}
+    model = model.clone()
+    complete(model, outputs_of)
+    known: dict[ir.Value, Extents] = {}
+    for node in reversed(model.graph):
+        version = model.opset_imports.get(domain_of_version(node.domain, FUNCTIONS), 1)
+        shapes = [[_shape(value) for value in values] for values in (node.inputs, node.outputs)]
+        fact = facts(Operator(node, version, tuple(shapes[0]), tuple(shapes[1])))
+        if isinstance(fact, Permuted):
+            _permute(node, fact.perm, known)
+        elif isinstance(fact, Signature):
+            _unify(node, fact, known)
+    return {value.name or "": tuple(known[value]) for value in model.graph.inputs if value in known}
+
+
+def _permute(node: ir.Node, perm: Sequence[int], known: dict[ir.Value, Extents]) -> None:
+    given, made = _extents(node.inputs[0], known), _extents(node.outputs[0], known)
+    if node.inputs[0] is not None and given is not None and made is not None and len(perm) == len(given) == len(made):
+        for place, axis in enumerate(perm):
+            given[axis] = made[place] if given[axis] is None else given[axis]
+        known[node.inputs[0]] = given
+
+
+def _unify(node: ir.Node, fact: Signature, known: dict[ir.Value, Extents]) -> None:
+    ends = [*_lettered(node.inputs, fact.inputs, known), *_lettered(node.outputs, fact.outputs, known)]
+    extents: dict[str, set[int]] = {}
+    for _, letters, dims in ends:
+        for letter, extent in zip(letters, dims, strict=False):
+            if extent is not None and letter not in fact.whole and not (fact.broadcast and extent == 1):
+                extents.setdefault(letter, set()).add(extent)
+    for value, letters, dims in ends:
+        told = [next(iter(extents[letter])) if len(extents.get(letter, ())) == 1 else None for letter in letters]
+        if len(told) == len(dims):
+            known[value] = [one if extent is None else extent for extent, one in zip(dims, told, strict=True)]
+
+
+def _lettered(
+    values: Sequence[ir.Value | None], letters: Sequence[Sequence[str] | None], known: Mapping[ir.Value, Extents]
+) -> Iterator[tuple[ir.Value, Sequence[str], Extents]]:
+    for value, named in zip(values, letters, strict=False):
+        extents = _extents(value, known)
+        if value is not None and named is not None and extents is not None:
+            yield value, named, extents
+
+
+def _extents(value: ir.Value | None, known: Mapping[ir.Value, Extents]) -> Extents | None:
+    if value is None:
+        return None
+    if value in known:
+        return list(known[value])
+    shape = _shape(value)
+    return None if shape is None else [extent if isinstance(extent, int) else None for extent in shape]
+
+
+def _shape(value: ir.Value | None) -> tuple[int | str, ...] | None:
+    if value is None or value.shape is None:
+        return None
+    return tuple(extent if isinstance(extent, int) else extent.value or "" for extent in value.shape)
