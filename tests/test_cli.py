@@ -155,6 +155,8 @@ def test_optimize_explain_plan_and_check(relayout, tmp_path: Path) -> None:  # t
     assert json.loads(again.out)["transposes"] == 1
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
     assert "without the demand of input image" in relayout("explain", FLOAT, "--what-if").out
+    relayout("explain", FLOAT, "--plan", tmp_path / "explained.json", "--quiet")
+    assert relayout("check", tmp_path / "explained.json", FLOAT).code == 0
     wrong = relayout("check", tmp_path / "plan.json", INT8)
     assert wrong.code == 2
     assert "another model" in wrong.err

@@ -291,7 +291,16 @@ def test_it_renders_dark_and_light_wide_and_narrow_and_is_legible(dark: bool, wi
             driver.find_element("css selector", ".tabs [data-side=before]").click()
             shown = [pane.is_displayed() for pane in driver.find_elements("css selector", ".pane")]
             assert shown == [False, True]
-        assert driver.execute_script("return relayout.panes.after.cy.zoom()") > 0.3
+        driver.find_element("css selector", ".tabs [data-side=after]").click() if width < 600 else None
+        driver.set_window_size(width + 40, 700)
+        box, wide, high = driver.execute_script(
+            "const pane = relayout.panes.after; pane.resized();"
+            "return [pane.cy.elements().renderedBoundingBox(), pane.holder.clientWidth, pane.holder.clientHeight];"
+        )
+        assert box["x1"] >= 0, "it opens fitted, and stays so when the window has another size"
+        assert box["y1"] >= 0
+        assert box["x2"] <= wide
+        assert box["y2"] <= high
         assert len(set(driver.get_screenshot_as_png())) > 100
         assert driver.get_log("browser") == []
 

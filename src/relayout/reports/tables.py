@@ -78,11 +78,10 @@ def _parts(report: Report) -> list[Line | Grid]:
 
 def summary(report: Report) -> str:
     """Return what a conversion left, in a few words: `1 Transpose, 150 KB per inference, proved minimal`."""
-    inside = f"{report.in_functions} in bodies of functions, " if report.in_functions else ""
-    if not report.transposes:
-        return f"no Transposes{f' but {inside}' if inside else ', '}{report.verdict}"
-    counted = f"{count_of(report.transposes, 'Transpose')}, {size_name(report.bytes)} per inference, "
-    return f"{counted}{f'and {inside}' if inside else ''}{report.verdict}"
+    counted = f"{count_of(report.transposes, 'Transpose')}, {size_name(report.bytes)} per inference"
+    said = f"{counted if report.transposes else 'no Transposes'}, {report.verdict}"
+    more = f"{report.in_functions} more" if report.transposes else f"{report.in_functions}"
+    return f"{said} ({more} in functions, for which a backend has kernels)" if report.in_functions else said
 
 
 def short_names(report: Report, whole: bool | None = None) -> ShortNames:

@@ -225,26 +225,21 @@
       return entry;
     }
 
-    /* The whole drawing, or of a long one its beginning, legible, rather than a thread. */
+    /* The whole drawing. */
     fit() {
       this.cy.resize();
       const width = this.holder.clientWidth, height = this.holder.clientHeight;
       if (!width) return;
-      const whole = Math.min(width / (this.size.w + 60), height / (this.size.h + 100), 1.15);
-      const least = phone.matches ? 0.75 : 0.35;
-      const zoom = whole < least ? Math.max(0.75, least) : whole;
-      const first = this.cy.getElementById(this.shown(0));
-      const top = whole < least && first.length ? { x: first.position("x"), y: first.position("y") - 110 } : { x: 0, y: 0 };
-      this.cy.viewport({ zoom, pan: { x: width / 2 - zoom * top.x, y: whole < least ? -zoom * top.y : height / 2 + 10 } });
+      const zoom = Math.min(width / (this.size.w + 60), height / (this.size.h + 160), 1.15);
+      this.cy.viewport({ zoom, pan: { x: width / 2, y: height / 2 + 10 } });
+      this.fitted = { zoom: this.cy.zoom(), pan: { ...this.cy.pan() } };
     }
 
-    /* The first view: as `fit`, but with the heaviest Transpose in it. */
-    begin() {
-      const heaviest = this.marks.reduce((best, mark, i) => (best < 0 || mark.size > this.marks[best].size ? i : best), -1);
-      const node = this.cy.getElementById("t" + heaviest);
-      if (!node.length || !this.holder.clientWidth) return;
-      const { x, y } = node.renderedPosition();
-      if (x < 0 || y < 0 || x > this.holder.clientWidth || y > this.holder.clientHeight) this.cy.center(node);
+    /* After the window has another size: fit again what nobody has moved since. */
+    resized() {
+      const { zoom, pan } = this.fitted ?? { pan: {} }, now = this.cy.pan();
+      const moved = this.fitted && (zoom !== this.cy.zoom() || pan.x !== now.x || pan.y !== now.y);
+      moved ? this.cy.resize() : this.fit();
     }
 
     toggle(i, open = !this.open.has(i)) {
@@ -564,7 +559,7 @@
   });
   dark.addEventListener("change", () => { both(pane => pane.cy.style(styles())); legend(); });
   phone.addEventListener("change", () => { show(current); both(pane => pane.fit()); });
-  addEventListener("resize", () => both(pane => pane.cy.resize()));
+  addEventListener("resize", () => both(pane => pane.resized()));
 
   figures();
   legend();
@@ -572,7 +567,6 @@
   list();
   show("after");
   both(pane => pane.fit());
-  panes.after.begin();
   /* For tests and for the curious. */
   window.relayout = { panes, spots, values, PALETTE, MARK, ready: performance.now() - began };
 })();
