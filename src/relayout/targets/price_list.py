@@ -15,14 +15,20 @@ class PriceList:
 
     Args:
         by_operator: an operator's name -> its price.
+        limits: an operator's name -> whether a node of it has the price; without an entry each has.
     """
 
-    def __init__(self, by_operator: Mapping[str, Price]) -> None:
-        self.by_operator = by_operator
+    def __init__(
+        self, by_operator: Mapping[str, Price], limits: Mapping[str, Callable[[Operator], bool]] | None = None
+    ) -> None:
+        self.by_operator, self.limits = by_operator, limits or {}
 
     def of(self, operator: Operator) -> Price | None:
         """The price of a node; None where all orders cost the same."""
-        return None if operator.node.domain not in ("", "ai.onnx") else self.by_operator.get(operator.name)
+        limit = self.limits.get(operator.name)
+        if operator.node.domain not in ("", "ai.onnx") or (limit is not None and not limit(operator)):
+            return None
+        return self.by_operator.get(operator.name)
 
     def __call__(self, operator: Operator, signature: Signature, placement: Placement) -> int:
         """The price of a node in an order; 0 where the list has none."""

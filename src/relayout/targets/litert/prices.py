@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import onnx_ir as ir
+
 from relayout.layout import Extent, product
-from relayout.lowering.conditions import is_constant
+from relayout.lowering.conditions import clip_bounds, is_constant
 from relayout.rules import Operator, Placement, Signature
 from relayout.targets.price_list import PriceList
 
@@ -62,4 +65,53 @@ def _of_transposed_rows(operator: Operator, _: Signature, placement: Placement) 
     return (1 + product(extent for _, extent in dims).number * operator.width(first)) * placement.runs
 
 
-PRICES = PriceList({JOINING: _of_runs, PARTING: _of_runs, "Gemm": _of_transposed_rows})
+FUSED_BOUNDS = ((0, 6), (-1, 1), (0, np.inf))
+"""Bounds of a Clip that is an activation of the schema."""
+TAKES_ACTIVATIONS = frozenset(["AveragePool", "Conv", "ConvTranspose", "MaxPool"])
+"""Operators with channels last whose kernels apply an activation."""
+ADDS = frozenset(["Add", "Div", "Mul", "Sub"])
+"""Operators in any order whose kernels do."""
+
+
+def _is_fused_at_an_end(operator: Operator) -> bool:
+    """Tell whether a convolution takes in an activation, behind which alone its order may change."""
+    bounds = (0, np.inf) if operator.name == "Relu" else clip_bounds(operator)
+    (value,) = operator.node.outputs
+    is_end = value.is_graph_output() or any(use.node.op_type not in TAKES_ACTIVATIONS | ADDS for use in value.uses())
+    return bounds in FUSED_BOUNDS and is_end and _convolution(operator.node.inputs[0]) is not None
+
+
+def _convolution(value: ir.Value | None) -> ir.Node | None:
+    """Return the operator with channels last that gives a value which one node reads, also through sums."""
+    while value is not None and len(value.uses()) == 1 and not value.is_graph_output():
+        node = value.producer()
+        if node is None or node.op_type not in TAKES_ACTIVATIONS | ADDS:
+            return None
+        if node.op_type in TAKES_ACTIVATIONS:
+            return node
+        value = next((each for each in node.inputs if each is not None and each.producer() is not None), None)
+    return None
+
+
+def _of_parted_activation(operator: Operator, signature: Signature, placement: Placement) -> int:
+    """Return a byte where an activation runs in another order than the convolution that could take it in.
+
+    Among plans of the same bytes it decides for the one in which the Transpose stands behind both.
+    """
+    letters = signature.inputs[0]
+    if letters is None or len(letters) < 3:
+        return 0
+    dims = [(letter, extent) for letter, extent in placement.inputs[0] or () if not extent.is_one]
+    wanted = [letters[0], *letters[2:], letters[1]]
+    return int([letter for letter, _ in dims] != [each for each in wanted if each in dict(dims)]) * placement.runs
+
+
+PRICES = PriceList(
+    {
+        JOINING: _of_runs,
+        PARTING: _of_runs,
+        "Gemm": _of_transposed_rows,
+        **dict.fromkeys(("Relu", "Clip"), _of_parted_activation),
+    },
+    dict.fromkeys(("Relu", "Clip"), _is_fused_at_an_end),
+)

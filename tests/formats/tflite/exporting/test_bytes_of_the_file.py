@@ -114,3 +114,28 @@ def test_the_largest_one_is_looked_for_along_the_last_axis() -> None:
     agrees(source, {"x": floats(2, 5, 6, 7)})
     report = relayout.convert(source, format="tflite").report
     assert (report.transposes, report.bytes, report.proved) == (2, 2 * 420 * 4, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "others"),
+    [
+        ("a = Conv<pads=[1,1,1,1]>(x, w) y = Relu(a)", {}),
+        ("h = Constant<value_float=6.0>() a = Conv<pads=[1,1,1,1]>(x, w) y = Clip(a, zero, h)", {}),
+        ("a = Conv<pads=[1,1,1,1]>(x, w) b = Relu(a) c = Conv(b, v) d = Add(c, b) y = Relu(d)", {"ADD": 1}),
+        ("a = Conv<pads=[1,1,1,1]>(x, w) b = Relu(a) y = Sigmoid(b)", {"LOGISTIC": 1}),
+    ],
+)
+def test_of_plans_of_the_same_bytes_one_lets_a_convolution_take_in_its_activation(
+    body: str, others: dict[str, int]
+) -> None:
+    source = model(
+        f"g (float[1,3,6,5] x) => (float[1,4,6,5] y) {{ {body} }}",
+        w=floats(4, 3, 3, 3),
+        v=floats(4, 4, 1, 1, seed=1),
+        zero=np.zeros((), np.float32),
+    )
+    agrees(source, {"x": floats(1, 3, 6, 5, seed=2)})
+    report = relayout.convert(source, format="tflite").report
+    convolutions = body.count("Conv")
+    assert report.operators == {"TRANSPOSE": 2, "CONV_2D": convolutions, **others}
+    assert (report.bytes, report.proved) == (7 * 30 * 4, True)
