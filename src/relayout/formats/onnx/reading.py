@@ -18,6 +18,7 @@ from relayout.formats.onnx.cached_tensors import CachedTensor
 from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
 from relayout.formats.onnx.first_opsets import OLDEST, raise_first_opsets
+from relayout.formats.onnx.generated_names import rename_generated
 from relayout.formats.onnx.inferring import is_settled
 from relayout.formats.onnx.internal_nhwc import name_known
 from relayout.formats.onnx.lifting_constants import lift_tensors
@@ -55,7 +56,8 @@ def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
        result, or what `torch.onnx.export(…, dynamo=True)` returns.
     6. The standard's domain has one name, sparse constants are dense, and before version 4 of the IR, in which each
        initializer had to be an input, too, constants are no inputs.
-    7. Operators of opset 1 to 6 are those of opset 7 (`first_opsets`).
+    7. Constants have no names that a runtime's optimizer gives again (`generated_names`).
+    8. Operators of opset 1 to 6 are those of opset 7 (`first_opsets`).
 
     Raises:
         ReadError: the source is not an ONNX model, is damaged, incomplete, or not a graph.
@@ -190,6 +192,8 @@ class _Reading:
             for name, lifted in self.lifted.items():
                 model.graph.initializers[name].const_value = lifted
             _replace_tensors(model, files)
+            if rename_generated(model):
+                add_facts(model, is_unlike_source=True)
         if unsorted:
             for graph in (model.graph, *(function.graph for function in model.functions.values())):
                 graph.sort()
