@@ -17,7 +17,7 @@ from relayout.formats.tflite.container.model import BITS, Model, Tensor
 from relayout.graph.subgraphs import all_nodes
 
 _UNCOUNTED = """
-Attention Col2Im Compress DFT DeformConv Einsum GroupQueryAttention MultiHeadAttention
+Attention Col2Im Compress DFT DeformConv Einsum Gemm GroupQueryAttention MultiHeadAttention
 Pad Resize RotaryEmbedding Transpose Unique
 """
 UNCOUNTED = frozenset(_UNCOUNTED.split())
