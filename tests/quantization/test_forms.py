@@ -71,8 +71,6 @@ FOR_INTEGERS = {
     "Min": ("float[1,6,32] x, float[1,6,32] z", "y = Min(x, z)", {}),
     "GlobalMaxPool": ("float[1,4,8,8] x", "y = GlobalMaxPool(x)", {}),
     "ReduceMax": ("float[1,6,32] x", "y = ReduceMax<keepdims = 0>(x, i)", {"i": [1]}),
-    "DepthToSpace": ("float[1,8,4,5] x", 'y = DepthToSpace<blocksize = 2, mode = "DCR">(x)', {}),
-    "pixel shuffle": ("float[1,8,4,5] x", 'y = DepthToSpace<blocksize = 2, mode = "CRD">(x)', {}),
     "ReduceL2": ("float[1,6,32] x", "y = ReduceL2<keepdims = 1>(x, last)", LAST),
     "Swish": ("float[1,4,8,8] x", "s = Sigmoid(x) y = Mul(s, x)", {}),
 }

@@ -150,6 +150,24 @@ def test_the_command(image: onnx.ModelProto, tmp_path: Path) -> None:
     assert min(signal_to_noise(image, (tmp_path / "int8.tflite").read_bytes())) > 30
 
 
+def test_verification_feeds_a_sample(image: onnx.ModelProto, tmp_path: Path) -> None:
+    """Samples here are a hundred times as large as random inputs: on these the integers would be nothing but 0."""
+    onnx.save(image, tmp_path / "image.onnx")
+    np.save(tmp_path / "a.npy", np.concatenate([100 * each["x"] for each in samples_of(image)]))
+    arguments = [
+        "convert",
+        str(tmp_path / "image.onnx"),
+        str(tmp_path / "int8.tflite"),
+        "--quantize",
+        "int8",
+        "--verify",
+    ]
+    given = ["--calibrate", str(tmp_path / "a.npy"), "--io", "NHWC"]
+    done = CliRunner().invoke(cli, [*arguments, *given], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "PASSED" in done.output
+
+
 def test_archives_of_several_inputs(tmp_path: Path) -> None:
     model = build("float[1,6] a, float[1,6] b", "s = Add(a, b) y = MatMul(s, w)", {"w": (6, 5)})
     feeds = samples_of(model)

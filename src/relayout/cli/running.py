@@ -249,7 +249,11 @@ def _verified_first(result: "Result", job: Job) -> "VerifyReport":
         path = Path(directory) / job.target.name
         result.write(path, external_data=job.external_data)
         try:
-            feeds = SourceNames(job.given.get("rename")).keys(job.feeds)
+            feeds: Mapping[str, Any] = SourceNames(job.given.get("rename")).keys(job.feeds)
+            if not feeds and job.given.get("calibrate"):  # random numbers have other ranges than the calibration's
+                from relayout.pipeline.quantized_result import first_sample
+
+                feeds = first_sample(result, job.given["calibrate"])
             found = verified(job.source, path, feeds, job.seed, rtol=job.rtol)
         except RelayoutError as error:
             said = str(error).replace(str(path), str(job.target))
@@ -299,7 +303,7 @@ def put_text(place: Path, text: str) -> None:
         write_text(place, text)
 
 
-def verified(first: Path, second: Path, feeds: Mapping[str, str], seed: int, **options: Any) -> "VerifyReport":
+def verified(first: Path, second: Path, feeds: Mapping[str, Any], seed: int, **options: Any) -> "VerifyReport":
     """Both models run on the same inputs and compared; `options` are those of `verify`."""
     from relayout.verification import verify
 

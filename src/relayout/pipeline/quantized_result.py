@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from relayout.formats.tflite.container.model import Model
+from relayout.formats.tflite.container.model import Model, Tensor
+from relayout.formats.tflite.container.transposes import transposes
 from relayout.formats.tflite.container.versions import min_runtime_version
 from relayout.formats.tflite.exporting.node import NUMPY
 from relayout.graph.source_names import known_as
@@ -19,7 +20,7 @@ from relayout.layout.stored_as import RENAMED, TENSOR, Holds
 from relayout.pipeline.result import Result
 from relayout.quantization.quantize import quantize_file
 from relayout.quantization.request import QuantizationRequest
-from relayout.quantization.samples import ModelInput
+from relayout.quantization.samples import ModelInput, Samples
 from relayout.reports import Interface
 
 
@@ -34,11 +35,17 @@ def quantized_result(result: Result, request: QuantizationRequest) -> Result:
     file, summary = quantize_file(result.file, request, model_inputs(result.model, result.file), names)
     counts = Counter(operator.name for graph in file.subgraphs for operator in graph.operators)
     ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    count, size = transposes(file)
+    before = result.report
+    least = size if before.bytes == before.lower_bound else before.lower_bound * size // max(before.bytes, 1)
     report = replace(
-        result.report,
+        before,
         operators=ordered,
+        transposes=count,
+        bytes=size,
+        lower_bound=least,
         min_runtime=min_runtime_version(file),
-        interface=tuple(_with_type(end, file) for end in result.report.interface),
+        interface=tuple(_with_type(end, file) for end in before.interface),
         quantization=summary,
     )
     return replace(result, file=file, report=report)
@@ -56,15 +63,34 @@ def _with_type(end: Interface, file: Model) -> Interface:
     return end._replace(dtype=tensor.type.name.lower(), scale=scale, zero_point=zero)
 
 
+def first_sample(result: Result, source: Any) -> dict[str, Any]:
+    """Return the first sample of a calibration, as the source is fed it.
+
+    Args:
+        result: a quantized result.
+        source: the samples.
+    """
+    assert result.file is not None
+    samples = Samples(source, model_inputs(result.model, result.file))
+    next(iter(samples))
+    return samples.first
+
+
 def model_inputs(model: ir.Model, file: Model) -> list[ModelInput]:
     """Return the inputs of a result's file as its source has them."""
     (signature, *_) = file.signatures
     tensors = dict(signature.inputs)
+    graph = file.subgraphs[signature.subgraph]
     return [
-        _input(value, np.dtype(NUMPY[file.subgraphs[signature.subgraph].tensors[tensors[value.name or ""]].type]))
+        _input(value, _type_of(graph.tensors[tensors[value.name]]))
         for value in model.graph.inputs
         if value.name in tensors
     ]
+
+
+def _type_of(tensor: Tensor) -> np.dtype[Any]:
+    """Return the type of the numbers of which samples are: those that integers with a scale mean."""
+    return np.dtype(np.float32 if tensor.quantization is not None else NUMPY[tensor.type])
 
 
 def _input(value: ir.Value, dtype: np.dtype[Any]) -> ModelInput:

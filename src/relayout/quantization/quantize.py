@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -61,9 +62,30 @@ def quantize_file(
         save(file, source)
         key = file.signatures[0].key
         ranges, count = quantized_file(source, result, recipe(request, reasons), key, samples, pixels)
-        quantized = load(result.read_bytes())._replace(files=file.files)
+        quantized = _with_names_of_ends(load(result.read_bytes())._replace(files=file.files), file)
     joined = joined_outputs(file, ranges) if request.kind == "int8" else ()
     return quantized, summary_of(request.kind, count, quantized, reasons, joined)
+
+
+def _with_names_of_ends(quantized: Model, file: Model) -> Model:
+    """Return a model whose inputs and outputs have the names of the float file's: its metadata speaks of them.
+
+    The quantizer gives the name to the integers beside an end, and the end another one: both change places.
+    """
+    graphs = []
+    for graph, before in zip(quantized.subgraphs, file.subgraphs, strict=True):
+        places = {tensor.name: tensor.index for tensor in graph.tensors}
+        names: dict[int, str] = {}
+        for own, old in zip((*graph.inputs, *graph.outputs), (*before.inputs, *before.outputs), strict=True):
+            name, wanted = graph.tensors[own].name, before.tensors[old].name
+            if name != wanted and own not in names:
+                names |= {places[wanted]: name} if wanted in places else {}
+                names[own] = wanted
+        tensors = tuple(
+            replace(tensor, name=names[tensor.index]) if tensor.index in names else tensor for tensor in graph.tensors
+        )
+        graphs.append(graph._replace(tensors=tensors))
+    return quantized._replace(subgraphs=tuple(graphs))
 
 
 def refuse_quantized(file: Model, kind: str) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from relayout.errors import RelayoutError, nearest
 from relayout.layout.normalization import Normalization
-from relayout.layout.stored_as import Holds, relay, resolved
+from relayout.layout.stored_as import Holds, relay, resolved, restore
 from relayout.quantization.request import INSTALL
 
 Array = NDArray[Any]
@@ -66,13 +66,23 @@ class ModelInput(NamedTuple):
             array: a sample in the source's layout.
             is_raw: True if the numbers are those that the result normalizes.
         """
-        if self.holds is not None:
-            stored = [-1 if extent is None else extent for extent in self.stored]
-            stored = stored if stored.count(-1) < 2 else None  # type: ignore[assignment]
-            array = relay(array, resolved(self.holds, array.shape), stored)
+        array = self._stored(array)
         if self.normalization is not None and not is_raw:
             array = self.normalization.raw(array.astype(np.float64))
         return np.ascontiguousarray(array, self.dtype)
+
+    def in_source(self, pixels: Array) -> Array:
+        """Return pixels in the source's layout, normalized as the source is fed them."""
+        assert self.normalization is not None
+        normal = self.normalization.normalized(self._stored(pixels))
+        return np.asarray(normal if self.holds is None else restore(normal, resolved(self.holds, pixels.shape)))
+
+    def _stored(self, array: Array) -> Array:
+        """Return an array of the source as the result stores it."""
+        if self.holds is None:
+            return array
+        shape = [-1 if extent is None else extent for extent in self.stored]
+        return relay(array, resolved(self.holds, array.shape), shape if shape.count(-1) < 2 else None)
 
 
 def wanted(inputs: Sequence[ModelInput]) -> str:
@@ -101,6 +111,8 @@ class Samples:
         self.inputs = inputs
         self.files: list[Path] = []
         self.items: Iterable[Any] = ()
+        self.first: dict[str, Array] = {}
+        """The first sample that was read, as the source is fed it."""
         if source is None:
             raise SampleError(
                 f"samples tell the range of each value: give --calibrate DATA (calibrate=); {wanted(inputs)}"
@@ -182,6 +194,13 @@ class Samples:
             said = ", ".join(f"{count} of '{name}'" for name, count in counts.items())
             raise SampleError(f"{where}: not as many samples of each input: {said}")
         for pieces in zip(*arrays, strict=True):
+            self._note(
+                pieces,
+                [
+                    each.normalization is not None and piece.dtype == np.uint8
+                    for each, piece in zip(self.inputs, pieces, strict=True)
+                ],
+            )
             yield {
                 each.tensor: each.fed(piece, is_raw=each.normalization is not None and piece.dtype == np.uint8)
                 for each, piece in zip(self.inputs, pieces, strict=True)
@@ -217,10 +236,21 @@ class Samples:
         pixels = pixels[None] if axis == 3 else pixels.transpose(2, 0, 1)[None]
         pixels = np.repeat(pixels, each.shape[0] or 1, 0)
         if each.normalization is not None or each.dtype == np.uint8:
+            self._note([pixels], [each.normalization is not None])
             return {each.tensor: each.fed(pixels, is_raw=True)}
         if each.dtype.kind != "f":
             raise SampleError(f"{file}: an image, and {each} is neither real numbers nor uint8; {wanted(self.inputs)}")
-        return {each.tensor: each.fed(pixels / WHITE, is_raw=False)}
+        real = np.asarray(pixels / WHITE, each.dtype)
+        self._note([real], [False])
+        return {each.tensor: each.fed(real, is_raw=False)}
+
+    def _note(self, pieces: Sequence[Array], are_raw: Sequence[bool]) -> None:
+        """Note the first sample in the source's numbers."""
+        if not self.first:
+            self.first = {
+                each.name: each.in_source(piece) if is_raw else piece
+                for each, piece, is_raw in zip(self.inputs, pieces, are_raw, strict=True)
+            }
 
 
 def _paths(source: Any) -> list[Path] | None:

@@ -17,7 +17,6 @@ Where the file is quantized afterwards, since LiteRT takes longer for them on re
     ABS(x)              ->  MAXIMUM(x, MUL(x, -1))
     MINIMUM(x, y)       ->  SUB(y, RELU(SUB(y, x)))
     REDUCE_MAX(x)       ->  MAX_POOL_2D, or REDUCE_MIN between products with -1
-    DEPTH_TO_SPACE(x)   ->  RESHAPE, TRANSPOSE, RESHAPE
     RELU6(x)            ->  ADD(x, 0) that applies it, where no other operator does
     GATHER(table, i)    ->  EMBEDDING_LOOKUP, whose table may be integers or halves while all else is float
 """
@@ -270,20 +269,6 @@ class _Rewriting:
         self.step("MUL", [least, self.number(-1.0)], result, to=result)
         return True
 
-    def depth_to_space(self, operator: DraftOperator) -> bool:
-        """Write DEPTH_TO_SPACE: rows of a block change places with columns."""
-        (x,), (result,) = operator.inputs, operator.outputs
-        if x is None or not x.is_static:
-            return False
-        n, h, w, c = (int(dim) for dim in x.dims if isinstance(dim, int))
-        block = int(operator.options["block_size"])
-        split = self.step("RESHAPE", [x], result, dims=(n * h, w, block, c // block))
-        self._shape(split)
-        perm = self.draft.constant("perm", np.array([0, 2, 1, 3], np.int32))
-        moved = self.step("TRANSPOSE", [split, perm], result, dims=(n * h, block, w, c // block))
-        self._reshape(moved, result)
-        return True
-
     def _reshape(self, source: DraftTensor, result: DraftTensor) -> None:
         self.draft.add("RESHAPE", [source], [result])
         self._shape(result)
@@ -349,6 +334,5 @@ FOR_INTEGERS: Mapping[str, Form] = {
     "ABS": _Rewriting.absolute,
     "MINIMUM": _Rewriting.minimum,
     "REDUCE_MAX": _Rewriting.greatest,
-    "DEPTH_TO_SPACE": _Rewriting.depth_to_space,
 }
 OF_TABLES: Mapping[str, Form] = {"GATHER": _Rewriting.embedding}
