@@ -21,6 +21,7 @@ from relayout.targets.registry import aliases
         ("ethos_u85", "ethos-u"),
         ("vela", "ethos-u"),
         ("LiteRT", "litert"),
+        ("edgetpu", "coral"),
     ],
 )
 def test_an_alias_names_its_target(alias: str, name: str) -> None:

@@ -96,6 +96,7 @@ def tflite_model(
             custom_ops=custom_ops,
             runtime=runtime,
             quantization=quantization,
+            builtins=None if target is None else target.builtins,
         )
     except UnwritableGraphError as error:
         raise UnwritableGraphError(error.found, error.values, f"{_made_for(error.found)}{remedy}") from None

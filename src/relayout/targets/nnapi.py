@@ -7,6 +7,8 @@ in the table. Operators and limits: ONNX Runtime, "NNAPI Execution Provider", se
 the quantized units that it knows (`builders/helper.cc`, `GetQuantizedOpType`), here of uint8.
 """
 
+from dataclasses import replace
+
 from relayout.lowering.conditions import (
     CONSTANT_KERNEL,
     CONSTANT_MODE,
@@ -26,7 +28,8 @@ from relayout.lowering.conditions import (
     attribute,
     constant,
 )
-from relayout.targets.target_table import INT8, Kernel, Target
+from relayout.targets.litert.table import TARGET as LITERT
+from relayout.targets.target_table import INT8, Kernel
 
 FLOAT32 = ("FLOAT",)
 UNITS = (*FLOAT32, "UINT8")
@@ -34,10 +37,12 @@ IMAGE = (4,)
 COORDINATES = "coordinate_transformation_mode"
 RESIZED = (SPATIAL_ONLY, RESIZE_PLAIN, NO_AXES)
 
-TARGET = Target(
-    "nnapi",
-    "Android's Neural Networks API: NHWC, kernels OHWI, depthwise 1HWC; from documents of November 2026, never run",
-    (
+TARGET = replace(
+    LITERT,
+    name="nnapi",
+    line="Android's Neural Networks API: NHWC, kernels OHWI, depthwise 1HWC; from documents of November 2026,"
+    " never run; LiteRT's kernels run the rest",
+    kernels=(
         Kernel("Conv", ("NHWC OHWI",), (*FLOAT32, *INT8), IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
         Kernel("Conv", ("NHWC OHWI",), (*FLOAT32, *INT8), IMAGE, (CONSTANT_KERNEL, NO_DILATIONS), GROUPED),
         Kernel("Conv", ("NHWC IHWO",), (*FLOAT32, *INT8), IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
@@ -78,4 +83,6 @@ TARGET = Target(
         Kernel("QuantizeLinear", types=(*FLOAT32, *INT8), limits=(constant(1, "scale"), constant(2, "zero point"))),
         Kernel("DequantizeLinear", types=INT8, limits=(constant(1, "scale"), constant(2, "zero point"))),
     ),
+    prefers_integers=True,
+    fallback=LITERT,
 )

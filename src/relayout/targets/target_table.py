@@ -11,6 +11,7 @@ import onnx_ir as ir
 from relayout import arguments
 from relayout.apply.blocks import BlockSizes
 from relayout.errors import LayoutError, shortened
+from relayout.formats.tflite.builtin_set import Builtins
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS, unit_of
 from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import Condition
@@ -178,6 +179,7 @@ _TARGET = {
     "per_scattered": arguments.BYTES,
     "blocks": arguments.instance(BlockSizes, "a Blocks"),
     "expansions": arguments.several_of(Expansion),
+    "builtins": arguments.instance(Builtins, "a Builtins"),
     "lowering": arguments.several("a tuple of lowering passes, such as ('decompose',)", arguments.TEXT.fits),
     "fusions": arguments.several_of(Fusion),
     **dict.fromkeys(("joins", "rest", "unsigned", "saturates", "inline"), arguments.FLAG),
@@ -219,6 +221,7 @@ class Target:
         single_consumers: finds the integers that only one DequantizeLinear may read (see `apply`).
         fallback: the target that runs what this one does not claim, in layouts of its own: the CPU beside an NPU. None:
             a host that has operators as the standard has them.
+        builtins: those of TensorFlow Lite that its runtime has: a `.tflite` holds no others. None: all.
     """
 
     name: str
@@ -246,6 +249,7 @@ class Target:
     tflite: "Callable[[], ImportPasses]" = portable
     single_consumers: "SingleConsumers | None" = None
     fallback: "Target | None" = None
+    builtins: Builtins | None = None
 
     @property
     def own_operators(self) -> frozenset[str]:

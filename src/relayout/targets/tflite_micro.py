@@ -25,6 +25,7 @@ from relayout.lowering.conditions import (
 )
 from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
+from relayout.targets.micro_builtins import MICRO
 from relayout.targets.target_table import Kernel
 
 TYPES = ("INT8", "INT16")
@@ -66,6 +67,7 @@ TARGET = replace(
         Kernel("QuantizeLinear", types=TYPES, limits=(STATIC,)),
     ),
     prefers_integers=True,
+    builtins=MICRO,
     fallback=LITERT,
 )
 ALIASES = {"tflm": "tflite-micro"}

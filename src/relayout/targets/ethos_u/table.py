@@ -37,6 +37,7 @@ from relayout.targets.ethos_u.prices import PER_SCATTERED, PER_TRANSPOSE, price
 from relayout.targets.ethos_u.strided_borders import LONGEST_STRIDE, STRIDED_BORDER
 from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
+from relayout.targets.micro_builtins import MICRO
 from relayout.targets.target_table import Kernel
 
 BYTES = ("INT8", "UINT8")
@@ -224,6 +225,7 @@ TARGET = replace(
     per_scattered=PER_SCATTERED,
     expansions=(*LITERT.expansions, GATE, STRIDED_BORDER),
     prefers_integers=True,
+    builtins=MICRO._replace(integers=frozenset({"GELU", "TILE", "RELU_N1_TO_1"})),
     fallback=LITERT,
 )
 ALIASES = dict.fromkeys(

@@ -9,8 +9,10 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.own_results import PRODUCER, was_tflite
+from relayout.formats.tflite.builtin_set import Builtins
 from relayout.formats.tflite.container.model import Model, Signature
 from relayout.formats.tflite.container.versions import finished
+from relayout.formats.tflite.exporting.builtins import lacking, write_with
 from relayout.formats.tflite.exporting.fusing import fuse
 from relayout.formats.tflite.exporting.graph_export import GraphExport
 from relayout.formats.tflite.exporting.kernel_types import free_scales
@@ -40,6 +42,7 @@ def export(
     custom_ops: Mapping[str, str] | None = None,
     runtime: str = "",
     quantization: str = "",
+    builtins: Builtins | None = None,
 ) -> Model:
     """Translate a model operator by operator.
 
@@ -56,6 +59,7 @@ def export(
         custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
         runtime: the oldest runtime that has to run it, such as `2.14`; "": any.
         quantization: the kind of quantization that follows; "": none.
+        builtins: those that the runtime has; None: all.
 
     Raises:
         UnwritableGraphError: operators that cannot be written, all of them with reason and count.
@@ -78,6 +82,8 @@ def export(
     write_variables(graph.program, graph.variables)
     write_tables(graph.program)
     for draft in graph.program:
+        write_with(draft, builtins)
+    for draft in graph.program:
         separate_operands(draft)
         separate(draft)
     graph.name_ends(tensor_names or {})
@@ -96,6 +102,6 @@ def export(
     said = {} if describe is None else describe(graph.values_of(kept))
     notes = tuple((name, np.frombuffer(data, np.uint8)) for name, data in said.items())
     file = finished(Model(PRODUCER, subgraphs, (ports,), notes))
-    if runtime and (newer := newer_operators(file, runtime)):
-        raise UnwritableGraphError(newer, set())
+    if missing := {**newer_operators(file, runtime), **lacking(file, builtins)}:
+        raise UnwritableGraphError(missing, set())
     return file

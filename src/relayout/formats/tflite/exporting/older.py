@@ -92,7 +92,7 @@ def newer_operators(model: Model, runtime: str) -> dict[str, tuple[int, str]]:
     found: dict[str, tuple[int, str]] = {}
     for graph in model.subgraphs:
         for operator in graph.operators:
-            if first := is_older(runtime, operator.name, operator.version):
+            if runtime and (first := is_older(runtime, operator.name, operator.version)):
                 key = f"{operator.name} in version {operator.version} (in runtimes from {first} on)"
                 count, place = found.get(key, (0, operator.place))
                 found[key] = (count + 1, place)

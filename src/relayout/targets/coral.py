@@ -1,0 +1,127 @@
+"""Google Coral's Edge TPU: units of bytes that its compiler maps, with LiteRT's kernels for the rest.
+
+Operators and limits: Google, "TensorFlow models on the Edge TPU", table "Supported operations"
+(coral.ai/docs/edgetpu/models-intro), from which Axis's list for ARTPEC-7 is copied. Its compiler maps a file up to the
+first operator that it lacks, and takes tensors of three dimensions: of more axes the outer ones have one element.
+Builtins: those of TensorFlow Lite 2.5, of which its runtime was built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from relayout.formats.tflite.builtin_set import Builtins
+from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS
+from relayout.formats.tflite.container.runtimes import first_runtime, parsed
+from relayout.lowering.conditions import (
+    CONSTANT_KERNEL,
+    COUNTED_ELEMENTS,
+    DEPTHWISE,
+    NO_DILATIONS,
+    NO_INDICES,
+    NOT_DEPTHWISE,
+    SPATIAL_ONLY,
+    STATIC,
+    Condition,
+    attribute,
+    constant,
+)
+from relayout.rules import Operator
+from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
+from relayout.targets.litert.table import TARGET as LITERT
+from relayout.targets.target_table import Kernel
+
+BYTES = ("INT8", "UINT8")
+IMAGE = (3, 4)
+RUNTIME = (2, 5, 0)
+MOST_SOFTMAX = 16_000
+
+
+def _has_three_dims(operator: Operator) -> bool:
+    shapes = [shape for shape in (operator.shape(), *operator.outputs) if shape is not None]
+    return all(extent == 1 for shape in shapes for extent in shape[:-3])
+
+
+def _leaves_batch(operator: Operator) -> bool:
+    """Tell whether a reduction leaves the first axis, and of more than one axis all that are not space."""
+    axes, rank = operator.integers(1) or operator.ints("axes"), operator.rank()
+    return bool(axes) and bool(rank) and all(axis % (rank or 1) for axis in axes or ())
+
+
+def _is_along_few(operator: Operator) -> bool:
+    shape = operator.shape() or ()
+    axis = operator.int("axis", -1)
+    others = [extent for place, extent in enumerate(shape) if shape and place != axis % len(shape)]
+    last = shape[axis] if shape else None
+    return all(extent == 1 for extent in others) and isinstance(last, int) and last <= MOST_SOFTMAX
+
+
+def _has_steps_of_one(operator: Operator) -> bool:
+    steps = operator.integers(4) if operator.has(4) else ()
+    return steps is not None and all(step == 1 for step in steps)
+
+
+def _pads_no_batch(operator: Operator) -> bool:
+    pads, rank = operator.integers(1), operator.rank()
+    return not operator.has(3) and pads is not None and rank is not None and not pads[0] and not pads[rank]
+
+
+def _splits_no_batch(operator: Operator) -> bool:
+    return bool(operator.int("axis", 0) % (operator.rank() or 1))
+
+
+def _has_no_constants(operator: Operator) -> bool:
+    return all(operator.constant(slot) is None for slot in range(len(operator.inputs)))
+
+
+def _has_equal_dilations(operator: Operator) -> bool:
+    return len(set(operator.ints("dilations") or (1,))) == 1
+
+
+THREE_DIMS = Condition("three dimensions: of more axes the outer ones have one element", _has_three_dims)
+LEAVES_BATCH = Condition("no reduction of the batch", _leaves_batch)
+ONE_ROW = Condition(f"one row of at most {MOST_SOFTMAX:,} elements", _is_along_few)
+STEPS_OF_ONE = Condition("steps of 1", _has_steps_of_one)
+NO_BATCH_PADS = Condition("constant pads, none of the batch", _pads_no_batch)
+NO_BATCH_SPLIT = Condition("no split of the batch", _splits_no_batch)
+NO_CONSTANTS = Condition("no constant operands", _has_no_constants)
+EQUAL_DILATIONS = Condition("one dilation for all axes", _has_equal_dilations)
+CONSTANT_MODE = attribute("mode", ("constant",), "constant")
+UNIT = (STATIC, THREE_DIMS, INTEGER_KERNEL)
+CONVOLUTION = (*UNIT, CONSTANT_KERNEL)
+
+TARGET = replace(
+    LITERT,
+    name="coral",
+    line="Google Coral's Edge TPU: 8 bits, NHWC; LiteRT for the rest; from documents of November 2026, never run",
+    kernels=(
+        Kernel("Conv", ("NHWC OHWI",), BYTES, IMAGE, (*CONVOLUTION, EQUAL_DILATIONS), NOT_DEPTHWISE),
+        Kernel("Conv", ("NHWC IHWO",), BYTES, IMAGE, (*CONVOLUTION, EQUAL_DILATIONS), DEPTHWISE),
+        Kernel("ConvTranspose", ("NHWC OHWI",), BYTES, IMAGE, CONVOLUTION),
+        Kernel("MaxPool", ("NHWC",), BYTES, IMAGE, (NO_INDICES, NO_DILATIONS, *UNIT)),
+        Kernel("AveragePool", ("NHWC",), BYTES, IMAGE, (NO_DILATIONS, COUNTED_ELEMENTS, *UNIT)),
+        Kernel("GlobalAveragePool GlobalMaxPool", ("NHWC",), BYTES, IMAGE, UNIT),
+        Kernel("Resize", ("NHWC",), BYTES, (4,), (SPATIAL_ONLY, *UNIT)),
+        Kernel("SpaceToDepth", ("NHWC",), BYTES, (4,), UNIT),
+        Kernel("Gemm MatMul", types=BYTES, limits=(constant(1, "second operand"), *UNIT)),
+        Kernel("Add Mul Sub Max Min", types=BYTES, limits=UNIT),
+        Kernel("Concat", types=BYTES, limits=(NO_CONSTANTS, *UNIT)),
+        Kernel("Flatten Reshape Squeeze Unsqueeze", types=BYTES, limits=UNIT),
+        Kernel("Pad", types=BYTES, limits=(CONSTANT_MODE, NO_BATCH_PADS, *UNIT)),
+        Kernel("Slice", types=BYTES, limits=(STEPS_OF_ONE, *UNIT)),
+        Kernel("Split", types=BYTES, limits=(NO_BATCH_SPLIT, *UNIT)),
+        Kernel("Clip PRelu Relu Sigmoid Tanh", types=BYTES, limits=UNIT),
+        Kernel("ReduceMax ReduceMean ReduceMin", types=BYTES, limits=(LEAVES_BATCH, *UNIT)),
+        Kernel("Softmax", types=BYTES, limits=(ONE_ROW, *UNIT), trailing="axis"),
+        Kernel("QuantizeLinear", types=BYTES, limits=(STATIC, THREE_DIMS)),
+    ),
+    prefers_integers=True,
+    builtins=Builtins(
+        "the runtime of Coral's Edge TPU, TensorFlow Lite 2.5,",
+        frozenset(
+            name for name in BUILTIN_OPERATORS if not (first := first_runtime(name, 1)) or parsed(first) <= RUNTIME
+        ),
+    ),
+    fallback=LITERT,
+)
+ALIASES = dict.fromkeys(("edgetpu", "edge-tpu"), "coral")

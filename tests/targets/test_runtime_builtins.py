@@ -1,0 +1,93 @@
+"""Files for microcontrollers and NPUs hold only the builtins that their runtime has."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import relayout
+from relayout.targets import target
+from running import run
+from targets.judging import answers, saved
+from targets.test_unit_exports import litert
+from targets.unit_cases import unit_cases
+
+HAS_TFLM = importlib.util.find_spec("tflite_micro") is not None
+PYTHON = os.environ.get("RELAYOUT_TFLM") or (sys.executable if HAS_TFLM else None)
+SCRIPT = "by_tflm.py"
+MOST_ELEMENTS = 1 << 12
+
+
+def model(body: str, opset: int = 17, ends: str = "float[1, 4, 8, 8]") -> onnx.ModelProto:
+    return onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : {opset}]> g ({ends} x) => ({ends} y)
+        <float low = {{0.0}}, float one = {{1.0}}, float minus = {{-1.0}}, float s = {{0.02}}, int8 z = {{5}}> {{
+            {body}
+        }}""")
+
+
+@pytest.mark.parametrize("name", ["tflite-micro", "ethos-u", "coral"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Clip(x, low, one)",
+        "y = HardSigmoid(x)",
+        "y = Clip(x, minus, one)",
+        'y = Gelu<approximate = "tanh">(x)',
+    ],
+)
+def test_a_builtin_that_the_runtime_lacks_is_others(body: str, name: str, tmp_path: Path) -> None:
+    source = model(body, 20)
+    result = relayout.convert(source, format="tflite", target=name)
+    builtins = target(name).builtins
+    assert builtins is not None
+    assert set(result.report.operators) <= builtins.names
+    feed = {"x": np.random.default_rng(3).normal(size=(1, 4, 8, 8)).astype(np.float32)}
+    (expected,) = run(source, feed)
+    np.testing.assert_allclose(litert(result, feed)["y"], expected, rtol=1e-5, atol=2e-3 if "Gelu" in body else 1e-5)
+
+
+@pytest.mark.parametrize("name", ["tflite-micro", "ethos-u"])
+def test_what_nothing_else_computes_is_refused_by_name(name: str) -> None:
+    source = model("y = Pow(x, one_and_half)", 17)
+    source.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(1.5), "one_and_half"))
+    with pytest.raises(relayout.UnsupportedError, match=r"POW \(TensorFlow Lite Micro has no such builtin\)"):
+        relayout.convert(source, format="tflite", target=name)
+    assert relayout.convert(source, format="tflite", target="litert").report.operators == {"POW": 1}
+
+
+def test_bounds_of_integers_that_the_runtime_has_no_activation_for() -> None:
+    body = "d = DequantizeLinear(x, s, z)\n c = Clip(d, minus, one)\n y = QuantizeLinear(c, s, z)"
+    source = model(body, ends="int8[1, 4, 8, 8]")
+    result = relayout.convert(source, format="tflite", target="tflite-micro")
+    assert not {"RELU_N1_TO_1", "DEQUANTIZE"} & set(result.report.operators)
+    feed = {"x": np.arange(-128, 128).astype(np.int8).reshape(1, 4, 8, 8)}
+    assert np.array_equal(litert(result, feed)["y"], run(source, feed)[0])
+
+
+@pytest.mark.skipif(PYTHON is None, reason="no tflite-micro: pip install tflite-micro, or RELAYOUT_TFLM names a Python")
+@pytest.mark.parametrize("name", ["tflite-micro", "ethos-u"])
+def test_tflite_micro_loads_what_is_written(name: str, tmp_path: Path) -> None:
+    """A sample of the units: each file is loaded, or refused before it is written."""
+    paths = []
+    small = [case for case in unit_cases() if all(a.size <= MOST_ELEMENTS for a in case.case.arrays.values())]
+    cases = [case for case in small if case.dtype is np.int8 and case.op_type not in ("Gemm", "MatMul")]
+    for number, case in enumerate(cases[:: len(cases) // 40]):
+        source, feed = case.prepared()
+        try:
+            result = relayout.convert(source, format="tflite", target=name)
+        except relayout.UnsupportedError:
+            continue
+        if "GELU" not in result.report.operators:  # the NPU's own
+            paths.append(tmp_path / f"{number}.tflite")
+            saved(result, feed, paths[-1])
+    assert len(paths) > 20
+    assert PYTHON is not None
+    found = answers(PYTHON, SCRIPT, paths)
+    assert not {path: each["refused"] for path, each in found.items() if "refused" in each}
+    assert max(each["off"] for each in found.values()) <= 1
