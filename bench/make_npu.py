@@ -43,6 +43,10 @@ def networks() -> dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]]:
 
     return {
         "mobilenet-v2": (timm_model("mobilenetv2_100"), (1, 3, 224, 224)),
+        "mobilenet-v3-large": (timm_model("mobilenetv3_large_100"), (1, 3, 96, 96)),
+        "efficientvit-b0": (timm_model("efficientvit_b0"), (1, 3, 96, 96)),
+        "efficientnet-b0": (timm_model("efficientnet_b0"), (1, 3, 96, 96)),
+        "densenet121": (timm_model("densenet121"), (1, 3, 64, 64)),
         "mobilenet-v3-small": (timm_model("mobilenetv3_small_100"), (1, 3, 224, 224)),
         "efficientnet-lite0": (timm_model("efficientnet_lite0"), (1, 3, 224, 224)),
         "resnet50": (lambda: torchvision.models.resnet50(weights=None), (1, 3, 224, 224)),

@@ -10,7 +10,8 @@ TensorFlow's own converter makes of the network. `--vela` (or RELAYOUT_VELA) is 
 
     python3.12 -m venv onnx2tf && onnx2tf/bin/pip install onnx2tf==2.6.9
 
-without which its columns are left out. `--again NPU.json` only writes the page of an earlier run.
+without which its columns are left out. `--asymmetric` quantizes as `quantize_static` does by default.
+`--again NPU.json` only writes the page of an earlier run.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def judged(make: Callable[[], dict[str, Any]], path: Path, program: str) -> dict
     return {**made, "on_cpu": found.on_cpu, "on_npu": found.on_npu, "cycles": found.cycles}
 
 
-def rows(models: list[Path], program: str, peer: str | None, out: Path) -> Iterator[Row]:
+def rows(models: list[Path], program: str, peer: str | None, out: Path, symmetric: bool) -> Iterator[Row]:
     for model in models:
         name = model.name.removesuffix(".onnx").removesuffix(".qdq").removesuffix(".tflite").removesuffix(".float32")
         is_float = model.name.endswith(FLOAT)
@@ -114,11 +115,11 @@ def rows(models: list[Path], program: str, peer: str | None, out: Path) -> Itera
         if is_float:
             source = out / f"{name}.qdq.onnx"
             relayout.convert(model, io="NCHW").save(out / f"{name}.float.onnx")
-            quantize(out / f"{name}.float.onnx", source)
+            quantize(out / f"{name}.float.onnx", source, symmetric=symmetric)
         elif model.suffix == ".onnx" and not model.name.endswith(".qdq.onnx"):
             source = out / f"{name}.qdq.onnx"
             if not source.exists():
-                quantize(model, source)
+                quantize(model, source, symmetric=symmetric)
         path = out / f"{name}.relayout.tflite"
         row["by"][RELAYOUT] = judged(lambda source=source, path=path: converted(source, path), path, program)
         if model.suffix == ".tflite":
@@ -267,6 +268,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/npu"))
     parser.add_argument("--page", type=Path)
     parser.add_argument("--again", type=Path)
+    parser.add_argument("--asymmetric", action="store_true")
     given = parser.parse_args()
     if given.again:
         found = json.loads(given.again.read_text(encoding="utf-8"))
@@ -276,7 +278,7 @@ def main() -> None:
         warnings.simplefilter("ignore")
         given.out.mkdir(parents=True, exist_ok=True)
         models = [path for given_path in given.models for path in files(given_path)]
-        all_rows = list(rows(models, given.vela, given.onnx2tf, given.out))
+        all_rows = list(rows(models, given.vela, given.onnx2tf, given.out, not given.asymmetric))
         found = {"date": dt.date.today().isoformat(), "versions": versions(given.onnx2tf), "rows": all_rows}
     text = page(found)
     record(given.out, "npu", found, text, text)
