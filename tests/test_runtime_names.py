@@ -30,6 +30,8 @@ DOCUMENTED = {
     "formats/ort/loading.py": "the format is its own",
     "formats/ort/schema.py": "the format is its own",
     "formats/tflite/exporting/fused_definitions.py": "convolutions that have taken in what follows them",
+    "formats/onnx/first_opsets.py": "operators of opset 1 to 6, for which it has no kernels",
+    "formats/tflite/exporting/transposed_squares.py": "a product of a transposed tensor with itself",
     "formats/tflite/exporting/operators/run_time_resizing.py": "places and ties in single precision",
     "formats/tflite/exporting/resize_factors.py": "a copy where all extents stay",
     "formats/tflite/exporting/resize_places.py": "places and ties in single precision",
