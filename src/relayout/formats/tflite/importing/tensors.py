@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import cached_property
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ from relayout.formats.tflite.importing.registry import Unsupported, entry_of
 from relayout.formats.tflite.importing.variables import Handle
 from relayout.formats.tflite.importing.window import Border
 from relayout.graph.source_names import STANDS_FOR
-from relayout.layout.stored_as import Holds
+from relayout.layout.stored_as import TENSOR, Holds
 
 Quant = Literal["qdq", "float"]
 """What becomes of quantized tensors: integers in Quantize-Dequantize units, or real numbers."""
@@ -143,6 +144,10 @@ def fixed_point(factor: float) -> tuple[int, int]:
     return math.floor(mantissa * (1 << 31) + 0.5), exponent
 
 
+ADDED = re.compile(r"/(as_in_file_*|integers|builtin|float32|between)$")
+"""What an export adds to the name of a value for a tensor beside it."""
+
+
 class Tensors:
     """The ONNX value of each tensor, made when it is first asked for.
 
@@ -174,14 +179,28 @@ class Tensors:
     def name_all(self) -> None:
         """Give every tensor a name: its own, made unique; an empty one becomes `tensor_<index>`.
 
-        One that was added beside another is called as that one is, and something more.
+        One that was added beside another is called as that one is, and something more. One that an earlier export
+        added has the name of what it was added for: names would grow from file to file.
         """
+        own = {tensor.name for tensor in self.subgraph.tensors}
         for tensor in self.subgraph.tensors:
             if tensor.index not in self.names:
                 name = tensor.name or f"tensor_{tensor.index}"
+                while (shorter := ADDED.sub("", name)) not in ("", name) and shorter not in own:
+                    name = shorter
                 if tensor.beside >= 0:
                     name = f"{self.names[tensor.beside]}/{name.rpartition('/')[2]}"
                 self.names[tensor.index] = self.builder.names.unique(name)
+
+    def _named(self, tensor: Tensor, value: ir.Value) -> str:
+        """Return a tensor's name; the file's is in the metadata of its value, where that is another one.
+
+        What stands between values has no counterpart in other models.
+        """
+        name = self.names[tensor.index]
+        if ADDED.search(tensor.name) and tensor.name != name and not tensor.name.endswith("/between"):
+            value.metadata_props[TENSOR] = tensor.name
+        return name
 
     def hint(self, tensor: Tensor, suffix: str) -> str:
         """The name wanted for a value made from this tensor."""
@@ -273,7 +292,7 @@ class Tensors:
                     for axis, dim in enumerate(shape)
                 ]
             )
-        value.name = self.names[tensor.index]
+        value.name = self._named(tensor, value)
         if value.const_value is not None:
             value.const_value.name = value.name
         value.metadata_props.pop(STANDS_FOR, None)
@@ -372,5 +391,5 @@ class Tensors:
         else:
             content = literal(tensor, dtype)
         value = self.builder.initializer(self.names[tensor.index], content)
-        value.name = content.name = self.names[tensor.index]
+        value.name = content.name = self._named(tensor, value)
         return value
