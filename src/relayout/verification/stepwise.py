@@ -29,12 +29,14 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from relayout.errors import LayoutError, RelayoutError
 from relayout.light_dataclass import dataclass
 from relayout.verification.compare import (
+    PIECE,
     SPREADS,
     Difference,
     Kind,
@@ -357,32 +359,56 @@ def has_direction(left: Array, right: Array, counted: Array | None = None) -> bo
         right: what they are.
         counted: which elements count; all if it is None.
     """
-    x, off = left.astype(np.float64), right.astype(np.float64) - left.astype(np.float64)
-    weight = np.ones(x.shape) if counted is None else counted.astype(np.float64)
-    if _leans(*(array.reshape(1, -1) for array in (x, off, weight))):
-        return True
-    if x.ndim < 2:
-        return False
-    channels = x.shape[-1]
-    return _leans(*(array.reshape(-1, channels).T for array in (x, off, weight)))
+    channels = left.shape[-1] if left.ndim > 1 else 1
+    sums = _Sums.of(left.reshape(-1, channels), right.reshape(-1, channels), counted)
+    low, high = sums.low.min(keepdims=True), sums.high.max(keepdims=True)
+    whole = _Sums._make([*(field.sum(keepdims=True) for field in sums[:5]), low, high])
+    return whole.lean or (left.ndim > 1 and sums.lean)
 
 
-def _leans(x: Array, off: Array, counted: Array) -> bool:
-    """For each row a line `off = a + b x` by least squares, looked at in the middle of x and where it ends."""
-    enough = counted.sum(1) >= ENOUGH
-    if not enough.any():
+class _Sums(NamedTuple):
+    """Sums over the elements of each channel that count, `x` being an integer and `off` its difference."""
+
+    number: Array
+    x: Array
+    squares: Array
+    off: Array
+    products: Array
+    low: Array
+    high: Array
+
+    @staticmethod
+    def of(left: Array, right: Array, counted: Array | None) -> _Sums:
+        """Add up in pieces: double precision takes room."""
+        channels = left.shape[1]
+        sums, low, high = np.zeros((5, channels)), np.full(channels, np.inf), np.full(channels, -np.inf)
+        weights = None if counted is None else counted.reshape(-1, channels)
+        rows = max(1, PIECE // channels)
+        for start in range(0, len(left), rows):
+            x = left[start : start + rows].astype(np.float64)
+            off = right[start : start + rows].astype(np.float64) - x
+            weight = np.ones_like(x) if weights is None else weights[start : start + rows].astype(np.float64)
+            sums += [(weight * each).sum(0) for each in (np.ones_like(x), x, x * x, off, x * off)]
+            is_counted = weight > 0
+            low = np.minimum(low, x.min(0, where=is_counted, initial=np.inf))
+            high = np.maximum(high, x.max(0, where=is_counted, initial=-np.inf))
+        return _Sums._make([*sums, low, high])
+
+    @property
+    def lean(self) -> bool:
+        """For each channel a line `off = a + b x` by least squares, looked at in the middle of x and where it ends."""
+        enough = self.number >= ENOUGH
+        if not enough.any():
+            return False
+        count, x, squares, off, products, low, high = (field[enough] for field in self)
+        middle, mean = x / count, off / count
+        spread = np.maximum(squares - x * middle, 0)
+        slope = np.divide(products - middle * off, spread, out=np.zeros_like(spread), where=spread > 0)
+        for away in (np.zeros_like(spread), low - middle, high - middle):
+            weight = np.divide(away**2, spread, out=np.zeros_like(spread), where=spread > 0) + 1 / count
+            if np.any(np.abs(mean + slope * away) > HALF_STEP + CHANCE * np.sqrt(weight)):
+                return True
         return False
-    x, off, counted = x[enough], off[enough], counted[enough]
-    count = counted.sum(1)
-    mean = (off * counted).sum(1) / count
-    centred = (x - (x * counted).sum(1, keepdims=True) / count[:, None]) * counted
-    spread = (centred**2).sum(1)
-    slope = np.divide((centred * off).sum(1), spread, out=np.zeros_like(spread), where=spread > 0)
-    for away in (np.zeros_like(spread), centred.min(1), centred.max(1)):
-        weight = np.divide(away**2, spread, out=np.zeros_like(spread), where=spread > 0) + 1 / count
-        if np.any(np.abs(mean + slope * away) > HALF_STEP + CHANCE * np.sqrt(weight)):
-            return True
-    return False
 
 
 # What a hybrid operator of LiteRT makes of its operand: real numbers, each row rounded to 8 bits while it runs.
