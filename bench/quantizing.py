@@ -5,7 +5,8 @@
 FOLDER has `.onnx` networks of real numbers and fixed extents, as `bench/make_timm.py`, `bench/make_transformers.py` and
 `bench/torch_exports.py` write them. One way is `relayout convert --quantize int8`, the other ONNX Runtime's
 `quantize_static` and `relayout convert` of what that makes. Both see the same random samples. Each network runs in a
-process of its own. Vela and TensorFlow Lite Micro judge files with integers at the interface, where they are installed.
+process of its own; what was measured lies beside it as `NAME.json`, and is not measured again. Vela and TensorFlow Lite
+Micro judge files with integers at the interface, where they are installed.
 """
 
 from __future__ import annotations
@@ -157,8 +158,8 @@ def judged(path: Path, folder: Path) -> dict[str, Any]:
         try:
             judgement = judge(path, folder)
             answer |= {"cpu": sum(judgement.on_cpu.values()), "cycles": judgement.cycles}
-        except RefusedError as error:
-            answer["vela"] = str(error)[:80]
+        except RefusedError:
+            answer["vela"] = "refuses"
     if find_spec("tflite_micro") is not None:
         script = f"from tflite_micro import runtime; runtime.Interpreter.from_file({str(path)!r}, arena_size=1 << 26)"
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
@@ -214,7 +215,7 @@ median. Networks with trained weights have other ratios of signal to noise: meas
 def _cells(row: dict[str, Any], way: str) -> list[str]:
     found, ms = row["ways"].get(way, {}), row["ms"]
     if "snr" not in found:
-        return [found.get("error", "–"), "–", "–", "–", "–"]
+        return [found.get("error", "–")[:60], "–", "–", "–", "–"]
     floats = ", ".join(f"{count} {name}" for name, count in sorted(found["floats"].items())) or "none"
     ratio = f"{ms[way] / ms['float']:.2f}" if way in ms else "–"
     loads = {True: "loads", False: "refuses"}.get(found.get("tflm"), "–")
@@ -229,13 +230,16 @@ def main() -> None:
     folder, out = map(Path, sys.argv[1:3])
     rows = []
     for source in sorted(folder.glob("*.onnx")):
-        done = subprocess.run([sys.executable, __file__, "--one", str(source)], capture_output=True, text=True)
-        print(source.stem, done.returncode, flush=True)
-        if done.returncode == 0:
-            rows.append(json.loads(done.stdout.splitlines()[-1]))
-            out.write_text(page(rows), encoding="utf-8")
-        else:
-            print("\n".join(done.stderr.splitlines()[-3:]), file=sys.stderr)
+        known = source.with_suffix(".json")
+        if not known.exists():
+            done = subprocess.run([sys.executable, __file__, "--one", str(source)], capture_output=True, text=True)
+            print(source.stem, done.returncode, flush=True)
+            if done.returncode:
+                print("\n".join(done.stderr.splitlines()[-3:]), file=sys.stderr)
+                continue
+            known.write_text(done.stdout.splitlines()[-1], encoding="utf-8")
+        rows.append(json.loads(known.read_text(encoding="utf-8")))
+    out.write_text(page(rows), encoding="utf-8")
 
 
 if __name__ == "__main__":
