@@ -55,13 +55,14 @@ io = choice_option(
     ["keep", "convert", "NCHW", "NHWC"],
     "Inputs and outputs as in the source, in the order that costs nothing, or images in this layout.",
 )
-INTERFACE_TYPES = click.Choice(["float32", "int8", "uint8"], case_sensitive=False)
+INTERFACE_TYPES = click.Choice(["float32", "int8", "uint8", "int32"], case_sensitive=False)
 input_type = click.option(
     "--input-type",
     type=INTERFACE_TYPES,
-    help="Element type of quantized inputs. Inputs that --normalize names can be uint8, too.",
+    help="Element type of quantized inputs, or int32 for inputs of int64. Inputs that --normalize names can be uint8,"
+    " too.",
 )
-output_type = click.option("--output-type", type=INTERFACE_TYPES, help="Element type of outputs that are quantized.")
+output_type = click.option("--output-type", type=INTERFACE_TYPES, help="The same for outputs.")
 normalize = click.option(
     "--normalize",
     multiple=True,

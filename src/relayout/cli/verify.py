@@ -14,12 +14,13 @@ from relayout.cli.group import Command
 from relayout.cli.json_output import print_json
 from relayout.cli.option_values import layout_pairs
 from relayout.cli.parameter_types import MODEL, WholeNumber
-from relayout.cli.running import code_of, in_one_line, print_verification, verified
+from relayout.cli.running import FAILED, code_of, in_one_line, print_verification, verified
 from relayout.errors import RelayoutError
 from relayout.terminal import count_of
 
 if TYPE_CHECKING:
     from relayout.verification import VerifyReport
+    from relayout.verification.litert_gpu import GpuVerdict
 
 
 @click.command("verify", cls=Command)
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Where they differ: write the part around the first divergence, with a script that fails by itself.",
 )
+@click.option(
+    "--gpu",
+    is_flag=True,
+    help="SECOND, a .tflite, also runs on LiteRT's GPU accelerator, or on SwiftShader in its place: does it take the"
+    " whole file, and are its numbers those of the CPU?",
+)
 @options.as_json
 @options.quiet
 @options.verbose
@@ -52,6 +59,7 @@ def verify_command(
     rtol: float,
     atol: float,
     repro: Path | None,
+    gpu: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -65,12 +73,21 @@ def verify_command(
         from relayout.verification import refuse_reproduction
 
         refuse_reproduction(repro)
+    if gpu:
+        from relayout.verification.litert_gpu import require_accelerator
+
+        require_accelerator(second)
     with bars(COMPARED, quiet or as_json):
         found = verified(first, second, feeds, seed, runs=runs, rtol=rtol, atol=atol, layouts=told)
+    verdict = _on_gpu(second, quiet or as_json) if gpu else None
     if as_json:
-        print_json(found.to_dict())
+        print_json(found.to_dict() | ({} if verdict is None else {"gpu": verdict.to_dict()}))
     elif not quiet:
         print_verification(found)
+        if verdict is not None:
+            click.echo("\n".join(verdict.lines()))
+    if verdict is not None and not verdict.is_right and found.ok:
+        sys.exit(FAILED)
     if not found.ok:
         if repro is not None and found.is_compared:
             try:
@@ -78,6 +95,17 @@ def verify_command(
             except RelayoutError as error:  # what failed is the verification
                 click.echo(in_one_line(error), err=True)
         sys.exit(code_of(found))
+
+
+def _on_gpu(file: Path, silent: bool) -> GpuVerdict:
+    """Return what LiteRT's GPU accelerator says of a file, with progress on a terminal."""
+    from relayout.progress import say
+    from relayout.verification.litert_gpu import judged
+
+    with bars(("running on the GPU",), silent):
+        say("running on the GPU")
+        (verdict,) = judged([file])
+    return verdict
 
 
 def reproduced(

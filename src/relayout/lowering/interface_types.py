@@ -1,11 +1,13 @@
-"""Element types of a quantized interface: `--input-type uint8`, `--output-type float32`.
+"""Element types of an interface: `--input-type uint8`, `--output-type float32`, and `--input-type int32` for ids.
+
+Inputs and outputs of int64 become such of int32, with a Cast between them and the graph.
 
 An input is quantized if DequantizeLinears alone read its integers, or QuantizeLinears alone its real numbers, all with
 one scale and zero point, perhaps behind Transposes and Reshapes; an output likewise, by what gives it. Between such an
 end and the graph come a DequantizeLinear, a QuantizeLinear, or both. Every value inside stays what it was.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +18,12 @@ from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAI
 from relayout.lowering.constants import Constants
 from relayout.rules.quantization import undoes
 
-TYPES = {"float32": ir.DataType.FLOAT, "int8": ir.DataType.INT8, "uint8": ir.DataType.UINT8}
+TYPES = {
+    "float32": ir.DataType.FLOAT,
+    "int8": ir.DataType.INT8,
+    "uint8": ir.DataType.UINT8,
+    "int32": ir.DataType.INT32,
+}
 """The types that can be asked for."""
 REAL = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 """The types of inputs that may be fed as pixels where the model normalizes them."""
@@ -43,7 +50,7 @@ def set_interface_types(
 
     Args:
         model: the model. Ends that are not quantized stay as they are.
-        inputs: `float32`, `int8` or `uint8` for inputs; None leaves them.
+        inputs: `float32`, `int8` or `uint8` for inputs, or `int32` for those of int64; None leaves them.
         outputs: the same for outputs.
         normalized: inputs that the model will normalize itself: real numbers of these may be fed as integers, too.
 
@@ -51,13 +58,16 @@ def set_interface_types(
         A sentence for the report about each end that changed.
 
     Raises:
-        LayoutError: none of the inputs, or of the outputs, is quantized.
+        LayoutError: none of the inputs, or of the outputs, is quantized, or of int64.
     """
     ends = _Ends(model)
     told: list[str] = []
     sides = (("input", inputs, model.graph.inputs), ("output", outputs, model.graph.outputs))
     for side, asked, values in sides:
         if asked is None:
+            continue
+        if TYPES[asked] == ir.DataType.INT32:
+            told += ends.shorten(side, values)
             continue
         quantized = [(value, known) for value in values if (known := ends.quantization(value, side)) is not None]
         fed = [value for value in values if value.name in normalized and value.dtype in REAL]
@@ -109,6 +119,42 @@ class _Ends:
         nodes = _readers(value) if side == "input" else [_producer(value)]
         known = {self._stated(node) if node is not None and _is(node, kind) else None for node in nodes}
         return known.pop() if len(known) == 1 else None
+
+    def shorten(self, side: str, values: Sequence[ir.Value]) -> list[str]:
+        """Let inputs, or outputs, of int64 have int32; return a sentence about each.
+
+        Raises:
+            LayoutError: none is of int64.
+        """
+        long = [value for value in values if value.dtype == ir.DataType.INT64]
+        if not long:
+            types = ", ".join(f"{value.name} is {_name(value.dtype)}" for value in values[:4]) or "there are none"
+            raise LayoutError(f"--{side}-type int32: no {side} is int64 ({types}); leave --{side}-type out")
+        names = [value.name or "" for value in long]
+        for name, value in zip(names, long, strict=True):
+            if side == "input":
+                readers = list(value.uses())
+                value.dtype = ir.DataType.INT32
+                node = self._cast(value, ir.DataType.INT64)
+                for use in readers:
+                    use.node.replace_input_with(use.idx, node.outputs[0])
+                self.graph.insert_before(self.graph[0], node)
+            else:
+                value.name = self.constants.names.unique(f"{name}/int64")
+                node = self._cast(value, ir.DataType.INT32)
+                node.outputs[0].name = name
+                node.outputs[0].metadata_props.update(value.metadata_props)
+                self.graph.append(node)
+                for place, output in enumerate(self.graph.outputs):
+                    if output is value:
+                        self.graph.outputs[place] = node.outputs[0]
+        return [f"{side} {name}: int64 in the source, int32 here" for name in names]
+
+    def _cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Node:
+        """Return a Cast of a value."""
+        name = self.constants.names.unique(f"{value.name}/{dtype.name.lower()}")
+        result = ir.Value(name=name, type=ir.TensorType(dtype), shape=value.shape)
+        return ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], outputs=[result], name=name)
 
     def _stated(self, node: ir.Node) -> _Quantization | None:
         """Return what a node says of its integers; None where they have no 8 bits, or several scales."""

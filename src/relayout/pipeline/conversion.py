@@ -109,7 +109,8 @@ def convert(
             order that costs nothing, and says so in the report and in the model's metadata; `NCHW` or `NHWC` stores
             each image-like one so, and leaves the others.
         layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
-        input_type: `float32`, `int8` or `uint8` for the inputs that are quantized; others stay as they are. With
+        input_type: `float32`, `int8` or `uint8` for the inputs that are quantized, `int32` for those of int64; others
+            stay as they are. With
             `quantize`, inputs and outputs stay `float32` where nothing is said.
         output_type: the same for outputs.
         normalize: input -> (mean, standard deviation), each one number or one for each channel: the result computes

@@ -30,6 +30,7 @@ from relayout.pipeline.request import OutputOptions, Request
 from relayout.pipeline.result import Result, target_of
 from relayout.pipeline.source import holds_tflite, read
 from relayout.pipeline.tflite_result import (
+    forms_of,
     refuse_unknown_custom_ops,
     remedy_for,
     tflite_model,
@@ -245,10 +246,12 @@ def _as_tflite(result: Result, source: ModelSource | None, quantization: Quantiz
     say("exporting")
     began = perf_counter()
     note_count = len(facts_of(result.model).notes)
-    remedy, kind = remedy_for(result.target), "" if quantization is None else quantization.kind
-    file = tflite_model(result.model, result.custom_ops, remedy, result.runtime, result.target, kind)
+    target, forms = result.target, forms_of(result.target)
+    kind = "" if quantization is None else quantization.kind
+    remedy = remedy_for(target)
+    file = tflite_model(result.model, result.custom_ops, remedy, result.runtime, target, kind, forms)
     before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
-    report = tflite_report(result.report, result.model, file, before)
+    report = tflite_report(result.report, result.model, file, before, forms)
     seconds = {**report.seconds, "export": perf_counter() - began}
     notes = (*report.notes, *facts_of(result.model).notes[note_count:])
     result = replace(result, file=file, report=replace(report, notes=notes, seconds=seconds))

@@ -17,6 +17,7 @@ from relayout.layout.stored_as import RENAMED, TENSOR, Holds
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.container.model import Model
+    from relayout.formats.tflite.exporting.file_forms import FileForms
     from relayout.formats.tflite.exporting.units import QuantizedUnits
     from relayout.partition.regions import Part
     from relayout.targets import Target
@@ -26,6 +27,8 @@ SIGNATURE = "tflite.signature"
 DEFAULT_SIGNATURE = "serving_default"
 LITERT = "litert"
 """The target of a `.tflite` result, where no other is asked for."""
+LITERT_TARGETS = (LITERT, "litert-gpu")
+"""Targets whose files LiteRT alone runs."""
 
 
 REMEDY = (
@@ -40,7 +43,7 @@ def remedy_for(target: Target | None) -> str:
     from relayout.targets.registry import OPERATORS_ALONE, targets
 
     name = "none" if target is None else target.name
-    if name == LITERT:
+    if name in LITERT_TARGETS:
         return REMEDY
     if target is not None and target.fallback is not None and target.fallback.name == LITERT:
         return (
@@ -60,6 +63,7 @@ def tflite_model(
     runtime: str = "",
     target: Target | None = None,
     quantization: str = "",
+    forms: FileForms | None = None,
 ) -> Model:
     """Export a model whose layouts are chosen.
 
@@ -70,6 +74,7 @@ def tflite_model(
         runtime: the oldest runtime that has to run it, such as `2.14`; "": any.
         target: the target of the layouts; None: LiteRT.
         quantization: the kind of quantization that follows; "": none.
+        forms: the forms of operators that the target takes (`forms_of`); None: those that LiteRT's CPU kernels run.
 
     Raises:
         UnsupportedError: operators that TensorFlow Lite cannot express, all of them with reason and count.
@@ -97,14 +102,20 @@ def tflite_model(
             runtime=runtime,
             quantization=quantization,
             builtins=None if target is None else target.builtins,
+            file_forms=forms,
         )
     except UnwritableGraphError as error:
         raise UnwritableGraphError(error.found, error.values, f"{_made_for(error.found)}{remedy}") from None
     return file._replace(files=descriptions.files(model))
 
 
+def forms_of(target: Target | None) -> FileForms | None:
+    """Return the forms in which a target takes operators of a file; None: those that LiteRT's CPU kernels run."""
+    return None if target is None or target.file_forms is None else target.file_forms()
+
+
 def _is_litert(target: Target | None) -> bool:
-    return target is None or target.name == LITERT
+    return target is None or target.name in LITERT_TARGETS
 
 
 def _units(model: ir.Model, target: Target | None) -> tuple[QuantizedUnits, bool]:
@@ -181,11 +192,13 @@ def tflite_parts(
         found: list[tuple[Part, ir.Model | Model]] = []
         more: set[str] = set()
         for part in parts(model, target, host):
-            own = part_model(model, part)
+            graph = part_model(model, part)
             try:
-                found.append(
-                    (part, tflite_model(own, custom_ops, runtime=runtime, target=target) if part.claimed else own)
-                )
+                forms = forms_of(target)
+                file = tflite_model(graph, custom_ops, REMEDY, runtime, target, "", forms) if part.claimed else graph
+                found.append((part, file))
+                refused = () if forms is None else forms.refused
+                more |= _left_to_host(part, {each.node for each in refused})
             except UnwritableGraphError as error:
                 more |= _left_to_host(part, error.values)
                 if more <= host:  # not the operators stand in the way

@@ -20,6 +20,7 @@ from relayout.terminal import count_of
 if TYPE_CHECKING:
     from relayout.infer.what_if import Relaxed
     from relayout.partition.claims import Claims
+    from relayout.partition.file_claims import FileClaims
     from relayout.quantization.findings import QuantizationSummary
     from relayout.reports.chart import Chart
     from relayout.reports.reasons import Cause
@@ -158,7 +159,7 @@ class Report:
     barriers: dict[str, int]
     what_if: "tuple[Relaxed, ...]" = ()
     notes: tuple[str, ...] = ()
-    claims: "Claims | None" = None
+    claims: "Claims | FileClaims | None" = None
     hint: str = ""
     per_transpose: int = 0
     at_most: int | None = None

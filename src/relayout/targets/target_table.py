@@ -40,6 +40,7 @@ from relayout.targets.users_rows import guard_rows
 
 if TYPE_CHECKING:
     from relayout.apply.apply import SingleConsumers
+    from relayout.formats.tflite.exporting.file_forms import FileForms
     from relayout.formats.tflite.importing.import_passes import ImportPasses
 
 FLOAT = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
@@ -173,6 +174,7 @@ _TARGET = {
     "price": arguments.FUNCTION,
     "tflite": arguments.FUNCTION,
     "single_consumers": arguments.FUNCTION,
+    "file_forms": arguments.FUNCTION,
     "units": arguments.several_of(Unit),
     "least_run": arguments.whole(0),
     "per_transpose": arguments.BYTES,
@@ -219,6 +221,8 @@ class Target:
         reads_units: it reads operators on integers (QLinearConv) as quantized units.
         tflite: returns what is done to a `.tflite` beside its literal import.
         single_consumers: finds the integers that only one DequantizeLinear may read (see `apply`).
+        file_forms: returns the forms in which it takes the operators of a `.tflite`; None: those that LiteRT's CPU
+            kernels run.
         fallback: the target that runs what this one does not claim, in layouts of its own: the CPU beside an NPU. None:
             a host that has operators as the standard has them.
         builtins: those of TensorFlow Lite that its runtime has: a `.tflite` holds no others. None: all.
@@ -248,6 +252,7 @@ class Target:
     lowering: tuple[str, ...] = IN_ORDER
     tflite: "Callable[[], ImportPasses]" = portable
     single_consumers: "SingleConsumers | None" = None
+    file_forms: "Callable[[], FileForms] | None" = None
     fallback: "Target | None" = None
     builtins: Builtins | None = None
 

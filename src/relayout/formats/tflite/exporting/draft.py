@@ -73,7 +73,8 @@ class DraftTensor:
 class DraftOperator:
     """One operator: its builtin's name (or `CUSTOM code`), operands, results, options, and what it keeps between.
 
-    One that is restored is as the file has it that the model was read from.
+    One that is restored is as the file has it that the model was read from. `node` is the first output of the node of
+    the graph that it is a part of.
     """
 
     name: str
@@ -83,6 +84,7 @@ class DraftOperator:
     custom_options: bytes = b""
     intermediates: tuple[DraftTensor, ...] = ()
     is_restored: bool = False
+    node: str = ""
 
 
 class Draft:

@@ -13,6 +13,7 @@ from relayout.formats.tflite.builtin_set import Builtins
 from relayout.formats.tflite.container.model import Model, Signature
 from relayout.formats.tflite.container.versions import finished
 from relayout.formats.tflite.exporting.builtins import lacking, write_with
+from relayout.formats.tflite.exporting.file_forms import FileForms
 from relayout.formats.tflite.exporting.fusing import fuse
 from relayout.formats.tflite.exporting.graph_export import GraphExport
 from relayout.formats.tflite.exporting.kernel_types import free_scales
@@ -43,6 +44,7 @@ def export(
     runtime: str = "",
     quantization: str = "",
     builtins: Builtins | None = None,
+    file_forms: FileForms | None = None,
 ) -> Model:
     """Translate a model operator by operator.
 
@@ -60,10 +62,12 @@ def export(
         runtime: the oldest runtime that has to run it, such as `2.14`; "": any.
         quantization: the kind of quantization that follows; "": none.
         builtins: those that the runtime has; None: all.
+        file_forms: the forms of operators that a target takes; None: those that LiteRT's CPU kernels run.
 
     Raises:
         UnwritableGraphError: operators that cannot be written, all of them with reason and count.
     """
+    forms = file_forms or FileForms()
     graph = GraphExport(model, model.graph, units or {}, unsigned=unsigned, custom_ops=custom_ops, runtime=runtime)
     graph.run()
     if graph.refusals.reasons:
@@ -73,6 +77,7 @@ def export(
             tidy(draft, for_litert=for_litert)
             # A .tflite comes back with its own operators, unless it is quantized.
             make_quantizable(draft, quantization, as_source=was_tflite(model.metadata_props))
+            forms.rewrite(draft)
         taken_in = {"drops_axes": was_tflite(model.metadata_props), "for_litert": for_litert}
         changed = [tensor for draft in graph.program for tensor in fuse(draft, runtime, **taken_in)]
         for draft in graph.program:
@@ -81,6 +86,7 @@ def export(
         give_meaning(graph.draft, {value.name for value in model.graph.inputs if NORMALIZE in value.metadata_props})
     write_variables(graph.program, graph.variables)
     write_tables(graph.program)
+    forms.finish(graph.program)
     for draft in graph.program:
         write_with(draft, builtins)
     for draft in graph.program:

@@ -202,6 +202,8 @@ class GraphExport:
                 require_text_kernels(self.draft, self.begin)
                 if self.runtime:
                     write_for(self.draft, self.begin, self.runtime)
+                for operator in self.draft.operators[self.begin :]:
+                    operator.node = node.outputs[0].name or ""
         except Unwritable as problem:
             self._refuse(node, problem.reason)
 

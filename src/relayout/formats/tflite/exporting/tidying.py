@@ -44,6 +44,14 @@ def tidy(draft: Draft, *, for_litert: bool) -> None:
     remove_unread(draft)
 
 
+def tidy_reshapes(draft: Draft) -> None:
+    """Merge RESHAPEs, and remove operators that nobody reads, in place."""
+    _merge_reshapes(draft)
+    remove_unread(draft)
+    _remove_copies(draft)
+    remove_unread(draft)
+
+
 def _move_integers(draft: Draft) -> None:
     """Let operators that only move elements move integers, where they stand between a DEQUANTIZE and a QUANTIZE."""
     producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}

@@ -22,7 +22,7 @@ Step = tuple[tuple[Dim, ...], tuple[int, ...]]
 """The extents of the axes as they lie, and the order that they get."""
 
 
-def transposes_of_few_axes(dims: Sequence[Dim], perm: Sequence[int]) -> Iterator[Step]:
+def transposes_of_few_axes(dims: Sequence[Dim], perm: Sequence[int], most: int = LARGEST_RANK) -> Iterator[Step]:
     """Yield Transposes, with a Reshape before each, that do what one of any number of axes does.
 
     >>> list(transposes_of_few_axes(("batch", 3, 4, 5), (0, 2, 3, 1)))
@@ -36,7 +36,7 @@ def transposes_of_few_axes(dims: Sequence[Dim], perm: Sequence[int]) -> Iterator
         if len(lying) < 2:
             return
         places = [first for first, _, _ in lying]
-        order = sorted(places) if len(places) <= LARGEST_RANK else _farthest(places)
+        order = sorted(places) if len(places) <= most else _farthest(places, most)
         rank = {place: position for position, place in enumerate(order)}
         runs = _runs(places, rank)
         extents = tuple(_dim(product(lying[position][2] for position in run)) for run in runs)
@@ -80,7 +80,7 @@ def _joined(axes: Sequence[tuple[int, int, Extent]]) -> list[tuple[int, int, Ext
     return joined
 
 
-def _farthest(places: Sequence[int]) -> list[int]:
+def _farthest(places: Sequence[int], most: int) -> list[int]:
     """Return the places in the order in which most of the first or of the last are where they belong, in few runs."""
     ordered = sorted(places)
     for count in range(len(places) - 1, 0, -1):
@@ -89,7 +89,7 @@ def _farthest(places: Sequence[int]) -> list[int]:
             [*ordered[:count], *(place for place in places if place not in first)],
             [*(place for place in places if place not in last), *ordered[-count:]],
         ):
-            if len(_runs(places, {place: position for position, place in enumerate(order)})) <= LARGEST_RANK:
+            if len(_runs(places, {place: position for position, place in enumerate(order)})) <= most:
                 return order
     raise AssertionError("one axis alone moves among three runs")
 

@@ -1,0 +1,55 @@
+"""What a target asks of the operators of a `.tflite` beyond that LiteRT's CPU kernels run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from relayout.formats.tflite.exporting.draft import Draft, DraftOperator
+
+
+class RefusedOperator(NamedTuple):
+    """An operator of a file that its target does not take.
+
+    Args:
+        name: the builtin.
+        reason: why not.
+        tensor: its first result.
+        node: the first output of the node of the graph that it is a part of; "" where it is a part of none.
+    """
+
+    name: str
+    reason: str
+    tensor: str
+    node: str
+
+
+class FileForms:
+    """The forms of operators that a target takes, for the export of one file; by default all that are written.
+
+    Args:
+        rewrite: writes the operators of a graph in these forms, in place.
+        end: does to a graph what comes last, when operators are fused.
+        lacks: returns why the target does not take an operator; "" where it does.
+    """
+
+    def __init__(
+        self,
+        rewrite: Callable[[Draft], object] = id,
+        end: Callable[[Draft], object] = id,
+        lacks: Callable[[DraftOperator], str] = lambda _: "",
+    ) -> None:
+        self.rewrite, self._end, self._lacks = rewrite, end, lacks
+        self.refused: list[RefusedOperator] = []
+        """The operators of the file that the target does not take."""
+
+    def finish(self, drafts: Sequence[Draft]) -> None:
+        """Do what comes last, and look at every operator as it is going to be written."""
+        for draft in drafts:
+            self._end(draft)
+        self.refused = [
+            RefusedOperator(operator.name, reason, operator.outputs[0].name if operator.outputs else "", operator.node)
+            for draft in drafts
+            for operator in draft.operators
+            if (reason := self._lacks(operator))
+        ]

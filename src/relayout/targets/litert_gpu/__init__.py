@@ -1,0 +1,4 @@
+"""LiteRT's GPU accelerator: what it takes, as it was asked, and the forms in which a `.tflite` is written for it."""
+
+TABLES = ("table",)
+"""The modules that define targets."""

@@ -1,0 +1,299 @@
+"""Operators of a `.tflite` in forms that LiteRT's GPU accelerator takes.
+
+An operator that the accelerator does not take is written as others, until it takes them all; where no form leads there,
+it stays as it is, and the report names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.formats.tflite.container.contents import array_content
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.exporting.tidying import tidy_reshapes
+from relayout.targets.litert_gpu.operator_form import reason_of
+
+DEEPEST = 8
+"""Forms of forms that are tried."""
+LARGEST_CONSTANT = 1 << 24
+"""Elements up to which a constant is computed."""
+NUMPY: Mapping[TensorType, type] = {
+    TensorType.FLOAT32: np.float32,
+    TensorType.FLOAT16: np.float16,
+    TensorType.INT32: np.int32,
+    TensorType.INT64: np.int64,
+    TensorType.INT8: np.int8,
+    TensorType.UINT8: np.uint8,
+    TensorType.BOOL: np.bool_,
+}
+Dims = Sequence[int]
+
+
+class Writing:
+    """The operators that stand for one, under construction.
+
+    Args:
+        draft: the graph.
+        operator: the operator that they stand for.
+    """
+
+    def __init__(self, draft: Draft, operator: DraftOperator) -> None:
+        self.draft, self.operator = draft, operator
+        self.operators: list[DraftOperator] = []
+
+    @property
+    def result(self) -> DraftTensor:
+        """The result of the operator that they stand for."""
+        return self.operator.outputs[0]
+
+    def add(
+        self,
+        name: str,
+        inputs: Sequence[DraftTensor | None],
+        dims: Dims,
+        result: DraftTensor | None = None,
+        kind: TensorType | None = None,
+        **options: Any,
+    ) -> DraftTensor:
+        """Add an operator, and return its result.
+
+        Args:
+            name: the builtin.
+            inputs: its operands.
+            dims: the extents of its result.
+            result: the tensor that it gives; None: a new one.
+            kind: the type of a new one; None: that of the first operand.
+            options: of the builtin.
+        """
+        if result is None:
+            first = next(each for each in inputs if each is not None)
+            stem = self.result.name
+            result = self.draft.tensor(f"{stem}/gpu", first.type if kind is None else kind, tuple(dims))
+            if kind is None:
+                result.quantization = first.quantization
+        self.operators.append(DraftOperator(name, list(inputs), [result], options))
+        return result
+
+    def constant(self, array: NDArray[Any], like: DraftTensor | None = None) -> DraftTensor:
+        """Add a constant."""
+        array = np.asarray(array, order="C")
+        name = f"{self.result.name}/constant" if like is None else f"{like.name}/gpu"
+        quantization = None if like is None else like.quantization
+        if array.size < 1 << 12:
+            return self.draft.constant(name, array, quantization)
+        kind = next(kind for kind, dtype in NUMPY.items() if dtype == array.dtype.type)
+        return DraftTensor(
+            self.draft.unique(name), kind, array.shape, array_content(array), array, quantization=quantization
+        )
+
+    def ints(self, numbers: Any) -> DraftTensor:
+        """Add a constant of int32."""
+        return self.constant(np.asarray(numbers, np.int32))
+
+    def reshape(self, tensor: DraftTensor, dims: Dims, result: DraftTensor | None = None) -> DraftTensor:
+        """Return a tensor with other extents; a constant is one again."""
+        if result is None and tuple(dims) == tensor.dims:
+            return tensor
+        if result is None and (array := array_of(tensor)) is not None:
+            return self.constant(array.reshape(tuple(dims)), tensor)
+        return self.add("RESHAPE", [tensor, self.ints(dims)], dims, result)
+
+    def transpose(self, tensor: DraftTensor, perm: Sequence[int], result: DraftTensor | None = None) -> DraftTensor:
+        """Return a tensor with its axes in another order."""
+        dims = [int(tensor.dims[axis]) for axis in perm]
+        if result is None and (array := array_of(tensor)) is not None:
+            return self.constant(array.transpose(tuple(perm)), tensor)
+        return self.add("TRANSPOSE", [tensor, self.ints(perm)], dims, result)
+
+    def same(self, *inputs: DraftTensor | None, name: str = "", result: DraftTensor | None = None) -> DraftTensor:
+        """Add the operator itself, or another with its options, on other operands."""
+        kind = name or self.operator.name
+        options = dict(self.operator.options)
+        if result is None:
+            result = self.result
+        self.operators.append(DraftOperator(kind, list(inputs), [result], options))
+        return result
+
+    def stretch(self, tensor: DraftTensor, dims: Dims) -> DraftTensor:
+        """Return a tensor stretched to extents."""
+        if tensor.dims == tuple(dims):
+            return tensor
+        if (array := array_of(tensor)) is not None and prod(dims) <= LARGEST_CONSTANT:
+            return self.constant(np.broadcast_to(array, tuple(dims)), tensor)
+        own = (1,) * (len(dims) - len(tensor.dims)) + tuple(map(int, tensor.dims))
+        ones = tuple(1 if mine == dim else dim for mine, dim in zip(own, dims, strict=True))
+        factor = self.constant(np.ones(ones, NUMPY[tensor.type]))
+        return self.add("MUL", [self.reshape(tensor, own), factor], dims)
+
+
+def dims_of(tensor: DraftTensor) -> list[int]:
+    """Return the extents of a tensor, all of which are known."""
+    return [int(dim) for dim in tensor.dims]
+
+
+def operands_of(writing: Writing) -> list[DraftTensor]:
+    """Return the operands of the operator, without those that are left out."""
+    return [each for each in writing.operator.inputs if each is not None]
+
+
+Form = Callable[[Writing], bool]
+"""Write the operator in another form; False where it cannot."""
+
+
+def rewrite(draft: Draft, forms: Mapping[str, Sequence[Form]], general: Sequence[Form]) -> int:
+    """Write operators that the accelerator does not take in forms that it takes, in place.
+
+    Args:
+        draft: the graph.
+        forms: builtin -> its forms, the best first.
+        general: forms of any builtin, which are tried before those.
+
+    Returns:
+        The number of operators that are written otherwise.
+    """
+    count, operators = 0, list[DraftOperator]()
+    for operator in draft.operators:
+        if _is_folded(draft, operator):
+            continue
+        written = None if not reason_of(operator) else _written(draft, operator, forms, general)
+        count += written is not None
+        for each in written or ():
+            each.node = operator.node
+        operators += [operator] if written is None else written
+    draft.operators = operators
+    tidy_reshapes(draft)
+    return count
+
+
+def _written(
+    draft: Draft,
+    operator: DraftOperator,
+    forms: Mapping[str, Sequence[Form]],
+    general: Sequence[Form],
+    depth: int = 0,
+) -> list[DraftOperator] | None:
+    """Return operators that stand for one, all of which are taken; None where there are none."""
+    tensors = (*operator.inputs, *operator.outputs)
+    if not all(tensor is None or tensor.is_static for tensor in tensors):
+        return None
+    # RESHAPEs between forms of few axes are merged behind this: one of more axes that is left is between two operators
+    # that are not taken.
+    for form in (*general, *forms.get(operator.name, ())) if depth < DEEPEST else ():
+        writing = Writing(draft, operator)
+        if not form(writing):
+            continue
+        found: list[DraftOperator] = []
+        for each in writing.operators:
+            if _is_folded(draft, each):
+                continue
+            parts = (
+                [each]
+                if each.name == "RESHAPE" or not reason_of(each)
+                else _written(draft, each, forms, general, depth + 1)
+            )
+            if parts is None:
+                break
+            found += parts
+        else:
+            return found
+    return None
+
+
+def _is_folded(draft: Draft, operator: DraftOperator) -> bool:
+    """Compute an operator of constants, whose result is one then; False where it is none, or cannot be computed."""
+    compute = FOLDED.get(operator.name)
+    if compute is None or len(operator.outputs) != 1 or operator.outputs[0] in draft.outputs:
+        return False
+    (result,) = operator.outputs
+    if not result.is_static or result.quantization is not None or prod(result.shape) > LARGEST_CONSTANT:
+        return False
+    if any(tensor is not None and (tensor.data is None or tensor.quantization) for tensor in operator.inputs):
+        return False
+    arrays = [None if tensor is None else array_of(tensor) for tensor in operator.inputs]
+    if any(array is None and tensor is not None for array, tensor in zip(arrays, operator.inputs, strict=True)):
+        return False
+    with np.errstate(all="ignore"):
+        array: NDArray[Any] = np.ascontiguousarray(compute(operator, *arrays), NUMPY[result.type]).reshape(result.shape)
+    result.data, result.array = array_content(array), array
+    return True
+
+
+def array_of(tensor: DraftTensor) -> NDArray[Any] | None:
+    """Return the numbers of a constant; None where it is none, or a very large one."""
+    if tensor.array is not None:
+        return tensor.array
+    if tensor.data is None or tensor.type not in NUMPY or prod(tensor.shape) > LARGEST_CONSTANT:
+        return None
+    raw = tensor.data.tobytes() if isinstance(tensor.data, np.ndarray) else b"".join(tensor.data.chunks())
+    return np.frombuffer(raw, NUMPY[tensor.type]).reshape(tensor.shape)
+
+
+def _activated(operator: DraftOperator, array: NDArray[Any]) -> NDArray[Any]:
+    """Return what the activation of an operator makes of its result."""
+    low, high = {0: (None, None), 1: (0, None), 2: (-1, 1), 3: (0, 6)}[
+        int(operator.options.get("fused_activation_function") or 0)
+    ]
+    return array if low is None and high is None else np.clip(array, low, high)
+
+
+def _each(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda operator, *arrays: _activated(operator, function(*arrays))
+
+
+def _product(operator: DraftOperator, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    a = a.swapaxes(-1, -2) if operator.options.get("adj_x") else a
+    return np.asarray(np.matmul(a, b.swapaxes(-1, -2) if operator.options.get("adj_y") else b))
+
+
+FOLDED: Mapping[str, Callable[..., Any]] = {
+    "ADD": _each(np.add),
+    "SUB": _each(np.subtract),
+    "MUL": _each(np.multiply),
+    "DIV": _each(np.divide),
+    "MAXIMUM": _each(np.maximum),
+    "MINIMUM": _each(np.minimum),
+    "SQUARED_DIFFERENCE": _each(lambda a, b: (a - b) ** 2),
+    "POW": _each(np.power),
+    "NEG": _each(np.negative),
+    "EXP": _each(np.exp),
+    "LOG": _each(np.log),
+    "SQRT": _each(np.sqrt),
+    "RSQRT": _each(lambda a: 1 / np.sqrt(a)),
+    "SQUARE": _each(np.square),
+    "SIN": _each(np.sin),
+    "COS": _each(np.cos),
+    "TANH": _each(np.tanh),
+    "LOGISTIC": _each(lambda a: 1 / (1 + np.exp(-a))),
+    "ABS": _each(np.abs),
+    "FLOOR": _each(np.floor),
+    "CAST": lambda operator, a: a,
+    "RESHAPE": lambda operator, a, *shape: a.reshape(operator.outputs[0].shape),
+    "EXPAND_DIMS": lambda operator, a, *axis: a.reshape(operator.outputs[0].shape),
+    "SQUEEZE": lambda operator, a, *axis: a.reshape(operator.outputs[0].shape),
+    "TRANSPOSE": lambda operator, a, perm: a.transpose(tuple(map(int, perm))),
+    "BROADCAST_TO": lambda operator, a, shape: np.broadcast_to(a, operator.outputs[0].shape),
+    "FILL": lambda operator, shape, value: np.broadcast_to(value, operator.outputs[0].shape),
+    "ZEROS_LIKE": lambda operator, a: np.zeros_like(a),
+    "CONCATENATION": lambda operator, *arrays: np.concatenate(arrays, int(operator.options["axis"])),
+    "PACK": lambda operator, *arrays: np.stack(arrays, int(operator.options.get("axis", 0))),
+    "TILE": lambda operator, a, count: np.tile(a, tuple(map(int, count))),
+    "SELECT_V2": lambda operator, *arrays: np.where(*arrays),
+    "BATCH_MATMUL": _product,
+    "DEQUANTIZE": lambda operator, a: a,
+    "LESS": _each(np.less),
+    "LESS_EQUAL": _each(np.less_equal),
+    "GREATER": _each(np.greater),
+    "GREATER_EQUAL": _each(np.greater_equal),
+    "EQUAL": _each(np.equal),
+    "NOT_EQUAL": _each(np.not_equal),
+    "LOGICAL_AND": _each(np.logical_and),
+    "LOGICAL_OR": _each(np.logical_or),
+    "LOGICAL_NOT": _each(np.logical_not),
+}
+"""Builtins that are computed where all operands are constants: the accelerator wants an operand that it is fed."""

@@ -1,0 +1,108 @@
+"""Ask LiteRT's GPU accelerator about `.tflite` files for another process: `python gpu_server.py`.
+
+The accelerator may end its process over a file, or never return, so this file is run by itself. Each line of standard
+input is a question, each line of standard output an answer, both JSON; `litert_gpu.py` says what they hold.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":
+    del sys.path[0]  # this file's folder: what lies there is not for others to import
+
+import json
+import os
+import tempfile
+from importlib import import_module
+from time import perf_counter
+from typing import Any
+
+
+def main() -> None:
+    """Answer until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    with tempfile.TemporaryFile() as log:
+        for stream in (1, 2):  # the accelerator states its reasons there
+            os.dup2(log.fileno(), stream)
+        for line in sys.stdin:
+            log.seek(0)
+            log.truncate()
+            facts: dict[str, Any] = {}
+            try:
+                _ask(facts, **json.loads(line))
+            except Exception as error:  # of any kind: it is another's code
+                facts["error"] = f"{type(error).__name__}: {error}"
+            log.seek(0)
+            facts["log"] = log.read().decode(errors="replace")
+            answers.write(json.dumps(facts) + "\n")
+            answers.flush()
+
+
+def _ask(facts: dict[str, Any], file: str, feeds: str = "", results: str = "", half: bool = False) -> None:
+    """Compile a file for the accelerator, run it, and run it on the CPU.
+
+    Args:
+        facts: what is known, which grows: `whole`, `seconds` of the accelerator's run, `differences` by output.
+        file: the `.tflite` file.
+        feeds: an `.npz` file of inputs by name; "": random numbers.
+        results: an `.npz` file that gets the accelerator's outputs by name; "": none.
+        half: whether the accelerator may compute in float16.
+    """
+    np: Any = import_module("numpy")
+    compiled, options = (import_module(f"ai_edge_litert.{name}") for name in ("compiled_model", "options"))
+    accelerator = import_module("ai_edge_litert.hardware_accelerator").HardwareAccelerator.GPU
+    gpu = options.GpuOptions(enforce_f32=not half)
+    given = dict(np.load(feeds)) if feeds else {}
+    inputs, expected = _on_cpu(np, file, given)
+    model = compiled.CompiledModel.from_file(
+        file, options=options.Options(hardware_accelerators=accelerator, gpu_options=gpu)
+    )
+    facts["whole"] = bool(model.is_fully_accelerated())
+    if not facts["whole"]:
+        return
+    read, written = model.create_input_buffers(0), model.create_output_buffers(0)
+    for buffer, array in zip(read, inputs, strict=True):
+        buffer.write(np.ascontiguousarray(array).reshape(-1))
+    began = perf_counter()
+    model.run_by_index(0, read, written)
+    outputs = {
+        name: buffer.read(int(array.size), array.dtype.type).reshape(array.shape)
+        for buffer, (name, array) in zip(written, expected.items(), strict=True)
+    }
+    facts["seconds"] = perf_counter() - began
+    facts["differences"] = {name: _difference(np, array, outputs[name]) for name, array in expected.items()}
+    if results:
+        np.savez(results, **outputs)
+
+
+def _on_cpu(np: Any, file: str, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the inputs of a file in its order, and the outputs of LiteRT's CPU kernels."""
+    interpreter = import_module("ai_edge_litert.interpreter").Interpreter(model_path=file, num_threads=1)
+    interpreter.allocate_tensors()
+    rng, inputs = np.random.default_rng(0), []
+    for detail in interpreter.get_input_details():
+        array = given.get(detail["name"])
+        if array is None:
+            is_real = np.issubdtype(detail["dtype"], np.floating)
+            shape = detail["shape"]
+            numbers = rng.standard_normal(shape) if is_real else rng.integers(0, 2, shape)
+            array = numbers.astype(detail["dtype"])
+        interpreter.set_tensor(detail["index"], array)
+        inputs.append(array)
+    interpreter.invoke()
+    return inputs, {each["name"]: interpreter.get_tensor(each["index"]) for each in interpreter.get_output_details()}
+
+
+def _difference(np: Any, expected: Any, actual: Any) -> float | None:
+    """Return the largest difference relative to the largest number; None where a number is lost."""
+    expected, actual = (np.asarray(each).astype("f8") for each in (expected, actual))
+    if not np.array_equal(np.isfinite(expected), np.isfinite(actual)):
+        return None
+    finite = np.isfinite(expected)
+    distance = np.abs(expected - actual)[finite].max(initial=0)
+    return float(distance / (np.abs(expected[finite]).max(initial=0) + 1e-6))
+
+
+if __name__ == "__main__":
+    main()

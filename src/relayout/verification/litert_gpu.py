@@ -1,0 +1,211 @@
+"""LiteRT's GPU accelerator as a judge of `.tflite` files: does it take a file as a whole, and are its numbers right?
+
+The accelerator is the one of LiteRT's `CompiledModel`, over WebGPU. It wants a GPU with a Vulkan driver, or
+SwiftShader, which computes on the CPU. It runs in a process of its own: over some files it ends the process, over
+others it takes minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import selectors
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from relayout.errors import MissingRuntimeError, RelayoutError
+
+LIMIT_SECONDS = 120.0
+"""The time that a file may take, compiled and run once."""
+SWIFTSHADER = ("/usr/lib/chromium*/vk_swiftshader_icd.json", "/opt/google/chrome/vk_swiftshader_icd.json")
+"""Places of SwiftShader's description for Vulkan's loader."""
+DRIVERS = "VK_ICD_FILENAMES"
+"""The environment variable by which Vulkan's loader is told which drivers to load."""
+INSTALL = (
+    "LiteRT's GPU accelerator wants a GPU with a Vulkan driver, or SwiftShader: install Debian's packages chromium and"
+    " libvulkan1, and the Python package ai-edge-litert (2.1 or newer)"
+)
+TOLERANCE = 5e-3
+"""The largest difference, relative to the largest number of an output, between the accelerator and the CPU kernels."""
+_REASON = re.compile(r"^\s*([A-Z][A-Z0-9_]+: [^\n]+)", re.MULTILINE)
+_PREFIXES = ("INFO", "WARNING", "ERROR", "VERBOSE", "FATAL")
+
+
+class GpuVerdict(NamedTuple):
+    """The accelerator's answer about one file.
+
+    Args:
+        is_whole: whether it takes every operator.
+        reasons: its reasons for operators that it does not take, in its words.
+        differences: output -> its largest difference from the CPU kernels, relative to the largest number; None where
+            a number is lost. Empty where it was not run.
+        seconds: the time of one run.
+        problem: why there is no answer: the process died, or took too long; "" where there is one.
+    """
+
+    is_whole: bool
+    reasons: tuple[str, ...] = ()
+    differences: Mapping[str, float | None] = {}
+    seconds: float = 0.0
+    problem: str = ""
+
+    @property
+    def difference(self) -> float | None:
+        """The largest difference of all outputs; None where one is lost or it was not run."""
+        values = list(self.differences.values())
+        return max((each for each in values if each is not None), default=None) if None not in values else None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as JSON types."""
+        return {"ok": self.is_right, **self._asdict(), "reasons": list(self.reasons)}
+
+    def lines(self) -> Iterator[str]:
+        """Yield what a report says."""
+        if self.is_right:
+            yield f"PASSED on LiteRT's GPU: it takes the whole file, and differs from the CPU by {self.difference:.1e}"
+        elif not self.is_whole:
+            yield "FAILED on LiteRT's GPU: it does not take the file as a whole"
+            yield from (f"  {reason}" for reason in self.reasons)
+            if not self.reasons:
+                yield f"  {self.problem}"
+        elif self.difference is not None:
+            yield f"FAILED on LiteRT's GPU: it takes the whole file, and differs from the CPU by {self.difference:.1e}"
+        else:
+            yield f"FAILED on LiteRT's GPU: it takes the whole file; {self.problem or 'numbers are lost'}"
+
+    @property
+    def is_right(self) -> bool:
+        """True if it takes the file as a whole, and its numbers are those of the CPU kernels."""
+        return self.is_whole and self.difference is not None and self.difference <= TOLERANCE
+
+
+class Judge:
+    """The accelerator in a child process, which is started anew where a file ends it.
+
+    Args:
+        limit: seconds that a file may take.
+    """
+
+    def __init__(self, limit: float = LIMIT_SECONDS) -> None:
+        self.limit = limit
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Judge:
+        require_accelerator()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def ask(self, file: Path | str, *, feeds: str = "", results: str = "", half: bool = False) -> GpuVerdict:
+        """Return the accelerator's answer about a file."""
+        process = self._started()
+        assert process.stdin is not None
+        question = {"file": str(file), "feeds": feeds, "results": results, "half": half}
+        process.stdin.write(json.dumps(question).encode() + b"\n")
+        process.stdin.flush()
+        line = _line_of(process, self.limit)
+        if line is None or not line.endswith(b"\n"):
+            is_late = line is None
+            self.close()
+            return GpuVerdict(
+                is_whole=False, problem=f"no answer in {self.limit:g} s" if is_late else "it ends its process"
+            )
+        return _verdict(json.loads(line))
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            script = Path(__file__).with_name("gpu_server.py")
+            self._process = subprocess.Popen(
+                [sys.executable, str(script)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=_environment(),
+            )
+        return self._process
+
+
+def judged(files: Iterable[Path | str], limit: float = LIMIT_SECONDS) -> Iterator[GpuVerdict]:
+    """Yield the accelerator's answer about each file.
+
+    Raises:
+        MissingRuntimeError: neither a GPU nor SwiftShader is there.
+    """
+    with Judge(limit) as judge:
+        for file in files:
+            yield judge.ask(file)
+
+
+def require_accelerator(file: Path | None = None) -> None:
+    """See that the accelerator can run here, and takes such a file.
+
+    Raises:
+        MissingRuntimeError: it cannot; the message says what to install.
+        RelayoutError: the file is no `.tflite`.
+    """
+    if file is not None and file.suffix != ".tflite":
+        raise RelayoutError(f"--gpu: {file} is no .tflite, which alone LiteRT's GPU accelerator runs")
+    if not is_available():
+        raise MissingRuntimeError(INSTALL)
+
+
+@cache
+def is_available() -> bool:
+    """Return whether the accelerator and a driver for it are installed."""
+    if find_spec("ai_edge_litert") is None or find_spec("ai_edge_litert.compiled_model") is None:
+        return False
+    return bool(os.environ.get(DRIVERS)) or bool(_swiftshader()) or any(Path("/dev/dri").glob("renderD*"))
+
+
+@cache
+def _swiftshader() -> str:
+    """Return the place of SwiftShader's description; "" where it is not installed."""
+    places = (place for pattern in SWIFTSHADER for place in sorted(Path("/").glob(pattern.lstrip("/"))))
+    return next((str(place) for place in places), "")
+
+
+def _environment() -> dict[str, str]:
+    environment = dict(os.environ)
+    if not environment.get(DRIVERS) and _swiftshader():
+        environment[DRIVERS] = _swiftshader()
+    environment.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    return environment
+
+
+def _line_of(process: subprocess.Popen[bytes], limit: float) -> bytes | None:
+    """Return a line that a process writes; None where none comes within the limit."""
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        if not selector.select(limit):
+            return None
+    return process.stdout.readline()
+
+
+def _verdict(facts: Mapping[str, object]) -> GpuVerdict:
+    reasons = [" ".join(each.split()) for each in _REASON.findall(str(facts["log"]))]
+    reasons = [each for each in dict.fromkeys(reasons) if not each.startswith(_PREFIXES)]
+    differences, seconds = facts.get("differences"), facts.get("seconds")
+    return GpuVerdict(
+        bool(facts.get("whole")),
+        tuple(reasons),
+        differences if isinstance(differences, dict) else {},
+        seconds if isinstance(seconds, float) else 0.0,
+        str(facts.get("error", "")),
+    )
