@@ -95,6 +95,8 @@ class Draft:
         self.inputs: list[DraftTensor] = []
         self.outputs: list[DraftTensor] = []
         self.operators: list[DraftOperator] = []
+        self.leading: list[DraftOperator] = []
+        """Operators that run before all others, once all are there."""
         self._constants: dict[tuple[str, tuple[int, ...], bytes], DraftTensor] = {}
         self.transposed: dict[DraftTensor, DraftTensor] = {}
         """A large constant matrix -> the same transposed: one for all products that read it."""

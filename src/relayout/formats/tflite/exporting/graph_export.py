@@ -92,6 +92,7 @@ class GraphExport:
         for value in self.graph.inputs:
             self._input(value)
         self.write()
+        self.draft.operators[:0] = self.draft.leading
         for value in self.graph.outputs:
             self._write_output(value)
 

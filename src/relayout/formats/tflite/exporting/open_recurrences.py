@@ -40,13 +40,13 @@ def scan_open_recurrences(model: ir.Model, names: Names) -> bool:
     found, version = False, model.opset_imports.get("", 1)
     for graph in list(all_graphs(model.graph)):
         for node in list(graph):
-            if version >= SCAN_WITHOUT_BATCHES and is_recurrent(node) and _is_open(node):
+            if version >= SCAN_WITHOUT_BATCHES and is_recurrent(node) and _is_open(node, model.graph):
                 _AsScan(graph, node, names, version).run()
                 found = True
     return found
 
 
-def _is_open(node: ir.Node) -> bool:
+def _is_open(node: ir.Node, main: ir.Graph) -> bool:
     """Return whether a sequence has more steps than are written one by one, or no known number of them."""
     x, kernel, recurrent = (node.inputs[slot] for slot in (SEQUENCE, KERNEL, RECURRENT))
     if x is None or x.shape is None:
@@ -55,7 +55,7 @@ def _is_open(node: ir.Node) -> bool:
         return False
     length = x.shape[1 if node.attributes.get_int("layout", 0) else 0]
     is_long = not isinstance(length, int) or length > MOST_STEPS
-    return is_long and not node.meta.get(LOOP) and (node.op_type != "LSTM" or not is_fused(node))
+    return is_long and not node.meta.get(LOOP) and (node.op_type != "LSTM" or not is_fused(node, main))
 
 
 def _operand(node: ir.Node, slot: int) -> ir.Value | None:

@@ -25,7 +25,7 @@ from relayout.formats.tflite.exporting.coordinates_first import list_coordinates
 from relayout.formats.tflite.exporting.folding import fold
 from relayout.formats.tflite.exporting.folding_weights import bytes_of_weights, fold_weights
 from relayout.formats.tflite.exporting.loops import write_out
-from relayout.formats.tflite.exporting.recurrent_operands import is_recurrent
+from relayout.formats.tflite.exporting.recurrent_operands import drop_zero_states, is_recurrent
 from relayout.formats.tflite.exporting.registry import is_written
 from relayout.formats.tflite.exporting.restoring import restore_builtins
 from relayout.formats.tflite.exporting.restoring_variables import restore_variables
@@ -115,9 +115,9 @@ def _recurrences(model: ir.Model, names: Names, is_looped: Callable[[ir.Node], b
     from relayout.formats.tflite.exporting.operators.recurrent_loop import mark_loops
     from relayout.formats.tflite.exporting.rows_without_steps import clear_states_without_steps
 
-    cleared = clear_states_without_steps(model, names)
+    changed = [drop_zero_states(model), clear_states_without_steps(model, names)]
     mark_loops(model, is_looped)
-    return scan_open_recurrences(model, names) or cleared
+    return scan_open_recurrences(model, names) or any(changed)
 
 
 def _replace_empty_inputs(graph: ir.Graph) -> None:

@@ -2,6 +2,9 @@
 
 import onnx_ir as ir
 
+from relayout.formats.onnx.moving_elements import MOVES
+from relayout.graph.subgraphs import all_nodes
+
 STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}
 """Operator -> how many states it has."""
 SEQUENCE, KERNEL, RECURRENT, BIAS, LENGTHS, HIDDEN, MEMORY, PEEPHOLE = range(8)
@@ -12,3 +15,43 @@ two."""
 def is_recurrent(node: ir.Node) -> bool:
     """Tell whether a node is one of them."""
     return node.op_type in STATES and not node.domain
+
+
+REPEATS = frozenset(("Expand", "Tile"))
+"""Operators whose results hold elements of their first operand, some of them several times."""
+MOST_ZEROS = 1 << 20
+"""Elements up to which a constant is looked at."""
+
+
+def drop_zero_states(model: ir.Model) -> bool:
+    """Leave out initial states that are zeros, whatever computes them, in place; return whether there were any.
+
+    Exporters compute them: `ConstantOfShape(Concat(1, Gather(Shape(x), 0), h))`.
+    """
+    dropped = False
+    for node in all_nodes(model.graph):
+        if not is_recurrent(node):
+            continue
+        for slot in range(HIDDEN, min(HIDDEN + STATES[node.op_type], len(node.inputs))):
+            value = node.inputs[slot]
+            if value is not None and _is_zero(value):
+                node.replace_input_with(slot, None)
+                dropped = True
+    return dropped
+
+
+def _is_zero(value: ir.Value) -> bool:
+    """Tell whether all elements of a value are zeros."""
+    if value.is_graph_input():
+        return False
+    if value.const_value is not None:
+        return value.const_value.size <= MOST_ZEROS and not value.const_value.numpy().any()
+    node = value.producer()
+    if node is None or node.domain:
+        return False
+    if node.op_type == "ConstantOfShape":
+        fill = node.attributes.get("value")
+        return fill is None or not fill.as_tensor().numpy().any()
+    sources = node.inputs if node.op_type == "Concat" else node.inputs[:1]
+    moves = node.op_type in MOVES or node.op_type in REPEATS
+    return moves and all(source is not None and _is_zero(source) for source in sources)

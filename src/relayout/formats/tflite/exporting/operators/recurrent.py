@@ -18,7 +18,7 @@ from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.operators.parameter_rows import select_rows
 from relayout.formats.tflite.exporting.operators.recurrent_loop import LOOP, LoopStep, constant_behind, write_loop
 from relayout.formats.tflite.exporting.operators.rounded_products import RoundedWeights, rounded_weights_of
-from relayout.formats.tflite.exporting.operators.sequence_lstm import first_states, has_kernel, write_sequence_lstm
+from relayout.formats.tflite.exporting.operators.sequence_lstm import has_kernel, write_sequence_lstm
 from relayout.formats.tflite.exporting.recurrent_operands import BIAS, KERNEL, PEEPHOLE, RECURRENT
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
@@ -279,10 +279,21 @@ def _inputs(steps: Steps, sequence: DraftTensor, direction: Direction) -> DraftT
 def _initial(steps: Steps, slot: int, number: int, sequence: DraftTensor, hidden: int) -> DraftTensor:
     op = steps.op
     if not op.has(slot):
-        return steps.at(first_states(steps, sequence, 0, 1, hidden), 0, 0)
+        return _zeros(steps, sequence, hidden)
     if op.integer("layout"):
         return steps.at(op.input(slot), 1, number)
     return _part_of(steps, slot, number)
+
+
+def _zeros(steps: Steps, sequence: DraftTensor, hidden: int) -> DraftTensor:
+    """Return a state of zeros; where the batch is open it has its extent from the sequence `time batch c`."""
+    batch = sequence.dims[1]
+    if isinstance(batch, int):
+        return steps.op.const(np.zeros((batch, hidden), np.float32), what="zeros")
+    column = steps.part(steps.part(sequence, 0, 0, 1), 2, 0, 1)
+    # ZEROS_LIKE and ADD, since FILL of a shape that is computed gives extents that are known only once it has run.
+    zeros = steps.op.emit("ZEROS_LIKE", [steps.reshape(column, (batch, 1))], (batch, 1))
+    return steps.add(zeros, np.zeros((1, hidden), np.float32))
 
 
 def _activations(steps: Steps, number: int) -> list[Activation]:

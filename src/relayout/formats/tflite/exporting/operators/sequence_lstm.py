@@ -5,8 +5,13 @@
 
 The kernel keeps its states from run to run, and ONNX's LSTM begins each run anew. So UNPACK writes the initial states
 into the variables in every run. An LSTM that was read from a `.tflite` says whether its states were kept there
-(`STATES`); then nothing is written, and the file keeps them as its source does. A batch that is open has no such
-kernel: LiteRT allocates the variables of a file for the batch that it states, and writes behind their end.
+(`STATES`); then nothing is written, and the file keeps them as its source does.
+
+Of an open batch UNPACK also gives the variables their extents. LiteRT allocates variables together with the operators
+before the first one whose extents it does not know until it has run. A SLICE of an open input is one of these already:
+variables behind it would have the batch that the file states, and the kernel would write behind their end. So zeros
+are made of an input of the file that has the batch, by GATHERs, before all other operators. So are states that are
+inputs of the file. A batch that no input has, or of a body, and states that are computed are written step by step.
 
 Both directions are two operators. BIDIRECTIONAL_SEQUENCE_LSTM computes the same and is not faster: it takes 1 to 5 %
 longer for one sequence, and up to 40 % longer for eight. It comes from a `.tflite` alone.
@@ -80,15 +85,38 @@ def has_kernel(op: NodeExport) -> bool:
     """Return whether LiteRT's fused kernel computes an LSTM."""
     dims = op.dims(0)
     length, batch = dims[_time_axis(op)], dims[1 - _time_axis(op)]
-    are_known = isinstance(batch, int) and isinstance(dims[2], int)
-    return are_known and length != 0 and has_activations(op.node) and op.type(0) == TensorType.FLOAT32
+    has_extents = isinstance(dims[2], int) and length != 0
+    has_batch = isinstance(batch, int) or (input_with(op, batch) is not None and _begins_with_inputs(op))
+    return has_extents and has_batch and has_activations(op.node) and op.type(0) == TensorType.FLOAT32
 
 
-def is_fused(node: ir.Node) -> bool:
-    """Return whether the fused kernel computes a node of the graph: its batch is known, its length need not be."""
+def is_fused(node: ir.Node, graph: ir.Graph) -> bool:
+    """Return whether the fused kernel computes a node: its length may be open, and its batch as that of an input.
+
+    Args:
+        node: the node.
+        graph: the model's graph.
+    """
     x = node.inputs[0]
-    batch = None if x is None or x.shape is None else x.shape[0 if node.attributes.get_int("layout", 0) else 1]
-    return isinstance(batch, int) and has_activations(node)
+    if x is None or x.shape is None or not has_activations(node):
+        return False
+    batch = x.shape[0 if node.attributes.get_int("layout", 0) else 1]
+    if isinstance(batch, int):
+        return True
+    states = [value for value in node.inputs[HIDDEN : MEMORY + 1] if value is not None]
+    is_short = isinstance(x.shape[1 if node.attributes.get_int("layout", 0) else 0], int)
+    if states and not (is_short and all(value.is_graph_input() for value in states)):
+        return False
+    shapes = [value.shape for value in graph.inputs if value.dtype != ir.DataType.STRING]
+    return node.graph is graph and any(shape is not None and batch in shape for shape in shapes)
+
+
+def input_with(op: NodeExport, extent: int | str) -> DraftTensor | None:
+    """Return an input of the file that has an open extent; None for a node of a body, and if no input has it."""
+    if op.graph.draft is not op.graph.program[0]:
+        return None
+    inputs = (each for each in op.graph.draft.inputs if extent in each.dims and each.type != TensorType.STRING)
+    return min(inputs, key=lambda each: len(each.dims), default=None)
 
 
 def has_activations(node: ir.Node) -> bool:
@@ -104,7 +132,7 @@ def mark_batch_first(model: ir.Model) -> None:
     """Mark LSTMs that the fused kernel computes: it takes the batch first, too."""
     if model.opset_imports.get("", 1) >= SINCE:
         for node in model.graph:
-            if node.op_type == "LSTM" and not node.domain and is_fused(node):
+            if node.op_type == "LSTM" and not node.domain and is_fused(node, model.graph):
                 node.meta[BATCH_FIRST] = True
 
 
@@ -146,36 +174,42 @@ def _states(steps: Steps, count: int) -> list[list[DraftTensor]]:
     batch, units = op.dims(0)[1 - _time_axis(op)], op.static(RECURRENT)[2]
     made = [[_variable(op, (batch, units)) for _ in range(2)] for _ in range(count)]
     axis = 1 if op.integer("layout") else 0
-    anew = []
+    anew, computed = [], []
     for place, slot in enumerate((HIDDEN, MEMORY)):
         variables = [each[place] for each in made]
         if not op.has(slot) or _is_zero(op.constant(slot)):
             anew += variables
         else:
-            op.graph.draft.add("UNPACK", [op.input(slot)], variables, num=count, axis=axis)
-    if anew and op.node.metadata_props.get(STATES) != KEPT:
-        zeros = first_states(steps, op.input(0), _time_axis(op), len(anew), units)
-        op.graph.draft.add("UNPACK", [zeros], anew, num=len(anew), axis=0)
+            computed.append((slot, variables))
+    draft, before = op.graph.draft, len(op.graph.draft.operators)
+    if anew and not (isinstance(batch, int) and op.node.metadata_props.get(STATES) == KEPT):
+        draft.add("UNPACK", [_zeros(op, batch, len(anew), units)], anew, num=len(anew), axis=0)
+    for slot, variables in computed:
+        draft.add("UNPACK", [op.input(slot)], variables, num=count, axis=axis)
+    if not isinstance(batch, int):
+        draft.leading += draft.operators[before:]
+        del draft.operators[before:]
     return made
 
 
-def first_states(steps: Steps, sequence: DraftTensor, time: int, count: int, units: int) -> DraftTensor:
-    """Return zeros `count batch units`; where the batch is open they take its extent from the sequence.
-
-    Args:
-        steps: of the node.
-        sequence: `time batch c` or `batch time c`.
-        time: the axis of time.
-        count: how many states.
-        units: elements of a state.
-    """
-    batch = sequence.dims[1 - time]
+def _zeros(op: NodeExport, batch: int | str, count: int, units: int) -> DraftTensor:
+    """Return zeros `count batch units`; an open batch has its extent from an input of the file."""
     if isinstance(batch, int):
-        return steps.op.const(np.zeros((count, batch, units), np.float32), what="zeros")
-    column = steps.part(steps.part(sequence, time, 0, 1), 2, 0, 1)
-    # ZEROS_LIKE and ADD, since FILL of a shape that is computed gives extents that are known only once it has run.
-    zeros = steps.op.emit("ZEROS_LIKE", [steps.reshape(column, (1, batch, 1))], (1, batch, 1))
-    return steps.add(zeros, np.zeros((count, 1, units), np.float32))
+        return op.const(np.zeros((count, batch, units), np.float32), what="zeros")
+    source, steps = input_with(op, batch), Steps(op)
+    assert source is not None
+    place, column = source.dims.index(batch), source
+    for axis in range(len(source.dims)):
+        if axis != place:
+            column = steps.gather(column, steps.ints([0]), axis)
+    column = steps.reshape(steps.cast(column, TensorType.FLOAT32), (1, batch, 1))
+    return steps.add(op.emit("ZEROS_LIKE", [column], column.dims), np.zeros((count, 1, units), np.float32))
+
+
+def _begins_with_inputs(op: NodeExport) -> bool:
+    """Return whether an LSTM begins with zeros or with inputs of the file."""
+    states = [slot for slot in (HIDDEN, MEMORY) if op.has(slot) and not _is_zero(op.constant(slot))]
+    return all(op.input(slot) in op.graph.draft.inputs for slot in states)
 
 
 def _is_zero(array: NDArray[Any] | None) -> bool:
