@@ -71,7 +71,7 @@ class UnsupportedError(RelayoutError):
     """
 
     def __init__(self, found: dict[str, tuple[int, str]], hint: str = "") -> None:
-        self.found = found
+        self.found, self.hint = found, hint
         listed = "; ".join(f"{name} ×{count} (first: {place})" for name, (count, place) in found.items())
         noun = "operator" if len(found) == 1 else "operators"
         super().__init__(f"{len(found)} unsupported {noun}: {listed}{f'; {hint}' if hint else ''}")

@@ -105,7 +105,7 @@ def tflite_model(
             file_forms=forms,
         )
     except UnwritableGraphError as error:
-        raise UnwritableGraphError(error.found, error.values, f"{_made_for(error.found)}{remedy}") from None
+        raise UnwritableGraphError(error.found, error.values, f"{error.hint}{_made_for(error.found)}{remedy}") from None
     return file._replace(files=descriptions.files(model))
 
 

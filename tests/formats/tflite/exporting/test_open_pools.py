@@ -46,8 +46,8 @@ def test_a_pool_whose_border_counts_is_a_pad_and_a_pool() -> None:
 @pytest.mark.parametrize(
     "pool",
     [
-        "MaxPool<kernel_shape=[3,3], strides=[2,2], ceil_mode=1>",
-        "AveragePool<kernel_shape=[3,3], strides=[2,2], ceil_mode=1, count_include_pad=1>",
+        "MaxPool<kernel_shape=[2,2], strides=[2,2], pads=[1,1,1,1], ceil_mode=1>",
+        "AveragePool<kernel_shape=[2,2], strides=[2,2], pads=[1,1,1,1], ceil_mode=1, count_include_pad=1>",
     ],
 )
 def test_borders_that_depend_on_open_extents_are_refused(pool: str) -> None:

@@ -20,7 +20,7 @@ from relayout.formats.tflite.exporting.kernel_types import free_scales
 from relayout.formats.tflite.exporting.moved_ends import give_meaning
 from relayout.formats.tflite.exporting.older import newer_operators
 from relayout.formats.tflite.exporting.quantizable import fuse_lone_activations, make_quantizable
-from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
+from relayout.formats.tflite.exporting.refusals import UnwritableGraphError, dims_to_fix
 from relayout.formats.tflite.exporting.shared_memory import separate
 from relayout.formats.tflite.exporting.tables import write_tables
 from relayout.formats.tflite.exporting.tidying import tidy
@@ -71,7 +71,8 @@ def export(
     graph = GraphExport(model, model.graph, units or {}, unsigned=unsigned, custom_ops=custom_ops, runtime=runtime)
     graph.run()
     if graph.refusals.reasons:
-        raise UnwritableGraphError(graph.refusals.reasons, graph.refusals.values)
+        cure = dims_to_fix(graph.refusals.open_extents, model.graph.inputs)
+        raise UnwritableGraphError(graph.refusals.reasons, graph.refusals.values, cure)
     with as_ends(graph.draft, graph.variables):
         for draft in graph.program:
             tidy(draft, for_litert=for_litert)

@@ -20,7 +20,7 @@ from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
 from relayout.formats.tflite.exporting.older import refuse_newer, write_for
 from relayout.formats.tflite.exporting.operand_types import mixed_types, require_broadcast, require_scales
 from relayout.formats.tflite.exporting.refusals import Refusals
-from relayout.formats.tflite.exporting.registry import Entry, Unwritable, export_of
+from relayout.formats.tflite.exporting.registry import Entry, OpenExtentError, Unwritable, export_of
 from relayout.formats.tflite.exporting.scales import DEQUANTIZE, QUANTIZE, dequantizer_of, scales_in
 from relayout.formats.tflite.exporting.signs import SHIFTS, SHIFTS_OF_WORDS, change_sign
 from relayout.formats.tflite.exporting.text_tensors import refused_texts, require_text_kernels
@@ -206,6 +206,8 @@ class GraphExport:
                 for operator in self.draft.operators[self.begin :]:
                     operator.node = node.outputs[0].name or ""
         except Unwritable as problem:
+            if isinstance(problem, OpenExtentError):
+                self.refusals.open_extents |= problem.extents or _open_extents(node)
             self._refuse(node, problem.reason)
 
     def _reason_of_types(self, node: ir.Node) -> str:
@@ -380,6 +382,12 @@ class GraphExport:
                 self.copy(tensor, result)
             return result
         return tensor
+
+
+def _open_extents(node: ir.Node) -> set[str]:
+    """Return the extents of a node's operands and results that are known only at run time."""
+    shapes = [value.shape or () for value in (*node.inputs, *node.outputs) if value is not None]
+    return {str(dim.value) for shape in shapes for dim in shape if not isinstance(dim, int)}
 
 
 def _raised(tensor: DraftTensor, kind: TensorType) -> Quantization | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.registry import Unwritable
+from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 from relayout.formats.tflite.exporting.scales import dequantizer_of, scales_of
 from relayout.formats.tflite.exporting.value_types import stored_type, tensor_dims
 
@@ -303,7 +303,7 @@ class NodeExport:
         if len(unknown) <= 1:
             return self.ints32([dim if isinstance(dim, int) else -1 for dim in dims], "shape")
         if len([dim for dim in unknown if dim not in source.dims]) > 1:
-            raise Unwritable("several extents of a shape are known only at run time")
+            raise OpenExtentError("several extents of a shape are known only at run time")
         listed = self.emit("SHAPE", [source], (len(source.dims),), TensorType.INT32, out_type=TensorType.INT32)
         pieces = []
         for dim in dims:
@@ -350,12 +350,18 @@ NUMPY: dict[TensorType, type[Any]] = {
 }
 
 
+def all_known(dims: Dims) -> bool:
+    """Return whether no extent is known only at run time."""
+    return all(isinstance(dim, int) for dim in dims)
+
+
 def known(dims: Dims) -> tuple[int, ...]:
     """Return extents that must all be known.
 
     Raises:
         Unwritable: one is known only at run time.
     """
-    if not all(isinstance(dim, int) for dim in dims):
-        raise Unwritable("an extent that it counts on is known only at run time")
+    if not all_known(dims):
+        names = [dim for dim in dims if isinstance(dim, str)]
+        raise OpenExtentError("an extent that it counts on is known only at run time", names)
     return tuple(int(dim) for dim in dims)

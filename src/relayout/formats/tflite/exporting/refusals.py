@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, UnsupportedError
 from relayout.formats.tflite.exporting.node import IMAGES
 from relayout.graph.source_names import label
+from relayout.layout.expressions import names_in
 from relayout.layout.stored_as import Holds
 
 
@@ -34,6 +35,8 @@ class Refusals:
         """Operator and reason -> (how often, first place)."""
         self.values: set[str] = set()
         """The first outputs of the nodes that are refused."""
+        self.open_extents: set[str] = set()
+        """Extents known only at run time that stand in the way of a node: names, and expressions of names."""
 
     def refuse(self, node: ir.Node, reason: str) -> None:
         """Note an operator that cannot be written."""
@@ -47,6 +50,25 @@ class Refusals:
         """Note an input or output that cannot be written; `nodes` read or compute it."""
         self.reasons[f"{kind} {value.name} ({reason})"] = (1, value.name or "")
         self.values.update(node.outputs[0].name or "" for node in nodes if node is not None)
+
+
+def dims_to_fix(open_extents: Iterable[str], inputs: Sequence[ir.Value]) -> str:
+    """Return what fixes the extents that stand in the way, by the names that inputs have; empty where no input has any.
+
+    An extent that is computed says nothing of the inputs that it follows from: then all of their names are listed.
+    """
+    names = dict.fromkeys(
+        name
+        for value in inputs
+        for axis, dim in enumerate(value.shape or ())
+        if isinstance(dim, ir.SymbolicDim)
+        for name in ([f"{value.name}:{axis}"] if dim.value is None else sorted(names_in(dim.value)) or [dim.value])
+    )
+    wanted = {name for extent in open_extents for name in (extent, *names_in(extent))}
+    chosen = [name for name in names if name in wanted] or list(names)
+    if not open_extents or not chosen:
+        return ""
+    return f"{' '.join(f'--dim {name}=N' for name in chosen)} fixes what is known only at run time; "
 
 
 def _place(node: ir.Node) -> str:

@@ -1,6 +1,6 @@
 """The one table of ONNX operators that can be written: operator -> the function that writes its builtin operators."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,6 +28,19 @@ class Unwritable(Exception):  # noqa: N818 - a verdict on one operator, collecte
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
+        super().__init__(reason)
+
+
+class OpenExtentError(Unwritable):
+    """Raised by an export that counts on an extent known only at run time: the file can be written once it is fixed.
+
+    Args:
+        reason: what stands in the way.
+        extents: the extents by name; none: any of the node's may be meant.
+    """
+
+    def __init__(self, reason: str, extents: Iterable[str] = ()) -> None:
+        self.extents = frozenset(extents)
         super().__init__(reason)
 
 

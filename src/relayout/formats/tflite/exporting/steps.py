@@ -221,8 +221,14 @@ class Steps:
 
     def extent(self, tensor: DraftTensor, axis: int) -> Operand:
         """Return the extent of one axis: a number where it is known, else a scalar of int32."""
+        axis %= len(tensor.dims)
         dim = tensor.dims[axis]
         return dim if isinstance(dim, int) else self.at(self.extents(tensor), 0, axis)
+
+    def real_extent(self, tensor: DraftTensor, axis: int) -> Operand:
+        """Return the extent of one axis as a real number."""
+        extent = self.extent(tensor, axis)
+        return self.cast(extent, TensorType.FLOAT32) if isinstance(extent, DraftTensor) else float(extent)
 
     def numbers(self, count: Operand, dim: int | str) -> DraftTensor:
         """Return the int32 from 0 on, as a constant where it is known how many they are.

@@ -8,11 +8,13 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
+from relayout.formats.tflite.exporting.steps import Operand, Steps
 
 MOST = 512
 """Images times classes for which it is written."""
 
+MOST_SELECTED = 2**31 - 1
+"""The largest number of boxes that is selected."""
 FAR = 1e7
 """A coordinate that no box has: whole numbers next to it are still told apart."""
 
@@ -21,8 +23,8 @@ FAR = 1e7
 def non_max_suppression(op: NodeExport) -> None:
     """TOPK_V2 and NON_MAX_SUPPRESSION_V4 for each image and class, and CONCATENATION of what they select."""
     steps = Steps(op)
-    images, count, _ = op.static(0)
-    classes = op.static(1)[1]
+    (images,), count = known(op.dims(0)[:1]), steps.extent(op.input(0), 1)
+    (classes,) = known(op.dims(1)[1:2])
     if images * classes > MOST:
         raise Unwritable(f"a selection in more than {MOST} classes and images")
     limits = _limits(steps, count)
@@ -39,7 +41,7 @@ def non_max_suppression(op: NodeExport) -> None:
     steps.give(steps.cast(joined, TensorType.INT64))
 
 
-def _limits(steps: Steps, count: int) -> list[DraftTensor]:
+def _limits(steps: Steps, count: Operand) -> list[DraftTensor]:
     """Return how many boxes are selected at most, and the thresholds of overlap and score."""
     op = steps.op
     most = op.constant(2) if op.has(2) else np.array(0)
@@ -47,7 +49,8 @@ def _limits(steps: Steps, count: int) -> list[DraftTensor]:
         largest = steps.minimum(steps.cast(steps.reshape(op.input(2), ()), TensorType.INT32), count)
         largest = steps.maximum(largest, 0)
     else:
-        largest = steps.ints(np.array(max(min(int(most.reshape(-1)[0]), count), 0)))
+        number = steps.ints(np.array(np.clip(int(most.reshape(-1)[0]), 0, MOST_SELECTED)))
+        largest = steps.minimum(number, count)
     overlap = _beyond(steps)
     lowest = np.float32(np.finfo(np.float32).min)
     score = steps.reshape(op.input(4), ()) if op.has(4) else op.const(np.asarray(lowest))
@@ -74,11 +77,11 @@ def _selected(
     does as ONNX wants it, and their scores are their ranks from behind: no two are equal.
     """
     largest, overlap, threshold = limits
-    (count,), (image, number) = known(scores.dims), names
+    (count,), (image, number) = scores.dims, names
     some, op = (f"?{steps.op.name}.{image}.{number}",), steps.op
     kinds: list[tuple[TensorType, Dims]] = [(scores.type, (count,)), (TensorType.INT32, (count,))]
-    values, order = steps.outputs("TOPK_V2", [scores, steps.ints(np.array(count))], kinds)
-    ranks = op.const(np.arange(count, 0, -1).astype(np.float32))
+    values, order = steps.outputs("TOPK_V2", [scores, steps.tensor(steps.extent(scores, 0), TensorType.INT32)], kinds)
+    ranks = steps.cast(steps.sub(steps.extent(scores, 0), steps.numbers(steps.extent(scores, 0), count)), scores.type)
     ranks = steps.select(steps.compare("GREATER", values, threshold), ranks, 0.0)
     inputs = [steps.gather(boxes, order, 0), ranks, largest, overlap, op.const(np.array(0, np.float32))]
     kinds = [(TensorType.INT32, some), (TensorType.INT32, ())]
@@ -96,11 +99,11 @@ def _apart(steps: Steps, boxes: DraftTensor) -> DraftTensor:
 
     They overlap with nothing, and once LiteRT's kernel has selected one, it selects no other box.
     """
-    (count,) = known(boxes.dims[:1])
     sides = steps.sub(steps.part(boxes, -1, 2, 2), steps.part(boxes, -1, 0, 2))
     area = steps.mul(steps.part(sides, -1, 0, 1), steps.part(sides, -1, 1, 1))
-    corner = np.stack([-2.0 * np.arange(count), np.zeros(count)], -1) - FAR
-    places = steps.op.const(np.concatenate([corner, corner + 1], -1).astype(np.float32))
+    numbers = steps.cast(steps.numbers(steps.extent(boxes, 0), boxes.dims[0]), boxes.type)
+    along = steps.mul(steps.reshape(numbers, (*numbers.dims, 1)), np.array([-2.0, 0.0, -2.0, 0.0]))
+    places = steps.add(along, np.array([-FAR, -FAR, 1 - FAR, 1 - FAR]))
     return steps.select(steps.compare("EQUAL", area, 0.0), places, boxes)
 
 

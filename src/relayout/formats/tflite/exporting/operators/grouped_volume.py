@@ -13,7 +13,7 @@ from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.operators.window import Window, bordered
-from relayout.formats.tflite.exporting.registry import Unwritable
+from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 from relayout.formats.tflite.exporting.steps import Steps
 
 
@@ -65,7 +65,7 @@ def _border(window: Window) -> list[tuple[int, int]]:
         elif stride == 1:
             total = reach - 1
         else:
-            raise Unwritable("its border depends on an extent that is known only at run time")
+            raise OpenExtentError("its border depends on an extent that is known only at run time")
         found.append((total // 2, total - total // 2))
     return found
 

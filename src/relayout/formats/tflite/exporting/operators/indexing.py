@@ -12,7 +12,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
 from relayout.formats.tflite.exporting.older import is_older
-from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Operand, Steps
 from relayout.formats.tflite.exporting.value_types import tensor_dims
 from relayout.graph.source_names import SOURCE
@@ -271,7 +271,7 @@ def _scattered_open(
     """Return a tensor whose extents are known only at run time with updates at coordinates, counted from the front."""
     op = steps.op
     if reduction not in ("none", "add") or target.type not in SCATTERED:
-        raise Unwritable("a scatter into a tensor whose extents are known only at run time")
+        raise OpenExtentError("a scatter into a tensor whose extents are known only at run time")
     (count,) = known(places.dims[-1:])
     shape = steps.extents(target)
     placed = op.emit("SCATTER_ND", [places, updates, shape], target.dims, target.type)

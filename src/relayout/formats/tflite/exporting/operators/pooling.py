@@ -8,10 +8,10 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
+from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, all_known, known
 from relayout.formats.tflite.exporting.operators.sliding import sliding_counts, sliding_max, sliding_sum
-from relayout.formats.tflite.exporting.operators.window import Window, known_dims
-from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.operators.window import Window, bordered, known_dims
+from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
 
@@ -93,6 +93,10 @@ def average_pool(op: NodeExport) -> None:
     if _covers_all(op, window) and not op.quantized:
         _mean(op, image, window, _factors(op, window, counted))
         return
+    is_plain = counted and not op.integer("ceil_mode")
+    if not is_plain and not all_known((*window.extents, *window.results)):
+        _divided(op, image, window, counted=counted)
+        return
     factors = _factors(op, window, counted)
     window = window._replace(same=False, pads=_pads(window))
     is_plain = bool((factors == 1).all()) and len(window.sizes) == 2
@@ -113,6 +117,30 @@ def average_pool(op: NodeExport) -> None:
         op.give(pooled)
     else:
         op.result("MUL", [pooled, op.real(factors.reshape(1, *factors.shape, 1), pooled)])
+
+
+def _divided(op: NodeExport, image: DraftTensor, window: Window, *, counted: bool) -> None:
+    """Write an average by the same average of ones, of an image whose extents are known only at run time."""
+    if op.quantized:
+        raise OpenExtentError("a quantized average whose border depends on an extent that is known only at run time")
+    steps, count = Steps(op), len(window.sizes)
+    is_halved = window.same and op.text("auto_pad", "NOTSET") == "NOTSET" and window.strides == (2,) * count
+    pads = ((0, 1),) * count if is_halved else _pads(window)
+    ones = op.emit("ZEROS_LIKE", [column := steps.part(image, -1, 0, 1)], column.dims)
+    ones, rest = steps.add(ones, 1.0), pads
+    if counted:  # what the node states counts, and what `ceil_mode` adds does not
+        stated = list(zip(given[:count], given[count:], strict=True)) if (given := op.integers("pads")) else []
+        stated = stated or [(0, 0)] * count
+        ones = bordered(op, ones, [(0, 0), *stated, (0, 0)], 1.0)
+        rest = tuple((a - c, b - d) for (a, b), (c, d) in zip(pads, stated, strict=True))
+    valid, dims = window._replace(same=False, pads=((0, 0),) * count), op.out_dims(0)
+    sums, parts = (
+        op.emit("AVERAGE_POOL_2D", [each], (*dims[:-1], each.dims[-1]), **_options(valid))
+        if count == 2
+        else _pooled(op, "AVERAGE_POOL_2D", each, valid, (*dims[:-1], each.dims[-1]))
+        for each in (bordered(op, image, [(0, 0), *pads, (0, 0)]), bordered(op, ones, [(0, 0), *rest, (0, 0)]))
+    )
+    steps.give(steps.div(sums, parts))
 
 
 def _covers_all(op: NodeExport, window: Window) -> bool:

@@ -12,16 +12,17 @@ three lie within one element of an element and weigh on it. They are found from 
 """
 
 from itertools import product
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.operators.sampling import Tap
+from relayout.formats.tflite.exporting.node import NodeExport, all_known, known
+from relayout.formats.tflite.exporting.operators.sampling import Tap, more
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
+from relayout.formats.tflite.exporting.steps import Operand, Steps
 
 TAPS = 4
 """Samples of a bin that may weigh on an element: three, and one more for what is rounded."""
@@ -36,14 +37,14 @@ class _Side(NamedTuple):
         begin: where each begins, `regions 1`.
         end: where each ends.
         bins: how many bins there are.
-        extent: elements of the image.
+        extent: elements of the image, as a real number.
         is_half: whether a region may be smaller than an element.
     """
 
     begin: DraftTensor
     end: DraftTensor
     bins: int
-    extent: int
+    extent: Operand
     is_half: bool
 
     def span(self, steps: Steps) -> DraftTensor:
@@ -57,7 +58,7 @@ def roi_align(op: NodeExport) -> None:
     """GATHER of four neighbours of each sample, times their weights, and MEAN; else products with matrices."""
     op.require_channels_last()
     steps = Steps(op)
-    _, height, width, _ = op.static()
+    height, width = (steps.real_extent(op.input(0), axis) for axis in (1, 2))
     half = op.text("coordinate_transformation_mode", "half_pixel" if op.version >= 16 else "output_half_pixel")
     is_half = half == "half_pixel"
     corners = steps.mul(op.input(1), op.number("spatial_scale", 1.0))
@@ -71,12 +72,14 @@ def roi_align(op: NodeExport) -> None:
 
 def _write_samples(op: NodeExport, steps: Steps, down: _Side, across: _Side) -> None:
     """Write a RoiAlign whose bins have as many samples as the node says."""
-    batch, height, width, channels = op.static()
-    ratio = op.integer("sampling_ratio")
+    image, ratio = op.input(0), op.integer("sampling_ratio")
+    (channels,) = known(image.dims[-1:])
+    height, width = (steps.extent(image, axis) for axis in (1, 2))
     rows, columns = _samples(steps, down, ratio), _samples(steps, across, ratio)
-    flat = steps.reshape(op.input(0), (batch * height * width, channels))
+    elements = prod(known(image.dims[:3])) if all_known(image.dims[:3]) else f"?{op.name}.elements"
+    flat = steps.reshape(image, (elements, channels))
     (count, *_) = op.dims(1)
-    images = steps.mul(steps.cast(op.input(2), TensorType.INT32), height * width)
+    images = steps.mul(steps.cast(op.input(2), TensorType.INT32), steps.product([height, width]))
     base = steps.reshape(images, (count, 1, 1))
     most = op.text("mode", "avg") == "max"
     total: DraftTensor | None = None
@@ -106,19 +109,20 @@ def _samples(steps: Steps, side: _Side, ratio: int) -> list[Tap]:
     offsets = ((np.arange(bins)[:, None] + (np.arange(ratio) + 0.5) / ratio) / bins).reshape(1, -1)
     place = steps.add(steps.mul(side.span(steps), offsets.astype(np.float32)), side.begin)
     ones = steps.cast(_is_inside(steps, place, extent), TensorType.FLOAT32)
-    place = steps.maximum(steps.minimum(place, extent - 1.0), 0.0)
+    last = more(steps, extent, -1.0)
+    place = steps.maximum(steps.minimum(place, last), 0.0)
     low = steps.each("FLOOR", place)
     rest = steps.sub(place, low)
-    high = steps.minimum(steps.add(low, 1.0), extent - 1.0)
+    high = steps.minimum(steps.add(low, 1.0), last)
     return [
         Tap(steps.cast(low, TensorType.INT32), steps.mul(steps.sub(1.0, rest), ones)),
         Tap(steps.cast(high, TensorType.INT32), steps.mul(rest, ones)),
     ]
 
 
-def _is_inside(steps: Steps, place: DraftTensor, extent: int) -> DraftTensor:
+def _is_inside(steps: Steps, place: DraftTensor, extent: Operand) -> DraftTensor:
     """Return which samples count: those outside of the image by up to one element lie on its border."""
-    return steps.both(steps.compare("GREATER_EQUAL", place, -1.0), steps.compare("LESS_EQUAL", place, float(extent)))
+    return steps.both(steps.compare("GREATER_EQUAL", place, -1.0), steps.compare("LESS_EQUAL", place, extent))
 
 
 def _write_products(op: NodeExport, steps: Steps, down: _Side, across: _Side) -> None:
@@ -147,14 +151,15 @@ def _weights(steps: Steps, side: _Side) -> DraftTensor:
     The samples of a bin are `first + (k + 0.5) · size / samples`, k from 0 on. Those that weigh on an element follow
     each other, so `TAPS` of them are looked at, from the first that may.
     """
-    (count, *_), extent = side.begin.dims, float(side.extent)
+    (count, *_), extent = side.begin.dims, side.extent
+    assert not isinstance(extent, DraftTensor | np.ndarray)
     size = steps.div(side.span(steps), float(side.bins))
     samples = _upwards(steps, size)
     divisor = steps.maximum(samples, 1.0)
     size, samples, begin = (steps.reshape(each, (count, 1, 1, 1)) for each in (size, samples, side.begin))
     by = steps.reshape(divisor, (count, 1, 1, 1))
     number = np.arange(side.bins, dtype=np.float32).reshape(1, -1, 1, 1)
-    elements = np.arange(side.extent, dtype=np.float32).reshape(1, 1, -1, 1)
+    elements = np.arange(int(extent), dtype=np.float32).reshape(1, 1, -1, 1)
     first = steps.add(begin, steps.mul(size, number))
     step = steps.maximum(steps.div(size, by), LEAST_STEP)
     least = _upwards(steps, steps.sub(steps.div(steps.sub(elements - 1, first), step), 1.5))
@@ -162,7 +167,7 @@ def _weights(steps: Steps, side: _Side) -> DraftTensor:
     k = steps.add(least, np.arange(TAPS, dtype=np.float32))
     place = steps.add(first, steps.div(steps.mul(steps.add(k, 0.5), size), by))
     counts = steps.both(_is_inside(steps, place, side.extent), steps.compare("LESS", k, samples))
-    within = steps.maximum(steps.minimum(place, extent - 1), 0.0)
+    within = steps.maximum(steps.minimum(place, extent - 1.0), 0.0)
     weight = steps.maximum(steps.sub(1.0, steps.each("ABS", steps.sub(within, elements))), 0.0)
     total = steps.reduce("SUM", steps.mul(weight, steps.cast(counts, TensorType.FLOAT32)), [3])
     return steps.div(total, steps.reshape(divisor, (count, 1, 1)))

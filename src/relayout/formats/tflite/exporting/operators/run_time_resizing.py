@@ -13,7 +13,7 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.registry import Unwritable
+from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 from relayout.formats.tflite.exporting.resize_factors import Factors, real, stored_axis
 from relayout.formats.tflite.exporting.resize_places import HALF, TIE
 from relayout.formats.tflite.exporting.steps import Operand, Steps
@@ -50,7 +50,7 @@ def resized_along(
         Unwritable: there is no such mode, or it is computed in another precision than LiteRT has.
     """
     if mode == "nearest" and coordinates == "half_pixel_symmetric":
-        raise Unwritable("half_pixel_symmetric of extents known only at run time, which needs double precision")
+        raise OpenExtentError("half_pixel_symmetric of extents known only at run time, which needs double precision")
     place, number = _place(factors, axis, coordinates, stays), factors.number(axis)
     if mode != "nearest" and factors.op.integer("antialias") and (number is None or number < 1):
         return _smoothed(factors, tensor, axis, place, mode, stays)  # a weight reaches more elements of a smaller image
@@ -133,7 +133,7 @@ def _interpolated(
     if mode == "nearest":
         return taken(_rounded(steps, place, rounding))
     if tensor.type != TensorType.FLOAT32:
-        raise Unwritable("integers that are interpolated by a scale that is known only at run time")
+        raise OpenExtentError("integers that are interpolated by a scale that is known only at run time")
     behind = (1,) * (len(dims) - axis - 1)
 
     def column(weight: DraftTensor) -> DraftTensor:
@@ -146,7 +146,7 @@ def _interpolated(
         step = steps.sub(taken(steps.add(below, 1.0)), first)
         return steps.add(first, steps.mul(step, column(steps.sub(inside, below))))
     if mode != "cubic":
-        raise Unwritable(f"a Resize by {mode} whose scale is known only at run time")
+        raise OpenExtentError(f"a Resize by {mode} whose scale is known only at run time")
     return _cubic(factors, place, last, taken, column)
 
 
@@ -159,9 +159,9 @@ def _smoothed(
     """
     steps, op = factors.steps, factors.op
     if tensor.type != FLOAT:
-        raise Unwritable("integers that are interpolated by a scale that is known only at run time")
+        raise OpenExtentError("integers that are interpolated by a scale that is known only at run time")
     if mode not in REACH:
-        raise Unwritable(f"a Resize by {mode} with antialias whose scale is known only at run time")
+        raise OpenExtentError(f"a Resize by {mode} with antialias whose scale is known only at run time")
     stretch = steps.tensor(steps.maximum(steps.div(1.0, steps.tensor(factors.scale(axis), FLOAT)), 1.0), FLOAT)
     stretch = steps.select(stays, 1.0, stretch) if isinstance(stays, DraftTensor) else stretch
     extent, reach = steps.tensor(factors.extent(axis), FLOAT), steps.mul(stretch, 0.0)

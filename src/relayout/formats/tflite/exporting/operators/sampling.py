@@ -9,9 +9,9 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.node import NodeExport, all_known, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
+from relayout.formats.tflite.exporting.steps import Operand, Steps
 
 CUBIC = -0.75
 """The coefficient of GridSample's cubic weights."""
@@ -30,21 +30,23 @@ def grid_sample(op: NodeExport) -> None:
     """GATHER of every neighbour, times its weight."""
     op.require_channels_last()
     steps = Steps(op)
-    batch, *extents, channels = op.static()
-    grid = op.input(1)
-    rows, count = prod(extents), len(extents)
+    grid, image = op.input(1), op.input(0)
+    count = op.rank() - 2
+    extents = [steps.extent(image, 1 + axis) for axis in range(count)]
     sampling = _Sampling(op, steps)
     axes = []
-    for axis, extent in enumerate(extents):
+    for axis in range(count):
         coordinate = steps.at(grid, -1, count - 1 - axis)
-        axes.append(sampling.taps(coordinate, extent))
-    flat = steps.reshape(op.input(0), (batch * rows, channels))
-    batches = steps.ints((np.arange(batch) * rows).reshape(-1, *[1] * count))
+        axes.append(sampling.taps(coordinate, steps.real_extent(image, 1 + axis)))
+    rows = prod(known(image.dims[:-1])) if all_known(image.dims[:-1]) else f"?{op.name}.rows"
+    flat = steps.reshape(image, (rows, *known(image.dims[-1:])))
+    batches = steps.mul(steps.numbers(steps.extent(image, 0), image.dims[0]), steps.product(extents))
+    batches = steps.reshape(batches, (*batches.dims, *[1] * count))
     total: DraftTensor | None = None
     for taps in product(*axes):
         place, weight = batches, None
         for number, tap in enumerate(taps):
-            place = steps.add(steps.mul(tap.place, prod(extents[number + 1 :])), place)
+            place = steps.add(steps.mul(tap.place, steps.product(extents[number + 1 :])), place)
             if tap.weight is not None:
                 weight = tap.weight if weight is None else steps.mul(weight, tap.weight)
         found = steps.gather(flat, place, 0)
@@ -53,6 +55,16 @@ def grid_sample(op: NodeExport) -> None:
         total = found if total is None else steps.add(total, found)
     assert total is not None
     steps.give(total)
+
+
+def more(steps: Steps, number: Operand, other: float) -> Operand:
+    """Return a sum, computed here where both are numbers."""
+    return steps.add(number, other) if isinstance(number, DraftTensor) else number + other
+
+
+def times(steps: Steps, number: Operand, factor: float) -> Operand:
+    """Return a product, computed here where both are numbers."""
+    return steps.mul(number, factor) if isinstance(number, DraftTensor) else number * factor
 
 
 class _Sampling:
@@ -64,13 +76,13 @@ class _Sampling:
         self.padding = op.text("padding_mode", "zeros")
         self.aligned = bool(op.integer("align_corners"))
 
-    def taps(self, coordinate: DraftTensor, extent: int) -> list[Tap]:
+    def taps(self, coordinate: DraftTensor, extent: Operand) -> list[Tap]:
         """Return the elements of an axis that a coordinate of [-1, 1] reads."""
         steps = self.steps
         if self.aligned:
-            x = steps.mul(steps.add(coordinate, 1.0), (extent - 1) / 2)
+            x = steps.mul(steps.add(coordinate, 1.0), times(steps, more(steps, extent, -1.0), 0.5))
         else:
-            x = steps.mul(steps.sub(steps.mul(steps.add(coordinate, 1.0), float(extent)), 1.0), 0.5)
+            x = steps.mul(steps.sub(steps.mul(steps.add(coordinate, 1.0), extent), 1.0), 0.5)
         if self.mode == "nearest":
             return [self._tap(self._inside(steps.each("ROUND", x), extent), None, extent)]
         x = x if self.padding == "border" else self._inside(x, extent)  # a border is that of each neighbour
@@ -84,31 +96,30 @@ class _Sampling:
             raise Unwritable(f"a GridSample by {self.mode}")
         return [self._tap(steps.add(low, offset) if offset else low, weight, extent) for offset, weight in weights]
 
-    def _inside(self, x: DraftTensor, extent: int) -> DraftTensor:
+    def _inside(self, x: DraftTensor, extent: Operand) -> DraftTensor:
         """Return coordinates inside of the image; with zeros around it they stay."""
         steps = self.steps
         if self.padding == "border":
-            return steps.maximum(steps.minimum(x, extent - 1.0), 0.0)
+            return steps.maximum(steps.minimum(x, more(steps, extent, -1.0)), 0.0)
         if self.padding == "reflection":
-            low, high = (0.0, extent - 1.0) if self.aligned else (-0.5, extent - 0.5)
-            span = high - low
-            if span <= 0:
+            low, span = (0.0, more(steps, extent, -1.0)) if self.aligned else (-0.5, extent)
+            if isinstance(span, DraftTensor):
+                span = steps.maximum(span, 1.0)  # of one element all coordinates are 0 when corners are aligned
+            elif span == 0:
                 return steps.mul(x, 0.0)
-            wave = steps.each("FLOOR_MOD", steps.sub(x, low), 2 * span)
-            return steps.sub(low + span, steps.each("ABS", steps.sub(wave, span)))
+            wave = steps.each("FLOOR_MOD", steps.sub(x, low), times(steps, span, 2.0))
+            return steps.sub(more(steps, span, low), steps.each("ABS", steps.sub(wave, span)))
         return x
 
-    def _tap(self, place: DraftTensor, weight: DraftTensor | None, extent: int) -> Tap:
-        steps = self.steps
+    def _tap(self, place: DraftTensor, weight: DraftTensor | None, extent: Operand) -> Tap:
+        steps, last = self.steps, more(self.steps, extent, -1.0)
         if self.padding == "zeros":
-            inside = steps.both(
-                steps.compare("GREATER_EQUAL", place, 0.0), steps.compare("LESS_EQUAL", place, extent - 1.0)
-            )
+            inside = steps.both(steps.compare("GREATER_EQUAL", place, 0.0), steps.compare("LESS_EQUAL", place, last))
             ones = steps.cast(inside, TensorType.FLOAT32)
             weight = ones if weight is None else steps.mul(weight, ones)
         else:
             place = self._inside(place, extent)
-        bounded = steps.maximum(steps.minimum(place, extent - 1.0), 0.0)
+        bounded = steps.maximum(steps.minimum(place, last), 0.0)
         return Tap(steps.cast(bounded, TensorType.INT32), weight)
 
     def _cubic(self, rest: DraftTensor, offset: int) -> DraftTensor:

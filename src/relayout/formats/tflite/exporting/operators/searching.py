@@ -72,11 +72,11 @@ def hardmax(op: NodeExport) -> None:
 
 
 def _hardmax(steps: Steps, tensor: DraftTensor) -> DraftTensor:
-    (depth,) = known(tensor.dims[-1:])
+    depth = steps.tensor(steps.extent(tensor, -1), TensorType.INT32)
     axis = steps.ints(np.array(len(tensor.dims) - 1))
     place = steps.op.emit("ARG_MAX", [tensor, axis], tensor.dims[:-1], TensorType.INT32, output_type=TensorType.INT32)
     on, off = steps.tensor(1, tensor.type), steps.tensor(0, tensor.type)
-    return steps.op.emit("ONE_HOT", [place, steps.ints(np.array(depth)), on, off], tensor.dims, tensor.type, axis=-1)
+    return steps.op.emit("ONE_HOT", [place, depth, on, off], tensor.dims, tensor.type, axis=-1)
 
 
 @exporter("NonZero")
@@ -124,8 +124,8 @@ def reverse_sequence(op: NodeExport) -> None:
 def trilu(op: NodeExport) -> None:
     """SELECT_V2 with a mask."""
     steps, operand = Steps(op), op.input(0)
-    rows, columns = known(operand.dims[-2:])
-    offsets = steps.ints(np.arange(columns)[None, :] - np.arange(rows)[:, None])
+    rows, columns = (steps.numbers(steps.extent(operand, axis), operand.dims[axis]) for axis in (-2, -1))
+    offsets = steps.sub(columns, steps.reshape(rows, (*rows.dims, 1)))
     k = steps.cast(steps.reshape(op.input(1), ()), TensorType.INT32) if op.has(1) else steps.ints(np.array(0))
     name = "GREATER_EQUAL" if op.integer("upper", 1) else "LESS_EQUAL"
     if k.array is not None and offsets.array is not None:

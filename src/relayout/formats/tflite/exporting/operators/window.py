@@ -8,7 +8,7 @@ import numpy as np
 from relayout.formats.tflite.container.enums import Padding
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
-from relayout.formats.tflite.exporting.registry import Unwritable
+from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 from relayout.formats.tflite.importing import window as imported
 
 
@@ -60,7 +60,7 @@ class Window(NamedTuple):
             if _is_halved(extents, sizes, strides, dilations, pads):
                 return Window(extents, tuple(sizes), strides, dilations, tuple(pads), True, results)
             pads = [
-                (before, max(after, _needed(extent, result, size, stride, dilation) - before))
+                (before, _after_ceil(extent, result, size, stride, dilation, (before, after)))
                 for (before, after), extent, result, size, stride, dilation in zip(
                     pads, extents, results, sizes, strides, dilations, strict=True
                 )
@@ -156,14 +156,14 @@ def known_dims(dims: Dims) -> tuple[int, ...]:
         Unwritable: one is known only at run time.
     """
     if not all(isinstance(dim, int) for dim in dims):
-        raise Unwritable("its border depends on an extent that is known only at run time")
+        raise OpenExtentError("its border depends on an extent that is known only at run time")
     return tuple(int(dim) for dim in dims)
 
 
 def _static(extents: Dims, strides: Sequence[int]) -> list[int | None]:
     found = [extent if isinstance(extent, int) else None for extent in extents]
     if any(extent is None and stride > 1 for extent, stride in zip(found, strides, strict=True)):
-        raise Unwritable("its border depends on an extent that is known only at run time")
+        raise OpenExtentError("its border depends on an extent that is known only at run time")
     return found
 
 
@@ -179,11 +179,20 @@ def _is_halved(
     return pairs and not all(isinstance(extent, int) for extent in extents)
 
 
-def _needed(extent: int | str, result: int | str, size: int, stride: int, dilation: int) -> int:
-    """Return how much border all windows need."""
-    if not isinstance(extent, int) or not isinstance(result, int):
-        raise Unwritable("its border depends on an extent that is known only at run time")
-    return (result - 1) * stride + (size - 1) * dilation + 1 - extent
+def _after_ceil(
+    extent: int | str, result: int | str, size: int, stride: int, dilation: int, pads: tuple[int, int]
+) -> int:
+    """Return the border behind an image that all windows of `ceil_mode` need.
+
+    Of an open extent it is the largest that any extent needs: windows that end behind what is needed are left out,
+    since ceil(x / stride) = floor((x + stride - 1) / stride).
+    """
+    (before, after), reach = pads, (size - 1) * dilation + 1
+    if isinstance(extent, int) and isinstance(result, int):
+        return max(after, (result - 1) * stride + reach - extent - before)
+    if reach < after + stride:  # of some extents a last window begins behind the image, and is left out
+        raise OpenExtentError("its border depends on an extent that is known only at run time")
+    return after + stride - 1
 
 
 def _is_same(
