@@ -88,13 +88,14 @@ def _first_places(op: NodeExport, steps: Steps, size: Operand) -> DraftTensor | 
         images = np.arange(known(results)[0]) * int(size)
         first = parts + (np.repeat(images, prod(known(results[1:]))).reshape(-1, 1) if batch != 1 else 0)
         return steps.ints(np.atleast_2d(first)) if first.any() else None
-    images = steps.mul(steps.numbers(steps.extent(op.input(OFFSETS), 0), batch), size)
-    alone = (1,) if all_known(results) else (1, 1, 1)
+    begins = steps.mul(steps.numbers(steps.extent(op.input(OFFSETS), 0), batch), size)
     if all_known(results):
         places = prod(known(results[1:]))
-        images = steps.gather(images, steps.ints(np.repeat(np.arange(known(results)[0]), places)), 0)
-    images = steps.reshape(images, (*images.dims, *alone))
-    return steps.add(images, parts) if parts.any() else images
+        begins = steps.gather(begins, steps.ints(np.repeat(np.arange(known(results)[0]), places)), 0)
+        begins = steps.reshape(begins, (*begins.dims, 1))
+    else:
+        begins = steps.reshape(begins, (*begins.dims, 1, 1, 1))
+    return steps.add(begins, parts) if parts.any() else begins
 
 
 def _times(steps: Steps, place: DraftTensor, factor: int) -> DraftTensor:
@@ -123,8 +124,8 @@ def _start(op: NodeExport, steps: Steps, axis: int) -> Operand:
     numbers = steps.numbers(steps.extent(op.input(OFFSETS), 1 + axis), results[1 + axis])
     dims: list[int | str] = [1, 1, 1, 1]
     dims[1 + axis] = results[1 + axis]
-    starts = steps.mul(steps.reshape(steps.cast(numbers, TensorType.FLOAT32), dims), float(stride))
-    return steps.add(starts, inside.astype(np.float32))
+    begins = steps.mul(steps.reshape(steps.cast(numbers, TensorType.FLOAT32), dims), float(stride))
+    return steps.add(begins, inside.astype(np.float32))
 
 
 def _neighbours(steps: Steps, place: DraftTensor, extent: Operand) -> list[Tap]:
