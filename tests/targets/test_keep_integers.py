@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -80,6 +81,16 @@ def test_a_sigmoid_with_a_calibrated_scale(part: float, scale: float, zero: int,
     body = "s = Sigmoid(x)\n y = Mul(x, s)"
     model = chain(body, {"x": (scale, zero), "s": (part / 256, -128), "y": (scale / 2, -100)}, dtype)
     assert_on_integers(model, "", dtype, 2 if part > 0.1 else 11)
+
+
+@pytest.mark.parametrize("written", ["tflite", "onnx"])
+def test_values_with_the_scale_of_a_kernel_are_not_held_to_the_source(written: Literal["tflite", "onnx"]) -> None:
+    scales = {"x": (0.0023, 6), "s": (0.57 / 256, -128), "y": (0.00114, -13)}
+    model = chain("s = Sigmoid(x)\n y = Mul(x, s)", scales)
+    result = relayout.convert(model, format=written, target="ethos-u")
+    assert any("1 Sigmoid (at most 2 steps off)" in note for note in result.report.notes), result.report.notes
+    report = relayout.verify(model, result)
+    assert report.ok, str(report)
 
 
 @pytest.mark.parametrize("op_type", ["Sigmoid", "Tanh"])

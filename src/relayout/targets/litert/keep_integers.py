@@ -17,7 +17,6 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.apply.provenance import holds_itself
 from relayout.formats.onnx.node_results import node_results
 from relayout.formats.onnx.parts import ANNOTATION
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
@@ -339,10 +338,9 @@ def _rescaled(model: ir.Model, names: Names, node: ir.Node, kernel: Scale) -> bo
         each.replace_input_with(
             2, constants.new(f"{stem}_zero_point", np.array(int(kernel.zero[0]) + shift, kind.numpy()))
         )
-    for end in ends:
-        value = end.outputs[0]
+    units = [use.node for reader in readers for use in reader.outputs[0].uses()]
+    for value in {each.outputs[0]: None for each in (*ends, *readers, *units)}:  # other numbers: other names
         stands_for(value, value)
-        holds_itself(value)
         value.meta.pop(ANNOTATION, None)
         value.name = names.unique(f"{value.name}/kernel")
     return True
