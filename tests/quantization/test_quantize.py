@@ -193,6 +193,7 @@ WANTED = "'x' float32 1 × 3 × 8 × 10"
         ([], f"there is no sample; a sample is input {WANTED}"),
         ([{"z": np.zeros((1, 3, 8, 10), np.float32)}], "sample 0: 'z' is no input"),
         ([np.zeros((1, 3, 9, 10), np.float32)], f"an array of 1 × 3 × 9 × 10, and the model wants {WANTED}"),
+        ([np.full((1, 3, 8, 10), np.nan, np.float32)], "sample 0: 'x' has NaN or infinities"),
         ([np.zeros((1, 3, 8, 10), np.uint8)], f"uint8, and the model wants {WANTED}"),
         ("nowhere", "nowhere: there is no such file or folder"),
         (3, "calibrate=int: it takes a path"),
@@ -207,7 +208,7 @@ def test_files_that_do_not_fit(image: onnx.ModelProto, tmp_path: Path) -> None:
     with pytest.raises(SampleError, match=r"the folder has no \.npy, \.npz"):
         relayout.convert(image, format="tflite", quantize="int8", calibrate=tmp_path)
     (tmp_path / "broken.npy").write_bytes(b"broken")
-    with pytest.raises(SampleError, match="no array can be read"):
+    with pytest.raises(SampleError, match="no file that numpy"):
         relayout.convert(image, format="tflite", quantize="int8", calibrate=tmp_path)
     (tmp_path / "broken.npy").unlink()
     (tmp_path / "broken.png").write_bytes(b"broken")

@@ -5,6 +5,7 @@ A sample is what the *source* is fed: its names, shapes and numbers. `ModelInput
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
@@ -178,6 +179,8 @@ class Samples:
             loaded = np.load(file, allow_pickle=False)
             item = loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded}
         except (OSError, ValueError, EOFError, BadZipFile, MemoryError) as error:
+            if not _is_of_numpy(file):
+                raise SampleError(f"{file}: it is no file that numpy.save or numpy.savez wrote") from None
             raise SampleError(f"{file}: no array can be read: {' '.join(str(error).split())}") from None
         yield from self._of_item(item, str(file))
 
@@ -262,6 +265,13 @@ def _paths(source: Any) -> list[Path] | None:
     return None
 
 
+def _is_of_numpy(file: Path) -> bool:
+    """Tell whether a file begins as numpy's do."""
+    with suppress(OSError), file.open("rb") as opened:
+        return opened.read(6).startswith((b"\x93NUMPY", b"PK"))
+    return True
+
+
 def _as_array(value: Any) -> Array:
     """Return an array; one of PyTorch or JAX, too."""
     return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
@@ -282,6 +292,8 @@ def _samples_of(array: Array, each: ModelInput, where: str) -> list[Array]:
         )
         raise SampleError(f"{where}: {array.dtype}, and the model wants {each}{advice}")
     array = array if is_pixels else array.astype(each.dtype)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise SampleError(f"{where}: '{each.name}' has NaN or infinities, which have no integers")
     shape = each.shape
     if _fits(array.shape, shape):
         return [array]
