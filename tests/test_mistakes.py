@@ -142,6 +142,8 @@ COMMANDS = [
     ("explain m.onnx --opset 17 --opset 20", "--opset was given twice: 17, 20"),
     ("optimize m.onnx o.onnx --target none --target litert", "--target was given twice: none, litert"),
     ("convert m.onnx -oo.onnx -qo p.onnx", "-o was given twice"),
+    ("verify m.onnx m.onnx --rtol small", "--rtol': 'small' is not a number from 0 on"),
+    ("verify m.onnx m.onnx --atol nan", "--atol': 'nan' is not a number from 0 on"),
     ("verify m.onnx m.onnx --rtol 1 --rtol 2", "--rtol was given twice: 1, 2"),
     ("convert m.tflite o.tflite --target tensorrt", "a .tflite needs LiteRT's: leave --target out; --custom-op NAME"),
     (

@@ -91,6 +91,8 @@ OTHERS: Mapping[tuple[str, ...], str] = {
     ("--int8",): QUANTIZE,
     ("--float16", "--fp16", "--half"): FLOAT16,
     ("--shape",): DIMS,
+    ("--dtype", "--precision"): "--quantize float16, int8, dynamic or int16x8, for a .tflite result",
+    ("--device", "--backend", "--accelerator-config"): "--target NAME, of those that `relayout targets` lists",
     ("--nchw",): "--io NCHW",
     ("--nhwc",): "--io NHWC",
     ("--tolerance",): "relayout verify has --rtol and --atol",

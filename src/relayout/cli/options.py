@@ -18,7 +18,7 @@ from relayout.cli.option_texts import (
     option_group,
     pairs_by,
 )
-from relayout.cli.parameter_types import PAGE, LayoutName, TargetName, WholeNumber
+from relayout.cli.parameter_types import PAGE, LayoutName, Number, TargetName, WholeNumber
 
 layouts = click.option(
     "--layout",
@@ -263,14 +263,12 @@ seed = click.option("--seed", type=WholeNumber(0), default=0, show_default=True,
 verify = click.option("--verify", is_flag=True, help="Run source and result and compare them value by value.")
 rtol = click.option(
     "--rtol",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=1e-5,
     show_default=True,
     help="Floats agree within ATOL + RTOL times the largest magnitude in the tensor.",
 )
-atol = click.option(
-    "--atol", type=click.FloatRange(0), default=1e-6, show_default=True, help="As --rtol, but absolute."
-)
+atol = click.option("--atol", type=Number(0), default=1e-6, show_default=True, help="As --rtol, but absolute.")
 part = option_group(dims, batch, inputs, outputs, rename, section="Which part of the graph")
 importing = option_group(opset, quant, signature, state, custom_ops, section="Reading a .tflite")
 wishing = option_group(to, backend, claimed_operators, desired, inline, section="Layouts of operators")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,22 @@ class WholeNumber(click.IntRange):
         except click.BadParameter:
             wanted = whole(int(self.min or 0), None if self.max is None else int(self.max)).wanted
             self.fail(f"{value!r} is not {wanted}", param, ctx)
+
+
+class Number(click.FloatRange):
+    """A number from a least one on; what is none is answered with that, in words."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        try:
+            number = super().convert(value, param, ctx)
+        except click.BadParameter:
+            number = math.nan
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number from {self.min or 0:g} on", param, ctx)
+        return number
 
 
 class LayoutName(click.ParamType[str]):
