@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 import relayout
 from relayout.errors import MissingRuntimeError
 from relayout.formats.tflite.exporting.draft import Draft
+from relayout.formats.tflite.exporting.file_forms import RefusedOperator
+from relayout.partition.file_claims import file_claims
 from relayout.targets.litert_gpu.forms import FORMS, GENERAL
 from relayout.targets.litert_gpu.operator_form import answers, form_of, reason_of
 from relayout.targets.litert_gpu.rewriting import rewrite
@@ -153,6 +155,12 @@ def test_parts_are_what_the_accelerator_takes(tmp_path: Path) -> None:
     parts = result.save_parts(tmp_path / "parts")
     assert [part.operators for part in parts if not part.claimed] == [{"Xor": 1}]
     assert sum(part.claimed for part in parts) > 1
+
+
+def test_a_refusal_names_fused_values_by_their_first_name() -> None:
+    refused = [RefusedOperator("CONV_2D", "why", "network/Relu6;network/add;network/Conv2D", "")]
+    lines = list(file_claims("gpu", {"CONV_2D": 1}, refused).lines(0))
+    assert lines[1] == "not on gpu: 1 of 1 CONV_2D, at network/Relu6;…: why"
 
 
 def test_an_output_that_an_operator_reads_is_a_copy(tmp_path: Path) -> None:

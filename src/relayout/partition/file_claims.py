@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from relayout.formats.tflite.exporting.file_forms import RefusedOperator
 from relayout.partition.claims import OperatorClaims
-from relayout.terminal import count_of
+from relayout.terminal import ShortNames, count_of
 
 MOST_PLACES = 3
 """Tensors that a line names."""
@@ -52,10 +52,11 @@ class FileClaims(NamedTuple):
             f"{self.target} takes a network as a whole or not at all, and does not take"
             f" {self.total - self.claimed} of {count_of(self.total, 'operator')}"
         )
+        short = ShortNames(tensor for tensors in self.places.values() for tensor in tensors)
         for row in self.operators:
             for reason, count in row.reasons.items():
                 tensors = self.places[f"{row.operator}: {reason}"]
-                named = ", ".join([*tensors[:MOST_PLACES], *(["…"] if len(tensors) > MOST_PLACES else [])])
+                named = ", ".join([*map(short, tensors[:MOST_PLACES]), *(["…"] if len(tensors) > MOST_PLACES else [])])
                 cure = f"; {REMEDY_OF_LONG_INTEGERS}" if reason == LONG_INTEGERS and row.operator == "CAST" else ""
                 yield f"not on {self.target}: {count} of {row.total} {row.operator}, at {named}: {reason}{cure}"
 

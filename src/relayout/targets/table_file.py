@@ -234,8 +234,8 @@ def _has_64_bits(value: Any) -> bool:
 EXAMPLE = """\
 # A target: what a backend runs. `relayout convert model.onnx out.onnx --target {name}.toml`
 name = "{name}"
-line = "{name}: int8, NHWC, kernels OHWI"
-# fallback = "litert"  # the target that runs all else, in layouts of its own; without one ONNX's own layouts
+line = "int8, NHWC, kernels OHWI"
+# fallback = "litert"  # runs all else, in layouts of its own; without one ONNX's own. A .tflite result needs it
 # per_transpose = 0    # bytes that each Transpose costs besides those that it moves
 # per_scattered = 0    # a Transpose that copies single elements counts each of its bytes as 1 + this many
 # rest = false         # the backend also runs every operator that no row is about, as ONNX has it

@@ -51,8 +51,10 @@ def render(report: VerifyReport) -> list[Line | Grid]:
     if report.first is not None and not report.ok:
         parts.append(line((_where(report.first, report), "yellow")))
     counts = ", ".join(_counted(report))
-    absent = "of the source are not in the result (fused, folded or renamed)"
-    unmatched = f"; {report.unmatched} inner values {absent}" if report.interiors and report.unmatched else ""
+    absent = f"of the source {'is' if report.unmatched == 1 else 'are'} not in the result (fused, folded or renamed)"
+    unmatched = (
+        f"; {count_of(report.unmatched, 'inner value')} {absent}" if report.interiors and report.unmatched else ""
+    )
     parts.append(line((f"values compared: {counts}{unmatched}", "dim")))
     return [*parts, *_foot(report)]
 
