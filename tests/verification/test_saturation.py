@@ -205,3 +205,32 @@ def test_what_a_file_leaves_out_or_open_is_no_traceback() -> None:
     made = ir.from_proto(helper.make_model(graph, opset_imports=imports, ir_version=10))
     assert unsigned_kernels(made) == 0
     assert as_meant.compute_in_full(made, lambda: True) == ()
+
+
+@pytest.mark.parametrize("axis_of_scales", [None, 1])
+def test_products_with_weights_of_8_bits_leave_the_other_operand_as_it_is(axis_of_scales: int | None) -> None:
+    """Beside the same product with weights of float, from which ONNX Runtime by default is one in a hundred away."""
+    generator = np.random.default_rng(0)
+    kernel = generator.integers(-127, 128, (64, 32), np.int8)
+    scales = np.float32(0.01) if axis_of_scales is None else np.full(32, 0.01, np.float32)
+    ends = [helper.make_tensor_value_info(*end) for end in (("x", 1, (4, 64)), ("y", 1, (4, 32)))]
+    attributes = {} if axis_of_scales is None else {"axis": axis_of_scales}
+    product = helper.make_node("MatMul", ["x", "k"], ["y"])
+    dequantized = [helper.make_node("DequantizeLinear", ["w", "s"], ["k"], **attributes), product]
+    models = [
+        helper.make_model(
+            helper.make_graph(nodes, "g", ends[:1], ends[1:], constants(*weights)),
+            opset_imports=[helper.make_opsetid("", 21)],
+            ir_version=10,
+        )
+        for nodes, weights in (
+            (dequantized, [("w", kernel), ("s", scales)]),
+            ([product], [("k", kernel.astype(np.float32) * scales)]),
+        )
+    ]
+    report = verify(*models)
+    assert report.ok, str(report)
+    changed = kernel.copy()
+    changed[3, 5] += 1
+    models[0].graph.initializer[0].CopyFrom(numpy_helper.from_array(changed, "w"))
+    assert not verify(*models).ok

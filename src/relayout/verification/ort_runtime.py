@@ -21,6 +21,11 @@ from relayout.verification.side import Array, Feeds, RunError
 PACKAGE = "onnxruntime"
 NEEDED = f"running ONNX needs ONNX Runtime: {WITH_RUNTIMES}"
 """What to say where it is not there."""
+IN_FULL = MappingProxyType({"session.qdq_matmulnbits_accuracy_level": "1"})
+"""The configuration of every session.
+
+By default ONNX Runtime, from 1.32 on, rounds the other operand of a product with weights of 8 bits to 8 bits as well.
+"""
 
 
 class End(NamedTuple):
@@ -36,7 +41,7 @@ class Session:
     Args:
         source: its file, which stays as it is, or its bytes.
         optimized: with ONNX Runtime's optimizations.
-        entries: its configuration, such as `{"session.x64quantprecision": "1"}`.
+        entries: its configuration besides `IN_FULL`, such as `{"session.x64quantprecision": "1"}`.
 
     Raises:
         FailedError: ONNX Runtime does not load it; AbortedError: it ends its process over it.
@@ -47,7 +52,7 @@ class Session:
         self, source: Path | bytes, optimized: bool = True, entries: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         self._source = source if isinstance(source, bytes) else os.path.abspath(source)  # the process may be elsewhere
-        self._optimized, self._entries = optimized, dict(entries)
+        self._optimized, self._entries = optimized, {**IN_FULL, **entries}
         self._held = Held()
         self._open()
 
