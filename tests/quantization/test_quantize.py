@@ -46,6 +46,12 @@ def test_integers_of_8_bits(image: onnx.ModelProto) -> None:
     assert "quantized: 4 operators on integers of 8 bits from 8 samples, 0 float" in str(result)
 
 
+def test_a_transpose_that_remains_moves_what_the_file_moves(image: onnx.ModelProto) -> None:
+    report = quantized(image).report
+    assert [each.bytes for each in report.remaining] == [3 * 8 * 10, 4 * 8 * 10]
+    assert report.bytes == sum(cause.bytes for each in report.remaining for cause in each.causes)
+
+
 def test_integers_of_16_bits(image: onnx.ModelProto) -> None:
     result = quantized(image, kind="int16x8")
     assert min(signal_to_noise(image, result.tflite)) > 38

@@ -37,6 +37,7 @@ def quantized_result(result: Result, request: QuantizationRequest) -> Result:
     ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
     count, size = transposes(file)
     before = result.report
+    share = before.bytes // size if size and count == before.transposes and before.bytes % size == 0 else 1
     least = size if before.bytes == before.lower_bound else before.lower_bound * size // max(before.bytes, 1)
     report = replace(
         before,
@@ -44,6 +45,7 @@ def quantized_result(result: Result, request: QuantizationRequest) -> Result:
         transposes=count,
         bytes=size,
         lower_bound=least,
+        remains=before.remains.divided(share),
         min_runtime=min_runtime_version(file),
         interface=tuple(_with_type(end, file) for end in before.interface),
         quantization=summary,

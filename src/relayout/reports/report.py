@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -82,17 +83,24 @@ class Remaining:
     Args:
         plan: the plan.
         axes: names of axes.
+        share: how many bytes of the plan become one in the result, as where a quantizer makes integers of floats.
     """
 
-    def __init__(self, plan: Plan, axes: Axes) -> None:
-        self._plan, self._axes = plan, axes
+    def __init__(self, plan: Plan, axes: Axes, share: int = 1) -> None:
+        self._plan, self._axes, self._share = plan, axes, share
         self._names = [known_as(crossing.root.value) for crossing in plan.crossings]
 
     @cached_property
     def rows(self) -> tuple[Transposed, ...]:
         """The Transposes, in the order of the graph."""
-        found = tuple(_remaining(self._plan, self._axes, self._names))
+        found = tuple(_remaining(self._plan, self._axes, self._names, self._share))
         del self._plan, self._axes  # as large as the model
+        return found
+
+    def divided(self, share: int) -> "Remaining":
+        """Return the same with so many bytes of the plan as one, where nobody has looked at it yet."""
+        found = copy(self)
+        found._share = share
         return found
 
     def reasons(self) -> list[str]:
@@ -100,15 +108,16 @@ class Remaining:
         return [row.reason for row in self.rows]
 
 
-def _remaining(plan: Plan, axes: Axes, names: Sequence[str]) -> Iterator[Transposed]:
+def _remaining(plan: Plan, axes: Axes, names: Sequence[str], share: int) -> Iterator[Transposed]:
     from relayout.reports.reasons import causes, sentence
 
-    for crossing, found, name in zip(plan.crossings, causes(plan, axes), names, strict=True):
+    for crossing, whole, name in zip(plan.crossings, causes(plan, axes), names, strict=True):
+        found = tuple(cause._replace(bytes=cause.bytes // share) for cause in whole)
         yield Transposed(
             name,
             tuple(_dims(crossing.root)),
             " -> ".join(axes.orders(crossing.root, crossing.given, crossing.order)),
-            crossing.size,
+            crossing.size // share,
             crossing.producer.name,
             tuple(dict.fromkeys(site.name for site in crossing.readers)),
             found,
