@@ -52,6 +52,21 @@ def test_a_transpose_that_remains_moves_what_the_file_moves(image: onnx.ModelPro
     assert report.bytes == sum(cause.bytes for each in report.remaining for cause in each.causes)
 
 
+@pytest.mark.parametrize("target", ["ethos-u", "litert-gpu"])
+def test_what_a_target_runs_is_not_told_of_real_numbers_that_became_integers(
+    image: onnx.ModelProto, target: str, tmp_path: Path
+) -> None:
+    result = quantized(image, target=target)
+    assert result.report.claims is None
+    assert f"OUT.tflite --target {target}" in result.report.notes[-1]
+    result.save(tmp_path / "int8.tflite")
+    claims = relayout.convert(tmp_path / "int8.tflite", format="tflite", target=target).report.claims
+    assert claims is not None
+    assert (claims.claimed > 0) == (target == "ethos-u"), "the GPU takes no quantized activations"
+    dynamic = relayout.convert(image, format="tflite", target=target, quantize="dynamic")
+    assert dynamic.report.claims is not None
+
+
 def test_integers_of_16_bits(image: onnx.ModelProto) -> None:
     result = quantized(image, kind="int16x8")
     assert min(signal_to_noise(image, result.tflite)) > 38
