@@ -132,6 +132,9 @@ EXTENTS = mapping(
     "{'batch': 1, 'unk__7': 'length'}, of whole numbers of 64 bits and names",
     lambda value: (_is_whole(value) and abs(value) < 2**63) or is_symbol(value),  # a reader names one below 1
 )
+SIZES = mapping(
+    "{'height': 640}, of whole numbers of 64 bits from 1 on", lambda value: _is_whole(value) and 0 < value < 2**63
+)
 FLAG = ArgumentKind("True or False", lambda value: isinstance(value, Hashable) and value in (True, False))
 TOLERANCE = ArgumentKind("a number from 0 on", _is_size)
 MOST_BYTES = 10**9

@@ -12,6 +12,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 SECTION = "section"
 """Attribute of an option: the heading in `--help` that it stands under."""
 
+MOST_DIGITS = 18
+"""Of an extent: what 64 bits hold."""
+
 
 def option_group(*options: Callable[[F], F], section: str = "") -> Callable[[F], F]:
     """Several options as one decorator; `--help` lists them in this order, under the heading of their section."""
@@ -57,6 +60,18 @@ def dimensions(context: click.Context, parameter: click.Parameter, items: tuple[
             what = f"axis {found[2]} of input {found[1]!r}"
             raise click.BadParameter(f"{item!r} is not NAME=N: write {item}=N for {what}")
     return pairs_by("=", "NAME=N")(context, parameter, items)
+
+
+def sizes_by_name(context: click.Context, parameter: click.Parameter, items: tuple[str, ...]) -> dict[str, int]:
+    """Read dynamic dimensions and the extents that bytes are counted at."""
+    form = "NAME=N, such as height=640,width=640"
+    listed = tuple(each for item in items for each in item.split(","))
+    sizes = {}
+    for name, text in pairs_by("=", form)(context, parameter, listed).items():
+        if not text.isdecimal() or len(text) > MOST_DIGITS or not int(text):
+            raise click.BadParameter(f"{f'{name}={text}'!r} is not {form}: an extent is a whole number from 1 on")
+        sizes[name] = int(text)
+    return sizes
 
 
 def normalizations(

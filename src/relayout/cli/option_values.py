@@ -8,9 +8,7 @@ from typing import Any
 import click
 
 from relayout.arguments import is_symbol
-
-MOST_DIGITS = 18
-"""Of an extent: what 64 bits hold."""
+from relayout.cli.option_texts import MOST_DIGITS
 
 
 def layout_pairs(layouts: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:

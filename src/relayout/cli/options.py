@@ -17,6 +17,7 @@ from relayout.cli.option_texts import (
     normalizations,
     option_group,
     pairs_by,
+    sizes_by_name,
 )
 from relayout.cli.parameter_types import PAGE, LayoutName, Number, TargetName, WholeNumber
 
@@ -44,6 +45,15 @@ dims = click.option(
     callback=dimensions,
     help="Fix a dynamic dimension, batch=1, or say that it is another, unk__7=batch; open a fixed one, image:0=batch"
     " (repeatable).",
+)
+at = click.option(
+    "--at",
+    "at",
+    multiple=True,
+    metavar="NAME=N,…",
+    callback=sizes_by_name,
+    help="Count bytes, and choose layouts, at these extents of dynamic dimensions, height=640,width=640; the result"
+    " stays open (repeatable).",
 )
 batch = click.option(
     "--batch",
@@ -276,7 +286,7 @@ aiming = option_group(backend, claimed_operators, section="Layouts of operators"
 solving = option_group(per_transpose, exchange, time_limit, what_if, section="The solver")
 views = option_group(html, model_explorer, section="To look at")
 interface = option_group(io, layouts, input_type, output_type, normalize)
-conversion = option_group(runtime, interface, part, importing, wishing, solving, views)
+conversion = option_group(runtime, interface, part, at, importing, wishing, solving, views)
 """What `convert` does, and `explain` tells of."""
 quantizing = option_group(quantize, calibrate, keep_float, section="Quantization")
 splitting = option_group(regions, parts, section="What a target runs")

@@ -16,7 +16,7 @@ from relayout.infer.depths import Met, depths_of
 from relayout.infer.graph_sites import Sites
 from relayout.infer.needed import needed_nodes
 from relayout.infer.nesting import Inner, repeated
-from relayout.infer.open_extents import least_extents, relations, stacked
+from relayout.infer.open_extents import extents_at, least_extents, relations, stacked
 from relayout.infer.pins import Pins
 from relayout.infer.requantized_views import RequantizedViews
 from relayout.infer.sites import Numbering, Port, Site, View
@@ -57,6 +57,7 @@ def build(
     per_transpose: int = 0,
     per_scattered: int = 0,
     exchange: bool = False,
+    at: Mapping[str, int] | None = None,
 ) -> Sites:
     """The sites of a model's main graph.
 
@@ -68,6 +69,7 @@ def build(
         per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
         per_scattered: what each byte costs besides, in bytes, that is taken element by element.
         exchange: whether a product of two matrices may run with its operands exchanged.
+        at: dynamic dimension -> the extent that it counts with; any other counts as 1.
 
     Raises:
         LayoutError: a pinned tensor does not exist, is constant, or does not fit its layout.
@@ -84,6 +86,8 @@ def build(
     if builder.sites.contested:
         builder = built(builder.extents.known, depths_of(builder.met))
     builder.sites.per_transpose, builder.sites.per_scattered = per_transpose, per_scattered
+    if at:
+        builder.sites.at = extents_at(builder.sites.relations, builder.sites.roots, builder.sites.declared, at)
     return builder.sites
 
 

@@ -169,7 +169,10 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     each = 0 if hard is None else sites.per_scattered * weights.per_byte
     if each:
         costs = tuple(map(_with_scattered, repeat(sites), sites.sites, labels, costs, repeat(each)))
-    sizes = [size_of(root, dims or {}, sites.likely) * sites.repeats.get(root, 1) for root, _, _ in parts]
+    sizes = [
+        size_of(root, sites.at if dims is None else dims, sites.likely) * sites.repeats.get(root, 1)
+        for root, _, _ in parts
+    ]
     version = sites.graph.opset_imports.get("", 1)
     still = [1 if is_transposed(root.value.dtype, version) else AVOIDED * len(ports) for root, ports, _ in parts]
     # Where the source has a Transpose, one costs a little less: what a runtime fuses there stays together.
@@ -377,7 +380,7 @@ def scattered_by(sites: Sites, site: Site, label: Label) -> int:
     """The bytes that an operator gives element by element, where it stretches an operand; dynamic extents as likely."""
     if not stretches_elements(site, label):
         return 0
-    return size_of(next(port.view.root for port in site.ports if port.output), {}, sites.likely)
+    return size_of(next(port.view.root for port in site.ports if port.output), sites.at, sites.likely)
 
 
 def _stretching(site: Site, choice: Sequence[Label]) -> tuple[bool, ...]:

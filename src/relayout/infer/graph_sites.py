@@ -55,6 +55,7 @@ class Sites:
         likely: dynamic dimension that nobody named -> the extent that an operand beside it has there, or those that an
             operator makes it of have at least: a price only.
         relations: what is known of dynamic dimensions that nobody named, in the order of the graph.
+        at: dynamic dimension -> the extent that a user asks bytes for, and those that follow from these.
         declared: what the inputs call their open extents.
         is_open: some extents are not numbers.
         chosen: a target has given some node other variants: the source itself is none of the choices.
@@ -78,6 +79,7 @@ class Sites:
     unneeded: list[ir.Node] = field(default_factory=list)
     named: dict[Extent, str] = field(default_factory=dict)
     likely: dict[str, int] = field(default_factory=dict)
+    at: dict[str, int] = field(default_factory=dict)
     relations: list[Relation] = field(default_factory=list)
     declared: frozenset[str] = frozenset()
     is_open: bool = False

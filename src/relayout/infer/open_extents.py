@@ -92,6 +92,23 @@ def least_extents(found: Sequence[Relation], claimed: Mapping[str, int] = Mappin
     return _numbers(found, claimed, frozenset())
 
 
+def extents_at(
+    found: Sequence[Relation], roots: Sequence[Root], declared: Collection[str], at: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the extents that a user states, and those that follow from these: expressions, and bounded ones.
+
+    Args:
+        found: what is known of extents without a name, in the order of the graph.
+        roots: the values of the graph.
+        declared: the names that the model's inputs state.
+        at: extents that are stated.
+    """
+    symbols = frozenset[str]().union(*map(_symbols_of, roots)) - at.keys()
+    numbers = {symbol: _evaluated(symbol, (), at) for symbol in sorted(symbols)}
+    known = {**{symbol: number for symbol, number in numbers.items() if number}, **at}
+    return _numbers([relation for relation in found if relation.symbol not in {*declared, *known}], known, frozenset())
+
+
 def runs(
     found: Sequence[Relation], roots: Sequence[Root], declared: Collection[str] = frozenset()
 ) -> list[dict[str, int]]:

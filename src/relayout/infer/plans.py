@@ -87,7 +87,7 @@ class Plan:
         moved = [read.root for read, order in moving if is_scattered(read.root, order_of(read.form), order)]
         stretching = (site for site in sites.sites if site.signature.broadcast)
         stretched = [scattered_by(sites, site, identity(site)) for site in stretching]
-        return sum([size_of(root, {}, sites.likely) for root in moved]) + sum(stretched)
+        return sum([size_of(root, sites.at, sites.likely) for root in moved]) + sum(stretched)
 
     @property
     def proved(self) -> bool:
@@ -145,7 +145,7 @@ def plan_of(formulation: Formulation, solution: Solution) -> Plan:
         size,
         formulation.least_bytes(solution.bound, solution.cost, size),
         len(sites.moves),
-        sum(size_of(move.root, {}, sites.likely) * move.times for move in sites.moves),
+        sum(size_of(move.root, sites.at, sites.likely) * move.times for move in sites.moves),
     )
 
 

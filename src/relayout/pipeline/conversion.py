@@ -70,6 +70,7 @@ def convert(
     normalize: Mapping[str, Sequence[float | Sequence[float]]] | None = None,
     dims: Mapping[str, Dim] | None = None,
     batch: Dim | None = None,
+    at: Mapping[str, int] | None = None,
     opset: int | None = None,
     quant: Quant = "qdq",
     signature: str | None = None,
@@ -118,6 +119,8 @@ def convert(
         dims: dynamic dimension -> extent to fix it to, or the name of a dimension of the same extent, which it takes.
             `"image:0"`, an axis of an input, opens a fixed dimension: it gets the name, or the number, everywhere.
         batch: the name or number that the first axis of all inputs gets, fixed or not.
+        at: dynamic dimension -> the extent that bytes are counted with, and the plan is chosen for; the result stays
+            open. Any other counts as 1.
         opset: opset of an ONNX result, from 13 on: operators that need a newer one are one error. By default the least
             that a `.tflite` needs, from 18 on, and that of an ONNX source, which is never raised.
         quant: what becomes of a quantized `.tflite`: integers in Quantize-Dequantize units, or a float model.
@@ -203,7 +206,7 @@ def convert(
         input_type = output_type = None  # the quantizer gives the ends their types
     numbers = names.keys(numbers_by_input(normalize))
     layout = LayoutRequest(io, names.keys(layouts), wishes, input_type, output_type, numbers)
-    solver = SolverOptions(per_transpose, exchange=exchange, time_limit=time_limit, what_if=what_if)
+    solver = SolverOptions(per_transpose, exchange=exchange, time_limit=time_limit, what_if=what_if, at=at or {})
     output = OutputOptions(inline, regions, rename or {}, annotate, own_ops, parts, runtime or "", quantization)
     return run_stages(source, Request(imports, layout, solver, format), output)
 

@@ -220,3 +220,32 @@ def fix_inferred(model: ir.Model, dims: Mapping[str, Dim], *, infer: bool = True
     if not named.isdisjoint(dims):
         complete(model, outputs_of)
     state_results(model)
+
+
+def inferred_extents(model: ir.Model, at: Mapping[str, int]) -> dict[str, int]:
+    """Return the extents that a model's values have where some of its dimensions have these, by their names.
+
+    Args:
+        model: the model, which stays open.
+        at: dimension -> its extent.
+    """
+    from relayout.formats.onnx import complete
+    from relayout.formats.onnx.fixing import fix_dims
+    from relayout.rules import outputs_of
+
+    fixed = model.clone()
+    fix_dims(fixed, at)
+    values = [value for node in fixed.graph for value in node.outputs if value.const_value is None]
+    for value in values:
+        value.shape = None if value.shape is not None and not value.shape.is_static() else value.shape
+    complete(fixed, outputs_of)
+    shapes = {value.name: value.shape for value in values if value.name}
+    extents = dict(at)
+    for value in (value for node in model.graph for value in node.outputs):
+        shape = shapes.get(value.name or "")
+        if value.shape is None or shape is None or len(shape) != len(value.shape):
+            continue
+        for dim, number in zip(value.shape, shape, strict=True):
+            if isinstance(dim, ir.SymbolicDim) and dim.value is not None and isinstance(number, int):
+                extents.setdefault(str(dim.value), number)
+    return extents

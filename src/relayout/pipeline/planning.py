@@ -10,6 +10,7 @@ from relayout.apply.duplicate_dequantize import Shared, apart, is_divided_view, 
 from relayout.graph.facts import facts_of
 from relayout.graph.quantized_unit import is_reshape
 from relayout.infer import Plan, Sites, build, plan, plan_file
+from relayout.pipeline.dimensions import inferred_extents
 from relayout.pipeline.interface import IMAGE_LAYOUTS, image_pins
 from relayout.pipeline.request import Request
 from relayout.progress import say
@@ -59,6 +60,7 @@ class Planned(NamedTuple):
         """Return the report of the plan, before it is applied."""
         wishes = self.request.layout.wishes
         told = report(self.plan, self.axes, relaxed=_what_if(self.plan) if self.request.solver.what_if else [])
+        told = replace(told, at=dict(self.request.solver.at))
         if self.static is not self.fewest:
             told = no_worse(told, self.plan, self.fewest)
         if self.plan is not self.static:
@@ -83,6 +85,10 @@ def planned(model: ir.Model, request: Request, *, no_regression: bool = False) -
     say("planning")
     duplicates = own_dequantizers(model, request)
     sites = sites_of(model, request)
+    if request.solver.at:
+        from relayout.formats.onnx.fixing import check_at
+
+        check_at(model, request.solver.at, sites.declared)
     notes: tuple[str, ...] = ()
     io = request.layout.io
     is_nhwc = facts_of(model).is_tflite
@@ -139,4 +145,5 @@ def sites_of(model: ir.Model, request: Request) -> Sites:
         per_transpose=request.per_transpose,
         per_scattered=request.per_scattered,
         exchange=request.solver.exchange,
+        at=inferred_extents(model, request.solver.at) if request.solver.at else None,
     )

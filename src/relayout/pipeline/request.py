@@ -43,6 +43,7 @@ OPTIONS = {
     "normalize": arguments.NUMBERS,
     "dims": arguments.EXTENTS,
     "batch": arguments.EXTENT,
+    "at": arguments.SIZES,
     "quant": one_of("qdq", "float"),
     "opset": arguments.whole(*arguments.OPSETS),
     "signature": arguments.TEXT,
@@ -71,7 +72,7 @@ OPTIONS = {
 """The options of `convert`, each with the values that it takes."""
 PLAN_PRICES = dict.fromkeys(("per_transpose", "per_scattered"), arguments.whole(0))
 """The prices in a plan file, which may be larger than an option: the no-regression step finds them."""
-NO_PRICES: dict[str, Any] = {"per_transpose": 0, "per_scattered": 0, "exchange": False}
+NO_PRICES: dict[str, Any] = {"per_transpose": 0, "per_scattered": 0, "exchange": False, "at": {}}
 """Options that a plan file of an earlier release may lack -> what they are then."""
 RETIRED = ("fast", "widen", "saturates")
 """Options of reading in plans of earlier releases, which the target decides now."""
@@ -152,6 +153,7 @@ class SolverOptions(NamedTuple):
         exchange: whether a MatMul may run with its operands exchanged.
         time_limit: seconds; None for a limit that grows with the graph.
         what_if: whether the cost of each single constraint is found, too.
+        at: dynamic dimension -> the extent that bytes are counted with; any other counts as 1.
     """
 
     per_transpose: int | None = None
@@ -159,6 +161,7 @@ class SolverOptions(NamedTuple):
     exchange: bool = False
     time_limit: float | None = None
     what_if: bool = False
+    at: Mapping[str, int] = {}
 
 
 class OutputOptions(NamedTuple):
@@ -240,6 +243,7 @@ class Request:
             "per_transpose": per_transpose,
             "per_scattered": per_scattered,
             "exchange": bool(self.solver.exchange),
+            **({"at": {name: int(extent) for name, extent in self.solver.at.items()}} if self.solver.at else {}),
             "read": reading | {"opset": None if self.imports.opset is None else int(self.imports.opset)},
             "wishes": self.layout.wishes.to_json(),
         }

@@ -145,6 +145,7 @@ class Report:
         notes: what else a reader should know (a cap that was reached, a time limit).
         claims: what the target runs, and why not the rest; None without a target that has a table.
         hint: what to ask for to get a better result; empty where nothing is known.
+        at: dynamic dimension -> the extent that bytes are counted with; any other counts as 1.
         per_transpose: bytes that each Transpose counted as besides those that it moves.
         at_most: Transposes that a plan could have, where one with more than the source's would move fewer bytes.
         scattered_at_most: bytes that a plan could take element by element, likewise.
@@ -170,6 +171,7 @@ class Report:
     notes: tuple[str, ...] = ()
     claims: "Claims | FileClaims | None" = None
     hint: str = ""
+    at: dict[str, int] = field(default_factory=dict)
     per_transpose: int = 0
     at_most: int | None = None
     scattered_at_most: int | None = None

@@ -106,7 +106,9 @@ def _transposes(report: Report) -> Grid:
     style = "bold" if report.bytes < report.source_bytes and report.proved else ""
     is_open = any(not isinstance(extent, int) for end in report.interface for extent in end.shape)
     bound = [line((cell, style)) for cell in ("lower bound", "", f"{report.lower_bound:,}  {report.verdict}")]
-    heading = "bytes per inference" + (" (open extents as 1)" if is_open else "")
+    at = ", ".join(f"{name}={extent:,}" for name, extent in report.at.items())
+    counted = f"at {at}" if at else "open extents as 1"
+    heading = "bytes per inference" + (f" ({counted})" if is_open else "")
     return tabled("", "Transposes", heading, rows=[*moved, bound])
 
 
@@ -136,7 +138,8 @@ def _remaining(report: Report, short: ShortNames) -> list[Line | Grid]:
     advised: set[str] = set()  # what removes a Transpose is said once
     for first, *others in groups:
         named = layout_names(first.layout)
-        moved = f"  {named}, {size_name(first.bytes)}"
+        factors = "" if report.at else "".join(f" × {extent}" for extent in first.shape if not isinstance(extent, int))
+        moved = f"  {named}, {size_name(first.bytes)}{factors}"
         lines.append(line("remains: ", (short(first.tensor), "bold"), moved))
         if named == first.layout:  # letters, which a stranger does not know
             legend = ", ".join(f"{name} = {extent}" for name, extent in first.axes)

@@ -64,6 +64,26 @@ def check_dims(model: ir.Model, dims: Mapping[str, Dim], known: frozenset[str]) 
             raise LayoutError(f"dimension {name}={extent}: an extent is at least 1")
 
 
+def check_at(model: ir.Model, at: Mapping[str, int], declared: Iterable[str]) -> None:
+    """Check the dynamic dimensions that bytes are to be counted at.
+
+    Args:
+        model: the model.
+        at: name -> an extent.
+        declared: the extents that the inputs state.
+
+    Raises:
+        LayoutError: the inputs have no such dimension.
+    """
+    known = frozenset(name for text in declared for name in Extent.of(text).names | names_in(text))
+    known = frozenset(name for name in known if not name.isdecimal())
+    if not known:
+        raise LayoutError(f"at {', '.join(at)}: no input has a dynamic dimension, so all bytes are known")
+    for name, extent in at.items():
+        if name not in known:
+            raise LayoutError(f"at {name}={extent}: {_why_unknown(model, name, extent, known)}")
+
+
 def _why_unknown(model: ir.Model, name: str, extent: Dim, known: frozenset[str]) -> str:
     """Return what to say of a name that no dimension has, and how to ask for what may be meant."""
     if name.startswith(NAMELESS):
