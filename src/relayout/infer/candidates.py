@@ -215,7 +215,12 @@ def _factors(port: Port, order: Order) -> tuple[int, ...] | None:
 
 def _others(site: Site, factors: Sequence[int]) -> bool:
     """Whether operands move in factors beside these."""
-    return any(held and factor not in factors for port in site.free_ports() for factor, held in port.factors.items())
+    return not site.pattern.of(_moving_factors, None, site) <= set(factors)
+
+
+def _moving_factors(site: Site) -> frozenset[int]:
+    """Return the factors in which some operand may move."""
+    return frozenset(factor for port in site.free_ports() for factor, leaves in port.factors.items() if leaves)
 
 
 def _extended(site: Site, factors: Sequence[int], bases: Sequence[Order]) -> list[Label]:

@@ -128,14 +128,13 @@ class IntegerTensors:
         """Return whether a node moves integers that are all stored as signed ones: then its results are, too."""
         if node.op_type not in MOVING:
             return False
-        values = node.inputs if node.op_type in JOINING else node.inputs[:1]
-        tensors = [self.tensors.get(value) for value in values if value is not None]
-        kinds = [TYPES.get(value.dtype) if value.dtype else None for value in values if value is not None]
-        shifted = (
-            tensor is not None and kind is not None and tensor.type != kind
-            for tensor, kind in zip(tensors, kinds, strict=True)
-        )
-        return all(shifted) and bool(tensors)
+        values = [value for value in (node.inputs if node.op_type in JOINING else node.inputs[:1]) if value is not None]
+        # The first that is not shifted ends it: each operand of a wide Concat asks.
+        return bool(values) and all(map(self._is_shifted, values))
+
+    def _is_shifted(self, value: ir.Value) -> bool:
+        tensor, kind = self.tensors.get(value), TYPES.get(value.dtype) if value.dtype else None
+        return tensor is not None and kind is not None and tensor.type != kind
 
     def moved(self, node: ir.Node, value: ir.Value) -> DraftTensor | None:
         """Return the integers that a node moves, whose meaning its result has, too."""
