@@ -124,6 +124,7 @@ def state_results(model: ir.Model) -> None:
             value.meta[STATED] = ir.Shape([b if isinstance(b, int) else a for a, b in pairs])
 
 
+# Complexity: each kind of extent that an output may state is one guard of two nested loops.
 def state_names(model: ir.Model, *, opens: bool) -> list[str]:
     """Let outputs state the names that their extents have on the inputs, where they state numbers, in place.
 

@@ -11,7 +11,7 @@ import numpy as np
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.transposes_in_steps import transposes_of_few_axes
 from relayout.targets.litert_gpu.operator_form import EACH, MOST_AXES, REDUCTIONS, STRETCHED
-from relayout.targets.litert_gpu.rewriting import Writing
+from relayout.targets.litert_gpu.rewriting import Rewriting
 
 AXIS_OPTION = frozenset({"CONCATENATION", "GATHER", "UNPACK"})
 """Builtins whose axis is an option."""
@@ -24,12 +24,13 @@ LAST = frozenset({"SOFTMAX", "LOG_SOFTMAX", "FULLY_CONNECTED", "L2_NORMALIZATION
 FOUR = 4
 
 
-def _rank(writing: Writing) -> int:
+def _rank(writing: Rewriting) -> int:
     tensors = (*writing.operator.inputs, *writing.operator.outputs)
     return max((len(each.dims) for each in tensors if each is not None), default=0)
 
 
-def elements_of_few_axes(writing: Writing) -> bool:
+# Complexity: each reason why an operator cannot be written so is one guard.
+def elements_of_few_axes(writing: Rewriting) -> bool:
     """Write an operator on each element with neighbours joined that all operands have, or stretch, together."""
     name, operator = writing.operator.name, writing.operator
     if (name not in STRETCHED and name not in EACH) or _rank(writing) <= MOST_AXES:
@@ -57,7 +58,7 @@ def elements_of_few_axes(writing: Writing) -> bool:
     return True
 
 
-def transpose_of_few_axes(writing: Writing) -> bool:
+def transpose_of_few_axes(writing: Rewriting) -> bool:
     """Write a TRANSPOSE as TRANSPOSEs of four axes."""
     operator = writing.operator
     if operator.name != "TRANSPOSE" or _rank(writing) <= MOST_AXES:
@@ -79,7 +80,7 @@ def _groups(dims: Sequence[int], axes: Sequence[int], together: bool) -> list[li
     return [list(run) for _, run in runs]
 
 
-def along_axes_of_few(writing: Writing) -> bool:
+def along_axes_of_few(writing: Rewriting) -> bool:
     """Write an operator along some axes on groups of axes: those before, each of its own, those behind."""
     operator, name = writing.operator, writing.operator.name
     if _rank(writing) <= MOST_AXES or len(operator.inputs) == 0:
@@ -95,7 +96,7 @@ def along_axes_of_few(writing: Writing) -> bool:
     return regrouped(writing, data, axes, groups)
 
 
-def own_axes(writing: Writing, data: DraftTensor) -> list[int]:
+def own_axes(writing: Rewriting, data: DraftTensor) -> list[int]:
     """Return the axes that an operator works along; none where they are not known."""
     operator, rank = writing.operator, len(data.dims)
     if operator.name in LAST:
@@ -120,7 +121,7 @@ def own_axes(writing: Writing, data: DraftTensor) -> list[int]:
     return []
 
 
-def _strided_axes(writing: Writing, data: DraftTensor) -> list[int]:
+def _strided_axes(writing: Rewriting, data: DraftTensor) -> list[int]:
     options, operands = writing.operator.options, writing.operator.inputs[1:4]
     masks = ("shrink_axis_mask", "new_axis_mask", "ellipsis_mask")
     if any(options.get(mask) for mask in masks) or any(each is None or each.array is None for each in operands):
@@ -133,7 +134,7 @@ def _strided_axes(writing: Writing, data: DraftTensor) -> list[int]:
 
 
 # Complexity: as for `regrouped`.
-def _one_axis_after_the_other(writing: Writing, data: DraftTensor, axes: Sequence[int]) -> bool:
+def _one_axis_after_the_other(writing: Rewriting, data: DraftTensor, axes: Sequence[int]) -> bool:
     """Write an operator along each of its axes by itself; only such whose axes do not depend on each other."""
     operator, name = writing.operator, writing.operator.name
     if (
@@ -181,7 +182,7 @@ def _one_axis_after_the_other(writing: Writing, data: DraftTensor, axes: Sequenc
 
 
 # Complexity: each kind of builtin names its axes in a way of its own; each has a branch of few lines.
-def regrouped(writing: Writing, data: DraftTensor, axes: Sequence[int], groups: Sequence[Sequence[int]]) -> bool:
+def regrouped(writing: Rewriting, data: DraftTensor, axes: Sequence[int], groups: Sequence[Sequence[int]]) -> bool:
     """Write an operator on groups of axes.
 
     Args:
@@ -251,7 +252,7 @@ def regrouped(writing: Writing, data: DraftTensor, axes: Sequence[int], groups: 
 
 
 def _regroup_strides(
-    writing: Writing,
+    writing: Rewriting,
     read: list[DraftTensor | None],
     own: Sequence[int],
     groups: Sequence[Sequence[int]],
@@ -274,7 +275,7 @@ def _regroup_strides(
     return True
 
 
-def as_images(writing: Writing) -> bool:
+def as_images(writing: Rewriting) -> bool:
     """Write an operator along one axis on four, so that neither the first nor the last axis is its own.
 
     SOFTMAX and what else works along the last axis stay there.
@@ -295,7 +296,7 @@ def as_images(writing: Writing) -> bool:
     return regrouped(writing, data, axes, groups)
 
 
-def borders_as_images(writing: Writing) -> bool:
+def borders_as_images(writing: Rewriting) -> bool:
     """Write a PAD on four axes, the first of which has no border; where there are too many, in steps."""
     operator, name = writing.operator, writing.operator.name
     data = operator.inputs[0] if name in ("PAD", "PADV2", "MIRROR_PAD") else None

@@ -21,7 +21,7 @@ from relayout.targets.litert_gpu.product_forms import (
     adjoint_first,
     as_convolutions,
     as_dense,
-    bias_apart,
+    bias_as_addition,
     exchanged,
     product_of_few_axes,
     product_of_three_axes,
@@ -31,7 +31,7 @@ from relayout.targets.litert_gpu.product_forms import (
     volume,
     weights_first,
 )
-from relayout.targets.litert_gpu.rewriting import Form, Writing, array_of, dims_of, operands_of
+from relayout.targets.litert_gpu.rewriting import Form, Rewriting, array_of, operands_of, sizes_of
 
 FLOAT, INT, BOOL = TensorType.FLOAT32, TensorType.INT32, TensorType.BOOL
 MOST_PLACES = 1 << 20
@@ -41,9 +41,9 @@ MOST_PLACES = 1 << 20
 # Operators on each element.
 
 
-def constants_in_full(writing: Writing) -> bool:
+def constants_in_full(writing: Rewriting) -> bool:
     """Stretch constants to the result's extents."""
-    dims = dims_of(writing.result)
+    dims = sizes_of(writing.result)
     read = [writing.stretch(each, dims) if array_of(each) is not None else each for each in operands_of(writing)]
     if read == operands_of(writing) or not all(each.dims for each in read):
         return False
@@ -51,16 +51,16 @@ def constants_in_full(writing: Writing) -> bool:
     return True
 
 
-def four_axes(writing: Writing) -> bool:
+def four_axes(writing: Rewriting) -> bool:
     """Give operands and result the same number of axes, and constants with a batch of their own four."""
-    dims, read = dims_of(writing.result), operands_of(writing)
+    dims, read = sizes_of(writing.result), operands_of(writing)
     rank = (
         4
         if len(dims) < 4 and any(each.data is not None and len(each.dims) == len(dims) for each in read)
         else len(dims)
     )
     front = [1] * (rank - len(dims))
-    same = [writing.reshape(e, [*[1] * (rank - len(e.dims)), *dims_of(e)]) if e.dims else e for e in read]
+    same = [writing.reshape(e, [*[1] * (rank - len(e.dims)), *sizes_of(e)]) if e.dims else e for e in read]
     if rank == len(dims):
         if same == read:
             return False
@@ -72,9 +72,9 @@ def four_axes(writing: Writing) -> bool:
     return True
 
 
-def operands_in_full(writing: Writing) -> bool:
+def operands_in_full(writing: Rewriting) -> bool:
     """Stretch all operands to the result's extents."""
-    dims = dims_of(writing.result)
+    dims = sizes_of(writing.result)
     if any(
         each.type == BOOL and each.data is None and each.dims != writing.result.dims for each in operands_of(writing)
     ):
@@ -86,41 +86,41 @@ def operands_in_full(writing: Writing) -> bool:
     return True
 
 
-def condition_in_full(writing: Writing) -> bool:
+def condition_in_full(writing: Rewriting) -> bool:
     """Stretch a computed condition, as numbers: 1 where it holds."""
     condition, *rest = operands_of(writing)
-    dims = dims_of(writing.result)
+    dims = sizes_of(writing.result)
     if condition.data is not None or condition.dims == writing.result.dims:
         return False
-    number = writing.add("CAST", [condition], dims_of(condition), kind=FLOAT, in_data_type=BOOL, out_data_type=FLOAT)
+    number = writing.add("CAST", [condition], sizes_of(condition), kind=FLOAT, in_data_type=BOOL, out_data_type=FLOAT)
     zero = writing.constant(np.zeros((), np.float32))
     whole = writing.add("GREATER", [writing.stretch(number, dims), zero], dims, kind=BOOL)
     writing.same(whole, *rest)
     return True
 
 
-def another_operand(writing: Writing) -> bool:
+def another_operand(writing: Rewriting) -> bool:
     """Let an operator that reads one tensor twice read a product of it with 1."""
     first, *rest = operands_of(writing)
     if first.type not in (FLOAT, INT) or first not in rest:
         return False
     one = writing.constant(np.ones((), np.float32 if first.type == FLOAT else np.int32))
-    writing.same(first, *(writing.add("MUL", [each, one], dims_of(each)) if each is first else each for each in rest))
+    writing.same(first, *(writing.add("MUL", [each, one], sizes_of(each)) if each is first else each for each in rest))
     return True
 
 
-def bounded(writing: Writing) -> bool:
+def bounded(writing: Rewriting) -> bool:
     """`min(relu(x), 1)`: the RELU goes into the operator before it."""
     (x,) = operands_of(writing)
-    relu = writing.add("RELU", [x], dims_of(x))
-    writing.add("MINIMUM", [relu, writing.constant(np.ones((), np.float32))], dims_of(x), writing.result)
+    relu = writing.add("RELU", [x], sizes_of(x))
+    writing.add("MINIMUM", [relu, writing.constant(np.ones((), np.float32))], sizes_of(x), writing.result)
     return True
 
 
-def log_softmax(writing: Writing) -> bool:
+def log_softmax(writing: Rewriting) -> bool:
     """`d - log(sum(exp(d)))`, where `d` is `x - max(x)`."""
     (x,) = operands_of(writing)
-    dims, last = dims_of(x), writing.ints([len(x.dims) - 1])
+    dims, last = sizes_of(x), writing.ints([len(x.dims) - 1])
     row = [*dims[:-1], 1]
     distance = writing.add("SUB", [x, writing.add("REDUCE_MAX", [x, last], row, keep_dims=True)], dims)
     total = writing.add("SUM", [writing.add("EXP", [distance], dims), last], row, keep_dims=True)
@@ -128,44 +128,44 @@ def log_softmax(writing: Writing) -> bool:
     return True
 
 
-def l2_normalization(writing: Writing) -> bool:
+def l2_normalization(writing: Rewriting) -> bool:
     """`x * rsqrt(max(sum(x²), 1e-12))`."""
     (x,) = operands_of(writing)
-    dims, row = dims_of(x), [*dims_of(x)[:-1], 1]
+    dims, row = sizes_of(x), [*sizes_of(x)[:-1], 1]
     total = writing.add("SUM", [writing.add("SQUARE", [x], dims), writing.ints([len(dims) - 1])], row, keep_dims=True)
     least = writing.add("MAXIMUM", [total, writing.constant(np.array(1e-12, np.float32))], row)
     writing.same(x, writing.add("RSQRT", [least], row), name="MUL")
     return True
 
 
-def slopes(writing: Writing) -> bool:
+def slopes(writing: Rewriting) -> bool:
     """Stretch the slopes of a PRELU to the channels; slopes by element: `relu(x) + slope * min(x, 0)`."""
     x, slope = operands_of(writing)
     array = array_of(slope)
     if array is not None and all(dim == 1 for dim in slope.dims) and len(x.dims):
-        writing.same(x, writing.constant(np.broadcast_to(array.reshape(-1), dims_of(x)[-1:]), slope))
+        writing.same(x, writing.constant(np.broadcast_to(array.reshape(-1), sizes_of(x)[-1:]), slope))
         return True
-    dims = dims_of(x)
+    dims = sizes_of(x)
     below = writing.add("MINIMUM", [x, writing.constant(np.zeros((), np.float32))], dims)
     writing.add("ADD", [writing.add("RELU", [x], dims), writing.add("MUL", [below, slope], dims)], dims, writing.result)
     return True
 
 
-def sum_of_two(writing: Writing) -> bool:
+def sum_of_two(writing: Rewriting) -> bool:
     """Add one operand after the other."""
     total, *rest = operands_of(writing)
     for each in rest:
-        total = writing.add("ADD", [total, each], dims_of(each), writing.result if each is rest[-1] else None)
+        total = writing.add("ADD", [total, each], sizes_of(each), writing.result if each is rest[-1] else None)
     return bool(rest)
 
 
-def whole_power(writing: Writing) -> bool:
+def whole_power(writing: Rewriting) -> bool:
     """Multiply, for a constant exponent of 2, 3 or 4; take a root for one of 0.5."""
     x, exponent = operands_of(writing)
     number = array_of(exponent)
     if number is None or number.size != 1 or x.dims != writing.result.dims:
         return False
-    power, dims = float(number.reshape(())), dims_of(x)
+    power, dims = float(number.reshape(())), sizes_of(x)
     if power == 0.5:
         writing.add("SQRT", [x], dims, writing.result)
     elif power == 2:
@@ -180,14 +180,14 @@ def whole_power(writing: Writing) -> bool:
     return True
 
 
-def as_reals(writing: Writing) -> bool:
+def as_reals(writing: Rewriting) -> bool:
     """Compute with integers as real numbers: places and lengths, which are exact up to 16,777,216."""
     read = operands_of(writing)
     if read[0].type != INT or writing.result.type != INT:
         return False
     options: dict[str, Any] = {"in_data_type": INT, "out_data_type": FLOAT}
     count = 1 if writing.operator.name == "CUMSUM" else len(read)
-    reals = [writing.add("CAST", [each], dims_of(each), kind=FLOAT, **options) for each in read[:count]]
+    reals = [writing.add("CAST", [each], sizes_of(each), kind=FLOAT, **options) for each in read[:count]]
     inner = writing.draft.tensor(f"{writing.result.name}/real", FLOAT, writing.result.dims)
     writing.same(*reals, *read[count:], result=inner)
     back = {"in_data_type": FLOAT, "out_data_type": INT}
@@ -195,17 +195,17 @@ def as_reals(writing: Writing) -> bool:
     return True
 
 
-def arg_min(writing: Writing) -> bool:
+def arg_min(writing: Rewriting) -> bool:
     """The place of the largest of the negative numbers."""
     x, axis = operands_of(writing)
-    writing.same(writing.add("NEG", [x], dims_of(x)), axis, name="ARG_MAX")
+    writing.same(writing.add("NEG", [x], sizes_of(x)), axis, name="ARG_MAX")
     return True
 
 
 # Operators that move elements.
 
 
-def pieces(writing: Writing) -> bool:
+def pieces(writing: Rewriting) -> bool:
     """Cut each piece of a SPLIT by itself."""
     operator = writing.operator
     is_even = operator.name == "SPLIT"
@@ -214,14 +214,14 @@ def pieces(writing: Writing) -> bool:
         return False
     axis, begin = int(stated.array) % len(x.dims), 0
     for result in operator.outputs:
-        size = dims_of(result)
+        size = sizes_of(result)
         begins = [begin if each == axis else 0 for each in range(len(size))]
         writing.add("SLICE", [x, writing.ints(begins), writing.ints(size)], size, result)
         begin += size[axis]
     return True
 
 
-def reversed_slice(writing: Writing) -> bool:
+def reversed_slice(writing: Rewriting) -> bool:
     """Reverse the elements that a STRIDED_SLICE takes backwards."""
     operator = writing.operator
     x, *bounds = operands_of(writing)
@@ -232,30 +232,30 @@ def reversed_slice(writing: Writing) -> bool:
     begin, end, strides = (np.array(array) for array in arrays if array is not None)
     begins, ends = (int(operator.options.get(mask) or 0) for mask in ("begin_mask", "end_mask"))
     axes = [axis for axis in range(len(strides)) if strides[axis] < 0]
-    for axis, extent in enumerate(dims_of(x)):
+    for axis, extent in enumerate(sizes_of(x)):
         bounds_of = (None if begins >> axis & 1 else int(begin[axis]), None if ends >> axis & 1 else int(end[axis]))
         places = range(*slice(*bounds_of, int(strides[axis])).indices(extent))
         if not len(places):
             return False
         first, last = min(places[0], places[-1]), max(places[0], places[-1])
         begin[axis], end[axis], strides[axis] = first, last + 1, abs(strides[axis])
-    dims = dims_of(writing.result)
+    dims = sizes_of(writing.result)
     part = writing.add("STRIDED_SLICE", [x, *map(writing.ints, (begin, end, strides))], dims)
     writing.add("REVERSE_V2", [part, writing.ints(axes)], dims, writing.result)
     return bool(axes)
 
 
-def as_reshape(writing: Writing) -> bool:
+def as_reshape(writing: Rewriting) -> bool:
     """The elements stay in their order."""
     x = writing.operator.inputs[0]
     assert x is not None
-    writing.reshape(x, dims_of(writing.result), writing.result)
+    writing.reshape(x, sizes_of(writing.result), writing.result)
     return True
 
 
-def as_product(writing: Writing) -> bool:
+def as_product(writing: Rewriting) -> bool:
     """Stretch by a product with ones."""
-    x, dims = operands_of(writing)[0], dims_of(writing.result)
+    x, dims = operands_of(writing)[0], sizes_of(writing.result)
     if x.type not in (FLOAT, INT):
         return False
     own = (1,) * (len(dims) - len(x.dims)) + tuple(map(int, x.dims))
@@ -265,29 +265,34 @@ def as_product(writing: Writing) -> bool:
     return True
 
 
-def pack(writing: Writing) -> bool:
+def pack(writing: Rewriting) -> bool:
     """Join along an axis of one element."""
-    axis, dims = int(writing.operator.options.get("axis", 0)) % len(writing.result.dims), dims_of(writing.result)
+    axis, dims = (
+        int(writing.operator.options.get("axis", 0)) % len(writing.result.dims),
+        sizes_of(writing.result),
+    )
     row = [*dims[:axis], 1, *dims[axis + 1 :]]
     parts = [writing.reshape(each, row) for each in operands_of(writing)]
     writing.add("CONCATENATION", parts, dims, writing.result, axis=axis)
     return True
 
 
-def unpack(writing: Writing) -> bool:
+def unpack(writing: Rewriting) -> bool:
     """Split along the axis, and drop it."""
     (x,) = operands_of(writing)
-    axis, dims = int(writing.operator.options.get("axis", 0)) % len(x.dims), dims_of(x)
+    axis, dims = int(writing.operator.options.get("axis", 0)) % len(x.dims), sizes_of(x)
     for place, result in enumerate(writing.operator.outputs):
         begin = [place if each == axis else 0 for each in range(len(dims))]
         size = [*dims[:axis], 1, *dims[axis + 1 :]]
         writing.reshape(
-            writing.add("SLICE", [x, writing.ints(begin), writing.ints(size)], size), dims_of(result), result
+            writing.add("SLICE", [x, writing.ints(begin), writing.ints(size)], size),
+            sizes_of(result),
+            result,
         )
     return True
 
 
-def kept_axes(writing: Writing) -> bool:
+def kept_axes(writing: Rewriting) -> bool:
     """Keep the axes that a STRIDED_SLICE drops or adds, and reshape."""
     operator = writing.operator
     x, *bounds = operands_of(writing)
@@ -299,7 +304,7 @@ def kept_axes(writing: Writing) -> bool:
     begin, end, strides = (np.array(array) for array in arrays if array is not None)
     begins, ends = (int(operator.options.get(mask) or 0) for mask in ("begin_mask", "end_mask"))
     dims = []
-    for axis, extent in enumerate(dims_of(x)):
+    for axis, extent in enumerate(sizes_of(x)):
         if shrunk >> axis & 1:
             begin[axis] %= extent
             end[axis], strides[axis] = begin[axis] + 1, 1
@@ -311,14 +316,14 @@ def kept_axes(writing: Writing) -> bool:
         dims.append(1 if shrunk >> axis & 1 else len(range(*whole.indices(extent))))
     options: dict[str, Any] = {"begin_mask": begins & ~shrunk, "end_mask": ends & ~shrunk}
     part = writing.add("STRIDED_SLICE", [x, *map(writing.ints, (begin, end, strides))], dims, **options)
-    writing.reshape(part, dims_of(writing.result), writing.result)
+    writing.reshape(part, sizes_of(writing.result), writing.result)
     return True
 
 
-def computed_begin(writing: Writing) -> bool:
+def computed_begin(writing: Rewriting) -> bool:
     """Look up the places from a computed begin on, along the one axis that is cut."""
     x, begin, size = operands_of(writing)
-    dims, cut = dims_of(x), [axis for axis in range(len(x.dims)) if x.dims[axis] != writing.result.dims[axis]]
+    dims, cut = sizes_of(x), [axis for axis in range(len(x.dims)) if x.dims[axis] != writing.result.dims[axis]]
     if begin.data is not None or size.data is None or len(cut) > 1:
         return False
     if not cut:
@@ -331,14 +336,14 @@ def computed_begin(writing: Writing) -> bool:
     return True
 
 
-def constant_places(writing: Writing) -> bool:
+def constant_places(writing: Rewriting) -> bool:
     """Look up neighbours as a SLICE."""
     operator = writing.operator
     x, places = operands_of(writing)
     array = array_of(places)
     if array is None or not array.size or int(operator.options.get("batch_dims", 0) or 0):
         return False
-    axis, dims = int(operator.options.get("axis", 0)) % len(x.dims), dims_of(x)
+    axis, dims = int(operator.options.get("axis", 0)) % len(x.dims), sizes_of(x)
     flat = array.reshape(-1) % dims[axis]
     if not np.array_equal(flat, np.arange(flat[0], flat[0] + flat.size)):
         return False
@@ -347,47 +352,47 @@ def constant_places(writing: Writing) -> bool:
     part = x
     if size != dims:
         part = writing.add("SLICE", [x, writing.ints(begin), writing.ints(size)], size)
-    writing.reshape(part, dims_of(writing.result), writing.result)
+    writing.reshape(part, sizes_of(writing.result), writing.result)
     return True
 
 
-def rows_of_table(writing: Writing) -> bool:
+def rows_of_table(writing: Rewriting) -> bool:
     """Look rows up by a GATHER."""
     places, rows = operands_of(writing)
-    writing.add("GATHER", [rows, places], dims_of(writing.result), writing.result, axis=0)
+    writing.add("GATHER", [rows, places], sizes_of(writing.result), writing.result, axis=0)
     return True
 
 
-def places_in_a_row(writing: Writing) -> bool:
+def places_in_a_row(writing: Rewriting) -> bool:
     """Look elements up by places of one axis."""
     operator = writing.operator
     x, places = operands_of(writing)
     if len(places.dims) == 1 or int(operator.options.get("batch_dims", 0) or 0):
         return False
-    axis, dims = int(operator.options.get("axis", 0)) % len(x.dims), dims_of(x)
-    count = prod(dims_of(places))
+    axis, dims = int(operator.options.get("axis", 0)) % len(x.dims), sizes_of(x)
+    count = prod(sizes_of(places))
     row = writing.reshape(places, [count])
     inner = writing.add("GATHER", [x, row], [*dims[:axis], count, *dims[axis + 1 :]], axis=axis)
-    writing.reshape(inner, dims_of(writing.result), writing.result)
+    writing.reshape(inner, sizes_of(writing.result), writing.result)
     return True
 
 
-def coordinates_as_places(writing: Writing) -> bool:
+def coordinates_as_places(writing: Rewriting) -> bool:
     """Look elements up by coordinates: by their places in row-major order."""
     x, coordinates = operands_of(writing)
     depth = int(coordinates.dims[-1])
-    own, rest = dims_of(x)[:depth], dims_of(x)[depth:]
+    own, rest = sizes_of(x)[:depth], sizes_of(x)[depth:]
     row = _places(writing, coordinates, own)
-    count = prod(dims_of(coordinates)[:-1])
+    count = prod(sizes_of(coordinates)[:-1])
     flat = writing.reshape(x, [prod(own), prod(rest)] if rest else [prod(own)])
     inner = writing.add("GATHER", [flat, row], [count, prod(rest)] if rest else [count], axis=0)
-    writing.reshape(inner, dims_of(writing.result), writing.result)
+    writing.reshape(inner, sizes_of(writing.result), writing.result)
     return True
 
 
-def _places(writing: Writing, coordinates: DraftTensor, extents: Sequence[int]) -> DraftTensor:
+def _places(writing: Rewriting, coordinates: DraftTensor, extents: Sequence[int]) -> DraftTensor:
     """Return the places in row-major order that coordinates stand for, as one axis."""
-    count, depth = prod(dims_of(coordinates)[:-1]), len(extents)
+    count, depth = prod(sizes_of(coordinates)[:-1]), len(extents)
     strides = np.array([prod(extents[axis + 1 :]) for axis in range(depth)], np.int32)
     array = array_of(coordinates)
     if array is not None:
@@ -399,15 +404,15 @@ def _places(writing: Writing, coordinates: DraftTensor, extents: Sequence[int]) 
     return writing.reshape(rows, [count])
 
 
-def scatter(writing: Writing) -> bool:
+def scatter(writing: Rewriting) -> bool:
     """Write to constant places by looking up, with a row of zeros behind; to others by a product with ones and zeros.
 
     Of a place that is written twice the product has the sum, as SCATTER_ND does.
     """
     coordinates, updates = operands_of(writing)[:2]
-    dims, depth = dims_of(writing.result), int(coordinates.dims[-1])
+    dims, depth = sizes_of(writing.result), int(coordinates.dims[-1])
     own, rest = prod(dims[:depth]), prod(dims[depth:])
-    count, array = prod(dims_of(coordinates)[:-1]), array_of(coordinates)
+    count, array = prod(sizes_of(coordinates)[:-1]), array_of(coordinates)
     rows = writing.reshape(updates, [count, rest])
     places = _places(writing, coordinates, dims[:depth])
     if array is not None:
@@ -431,23 +436,23 @@ def scatter(writing: Writing) -> bool:
     return True
 
 
-def one_hot(writing: Writing) -> bool:
+def one_hot(writing: Rewriting) -> bool:
     """Compare the places of one axis."""
     places, *rest = operands_of(writing)
     axis = int(writing.operator.options.get("axis", -1))
     if len(places.dims) == 1 or axis not in (-1, len(places.dims)):
         return False
-    count, depth = prod(dims_of(places)), int(writing.result.dims[-1])
+    count, depth = prod(sizes_of(places)), int(writing.result.dims[-1])
     inner = writing.draft.tensor(f"{writing.result.name}/few", writing.result.type, (count, depth))
     writing.operators.append(DraftOperator("ONE_HOT", [writing.reshape(places, [count]), *rest], [inner], {"axis": -1}))
-    writing.reshape(inner, dims_of(writing.result), writing.result)
+    writing.reshape(inner, sizes_of(writing.result), writing.result)
     return True
 
 
-def update_slice(writing: Writing) -> bool:
+def update_slice(writing: Rewriting) -> bool:
     """Join what stands before, the update, and what stands behind, where they differ along one axis."""
     x, update, begin = operands_of(writing)
-    dims, own = dims_of(x), [axis for axis in range(len(x.dims)) if x.dims[axis] != update.dims[axis]]
+    dims, own = sizes_of(x), [axis for axis in range(len(x.dims)) if x.dims[axis] != update.dims[axis]]
     if begin.array is None or len(own) > 1:
         return False
     if not own:
@@ -467,11 +472,11 @@ def update_slice(writing: Writing) -> bool:
     return True
 
 
-def one_image(writing: Writing) -> bool:
+def one_image(writing: Rewriting) -> bool:
     """Put a batch of images into one, row below row: DEPTH_TO_SPACE and SPACE_TO_DEPTH work within rows."""
     (x,) = operands_of(writing)
-    batch, height, width, channels = dims_of(x)
-    out = dims_of(writing.result)
+    batch, height, width, channels = sizes_of(x)
+    out = sizes_of(writing.result)
     if batch == 1:
         return False
     tall = writing.reshape(x, [1, batch * height, width, channels])
@@ -516,7 +521,7 @@ FORMS: Mapping[str, Sequence[Form]] = {
     "TOPK_V2": (as_images,),
     "DYNAMIC_UPDATE_SLICE": (update_slice,),
     "BATCH_MATMUL": (product_of_few_axes, same_batches, exchanged, product_of_three_axes, adjoint_first),
-    "FULLY_CONNECTED": (weights_first, bias_apart, as_images),
+    "FULLY_CONNECTED": (weights_first, bias_as_addition, as_images),
     "CONV_2D": (as_convolutions,),
     "DEPTHWISE_CONV_2D": (as_dense,),
     "CONV_3D": (volume,),

@@ -35,7 +35,7 @@ NUMPY: Mapping[TensorType, type] = {
 Dims = Sequence[int]
 
 
-class Writing:
+class Rewriting:
     """The operators that stand for one, under construction.
 
     Args:
@@ -132,17 +132,17 @@ class Writing:
         return self.add("MUL", [self.reshape(tensor, own), factor], dims)
 
 
-def dims_of(tensor: DraftTensor) -> list[int]:
+def sizes_of(tensor: DraftTensor) -> list[int]:
     """Return the extents of a tensor, all of which are known."""
     return [int(dim) for dim in tensor.dims]
 
 
-def operands_of(writing: Writing) -> list[DraftTensor]:
+def operands_of(writing: Rewriting) -> list[DraftTensor]:
     """Return the operands of the operator, without those that are left out."""
     return [each for each in writing.operator.inputs if each is not None]
 
 
-Form = Callable[[Writing], bool]
+Form = Callable[[Rewriting], bool]
 """Write the operator in another form; False where it cannot."""
 
 
@@ -185,7 +185,7 @@ def _written(
     # RESHAPEs between forms of few axes are merged behind this: one of more axes that is left is between two operators
     # that are not taken.
     for form in (*general, *forms.get(operator.name, ())) if depth < DEEPEST else ():
-        writing = Writing(draft, operator)
+        writing = Rewriting(draft, operator)
         if not form(writing):
             continue
         found: list[DraftOperator] = []
