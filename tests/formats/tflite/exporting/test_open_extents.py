@@ -108,6 +108,13 @@ def test_open_extents_agree_at_all_that_are_told(name: str) -> None:
         agrees(model, feed_of(model, each))
 
 
+@pytest.mark.parametrize("shape", ["n,3,4", "2,h,4", "n,h,4"])
+def test_a_hardmax_over_several_axes(shape: str) -> None:
+    model = build(f"float[{shape}] x", f"y = Hardmax<axis={2 if shape == 'n,h,4' else 1}>(x)", {}, opset=11)
+    for each in WIDE:
+        agrees(model, feed_of(model, each))
+
+
 @pytest.mark.parametrize("count", [1, 7, 30])
 @pytest.mark.parametrize("most", [0, 3, 100])
 def test_boxes_of_an_open_number(count: int, most: int) -> None:

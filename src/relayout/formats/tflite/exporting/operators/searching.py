@@ -8,7 +8,7 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.node import NodeExport, all_known, known
 from relayout.formats.tflite.exporting.operators.unique_rows import unique_rows
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
@@ -63,9 +63,12 @@ def hardmax(op: NodeExport) -> None:
     old = op.version < 13
     axis = op.axis(1 if old else -1)
     if old:
-        dims = known(operand.dims)
-        flat = steps.reshape(operand, (prod(dims[:axis]), prod(dims[axis:])))
-        steps.give(steps.reshape(_hardmax(steps, flat), dims))
+        dims = operand.dims
+        rows, columns = dims[:axis], dims[axis:]
+        count = prod(known(rows)) if all_known(rows) else f"?{op.name}.rows"
+        length = prod(known(columns)) if all_known(columns) or not all_known(rows) else f"?{op.name}.columns"
+        flat = steps.reshape(operand, (count, length))
+        steps.give(op.reshaped(_hardmax(steps, flat), dims, operand))
         return
     moved = steps.transpose(operand, to_last(axis, rank))
     steps.give(steps.transpose(_hardmax(steps, moved), from_last(axis, rank)))
