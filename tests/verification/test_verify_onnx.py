@@ -12,6 +12,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
+import relayout
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.verification import Kind, Verdict, verify
 from relayout.verification.ort import OrtSide
@@ -174,6 +175,17 @@ def test_indices_are_fed_within_what_they_count() -> None:
         "{ y = Gather<axis = 0>(w, i) }", "(int64[9] i) => (float[9,5] y)", weight(np.eye(4, 5, dtype=np.float32))
     )
     assert verify(source, source, runs=5).ok
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_places_that_are_written_are_fed_once_each(seed: int) -> None:
+    """Over one place that is written twice LiteRT's kernel adds up."""
+    interface = "(float[2,16,4] x, float[6,2,4] new, int64[6] at) => (float[16,2,4] y)"
+    axis = numpy_helper.from_array(np.array([-1]), "axis")
+    proto = model(
+        "{ t = Transpose<perm=[1,0,2]>(x)  i = Unsqueeze(at, axis)  y = ScatterND(t, i, new) }", interface, axis
+    )
+    assert verify(proto, relayout.convert(proto, format="tflite").tflite, seed=seed).ok
 
 
 def test_several_runs_keep_the_worst() -> None:

@@ -85,7 +85,9 @@ def random_feed(
     2. Other floats are normal, quantized integers normal over their range, other integers small, truth values even.
     3. Texts are numbers.
     4. What operators read as a sample rate is one.
-    5. If `careful`, integers that may count something are 0, and floats that are no image small whole numbers, which
+    5. Integers that are places to write to differ from each other, where that many fit: over one place that is written
+       twice runtimes may differ.
+    6. If `careful`, integers that may count something are 0, and floats that are no image small whole numbers, which
        may be cast to such.
     """
     dtype = value.dtype
@@ -117,7 +119,10 @@ def random_feed(
         limits = np.iinfo(dtype)
         middle, spread = (limits.max + limits.min + 1) / 2, (limits.max - limits.min) / 5
         return np.asarray(np.clip(np.rint(rng.normal(middle, spread, shape)), limits.min, limits.max), dtype)
-    return np.asarray(rng.integers(0, 1 if careful else min(value.bound or SMALL, np.iinfo(dtype).max), shape), dtype)
+    most = 1 if careful else min(value.bound or SMALL, np.iinfo(dtype).max)
+    if value.distinct and (size := math.prod(shape)) <= most:
+        return np.asarray(rng.permutation(most)[:size].reshape(shape), dtype)
+    return np.asarray(rng.integers(0, most, shape), dtype)
 
 
 def channel_axis(shape: Sequence[int]) -> int | None:

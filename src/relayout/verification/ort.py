@@ -57,6 +57,7 @@ from relayout.verification.stated_numbers import (
     operand_names,
     ranges_of_inputs,
     sample_rates,
+    written_places,
 )
 
 MOST = 1 << 28
@@ -362,6 +363,7 @@ class OrtSide:
     def _collect(self) -> None:
         graph = self.model.graph
         bounds = index_bounds(graph)
+        self._written = written_places(graph)
         outputs = {id(value) for value in graph.outputs}
         orders = {id(value): order for order, node in enumerate(graph) for value in node.outputs}
         made = [
@@ -422,6 +424,7 @@ class OrtSide:
             scale=meaning[:1],
             zero=meaning[1:],
             bound=bounds.get(name),
+            distinct=node is None and name in self._written,
             symbols=symbols,
             operands=operand_names(node),
             normalization=Normalization.stored(notes[NORMALIZE], held_by(notes), tuple(dims or ()))

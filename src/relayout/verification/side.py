@@ -70,6 +70,7 @@ class ModelValue:
         scale: the steps of quantized integers, one for all or one for each index of `axis`; empty where there are none.
         zero: the integers that mean 0.0, as many.
         bound: for an integer input that counts into something: how many there are.
+        distinct: for an integer input: whether places are computed from it that are written once each.
         symbols: names of the dynamic dimensions; dimensions of one name have one size.
         fallback: the extents that the model itself puts in the place of dynamic ones, if it does.
         step: for a float that was dequantized: the step of the integer before; else 0.
@@ -95,6 +96,7 @@ class ModelValue:
     zero: tuple[int, ...] = ()
     axis: int = 0
     bound: int | None = None
+    distinct: bool = False
     symbols: tuple[str, ...] = ()
     fallback: tuple[int, ...] | None = None
     step: float = 0.0

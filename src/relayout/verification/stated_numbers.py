@@ -49,6 +49,8 @@ RATES = {"MelWeightMatrix": 2}
 """Operators with an operand that is a sample rate, and which."""
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 DEQUANTIZING = {"DequantizeLinear"}
+SCATTERING = frozenset({"ScatterND", "ScatterElements", "Scatter"})
+"""Operators whose second operand are places, which the standard lets no one write twice without a reduction."""
 
 
 def step_of(node: ir.Node) -> float:
@@ -96,6 +98,17 @@ def index_bounds(graph: ir.Graph) -> dict[str, int]:
         if data is not None and indices is not None and data.shape is not None:
             found[indices.name or ""].append(min((d for d in data.shape if isinstance(d, int)), default=1))
     return {name: min(bounds) for name, bounds in found.items()}
+
+
+def written_places(graph: ir.Graph) -> set[str]:
+    """Values from which nodes compute the places that they write to, each no more than once, and those places."""
+    names: set[str] = set()
+    for node in reversed(graph):
+        if node.op_type in SCATTERING and "reduction" not in node.attributes:
+            names.update(operand_names(node)[1:2])
+        elif names.intersection(value.name or "" for value in node.outputs):
+            names.update(operand_names(node))
+    return names
 
 
 def sample_rates(graph: ir.Graph) -> set[str]:
