@@ -15,6 +15,7 @@ import pytest
 import relayout
 from relayout.errors import LayoutError, ReadError
 from relayout.targets import Wishes, read_wishes, target, targets
+from relayout.targets.registry import aliases
 from relayout.targets.testing import claiming
 from targets.nets import blocked, cnn
 
@@ -283,9 +284,7 @@ def test_targets_on_the_command_line() -> None:
     assert rows[0]["layouts"] == ["NHWC OHWI"]
     assert "every operator" in cli("targets", "onnx").stdout
     assert "did you mean 'nnapi'" in cli("targets", "nnapy", code=2).stderr
-    assert {*targets(), "onnxruntime-cpu-nchwc"} == {
-        row["name"] for row in json.loads(cli("targets", "--json").stdout)["targets"]
-    }
+    assert {*targets(), *aliases()} == {row["name"] for row in json.loads(cli("targets", "--json").stdout)["targets"]}
 
 
 def test_a_file_of_the_targets_name_is_proposed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

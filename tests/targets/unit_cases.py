@@ -192,6 +192,8 @@ def moves() -> Iterator[UnitCase]:
         yield UnitCase(Case("Reshape", {"x": image, "s": i(6, 72)}, ("s",)), dtype, alike=False)
         yield UnitCase(Case("Squeeze", {"x": f(2, 1, 4), "a": i(1)}, ("a",)), dtype, alike=False)
         yield UnitCase(Case("Unsqueeze", {"x": f(2, 3, 4), "a": i(1)}, ("a",)), dtype, alike=False)
+    yield UnitCase(Case("Unsqueeze", {"x": f(6, 9), "a": i(1)}, ("a",)), alike=False)
+    yield UnitCase(Case("Split", {"x": f(4, 9)}, (), {"axis": 0, "num_outputs": 2}, outputs=2))
     for shape, some in (((6, 9, 8), i(0, 0, 1, 2, 0, 0)), (IMAGE, i(0, 1, 0, 0, 0, 2, 0, 0))):
         yield UnitCase(Case("Pad", {"x": f(*shape), "p": some}, ("p",)))
     for mode in ("reflect", "edge"):
@@ -228,6 +230,7 @@ def elementwise() -> Iterator[UnitCase]:
     yield UnitCase(Case("Max", {"x": image, "y": f(*IMAGE), "z": f(*IMAGE)}))
     for op in ("Abs", "Elu", "Gelu", "Neg", "Softplus"):
         yield UnitCase(Case(op, {"x": image}), np.int8, alike=False)
+    yield UnitCase(Case("Gelu", {"x": image}, domain="com.microsoft", domain_version=1), np.int8, alike=False)
     for op in ("LeakyRelu", "Relu", "Sigmoid", "Tanh"):
         for dtype in (np.int8, np.uint8, np.int16):
             yield UnitCase(Case(op, {"x": image}), dtype)
@@ -246,6 +249,7 @@ def elementwise() -> Iterator[UnitCase]:
             yield UnitCase(Case("Clip", {"x": image, **bounds}, tuple(bounds)), dtype)
         yield UnitCase(Case("Softmax", {"x": image}, (), {"axis": -1}), dtype)
     yield UnitCase(Case("Softmax", {"x": image}, (), {"axis": 1}))
+    yield UnitCase(Case("Softmax", {"x": f(1, 12)}, (), {"axis": -1}))
     yield UnitCase(Case("Softmax", {"x": f(65536, 4)}, (), {"axis": -1}))
     yield UnitCase(Case("Softmax", {"x": f(65537, 4)}, (), {"axis": -1}))
 

@@ -18,6 +18,8 @@ from relayout.targets.target_table import Kernel, Target
 
 GROUP = "relayout.targets"
 """Entry points of this group name a `Target` each."""
+SHORT = 3
+"""Letters of an alias up to which it is not proposed for another name: `gpu` for `npu`."""
 OPERATORS = "ops:"
 """The prefix of a target's name that is a list of operators."""
 OPERATORS_ALONE = "ops"
@@ -218,7 +220,7 @@ def target(name: str) -> Target:
         near = (
             f"; there is a file of that name: {table}"
             if _is_file(table)
-            else nearest(name, [*known, *aliases()]) or nearest(name, known)
+            else nearest(name, [*known, *(each for each in aliases() if len(each) > SHORT)]) or nearest(name, known)
         )
         raise LayoutError(f"there is no target {name!r}{near}")
     return known[name]
