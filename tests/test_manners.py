@@ -105,7 +105,7 @@ def test_an_argument_of_another_tool_is_answered_in_python() -> None:
 
 def test_a_row_of_a_comparison_is_one_line() -> None:
     found = relayout.verify(INT8, relayout.convert(INT8).model)
-    assert repr(found.outputs[0]) == "<Row: 'output_0' of SOFTMAX, int8[2, 6]: close>"
+    assert repr(found.outputs[0]) == "<Row: 'output_0' of SOFTMAX, int8[2, 6]: agrees>"
 
 
 def test_help_on_a_result_is_for_its_user() -> None:

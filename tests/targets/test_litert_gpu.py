@@ -19,7 +19,7 @@ from relayout.formats.tflite.exporting.draft import Draft
 from relayout.formats.tflite.exporting.file_forms import RefusedOperator
 from relayout.partition.file_claims import file_claims
 from relayout.targets.litert_gpu.forms import FORMS, GENERAL
-from relayout.targets.litert_gpu.operator_form import answers, form_of, reason_of
+from relayout.targets.litert_gpu.operator_form import MOST_AXES, answers, form_of, reason_of
 from relayout.targets.litert_gpu.rewriting import rewrite
 from relayout.verification import litert_gpu
 
@@ -71,6 +71,8 @@ def test_forms_compute_what_they_stand_for(table: Any, part: int) -> None:
     count = 0
     for question in islice(refused(table), part, None, PARTS):
         form = form_of(question.draft.operators[0])
+        if any(len(end.dims) > MOST_AXES for end in (*question.draft.inputs, *question.draft.outputs)):
+            continue  # an interface stays as it is
         expected = run(table, question.draft, question.feeds)
         if expected is None or not rewrite(question.draft, FORMS, GENERAL):
             continue

@@ -67,7 +67,7 @@ class Row:
     def __repr__(self) -> str:
         """One line: the value, its type and what was found."""
         made = f" of {self.operator}" if self.operator else ""
-        return f"<Row: {self.name!r}{made}, {self.dtype}{list(self.shape)}: {self.verdict.value}>"
+        return f"<Row: {self.name!r}{made}, {self.dtype}{list(self.shape)}: {self.verdict.word}>"
 
     @property
     def ok(self) -> bool:
