@@ -117,7 +117,7 @@ def test_the_sentence_of_the_readme() -> None:
     readme = to_tflite_page.with_sentence(
         f"a\n{to_tflite_page.BEGIN}\nold\n{to_tflite_page.END}\nb", {"models": [model]}
     )
-    assert "0.25 of the transposed bytes and take 0.50 of the time (1 float models)" in readme
+    assert "transpose 25 % of the bytes and run in 0.50 times the time (1 float models)" in readme
     assert readme.startswith("a\n")
     assert readme.endswith("\nb")
     assert "old" not in readme

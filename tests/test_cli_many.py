@@ -84,6 +84,7 @@ class Found:
 
     ok: bool
     b: str = ""
+    is_compared: bool = True
 
 
 def test_a_result_that_differs_makes_exit_code_1(

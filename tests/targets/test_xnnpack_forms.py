@@ -361,7 +361,6 @@ def test_a_local_response_is_a_convolution_and_roots(attributes: dict[str, float
     ("model", "target"),
     [
         *((each, "litert") for each in (response(beta=0.6), response(513), response(alpha=-1.0), response(bias=0.0))),
-        (response(), "tflite-micro"),
     ],
 )
 def test_other_local_responses_are_the_builtin(model: onnx.ModelProto, target: str) -> None:

@@ -1,7 +1,5 @@
 """The operators of a `.tflite` that a target takes which takes a file as a whole or not at all."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple

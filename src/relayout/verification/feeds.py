@@ -75,6 +75,7 @@ def given_feeds(inputs: Mapping[str, Any] | None, values: Sequence[ModelValue]) 
     return found
 
 
+# Complexity: each kind of element has numbers of its own, one branch each.
 def random_feed(
     value: ModelValue, shape: tuple[int, ...], rng: np.random.Generator, signed: bool, careful: bool = False
 ) -> Array:

@@ -5,8 +5,6 @@ SwiftShader, which computes on the CPU. It runs in a process of its own: over so
 others it takes minutes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -97,7 +95,7 @@ class Judge:
         self.limit = limit
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Judge:
+    def __enter__(self) -> "Judge":
         require_accelerator()
         return self
 

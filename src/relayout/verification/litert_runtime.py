@@ -1,7 +1,5 @@
 """A .tflite in LiteRT: its file, interpreters in the child process of `runtimes`, and runs of them."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess
@@ -77,12 +75,12 @@ class Interpreter:
         self._held = Held()
         self._open()
 
-    def __getattr__(self, name: str) -> _Member:
+    def __getattr__(self, name: str) -> "_Member":
         if name.startswith("__"):
             raise AttributeError(name)
         return _Member(self, (name,))
 
-    def get_signature_runner(self, key: str) -> Signature:
+    def get_signature_runner(self, key: str) -> "Signature":
         """A function for a signature."""
         return Signature(self, key)
 
@@ -130,7 +128,7 @@ class _Member:
     def __init__(self, interpreter: Interpreter, path: tuple[str, ...]) -> None:
         self._interpreter, self._path = interpreter, path
 
-    def __getattr__(self, name: str) -> _Member:
+    def __getattr__(self, name: str) -> "_Member":
         return _Member(self._interpreter, (*self._path, name))
 
     def __call__(self, *given: Any) -> Any:

@@ -1,7 +1,5 @@
 """Sessions of ONNX Runtime, in the child process of `runtimes`, and runs of them."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence

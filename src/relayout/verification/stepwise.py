@@ -23,8 +23,6 @@ that counts, however deep the network is.
 6. A recurrent operator is also given what it yields, as its results of the steps before.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -105,7 +103,7 @@ class JudgedValue:
     leans: bool = False
     copies: tuple[str, ...] = ()
 
-    def is_better(self, other: JudgedValue | None) -> bool:
+    def is_better(self, other: "JudgedValue | None") -> bool:
         """Tell whether its verdict is better than that of another; None is the worst."""
         return other is None or self.verdict.rank < other.verdict.rank
 
@@ -378,7 +376,7 @@ class _Sums(NamedTuple):
     high: Array
 
     @staticmethod
-    def of(left: Array, right: Array, counted: Array | None) -> _Sums:
+    def of(left: Array, right: Array, counted: Array | None) -> "_Sums":
         """Add up in pieces: double precision takes room."""
         channels = left.shape[1]
         sums, low, high = np.zeros((5, channels)), np.full(channels, np.inf), np.full(channels, -np.inf)
@@ -486,7 +484,8 @@ def _nonzero(step: Array) -> Array:
 
 # Verdicts on values by what each operator makes of the source's own values.
 
-WITH_BODIES = {"CALL", "IF", "If", "Loop", "Scan", "WHILE"}
+RECURRENT = {f"{way}_SEQUENCE_{kind}" for way in ("UNIDIRECTIONAL", "BIDIRECTIONAL") for kind in ("LSTM", "RNN")}
+WITH_BODIES = {"CALL", "IF", "If", "Loop", "Scan", "WHILE", *RECURRENT}
 BEYOND = (Verdict.SPREAD, Verdict.DIFFERS)
 """Verdicts on a value as a whole that its operator may say more about."""
 

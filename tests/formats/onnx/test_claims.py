@@ -70,9 +70,9 @@ def test_states_of_a_loop_are_of_every_batch() -> None:
             np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
-def test_the_interface_states_what_the_source_states() -> None:
-    source = CASES["an output"]
-    assert relayout.convert(source, to="NHWC").proto.graph.output[0] == source.graph.output[0]
+def test_the_name_of_an_input_wins_over_a_number_that_an_output_states() -> None:
+    (output,) = relayout.convert(CASES["an output"], to="NHWC").proto.graph.output
+    assert [dim.dim_param or dim.dim_value for dim in output.type.tensor_type.shape.dim] == ["N", 2, 1, 1]
 
 
 def test_what_is_stated_is_a_price() -> None:

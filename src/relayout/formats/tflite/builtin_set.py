@@ -1,7 +1,5 @@
 """The builtins that a runtime of `.tflite` files has, where it has not all of them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from relayout.formats.tflite.container.enums import TensorType

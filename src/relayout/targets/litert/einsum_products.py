@@ -6,8 +6,6 @@ What stays an Einsum: diagonals, axes of one element that are stretched, integer
 of a matrix.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from math import prod
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Each form says how many steps of the result it may be off. Between two units sta
 16 bits where a result of 8 bits is made of them, so that only the last rounding shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import NamedTuple

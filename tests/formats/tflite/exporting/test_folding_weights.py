@@ -131,10 +131,11 @@ def test_no_more_is_computed_than_the_weights_have_twice(tmp_path: Path) -> None
 
 
 def test_a_default_is_no_constant(tmp_path: Path) -> None:
-    """A caller may feed another kernel."""
+    """A caller may feed another kernel, where it is named as an input."""
     source = model(conv("k", "k = Mul(w, w)"), w=floats(16, 8, 3, 3))
     source.graph.input.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [16, 8, 3, 3]))
-    relayout.convert(source, format="tflite").save(tmp_path / "m.tflite")
+    names = [value.name for value in source.graph.input]
+    relayout.convert(source, format="tflite", inputs=names).save(tmp_path / "m.tflite")
     assert "MUL" in [operator.name for operator in load(tmp_path / "m.tflite").subgraphs[0].operators]
 
 

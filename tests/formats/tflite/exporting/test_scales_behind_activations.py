@@ -43,8 +43,8 @@ def test_any_scale_right_behind_it_is(scale: Array) -> None:
     "text",
     [
         "c = Conv(x, w, b)  a = Sigmoid(c)  y = Mul(a, s)",
-        "c = Conv(x, w, b)  a = Relu(c)  y = Mul(a, s)  z = Neg(a)",
-        "c = Conv(x, w, b)  a = Relu(c)  y = Mul(a, s)  z = Neg(c)",
+        "c = Conv(x, w, b)  a = Relu(c)  y = Mul(a, s)  z = Abs(a)",
+        "c = Conv(x, w, b)  a = Relu(c)  y = Mul(a, s)  z = Abs(c)",
         "c = Conv(x, w, b)  a = Relu(c)  y = Mul(a, n)",
         "c = Conv(x, w, b)  a = Relu(c)  y = Add(a, s)",
     ],

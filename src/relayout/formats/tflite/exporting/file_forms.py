@@ -1,7 +1,5 @@
 """What a target asks of the operators of a `.tflite` beyond that LiteRT's CPU kernels run them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
