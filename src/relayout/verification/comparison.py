@@ -210,6 +210,10 @@ class Comparison:
             rows = self._by_operator(rows, feeds, {row.source for row in rows if self._is_excess(row)})
         if not self.left.rounds:
             rows = self._with_faults(rows, far)
+        ends = (end for pair in self.inputs for end in (pair.left, pair.right))
+        if any(end.normalization is not None for end in ends):
+            # A model that normalizes its input itself holds other numbers before its first operator.
+            rows = [row if row.output else replace(row, is_fault=False) for row in rows]
         unexplained = any(row.output and row.verdict is Verdict.DIFFERS and row.alone for row in rows)
         if unexplained and not any(row.is_fault for row in rows):
             self.notes.append(BY_PARTS_ALONE)
@@ -227,9 +231,6 @@ class Comparison:
     def _is_far(self, row: Row) -> bool:
         """Tell whether an inner value of float32 differs by so much that a fault is behind it, and no rounding."""
         judged_alone = row.output or self.left.rounds or self.dequantized or self._is_drawn(row.source)
-        # A model that normalizes its input itself holds other numbers before its first operator.
-        ends = (end for pair in self.inputs for end in (pair.left, pair.right))
-        judged_alone = judged_alone or any(end.normalization is not None for end in ends)
         return not judged_alone and not row.ok and self._is_excess(row)
 
     def _is_excess(self, row: Row) -> bool:

@@ -545,7 +545,9 @@ def _beside_faults(row: Row, wrong: set[str], unsure: set[str], result: Runnable
 
 def _is_in_body(row: Row, step: JudgedValue) -> bool:
     """Tell whether an operator with a body, inside of which nothing is shown, differs by no more than its spread."""
-    if row.operator not in WITH_BODIES or row.spread is None or step.leans or step.copies:
+    if row.operator not in WITH_BODIES or row.spread is None or step.leans:
+        return False
+    if step.copies and row.operator not in RECURRENT:  # each step of a recurrent kernel rounds
         return False
     return step.difference.of(row.kind) <= SPREADS * row.spread.of(row.kind)
 
