@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from relayout.reports import Report
     from relayout.verification import VerifyReport, verify
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "LayoutError",
