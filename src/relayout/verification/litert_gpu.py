@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from ctypes.util import find_library
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -164,8 +165,10 @@ def require_accelerator(file: Path | None = None) -> None:
 
 @cache
 def is_available() -> bool:
-    """Return whether the accelerator and a driver for it are installed."""
+    """Return whether the accelerator, a loader of Vulkan and a driver for it are installed."""
     if find_spec("ai_edge_litert") is None or find_spec("ai_edge_litert.compiled_model") is None:
+        return False
+    if find_library("vulkan") is None:
         return False
     return bool(os.environ.get(DRIVERS)) or bool(_swiftshader()) or any(Path("/dev/dri").glob("renderD*"))
 
