@@ -235,15 +235,15 @@ def _tables(scopes: _Scopes) -> Iterator[NDArray[np.int64]]:
     Where a value has a node of its own, a reader may want an order in which the value does not exist. It then pays the
     most that the order can cost by itself. So some set of orders is always as cheap, and nothing is forbidden.
     """
-    left = iter(list(scopes.scopes))
+    unread = iter(list(scopes.scopes))
     for value, wanted in scopes.values:
         if wanted is None:
-            yield _value_table(value, next(left))
+            yield _value_table(value, next(unread))
             continue
         sets = np.arange(1 << len(wanted))
         lacks = np.array([1 - (sets >> place & 1) for place in range(len(wanted))], np.int64)
         for position, end in enumerate((value.producer, *value.readers)):
-            scope = next(left)
+            scope = next(unread)
             orders = _orders_by_class(end, scope)
             if position:
                 rows = [(value.weight + value.more) * lacks[wanted.index(order)] for order in orders]
