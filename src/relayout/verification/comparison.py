@@ -202,6 +202,7 @@ class Comparison:
             carried[pair.right.name] = pair.carried(first[pair.left.name])
         return carried
 
+    # Complexity: each kind of doubt about the rows is one guard, in the order in which they explain each other.
     def _judge_again(self, rows: list[Row], feeds: Feeds) -> list[Row]:
         """Return the rows with what each operator makes of the source's own values, where that may tell more."""
         beyond = {Verdict.DIFFERS, Verdict.SPREAD} if self.left.rounds else {Verdict.DIFFERS}
