@@ -59,7 +59,7 @@ class Question:
         self.feeds: dict[str, Any] = {}
 
     def input(self, dims: Sequence[int], kind: TensorType = FLOAT, numbers: Any = None) -> DraftTensor:
-        """Add an input; its numbers are those that are given, or random ones."""
+        """Add an input that is fed the given numbers, or random ones."""
         tensor = DraftTensor(self.draft.unique("input"), kind, tuple(dims))
         self.draft.inputs.append(tensor)
         array = self._numbers(dims, kind) if numbers is None else np.broadcast_to(numbers, dims).astype(NUMPY[kind])

@@ -34,7 +34,7 @@ from relayout.verification.spread import Spread
 ROOT = Path(__file__).resolve().parents[1]
 FACTORS = (1.001, 1.01, 1.1)
 INPUTS = 3
-"""Inputs that both files run on; the first two are those that `verify` draws."""
+"""Inputs for both files; `verify` draws the first two."""
 
 
 class Fault(NamedTuple):
