@@ -328,6 +328,27 @@ PLACE = r"the rule of vendor:Swish \(.*test_extending\.py:\d+\)"
         (lambda _: Signature((D,), (D,), price=lambda _: int("x")), "ValueError: invalid literal"),
         (lambda _: Permuted([0, 1, 2, 3]), "perm=[0, 1, 2, 3]: it takes a tuple of whole numbers"),
         (lambda _: Regrouped(None), "shape=None: it takes a tuple of extents"),
+        (lambda _: Signature((D[:3] + D[:1],), (D,)), "the axes of each operand, none twice"),
+        (lambda _: Signature((D,), (D,), tail=("d3", "d3")), "a tuple of names of axes, none twice"),
+        (lambda _: Signature((D,), (D,), whole=frozenset({"z"})), "whole names an axis 'z', which no operand has"),
+        (lambda _: Signature((D,), (D,), tail=("z",)), "tail names an axis 'z', which no operand has"),
+        (lambda _: Signature((D,), (D,), grain=(("d1", 4),)), "grain names an axis 'd1', which is not in `whole`"),
+        (
+            lambda _: Signature((D,), (D,), head=("d0",), tail=("d0",)),
+            "the axis 'd0' comes first (head) and last (tail)",
+        ),
+        (lambda _: Signature((D,), (D,), broadcast="yes"), "broadcast='yes': it takes True or False"),
+        (
+            lambda _: Signature((D,), (D,), variants=(Variant((("d0", "d1/4", "d2", "d3"),), (D,)),)),
+            "a variant of d0 d1/4 d2 d3: an axis is there once, or as `c/16` and `c%16`",
+        ),
+        (lambda _: Signature((D,), (D,), variants=(Variant((D,), (D,), written="Op"),)), "it takes a Written"),
+        (lambda _: Signature((D,), (D,), variants=(Variant((D,), (D,), steps=len),)), "a variant with steps"),
+        (lambda _: Signature((D,), (D,), changes=lambda _: Changes([1])), "in Changes, attributes=[1]"),
+        (lambda _: Signature((D,), (D,), changes=lambda _: Changes({"a": object()})), "in Changes, attributes={"),
+        (lambda _: Signature((D,), (D,), changes=lambda _: Changes(inputs={0: [1]})), "in Changes, inputs={0: [1]}"),
+        (lambda _: Signature((D,), (D,), changes=lambda _: Changes(gathered={0: 1})), "in Changes, gathered={0: 1}"),
+        (lambda _: Signature((D,), (D,), changes=lambda _: Changes(looked_up={7: (0,)})), "in Changes, input 7, where"),
     ],
 )
 def test_what_is_no_fact_is_one_error_that_names_the_rule(scope: None, said: Any, message: str) -> None:
@@ -350,6 +371,9 @@ def test_what_is_no_fact_is_one_error_that_names_the_rule(scope: None, said: Any
         (lambda _: Signature((D[:3],), (D,)), "it names 3 axes (d0 d1 d2) of input 0, which has 4"),
         (lambda _: Signature((D,), (D[:2],)), "it names 2 axes (d0 d1) of output 0, which has 4"),
         (lambda _: Permuted((0, 2, 1)), "(0, 2, 1) is no perm of the 4 axes of its input"),
+        (lambda _: Permuted((0, 2, 1, 3)), "it says that the result has extents"),
+        (lambda _: Regrouped((2, 3)), "it says that the result has extents 2 x 3, and the node gives"),
+        (lambda _: Signature((D,), ((D[0], D[2], D[1], D[3]),)), "its axis 'd2' has"),
     ],
 )
 def test_a_rule_that_does_not_fit_its_node_is_an_error(scope: None, said: Any, message: str) -> None:

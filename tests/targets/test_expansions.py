@@ -347,7 +347,28 @@ def wrong_target(steps: Any) -> Target:
         (lambda *_: (Step("Rellu", (0,), "r"),), "ONNX has no operator 'Rellu'; did you mean 'Relu'?"),
         (lambda *_: (Step("Relu", (7,), "r"),), "Relu reads 7, which nothing gives"),
         (lambda *_: (Step("Relu", 0, "r"),), "it takes a tuple of operands"),  # type: ignore[arg-type]
-        (lambda *_: (Step("Relu", (0,), "r", {"a": object()}),), "Unsupported attribute type"),  # type: ignore[dict-item]
+        (lambda *_: (Step("Relu", (0,), "r", {"slope": 0.1}),), "no attribute 'slope'; in opset 21 Relu has none"),
+        (
+            lambda *_: (Step("Elu", (0,), "r", {"alfa": 0.1}),),
+            "step 'Elu': no attribute 'alfa'; in opset 21 Elu has alpha",
+        ),
+        (lambda *_: (Step("Elu", (0,), "r", {"alpha": 1}),), "step 'Elu': alpha=1 is of type INT; Elu takes FLOAT"),
+        (
+            lambda *_: (Step("Elu", (0,), "r", {"alpha": np.float32(1)}),),  # type: ignore[dict-item]
+            "Unsupported attribute type",
+        ),
+        (lambda *_: (Step("Softmax", (0,), "r", {"axis": 2**70}),), "Value out of range"),
+        (lambda *_: (Step("Concat", (0, 0), "r"),), "step 'Concat': Concat needs an attribute 'axis'"),
+        (lambda *_: (Step("Relu", (0, 0), "r"),), "step 'Relu': it reads 2 operands; Relu takes 1"),
+        (lambda *_: (Step("Clip", (), "r"),), "step 'Clip': it reads 0 operands; Clip takes 1 to 3"),
+        (lambda *_: (Step("Swish", (0,), "r"),), "the model's opset is 21, and Swish begins with 24"),
+        (lambda *_: (Step("Upsample", (0, 0), "r"),), "opset 21, which the model has, no longer has Upsample"),
+        (lambda *_: (Step("Add", (0, 1.0), "r"),), "step 'Add': 1.0 is no operand"),  # type: ignore[arg-type]
+        (lambda *_: (Step("Neg", (0,), "r"), Step("Abs", ("r",), "r")), "two steps give 'r'"),
+        (lambda *_: (Step("Equal", (0, 0), "r"),), "its steps do not fit: "),
+        (lambda *_: (Step("Add", (0, np.zeros(7, np.float32)), "r"),), "its steps do not fit: "),
+        (lambda *_: (Step("Add", (0, np.zeros(1)), "r"),), "its steps do not fit: "),
+        (lambda *_: (Step("Transpose", (0,), "r", {"perm": (0, 2, 3, 1)}),), "its steps do not fit: "),
         (lambda *_: exit(3), "SystemExit: 3"),
     ],
 )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from relayout import arguments
@@ -23,6 +24,7 @@ from relayout.rules.signature import (
     Regrouped,
     Signature,
     Variant,
+    Written,
     parts_of,
     unchanged,
 )
@@ -39,7 +41,11 @@ def _is_token(value: Any) -> bool:
 
 
 def _is_letters(value: Any) -> bool:
-    return isinstance(value, tuple) and all(map(_is_axis, value))
+    return isinstance(value, tuple) and all(map(_is_axis, value)) and len(set(value)) == len(value)
+
+
+def _is_exchanged(value: Any) -> bool:
+    return isinstance(value, tuple) and all(each == "*" or _is_axis(each) for each in value)
 
 
 _AXES = arguments.ArgumentKind(
@@ -52,9 +58,10 @@ _STORED = arguments.ArgumentKind(
         and all(each is None or (isinstance(each, tuple) and all(map(_is_token, each))) for each in value)
     ),
 )
-_LETTERS = arguments.ArgumentKind("a tuple of names of axes, such as ('m', 'n')", _is_letters)
+_LETTERS = arguments.ArgumentKind("a tuple of names of axes, none twice, such as ('m', 'n')", _is_letters)
+_EXCHANGED = arguments.ArgumentKind("a tuple of names of axes, such as ('n', 'm')", _is_exchanged)
 _OPERANDS = arguments.ArgumentKind(
-    "a tuple with the names of the axes of each operand, or None: (('n', 'c'), None)",
+    "a tuple with the names of the axes of each operand, none twice, or None: (('n', 'c'), None)",
     lambda value: isinstance(value, tuple) and all(each is None or _is_letters(each) for each in value),
 )
 _GRAIN = arguments.ArgumentKind(
@@ -76,11 +83,52 @@ _SIGNATURE = {
     "grain": _GRAIN,
     "changes": arguments.FUNCTION,
     "price": arguments.FUNCTION,
+    **dict.fromkeys(("across", "grows"), _AXES),
+    **dict.fromkeys(("exchanged", "transposed"), _EXCHANGED),
+    **dict.fromkeys(("broadcast", "with_reader", "with_maker", "freely", "unidirectional"), arguments.FLAG),
+}
+_VARIANT = {
+    "inputs": _STORED,
+    "outputs": _STORED,
+    "name": arguments.TEXT,
+    "written": arguments.instance(Written, "a Written, such as Written('vendor', 'Conv')"),
+    **dict.fromkeys(("free", "follows", "exchanged", "costly"), arguments.FLAG),
 }
 _PERM = arguments.ArgumentKind(
     "a tuple of whole numbers",
     lambda value: isinstance(value, tuple) and all(map(arguments.whole(0).fits, value)),
 )
+
+
+def _by_slot(wanted: str, fits: Callable[[Any], bool]) -> arguments.ArgumentKind:
+    """A dictionary from numbers of inputs to what fits."""
+    return arguments.ArgumentKind(
+        f"a dictionary from numbers of inputs, such as {wanted}",
+        lambda value: (
+            isinstance(value, Mapping) and all(map(arguments.whole(0).fits, value)) and all(map(fits, value.values()))
+        ),
+    )
+
+
+def _is_attribute(value: Any) -> bool:
+    """Numbers, texts, and tuples of numbers; None removes an attribute."""
+    numbers = value if isinstance(value, tuple | list) else (value,)
+    return value is None or isinstance(value, str) or all(type(number) in (int, float, bool) for number in numbers)
+
+
+def _is_gather(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and arguments.whole(0).fits(value[0]) and _PERM.fits(value[1])
+
+
+_CHANGES = {
+    "attributes": arguments.mapping("{'axis': 1}, of Python's numbers and texts, or tuples of numbers", _is_attribute),
+    "inputs": _by_slot("{1: numpy.array([0, 2])}", lambda value: isinstance(value, np.ndarray | None)),
+    "gathered": _by_slot("{1: (0, (0, 2, 1))}: an axis and places on it", _is_gather),
+    "looked_up": _by_slot("{1: (0, 2, 1)}: a table of axes", _PERM.fits),
+    "op_type": arguments.WORDS,
+    "domain": arguments.TEXT,
+    "exchanged": arguments.FLAG,
+}
 _SHAPE = arguments.ArgumentKind(
     "a tuple of extents: whole numbers, or names of dynamic ones",
     lambda value: isinstance(value, tuple) and all(isinstance(dim, Dim) and not isinstance(dim, bool) for dim in value),
@@ -131,6 +179,8 @@ def refuse_unfit(place: str, fact: Fact, operator: Operator) -> None:
     rank = operator.rank()
     if isinstance(fact, Permuted) and rank is not None and sorted(fact.perm) != list(range(rank)):
         raise ExtensionError(f"{where}{fact.perm} is no perm of the {rank} axes of its input")
+    if isinstance(fact, Permuted | Regrouped) and (wrong := _other_shape(fact, operator)):
+        raise ExtensionError(f"{where}{wrong}")
     if not isinstance(fact, Signature):
         return
     for what, operands, shapes in (
@@ -143,8 +193,43 @@ def refuse_unfit(place: str, fact: Fact, operator: Operator) -> None:
             if letters is not None and shape is not None and len(letters) != len(shape):
                 named = f"{len(letters)} axes ({' '.join(letters)})"
                 raise ExtensionError(f"{where}it names {named} of {what} {slot}, which has {len(shape)}")
+    _refuse_extents(where, fact, operator)
     if not is_vague(operator):
         _refuse_silence(where, fact, operator)
+
+
+def _other_shape(fact: Permuted | Regrouped, operator: Operator) -> str:
+    """Say that a view has other extents than the node's output; empty where both are not known to differ."""
+    output, own = operator.outputs[0] if operator.outputs else None, operator.shape()
+    if isinstance(fact, Permuted):
+        extents = None if own is None else tuple(own[axis] for axis in fact.perm)
+    else:
+        extents = fact.shape
+    if output is None or extents is None:
+        return ""
+    differ = len(extents) != len(output) or any(
+        isinstance(one, int) and isinstance(other, int) and one != other
+        for one, other in zip(extents, output, strict=True)
+    )
+    shown = " x ".join(map(str, extents)), " x ".join(map(str, output))
+    return f"it says that the result has extents {shown[0]}, and the node gives {shown[1]}" if differ else ""
+
+
+def _refuse_extents(where: str, fact: Signature, operator: Operator) -> None:
+    """Refuse one name for axes of two extents, unless the axis is in order, is stretched, or grows.
+
+    Raises:
+        ExtensionError: two axes of one name have two extents.
+    """
+    extents: dict[str, int] = {}
+    loose = fact.whole | fact.grows
+    shapes = zip((*fact.inputs, *fact.outputs), (*operator.inputs, *operator.outputs), strict=True)
+    for letters, shape in shapes if not (fact.broadcast or fact.variants) else ():
+        for letter, extent in zip(letters or (), shape or (), strict=False):
+            if letter in loose or not isinstance(extent, int):
+                continue
+            if extents.setdefault(letter, extent) != extent:
+                raise ExtensionError(f"{where}its axis {letter!r} has {extents[letter]} elements, and {extent}")
 
 
 def _refuse_silence(where: str, fact: Signature, operator: Operator) -> None:
@@ -219,11 +304,26 @@ def _speaks(fact: Signature, placement: Placement, name: str) -> bool:
 
 def _signature(name: str, where: str, fact: Signature) -> Signature:
     arguments.check_fields(fact, where, ExtensionError, **_SIGNATURE)
+    letters = {"*", *(letter for held in (*fact.inputs, *fact.outputs) for letter in held or ())}
+    for field in ("whole", "block", "tail", "head", "exchanged", "transposed", "grows", "across"):
+        if unknown := set(getattr(fact, field)) - letters:
+            raise ExtensionError(f"{where}{field} names an axis {min(unknown)!r}, which no operand has")
+    for letter, _ in fact.grain:
+        if letter not in fact.whole:
+            raise ExtensionError(f"{where}grain names an axis {letter!r}, which is not in `whole`")
+    if both := set(fact.head) & set(fact.tail):
+        raise ExtensionError(f"{where}the axis {min(both)!r} comes first (head) and last (tail)")
     for variant in fact.variants:
-        arguments.check_fields(variant, f"{where}a variant: ", inputs=_STORED, outputs=_STORED)
+        arguments.check_fields(variant, f"{where}a variant: ", ExtensionError, **_VARIANT)
         for held, own in ((variant.inputs, fact.inputs), (variant.outputs, fact.outputs)):
             if list(map(_axes, held)) != list(map(_axes, own)):
                 raise ExtensionError(f"{where}a variant of {_shown(held)}, where the signature has {_shown(own)}")
+            if not all(map(_is_whole, held)):
+                raise ExtensionError(
+                    f"{where}a variant of {_shown(held)}: an axis is there once, or as `c/16` and `c%16`"
+                )
+    if any(variant.steps is not None for variant in fact.variants):
+        raise ExtensionError(f"{where}a variant with steps: those are this package's own; a target has expansions")
     changes, price = fact.changes, fact.price
     if price is not None:
         priced = UsersFunction(f"the rule of {name}", price)
@@ -237,6 +337,11 @@ def _signature(name: str, where: str, fact: Signature) -> Signature:
         found = asked(placement)
         if not isinstance(found, Changes):
             raise ExtensionError(f"{where}changes gives {type(found).__name__}; it gives Changes")
+        said = f"{where}in Changes, "
+        arguments.check(found._asdict(), _CHANGES, Changes()._asdict(), where=said, error=ExtensionError)
+        slots = {*found.inputs, *found.gathered, *found.looked_up}
+        if slots and max(slots) >= len(placement.inputs):
+            raise ExtensionError(f"{said}input {max(slots)}, where the node has {len(placement.inputs)}")
         return found
 
     return replace(fact, changes=checked)
@@ -256,6 +361,18 @@ def in_bytes(where: str, found: Any) -> int:
 def _axes(letters: Letters | None) -> list[str] | None:
     """The axes of one operand, in no order: a variant may turn them, and no more."""
     return None if letters is None else sorted({part.letter for token in letters for part in parts_of(token)})
+
+
+def _is_whole(letters: Letters | None) -> bool:
+    """Tell whether each axis of an operand is one dimension, or an outer part and a tile of one size."""
+    parts: dict[str, list[tuple[int, bool]]] = {}
+    for part in (part for token in letters or () for part in parts_of(token)):
+        parts.setdefault(part.letter, []).append((part.tile, part.inner))
+    return all(
+        (len(held) == 1 and not held[0][0])
+        or (len(held) == 2 and sorted(held) == [(held[0][0], False), (held[0][0], True)])
+        for held in parts.values()
+    )
 
 
 def _shown(operands: tuple[Letters | None, ...]) -> str:
