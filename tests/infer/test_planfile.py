@@ -161,6 +161,14 @@ def test_a_plan_nested_without_end_is_refused(tmp_path: Path) -> None:
         check_plan(path, random_model(0, steps=3)[0])
 
 
+def test_a_key_that_no_plan_has_is_an_error(tmp_path: Path) -> None:
+    model, plan = costly()
+    with pytest.raises(relayout.ReadError, match="there is no key 'chioce' in a plan"):
+        check_plan(written(tmp_path, {**plan, "chioce": 1}), model)
+    with pytest.raises(relayout.ReadError, match="there is no option 'layout' of a plan; did you mean 'layouts'"):
+        check_plan(written(tmp_path, {**plan, "options": {**plan["options"], "layout": {}}}), model)  # type: ignore[dict-item]
+
+
 def test_a_figure_that_a_plan_misstates_is_named(tmp_path: Path) -> None:
     model, plan = costly()
     size = plan["bytes"]
@@ -174,7 +182,7 @@ def test_a_figure_that_a_plan_misstates_is_named(tmp_path: Path) -> None:
         (wrong,) = (found := check_plan(written(tmp_path, {**plan, figure: stated}), model)).misstated
         assert (wrong.figure, wrong.stated, found.proved, found.ok) == (figure, stated, True, False)
         assert str(wrong).startswith(said)
-    for key, stated in (("tensor", "other"), ("bytes", 3), ("orders", [[0]])):
+    for key, stated in (("tensor", "other"), ("bytes", 3), ("orders", [[0]]), ("tensors", 1)):
         wrongly = copy.deepcopy(plan)
         value = wrongly["values"][0]  # type: ignore[index]
         name = value["tensor"]

@@ -5,7 +5,7 @@ from functools import partial
 from math import lcm
 from typing import Any, NamedTuple
 
-from relayout.errors import ReadError
+from relayout.errors import ReadError, nearest
 from relayout.infer.formulation import Formulation, formulate, with_source
 from relayout.infer.graph_sites import Sites
 from relayout.infer.plans import Plan
@@ -27,6 +27,18 @@ from relayout.solve import (
 )
 
 FORMAT = "relayout-plan-1"
+KEYS = (
+    "format",
+    "options",
+    "sites",
+    "choice",
+    "certificate",
+    "bytes",
+    "transposes",
+    "lower_bound",
+    "terminals",
+    "values",
+)
 
 SOURCE = "give the source that the plan was made for, not a result"
 """The advice about a plan of another model."""
@@ -123,10 +135,12 @@ def options_of(data: Any) -> dict[str, Any]:
     """The options in a plan file.
 
     Raises:
-        ReadError: it is not a plan file.
+        ReadError: it is not a plan file, or has a key that none has.
     """
     if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("options"), dict):
         raise ReadError("this is not a plan file", hint="`relayout convert … --plan FILE` writes one")
+    if unknown := [name for name in data if name not in KEYS]:
+        raise ReadError(f"there is no key {unknown[0]!r} in a plan{nearest(unknown[0], KEYS)}")
     return dict(data["options"])
 
 
@@ -208,10 +222,10 @@ def _misstated(data: Mapping[str, Any], found: Checked, formulation: Formulation
         yield Misstated("values", stated, values)
         return
     for mine, value in zip(stated, values, strict=True):
-        for key, number in value.items():
-            held = mine.get(key) if isinstance(mine, dict) else None
-            if held != number:
-                yield Misstated(f"{key} of value '{value['tensor']}'", held, number)
+        own = mine if isinstance(mine, dict) else {}
+        for key in {**value, **own}:
+            if own.get(key) != value.get(key):
+                yield Misstated(f"{key} of value '{value['tensor']}'", own.get(key), value.get(key))
 
 
 def _figure(stated: Any) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from relayout import arguments
 from relayout.arguments import ArgumentKind, check, one_of
+from relayout.errors import ReadError, nearest
 from relayout.formats.in_memory import AnySource
 from relayout.layout import Dim
 from relayout.light_dataclass import dataclass
@@ -74,6 +75,8 @@ PLAN_PRICES = dict.fromkeys(("per_transpose", "per_scattered"), arguments.whole(
 """The prices in a plan file, which may be larger than an option: the no-regression step finds them."""
 NO_PRICES: dict[str, Any] = {"per_transpose": 0, "per_scattered": 0, "exchange": False, "at": {}}
 """Options that a plan file of an earlier release may lack -> what they are then."""
+PLAN_OPTIONS = ("format", "io", "layouts", "input_type", "output_type", "normalize", "dims", "read", "wishes")
+"""The other options of a plan file."""
 RETIRED = ("fast", "widen", "saturates")
 """Options of reading in plans of earlier releases, which the target decides now."""
 
@@ -257,6 +260,8 @@ class Request:
             KeyError, TypeError, ValueError, AttributeError, IndexError: the options are not whole.
         """
         options = {**NO_PRICES, **options}
+        if unknown := [name for name in options if name not in PLAN_OPTIONS and name not in NO_PRICES]:
+            raise ReadError(f"there is no option {unknown[0]!r} of a plan{nearest(unknown[0], PLAN_OPTIONS)}")
         check({**options, **options["read"], **options["wishes"]}, {**OPTIONS, **PLAN_PRICES}, NO_PRICES)
         reading = {name: value for name, value in options["read"].items() if name not in RETIRED}
         pairs = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
