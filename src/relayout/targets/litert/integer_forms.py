@@ -20,7 +20,7 @@ from relayout.rules import Operator, Step
 from relayout.rules.signature import Constants
 from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, SHIFTS, Scale, scale_of
-from relayout.targets.litert.quantized_units import WORD_STEP
+from relayout.targets.litert.quantized_units import WORD_STEP, reaches_logarithms
 
 WIDE_STEPS = 128
 """Steps of 16 bits in a step of 8 bits: 255 × 128 are less than 2^15, and the product is exact."""
@@ -118,7 +118,7 @@ def _through_words(operator: Operator, _: Constants) -> Sequence[Step]:
 def _through_bytes(operator: Operator, _: Constants) -> Sequence[Step]:
     """The kernel of bytes with its own scale, and QUANTIZE to the result."""
     scales = unit_scales(operator.node)
-    if scales is None:
+    if scales is None or (operator.name == "LogSoftmax" and not reaches_logarithms(scales.result)):
         return ()
     attributes = {name: attribute.value for name, attribute in operator.node.attributes.items()}
     step, zero = KERNEL_SCALES[operator.name]

@@ -342,6 +342,16 @@ def _fixed(scale: float, zero: int, kinds: Collection[ir.DataType] = BYTES) -> R
     return row
 
 
+def reaches_logarithms(result: Scale) -> bool:
+    """Tell whether LOG_SOFTMAX of bytes, which ends at -255/16, reaches the least number of a result."""
+    step = float(result.scale[0])
+    return (-128 - int(result.zero[0])) * step >= -255 / 16 - step / 2
+
+
+def _log_softmax(candidate: Candidate) -> Kernel | None:
+    return _fixed(1 / 16, 127)(candidate) if reaches_logarithms(candidate.outputs[0]) else None
+
+
 def _either(first: Row, second: Row) -> Row:
     """There are two kernels, of bytes and of words."""
     return lambda candidate: first(candidate) or second(candidate)
@@ -396,7 +406,7 @@ ROWS: Mapping[str, Row] = {
     "Clip": _clipped,
     "Sigmoid": _logistic,
     "Softmax": _either(_fixed(1 / 256, -128), _fixed(WORD_STEP, 0, WORDS)),
-    "LogSoftmax": _fixed(1 / 16, 127),
+    "LogSoftmax": _log_softmax,
     "Tanh": _either(_fixed(1 / 128, 0), _fixed(WORD_STEP, 0, WORDS)),
 }
 """ONNX's operator -> whether LiteRT's integer kernel computes a unit of it."""
