@@ -13,10 +13,12 @@ import pytest
 from click.testing import CliRunner
 from onnx import numpy_helper, parser
 
+import relayout
 from relayout.cli.entry import cli
 from relayout.errors import RelayoutError
 from relayout.verification import QuantizationLoss, quantization_loss, verify
 from relayout.verification.compare import top1_agreement
+from relayout.verification.side import Precision, open_side
 
 MODELS = Path(__file__).parents[2] / "models"
 FLOAT = """
@@ -189,3 +191,28 @@ def test_the_best_class_counts_also_where_another_is_as_good() -> None:
     assert top1_agreement(a, np.array([[0, 1, 1], [0, 0, 1]])) == (1, 2)
     assert top1_agreement(a[0], a[0]) is None
     assert top1_agreement(a[:, :1], a[:, :1]) is None
+
+
+LOOP = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    g (float[1,16] x, int64 n) => (float[1,16] y)
+    <bool always = {1}, float step = {0.1}, int8 zero = {0}> {
+        y = Loop(n, always, x) <body = turn (int64 i, bool c, float[1,16] s) => (bool d, float[1,16] t) {
+            d = Identity(c)
+            q = QuantizeLinear(s, step, zero)
+            r = DequantizeLinear(q, step, zero)
+            t = Tanh(r) }>
+    }
+"""
+
+
+def test_integers_in_a_body_are_those_of_the_model() -> None:
+    """A model that quantizes in a loop alone is no float model: its result is judged, and not measured."""
+    loop = parser.parse_model(LOOP)
+    result = relayout.convert(loop, format="tflite").tflite
+    feed = {"n": np.array(2, np.int64)}
+    for report in (verify(loop, result, inputs=feed), verify(result, loop, inputs={"n": np.array(2, np.int32)})):
+        assert report.loss is None
+        assert report.ok
+    with open_side(result) as side:
+        assert side.precision is Precision.QUANTIZED

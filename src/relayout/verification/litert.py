@@ -79,7 +79,7 @@ class LiteRTSide:
         hidden |= {index for index, details in self._details.items() if details["dtype"] is np.object_}  # lists
         self.interiors = [self._value(index, made) for index in made if index not in hidden and index in self._details]
         self.levels = self._levels(made, interpreter)
-        self.rounds = self.levels > 0 or any(is_quantized(d) for d in self._details.values())
+        self.rounds = self.levels > 0 or self._quantized
 
     def _initial_states(self) -> Iterator[tuple[str, Array]]:
         """Inputs that are state from run to run, as the file declares, with what they begin with."""
@@ -143,9 +143,20 @@ class LiteRTSide:
         return {name: tuple(lengths) for name, lengths in found.items()}
 
     @cached_property
+    def _quantized(self) -> bool:
+        """Tell whether a tensor holds integers with a scale, also in a body."""
+        if any(map(is_quantized, self._details.values())):
+            return True
+        try:
+            tensors = [tensor for graph in self._model.subgraphs[1:] for tensor in graph.tensors]
+        except RelayoutError:  # the reader is stricter than the runtime
+            return False
+        return any(tensor.quantization is not None and "INT" in tensor.type.name for tensor in tensors)
+
+    @cached_property
     def precision(self) -> Precision:
         """Quantized where any tensor is, float16 where one is stored so."""
-        if any(map(is_quantized, self._details.values())):
+        if self._quantized:
             return Precision.QUANTIZED
         return precision_of_types(details["dtype"] for details in self._details.values())
 

@@ -19,7 +19,7 @@ from onnx_ir.passes.common import InlinePass, RemoveUnusedNodesPass
 from relayout.errors import ReadError, RelayoutError
 from relayout.formats.onnx import complete, read, write
 from relayout.graph.facts import facts_of
-from relayout.graph.subgraphs import reads
+from relayout.graph.subgraphs import all_nodes, reads
 from relayout.layout.normalization import NORMALIZE, Normalization
 from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
 from relayout.layout.stored_as import CUT, SIGNATURE, TENSOR, Holds
@@ -103,9 +103,10 @@ class OrtSide:
             refuse_elsewhere(self.model)
             # What is in the functions of a target's parts is compared and given as in one graph.
             InlinePass(lambda function: function.domain.startswith(REGIONS))(self.model)
-            self._quantized = any(
-                node.op_type in QUANTIZING or node.op_type.startswith("QLinear") for node in self.model.graph
-            )
+            functions = map(all_nodes, self.model.functions.values())
+            self._nodes = [*chain(all_nodes(self.model.graph), *functions)]
+            """All nodes, also those in bodies and functions."""
+            self._quantized = any(n.op_type in QUANTIZING or n.op_type.startswith("QLinear") for n in self._nodes)
             if has_products(self.model) and saturates(Session):
                 self._compute_in_full()
             self._collect()
@@ -129,23 +130,21 @@ class OrtSide:
     @cached_property
     def rounds(self) -> bool:
         """Whether it has quantized values, or floats of 16 bits, which kernels compute with wider ones."""
-        graph = self.model.graph
-        values = chain(graph.initializers.values(), *(node.outputs for node in graph))
+        values = chain(self.model.graph.initializers.values(), *(node.outputs for node in self._nodes))
         return self._quantized or any(v.dtype in NARROW_FLOATS for v in values)
 
     @cached_property
     def precision(self) -> Precision:
         """Quantized where a node quantizes or has weights of integers; float16 where a value is stored so."""
-        graph = self.model.graph
-        if self._quantized or any(_multiplies_integers(node) for node in graph):
+        if self._quantized or any(map(_multiplies_integers, self._nodes)):
             return Precision.QUANTIZED
-        values = chain(graph.initializers.values(), *(node.outputs for node in graph))
+        values = chain(self.model.graph.initializers.values(), *(node.outputs for node in self._nodes))
         return precision_of_types(v.dtype.numpy() for v in values if v.dtype in NARROW_FLOATS)
 
     @cached_property
     def rounding(self) -> float:
         """What the narrowest floats that nodes give are rounded by."""
-        types = {value.dtype for node in self.model.graph for value in node.outputs if value.dtype in NARROW_FLOATS}
+        types = {value.dtype for node in self._nodes for value in node.outputs if value.dtype in NARROW_FLOATS}
         return max((SPACING[dtype.numpy().name] for dtype in types if dtype is not None), default=0.0)
 
     has_other_kernels = False
