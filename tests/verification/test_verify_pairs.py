@@ -242,6 +242,16 @@ def test_dequantized_models_are_fed_and_read_in_steps() -> None:
     assert pair.same_way(steps, np.full(4, np.nan, "float32"))[1].dtype == np.uint8
 
 
+def test_ids_may_be_of_either_width() -> None:
+    """`--input-type int32` and `--output-type int32` make int64 such; the numbers are still held to the source's."""
+    pair = Pair(value("ids", (3,), "int64"), value("ids", (3,), "int32"))
+    ids = np.array([0, 7, -3])
+    assert pair.carried(ids).dtype == np.int32
+    left, right = pair.same_way(ids, np.array([0, 7, -2], np.int32))
+    assert left.dtype == right.dtype
+    np.testing.assert_array_equal(left - right, [0, 0, -1])
+
+
 def test_misfits_are_said() -> None:
     with pytest.raises(LayoutError, match="declared to hold 'x'"):
         Pair(value("x"), value("y"), None, NCHW).same_way(np.ones(7), np.ones(7))

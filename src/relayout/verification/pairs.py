@@ -27,6 +27,8 @@ USUAL = {
     for pair in (("NHWC", "NCHW"), ("NCHW", "NHWC"), ("NDHWC", "NCDHW"), ("NCDHW", "NDHWC"), ("NCW", "NWC"))
 }
 """The perms that are looked for first, and what people call them."""
+LONG_INTEGERS = {np.dtype(np.int64), np.dtype(np.int32)}
+"""Types of ids, places and lengths: a conversion may make one of the other."""
 MOST_AXES = 6
 """All perms of so many axes are tried."""
 
@@ -265,6 +267,8 @@ class Pair:
             right = steps if exact else np.rint(steps).astype(left.dtype)
         elif left.dtype != right.dtype and self.right.scale and left.dtype.kind == "f":
             right = self.right.real(right).astype(left.dtype)
+        elif {left.dtype, right.dtype} == LONG_INTEGERS:  # `--output-type int32`
+            left, right = left.astype(np.int64), right.astype(np.int64)
         elif left.dtype == right.dtype and self.left.limits:
             right = np.clip(right, *(right.dtype.type(limit) for limit in self.left.limits))
         return left, right
@@ -319,6 +323,8 @@ class Pair:
         if is_real and wanted.kind == "f" and self.left.normalization is not None:
             return array.astype(wanted)
         if array.dtype == wanted or (is_real and (self.reads_pixels or self.right.scale)):
+            return array
+        if {array.dtype, wanted} == LONG_INTEGERS:  # `--input-type int32`
             return array
         raise RelayoutError(f"input '{self.name}' is {array.dtype} in the first model and {wanted} in the second")
 
