@@ -24,6 +24,7 @@ from relayout.targets.litert_gpu.rewriting import rewrite
 from relayout.verification import litert_gpu
 
 BENCH = Path(__file__).parents[2] / "bench"
+MODELS = Path(__file__).parents[2] / "models"
 EVERY = 250
 """One of so many questions is asked again where the slow tests do not run."""
 PARTS = 12
@@ -135,14 +136,19 @@ def test_an_interface_of_int64_is_named_with_its_remedy(tmp_path: Path) -> None:
     short = relayout.convert(model, format="tflite", target="litert-gpu", input_type="int32")
     assert "litert-gpu takes all" in str(short)
     short.save(tmp_path / "short.tflite")
-    ids = np.array([[0, 2, 1, 2]], np.int32)
-    runtime = import_module("ai_edge_litert.interpreter")
-    interpreter = runtime.Interpreter(str(tmp_path / "short.tflite"))
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], ids)
-    interpreter.invoke()
-    found = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
-    np.testing.assert_array_equal(found, np.arange(6, dtype=np.float32).reshape(3, 2)[ids])
+    report = relayout.verify(model, tmp_path / "short.tflite")
+    assert report.ok, str(report)
+
+
+def test_only_a_file_tells_whether_the_accelerator_takes_a_network() -> None:
+    """The operators of a graph are integers behind a DequantizeLinear, which the accelerator does not take."""
+    source = MODELS / "tinynet_int8.tflite"
+    graph = relayout.convert(source, target="gpu")
+    assert graph.report.claims is None
+    assert "--format tflite" in str(graph)
+    file = relayout.convert(source, target="gpu", format="tflite")
+    assert file.report.claims is not None
+    assert file.report.claims.claimed == 0
 
 
 def test_parts_are_what_the_accelerator_takes(tmp_path: Path) -> None:
@@ -188,8 +194,7 @@ def test_verify_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @accelerated
 def test_the_accelerator_judges_a_file() -> None:
-    models = Path(__file__).parents[2] / "models"
-    (verdict,) = litert_gpu.judged([models / "tinynet_float.tflite"])
+    (verdict,) = litert_gpu.judged([MODELS / "tinynet_float.tflite"])
     assert verdict.is_whole
     assert verdict.is_right
     assert verdict.difference is not None

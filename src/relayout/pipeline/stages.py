@@ -95,8 +95,9 @@ def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> 
             add_facts(result.model, states_no_shapes=False)  # whoever looks at layouts looks at shapes
             naming.annotate(result.model)
     result = _lowered_after(result, request, output, lowered)
-    told = None if request.target is None else _claims(result.model, request.target)
-    report = replace(result.report, operators=operators(result.model), seconds=seconds, claims=told)
+    told, notes = _claims(result.model, request, is_parted=output.parts)
+    notes = (*result.report.notes, *notes)
+    report = replace(result.report, operators=operators(result.model), seconds=seconds, claims=told, notes=notes)
     result = replace(result, report=report)
     if output.regions == "functions":
         from relayout.partition.regions import as_functions
@@ -184,10 +185,17 @@ def _as_stored(model: ir.Model, target: Target) -> tuple[str, ...]:
     return (*avoid_saturation(model, target), *state_blocks(model, target))
 
 
-def _claims(model: ir.Model, target: Target) -> Claims | None:
+def _claims(model: ir.Model, request: Request, *, is_parted: bool) -> tuple[Claims | None, tuple[str, ...]]:
+    """Return what a target runs of a graph; of one that takes a file as a whole only that the file decides."""
+    target = request.target
+    if target is None:
+        return None, ()
+    if target.file_forms is not None and not is_parted:
+        only = f"{target.name} takes .tflite files: --format tflite says whether it takes this network"
+        return None, () if request.format == "tflite" else (only,)
     from relayout.partition.claims import claims
 
-    return claims(model, target)
+    return claims(model, target), ()
 
 
 def _lowered_after(result: Result, request: Request, output: OutputOptions, before: Sequence[str]) -> Result:
@@ -251,7 +259,11 @@ def _as_tflite(result: Result, source: ModelSource | None, quantization: Quantiz
     remedy = remedy_for(target)
     file = tflite_model(result.model, result.custom_ops, remedy, result.runtime, target, kind, forms)
     before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
-    report = tflite_report(result.report, result.model, file, before, forms)
+    report = tflite_report(result.report, result.model, file, before)
+    if target is not None and forms is not None:
+        from relayout.partition.file_claims import file_claims
+
+        report = replace(report, claims=file_claims(target.name, report.operators or {}, forms.refused))
     seconds = {**report.seconds, "export": perf_counter() - began}
     notes = (*report.notes, *facts_of(result.model).notes[note_count:])
     result = replace(result, file=file, report=replace(report, notes=notes, seconds=seconds))

@@ -11,16 +11,12 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.model import Model
 from relayout.formats.tflite.container.transposes import TRANSPOSE, transposes
 from relayout.formats.tflite.container.versions import min_runtime_version
-from relayout.formats.tflite.exporting.file_forms import FileForms
 from relayout.formats.tflite.exporting.transposes_in_steps import transposes_of_graph
 from relayout.graph.subgraphs import all_nodes
-from relayout.partition.file_claims import file_claims
 from relayout.reports import Report
 
 
-def tflite_report(
-    report: Report, model: ir.Model, file: Model, source: Model | None, forms: FileForms | None = None
-) -> Report:
+def tflite_report(report: Report, model: ir.Model, file: Model, source: Model | None) -> Report:
     """Return the report of a result that was exported: its operators, Transposes and bytes are those of the file.
 
     Args:
@@ -28,7 +24,6 @@ def tflite_report(
         model: the graph that was exported.
         file: the result.
         source: the whole `.tflite` that it was made of, if it was one: its own Transposes are the source's.
-        forms: the forms of operators that the target takes, if it takes a file as a whole or not at all.
     """
     if source is not None:
         count, size = transposes(source)
@@ -37,8 +32,6 @@ def tflite_report(
     counts = Counter(operator.name for subgraph in file.subgraphs for operator in subgraph.operators)
     ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
     report = replace(report, operators=ordered, min_runtime=min_runtime_version(file))
-    if forms is not None and report.claims is not None:
-        report = replace(report, claims=file_claims(report.claims.target, ordered, forms.refused))
     count, size = _beyond_plan(report, model, file)
     if not (count or size):
         return report
