@@ -1,11 +1,15 @@
 """Count the networks that LiteRT's GPU accelerator takes as a whole and computes right.
 
-    python bench/gpu.py [--limit SECONDS] [--out gpu.json] [--page docs/gpu-benchmark.md] MODELS ...
+    python bench/gpu.py [--files FOLDER] [--limit SECONDS] [--again] [--times] [--out gpu.json] [--page PAGE] MODELS ...
 
-MODELS are .onnx files or folders of them; each is converted for `litert-gpu` and for the default target. The
-accelerator runs on a GPU, or on SwiftShader (Debian's `chromium`). Inputs and outputs of int64 become such of int32 in
-both files. Both files also run on the CPU, turn by turn. Rows that `gpu.json` has of an earlier run are kept; `--page`
-alone only writes the page.
+MODELS are .onnx files or folders of them, as `bench/gpu_networks.py` writes them; each is converted for `litert-gpu`
+and for the default target. Beside `NAME.onnx` lie the files of other converters: `NAME.litert-torch.tflite` and
+`NAME.onnx2tf.tflite`, or a `.txt` that says why there is none. The accelerator runs on a GPU, or on SwiftShader
+(Debian's `chromium`). Inputs and outputs of int64 become such of int32 in both of our files.
+
+Answers that `gpu.json` has of an earlier run are kept, but for files that were not made; `--again` asks about
+`litert-gpu` again. `--times` runs all files of each network on the CPU, turn by turn, which wants a quiet machine.
+`--page` writes the page.
 """
 
 from __future__ import annotations
@@ -16,7 +20,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,25 +34,33 @@ LIMIT_SECONDS = 120.0
 CONVERSION_SECONDS = 120
 SOLVER_SECONDS = 20
 DEFAULT, GPU = "litert", "litert-gpu"
+OTHERS = ("litert-torch", "onnx2tf")
+WAYS = (GPU, DEFAULT, *OTHERS)
+KINDS = ("right", "numbers off", "not whole", "not run in time", "not run", "not converted")
+HERE = Path(__file__).parent
 TIMING = """
-import sys, time
+import json, sys, time
 from ai_edge_litert.interpreter import Interpreter
 import numpy as np
-runs = []
+runs = {}
 for path in sys.argv[1:]:
-    it = Interpreter(model_path=path, num_threads=1); it.allocate_tensors()
-    rng = np.random.default_rng(0)
-    for d in it.get_input_details():
-        real = np.issubdtype(d["dtype"], np.floating)
-        x = rng.standard_normal(d["shape"]) if real else rng.integers(0, 2, d["shape"])
-        it.set_tensor(d["index"], x.astype(d["dtype"]))
-    it.invoke(); runs.append(it)
-best = [1e9] * len(runs)
-end = time.perf_counter() + 1
-while time.perf_counter() < end:
-    for place, it in enumerate(runs):
-        begin = time.process_time(); it.invoke(); best[place] = min(best[place], time.process_time() - begin)
-print(*best)
+    try:
+        it = Interpreter(model_path=path, num_threads=1); it.allocate_tensors()
+        rng = np.random.default_rng(0)
+        for d in it.get_input_details():
+            real = np.issubdtype(d["dtype"], np.floating)
+            x = rng.standard_normal(d["shape"]) if real else rng.integers(0, 2, d["shape"])
+            it.set_tensor(d["index"], x.astype(d["dtype"]))
+        it.invoke(); runs[path] = it
+    except (ValueError, RuntimeError):
+        pass
+best = dict.fromkeys(runs, 1e9)
+end, rounds = time.perf_counter() + 1, 0
+while time.perf_counter() < end or rounds < 3:
+    rounds += 1
+    for path, it in runs.items():
+        begin = time.process_time(); it.invoke(); best[path] = min(best[path], time.process_time() - begin)
+print(json.dumps(best))
 """
 Row = dict[str, Any]
 
@@ -74,7 +85,8 @@ def converted(source: Path, result: Path, target: str) -> Row:
     made.save(result, overwrite=True)
     claims = made.report.claims
     lines = [] if claims is None else list(claims.lines(0))
-    return {"operators": sum((made.report.operators or {}).values()), "bytes": made.report.bytes, "claims": lines}
+    facts = {"operators": sum((made.report.operators or {}).values()), "bytes": made.report.bytes, "claims": lines}
+    return facts | ({"verified": relayout.verify(str(source), str(result)).ok} if target == GPU else {})
 
 
 def outcome(verdict: GpuVerdict) -> str:
@@ -86,41 +98,48 @@ def outcome(verdict: GpuVerdict) -> str:
     return "numbers off" if not verdict.problem else "not run"
 
 
-def row_of(source: Path, folder: Path, judge: Judge) -> Row:
-    """Convert one network for both targets, ask the accelerator, and time both files on the CPU."""
-    row: Row = {"network": source.stem}
-    files = []
-    for target in (DEFAULT, GPU):
-        file = folder / f"{target}.tflite"
+def file_of(source: Path, folder: Path, way: str) -> Path:
+    """Return the place of a network's file."""
+    return (source.parent if way in OTHERS else folder) / f"{source.stem}.{way}.tflite"
+
+
+def answer(source: Path, file: Path, way: str, judge: Judge) -> Row | None:
+    """Convert one network, and ask the accelerator; None where another converter was not asked."""
+    facts: Row = {}
+    if way in OTHERS:
+        reason = file.with_suffix(".txt")
+        if not file.exists():
+            return {"outcome": "not converted", "reasons": [reason.read_text()]} if reason.exists() else None
+    else:
         signal.alarm(CONVERSION_SECONDS)
         try:
-            facts = converted(source, file, target)
+            facts = converted(source, file, way)
         except (LateError, relayout.RelayoutError) as error:
-            row[target] = {"outcome": "not converted", "reasons": [str(error)[:200]]}
-            continue
+            return {"outcome": "not converted", "reasons": [str(error)[:200]]}
         finally:
             signal.alarm(0)
-        verdict = judge.ask(file)
-        row[target] = {
-            "outcome": outcome(verdict),
-            "difference": verdict.difference,
-            "reasons": [
-                *verdict.reasons[:6],
-                *([verdict.problem[:120]] if verdict.problem and not verdict.reasons else []),
-            ],
-            "seconds": verdict.seconds,
-            **facts,
-        }
-        files.append(str(file))
-    if len(files) == 2:
-        try:
-            done = subprocess.run(
-                [sys.executable, "-c", TIMING, *files], capture_output=True, text=True, timeout=60, check=True
-            )
-            row["cpu"] = [float(each) for each in done.stdout.split()]
-        except (subprocess.SubprocessError, ValueError):
-            pass
-    return row
+    verdict = judge.ask(file)
+    problem = [verdict.problem[:120]] if verdict.problem and not verdict.reasons else []
+    return {
+        "outcome": outcome(verdict),
+        "difference": verdict.difference,
+        "reasons": [*verdict.reasons[:6], *problem],
+        "seconds": verdict.seconds,
+        **facts,
+    }
+
+
+def times(source: Path, folder: Path) -> dict[str, float]:
+    """Return way -> the least processor seconds of one run on the CPU."""
+    files = {way: str(file) for way in WAYS if (file := file_of(source, folder, way)).exists()}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", TIMING, *files.values()], capture_output=True, text=True, timeout=60, check=True
+        )
+        best = json.loads(done.stdout)
+    except (subprocess.SubprocessError, ValueError):
+        return {}
+    return {way: best[file] for way, file in files.items() if file in best}
 
 
 def _late(*_: object) -> None:
@@ -133,64 +152,81 @@ def listed(names: Sequence[str]) -> list[Path]:
     return [file for place in places for file in (sorted(place.glob("*.onnx")) if place.is_dir() else [place])]
 
 
+def ratios(rows: Sequence[Row], way: str, base: str) -> list[float]:
+    """Return the times of a way's files, divided by those of another's."""
+    return [row["cpu"][way] / row["cpu"][base] for row in rows if {way, base} <= row.get("cpu", {}).keys()]
+
+
 def page(rows: Sequence[Row]) -> str:
     """Return the page."""
-    count = {target: Counter(row[target]["outcome"] for row in rows) for target in (DEFAULT, GPU)}
-    total = len(rows)
-    ratios = [row["cpu"][1] / row["cpu"][0] for row in rows if "cpu" in row]
-    kinds = ("right", "numbers off", "not whole", "not run in time", "not run", "not converted")
-    taken = (
-        f"LiteRT's GPU accelerator takes a network as a whole or not at all. Of {total} exported networks it takes"
-        f" {count[GPU]['right']} as `--target litert-gpu` writes them, and computes what LiteRT's CPU kernels compute."
-        f" Of the files of the default target it takes {count[DEFAULT]['right']}."
-    )
+    ways = [way for way in WAYS if any(way in row for row in rows)]
+    count = {way: Counter(row[way]["outcome"] for row in rows if way in row) for way in ways}
+    others = " and ".join(f"{count[way]['right']} of {way}'s" for way in ways if way in OTHERS)
+    own = ratios(rows, GPU, DEFAULT)
     lines = [
         "# Whole on the GPU, measured",
         "",
         "<!-- made by bench/gpu.py -->",
         "",
-        taken,
+        f"LiteRT's GPU accelerator takes {count[GPU]['right']} of {len(rows)} networks as a whole, and computes them"
+        f" right, if `--target litert-gpu` writes them."
+        f" Of the default target's files it takes {count[DEFAULT]['right']}"
+        f"{f', {others}' if others else ''}."
+        f" On the CPU the files of `litert-gpu` take {statistics.median(own) if own else 1:.2f} of the time of the"
+        " default target's in the median.",
         "",
-        "| files | " + " | ".join(kinds) + " |",
-        "|---|" + "---:|" * len(kinds),
+        "| files | " + " | ".join(KINDS) + " |",
+        "|---|" + "---:|" * len(KINDS),
     ]
-    for target in (DEFAULT, GPU):
-        lines.append(f"| `{target}` | " + " | ".join(str(count[target][kind]) for kind in kinds) + " |")
+    for way in ways:
+        lines.append(f"| {_shown(way)} | " + " | ".join(str(count[way][kind]) for kind in KINDS) + " |")
     lines += [
         "",
-        "*Right* means that no output differs by more than 0.5 % of its largest number, with the accelerator computing"
-        " in float32. The networks are made from configurations with random weights, with inputs of 64 to 224 pixels or"
-        " 16 to 64 tokens. Inputs and outputs of int64 are int32 in both files (`--input-type int32`).",
+        "*Right* means that no output differs from LiteRT's CPU kernels by more than 0.5 % of its largest number, with"
+        " the accelerator computing in float32. The networks are made from configurations with random weights, with"
+        " inputs of 64 to 224 pixels or 15 to 40 tokens (`bench/gpu_networks.py`). Inputs and outputs of int64 are"
+        " int32 in our files (`--input-type int32`) and in those of litert-torch.",
         "",
         "The accelerator is that of ai-edge-litert 2.3 for Linux, over WebGPU, on SwiftShader. Phones have the same"
         " graph compiler over OpenCL or OpenGL, which differs in places: it takes some operators that WebGPU does not,"
         " and rounds otherwise. Times on SwiftShader say nothing of a phone's.",
         "",
     ]
-    if ratios:
+    if own:
+        tail = "".join(
+            f" {way}'s files take {statistics.median(found):.2f} of it in the median ({len(found)} networks)."
+            for way in ways
+            if way in OTHERS and (found := ratios(rows, way, DEFAULT))
+        )
+        slower = sum(ratio > 1.1 for ratio in own)
         lines += [
-            f"On the CPU these files take {statistics.median(ratios):.2f} of the processor time of the default target's"
-            f" files in the median, and {max(ratios):.2f} at most ({len(ratios)} networks, one thread).",
+            "CPU time is the least processor time of a run on one thread, divided by that of the default target's file."
+            f" Of {len(own)} files of `litert-gpu` {slower} take more than 1.10 of it, and {max(own):.2f} at most."
+            f"{tail}",
             "",
         ]
     lines += [
         "## Networks",
         "",
-        "| network | `litert` | `litert-gpu` | difference | CPU time |",
-        "|---|---|---|---:|---:|",
+        "| network | " + " | ".join(map(_shown, ways)) + " | difference | CPU time |",
+        "|---|" + "---|" * len(ways) + "---:|---:|",
     ]
     for row in sorted(rows, key=lambda row: str(row["network"])):
-        gpu, difference = row[GPU], row[GPU].get("difference")
-        ratio = f"{row['cpu'][1] / row['cpu'][0]:.2f}" if "cpu" in row else ""
+        difference, ratio = row[GPU].get("difference"), ratios([row], GPU, DEFAULT)
+        outcomes = " | ".join(row.get(way, {}).get("outcome", "") for way in ways)
         shown = "" if difference is None else f"{difference:.0e}"
-        lines.append(f"| {row['network']} | {row[DEFAULT]['outcome']} | {gpu['outcome']} | {shown} | {ratio} |")
+        lines.append(f"| {row['network']} | {outcomes} | {shown} | {f'{ratio[0]:.2f}' if ratio else ''} |")
     left = [row for row in rows if row[GPU]["outcome"] != "right"]
     if left:
         lines += ["", "## What is not taken", "", "| network | reason |", "|---|---|"]
-        for row in left:
+        for row in sorted(left, key=lambda row: str(row["network"])):
             reasons = "; ".join(row[GPU].get("reasons", [])[:3]).replace("|", "/").replace("\n", " ")
             lines.append(f"| {row['network']} | {reasons[:200]} |")
     return "\n".join(lines) + "\n"
+
+
+def _shown(way: str) -> str:
+    return way if way in OTHERS else f"`{way}`"
 
 
 def main() -> None:
@@ -199,31 +235,38 @@ def main() -> None:
     parser.add_argument(
         "--limit", type=float, default=LIMIT_SECONDS, help="seconds that the accelerator gets for a file"
     )
-    parser.add_argument("--out", type=Path, default=Path("gpu.json"))
+    parser.add_argument("--files", type=Path, default=Path("gpu_files"), help="the folder of the files that are made")
+    parser.add_argument("--out", type=Path, default=HERE / "gpu.json")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--times", action="store_true")
     parser.add_argument("--page", type=Path)
     options = parser.parse_args()
-    rows: list[Row] = json.loads(options.out.read_text()) if options.out.exists() else []
+    rows: dict[str, Row] = {}
+    if options.out.exists():
+        rows = {row["network"]: row for row in json.loads(options.out.read_text())}
+    options.files.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGALRM, _late)
-    with tempfile.TemporaryDirectory() as scratch, Judge(options.limit) as judge:
+    with Judge(options.limit) as judge:
         for source in listed(options.models):
-            if any(row["network"] == source.stem for row in rows):
-                continue
-            row = row_of(source, Path(scratch), judge)
-            rows.append(row)
-            options.out.write_text(json.dumps(rows, indent=1))
-            print(
-                row["network"], *(row[target]["outcome"] for target in (DEFAULT, GPU)), row.get("cpu", ""), flush=True
-            )
-            if row[GPU]["outcome"] != "right":
+            row = rows.setdefault(source.stem, {"network": source.stem})
+            for way in WAYS:
+                known = row.get(way, {}).get("outcome", "not converted")
+                if known != "not converted" and not (way == GPU and options.again):
+                    continue
+                given = answer(source, file_of(source, options.files, way), way, judge)
+                if given is None:
+                    continue
+                row[way] = given
                 print(
-                    "   ",
-                    row[GPU].get("reasons"),
-                    row[GPU].get("difference"),
-                    row[GPU].get("claims", [])[:3],
-                    flush=True,
+                    source.stem, way, given["outcome"], given.get("difference"), given.get("verified", ""), flush=True
                 )
+                if way == GPU and given["outcome"] != "right":
+                    print("   ", given["reasons"], given.get("claims", [])[:3], flush=True)
+            if options.times:
+                row["cpu"] = times(source, options.files)
+            options.out.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
     if options.page:
-        options.page.write_text(page(rows))
+        options.page.write_text(page(list(rows.values())))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -130,85 +131,47 @@ def stretches(dims: Sequence[int]) -> list[tuple[int, ...]]:
     return sorted(each for each in found if len(each) == len(dims) or not each or each[0] != 1 or len(each) == 1)
 
 
+ARITHMETIC = ["ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "POW", "SQUARED_DIFFERENCE", "FLOOR_DIV", "FLOOR_MOD"]
+COMPARISONS = ["EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"]
+LOGICAL = ("LOGICAL_AND", "LOGICAL_OR")
+Operand = tuple[Sequence[int], Any, bool]
+"""Extents, numbers, and whether it is a constant."""
+
+
 def pairs() -> Iterator[Builder]:
     """Yield operators on two operands that stretch to each other."""
-    arithmetic = [
-        "ADD",
-        "SUB",
-        "MUL",
-        "DIV",
-        "MAXIMUM",
-        "MINIMUM",
-        "POW",
-        "SQUARED_DIFFERENCE",
-        "FLOOR_DIV",
-        "FLOOR_MOD",
-    ]
-    compared = ["EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"]
-    logical = ["LOGICAL_AND", "LOGICAL_OR"]
-    for name in (*arithmetic, *compared, *logical):
-        kinds = (BOOL,) if name in logical else (FLOAT, INT) if name != "POW" else (FLOAT,)
-        result = BOOL if name in (*compared, *logical) else None
+    for name in (*ARITHMETIC, *COMPARISONS, *LOGICAL):
+        kinds = (BOOL,) if name in LOGICAL else (FLOAT, INT) if name != "POW" else (FLOAT,)
         shapes = FEW if name in ("ADD", "MUL", "DIV", "LESS", "NOT_EQUAL") else FEW[::2]
         for kind, dims in itertools.product(kinds, shapes):
-            if kind == INT and dims not in FEW:
-                continue
             numbers = np.linspace(0.5, 3, prod(dims)).reshape(dims) if name == "POW" else None
             numbers = np.arange(1, 1 + prod(dims)).reshape(dims) if kind == INT else numbers
-            few = (
-                stretches(dims)
-                if name in ("ADD", "MUL") and kind == FLOAT and dims == FEW[0]
-                else [(), (1,), dims[-1:], dims[1:], dims]
-            )
-            for other in dict.fromkeys(few):
-                shown = None if numbers is None else np.asarray(numbers).reshape(-1)[: prod(other)].reshape(other)
+            yield from _paired(name, kind, dims, numbers)
 
-                def ask(
-                    q: Question,
-                    order: int,
-                    fixed: bool,
-                    name: str = name,
-                    kind: TensorType = kind,
-                    dims: Sequence[int] = dims,
-                    other: Sequence[int] = other,
-                    numbers: Any = numbers,
-                    shown: Any = shown,
-                    result: TensorType | None = result,
-                ) -> list[DraftTensor]:
-                    whole = q.input(dims, kind, numbers)
-                    part = q.constant(other, kind, shown) if fixed else q.input(other, kind, shown)
-                    return q.operator(name, [whole, part][::order], dims, kind=result)
 
-                for order, fixed in itertools.product((1, -1), (True, False)):
-                    if other or fixed:
-                        yield lambda q, ask=ask, order=order, fixed=fixed: ask(q, order, fixed)
-            if len(dims) > 1:
+def _paired(name: str, kind: TensorType, dims: tuple[int, ...], numbers: Any) -> Iterator[Builder]:
+    """Yield an operator on operands of all extents that stretch to some."""
+    ask = partial(_of_operands, name, kind, BOOL if name in (*COMPARISONS, *LOGICAL) else kind, dims)
+    is_long = name in ("ADD", "MUL") and kind == FLOAT and dims == FEW[0]
+    for other in dict.fromkeys(stretches(dims) if is_long else [(), (1,), dims[-1:], dims[1:], dims]):
+        part = None if numbers is None else numbers.reshape(-1)[: prod(other)].reshape(other)
+        for order, fixed in itertools.product((1, -1), (True, False)):
+            if other or fixed:
+                yield partial(ask, [(dims, numbers, False), (other, part, fixed)][::order])
+    if len(dims) > 1:
+        column = (*dims[:-1], 1), None if numbers is None else numbers[..., :1]
+        row = (*dims[:-2], 1, dims[-1]), None if numbers is None else numbers[..., :1, :]
+        for fixed in ("", "a", "b"):
+            yield partial(ask, [(*column, fixed == "a"), (*row, fixed == "b")])
+    yield partial(ask, [(dims, numbers, False)])
 
-                def mutual(
-                    q: Question,
-                    fixed: str,
-                    name: str = name,
-                    kind: Any = kind,
-                    dims: Any = dims,
-                    n: Any = numbers,
-                    r: Any = result,
-                ) -> list[DraftTensor]:
-                    rows = None if n is None else n[..., :1]
-                    columns = None if n is None else n[..., :1, :]
-                    first = (q.constant if fixed == "a" else q.input)((*dims[:-1], 1), kind, rows)
-                    second = (q.constant if fixed == "b" else q.input)((*dims[:-2], 1, dims[-1]), kind, columns)
-                    return q.operator(name, [first, second], dims, kind=r)
 
-                for fixed in ("", "a", "b"):
-                    yield lambda q, mutual=mutual, fixed=fixed: mutual(q, fixed)
-
-            def twice(
-                q: Question, name: str = name, kind: Any = kind, dims: Any = dims, n: Any = numbers, r: Any = result
-            ) -> list[DraftTensor]:
-                x = q.input(dims, kind, n)
-                return q.operator(name, [x, x], dims, kind=r)
-
-            yield twice
+def _of_operands(
+    name: str, kind: TensorType, result: TensorType, dims: Sequence[int], operands: Sequence[Operand], q: Question
+) -> list[DraftTensor]:
+    """Return the result of an operator on operands; one operand alone is read twice."""
+    read = [(q.constant if fixed else q.input)(own, kind, numbers) for own, numbers, fixed in operands]
+    return q.operator(name, read if len(read) > 1 else read * 2, dims, kind=result)
 
 
 def selections() -> Iterator[Builder]:
@@ -216,28 +179,26 @@ def selections() -> Iterator[Builder]:
     for dims, kind in itertools.product(FEW, (FLOAT, INT)):
         conditions = dict.fromkeys((dims, (*dims[:-1], 1), (1, *dims[1:]), dims[1:] or dims, dims[-1:], (1,)))
         for condition, fixed in itertools.product(conditions, (True, False)):
-            for first, second in itertools.product("ics", repeat=2):
+            for sides in itertools.product("ics", repeat=2):
+                if "i" in sides or condition == dims:
+                    yield partial(_selected, "SELECT_V2", kind, dims, condition, fixed, sides)
+                if condition == dims and "s" not in sides:
+                    yield partial(_selected, "SELECT", kind, dims, condition, fixed, sides)
 
-                def ask(
-                    q: Question,
-                    name: str,
-                    dims: Any = dims,
-                    condition: Any = condition,
-                    fixed: bool = fixed,
-                    sides: Any = (first, second),
-                    kind: Any = kind,
-                ) -> list[DraftTensor]:
-                    read = [q.constant(condition, BOOL) if fixed else q.input(condition, BOOL)]
-                    for side in sides:
-                        read.append(
-                            q.input(dims, kind) if side == "i" else q.constant(dims if side == "c" else (), kind)
-                        )
-                    return q.operator(name, read, dims, kind=kind)
 
-                if "i" in (first, second) or condition == dims:
-                    yield lambda q, ask=ask: ask(q, "SELECT_V2")
-                if condition == dims and "s" not in (first, second):
-                    yield lambda q, ask=ask: ask(q, "SELECT")
+def _selected(
+    name: str,
+    kind: TensorType,
+    dims: Sequence[int],
+    condition: Sequence[int],
+    fixed: bool,
+    sides: Sequence[str],
+    q: Question,
+) -> list[DraftTensor]:
+    """Return a choice between two sides: inputs `i`, constants `c`, or constants of one number `s`."""
+    read = [(q.constant if fixed else q.input)(condition, BOOL)]
+    read += [q.input(dims, kind) if side == "i" else q.constant(dims if side == "c" else (), kind) for side in sides]
+    return q.operator(name, read, dims, kind=kind)
 
 
 def moves() -> Iterator[Builder]:
