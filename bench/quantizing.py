@@ -1,60 +1,59 @@
-"""Quantize float ONNX networks to int8 `.tflite` by two ways, and write a page that compares them.
+"""Quantize float networks to int8 `.tflite` by three ways, and write a page that compares them.
 
-    python bench/quantizing.py FOLDER OUT.md
+    python bench/quantizing.py FOLDER [NAME ...]
 
-FOLDER has `.onnx` networks of real numbers and fixed extents, as `bench/make_timm.py`, `bench/make_transformers.py` and
-`bench/torch_exports.py` write them. One way is `relayout convert --quantize int8`, the other ONNX Runtime's
-`quantize_static` and `relayout convert` of what that makes. Both see the same random samples. Each network runs in a
-process of its own; what was measured lies beside it as `NAME.json`, and is not measured again. Vela and TensorFlow Lite
-Micro judge files with integers at the interface, where they are installed.
+FOLDER has networks of real numbers and fixed extents as `bench/make_quantizing.py` writes them: NAME.onnx, NAME.litert
+by litert-torch, and inputs. The ways are `relayout convert --quantize int8`; ONNX Runtime's `quantize_static` and
+`relayout convert` of what that makes; and ai-edge-quantizer on litert-torch's file. All see the same random samples.
+Both float `.tflite` go through the same quantizer with the same rule of ranges. Each network runs in a process of its
+own. What was measured is in `bench/quantizing.json`, from which the page is made. With names only these networks are
+measured, also those that are known. Vela judges, where it is installed, and TensorFlow Lite Micro, if `RELAYOUT_TFLM`
+names a Python that has it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import date
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-import onnx
 from tables import table
 
 import relayout
 
-SAMPLES, SEED, UNSEEN = 8, 5, 99
+SAMPLES = 4
+"""Inputs that calibrate; one more is measured."""
 ROUNDS, TURN = 15, 0.02
 """Turns in which files run one after the other, and the seconds of each turn."""
-WAYS = ("quantize", "qdq")
+LIMIT_SECONDS = 900
+WAYS = {"quantize": "`--quantize int8`", "qdq": "QDQ", "peer": "litert-torch"}
 REALS = ("float32",)
+ENDS = {"input_type": "int8", "output_type": "int8"}
+NPU = {"target": "ethos-u"}
+JSON = Path(__file__).with_suffix(".json")
+PAGE = Path(__file__).parents[1] / "docs" / "int8-benchmark.md"
+TFLM = os.environ.get("RELAYOUT_TFLM")
 
 
-def feeds_of(source: Path, count: int, seed: int) -> list[dict[str, Any]]:
-    """Return random inputs of a network: integers are small."""
-    rng = np.random.default_rng(seed)
-    graph = onnx.load(source, load_external_data=False).graph
-    constants = {tensor.name for tensor in graph.initializer}
-    ends = [put for put in graph.input if put.name not in constants]
-    types = {put.name: onnx.helper.tensor_dtype_to_np_dtype(put.type.tensor_type.elem_type) for put in ends}
-    shapes = {put.name: [dim.dim_value or 1 for dim in put.type.tensor_type.shape.dim] for put in ends}
-
-    def one(name: str) -> Any:
-        if types[name].kind == "f":
-            return rng.standard_normal(shapes[name]).astype(types[name])
-        return rng.integers(0, 7, shapes[name]).astype(types[name])
-
-    return [{name: one(name) for name in shapes} for _ in range(count)]
+def feeds_of(source: Path) -> list[dict[str, Any]]:
+    """Return the random inputs that lie beside a network."""
+    arrays = np.load(source.with_suffix(".npz"))
+    return [{name: arrays[name][place] for name in arrays} for place in range(SAMPLES + 1)]
 
 
 def quantized_by_runtime(source: Path, path: Path, feeds: list[dict[str, Any]]) -> None:
     """Write ONNX Runtime's QDQ model: int8, a scale for each channel of the weights."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -63,64 +62,112 @@ def quantized_by_runtime(source: Path, path: Path, feeds: list[dict[str, Any]]) 
         def get_next(self) -> dict[str, Any] | None:
             return next(self.rest, None)
 
+    prepared = path.with_suffix(".prepared")
+    quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
     kinds = {"activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
-    quantize_static(str(source), str(path), Reader(), quant_format=QuantFormat.QDQ, per_channel=True, **kinds)
+    quantize_static(str(prepared), str(path), Reader(), quant_format=QuantFormat.QDQ, per_channel=True, **kinds)
+
+
+def quantized_peer(source: Path, path: Path, feeds: list[dict[str, Any]]) -> None:
+    """Write litert-torch's file as the quantizer's own recipe has it, with the ranges that relayout takes."""
+    from ai_edge_litert.interpreter import Interpreter
+    from ai_edge_quantizer import recipe
+
+    from relayout.quantization.engine import quantized_file
+
+    interpreter = Interpreter(str(source))
+    (key,) = interpreter.get_signature_list()
+    details = interpreter.get_signature_runner(key).get_input_details()
+    samples = [
+        {name: value.astype(put["dtype"]) for (name, put), value in zip(details.items(), feed.values(), strict=True)}
+        for feed in feeds
+    ]
+    quantized_file(source, path, recipe.static_wi8_ai8(), key, samples, {})
 
 
 def measured(source: Path, folder: Path) -> dict[str, Any]:
-    """Quantize a network by both ways, and measure what came of it."""
+    """Quantize a network by all ways, and measure what came of it."""
     import onnxruntime
 
-    feeds = feeds_of(source, SAMPLES, SEED)
-    (unseen,) = feeds_of(source, 1, UNSEEN)
-    session = onnxruntime.InferenceSession(str(source), providers=["CPUExecutionProvider"])
-    expected = session.run(None, unseen)
-    files = {"float": folder / "float.tflite"}
+    *feeds, unseen = feeds_of(source)
+    expected = onnxruntime.InferenceSession(str(source), providers=["CPUExecutionProvider"]).run(None, unseen)
+    answer: dict[str, Any] = {"name": source.stem, "ways": {way: {} for way in WAYS}}
+    files: dict[str, Path] = {}
+    peer = source.with_suffix(".litert")
+    if peer.exists():
+        files["peer_float"] = peer
+    files["float"] = folder / "float.tflite"
     relayout.convert(source, format="tflite").save(files["float"])
-    found: dict[str, Any] = {"name": source.stem, "ways": {}}
-    for way in WAYS:
-        files[way] = folder / f"{way}.tflite"
+
+    qdq = folder / "qdq.onnx"
+
+    def of_relayout(origin: Path, path: Path, **options: Any) -> Path:
+        own = {"quantize": "int8", "calibrate": feeds} if origin == source else {}
+        relayout.convert(origin, format="tflite", **ENDS, **own, **options).save(path)
+        return path
+
+    def by_qdq(path: Path) -> Path:
+        quantized_by_runtime(source, qdq, feeds)
+        return of_relayout(qdq, path)
+
+    def by_peer(path: Path) -> Path:
+        quantized_peer(peer, path, feeds)
+        return path
+
+    makers: dict[str, Callable[[Path], Path]] = {"quantize": lambda path: of_relayout(source, path), "qdq": by_qdq}
+    makers |= {"peer": by_peer} if peer.exists() else {}
+    for way, make in makers.items():
+        row = answer["ways"][way]
         try:
-            if way == "quantize":
-                options: dict[str, Any] = {"quantize": "int8", "calibrate": feeds}
-                origin = source
-            else:
-                origin, options = folder / "qdq.onnx", {}
-                quantized_by_runtime(source, origin, feeds)
-            relayout.convert(origin, format="tflite", **options).save(files[way])
-            got = run(files[way], unseen)
-            found["ways"][way] = {
-                "snr": min(decibels(one, other) for one, other in zip(expected, got, strict=True)),
-                "floats": float_operators(files[way]),
-                "size": files[way].stat().st_size,
-            }
-            npu = folder / f"{way}_npu.tflite"
-            relayout.convert(
-                origin,
-                format="tflite",
-                input_type="int8",
-                output_type="int8",
-                **({} if way == "quantize" else NPU),
-                **options,
-            ).save(npu)
-            found["ways"][way] |= judged(npu, folder)
+            path = make(folder / f"{way}.tflite")
+            results = run(path, unseen)
+            row["snr"] = min(decibels(one, other) for one, other in zip(expected, results, strict=True))
+            row |= {"floats": float_operators(path), "size": path.stat().st_size}
+            files[way] = path
         except Exception as error:  # of either quantizer, or of a runtime: a row says it
-            told = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            found["ways"].setdefault(way, {})["error"] = told[:120]
-    present = {name: path for name, path in files.items() if path.exists()}
-    found["ms"] = milliseconds(present, unseen)
-    return found
+            row["error"] = _told(error)
+            if way == "peer" or not (way == "quantize" or qdq.exists()):
+                continue
+        try:
+            npu = folder / f"{way}_npu.tflite"
+            of_npu = files["peer"] if way == "peer" else of_relayout(source if way == "quantize" else qdq, npu, **NPU)
+            row |= judged(of_npu, folder, unseen)
+        except Exception as error:
+            row["npu_error"] = _told(error)
+    answer["ms"] = milliseconds(files, unseen)
+    return answer
 
 
-NPU = {"target": "ethos-u"}
-"""Options for an NPU, of a model that is quantized already."""
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
 
 
 def run(path: Path, feed: dict[str, Any]) -> list[Any]:
+    """Return a file's results as real numbers."""
     runner = _runner(path)
-    names = runner.get_input_details()
-    results = runner(**{name: feed[name].astype(put["dtype"]) for name, put in names.items()})
-    return [results[name] for name in runner.get_output_details()]
+    results = runner(**_fed(runner, feed))
+    return [_as_real(results[name], put) for name, put in runner.get_output_details().items()]
+
+
+def _fed(runner: Any, feed: dict[str, Any]) -> dict[str, Any]:
+    """Return inputs by the names of a file, quantized where it takes integers."""
+    details = runner.get_input_details()
+    by_place = zip(details, feed.values(), strict=True)
+    values = {name: feed[name] for name in details} if feed.keys() == details.keys() else dict(by_place)
+    return {name: _as_stored(values[name], put) for name, put in details.items()}
+
+
+def _as_stored(value: Any, put: dict[str, Any]) -> Any:
+    scale, zero = put["quantization"]
+    if not scale or value.dtype.kind != "f" or put["dtype"] == np.float32:
+        return value.astype(put["dtype"])
+    limits = np.iinfo(put["dtype"])
+    return np.clip(np.round(value / scale) + zero, limits.min, limits.max).astype(put["dtype"])
+
+
+def _as_real(value: Any, put: dict[str, Any]) -> Any:
+    scale, zero = put["quantization"]
+    return value if not scale or value.dtype.kind == "f" else (value.astype(np.float64) - zero) * scale
 
 
 def _runner(path: Path) -> Any:
@@ -149,35 +196,43 @@ def float_operators(path: Path) -> dict[str, int]:
     return counts
 
 
-def judged(path: Path, folder: Path) -> dict[str, Any]:
-    """Return what Vela leaves to the CPU, and whether TensorFlow Lite Micro loads a file."""
+def judged(path: Path, folder: Path, feed: dict[str, Any]) -> dict[str, Any]:
+    """Return what Vela leaves to the CPU, and whether TensorFlow Lite Micro runs a file as LiteRT does."""
     from by_vela import PROGRAM, RefusedError, judge
 
     answer: dict[str, Any] = {}
     if PROGRAM is not None:
         try:
             judgement = judge(path, folder)
-            answer |= {"cpu": sum(judgement.on_cpu.values()), "cycles": judgement.cycles}
-        except RefusedError:
-            answer["vela"] = "refuses"
-    if find_spec("tflite_micro") is not None:
-        script = f"from tflite_micro import runtime; runtime.Interpreter.from_file({str(path)!r}, arena_size=1 << 26)"
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
-        answer["tflm"] = done.returncode == 0
+            answer |= {"cpu": judgement.on_cpu, "cycles": judgement.cycles}
+        except RefusedError as error:
+            answer["vela"] = str(error)[:160]
+    if TFLM:
+        runner = _runner(path)
+        fed = _fed(runner, feed)
+        results = runner(**fed)
+        inputs = {f"i{place}": value for place, value in enumerate(fed.values())}
+        outputs = {f"o{place}": value for place, value in enumerate(results.values())}
+        np.savez(path.with_suffix(".npz"), **inputs, **outputs)
+        command = [TFLM, str(Path(__file__).with_name("by_tflm.py")), str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        said = json.loads(done.stdout) if done.stdout.startswith("{") else {}
+        missing = [line for line in done.stderr.splitlines() if "find" in line or "support" in line or "rror" in line]
+        answer["tflm"] = said.get("off", (missing or [said.get("refused", f"exit {done.returncode}")])[0][:120])
     return answer
 
 
 def milliseconds(files: dict[str, Path], feed: dict[str, Any]) -> dict[str, float]:
     """Return the processor's time of each file's run: the median of turns that take place one after the other."""
     runners = {name: _runner(path) for name, path in files.items()}
+    fed = {name: _fed(runner, feed) for name, runner in runners.items()}
     spent: dict[str, list[float]] = {name: [] for name in files}
     for _ in range(ROUNDS):
         for name, runner in runners.items():
-            fed = {each: feed[each].astype(put["dtype"]) for each, put in runner.get_input_details().items()}
-            runner(**fed)
+            runner(**fed[name])
             begin, count = time.process_time(), 0
             while time.process_time() - begin < TURN:
-                runner(**fed)
+                runner(**fed[name])
                 count += 1
             spent[name].append((time.process_time() - begin) / count * 1000)
     return {name: median(each) for name, each in spent.items()}
@@ -185,41 +240,79 @@ def milliseconds(files: dict[str, Path], feed: dict[str, Any]) -> dict[str, floa
 
 def page(rows: list[dict[str, Any]]) -> str:
     """Return the page."""
-    head = ["network", "by", "signal to noise", "float operators", "time", "CPU operators of Vela", "TFLM"]
-    lines = []
-    for row in rows:
-        for way, title in zip(WAYS, ("`--quantize int8`", "ONNX Runtime's QDQ"), strict=True):
-            lines.append([row["name"] if way == WAYS[0] else "", title, *_cells(row, way)])
-    both = [row for row in rows if all("snr" in row["ways"].get(way, {}) for way in WAYS)]
-    better = sum(row["ways"]["quantize"]["snr"] >= row["ways"]["qdq"]["snr"] - 0.5 for row in both)
-    times = [row["ms"]["quantize"] / row["ms"]["float"] for row in rows if "quantize" in row["ms"]]
+    head = ["network", "signal to noise, dB", "float operators", "time", "Vela: on the CPU", "Vela: cycles", "TFLM"]
+    lines = [[row["name"], *_cells(row)] for row in rows]
+    worse = [row["name"] for row in rows if _loss(row) > 0.5]
+    known = [row for row in rows if "snr" in row["ways"]["peer"] and "snr" in row["ways"]["quantize"]]
+    times = [ratio for row in rows if (ratio := _ratio(row, "quantize")) is not None]
+    quantized = {way: sum("snr" in row["ways"][way] for row in rows) for way in WAYS}
+    whole, peers_whole = (
+        sum(not row["ways"][way].get("cpu", {"?": 1}) for row in rows) for way in ("quantize", "peer")
+    )
     return f"""<!-- made by bench/quantizing.py -->
 
 # Measured: int8
 
-{len(rows)} networks of random weights, quantized to int8 `.tflite` by two ways on the same {SAMPLES} random samples
-({date.today().isoformat()}). Of {len(both)} networks that both ways quantize, `--quantize int8` loses no more than ONNX
-Runtime's way, or at most 0.5 dB more, on {better}. Its files take {median(times):.2f} of the float file's time in the
-median. Networks with trained weights have other ratios of signal to noise: measure yours with
-[`relayout verify`](verify.md).
+`--quantize int8` quantizes {quantized["quantize"]} of {len(rows)} networks, and litert-torch's way
+{quantized["peer"]}, with the same quantizer and the same {SAMPLES} samples ({date.today().isoformat()}). Of
+{len(known)} networks that both quantize, relayout's file loses at most 0.5 dB more on {len(known) - len(worse)}; it
+takes {median(times):.2f} of the time in LiteRT in the median, at most {max(times):.2f}. Vela puts {whole} of relayout's
+files wholly on the NPU, and {peers_whole} of litert-torch's.
 
-{table(head, lines, left=2)}
+{table(head, lines)}
 
-- Signal to noise: of the worst output, beside the float network, on an input that the calibration has not seen.
+Cells have `--quantize int8` / ONNX Runtime's QDQ through `relayout convert` / litert-torch.
+
+- Signal to noise: of the worst output, beside the float network, on an input that the calibration has not seen. Weights
+  are random: networks with trained weights have other ratios. Measure yours with [`relayout verify`](verify.md).
 - Float operators: those that compute real numbers in the file.
-- Time: the processor's time in LiteRT on one thread, as a part of the float file's.
-- Vela and TensorFlow Lite Micro get files with `int8` inputs and outputs, the QDQ model by `--target ethos-u`.
-"""
+- Time: the processor's time in LiteRT on one thread, as a part of that of litert-torch's int8 file, and where there is
+  none of relayout's float file (in brackets).
+- All files have `int8` inputs and outputs. Vela (Ethos-U55-256, its own estimate) and TensorFlow Lite Micro get files
+  written with `--target ethos-u`, and litert-torch's as they are. TFLM: the greatest difference from LiteRT in steps
+  of an integer; – where it does not run the file.
+{_faults(rows)}"""
 
 
-def _cells(row: dict[str, Any], way: str) -> list[str]:
-    found, ms = row["ways"].get(way, {}), row["ms"]
-    if "snr" not in found:
-        return [found.get("error", "–")[:60], "–", "–", "–", "–"]
-    floats = ", ".join(f"{count} {name}" for name, count in sorted(found["floats"].items())) or "none"
-    ratio = f"{ms[way] / ms['float']:.2f}" if way in ms else "–"
-    loads = {True: "loads", False: "refuses"}.get(found.get("tflm"), "–")
-    return [f"{found['snr']:.1f} dB", floats, ratio, str(found.get("cpu", found.get("vela", "–"))), loads]
+def _loss(row: dict[str, Any]) -> float:
+    ours, peers = (row["ways"][way].get("snr") for way in ("quantize", "peer"))
+    return 0.0 if ours is None or peers is None else float(peers - ours)
+
+
+def _ratio(row: dict[str, Any], way: str) -> float | None:
+    """Return the time of a way's file as a part of litert-torch's."""
+    ms = row["ms"]
+    return ms[way] / ms["peer"] if way in ms and "peer" in ms else None
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    ways = [row["ways"][way] for way in WAYS]
+    times = []
+    for way in ("quantize", "qdq"):
+        ratio = _ratio(row, way)
+        float_ratio = f"({row['ms'][way] / row['ms']['float']:.2f})" if way in row["ms"] else "–"
+        times.append(f"{ratio:.2f}" if ratio is not None else float_ratio)
+    peer = ways[-1].get("cycles")
+    return [
+        " / ".join(f"{way['snr']:.1f}" if "snr" in way else "–" for way in ways),
+        " / ".join(str(sum(way["floats"].values())) if "floats" in way else "–" for way in ways),
+        " / ".join(times),
+        " / ".join(str(sum(way["cpu"].values())) if "cpu" in way else "–" for way in ways),
+        " / ".join(f"{way['cycles'] / peer:.2f}" if peer and "cycles" in way else "–" for way in ways[:-1]),
+        " / ".join(str(way["tflm"]) if isinstance(way.get("tflm"), int) else "–" for way in ways),
+    ]
+
+
+def _faults(rows: list[dict[str, Any]]) -> str:
+    """Return what went wrong, a line for each."""
+    lines = []
+    for row in rows:
+        for way, title in WAYS.items():
+            found = row["ways"][way]
+            said = [found.get(key) for key in ("error", "npu_error", "vela")]
+            said += [found["tflm"]] if isinstance(found.get("tflm"), str) else []
+            lines += [f"- {row['name']}, {title}: {text}" for text in said if text]
+    return "\n## What is not written, or not run\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
 def main() -> None:
@@ -227,19 +320,24 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(measured(Path(sys.argv[2]), Path(folder))))
         return
-    folder, out = map(Path, sys.argv[1:3])
-    rows = []
+    folder, names = Path(sys.argv[1]), sys.argv[2:]
+    known = {row["name"]: row for row in json.loads(JSON.read_text(encoding="utf-8"))} if JSON.exists() else {}
     for source in sorted(folder.glob("*.onnx")):
-        known = source.with_suffix(".json")
-        if not known.exists():
-            done = subprocess.run([sys.executable, __file__, "--one", str(source)], capture_output=True, text=True)
-            print(source.stem, done.returncode, flush=True)
-            if done.returncode:
-                print("\n".join(done.stderr.splitlines()[-3:]), file=sys.stderr)
-                continue
-            known.write_text(done.stdout.splitlines()[-1], encoding="utf-8")
-        rows.append(json.loads(known.read_text(encoding="utf-8")))
-    out.write_text(page(rows), encoding="utf-8")
+        if source.stem not in names if names else source.stem in known:
+            continue
+        command = [sys.executable, __file__, "--one", str(source)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            print(source.stem, "too late", flush=True)
+            continue
+        print(source.stem, done.returncode, flush=True)
+        if done.returncode:
+            print("\n".join(done.stderr.splitlines()[-3:]), file=sys.stderr, flush=True)
+            continue
+        known[source.stem] = json.loads(done.stdout.splitlines()[-1])
+        JSON.write_text(json.dumps(list(known.values()), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    PAGE.write_text(page(sorted(known.values(), key=lambda row: str(row["name"]))), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -74,6 +74,7 @@ FOR_INTEGERS = {
     "ReduceL2": ("float[1,6,32] x", "y = ReduceL2<keepdims = 1>(x, last)", LAST),
     "Swish": ("float[1,4,8,8] x", "s = Sigmoid(x) y = Mul(s, x)", {}),
 }
+CONVERSIONS = {"QUANTIZE": 1, "DEQUANTIZE": 1}
 LEAST = 20.0
 """Decibels that 8 bits keep of each of these."""
 
@@ -102,6 +103,17 @@ def test_a_hard_swish_is_one_operator(name: str) -> None:
     """It takes a quarter of the time of a sum and two products."""
     result = relayout.convert(build(*ALWAYS[name]), format="tflite")
     assert operators(result) == {"HARD_SWISH": 1}
+
+
+@pytest.mark.parametrize("name", ["HardSwish", "spelled out", "by a gate"])
+def test_litert_runs_a_hard_swish_on_integers_as_sums_and_products(name: str) -> None:
+    """Its own kernel takes 25 times as long; an NPU has a table."""
+    model = build(*ALWAYS[name])
+    result, on_npu = quantized(model), quantized(model, target="ethos-u")
+    assert operators(result) == {"MUL": 2, "ADD": 1, **CONVERSIONS}
+    assert operators(on_npu) == {"HARD_SWISH": 1, **CONVERSIONS}
+    (loss,), (least,) = (signal_to_noise(model, each.tflite) for each in (result, on_npu))
+    assert loss > least - 1
 
 
 def test_another_function_is_no_hard_swish() -> None:

@@ -77,7 +77,8 @@ def export(
         for draft in graph.program:
             tidy(draft, for_litert=for_litert)
             # A .tflite comes back with its own operators, unless it is quantized.
-            make_quantizable(draft, quantization, as_source=was_tflite(model.metadata_props))
+            as_source = was_tflite(model.metadata_props)
+            make_quantizable(draft, quantization, as_source=as_source, for_litert=for_litert)
             forms.rewrite(draft)
         taken_in = {"drops_axes": was_tflite(model.metadata_props), "for_litert": for_litert}
         changed = [tensor for draft in graph.program for tensor in fuse(draft, runtime, **taken_in)]
