@@ -150,3 +150,14 @@ def test_tables_are_integers_or_halves_where_weights_alone_are(kind: str) -> Non
     assert len(result.tflite) < 300 * 32 * {"dynamic": 1.7, "float16": 2.7}[kind]
     assert isinstance(model, onnx.ModelProto)
     assert operators(relayout.convert(model, format="tflite"))["GATHER"] == 1
+
+
+def test_an_npu_has_functions_of_integers_that_its_runtime_lacks_for_real_numbers() -> None:
+    """Vela makes a table of GELU; TensorFlow Lite Micro has none at all."""
+    model = build("float[1,6,32] x", "g = Gelu(x) y = Relu(g)", {})
+    result = quantized(model, target="ethos-u")
+    assert operators(result) == {"GELU": 1, "RELU": 1, **CONVERSIONS}
+    assert min(signal_to_noise(model, result.tflite)) > LEAST
+    for target, kept in (("ethos-u", ["g"]), ("tflite-micro", [])):
+        with pytest.raises(relayout.UnsupportedError, match=r"GELU \(TensorFlow Lite Micro has no such builtin\)"):
+            quantized(model, target=target, keep_float=kept)

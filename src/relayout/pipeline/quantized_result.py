@@ -12,7 +12,9 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.model import Model, Tensor
 from relayout.formats.tflite.container.transposes import transposes
 from relayout.formats.tflite.container.versions import min_runtime_version
+from relayout.formats.tflite.exporting.builtins import lacking
 from relayout.formats.tflite.exporting.node import NUMPY
+from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
 from relayout.graph.source_names import known_as
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.normalization import NORMALIZE, Normalization
@@ -33,6 +35,8 @@ def quantized_result(result: Result, request: QuantizationRequest) -> Result:
     assert result.file is not None
     names = {node.name: known_as(node.outputs[0]) for node in all_nodes(result.model.graph) if node.name}
     file, summary = quantize_file(result.file, request, model_inputs(result.model, result.file), names)
+    if missing := lacking(file, None if result.target is None else result.target.builtins):
+        raise UnwritableGraphError(missing, set(), f"what stays float: {'; '.join(summary.lines()[1:]) or 'nothing'}")
     counts = Counter(operator.name for graph in file.subgraphs for operator in graph.operators)
     ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
     count, size = transposes(file)

@@ -24,3 +24,7 @@ class Builtins(NamedTuple):
     def has(self, name: str, kind: TensorType | None) -> bool:
         """Tell whether there is a builtin for a type of data; kernels of the user's own are theirs to bring."""
         return name in self.names or name.startswith(CUSTOM) or (name in self.integers and kind in QUANTIZED)
+
+    def of_integers(self) -> "Builtins":
+        """Return the builtins for a file whose real numbers become integers afterwards."""
+        return self._replace(names=self.names | self.integers)
