@@ -146,11 +146,9 @@ def networks() -> dict[str, Callable[[], Made]]:
     return {
         **{name: of_timm(name, side) for name, side in TIMM.items()},
         "vit": of_timm("vit_tiny_patch16_224", 96, img_size=96, depth=4),
-        "mixer": of_timm("mixer_s32_224", 96, img_size=96, num_blocks=4),
-        "swin": of_hf(
-            hf.SwinModel,
-            hf.SwinConfig(image_size=96, patch_size=4, window_size=4, embed_dim=36, depths=[2, 2], num_heads=[3, 6]),
-            *IMAGE,
+        "mixer": of_timm("mixer_s32_224", 96, img_size=96),
+        "swin": of_timm(
+            "swin_tiny_patch4_window7_224", 112, img_size=112, embed_dim=36, depths=(2, 2), num_heads=(3, 6)
         ),
         "segformer": of_hf(
             hf.SegformerForSemanticSegmentation,
