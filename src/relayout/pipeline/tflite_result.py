@@ -89,6 +89,7 @@ def tflite_model(
     complete(model)
     units, unsigned = _units(model, target)
     key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE
+    builtins = None if target is None else target.builtins
     try:
         file = export(
             model,
@@ -101,7 +102,7 @@ def tflite_model(
             custom_ops=custom_ops,
             runtime=runtime,
             quantization=quantization,
-            builtins=None if target is None else target.builtins,
+            builtins=builtins.of_integers() if builtins is not None and quantization else builtins,
             file_forms=forms,
         )
     except UnwritableGraphError as error:

@@ -68,8 +68,6 @@ def export(
         UnwritableGraphError: operators that cannot be written, all of them with reason and count.
     """
     forms = file_forms or FileForms()
-    if builtins is not None and quantization:
-        builtins = builtins.of_integers()
     graph = GraphExport(model, model.graph, units or {}, unsigned=unsigned, custom_ops=custom_ops, runtime=runtime)
     graph.run()
     if graph.refusals.reasons:
