@@ -10,8 +10,10 @@ from typing import Literal
 import numpy as np
 import onnx
 import pytest
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 import relayout
+from relayout.layout.stored_as import steps_off
 from relayout.targets import target
 from running import run
 from targets.test_unit_exports import litert
@@ -91,6 +93,53 @@ def test_values_with_the_scale_of_a_kernel_are_not_held_to_the_source(written: L
     assert any("1 Sigmoid (at most 2 steps off)" in note for note in result.report.notes), result.report.notes
     report = relayout.verify(model, result)
     assert report.ok, str(report)
+
+
+class _Samples(CalibrationDataReader):
+    def __init__(self) -> None:
+        self._left = iter(np.random.default_rng(0).normal(size=(6, 1, 8, 12, 12)).astype(np.float32))
+
+    def get_next(self) -> dict[str, np.ndarray] | None:  # type: ignore[type-arg]
+        return next(({"x": sample} for sample in self._left), None)
+
+
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory: pytest.TempPathFactory) -> onnx.ModelProto:
+    """Four blocks of operators that have no integer kernel for the scales that ONNX Runtime gives them."""
+    folder, rng, lines, constants = tmp_path_factory.mktemp("gated"), np.random.default_rng(1), "", {}
+    for i, x in enumerate(["x", "m0", "m1", "m2"]):
+        lines += f"""a{i} = Conv<pads=[1,1,1,1]>({x}, w{i})  n{i} = BatchNormalization(a{i}, s{i}, b{i}, u{i}, v{i})
+            t{i} = Tanh(n{i})  c{i} = Max(t{i}, {x})  r{i} = Clip(c{i}, low, high)
+            g{i} = GlobalAveragePool(t{i})  e{i} = Conv(g{i}, k{i})  f{i} = Sigmoid(e{i})  m{i} = Mul(r{i}, f{i})\n"""
+        constants |= {f"w{i}": rng.normal(size=(8, 8, 3, 3)) / 6, f"k{i}": rng.normal(size=(8, 8, 1, 1)) / 2}
+        constants |= {f"{name}{i}": rng.uniform(0.5, 1.5, 8) - (name in "bu") for name in "sbuv"}
+    model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 17]>
+        g (float[1,8,12,12] x) => (float[1,8,12,12] y) <float low = {{-1.3}}, float high = {{0.9}}>
+        {{ {lines} y = Softmax<axis=1>(m3) }}""")
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(array.astype(np.float32), name) for name, array in constants.items()
+    )
+    onnx.save(model, folder / "float.onnx")
+    kinds = {"activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
+    quantize_static(folder / "float.onnx", folder / "int8.onnx", _Samples(), QuantFormat.QDQ, **kinds)
+    return onnx.load(folder / "int8.onnx")
+
+
+@pytest.mark.parametrize("written", ["tflite", "onnx"])
+@pytest.mark.parametrize("name", ["ethos-u", "coral"])
+def test_steps_that_the_report_announces_are_no_failure(
+    gated: onnx.ModelProto, written: Literal["tflite", "onnx"], name: str
+) -> None:
+    """A result declares them, and the source's spread is that with as much noise there; a fault shows all the same."""
+    result = relayout.convert(gated, format=written, target=name)
+    assert any("4 Sigmoid (at most 2 steps off)" in note for note in result.report.notes), result.report.notes
+    report = relayout.verify(gated, result)
+    assert report.ok, str(report)
+    assert any("may be up to 2 steps off" in note for note in report.notes), report.notes
+    other = onnx.ModelProto.FromString(gated.SerializeToString())
+    kernel = next(each for each in other.graph.initializer if each.name == "k2_quantized")
+    kernel.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(kernel)[::-1].copy(), kernel.name))
+    assert not relayout.verify(other, result).ok
 
 
 @pytest.mark.parametrize("op_type", ["Sigmoid", "Tanh"])
@@ -271,3 +320,9 @@ def test_vela_takes_them_whole(tmp_path: Path) -> None:
     model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
     relayout.convert(model, format="tflite", target="ethos-u").save(tmp_path / "strided.tflite")
     assert not judge(tmp_path / "strided.tflite", tmp_path).on_cpu
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", '{"a": "2"}', '{"a": 17}', '{"a": -1}', '{"a": true}', "{" * 9999])
+def test_what_no_file_of_ours_declares_excuses_nothing(text: str) -> None:
+    assert steps_off(text) == {}
+    assert steps_off('{"a": 2, "b": 99}') == {"a": 2}

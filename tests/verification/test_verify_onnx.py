@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -294,9 +294,9 @@ def test_a_session_shows_only_what_is_asked_where_values_are_large(monkeypatch: 
     shown: list[list[str]] = []
     with_outputs = OrtSide._with_outputs
 
-    def watched(side: OrtSide, names: Sequence[str]) -> ir.Model:
+    def watched(side: OrtSide, names: Sequence[str], moved: Mapping[str, int]) -> ir.Model:
         shown.append(list(names))
-        return with_outputs(side, names)
+        return with_outputs(side, names, moved)
 
     monkeypatch.setattr(OrtSide, "_with_outputs", watched)
     monkeypatch.setattr("relayout.verification.matching.AT_ONCE", 60)

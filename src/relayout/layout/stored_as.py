@@ -34,6 +34,10 @@ CUT = "relayout.cut"
 """Metadata of a model that is a part of its source: the source's names of its inputs and outputs, as JSON."""
 INITIAL = "relayout.initial"
 """Metadata of an input that is state from run to run: what it begins with, as JSON, in the source's order of axes."""
+STEPS_OFF = "relayout.steps_off"
+"""Metadata of a model: quantized values of its source -> the steps by which it says that they may be off, as JSON."""
+MOST_STEPS_OFF = 16
+"""Steps that a file may announce of a value: more excuse nothing."""
 MOST_FACTORS, MOST_WAYS = 12, 64
 """Of a value several of whose factors are dynamic; and ways to part them into dimensions that are looked at."""
 STATED = "relayout.stated"
@@ -254,3 +258,12 @@ def _filled(shape: Sequence[int], size: int) -> tuple[int, ...]:
     """A shape with its one -1 replaced, also for arrays without elements."""
     known = int(np.prod([extent for extent in shape if extent != -1], dtype=np.int64))
     return tuple(size // max(known, 1) if extent == -1 else extent for extent in shape)
+
+
+def steps_off(text: str) -> dict[str, int]:
+    """Return what a file says of values that may be some steps off; nothing of what is not as it is written here."""
+    try:
+        found = json.loads(text)
+        return {str(name): steps for name, steps in found.items() if type(steps) is int and 0 < steps <= MOST_STEPS_OFF}
+    except (ValueError, AttributeError, RecursionError):
+        return {}

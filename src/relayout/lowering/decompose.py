@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from relayout.apply.step_operands import operands_of_step
 from relayout.formats.onnx.inferring import SHORT, infer_node
-from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
 from relayout.graph.source_names import added, stands_for
 from relayout.graph.subgraphs import all_nodes
 from relayout.lowering.constants import Constants
@@ -52,7 +52,7 @@ def expand(model: ir.Model, expansions: Sequence[Expansion], among: Sequence[ir.
 
 
 def _write(constants: Constants, node: ir.Node, steps: Sequence[Step]) -> None:
-    graph, given = node.graph, node.outputs[0]
+    graph, given, rounded = node.graph, node.outputs[0], _rounded(node, steps)
     assert graph is not None
     found: dict[int | str, ir.Value | None] = dict(enumerate(node.inputs))
     stem = node.name or given.name or node.op_type
@@ -78,6 +78,19 @@ def _write(constants: Constants, node: ir.Node, steps: Sequence[Step]) -> None:
             graph.insert_before(node, made)
         if isinstance(facts(operator_of(constants.model, made)), Permuted):
             added(made)
+    for value in rounded:  # it is another number than the source's: it has another name
+        stands_for(value, value)
+        value.name = constants.names.unique(f"{value.name}/kernel")
+
+
+def _rounded(node: ir.Node, steps: Sequence[Step]) -> list[ir.Value]:
+    """Return the real numbers before the quantizers of a unit, where steps round."""
+    if not any(step.op_type in (QUANTIZE, DEQUANTIZE) for step in steps):
+        return []
+    unit = unit_of(node)
+    members = [node] if unit is None else [each for each in unit.members if each.op_type not in (QUANTIZE, DEQUANTIZE)]
+    values = [value for each in members for value in each.outputs if not value.is_graph_output()]
+    return sorted(values, key=lambda value: value.name or "")
 
 
 def _infer(made: ir.Node, version: int) -> None:

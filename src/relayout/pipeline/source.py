@@ -14,7 +14,7 @@ from relayout.errors import ReadError, RelayoutError, in_file
 from relayout.formats.in_memory import ModelSource, model_source
 from relayout.formats.recognition import is_tflite
 from relayout.graph.facts import add_facts, add_notes, facts_of
-from relayout.layout.stored_as import CUT
+from relayout.layout.stored_as import CUT, STEPS_OFF
 from relayout.pipeline.dimensions import Asked, fix_inferred, name_dimensions, open_dimensions
 from relayout.pipeline.request import Format, ImportOptions, Source
 from relayout.pipeline.restating import restate_fixed
@@ -63,6 +63,7 @@ def read(
             add_notes(model, f"{Path(known).name} is a .tflite, whatever its name says, and is read as one")
     else:
         model = _read_onnx(known, options, asked, format)
+    model.metadata_props.pop(STEPS_OFF, None)  # of an earlier conversion, whose result is the source now
     if options.dims:
         fix_inferred(model, options.dims, infer=not facts_of(model).is_tflite)
         restate_fixed(model)

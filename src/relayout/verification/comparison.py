@@ -93,6 +93,11 @@ class Comparison:
         ends = (pair.left.name for pair in (*self.begun, *self.outputs) if pair.left.name not in own)
         self._ends = list(dict.fromkeys(ends))
         self._spread = Spread(self.left, [*self._ends, *(pair.left.name for pair in self.interiors)], self.right)
+        if declared := self.right.steps_off:
+            self.notes.append(
+                f"the result declares that {len(declared)} quantized value{'s' * (len(declared) != 1)} may be up to"
+                f" {max(declared.values())} steps off: the source's spread is that with as much noise there"
+            )
         self.dequantized = any(map(stands_for_integers, (*self.outputs, *self.interiors)))
         self._plain = self.left.runner(), self.right.runner()
         self._seen = self.left.runner(self._ends) if self._ends else self._plain[0]
@@ -446,7 +451,7 @@ class Comparison:
         except RelayoutError as error:  # what a runtime does not take as given is judged as a whole
             self.notes.append(f"not judged operator by operator: {error}")
             return rows
-        return judged_by_operator(rows, steps, self.left.drawn, self.right, dequantized=self.dequantized, far=far)
+        return judged_by_operator(rows, steps, self.left, self.right, dequantized=self.dequantized, far=far)
 
     def _row(self, pair: Pair, left: Array | None, right: Array | None, output: bool) -> Row | None:
         """The two arrays compared, without regard to any spread; None if an interior value cannot be seen."""

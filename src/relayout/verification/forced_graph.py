@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -31,6 +31,19 @@ def give_values(graph: ir.Graph, given: Sequence[str], shown: Sequence[str]) -> 
             convenience.replace_all_uses_with(value, entry)
     graph.outputs[:] = [made[name] for name in shown if name in made]
     return entries
+
+
+def move_at_random(graph: ir.Graph, steps: Mapping[str, int]) -> None:
+    """Move the real numbers that values are quantized from, at random, by up to so many steps of each."""
+    for number, node in enumerate([node for node in graph if node.op_type in ROUNDING]):
+        real, step, most = node.inputs[0], node.inputs[1], steps.get(node.outputs[0].name or "")
+        if most and real is not None and step is not None:
+            limits = {"low": -float(most), "high": float(most), "seed": float(number)}
+            noise = ir.node("RandomUniformLike", [real], limits)
+            by = ir.node("Mul", [*noise.outputs, step])
+            moved = ir.node("Add", [real, *by.outputs])
+            graph.insert_before(node, [noise, by, moved])
+            node.replace_input_with(0, moved.outputs[0])
 
 
 def move_quantized(graph: ir.Graph, steps: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -116,6 +116,11 @@ class LiteRTSide:
     def batch(self) -> OpenedBatch | None:
         """The batch that the file declares to be opened."""
         return self.provenance.batch
+
+    @property
+    def steps_off(self) -> Mapping[str, int]:
+        """The values of its source that the file declares to be some steps off."""
+        return self.provenance.steps_off
 
     @property
     def signature(self) -> str | None:
@@ -289,7 +294,12 @@ class LiteRTSide:
         self._fed.clear()
         self._fed.update((name, shapes[index]) for name, index in self.indices.items() if index in shapes)
 
-    def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
+    def runner(
+        self,
+        interiors: Sequence[str] = (),
+        reference: bool = False,
+        moved: Mapping[str, int] | None = None,
+    ) -> Runner:
         """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one.
 
         Where all tensors take too much memory, the part of the model runs that makes what is asked for.

@@ -22,7 +22,7 @@ from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import all_nodes, reads
 from relayout.layout.normalization import NORMALIZE, Normalization
 from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
-from relayout.layout.stored_as import CUT, SIGNATURE, TENSOR, Holds
+from relayout.layout.stored_as import CUT, SIGNATURE, STEPS_OFF, TENSOR, Holds, steps_off
 from relayout.lowering.interface_types import integer_ends
 from relayout.lowering.qlinear_to_qdq import qlinear_to_qdq
 from relayout.partition.regions import REGIONS
@@ -31,7 +31,14 @@ from relayout.targets import refuse_elsewhere
 from relayout.verification.as_meant import OPTION, compute_in_full, has_products, run_as_standard, saturates
 from relayout.verification.compare import SPACING
 from relayout.verification.feeds import SAMPLE_RATE
-from relayout.verification.forced_graph import MOVING, give_values, move_quantized, recall, take_magnitudes
+from relayout.verification.forced_graph import (
+    MOVING,
+    give_values,
+    move_at_random,
+    move_quantized,
+    recall,
+    take_magnitudes,
+)
 from relayout.verification.ort_runtime import ForcedOrt, OrtRunner, Session, runtime_version
 from relayout.verification.runtimes import AbortedError, FailedError, prepare
 from relayout.verification.side import (
@@ -186,6 +193,11 @@ class OrtSide:
         return OpenedBatch.load(self.model.metadata_props.get(OPENED_BATCH))
 
     @property
+    def steps_off(self) -> Mapping[str, int]:
+        """What the model declares to be some steps off, as `relayout.steps_off`."""
+        return steps_off(self.model.metadata_props.get(STEPS_OFF, "{}"))
+
+    @property
     def part(self) -> DeclaredPart | None:
         """What the model declares to be cut from, as `relayout.cut`."""
         try:
@@ -225,20 +237,29 @@ class OrtSide:
             for name, shape in shapes.items()
         )
 
-    def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> OrtRunner | OnDemandRunner:
+    def runner(
+        self,
+        interiors: Sequence[str] = (),
+        reference: bool = False,
+        moved: Mapping[str, int] | None = None,
+    ) -> OrtRunner | OnDemandRunner:
         """A session; with `interiors`, of a copy of the model with more outputs; as a reference, without fusions."""
         known = {value.name: value for value in self.interiors}
         if sum(known[name].size() for name in interiors if name in known) > MOST:
-            return OnDemandRunner(interiors, lambda names: self._runner(names, reference))
-        return self._runner(interiors, reference)
+            return OnDemandRunner(interiors, lambda names: self._runner(names, reference, moved or {}))
+        return self._runner(interiors, reference, moved or {})
 
-    def _runner(self, interiors: Sequence[str], reference: bool) -> OrtRunner:
-        if not interiors:
+    def _runner(self, interiors: Sequence[str], reference: bool, moved: Mapping[str, int]) -> OrtRunner:
+        if not interiors and not moved:
             return OrtRunner(self.label, self._session(self._path, reference), self.initial)
-        return OrtRunner(self.label, self._session_of(self._with_outputs(interiors), reference), self.initial)
+        copy = self._with_outputs(interiors, moved)
+        return OrtRunner(self.label, self._session_of(copy, reference), self.initial)
 
-    def _with_outputs(self, names: Sequence[str]) -> ir.Model:
+    def _with_outputs(self, names: Sequence[str], moved: Mapping[str, int]) -> ir.Model:
         model = self.model.clone()
+        if moved:
+            qlinear_to_qdq(model)  # what an operator on integers rounds cannot be moved
+            move_at_random(model.graph, moved)
         wanted = set(names)
         model.graph.outputs.extend(v for node in model.graph for v in node.outputs if v.name in wanted)
         return model

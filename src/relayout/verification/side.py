@@ -268,6 +268,10 @@ class RunnableModel(Protocol):
         """What it is a part of its source between, if it declares that."""
 
     @property
+    def steps_off(self) -> Mapping[str, int]:
+        """Quantized values of its source -> the steps by which it declares that they may be off."""
+
+    @property
     def implied(self) -> Mapping[str, tuple[int | None, ...]]:
         """Inputs with open extents -> those that operators imply for them."""
 
@@ -277,12 +281,18 @@ class RunnableModel(Protocol):
     def learn(self, feeds: Feeds) -> None:
         """Learn the open extents of interior values from what is fed: `Value.size` tells them from now on."""
 
-    def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
+    def runner(
+        self,
+        interiors: Sequence[str] = (),
+        reference: bool = False,
+        moved: Mapping[str, int] | None = None,
+    ) -> Runner:
         """The model, ready to run.
 
         Args:
             interiors: values that are asked for besides the outputs; asking for them may change how it is run.
             reference: with the runtime's other kernels, to see how far it agrees with itself.
+            moved: quantized values that are moved at random by up to so many steps, where the runtime can do that.
         """
 
     def forced(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +70,21 @@ class SignatureSide(LiteRTSide):
         return {}
 
     @property
+    def steps_off(self) -> dict[str, int]:
+        """Nothing is declared of a signature."""
+        return {}
+
+    @property
     def rounded(self) -> dict[str, tuple[int, ...]]:
         """No operators are known, and so no hybrid ones."""
         return {}
 
-    def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
+    def runner(
+        self,
+        interiors: Sequence[str] = (),
+        reference: bool = False,
+        moved: Mapping[str, int] | None = None,
+    ) -> Runner:
         """An interpreter; there are no `interiors`. The reference kernels are not tried, which may end the process."""
         return _Called(self, OPTIMIZED if reference else DEFAULT)
 

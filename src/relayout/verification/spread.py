@@ -25,6 +25,7 @@ class Spread:
     An input is moved by up to a rounding of its floats, or by up to one step where it is quantized at once. Roundings
     on the way then fall elsewhere, as they do in another runtime. Of a model with hybrid operators, which quantize a
     float operand at run time, or with 16-bit activations, inputs are moved by up to half a level of their range.
+    Values that the result declares to be some steps off are moved by as much on the way.
 
     Args:
         side: the source.
@@ -33,7 +34,7 @@ class Spread:
     """
 
     def __init__(self, side: RunnableModel, interiors: Sequence[str], other: RunnableModel) -> None:
-        self._side, self._interiors = side, interiors
+        self._side, self._interiors, self._steps_off = side, interiors, other.steps_off
         levels = side.levels or other.levels
         rounding = 0.0 if side.precision is Precision.QUANTIZED else ROUNDING[side.precision]
         if side.precision is Precision.FLOAT16 and not side.rounding:  # of stored weights alone
@@ -55,7 +56,8 @@ class Spread:
         if not values:
             return found
         if self._runners is None:
-            self._runners = self._side.runner(self._interiors, reference=True), self._side.runner(self._interiors)
+            moved = self._side.runner(self._interiors, moved=self._steps_off)
+            self._runners = self._side.runner(self._interiors, reference=True), moved
         if feeds is not self._feeds:
             # Runners do not run again for feeds that are the same object, so these are kept as long as the feeds are.
             self._feeds = feeds

@@ -493,7 +493,7 @@ BEYOND = (Verdict.SPREAD, Verdict.DIFFERS)
 def judged_by_operator(
     rows: Sequence[Row],
     steps: Mapping[str, JudgedValue],
-    drawn: frozenset[str],
+    source: RunnableModel,
     result: RunnableModel,
     *,
     dequantized: bool,
@@ -510,20 +510,22 @@ def judged_by_operator(
     Args:
         rows: as values were judged as a whole.
         steps: value of the source -> what its operator was found to do.
-        drawn: values of the source that are drawn at random.
+        source: the first model.
         result: the second model.
         dequantized: whether floats stand for integers.
         far: values of the source that are far off, and integers that are beyond the spread.
     """
     judged: list[Row] = []
     wrong: set[str] = set()
+    drawn = source.drawn
     free = dequantized or bool(drawn)
     for row in rows:
         step = steps.get(row.source)
         if row.source in drawn and row.difference is not None:
             row = replace(row, verdict=Verdict.STEPWISE)
         elif step is not None and (row.verdict in BEYOND or step.leans or step.copies or dequantized):
-            fails = step.fails and not _is_in_body(row, step)
+            has_declared = bool(result.steps_off) and not source.before(row.source).isdisjoint(result.steps_off)
+            fails = step.fails and not _is_in_spread(row, step, has_declared=has_declared)
             excused = free or not row.output or row.source not in far
             row = replace(row, verdict=_verdict(row, fails=fails, excused=excused), alone=step.difference)
             if fails:
@@ -543,8 +545,15 @@ def _beside_faults(row: Row, wrong: set[str], unsure: set[str], result: Runnable
     return row
 
 
-def _is_in_body(row: Row, step: JudgedValue) -> bool:
-    """Tell whether an operator with a body, inside of which nothing is shown, differs by no more than its spread."""
+def _is_in_spread(row: Row, step: JudgedValue, *, has_declared: bool) -> bool:
+    """Tell whether an operator may differ by its spread, and does by no more.
+
+    So may one with a body, inside of which nothing is shown, and one behind a value that the result declares to be some
+    steps off.
+    """
+    if has_declared:
+        slack = 1.0 if row.kind is Kind.STEPS else 0.0
+        return row.spread is not None and step.difference.of(row.kind) <= SPREADS * row.spread.of(row.kind) + slack
     if row.operator not in WITH_BODIES or row.spread is None or step.leans:
         return False
     if step.copies and row.operator not in RECURRENT:  # each step of a recurrent kernel rounds

@@ -1,7 +1,7 @@
 """The metadata buffer `relayout` of a `.tflite` result: which values of its source each tensor holds, and how.
 
-It is JSON, and says in a file what `relayout.holds`, `relayout.tensor`, `relayout.interface` and `relayout.cut` say
-in an ONNX result. `verify` reads it to undo layouts. docs/tflite.md lists the keys.
+It is JSON, and says in a file what `relayout.holds`, `relayout.tensor`, `relayout.interface`, `relayout.cut` and
+`relayout.steps_off` say in an ONNX result. `verify` reads it to undo layouts. docs/tflite.md lists the keys.
 
     {"schema": 1,
      "interface": {"x": "n c h w -> n h w c"},
@@ -10,6 +10,7 @@ in an ONNX result. `verify` reads it to undo layouts. docs/tflite.md lists the k
      "initial": {"state": 0.0},
      "batch": {"inputs": {"x": 0}, "outputs": {"y": [0, 1]}},
      "normalize": {"image": {"mean": [127.5], "std": [127.5], "axis": null, "of": "x"}},
+     "steps_off": {"sigmoid_1": 2},
      "tensors": {"y": {"names": ["conv_1"], "holds": [{"name": "y", "factors": …, "perm": …, "shape": …}]}}}
 
 A tensor that is not listed holds the value of its own name as the source stores it, if there is one.
@@ -27,7 +28,7 @@ from relayout.formats.tflite.container.metadata import OWN
 from relayout.formats.tflite.container.model import Model
 from relayout.layout.normalization import NORMALIZE, Normalization
 from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
-from relayout.layout.stored_as import CUT, INITIAL, INTERFACE, SIGNATURE, TENSOR, Holds
+from relayout.layout.stored_as import CUT, INITIAL, INTERFACE, SIGNATURE, STEPS_OFF, TENSOR, Holds, steps_off
 
 SCHEMA = 1
 """The version of its form. A file with another one says nothing that this version understands."""
@@ -56,6 +57,7 @@ class Provenance(NamedTuple):
         initial: input that is state from run to run -> what it begins with, as JSON, in the source's order of axes.
         normalize: input that the file normalizes itself -> mean, standard deviation and axis, as JSON.
         batch: the batch that was opened.
+        steps_off: quantized value of the source -> the steps by which it may be off here.
     """
 
     tensors: Mapping[str, Holding] = {}
@@ -65,6 +67,7 @@ class Provenance(NamedTuple):
     initial: Mapping[str, str] = {}
     normalize: Mapping[str, str] = {}
     batch: OpenedBatch | None = None
+    steps_off: Mapping[str, int] = {}
 
     def dump(self) -> bytes:
         """Return the buffer's content: the same facts give the same bytes."""
@@ -81,6 +84,8 @@ class Provenance(NamedTuple):
             data["normalize"] = {name: json.loads(text) for name, text in self.normalize.items()}
         if self.batch is not None:
             data["batch"] = json.loads(self.batch.dump())
+        if self.steps_off:
+            data["steps_off"] = dict(self.steps_off)
         if self.tensors:
             data["tensors"] = {name: _to_json(holding) for name, holding in self.tensors.items()}
         return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
@@ -113,6 +118,7 @@ def provenance_of(model: ir.Model, tensors: Mapping[str, Iterable[ir.Value]]) ->
         {v.name or "": v.metadata_props[INITIAL] for v in model.graph.inputs if INITIAL in v.metadata_props},
         {v.name or "": v.metadata_props[NORMALIZE] for v in model.graph.inputs if NORMALIZE in v.metadata_props},
         OpenedBatch.load(notes.get(OPENED_BATCH)),
+        steps_off(notes.get(STEPS_OFF, "{}")),
     )
 
 
@@ -134,6 +140,7 @@ def load_provenance(model: Model) -> Provenance:
             {str(name): json.dumps(value) for name, value in data.get("initial", {}).items()},
             {str(name): json.dumps(value) for name, value in data.get("normalize", {}).items()},
             OpenedBatch.load(json.dumps(data.get("batch"))),
+            steps_off(json.dumps(data.get("steps_off", {}))),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LayoutError):
         return Provenance()

@@ -8,9 +8,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from math import ceil, erf
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -20,8 +22,9 @@ from numpy.typing import NDArray
 from relayout.formats.onnx.node_results import node_results
 from relayout.formats.onnx.parts import ANNOTATION
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
-from relayout.graph.source_names import stands_for
+from relayout.graph.source_names import known_as, stands_for
 from relayout.graph.value_names import Names
+from relayout.layout.stored_as import STEPS_OFF
 from relayout.lowering.constants import Constants
 from relayout.lowering.decompose import WORDS_FROM, expand
 from relayout.rules import rule_of
@@ -49,30 +52,49 @@ def keep_integers(model: ir.Model, target: Target) -> dict[str, int]:
         Operator, with the number of steps that its units may be off -> how many.
     """
     counts: Counter[str] = Counter()
-    counts.update(_as_one_builtin(model, target))
-    counts.update(_with_scales_of_kernels(model))
+    units = [*_as_one_builtin(model, target), *_with_scales_of_kernels(model)]
     counts.update(expand(model, (GATHERED_SLICES,)))
     for form in FORMS:
-        counts.update(_in_form(model, form, target))
+        units += _in_form(model, form, target)
+    counts.update(f"{unit.name} (at most {unit.steps} step{'s' * (unit.steps != 1)} off)" for unit in units)
+    if units:
+        steps = {value: unit.steps for unit in units for value in unit.values}
+        model.metadata_props[STEPS_OFF] = json.dumps(steps, ensure_ascii=False)
     _spell_words(model)
     return dict(sorted(counts.items()))
 
 
-def _in_form(model: ir.Model, form: IntegerForm, target: Target) -> Counter[str]:
-    """Write units in a form; return a line for each number of steps -> how many."""
-    op_type, counts = form.expansion.op_type, Counter[str]()
+class _Kept(NamedTuple):
+    """A unit that stays on integers.
+
+    Args:
+        name: its operator, or the builtin that stands for several.
+        steps: how many steps of the result it may be off.
+        values: what the source calls its quantized results.
+    """
+
+    name: str
+    steps: int
+    values: tuple[str, ...]
+
+
+def _results(node: ir.Node) -> tuple[str, ...]:
+    """Return what the source calls the integers behind an operator."""
+    unit = unit_of(node)
+    return () if unit is None else tuple(known_as(each.node.outputs[0]) for each in unit.results)
+
+
+def _in_form(model: ir.Model, form: IntegerForm, target: Target) -> Iterator[_Kept]:
+    """Write units in a form, and yield them."""
+    op_type = form.expansion.op_type
     if form.words and not any(op_type in row.op_types.split() and "INT16" in row.types for row in target.kernels):
-        return counts
+        return
     for node in [node for node in model.graph if node.op_type == op_type]:
         operator = operator_of(model, node)
         if form.expansion.takes(operator):
-            steps = form.steps_off(operator)
-            counts[_line(op_type, steps)] += expand(model, (form.expansion,), [node]).get(op_type, 0)
-    return counts
-
-
-def _line(name: str, steps: int) -> str:
-    return f"{name} (at most {steps} step{'s' * (steps != 1)} off)"
+            unit = _Kept(op_type, form.steps_off(operator), _results(node))
+            if expand(model, (form.expansion,), [node]):
+                yield unit
 
 
 def _spell_words(model: ir.Model) -> None:
@@ -108,8 +130,8 @@ BUILTINS: Mapping[str, Callable[[Table], Table]] = {
 """Operators of one operand that have an integer kernel with any scales, and stand for several."""
 
 
-def _as_one_builtin(model: ir.Model, target: Target) -> Iterator[str]:
-    """Write what several operators compute of one value as a builtin; yield a line for each."""
+def _as_one_builtin(model: ir.Model, target: Target) -> Iterator[_Kept]:
+    """Write what several operators compute of one value as a builtin, and yield it."""
     constants = Constants(model)
     for end in [node for node in model.graph if node.op_type == QUANTIZE and not node.domain]:
         result = scale_of(end)
@@ -121,7 +143,7 @@ def _as_one_builtin(model: ir.Model, target: Target) -> Iterator[str]:
             found = _nearest_builtin(table, source, result)
             producer = None if found is None else _written(model, constants.names, end, source, found[0], target)
             if found is not None and producer is not None:
-                yield _line(*found)
+                yield _Kept(*found, (known_as(end.outputs[0]),))
                 _remove_unread(producer)
                 break
 
@@ -294,8 +316,8 @@ RANGES: Mapping[str, Callable[[Table], Table]] = {
 """Operator whose kernel gives one scale -> the numbers that it may give of some."""
 
 
-def _with_scales_of_kernels(model: ir.Model) -> Iterator[str]:
-    """Let the readers of a unit read what its kernel gives, with that scale; yield a line for each."""
+def _with_scales_of_kernels(model: ir.Model) -> Iterator[_Kept]:
+    """Let the readers of a unit read what its kernel gives, with that scale, and yield the unit."""
     names = Constants(model).names
     for node in [node for node in model.graph if node.op_type in RANGES and not node.domain]:
         scales = unit_scales(node)
@@ -307,8 +329,9 @@ def _with_scales_of_kernels(model: ir.Model) -> Iterator[str]:
         kernel = Scale(scales.result.dtype, np.array([step], np.float32), np.array([zero]))
         numbers = np.abs(_steps_apart(RANGES[node.op_type](_integers_of(scales.first)), kernel, scales.result))
         off = ceil(float(numbers.max()) - 1e-6)
+        unit = _Kept(node.op_type, off, _results(node))
         if off <= MOST_STEPS and _rescaled(model, names, node, kernel):
-            yield _line(node.op_type, off)
+            yield unit
 
 
 def _steps_apart(numbers: Table, kernel: Scale, result: Scale) -> Table:
