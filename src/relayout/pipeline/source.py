@@ -147,7 +147,11 @@ def _make_defaults_constant(model: ir.Model, options: ImportOptions) -> None:
     named = {*options.inputs, *(name.rpartition(":")[0] for name in options.dims)}
     graph = model.graph
     constants = [value for value in graph.inputs if value.is_initializer() and value.name not in named]
-    if not constants or len(constants) == len(graph.inputs):
+    if not constants:
+        return
+    if len(constants) == len(graph.inputs):
+        have = "all inputs have default values" if len(constants) > 1 else "the only input has a default value"
+        add_notes(model, f"{have} in the file and none in the .tflite, which has no defaults: a program feeds numbers")
         return
     graph.inputs[:] = [value for value in graph.inputs if value not in constants]
     first = ", ".join(repr(value.name) for value in constants[:MOST_NAMED])

@@ -131,3 +131,11 @@ def test_a_plan_of_a_file_with_defaults_is_checked(tmp_path: Path) -> None:
     result = package.convert(tmp_path / "m.onnx", format="tflite")
     (tmp_path / "plan.json").write_text(json.dumps(result.plan))
     assert check_plan(tmp_path / "plan.json", tmp_path / "m.onnx").proved
+
+
+def test_an_only_input_stays_one_and_a_note_says_that_its_default_is_gone() -> None:
+    source = model("g (float[2] x) => (float[2] y) { y = Relu(x) }", x=np.array([1, -1], np.float32))
+    result = package.convert(source, format="tflite")
+    assert [each.name for each in result.report.interface] == ["x", "y"]
+    assert any(note.startswith("the only input has a default value in the file") for note in result.report.notes)
+    assert not any("default value" in note for note in package.convert(source).report.notes)
