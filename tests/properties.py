@@ -18,7 +18,7 @@ from relayout.infer import build
 from relayout.pipeline import check_plan, read
 from relayout.reports.notes import FOR_SOME
 from relayout.reports.report import DROPPED
-from running import moved_bytes, run
+from running import moved_bytes, refusal, run
 from transposes import left
 
 EXACT, STEPPED = 1e-4, 0.05
@@ -189,6 +189,8 @@ def _converted(
             raise PropertyError(f"{what}: {got.dtype}{got.shape}, and {expected.dtype}{expected.shape} before")
         if apart(expected, got) > tolerance:
             raise PropertyError(f"{what}: other numbers, {apart(expected, got):.2g} apart")
+    if (why := refusal(proto)) and not refusal(source):
+        raise PropertyError(f"{what}: ONNX Runtime does not load it with its optimizations: {why[:200]}")
     return result
 
 

@@ -25,6 +25,17 @@ def run(model: onnx.ModelProto, feed: Mapping[str, NDArray[np.generic]]) -> list
     return [np.asarray(array) for array in session.run(None, dict(feed))]
 
 
+def refusal(model: onnx.ModelProto) -> str:
+    """Say why ONNX Runtime does not load a model with its default optimizations; empty where it does."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    try:
+        onnxruntime.InferenceSession(in_full(model), options, ["CPUExecutionProvider"])
+    except Exception as error:
+        return str(error)
+    return ""
+
+
 def moved_bytes(model: onnx.ModelProto, feed: Mapping[str, NDArray[np.generic]]) -> int:
     """Bytes that Transposes move in one run: those of the values that they give, as the run gives them."""
     constants = {tensor.name for tensor in model.graph.initializer}
