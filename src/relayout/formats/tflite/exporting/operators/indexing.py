@@ -112,7 +112,8 @@ def gather_elements(op: NodeExport) -> None:
     """GATHER of the flat tensor."""
     steps, axis, operand = Steps(op), op.axis(), op.input(0)
     flat = _flat_places(steps, op.input(1), axis, operand)
-    whole = op.emit("RESHAPE", [operand, steps.ints([-1])], (f"?{op.name}",))
+    count: int | str = prod(known(operand.dims)) if operand.is_static else f"?{op.name}"
+    whole = steps.reshape(operand, (count,))
     steps.give(steps.gather(whole, flat, 0))
 
 
