@@ -26,6 +26,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 LIMIT_SECONDS = 150
+"""Processor time of one network."""
 SEED = 0
 OWN = """
 bert convnext convnextv2 cvt detr dpt efficientnet focalnet llama mobilenet mobilevit mobilevitv2 pvtv2 resnet segformer
@@ -179,7 +180,7 @@ def write(way: str, make: Network, path: Path) -> str:
     log = path.with_suffix(".txt")
     pid = os.fork()
     if not pid:
-        signal.alarm(LIMIT_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, LIMIT_SECONDS)
         code = 1
         try:
             handle = os.open(os.devnull, os.O_WRONLY)
@@ -199,7 +200,7 @@ def write(way: str, make: Network, path: Path) -> str:
             os._exit(code)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status and not log.exists():
-        log.write_text("too late" if status == -signal.SIGALRM else f"it ends its process: {status}")
+        log.write_text("too late" if status == -signal.SIGPROF else f"it ends its process: {status}")
     if status:
         path.unlink(missing_ok=True)
     return log.read_text() if status else ""

@@ -48,6 +48,8 @@ SHAPES: tuple[tuple[int, ...], ...] = (
     *[(2, 3, 4, 8), (1, 3, 4, 8), (1, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4), (1, 3, 8), (3, 8), (1, 5), (8,)],
 )
 FEW = ((2, 3, 4, 8), (1, 3, 8), (3, 8))
+LISTS = ((2, 3, 4, 8), (2, 3, 4, 5), (1, 3, 4, 5), (2, 3, 4), (1, 3, 8), (3, 8), (1, 5), (8,))
+"""Extents of integers that are joined, cut and looked up."""
 SAME, VALID = 0, 1
 
 
@@ -242,7 +244,7 @@ def along(dims: tuple[int, ...], axis: int) -> Iterator[Builder]:
 
     one = [int(each == axis) for each in range(len(dims))]
     less = extended(dims[axis] - 1)
-    for kind in (FLOAT, INT) if dims[0] == 2 else (FLOAT,):
+    for kind in (FLOAT, INT) if dims in LISTS else (FLOAT,):
         for sides in ("ii", "ic", "ci", "iii"):
             yield lambda q, k=kind, s=sides: q.operator(
                 "CONCATENATION",

@@ -107,11 +107,14 @@ def _is_decomposed(constants: Constants, target: Target | None, node: ir.Node) -
 
 
 def _is_looped(model: ir.Model, target: Target | None, runtime: str, node: ir.Node) -> bool:
-    """Return whether a recurrent node may be a loop: LiteRT runs it itself, and an NPU takes it step by step."""
+    """Return whether a recurrent node may be a loop: LiteRT runs it itself; an NPU or a GPU takes it step by step."""
     from relayout.formats.tflite.exporting.older import is_older
     from relayout.formats.tflite.exporting.operators.recurrent_loop import NEWEST_BUILTIN
+    from relayout.formats.tflite.exporting.recurrent_operands import has_few_steps
 
     if runtime and is_older(runtime, NEWEST_BUILTIN, 1):
+        return False
+    if target is not None and target.file_forms is not None and has_few_steps(node):
         return False
     return target is None or target.claims(operator_of(model, node))
 

@@ -26,7 +26,7 @@ def _rewrite(draft: Draft) -> None:
 
 def file_forms() -> FileForms:
     """Return the forms that the accelerator takes."""
-    return FileForms(_rewrite, separate_outputs, reason_of)
+    return FileForms(_rewrite, separate_outputs, reason_of, unrolls=True)
 
 
 def narrow_integers(draft: Draft) -> None:
@@ -98,17 +98,26 @@ def _longer(draft: Draft, tensor: DraftTensor, operators: list[DraftOperator]) -
 
 
 def _drop_casts(draft: Draft) -> None:
-    """Remove each CAST to the type of its operand."""
-    aliases: dict[DraftTensor, DraftTensor] = {}
-    operators: list[DraftOperator] = []
+    """Remove each CAST to the type of its operand; of one that gives an output, the operand is the output."""
+    ends, names = {*draft.inputs, *draft.outputs}, dict[DraftTensor, DraftTensor]()
+
+    def name_of(tensor: DraftTensor) -> DraftTensor:
+        while tensor in names:
+            tensor = names[tensor]
+        return tensor
+
     for operator in draft.operators:
-        operator.inputs = [None if each is None else aliases.get(each, each) for each in operator.inputs]
-        source = operator.inputs[0] if operator.name == "CAST" else None
-        if source is not None and source.type == operator.outputs[0].type and operator.outputs[0] not in draft.outputs:
-            aliases[operator.outputs[0]] = source
-        else:
-            operators.append(operator)
-    draft.operators = operators
+        if operator.name != "CAST" or operator.inputs[0] is None:
+            continue
+        source, result = name_of(operator.inputs[0]), operator.outputs[0]
+        if source.type == result.type and result not in draft.outputs:
+            names[result] = source
+        elif source.type == result.type and source not in ends and source.data is None:
+            names[source] = result
+    for operator in draft.operators:
+        operator.inputs = [None if each is None else name_of(each) for each in operator.inputs]
+        operator.outputs = [name_of(each) for each in operator.outputs]
+    draft.operators = [each for each in draft.operators if each.name != "CAST" or each.inputs[0] is not each.outputs[0]]
 
 
 def separate_outputs(draft: Draft) -> None:

@@ -251,6 +251,11 @@ def _product(operator: DraftOperator, a: NDArray[Any], b: NDArray[Any]) -> NDArr
     return np.asarray(np.matmul(a, b.swapaxes(-1, -2) if operator.options.get("adj_y") else b))
 
 
+def _dense(operator: DraftOperator, x: NDArray[Any], weights: NDArray[Any], *bias: NDArray[Any]) -> NDArray[Any]:
+    product = np.matmul(x.reshape(-1, weights.shape[-1]), weights.T)
+    return _activated(operator, product + bias[0] if bias else product)
+
+
 FOLDED: Mapping[str, Callable[..., Any]] = {
     "ADD": _each(np.add),
     "SUB": _each(np.subtract),
@@ -285,6 +290,7 @@ FOLDED: Mapping[str, Callable[..., Any]] = {
     "TILE": lambda operator, a, count: np.tile(a, tuple(map(int, count))),
     "SELECT_V2": lambda operator, *arrays: np.where(*arrays),
     "BATCH_MATMUL": _product,
+    "FULLY_CONNECTED": _dense,
     "DEQUANTIZE": lambda operator, a: a,
     "LESS": _each(np.less),
     "LESS_EQUAL": _each(np.less_equal),

@@ -68,7 +68,8 @@ def export(
         UnwritableGraphError: operators that cannot be written, all of them with reason and count.
     """
     forms = file_forms or FileForms()
-    graph = GraphExport(model, model.graph, units or {}, unsigned=unsigned, custom_ops=custom_ops, runtime=runtime)
+    shared: dict[str, Any] = {"custom_ops": custom_ops, "runtime": runtime, "unrolls": forms.unrolls}
+    graph = GraphExport(model, model.graph, units or {}, unsigned=unsigned, **shared)
     graph.run()
     if graph.refusals.reasons:
         cure = dims_to_fix(graph.refusals.open_extents, model.graph.inputs)

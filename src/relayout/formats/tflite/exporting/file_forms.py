@@ -29,6 +29,7 @@ class FileForms:
         rewrite: writes the operators of a graph in these forms, in place.
         end: does to a graph what comes last, when operators are fused.
         lacks: returns why the target does not take an operator; "" where it does.
+        unrolls: whether it wants the steps of an LSTM one by one.
     """
 
     def __init__(
@@ -36,7 +37,10 @@ class FileForms:
         rewrite: Callable[[Draft], object] = id,
         end: Callable[[Draft], object] = id,
         lacks: Callable[[DraftOperator], str] = lambda _: "",
+        *,
+        unrolls: bool = False,
     ) -> None:
+        self.unrolls = unrolls
         self.rewrite, self._end, self._lacks = rewrite, end, lacks
         self.refused: list[RefusedOperator] = []
         """The operators of the file that the target does not take."""

@@ -44,6 +44,7 @@ class GraphExport:
         unsigned: whether unsigned integers stay so.
         custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
         runtime: the oldest runtime that has to run the file; "": any.
+        unrolls: whether the steps of an LSTM are written one by one, for want of a kernel that runs them all.
     """
 
     def __init__(
@@ -57,7 +58,9 @@ class GraphExport:
         unsigned: bool = False,
         custom_ops: Mapping[str, str] | None = None,
         runtime: str = "",
+        unrolls: bool = False,
     ) -> None:
+        self.unrolls = unrolls
         self.model, self.graph, self.custom_ops, self.runtime = model, graph, custom_ops or {}, runtime
         self.program: list[Draft] = [] if program is None else program
         """All graphs of the file under construction; this one and its bodies are among them."""
@@ -114,6 +117,7 @@ class GraphExport:
             unsigned=self.unsigned,
             custom_ops=self.custom_ops,
             runtime=self.runtime,
+            unrolls=self.unrolls,
         )
 
     def take(self, values: Sequence[ir.Value]) -> None:

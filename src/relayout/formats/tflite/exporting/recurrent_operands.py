@@ -10,6 +10,8 @@ STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}
 SEQUENCE, KERNEL, RECURRENT, BIAS, LENGTHS, HIDDEN, MEMORY, PEEPHOLE = range(8)
 """Operands. `KERNEL` are the weights of the sequence, `RECURRENT` those of the hidden state. Only an LSTM has the last
 two."""
+FEW_STEPS = 64
+"""Steps up to which a runtime without loops, and without a kernel for an LSTM, gets them one by one."""
 
 
 def is_recurrent(node: ir.Node) -> bool:
@@ -55,3 +57,10 @@ def _is_zero(value: ir.Value) -> bool:
     sources = node.inputs if node.op_type == "Concat" else node.inputs[:1]
     moves = node.op_type in MOVES or node.op_type in REPEATS
     return moves and all(source is not None and _is_zero(source) for source in sources)
+
+
+def has_few_steps(node: ir.Node) -> bool:
+    """Return whether a recurrent node's steps may be written one by one for a runtime without loops."""
+    x = node.inputs[0]
+    length = None if x is None or x.shape is None else x.shape[1 if node.attributes.get_int("layout", 0) else 0]
+    return isinstance(length, int) and 0 < length <= FEW_STEPS

@@ -36,6 +36,7 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
     MEMORY,
     PEEPHOLE,
     RECURRENT,
+    has_few_steps,
 )
 from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.states import KEPT, STATES
@@ -82,7 +83,9 @@ def total(biases: Sequence[ParameterRows]) -> NDArray[Any] | None:
 
 
 def has_kernel(op: NodeExport) -> bool:
-    """Return whether LiteRT's fused kernel computes an LSTM."""
+    """Return whether LiteRT's fused kernel computes an LSTM, and the target has it."""
+    if op.graph.unrolls and has_few_steps(op.node):
+        return False
     dims = op.dims(0)
     length, batch = dims[_time_axis(op)], dims[1 - _time_axis(op)]
     has_extents = isinstance(dims[2], int) and length != 0
