@@ -106,6 +106,11 @@ GRAPHS = {
         g (float[2, 3, 4, 5] x, float[5, 6] w) => (float[2, 3, 4, 6] y) { y = MatMul(x, w) }""",
     "logarithms": """<ir_version: 8, opset_import: ["" : 17]>
         g (float[2, 3, 5] x) => (float[2, 3, 5] y) { y = LogSoftmax<axis = -1>(x) }""",
+    "steps of a memory": f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[4, 2, 3] x) => (float[4, 1, 2, 2] y)
+        <float[1, 8, 3] w = {{{", ".join(str(each % 7 / 5 - 0.5) for each in range(24))}}},
+         float[1, 8, 2] r = {{{", ".join(str(each % 5 / 4 - 0.5) for each in range(16))}}}>
+        {{ y = LSTM<hidden_size = 2>(x, w, r) }}""",
     "a volume": """<ir_version: 8, opset_import: ["" : 17]>
         g (float[1, 1, 4, 4, 4] x) => (float[1, 2, 2, 4, 4] y)
         <float[2, 1, 3, 1, 1] w = {1, 2, 3, 4, 5, 6}> { y = Conv(x, w) }""",
@@ -135,6 +140,16 @@ def test_an_interface_of_int64_is_named_with_its_remedy(tmp_path: Path) -> None:
     assert kept.report.interface[0].dtype == "int64"
     short = relayout.convert(model, format="tflite", target="litert-gpu", input_type="int32")
     assert "litert-gpu takes all" in str(short)
+    short.save(tmp_path / "short.tflite")
+    report = relayout.verify(model, tmp_path / "short.tflite")
+    assert report.ok, str(report)
+
+
+def test_an_output_of_int64_becomes_int32_without_a_cast(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2, 5] x) => (int64[2] y) { y = ArgMax<axis = 1, keepdims = 0>(x) }""")
+    short = relayout.convert(model, format="tflite", target="litert-gpu", output_type="int32")
+    assert "CAST" not in (short.report.operators or {})
     short.save(tmp_path / "short.tflite")
     report = relayout.verify(model, tmp_path / "short.tflite")
     assert report.ok, str(report)
