@@ -93,7 +93,7 @@ def in_full(model: onnx.ModelProto | str) -> str | bytes:
         import onnx_ir
 
         from relayout.lowering.int8_weights_to_uint8 import unsigned_kernels
-        from relayout.verification.as_meant import has_products, saturates
+        from relayout.verification.ort import has_products, saturates
     except ImportError:
         return given
     made = onnx_ir.load(model) if isinstance(model, str) else onnx_ir.from_proto(model)

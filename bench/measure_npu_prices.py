@@ -2,7 +2,7 @@
 
     python bench/measure_npu_prices.py [--vela PROGRAM]
 
-Each operator is a model of int8 alone. `src/relayout/targets/ethos_u/prices.py` has what follows from the figures.
+Each operator is a model of int8 alone. `src/relayout/targets/ethos_u/table.py` has what follows from the figures.
 """
 
 from __future__ import annotations

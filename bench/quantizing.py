@@ -73,7 +73,7 @@ def quantized_peer(source: Path, path: Path, feeds: list[dict[str, Any]]) -> Non
     from ai_edge_litert.interpreter import Interpreter
     from ai_edge_quantizer import recipe
 
-    from relayout.quantization.engine import quantized_file
+    from relayout.quantization.quantize import quantized_file
 
     interpreter = Interpreter(str(source))
     (key,) = interpreter.get_signature_list()

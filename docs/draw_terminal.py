@@ -16,8 +16,8 @@ from rich.terminal_theme import MONOKAI
 
 import relayout
 from relayout.reports import tables
-from relayout.reports.layout_names import size_name
-from relayout.verification.table import render
+from relayout.reports.layouts import size_name
+from relayout.verification.report import render
 
 ROOT = Path(__file__).parents[1]
 SOURCE = "models/tinynet_float.tflite"

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from relayout.lowering.int8_weights_to_uint8 import KERNELS, unsigned_kernels
-from relayout.verification.as_meant import saturates
+from relayout.verification.ort import saturates
 
 
 def by_default(model: bytes) -> onnxruntime.InferenceSession:

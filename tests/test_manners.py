@@ -15,7 +15,7 @@ import pytest
 
 import relayout
 from relayout.cli.entry import cli
-from relayout.cli.parameter_types import LayoutName, TargetName
+from relayout.cli.options import LayoutName, TargetName
 from relayout.foreign_options import COMMAND_LINE, PYTHON
 from relayout.targets import targets
 

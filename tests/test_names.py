@@ -14,7 +14,7 @@ import pytest
 
 import relayout
 from relayout import pipeline
-from relayout.apply.renaming import rename
+from relayout.apply.provenance import rename
 from relayout.errors import NamesError, RelayoutError
 
 sys.path.insert(0, str(Path(__file__).parent / "formats" / "tflite"))

@@ -7,7 +7,7 @@ import random
 import onnx_ir as ir
 import pytest
 
-from relayout.apply.placing import arrange
+from relayout.apply.node_changes import arrange
 
 
 def node(name: str) -> ir.Node:

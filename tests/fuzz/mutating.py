@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 
 from relayout.formats.flatbuffer import SCALARS
 from relayout.formats.flatbuffer import TEXTS as STRINGS
-from relayout.formats.ort.schema import SCHEMA as ORT_SCHEMA
+from relayout.formats.ort.loading import SCHEMA as ORT_SCHEMA
 from relayout.formats.tflite.container.schema import SCHEMA
 
 Damage = Callable[[random.Random], bytes]

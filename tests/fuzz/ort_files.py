@@ -12,7 +12,7 @@ import onnxruntime
 
 from relayout.formats.flatbuffer import Table, read_root
 from relayout.formats.flatbuffer_writer import Flatbuffer, table
-from relayout.formats.ort.schema import SCHEMA
+from relayout.formats.ort.loading import SCHEMA
 from relayout.formats.recognition import ORTM
 
 LEVELS = {

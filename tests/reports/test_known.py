@@ -9,7 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 import relayout
-from relayout.reports.explorer import MARK
+from relayout.reports.page import MARK
 from relayout.targets import Target
 from relayout.targets.onnxruntime.import_list import with_vnni
 

@@ -18,8 +18,8 @@ import pytest
 from onnx import TensorProto, helper, shape_inference
 
 import relayout
-from relayout.reports import colours as colours_of_layouts
-from relayout.reports.colours import COUNT, OWN, colour_numbers
+from relayout.reports import drawing as colours_of_layouts
+from relayout.reports.drawing import COUNT, OWN, colour_numbers
 from relayout.reports.page import embedded
 from reports.pages import CHROMIUM, DRIVER, opened, requests, settled
 

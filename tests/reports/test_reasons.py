@@ -13,8 +13,8 @@ from onnx import compose, helper, numpy_helper, parser, shape_inference
 
 import relayout
 from infer.graphs import random_model
-from relayout.reports import layout_names
-from relayout.reports.layout_names import size_name
+from relayout.reports import layouts
+from relayout.reports.layouts import size_name
 from relayout.reports.reasons import Cause, remedy
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -305,9 +305,9 @@ def test_each_reason_ends_with_what_removes_it() -> None:
 
 
 def test_layouts_have_names_and_sizes_units() -> None:
-    assert doctest.testmod(layout_names).failed == 0
-    assert layout_names.layout_names("n h w c -> n c h w") == "NHWC -> NCHW"
-    assert layout_names.layout_names("n (h w) c1 -> a b") == "n (h w) c1 -> a b"
+    assert doctest.testmod(layouts).failed == 0
+    assert layouts.layout_names("n h w c -> n c h w") == "NHWC -> NCHW"
+    assert layouts.layout_names("n (h w) c1 -> a b") == "n (h w) c1 -> a b"
     assert [size_name(count) for count in (1, 1_000, 999_999, 10**12)] == ["1 byte", "1 KB", "1 MB", "1 TB"]
 
 

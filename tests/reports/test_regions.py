@@ -10,8 +10,7 @@ import pytest
 
 import relayout
 from infer.graphs import random_model
-from relayout.reports.chart import Chart, Side
-from relayout.reports.regions import Link, regions
+from relayout.reports.chart import Chart, Link, Side, regions
 
 MODELS = Path(__file__).parents[2] / "models"
 

@@ -17,7 +17,7 @@ import relayout
 from relayout.cli import cli
 from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
 from relayout.pipeline.names import SourceNames, refuse_unusual_layouts
-from relayout.shapes.bound import OpeningError
+from relayout.shapes.parts import OpeningError
 from running import run
 from small import build
 

@@ -20,10 +20,10 @@ HERE = Path(__file__).parent
 INTERRUPTED = """
 import os, signal, threading, time
 from problems import dense_problem
-from relayout.solve import interruptible, solve
+from relayout.solve import program, solve
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a process in the background is not given
-interruptible.PATIENCE = 60  # a loaded machine may not let HiGHS stop at once
+program.PATIENCE = 60  # a loaded machine may not let HiGHS stop at once
 
 solving = []
 

@@ -26,10 +26,10 @@ from relayout.solve import (
     components,
     elimination,
     program,
-    program_rows,
     solve,
     solver,
 )
+from relayout.solve import program as program_rows
 from relayout.solve.branching import solve_many
 from relayout.solve.certificate import given_back
 from relayout.solve.decomposition import paths

@@ -14,7 +14,7 @@ from relayout import pipeline
 from relayout.layout import Extent
 from relayout.rules import Placement, Signature, facts
 from relayout.targets import targets
-from relayout.targets.onnxruntime import memory_access
+from relayout.targets.onnxruntime import cpu
 from relayout.targets.onnxruntime.float_prices import REDUCED, STRETCHED
 from rules.law import Array
 from running import run
@@ -68,7 +68,7 @@ def steps(*shapes: tuple[int, ...]) -> int:
     ],
 )
 def test_runs_are_those_that_elements_make(shapes: tuple[tuple[int, ...], ...]) -> None:
-    assert memory_access.short_runs(stretched(*shapes)) == steps(*shapes)
+    assert cpu.short_runs(stretched(*shapes)) == steps(*shapes)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_rows_are_no_short_runs(shapes: tuple[tuple[int | str, ...], ...]) -> No
     given, other = (
         tuple((t, Extent.of(dim)) for t, dim in zip("abc"[-len(shape) :], shape, strict=True)) for shape in shapes
     )
-    assert memory_access.short_runs(Placement((given, other), (given,))) == 0
+    assert cpu.short_runs(Placement((given, other), (given,))) == 0
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_reduction_gathers_what_lies_apart(shape: tuple[int, ...], axes: str, 
     kept = tuple(1 if letter in axes else number for letter, number in zip(letters, shape, strict=True))
     dropped = tuple((letter, number) for letter, number in dims(shape, letters) if letter not in axes)
     for given in (dims(kept, letters), dropped):
-        assert memory_access.gathers(Placement((dims(shape, letters),), (given,))) is gathers
+        assert cpu.gathers(Placement((dims(shape, letters),), (given,))) is gathers
 
 
 def price(proto: onnx.ModelProto) -> int:

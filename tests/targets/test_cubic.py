@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper, parser
 
 import relayout
-from relayout.targets.onnxruntime.cubic_resize import MOST_MULTIPLIED, PLACES
+from relayout.targets.onnxruntime.decompositions import MOST_MULTIPLIED, PLACES
 from running import run
 from text_form import floats
 

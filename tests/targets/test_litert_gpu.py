@@ -17,7 +17,7 @@ import relayout
 from relayout.errors import MissingRuntimeError
 from relayout.formats.tflite.exporting.draft import Draft
 from relayout.formats.tflite.exporting.file_forms import RefusedOperator
-from relayout.partition.file_claims import file_claims
+from relayout.partition.claims import file_claims
 from relayout.targets.litert_gpu.forms import FORMS, GENERAL
 from relayout.targets.litert_gpu.operator_form import MOST_AXES, answers, form_of, reason_of
 from relayout.targets.litert_gpu.rewriting import rewrite

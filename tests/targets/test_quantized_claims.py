@@ -14,8 +14,8 @@ import pytest
 
 import relayout
 from relayout.graph.quantized_unit import unit_of
+from relayout.partition.claims import whole_units
 from relayout.partition.regions import Part
-from relayout.partition.whole_units import whole_units
 from relayout.targets import Kernel, Target, conditions, target
 from running import run
 from targets.quantized_nets import CHANNELS, QuantizedNet, float_and_int8, residual

@@ -14,7 +14,7 @@ import pytest
 import relayout
 from relayout.errors import LayoutError, RelayoutError
 from relayout.lowering.conditions import NO_INDICES
-from relayout.lowering.table_checks import NAMES_OF_VENDORS
+from relayout.lowering.passes import NAMES_OF_VENDORS
 from relayout.rules import Laid, registry
 from relayout.targets import Condition, Kernel, Target, Unit, targets
 from relayout.targets.table_file import named_conditions

@@ -16,7 +16,7 @@ import relayout
 from products import SATURATES, by_default
 from relayout.lowering.int8_weights_to_uint8 import KERNELS, unsigned_kernels
 from relayout.pipeline import read
-from relayout.verification import as_meant, verify
+from relayout.verification import ort, verify
 
 MODELS = Path(__file__).parents[2] / "models"
 INT8 = MODELS / "tinynet_int8.tflite"
@@ -137,9 +137,7 @@ def test_verification_says_what_it_set(here: bool, monkeypatch: pytest.MonkeyPat
     for name, wanted in (("tinynet_int8", here), ("tinynet_float", False)):
         source = MODELS / f"{name}.tflite"
         report = verify(source, relayout.convert(source).model, tensors=False)
-        assert (
-            any(f"a program must set the session option {as_meant.OPTION}=1" in note for note in report.notes) is wanted
-        )
+        assert any(f"a program must set the session option {ort.OPTION}=1" in note for note in report.notes) is wanted
     report = verify(INT8, relayout.convert(INT8, target="onnxruntime-cpu").model, tensors=False)
     assert any("--target onnxruntime-cpu-avx2 is exact" in note for note in report.notes) is here
 
@@ -148,7 +146,7 @@ def test_verification_says_what_it_set(here: bool, monkeypatch: pytest.MonkeyPat
 def test_the_option_is_what_computes_in_full() -> None:
     """What the note says of it."""
     options = onnxruntime.SessionOptions()
-    options.add_session_config_entry(as_meant.OPTION, "1")
+    options.add_session_config_entry(ort.OPTION, "1")
     node = helper.make_node("MatMulInteger", ["x", "w", "", "wz"], ["y"])
     source = model(node, X, KERNEL, TensorProto.INT32, np.int8(0))
     (found,) = onnxruntime.InferenceSession(source.SerializeToString(), options).run(None, {"x": X})
@@ -158,8 +156,8 @@ def test_the_option_is_what_computes_in_full() -> None:
 def test_a_verification_leaves_what_a_program_cannot_mend() -> None:
     """Kernels of com.microsoft:QLinearConv, which the option does not reach: on such a CPU the result is wrong."""
     made = relayout.convert(INT8, target="onnxruntime-cpu")
-    assert unsigned_kernels(made.model, leaving=as_meant.BEYOND) > 0, "of products"
-    left = [node for node in made.model.graph if (node.domain, node.op_type) in as_meant.BEYOND]
+    assert unsigned_kernels(made.model, leaving=ort.BEYOND) > 0, "of products"
+    left = [node for node in made.model.graph if (node.domain, node.op_type) in ort.BEYOND]
     assert left
     assert all(node.inputs[3].dtype == ir.DataType.INT8 for node in left)
 
@@ -204,7 +202,7 @@ def test_what_a_file_leaves_out_or_open_is_no_traceback() -> None:
     imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     made = ir.from_proto(helper.make_model(graph, opset_imports=imports, ir_version=10))
     assert unsigned_kernels(made) == 0
-    assert as_meant.compute_in_full(made, lambda: True) == ()
+    assert ort.compute_in_full(made, lambda: True) == ()
 
 
 @pytest.mark.parametrize("axis_of_scales", [None, 1])

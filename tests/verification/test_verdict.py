@@ -12,7 +12,8 @@ from onnx import numpy_helper, parser
 
 import relayout
 from formats.tflite.tflite_writing import Net, options
-from relayout.verification import Verdict, as_meant, ort, verify
+from relayout.verification import Verdict, ort, verify
+from relayout.verification import ort as as_meant
 from relayout.verification.ort_runtime import Session
 
 MODELS = Path(__file__).parents[2] / "models"

@@ -15,9 +15,8 @@ from rich.console import Console
 
 import relayout
 from relayout.verification import Difference, Kind, Row, Verdict, VerifyReport, verify
-from relayout.verification.report import percent
+from relayout.verification.report import percent, render
 from relayout.verification.side import one_line
-from relayout.verification.table import render
 
 
 def report(second: str = "Exp", weight: float = 1.0) -> VerifyReport:

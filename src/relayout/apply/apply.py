@@ -5,16 +5,12 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from relayout.apply.blocked_operands import state_joined
-from relayout.apply.blocks import BlockSizes
+from relayout.apply.blocks import BlockSizes, state_joined
 from relayout.apply.dim_grouping import forms
 from relayout.apply.layout_functions import add_function, drop_unused_functions, in_body
-from relayout.apply.node_changes import NodeChanges
-from relayout.apply.placing import arrange, place_inside
+from relayout.apply.node_changes import NodeChanges, arrange, operands_of_step, place_inside
 from relayout.apply.quantization_annotations import Annotations
-from relayout.apply.relaid_constants import relaid
-from relayout.apply.step_operands import operands_of_step
-from relayout.apply.turns import Turns
+from relayout.apply.transposing import Turns, relaid
 from relayout.apply.value_store import Storage
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.subgraphs import nested

@@ -1,6 +1,47 @@
 """Blocks of channels, as the kernels of a target want them: how images come there, and which CPUs have them."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
+
+import onnx_ir as ir
+
+from relayout.infer import Form, Root
+from relayout.layout import Extent, product
+from relayout.rules import Letters, Variant
+from relayout.rules.signature import part_of
+
+# Which operands of a node lie in tiles, and are called by shapes in which each tile is joined to its axis.
+
+JOINED = "relayout.joined"
+"""In a node's `meta`: (whether it is an output, slot) -> the stored dimensions that make each one that it states."""
+Groups = tuple[tuple[int, ...], ...]
+BLOCKED: Groups = ((0,), (1, 4), (2,), (3,))
+"""An image `n c/16 h w 16`."""
+
+
+def state_joined(node: ir.Node, variant: Variant) -> None:
+    """Note of a node which of its operands it calls by joined shapes."""
+    sides = ((False, variant.inputs), (True, variant.outputs))
+    found = {(output, slot): _groups(held) for output, side in sides for slot, held in enumerate(side) if held}
+    node.meta[JOINED] = {key: groups for key, groups in found.items() if any(len(group) > 1 for group in groups)}
+
+
+def _groups(letters: Letters) -> Groups:
+    parts = list(enumerate(map(part_of, letters)))
+    inner = {part.letter: place for place, part in parts if part.inner}
+    return tuple((place, inner[part.letter]) if part.tile else (place,) for place, part in parts if not part.inner)
+
+
+def plain_forms(root: Root, form: Form, tile: int) -> tuple[Form, ...]:
+    """The forms of an image that lies in blocks, `n c/16 h w 16`, channels first and last; none where it does not."""
+    if len(form) != 1 + max(place for dim in BLOCKED for place in dim):
+        return ()
+    n, outer, h, w, inner = form
+    channels = [root.extents[index] for index in (*outer, *inner)]
+    if product(root.extents[index] for index in inner) != Extent.of(tile) or not all(e.is_static for e in channels):
+        return ()
+    return (n, (*outer, *inner), h, w), (n, h, w, (*outer, *inner))
 
 
 class BlockSizes(NamedTuple):

@@ -2,12 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from typing import Any
 
-from relayout.infer import Form, Order, nearest_order, order_of
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.infer import Crossing, Form, Order, Root, Sites, nearest_order, order_of, orders_before
 from relayout.layout import Extent
 from relayout.layout.perm import between
+
+# Orders of a value with open extents that are made before others: the source makes these of them.
+#
+# The source's Transpose moves nothing in some runs where one from another order does.
+
+
+class Turns:
+    """The orders that a plan has besides those of producers, and which of them have been asked for.
+
+    Args:
+        crossings: the plan's.
+    """
+
+    def __init__(self, crossings: Iterable[Crossing] = ()) -> None:
+        self.orders = {(crossing.root, crossing.order) for crossing in crossings}
+        self.asked: set[tuple[Root, Order]] = set()
+
+    def before(self, root: Root, form: Form, own: Sequence[tuple[Form, Form]], there: Sequence[Form]) -> list[Form]:
+        """Return the forms to make before another one, which is asked for now.
+
+        Args:
+            root: the value.
+            form: the one that is asked for.
+            own: the forms before and behind each Transpose of the value that the source has.
+            there: the forms in which the value is stored already.
+        """
+        if all(extent.is_static for extent in root.extents):
+            return []
+        self.asked.add((root, order_of(form)))
+        forms = {order_of(read): read for read, _ in own}
+        ends = [(order_of(read), order_of(result)) for read, result in own]
+        before = orders_before(order_of(form), ends, [order_of(each) for each in there])
+        return [forms[each] for each in before if (root, each) in self.orders and (root, each) not in self.asked]
+
+
+# Constants in another order of axes, evaluated when they are written.
+
+
+class Relaid(ir.LazyTensor):
+    """A constant in another order of axes. `strided` is a view of the source with the same bytes in C order."""
+
+    strided: Callable[[], NDArray[Any]]
+
+
+def relaid(root: Root, form: Form) -> ir.LazyTensor:
+    """Return a constant, or an input's default, as it lies in a form."""
+    tensor = root.value.const_value
+    assert tensor is not None
+    factors = order_of(root.logical)
+    extents = [root.extents[factor].number for factor in factors]
+    shape = tuple(extent.number for extent in root.shape(form))
+    perm = between(factors, order_of(form))
+
+    def strided() -> NDArray[Any]:
+        return tensor.numpy().reshape(extents).transpose(perm)
+
+    def evaluated() -> ir.TensorProtocol:
+        array = np.ascontiguousarray(strided().reshape(shape))
+        return ir.Tensor(array, dtype=tensor.dtype, shape=ir.Shape(shape))
+
+    made = Relaid(evaluated, tensor.dtype, ir.Shape(shape))
+    made.strided = strided
+    return made
+
+
+# Integers between quantized units that are moved: in a unit of their own, as runtimes look for it.
+
+BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+"""Types of what runtimes run units of."""
+PARAMETERS = 3
+"""Operands of a QuantizeLinear that says its zero point."""
+
+
+def quantizers(sites: Sites) -> dict[Root, ir.Node]:
+    """Integers between quantized units, of one scale and zero point -> the QuantizeLinear that gives them."""
+    made: dict[Root, ir.Node] = {}
+    for site in sites.sites:
+        if site.signature.with_maker and site.node is not None and len(site.node.inputs) == PARAMETERS:
+            root = next(port.view.root for port in site.ports if port.output)
+            kinds = {None if value is None else value.dtype for value in site.node.inputs[:2]}
+            if root.value.dtype in BYTES and kinds == {ir.DataType.FLOAT} and site.node.inputs[2] is not None:
+                made[root] = site.node
+    for site in sites.sites if made else ():
+        for port in site.ports:
+            if not port.output and not site.signature.with_reader:
+                made.pop(port.view.root, None)
+    return made
 
 
 def transposed(source: Form, target: Form, *, bounded: bool = False) -> tuple[Form, Form]:

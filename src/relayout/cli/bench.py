@@ -8,9 +8,9 @@ import click
 
 from relayout.cli import options
 from relayout.cli.bars import bars
-from relayout.cli.group import Command
-from relayout.cli.json_output import print_json
-from relayout.cli.parameter_types import MODEL, WholeNumber
+from relayout.cli.entry import Command
+from relayout.cli.options import MODEL, WholeNumber
+from relayout.cli.running import print_json
 
 STAGES = ("loading", "measuring")
 

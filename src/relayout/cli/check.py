@@ -8,10 +8,9 @@ from pathlib import Path
 import click
 
 from relayout.cli import options
-from relayout.cli.group import Command
-from relayout.cli.json_output import print_json
-from relayout.cli.parameter_types import MODEL
-from relayout.cli.running import FAILED
+from relayout.cli.entry import Command
+from relayout.cli.options import MODEL
+from relayout.cli.running import FAILED, print_json
 from relayout.errors import printable
 from relayout.terminal import count_of
 

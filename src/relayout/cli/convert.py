@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from relayout.cli import many, options
-from relayout.cli.group import Command
-from relayout.cli.one import run_job
+from relayout.cli.entry import Command
+from relayout.cli.running import run_job
 
 
 @click.command(cls=Command)

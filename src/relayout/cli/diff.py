@@ -8,10 +8,9 @@ import click
 
 from relayout.cli import options
 from relayout.cli.bars import bars
-from relayout.cli.group import Command
-from relayout.cli.json_output import print_json
-from relayout.cli.parameter_types import MODEL, PAGE
-from relayout.cli.running import STDOUT, put_text, refuse_own_source
+from relayout.cli.entry import Command
+from relayout.cli.options import MODEL, PAGE
+from relayout.cli.running import STDOUT, print_json, put_text, refuse_own_source
 
 
 @click.command(cls=Command)

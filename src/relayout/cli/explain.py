@@ -11,9 +11,8 @@ import click
 
 from relayout.cli import options
 from relayout.cli.bars import MADE, bars
-from relayout.cli.group import Command
-from relayout.cli.option_values import python_options
-from relayout.cli.parameter_types import MODEL
+from relayout.cli.entry import Command
+from relayout.cli.options import MODEL, python_options
 from relayout.cli.running import (
     FAILED,
     STDOUT,

@@ -1,17 +1,19 @@
 """Several models at once: each on its own, none in the way of another, and one table in the end."""
 
+from __future__ import annotations
+
+import multiprocessing
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from relayout.cli import options
 from relayout.cli.bars import bar
-from relayout.cli.json_output import print_json
-from relayout.cli.option_texts import option_group
-from relayout.cli.parameter_types import MODEL, WholeNumber
+from relayout.cli.options import MODEL, WholeNumber, option_group
 from relayout.cli.running import (
     FAILED,
     REFUSED,
@@ -20,11 +22,45 @@ from relayout.cli.running import (
     code_of,
     exceeds,
     perform,
+    print_json,
     refuse_original,
     refuse_own_source,
     said_of,
 )
 from relayout.terminal import Line, count_of, line, show, tabled
+
+# Jobs in processes of their own, one of which may die and cost nobody else anything.
+
+J = TypeVar("J")
+R = TypeVar("R")
+
+
+def settled(perform: Callable[[J], R], jobs: Sequence[J], workers: int) -> Iterator[tuple[J, R | str]]:
+    """Each job as it ends, with its result, or with why its process ended.
+
+    Args:
+        perform: a function of a module, which raises nothing.
+        jobs: what it is given, one at a time.
+        workers: processes at a time.
+    """
+    with _processes(min(workers, len(jobs))) as pool:
+        waiting: dict[Future[R], J] = {pool.submit(perform, job): job for job in jobs}
+        for future in as_completed(waiting):
+            job = waiting[future]
+            # A process that died takes those with it that had not ended: each of them is tried alone.
+            yield job, _alone(perform, job) if future.exception() else future.result()
+
+
+def _alone(perform: Callable[[J], R], job: J) -> R | str:
+    with _processes(1) as pool:
+        error = (future := pool.submit(perform, job)).exception()
+        return future.result() if error is None else f"its process ended: {error}"
+
+
+def _processes(count: int) -> ProcessPoolExecutor:
+    # Spawned, not forked: the runtimes that verification loads have threads.
+    return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+
 
 FORMATS = ("onnx", "tflite")
 """What can be written; also the suffixes."""
@@ -203,7 +239,7 @@ def _performed(jobs: Sequence[Job], workers: int, silent: bool) -> Iterator[Row]
                 yield one(job)
                 advance(job.source.name, True)
             return
-        from relayout.cli.pool import settled  # a process for each job: much to load for one model
+        # a process for each job: much to load for one model
 
         for job, found in settled(one, jobs, workers):
             advance(job.source.name, True)

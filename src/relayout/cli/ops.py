@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from relayout.cli import options
-from relayout.cli.json_output import print_json
+from relayout.cli.running import print_json
 
 
 @click.command()

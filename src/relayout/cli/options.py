@@ -3,23 +3,248 @@
 from __future__ import annotations
 
 import logging
+import math
+import os
+import re
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from relayout.arguments import MOST_BYTES, OPSETS
-from relayout.cli.option_texts import (
-    choice_option,
-    comma_separated,
-    custom_domains,
-    dimensions,
-    normalizations,
-    option_group,
-    pairs_by,
-    sizes_by_name,
-)
-from relayout.cli.parameter_types import PAGE, LayoutName, Number, TargetName, WholeNumber
+from relayout.arguments import MOST_BYTES, OPSETS, is_symbol, whole
+
+# How an option is declared, and how the text that it is given becomes a value.
+
+F = TypeVar("F", bound=Callable[..., Any])
+SECTION = "section"
+"""Attribute of an option: the heading in `--help` that it stands under."""
+
+MOST_DIGITS = 18
+"""Of an extent: what 64 bits hold."""
+
+
+def option_group(*options: Callable[[F], F], section: str = "") -> Callable[[F], F]:
+    """Several options as one decorator; `--help` lists them in this order, under the heading of their section."""
+
+    def decorate(function: F) -> F:
+        before = len(getattr(function, "__click_params__", ()))
+        for option in reversed(options):
+            function = option(function)
+        for made in getattr(function, "__click_params__", ())[before:] if section else ():
+            setattr(made, SECTION, section)
+        return function
+
+    return decorate
+
+
+def pairs_by(separator: str, form: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, str]]:
+    """Return what reads texts of two parts with a separator between: `NAME=N`, as `form` says."""
+
+    def parse(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for item in items:
+            name, mark, rest = item.rpartition(separator)
+            if not mark or not name or not rest:
+                raise click.BadParameter(f"{item!r} is not {form}")
+            if found.setdefault(name, rest) != rest:
+                raise click.BadParameter(f"{name!r} is given twice: {found[name]!r} and {rest!r}")
+        return found
+
+    return parse
+
+
+def choice_option(name: str, values: Sequence[str], what: str) -> Callable[[F], F]:
+    """An option that takes one of some words, in any case; the first where it is not given."""
+    return click.option(
+        name, type=click.Choice(values, case_sensitive=False), default=values[0], show_default=True, help=what
+    )
+
+
+def dimensions(context: click.Context, parameter: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
+    """Read dimensions and what they become."""
+    for item in items:
+        if found := re.fullmatch(r"(.+):(-?\d+)", item):
+            what = f"axis {found[2]} of input {found[1]!r}"
+            raise click.BadParameter(f"{item!r} is not NAME=N: write {item}=N for {what}")
+    return pairs_by("=", "NAME=N")(context, parameter, items)
+
+
+def sizes_by_name(context: click.Context, parameter: click.Parameter, items: tuple[str, ...]) -> dict[str, int]:
+    """Read dynamic dimensions and the extents that bytes are counted at."""
+    form = "NAME=N, such as height=640,width=640"
+    listed = tuple(each for item in items for each in item.split(","))
+    sizes = {}
+    for name, text in pairs_by("=", form)(context, parameter, listed).items():
+        if not text.isdecimal() or len(text) > MOST_DIGITS or not int(text):
+            raise click.BadParameter(f"{f'{name}={text}'!r} is not {form}: an extent is a whole number from 1 on")
+        sizes[name] = int(text)
+    return sizes
+
+
+def normalizations(
+    context: click.Context, parameter: click.Parameter, items: tuple[str, ...]
+) -> dict[str, tuple[list[float], list[float]]]:
+    """Read the means and standard deviations of inputs."""
+    form = "INPUT=MEAN:STD, such as image=127.5:127.5 or image=124,116,104:58,57,57"
+    by_input = {}
+    for name, text in pairs_by("=", form)(context, parameter, items).items():
+        try:
+            mean, std = ([float(number) for number in side.split(",")] for side in text.split(":"))
+        except ValueError:
+            raise click.BadParameter(f"{f'{name}={text}'!r} is not {form}") from None
+        by_input[name] = (mean, std)
+    return by_input
+
+
+def custom_domains(context: click.Context, parameter: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
+    """Read custom operators and their domains; "" where a text names none."""
+    bare = dict.fromkeys((item for item in items if "=" not in item), "")
+    return bare | pairs_by("=", "NAME=DOMAIN")(context, parameter, tuple(item for item in items if "=" in item))
+
+
+def comma_separated(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> list[str]:
+    """Read lists of names with commas between."""
+    return [name.strip() for item in items for name in item.split(",") if name.strip()]
+
+
+# Values of options as the Python interface takes them.
+
+
+def layout_pairs(layouts: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Tensor and its two layouts, of `SRC:DST`.
+
+    Raises:
+        click.BadParameter: it is not that.
+    """
+    for name, pair in layouts.items():
+        source, mark, target = pair.partition(":")
+        if not mark:
+            raise click.BadParameter(f"{name}={pair} is not TENSOR=SRC:DST", param_hint="--layout")
+        yield name, (source, target)
+
+
+def python_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options as the Python interface takes them."""
+    if options.get("format") is None:
+        options.pop("format", None)
+    if not options.get("calibrate", True):
+        del options["calibrate"]
+    layouts = options.pop("layouts", None)
+    if layouts is not None:
+        options["layouts"] = dict(layout_pairs(layouts))
+    dims = options.pop("dims", {})
+    options["dims"] = {name: _extent(extent, name, "--dim") for name, extent in dims.items()}
+    batch = options.pop("batch", None)
+    if batch is not None:
+        options["batch"] = _extent(batch, None, "--batch")
+    return options | _wishes(options)
+
+
+def _extent(text: str, dimension: str | None, option: str) -> int | str:
+    """Return the number or name that a dimension, or the batch, gets.
+
+    Raises:
+        click.BadParameter: it is neither.
+    """
+    if is_symbol(text):
+        return text
+    if not text.isdecimal() or len(text) > MOST_DIGITS or not int(text):
+        before = "" if dimension is None else f"{dimension}="
+        raise click.BadParameter(
+            f"{before}{text}: an extent is a whole number from 1 on, of at most {MOST_DIGITS} digits; to leave it open"
+            f" give a name: {option} {before}N",
+            param_hint=option,
+        )
+    return int(text)
+
+
+def _wishes(options: dict[str, Any]) -> dict[str, Any]:
+    """The layout requests of a file; an option beside it has precedence."""
+    path, target, operators = (options.pop(name, None) for name in ("desired", "backend", "claimed_operators"))
+    if operators is not None:
+        if target is not None:
+            raise click.BadParameter("--target says what is run, too: give one of the two", param_hint="--ops")
+        target = f"ops:{operators}"
+    wishes: dict[str, Any] = {} if target is None else {"target": target}
+    if path is not None:
+        from relayout.targets import read_wishes
+
+        wishes = read_wishes(path) | wishes
+    return wishes if options.get("to") is None else wishes | {"to": options["to"]}
+
+
+# Types of what is given on the command line: a target, a layout, a model's path.
+
+PAGE = click.Path(dir_okay=False, path_type=Path)
+
+
+class TargetName(click.ParamType[str]):
+    """A target's name, or a file with one; completion offers both."""
+
+    name = "target"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the targets whose names begin so, or files."""
+        from relayout.targets import targets
+
+        known = [
+            CompletionItem(name, help=each.line) for name, each in targets().items() if name.startswith(incomplete)
+        ]
+        return known or [CompletionItem(incomplete, type="file")]
+
+
+class WholeNumber(click.IntRange):
+    """A whole number between bounds; what is none is answered with the bounds, in words."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            wanted = whole(int(self.min or 0), None if self.max is None else int(self.max)).wanted
+            self.fail(f"{value!r} is not {wanted}", param, ctx)
+
+
+class Number(click.FloatRange):
+    """A number from a least one on; what is none is answered with that, in words."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        try:
+            number = super().convert(value, param, ctx)
+        except click.BadParameter:
+            number = math.nan
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number from {self.min or 0:g} on", param, ctx)
+        return number
+
+
+class LayoutName(click.ParamType[str]):
+    """A layout; completion offers the usual ones."""
+
+    name = "layout"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the usual layouts that begin so."""
+        return [CompletionItem(name) for name in ("NHWC", "NCHW", "NCHW16c", "NCHW8c") if name.startswith(incomplete)]
+
+
+class _Model(click.Path):
+    """A path. Whether it is a file is said by who reads or writes it, but of a `/` in the end, which a `Path` loses."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if str(value).endswith(("/", os.sep)) and not os.path.isdir(value):
+            self.fail(f"{value} is the name of a directory, and there is none; give the name of a file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+MODEL = _Model(path_type=Path)
+
 
 layouts = click.option(
     "--layout",

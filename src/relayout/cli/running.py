@@ -1,5 +1,7 @@
 """What the verbs do alike: read, write, verify, print, and say so."""
 
+from __future__ import annotations
+
 import json
 import shutil
 import sys
@@ -7,13 +9,15 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from relayout import __version__
-from relayout.cli.json_output import print_json
-from relayout.cli.option_values import python_options
+from relayout.cli.bars import bars, stages_of
+from relayout.cli.options import python_options
+from relayout.cli.starting import one_job
 from relayout.errors import RelayoutError, WriteError, printable, shortened
 from relayout.internal_errors import InternalError, internal_error
 from relayout.progress import say
@@ -23,6 +27,45 @@ if TYPE_CHECKING:
     from relayout.pipeline.result import Result
     from relayout.reports import Report
     from relayout.verification import VerifyReport
+
+
+# The output of `--json`: an object with the version of its form, also where the command fails.
+
+SCHEMA = 1
+"""The version of what `--json` prints (docs/json.md). It grows when a key goes or means something else."""
+OPTION = "--json"
+
+
+def print_json(data: Mapping[str, Any], *, err: bool = False) -> None:
+    """Print an object with the version of its form: a line for each key, and for each row of a list of objects."""
+    lines = (f"  {_dumped(key)}: {_lines(value)}" for key, value in {"schema": SCHEMA, **data}.items())
+    click.echo("{\n" + ",\n".join(lines) + "\n}", err=err)
+
+
+def _lines(value: Any) -> str:
+    if not isinstance(value, list | tuple) or not all(isinstance(row, dict) for row in value) or not value:
+        return _dumped(value)
+    return "[\n" + ",\n".join(f"    {_dumped(row)}" for row in value) + "\n  ]"
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)  # without an indent it is written in C
+
+
+def error_object(error: Exception, message: str) -> dict[str, Any]:
+    """Return what is printed of an error.
+
+    Args:
+        error: what was raised.
+        message: the line that people get.
+    """
+    kind = type(error).__name__ if isinstance(error, RelayoutError) else "UsageError"
+    told: dict[str, Any] = {"kind": kind, "message": printable(message)}
+    for key in ("what", "where", "hint"):
+        if value := getattr(error, key, None):
+            told[key] = printable(str(value))
+    return {"error": told}
+
 
 FAILED, REFUSED, INTERNAL = 1, 2, 3
 """Exit codes beside 0."""
@@ -69,7 +112,7 @@ class Job(NamedTuple):
     max_bytes: int | None = None
 
     @staticmethod
-    def of(verb: str, source: Path, target: Path | None, verify: bool, given: dict[str, Any]) -> "Job":
+    def of(verb: str, source: Path, target: Path | None, verify: bool, given: dict[str, Any]) -> Job:
         """A job from the options of its verb.
 
         Raises:
@@ -205,7 +248,7 @@ def refuse_original(place: Path, source: Path, advice: str = "") -> None:
         )
 
 
-def perform(job: Job) -> "tuple[Report, VerifyReport | None]":
+def perform(job: Job) -> tuple[Report, VerifyReport | None]:
     """Make the model, verify it if that is asked for, and write it, whether it agrees or not.
 
     Raises:
@@ -233,7 +276,7 @@ def perform(job: Job) -> "tuple[Report, VerifyReport | None]":
     return result.report, found
 
 
-def _verified_first(result: "Result", job: Job) -> "VerifyReport":
+def _verified_first(result: Result, job: Job) -> VerifyReport:
     """Verify what will be written before it stands in its place: in a directory beside it, of which nothing stays.
 
     Raises:
@@ -262,7 +305,7 @@ def _verified_first(result: "Result", job: Job) -> "VerifyReport":
     return replace(found, b=str(job.target))
 
 
-def write_views(result: "Result", title: str, html: Path | None, model_explorer: Path | None) -> None:
+def write_views(result: Result, title: str, html: Path | None, model_explorer: Path | None) -> None:
     """Write what was asked for to look at: the page, the node data."""
     if html is not None:
         put_text(html, result.html(title))
@@ -303,19 +346,19 @@ def put_text(place: Path, text: str) -> None:
         write_text(place, text)
 
 
-def verified(first: Path, second: Path, feeds: Mapping[str, Any], seed: int, **options: Any) -> "VerifyReport":
+def verified(first: Path, second: Path, feeds: Mapping[str, Any], seed: int, **options: Any) -> VerifyReport:
     """Both models run on the same inputs and compared; `options` are those of `verify`."""
     from relayout.verification import verify
 
     return verify(first, second, inputs=feeds or None, seed=seed, **options)
 
 
-def code_of(found: "VerifyReport") -> int:
+def code_of(found: VerifyReport) -> int:
     """The exit code of a verification."""
     return 0 if found.ok else FAILED if found.is_compared else REFUSED
 
 
-def exceeds(report: "Report", max_bytes: int | None) -> str:
+def exceeds(report: Report, max_bytes: int | None) -> str:
     """What to say where more bytes stay transposed than may; nothing where they do not."""
     if max_bytes is None or report.bytes <= max_bytes:
         return ""
@@ -350,7 +393,7 @@ def _saved(error: InternalError) -> str:
     return f"; the traceback is in {file.name}: please report it"
 
 
-def print_report(report: "Report", as_json: bool, *, err: bool = False, hint: bool = True) -> None:
+def print_report(report: Report, as_json: bool, *, err: bool = False, hint: bool = True) -> None:
     """The report of a conversion, for people or for machines; `hint` says whether it ends with its hint."""
     if as_json:
         print_json(report.to_dict(), err=err)
@@ -360,7 +403,7 @@ def print_report(report: "Report", as_json: bool, *, err: bool = False, hint: bo
     show(*paragraphs(report, hint=hint), err=err)
 
 
-def print_hint(report: "Report", *, err: bool = False) -> None:
+def print_hint(report: Report, *, err: bool = False) -> None:
     """Print what to ask for to get a better result, if anything is known."""
     from relayout.reports.tables import hinted
 
@@ -368,8 +411,43 @@ def print_hint(report: "Report", *, err: bool = False) -> None:
         show(hinted(report), err=err)
 
 
-def print_verification(found: "VerifyReport", *, err: bool = False) -> None:
+def print_verification(found: VerifyReport, *, err: bool = False) -> None:
     """What a verification found, for people."""
-    from relayout.verification.table import render
+    from relayout.verification.report import render
 
     show(*render(found), err=err)
+
+
+# One model: perform its job, print what was done.
+
+
+def run_job(job: Job, as_json: bool, quiet: bool) -> None:
+    """Perform one job, print what was done, and exit with 1 where verification fails or too much stays transposed."""
+    one_job()
+    tflite = job.given.get("format") == "tflite"
+    with bars(stages_of(job.verify, tflite=tflite, quantized=bool(job.given.get("quantize"))), quiet or as_json):
+        report, found = perform(job)
+    if as_json:
+        whole = report.to_dict() | ({"verification": found.to_dict()} if found is not None else {})
+        print_json(whole, err=job.console_is_taken)
+    elif not quiet:
+        from relayout.reports.layouts import size_name
+        from relayout.reports.tables import summary
+
+        if job.target is not None and job.target != STDOUT:
+            size = size_name(job.target.stat().st_size)
+            line = f"wrote {printable(str(job.target))} ({size}): {summary(report)}"
+            click.echo(line, err=job.console_is_taken)
+        print_report(report, False, err=job.console_is_taken, hint=False)
+        if found is not None:
+            print_verification(found, err=job.console_is_taken)
+        print_hint(report, err=job.console_is_taken)
+    over = exceeds(report, job.max_bytes)
+    if over:
+        click.echo(f"relayout: {over} (written nevertheless)", err=True)
+    differs = found is not None and not found.ok
+    if differs and found is not None and found.is_compared and not (quiet or as_json):
+        again = f"relayout verify {quote(str(job.source))} {quote(str(job.target))} --repro DIR"
+        click.echo(f"written nevertheless; where they part, as something to run: {again}", err=job.console_is_taken)
+    if differs or over:
+        sys.exit(max(FAILED if over else 0, code_of(found) if found is not None else 0))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from relayout.cli import options
-from relayout.cli.json_output import print_json
-from relayout.cli.parameter_types import TargetName
+from relayout.cli.options import TargetName
+from relayout.cli.running import print_json
 
 
 @click.command("targets")

@@ -10,11 +10,9 @@ import click
 
 from relayout.cli import options
 from relayout.cli.bars import COMPARED, bars
-from relayout.cli.group import Command
-from relayout.cli.json_output import print_json
-from relayout.cli.option_values import layout_pairs
-from relayout.cli.parameter_types import MODEL, WholeNumber
-from relayout.cli.running import FAILED, code_of, in_one_line, print_verification, verified
+from relayout.cli.entry import Command
+from relayout.cli.options import MODEL, WholeNumber, layout_pairs
+from relayout.cli.running import FAILED, code_of, in_one_line, print_json, print_verification, verified
 from relayout.errors import RelayoutError
 from relayout.terminal import count_of
 

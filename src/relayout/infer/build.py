@@ -2,41 +2,194 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import onnx_ir as ir
 
 from relayout.graph.domains import domain_of_version
-from relayout.graph.source_names import is_added, label
-from relayout.graph.subgraphs import captured
-from relayout.infer.barriers import barrier_signature, why_barrier
-from relayout.infer.borders import carried_values, ports_of
-from relayout.infer.depths import Met, depths_of
-from relayout.infer.graph_sites import Sites
-from relayout.infer.needed import needed_nodes
-from relayout.infer.nesting import Inner, repeated
-from relayout.infer.open_extents import extents_at, least_extents, relations, stacked
-from relayout.infer.pins import Pins
-from relayout.infer.requantized_views import RequantizedViews
-from relayout.infer.sites import Numbering, Port, Site, View
-from relayout.infer.source_moves import source_moves
+from relayout.graph.source_names import is_added, is_copied, label
+from relayout.graph.subgraphs import bodies, captured
+from relayout.infer.graph_sites import Inner, Move, Sites, repeated, sure_runs
+from relayout.infer.open_extents import ValueExtents, extents_at, least_extents, relations, stacked
+from relayout.infer.sites import Numbering, Port, Root, Site, View, order_of
 from relayout.infer.splits import carry, refine, tile
-from relayout.infer.value_extents import ValueExtents
-from relayout.infer.value_views import ValueViews, is_fixed, regrouped_view
+from relayout.infer.stored_orders import Pins
+from relayout.infer.value_views import RequantizedViews, ValueViews, is_fixed, regrouped_view
 from relayout.layout import Dim, Learned, segments
 from relayout.rules import (
     FUNCTIONS,
+    Changes,
     Fact,
     Facts,
+    Letters,
     Nested,
     Operator,
     Permuted,
+    Placement,
     Regrouped,
     Signature,
     Variant,
     axis_letters,
+    is_known,
+    is_view,
+    may_go,
+    rule_of,
 )
+
+# How deep a node lies: how many operators besides views lie on the longest way to it.
+
+Met = tuple[ir.Node, Sequence[ir.Value], bool]
+"""A node, what its subgraphs capture, and whether it is a view. A Reshape that mixes elements is one: in any graph."""
+
+
+def depths_of(met: Sequence[Met]) -> dict[ir.Value, int]:
+    """How deep values lie, from the nodes in their order: one deeper than what the node reads; a view as deep."""
+    depths: dict[ir.Value, int] = {}
+    for node, implicit, looks in met:
+        read = [depths.get(value, 0) for value in (*node.inputs, *implicit) if value is not None]
+        depths.update(dict.fromkeys(node.outputs, max(read, default=0) + (not looks)))
+    return depths
+
+
+# The ports of a node, and the border of one with bodies: what it carries in, round and out.
+
+
+def ports_of(views: Sequence[View | None], given: Sequence[Letters | None], output: bool, body: int = -1) -> list[Port]:
+    """The ports of what a node, or a body of one, reads or gives.
+
+    Args:
+        views: the operands or the results; None where one is left out.
+        given: the letters of their axes; None, or none at all, for one that keeps its order.
+        output: whether the node or the body gives them.
+        body: the number of the body; -1 for the node itself.
+    """
+    ports = []
+    for slot, view in enumerate(views):
+        letters = given[slot] if slot < len(given) else None
+        if view is not None:
+            every = axis_letters(len(view.dims)) if letters is None else letters
+            ports.append(Port(view, every, output, slot, letters is None, body))
+    return ports
+
+
+def carried_values(ports: Sequence[Port]) -> list[list[Port]]:
+    """The ends of each value that is carried across a border: those that share a letter, or have none."""
+    values: dict[str, list[Port]] = {}
+    for port in (port for port in ports if not port.pinned):
+        known = next((values[letter] for letter in port.letters or ("",) if letter in values), [])
+        known.append(port)
+        values.update(dict.fromkeys(port.letters or ("",), known))
+    return list({id(value): value for value in values.values()}.values())
+
+
+# The nodes that some output needs. The others are none of the problem, and not in the result.
+
+
+def needed_nodes(graph: ir.Graph, is_entered: Callable[[ir.Node], bool]) -> set[ir.Node]:
+    """Find the nodes of a graph, and of the bodies in it, on which an output depends.
+
+    An operator without a rule is needed, whoever reads what it gives: nobody knows what it does besides.
+
+    Args:
+        graph: the graph, its nodes in order.
+        is_entered: whether a node's bodies are part of the problem; of any other node's bodies all nodes are needed.
+    """
+    found: set[ir.Node] = set()
+    _collect(graph, is_entered, found)
+    return found
+
+
+def _collect(graph: ir.Graph, is_entered: Callable[[ir.Node], bool], found: set[ir.Node]) -> set[ir.Value | None]:
+    """Collect the nodes that a graph's outputs need; return the values that these read."""
+    wanted: set[ir.Value | None] = set(graph.outputs)
+    for node in reversed(graph):
+        if wanted.isdisjoint(node.outputs) and may_go(node):
+            continue
+        found.add(node)
+        wanted.update(node.inputs)
+        inner = bodies(node) if node.attributes else []
+        if inner and not is_entered(node):
+            wanted.update(captured(node))
+            inner = []
+        for body in inner:
+            wanted |= _collect(body, is_entered, found)
+    return wanted
+
+
+# Barriers: operators of which no axis is known, and Reshapes that mix elements.
+
+
+def why_barrier(operator: Operator) -> str:
+    """Why an operator that has no signature is a barrier."""
+    given = zip(operator.node.inputs, operator.inputs, strict=True)
+    if is_known(operator.node) and any(value is not None and shape is None for value, shape in given):
+        return f"the rank of what {operator.name} reads is not known"
+    rule = rule_of(operator)
+    if rule is not None and rule.kind == "opaque" and rule.line:
+        return f"{operator.name} {rule.line[0].lower()}{rule.line[1:].rstrip('.')}"
+    return f"what {operator.name} does with axes is not known here"
+
+
+def barrier_signature(fact: Permuted | Regrouped, view: View) -> Signature | None:
+    """A Reshape that mixes elements: every segment keeps its own order, but segments may change places."""
+    parts = segments(view.extents, fact.shape) if isinstance(fact, Regrouped) else None
+    if parts is None or not isinstance(fact, Regrouped) or sum(isinstance(dim, str) for dim in fact.shape) > 1:
+        return None
+    inputs, outputs = [""] * len(view.dims), [""] * len(fact.shape)
+    for number, part in enumerate(parts):
+        for axis in part.source:
+            inputs[axis] = f"g{number}"
+        for axis in part.target:
+            outputs[axis] = f"g{number}"
+    whole = frozenset(inputs) | frozenset(outputs)
+    return Signature((tuple(inputs), None), (tuple(outputs),), whole=whole, changes=_reshape)
+
+
+def _reshape(placement: Placement) -> Changes:
+    """A Reshape to the stored shape of its output, whatever operator it was."""
+    extents = placement.extents(output=True)
+    shape = [extent.number if extent.is_static else -1 for extent in extents]
+    removed = dict.fromkeys(("axis", "axes", "allowzero"))
+    return Changes(removed, {1: np.array(shape, np.int64)}, op_type="Reshape")
+
+
+# The source's own Transposes: what each moves, and how often.
+
+
+def source_moves(
+    transposes: Iterable[tuple[ir.Node, View, View]], integers: Mapping[Root, Root], inners: Mapping[ir.Graph, Inner]
+) -> tuple[list[Move], int]:
+    """Return the source's Transposes that move data, and how many move nothing.
+
+    Args:
+        transposes: of the graph: the node, what it reads, and what it gives.
+        integers: real numbers that are integers again behind views alone -> the integers: these are moved.
+        inners: the bodies that are part of the problem.
+    """
+    moves: list[Move] = []
+    places: dict[str, int] = {}
+    idle = 0
+    for node, before, after in transposes:
+        if before.root.constant and before.root.value.producer() is None:
+            continue
+        given, order = order_of(before.form), order_of(after.form)
+        if before.root.is_empty or given == order:
+            idle += is_view(node) and not is_copied(node)
+            continue
+        moved = integers.get(before.root, before.root)
+        times = sure_runs(inners, node.graph, before.root.graph)
+        move = Move(node.outputs[0].name or "", moved, given, order, before.root, times)
+        if not is_copied(node):
+            places[label(node)] = len(moves)
+            moves.append(move)
+        elif moved is before.root and label(node) in places:
+            # One reader of what the source moves once wants real numbers: these are what it moves.
+            place = places[label(node)]
+            moves[place] = move._replace(name=moves[place].name)
+    return moves, idle
+
 
 Choose = Callable[[Operator, Signature], Signature]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from relayout.graph.subgraphs import all_nodes
 from relayout.graph.value_names import Names
 from relayout.rules import Facts, Permuted, Regrouped
-from relayout.rules.in_graph import operator_of
+from relayout.rules.facts import operator_of
 
 SIGN = 128
 """What lies between the same bits as int8 and as uint8."""

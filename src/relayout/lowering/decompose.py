@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from relayout.apply.step_operands import operands_of_step
+from relayout.apply.node_changes import operands_of_step
 from relayout.formats.onnx.inferring import SHORT, infer_node
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
 from relayout.graph.source_names import added, stands_for
@@ -18,7 +18,7 @@ from relayout.graph.subgraphs import all_nodes
 from relayout.lowering.constants import Constants
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Permuted, Step, facts
-from relayout.rules.in_graph import operator_of
+from relayout.rules.facts import operator_of
 
 WORDS_FROM = 21
 """The opset from which the standard quantizes to 16 bits."""

@@ -15,7 +15,7 @@ from relayout.formats.onnx.inferring import SHORT
 from relayout.formats.onnx.operator_schemas import first_version
 from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import Condition, is_about
-from relayout.lowering.table_checks import check_operators
+from relayout.lowering.passes import check_operators
 from relayout.rules import Operator, Step
 from relayout.rules.signature import Constants
 

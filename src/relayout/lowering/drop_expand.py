@@ -14,7 +14,7 @@ import onnx_ir as ir
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout import Dim
 from relayout.rules import Facts, Operator, Signature
-from relayout.rules.in_graph import operator_of
+from relayout.rules.facts import operator_of
 
 EXPAND = "Expand"
 

@@ -14,12 +14,12 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from relayout.apply.blocked_operands import JOINED, Groups
+from relayout.apply.blocks import JOINED, Groups
 from relayout.graph.subgraphs import all_nodes, bodies
 from relayout.light_dataclass import dataclass
 from relayout.lowering.constants import Constants
 from relayout.rules import Facts, Regrouped, Signature
-from relayout.rules.in_graph import operator_of
+from relayout.rules.facts import operator_of
 from relayout.rules.signature import unchanged
 
 

@@ -19,7 +19,7 @@ from relayout.graph.subgraphs import captured
 from relayout.light_dataclass import dataclass
 from relayout.lowering.constants import Constants
 from relayout.rules import Facts, Operator, Signature
-from relayout.rules.in_graph import operator_of
+from relayout.rules.facts import operator_of
 from relayout.rules.signature import unchanged
 
 CHANNELS, IMAGE = 1, 4

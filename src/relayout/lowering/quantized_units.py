@@ -3,25 +3,345 @@
 A unit is an operator with a DequantizeLinear before every operand and a QuantizeLinear after its result; of some rows
 the latter alone, and what they read is quantized first. The QuantizeLinear becomes the operator on integers, in place:
 the value that it gives, and its name, stay. A unit for which the target has no row stays as it is, and so does one that
-is better on real numbers (`keep_float.py`).
+is better on real numbers (`keep_reals`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
+from relayout.apply.provenance import holds_itself
+from relayout.formats.onnx.parts import ANNOTATION
 from relayout.graph.source_names import stands_for
 from relayout.graph.subgraphs import all_nodes
+from relayout.light_dataclass import dataclass
 from relayout.lowering.constants import Constants
-from relayout.lowering.unit_integers import BYTES, IntegerReader, byte_range
-from relayout.lowering.unit_operands import DeclinedError, MatchedUnit, UnitOperands
-from relayout.lowering.unit_rows import DEQUANTIZING, QUANTIZING, Unit, vanishes
-from relayout.lowering.unsigned_units import make_unsigned
-from relayout.rules.in_graph import operator_of
+from relayout.lowering.unit_rows import (
+    BYTE_TYPES,
+    DEQUANTIZING,
+    QUANTIZING,
+    IntegerReader,
+    Integers,
+    Unit,
+    affine_weights,
+    bias_in_steps,
+    byte_range,
+    known_constant,
+    scale_and_shift,
+    vanishes,
+)
+from relayout.rules import Operator, Permuted, Regrouped, facts
+from relayout.rules.facts import operator_of
+
+# What stays on real numbers between integers, written so that the runtime's optimizer leaves it there.
+#
+# A row says so where a runtime makes an operator on integers of a unit that takes longer than the unit does. The node
+# becomes one that its optimizer does not look for, and computes the same.
+
+
+def keep_reals(model: ir.Model, units: Sequence[Unit]) -> dict[str, int]:
+    """Write what a target runs best on real numbers, in place, before its units become operators on integers.
+
+    Returns:
+        Operator -> how many nodes it runs now.
+    """
+    rows = [unit for unit in units if unit.reals]
+    named = {name for row in rows for name in row.op_types.split()}
+    counts: Counter[str] = Counter()
+    for node in [node for node in all_nodes(model.graph) if node.op_type in named]:
+        integers = _integers(model, node.inputs[0])
+        row = None if integers is None else next((row for row in rows if _takes(model, row, node, integers)), None)
+        if row is not None:
+            domain, _, op_type = row.written.rpartition(":")
+            node.domain, node.op_type = domain, op_type
+            model.opset_imports.setdefault(domain, 1)
+            counts[row.written] += 1
+    return dict(sorted(counts.items()))
+
+
+def read_as_reals(model: ir.Model, value: ir.Value, units: Sequence[Unit]) -> bool:
+    """Whether nothing but what stays on real numbers reads a value, over views."""
+    written = {unit.written for unit in units if unit.reals}
+    readers = list(_readers(model, value)) if written else []
+    return bool(readers) and all(f"{node.domain}:{node.op_type}" in written for node in readers)
+
+
+def _takes(model: ir.Model, row: Unit, node: ir.Node, integers: ir.Value) -> bool:
+    return integers.dtype is not None and row.takes(operator_of(model, node), integers.dtype.name)
+
+
+def _is_view(model: ir.Model, node: ir.Node) -> bool:
+    return isinstance(facts(operator_of(model, node)), Permuted | Regrouped)
+
+
+def _integers(model: ir.Model, value: ir.Value | None) -> ir.Value | None:
+    """The integers that a value was dequantized from, over views."""
+    node = None if value is None else value.producer()
+    while node is not None and _is_view(model, node):
+        node = None if node.inputs[0] is None else node.inputs[0].producer()
+    return node.inputs[0] if node is not None and node.op_type in DEQUANTIZING and not node.domain else None
+
+
+def _readers(model: ir.Model, value: ir.Value) -> Iterator[ir.Node]:
+    values = [value]
+    while values:
+        for node in [use.node for use in values.pop().uses()]:
+            if _is_view(model, node):
+                values.append(node.outputs[0])
+            else:
+                yield node
+
+
+# Data between quantized units as uint8, for targets whose kernels take no int8.
+
+
+def make_unsigned(model: ir.Model, units: Sequence[Unit], reader: IntegerReader) -> None:
+    """Store the data between units as uint8: an integer and its zero point move by 128, and mean the same."""
+    for node in list(all_nodes(model.graph)):
+        if node.domain or node.op_type not in QUANTIZING | DEQUANTIZING or not _is_signed(reader, node):
+            continue
+        value = node.outputs[0]
+        if node.op_type in QUANTIZING and _ends_in_signed(reader, value):
+            _shift(reader, node)
+            stands_for(value, value)
+            holds_itself(value)
+            value.meta.pop(ANNOTATION, None)  # its zero point is that of the other type
+            value.dtype, value.name = ir.DataType.UINT8, reader.names.unique(f"{value.name}/unsigned")
+            for use in value.uses():
+                _shift(reader, use.node)
+        elif node.op_type in QUANTIZING and value.is_graph_output():
+            _pair(reader, node, node.inputs[0], after=False)
+        elif node.op_type in DEQUANTIZING and node.inputs[0] in model.graph.inputs and value.uses():
+            if read_as_reals(model, value, units):
+                continue  # nothing is gained by another type
+            _pair(reader, node, value, after=True)
+
+
+def _ends_in_signed(reader: IntegerReader, value: ir.Value) -> bool:
+    """Tell whether nodes that dequantize int8 alone read a value, as their first operand."""
+    uses = value.uses()
+    alone = all(use.idx == 0 and use.node.op_type in DEQUANTIZING and not use.node.domain for use in uses)
+    return bool(uses) and alone and not value.is_graph_output() and all(_is_signed(reader, use.node) for use in uses)
+
+
+def _is_signed(reader: IntegerReader, node: ir.Node) -> bool:
+    """Tell whether a node quantizes or dequantizes int8, as a whole."""
+    values = node.outputs[0] if node.op_type in QUANTIZING else node.inputs[0]
+    found = None if values is None else reader.integers(node, values)
+    named = len(node.inputs) > 2 and node.inputs[2] is not None
+    return found is not None and named and found.is_plain and found.values.dtype == ir.DataType.INT8
+
+
+def _shift(reader: IntegerReader, node: ir.Node) -> None:
+    node.attributes.pop("output_dtype", None)
+    node.replace_input_with(2, reader.shifted(node.inputs[2]))
+
+
+def _pair(reader: IntegerReader, node: ir.Node, value: ir.Value | None, *, after: bool) -> None:
+    """A QuantizeLinear to uint8 and back at an end of the model, which keeps its int8."""
+    assert value is not None
+    scale, zero = node.inputs[1], reader.shifted(node.inputs[2])
+    uses = list(value.uses())
+    stored = ir.Value(
+        name=reader.names.unique(f"{value.name}/unsigned"), type=ir.TensorType(ir.DataType.UINT8), shape=value.shape
+    )
+    real = ir.Value(name=reader.names.unique(f"{value.name}/real"), type=value.type, shape=value.shape)
+    ends = [
+        ir.Node("", op_type, [read, scale, zero], outputs=[given], name=reader.names.unique(f"{given.name}/{op_type}"))
+        for op_type, read, given in (("QuantizeLinear", value, stored), ("DequantizeLinear", stored, real))
+    ]
+    made: tuple[ir.Value | ir.Node, ...] = (stored, real, *ends)
+    for each in made:
+        stands_for(each, value)
+    assert node.graph is not None
+    if after:
+        node.graph.insert_after(node, ends)
+        for use in uses:
+            use.node.replace_input_with(use.idx, real)
+    else:
+        node.graph.insert_before(node, ends)
+        node.replace_input_with(0, real)
+
+
+# The operands of an operator on integers, as a row of the target asks for them.
+
+
+class DeclinedError(Exception):
+    """A row does not fit a unit."""
+
+
+@dataclass
+class MatchedUnit:
+    """A unit: its operator, between what it reads and the QuantizeLinear that it ends in."""
+
+    node: ir.Node
+    operator: Operator
+    end: ir.Node
+    result: Integers
+    operands: list[Integers | None]
+
+
+class UnitOperands:
+    """The operands that a row of the target gives the operator on integers of a unit.
+
+    Args:
+        reader: reads integers and makes constants.
+        end: writes the unit that a QuantizeLinear ends, for operands that are quantized earlier.
+    """
+
+    def __init__(self, reader: IntegerReader, end: Callable[[ir.Node], None]) -> None:
+        self._reader, self._end = reader, end
+
+    def of(self, unit: Unit, found: MatchedUnit) -> list[ir.Value | None]:
+        """Return the operands of the operator on integers.
+
+        Raises:
+            DeclinedError: the row does not fit the unit.
+        """
+        return self._affine(found) if unit.affine else self._inputs(unit, found)
+
+    def _inputs(self, unit: Unit, found: MatchedUnit) -> list[ir.Value | None]:
+        inputs: list[ir.Value | None] = []
+        for slot, form in _slots(unit.operands, len(found.operands)):
+            inputs += getattr(self, f"_{FORMS[form]}")(unit, found, slot)
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        return inputs
+
+    def _result(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
+        return [found.result.scale, found.result.zero]
+
+    def _data(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
+        operand = self._like(_at(found, slot), found.result)
+        if not operand.is_plain or operand.values.dtype != found.result.values.dtype:
+            raise DeclinedError
+        return [operand.values, operand.scale, operand.zero]
+
+    def _like(self, operand: Integers, result: Integers) -> Integers:
+        """A constant of int8 as uint8 where the result is."""
+        kinds = operand.values.dtype, result.values.dtype
+        if known_constant(operand.values) is None or not operand.is_plain or kinds != BYTE_TYPES:
+            return operand
+        return operand._replace(values=self._reader.shifted(operand.values), zero=self._reader.shifted(operand.zero))
+
+    def _alike(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
+        if unit.early and found.operands[slot] is None:
+            return [self._earlier(found, slot)]
+        operand = _at(found, slot)
+        if not operand.alike(found.result):
+            raise DeclinedError
+        return [operand.values]
+
+    def _earlier(self, found: MatchedUnit, slot: int) -> ir.Value:
+        """An operand, quantized as the result is; what gives it may be a unit now."""
+        real, node = found.node.inputs[slot], found.node
+        if real is None or real.dtype != ir.DataType.FLOAT or node.graph is None:
+            raise DeclinedError
+        stem, kind = f"{real.name}/quantized", ir.TensorType(found.result.values.dtype or ir.DataType.UINT8)
+        given = ir.Value(name=self._reader.names.unique(stem), type=kind, shape=real.shape)
+        read = [real, found.result.scale, found.result.zero]
+        end = ir.Node(
+            "", "QuantizeLinear", read, outputs=[given], name=self._reader.names.unique(f"{stem}/QuantizeLinear")
+        )
+        stands_for(given, real)
+        stands_for(end, found.end)
+        node.graph.insert_before(node, end)
+        node.replace_input_with(slot, None)
+        self._end(end)
+        return given
+
+    def _kernel(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
+        operand = _at(found, slot)
+        own, data = operand.values.dtype, found.result.values.dtype
+        rank = None if operand.values.shape is None else len(operand.values.shape)
+        # One column has no scales of its own: those of a vector lie along what is summed over.
+        along = operand.is_plain or (
+            rank is not None and rank > 1 and operand.axis % rank == unit.channel(found.operator) % rank
+        )
+        if (own != data and (own, data) != BYTE_TYPES) or not along or len(set(operand.zeros.tolist())) > 1:
+            raise DeclinedError
+        return [operand.values, operand.scale, operand.zero]
+
+    def _bias(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
+        if slot >= len(found.operands) or found.node.inputs[slot] is None:
+            return [None]
+        bias, own = self._reader.real(found.node.inputs[slot]), found.operands[slot]
+        data, kernel = _at(found, 0), _at(found, 1)
+        if bias is None or bias.ndim != 1:
+            raise DeclinedError
+        steps = data.scales.astype(np.float64) * kernel.scales
+        stored = None if own is None else known_constant(own.values)
+        integers = bias_in_steps(bias, steps, float(found.result.scales[0]))
+        if integers is None:
+            raise DeclinedError
+        if own is not None and stored is not None and np.array_equal(stored, integers):
+            return [own.values]
+        return [self._reader.constants.new(f"{found.node.name or found.end.outputs[0].name}/bias", integers)]
+
+    def _quantized(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
+        given = slot < len(found.operands) and found.node.inputs[slot] is not None
+        real = self._reader.real(found.node.inputs[slot]) if given else np.zeros(())
+        if real is None:
+            raise DeclinedError
+        integers = np.rint(real / float(found.result.scales[0])) + int(found.result.zeros[0])
+        made = np.clip(integers, *byte_range(found.result.values)).astype(
+            np.asarray(known_constant(found.result.zero)).dtype
+        )
+        return [self._reader.constants.new(f"{found.node.name or found.end.outputs[0].name}/{slot}", made)]
+
+    def _raw(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
+        return [found.node.inputs[slot] if slot < len(found.operands) else None]
+
+    def _affine(self, found: MatchedUnit) -> list[ir.Value | None]:
+        known = scale_and_shift(found.operator, [self._reader.real(read) for read in found.node.inputs])
+        if known is None:
+            raise DeclinedError
+        slot, scale, shift = known
+        data = _at(found, slot)
+        if not data.is_plain or data.values.dtype != found.result.values.dtype:
+            raise DeclinedError
+        made = affine_weights(scale, shift, float(data.scales[0]), float(found.result.scales[0]))
+        if made is None:
+            raise DeclinedError
+        weights, steps, bias = made
+        rank = found.operator.rank(slot) or 0
+        stem = found.node.name or found.end.outputs[0].name or found.node.op_type
+        kernel = self._reader.constants.new(f"{stem}/kernel", weights.reshape(-1, *(1,) * (rank - 1)))
+        return [
+            *(data.values, data.scale, data.zero, kernel),
+            *(self._reader.constants.new(f"{stem}/kernel_scale", steps), self._reader.zero(ir.DataType.INT8)),
+            *(found.result.scale, found.result.zero, self._reader.constants.new(f"{stem}/bias", bias)),
+        ]
+
+
+FORMS = {"": "data", "=": "alike", "w": "kernel", "b": "bias", "q": "quantized", ".": "raw", "y": "result"}
+"""Letter of `Unit.operands` -> what it is."""
+
+
+def _slots(operands: str, count: int) -> Iterator[tuple[int, str]]:
+    """(operand, form) of each word of `Unit.operands`."""
+    following = 0
+    for word in operands.split():
+        if word == "y":
+            yield -1, word
+        elif word[0] == "*":
+            yield from ((slot, word[1:]) for slot in range(following, count))
+        else:
+            slot = int(word[0])
+            following = slot + 1
+            yield slot, word[1:]
+
+
+def _at(found: MatchedUnit, slot: int) -> Integers:
+    operand = found.operands[slot] if slot < len(found.operands) else None
+    if operand is None:
+        raise DeclinedError
+    return operand
+
 
 AXES_AS_INPUT = 13
 """Opset from which the axes of a Squeeze are an input."""
@@ -81,7 +401,7 @@ class _Fusing:
     def _found(self, end: ir.Node) -> MatchedUnit | None:
         result = self.reader.integers(end, end.outputs[0])
         value = end.inputs[0]
-        if result is None or not result.is_plain or result.values.dtype not in BYTES:
+        if result is None or not result.is_plain or result.values.dtype not in BYTE_TYPES:
             return None
         scale, zero = float(result.scales[0]), int(result.zeros[0])
         ends = byte_range(result.values)

@@ -19,7 +19,7 @@ from relayout.layout.perm import innermost
 from relayout.light_dataclass import dataclass
 from relayout.lowering.constants import Constants
 from relayout.rules import Facts, Permuted
-from relayout.rules.in_graph import operator_of
+from relayout.rules.facts import operator_of
 
 LEAST_ELEMENTS = 4096
 """Of a value for which a second step is worth three more nodes, some microseconds."""

@@ -7,17 +7,133 @@ real arithmetic: what a row gives differs from the unit by less than one step of
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout import arguments
 from relayout.errors import LayoutError
+from relayout.graph.quantized_unit import Quantization, QuantizedUnit, unit_of
 from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import Condition, clip_bounds
-from relayout.lowering.table_checks import check_operators, check_types
+from relayout.lowering.constants import Constants, as_unsigned
+from relayout.lowering.passes import check_operators, check_types
 from relayout.rules import Attribute, Operator
+
+# Conditions of a backend on quantized units: what their integers mean. Of other nodes they hold without a look.
+
+
+def of_units(line: str, holds: Callable[[QuantizedUnit], bool]) -> Condition:
+    """Return a condition on the quantized unit of a node; it holds of a node that is in none."""
+
+    def checked(operator: Operator) -> bool:
+        unit = unit_of(operator.node)
+        return unit is None or holds(unit)
+
+    return Condition(line, checked)
+
+
+def _scales(quantization: Quantization) -> NDArray[np.float64] | None:
+    tensor = quantization.scale
+    return None if tensor is None else np.asarray(tensor.numpy(), np.float64).reshape(-1)
+
+
+def _is_symmetric(quantization: Quantization) -> bool:
+    if not quantization.has_zero_point:
+        return True
+    tensor = quantization.zero_point
+    return tensor is not None and not np.asarray(tensor.numpy()).astype(bool).any()
+
+
+def _weights(unit: QuantizedUnit) -> Iterator[Quantization]:
+    """The constant operands but for a bias, whose integers have 32 bits."""
+    for operand in unit.operands:
+        if operand is not None and operand.is_constant and (operand.dtype is None or operand.dtype.itemsize < 4):
+            yield operand
+
+
+def _has_power_of_two(quantization: Quantization) -> bool:
+    scales = _scales(quantization)
+    return scales is not None and bool((np.frexp(scales)[0] == 0.5).all())
+
+
+def _has_one_scale(quantization: Quantization) -> bool:
+    scales = _scales(quantization)
+    return scales is not None and scales.size == 1
+
+
+def _all_quantizations(unit: QuantizedUnit) -> Iterator[Quantization]:
+    yield from (operand for operand in unit.operands if operand is not None)
+    yield from unit.results
+
+
+def _is_alike(one: Quantization, other: Quantization) -> bool:
+    scales, others = _scales(one), _scales(other)
+    if scales is None or others is None or one.dtype != other.dtype:
+        return False
+    zeros = [0 if each.zero_point is None else each.zero_point.numpy() for each in (one, other)]
+    return np.array_equal(scales, others) and np.array_equal(np.ravel(zeros[0]), np.ravel(zeros[1]))
+
+
+def _all_alike(unit: QuantizedUnit) -> bool:
+    first, *others = unit.activations
+    return all(_is_alike(first, other) for other in others)
+
+
+SYMMETRIC_ACTIVATIONS = of_units(
+    "activations with zero points of 0", lambda unit: all(map(_is_symmetric, unit.activations))
+)
+SYMMETRIC_WEIGHTS = of_units("weights with zero points of 0", lambda unit: all(map(_is_symmetric, _weights(unit))))
+PER_TENSOR_WEIGHTS = of_units("weights with one scale", lambda unit: all(map(_has_one_scale, _weights(unit))))
+POWER_OF_TWO_SCALES = of_units(
+    "scales that are powers of two", lambda unit: all(map(_has_power_of_two, _all_quantizations(unit)))
+)
+SAME_SCALES = of_units("operands and results with one scale and zero point", _all_alike)
+
+
+def _has_no_raw_integers(operator: Operator) -> bool:
+    value = operator.node.inputs[0] if operator.node.inputs else None
+    if value is None or value.dtype is None or value.dtype.name not in ("INT8", "UINT8"):
+        return True
+    return unit_of(operator.node) is not None
+
+
+NO_RAW_INTEGERS = Condition("integers of 8 bits only in quantized units", _has_no_raw_integers)
+
+
+def weights_of(*types: str) -> Condition:
+    """Return the condition that constant operands have one of some element types (ONNX's names): `INT8`."""
+    return of_units(
+        f"weights of {' or '.join(types)}",
+        lambda unit: all(each.dtype is not None and each.dtype.name in types for each in _weights(unit)),
+    )
+
+
+def bias_of(*types: str) -> Condition:
+    """Return the condition that a quantized bias, operand 2, has one of some element types: `INT32`."""
+
+    def holds(unit: QuantizedUnit) -> bool:
+        bias = unit.operands[2] if len(unit.operands) > 2 else None
+        return bias is None or (bias.dtype is not None and bias.dtype.name in types)
+
+    return of_units(f"a bias of {' or '.join(types)}", holds)
+
+
+def results_of(scale: float, zero_point: int) -> Condition:
+    """Return the condition that results have a scale and a zero point that the kernel fixes: 1/256 and -128."""
+
+    def is_so(quantization: Quantization) -> bool:
+        scales = _scales(quantization)
+        zero = 0 if quantization.zero_point is None else int(np.ravel(quantization.zero_point.numpy())[0])
+        return scales is not None and scales.size == 1 and bool(np.isclose(scales[0], scale)) and zero == zero_point
+
+    return of_units(
+        f"results of scale {scale:g} and zero point {zero_point}", lambda unit: all(map(is_so, unit.results))
+    )
+
 
 Reals = NDArray[np.float64]
 
@@ -229,3 +345,114 @@ def bias_in_steps(bias: Reals, steps: Reals, result: float) -> NDArray[np.int32]
     off = np.abs(bias - integers * steps)
     fits = (np.abs(integers) <= np.iinfo(np.int32).max).all() and (off <= STEP_SHARE * result).all()
     return integers.astype(np.int32) if fits else None
+
+
+# The integers of quantized units, and what QuantizeLinear and DequantizeLinear say that they mean.
+
+Array = NDArray[np.generic]
+BYTE_TYPES = (ir.DataType.INT8, ir.DataType.UINT8)
+
+
+class Integers(NamedTuple):
+    """Integers and what they mean: `(integers - zero) * scale`, along an axis where there are several scales."""
+
+    values: ir.Value
+    scale: ir.Value
+    zero: ir.Value
+    axis: int
+
+    @property
+    def scales(self) -> NDArray[np.float32]:
+        """The scales, one or one per item of the axis."""
+        return np.asarray(known_constant(self.scale)).reshape(-1).astype(np.float32)
+
+    @property
+    def zeros(self) -> NDArray[np.int64]:
+        """The zero points, likewise."""
+        return np.asarray(known_constant(self.zero)).reshape(-1).astype(np.int64)
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether one scale and one zero point hold for all."""
+        return self.scales.size == self.zeros.size == 1
+
+    def alike(self, other: Integers) -> bool:
+        """Tell whether an integer means the same in both."""
+        kinds = self.values.dtype == other.values.dtype
+        scales = bool(np.array_equal(self.scales, other.scales))
+        return kinds and self.is_plain and scales and bool(np.array_equal(self.zeros, other.zeros))
+
+
+class IntegerReader:
+    """The types of integers by the nodes that quantize them, and the nodes that nothing may read any longer."""
+
+    def __init__(self, constants: Constants) -> None:
+        self.constants, self.names = constants, constants.names
+        self.left: dict[ir.Node, None] = {}
+        """Nodes that units stand for, and that go where nothing reads them."""
+        self._zeros: dict[ir.DataType, ir.Value] = {}
+
+    def dequantized(self, value: ir.Value) -> Integers | None:
+        """The integers that a value was dequantized from."""
+        node = value.producer()
+        if node is None or node.op_type not in DEQUANTIZING or node.domain or node.inputs[0] is None:
+            return None
+        found = self.integers(node, node.inputs[0])
+        if found is not None:
+            self.left[node] = None
+        return found
+
+    def integers(self, node: ir.Node, values: ir.Value) -> Integers | None:
+        """The integers on one side of a node that quantizes or dequantizes, if their scales are constant floats."""
+        scale = node.inputs[1]
+        zero = node.inputs[2] if len(node.inputs) > 2 else None
+        known = known_constant(scale)
+        if scale is None or known is None or known.dtype != np.float32 or known.ndim > 1 or values.dtype is None:
+            return None
+        if zero is None:
+            zero = self.zero(values.dtype)
+        if node.attributes.get_int("block_size", 0) or known_constant(zero) is None:
+            return None
+        return Integers(values, scale, zero, node.attributes.get_int("axis", 1))
+
+    def zero(self, dtype: ir.DataType) -> ir.Value:
+        """The zero point of a node that names none."""
+        if dtype not in self._zeros:
+            self._zeros[dtype] = self.constants.new("zero_point", np.zeros((), dtype.numpy()))
+        return self._zeros[dtype]
+
+    def real(self, value: ir.Value | None) -> Reals | None:
+        """A constant as real numbers, dequantized where it is stored as integers."""
+        known = known_constant(value)
+        if value is None:
+            return None
+        if known is not None:
+            return known.astype(np.float64) if known.dtype.kind == "f" else None
+        found = self.dequantized(value)
+        integers = None if found is None else known_constant(found.values)
+        if found is None or integers is None:
+            return None
+        shape = [1] * integers.ndim
+        if not found.is_plain:
+            shape[found.axis % integers.ndim] = -1
+        zeros, scales = found.zeros, found.scales.astype(np.float64)
+        ones: Sequence[int] = shape if integers.ndim else ()
+        return np.asarray((integers.astype(np.int64) - zeros.reshape(ones)) * scales.reshape(ones), np.float64)
+
+    def shifted(self, zero: ir.Value | None) -> ir.Value:
+        """An int8 constant as uint8."""
+        return self.constants.new(
+            f"{zero.name if zero else 'zero'}/unsigned", as_unsigned(np.asarray(known_constant(zero)))
+        )
+
+
+def byte_range(value: ir.Value) -> tuple[int, int]:
+    """Return the least and the largest integer of a value of bytes."""
+    return (0, 255) if value.dtype == ir.DataType.UINT8 else (-128, 127)
+
+
+def known_constant(value: ir.Value | None) -> Array | None:
+    """Return a constant, an initializer that no input overrides; None for any other value."""
+    if value is None or value.const_value is None or value.is_graph_input() or value.producer() is not None:
+        return None
+    return value.const_value.numpy()

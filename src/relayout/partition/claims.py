@@ -1,18 +1,36 @@
 """The share of a model that a target runs, at a glance: how many operators, in how many parts, and why not the rest."""
 
+from __future__ import annotations
+
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import onnx_ir as ir
 
-from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS, VIEWS, unit_of
+from relayout.apply.duplicate_dequantize import apart, together
+from relayout.formats.tflite.exporting.file_forms import RefusedOperator
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS, VIEWS, is_dequantized_view, unit_of
 from relayout.partition.regions import Part, parts
-from relayout.partition.whole_units import whole_units
-from relayout.rules.in_graph import operator_of
+from relayout.rules.facts import operator_of
 from relayout.targets import Target
 from relayout.targets.target_table import NOT_THERE
-from relayout.terminal import count_of
+from relayout.terminal import ShortNames, count_of
+
+# Quantized units as wholes: while a model is parted, each has DequantizeLinears and views of its own, in one part.
+
+
+@contextmanager
+def whole_units(model: ir.Model) -> Iterator[None]:
+    """Give each quantized unit DequantizeLinears, and views behind them, of its own, in place, until the block ends."""
+    duplicates = apart(model, is_dequantized_view)
+    together([[node for node in group if unit_of(node) is None] for group in duplicates])
+    try:
+        yield
+    finally:
+        together(duplicates)
+
 
 ELSEWHERE = "it lies in a layout that the target does not have"
 TRANSPOSES = frozenset({"Transpose"})
@@ -177,3 +195,77 @@ def _name(node: ir.Node) -> str:
     if not node.domain or node.domain == "ai.onnx" or node.domain.startswith("relayout."):
         return node.op_type
     return f"{node.domain}:{node.op_type}"
+
+
+# The operators of a `.tflite` that a target takes which takes a file as a whole or not at all.
+
+MOST_PLACES = 3
+"""Tensors that a line names."""
+LONG_INTEGERS = "Tensor type(INT64) is not supported"
+REMEDY_OF_LONG_INTEGERS = "--input-type int32, --output-type int32 make inputs and outputs of int64 such of int32"
+
+
+class FileClaims(NamedTuple):
+    """The operators of a file that a target takes.
+
+    Args:
+        target: its name.
+        claimed: operators that it takes.
+        total: operators of the file.
+        claimed_parts: 1 if it takes the file.
+        parts: 1.
+        operators: the same by builtin, those that it does not take first.
+        borders: none; as for targets that take parts.
+        places: "builtin: reason" -> the first results of such operators.
+    """
+
+    target: str
+    claimed: int
+    total: int
+    claimed_parts: int
+    parts: int
+    operators: tuple[OperatorClaims, ...]
+    borders: dict[str, int]
+    places: dict[str, list[str]]
+
+    def lines(self, more: int) -> Iterator[str]:
+        """Return what a report says.
+
+        Args:
+            more: Transposes of the result beyond those of the source.
+        """
+        if self.claimed == self.total:
+            yield f"{self.target} takes all {count_of(self.total, 'operator')}: the whole network"
+            return
+        yield (
+            f"{self.target} takes a network as a whole or not at all, and does not take"
+            f" {self.total - self.claimed} of {count_of(self.total, 'operator')}"
+        )
+        short = ShortNames(tensor for tensors in self.places.values() for tensor in tensors)
+        for row in self.operators:
+            for reason, count in row.reasons.items():
+                tensors = self.places[f"{row.operator}: {reason}"]
+                named = ", ".join([*map(short, tensors[:MOST_PLACES]), *(["…"] if len(tensors) > MOST_PLACES else [])])
+                cure = f"; {REMEDY_OF_LONG_INTEGERS}" if reason == LONG_INTEGERS and row.operator == "CAST" else ""
+                yield f"not on {self.target}: {count} of {row.total} {row.operator}, at {named}: {reason}{cure}"
+
+
+def file_claims(target: str, counts: Mapping[str, int], refused: Sequence[RefusedOperator]) -> FileClaims:
+    """Return what a target takes of a file.
+
+    Args:
+        target: its name.
+        counts: builtin -> how many operators of the file are one.
+        refused: those that the target does not take.
+    """
+    reasons = Counter((each.name, each.reason) for each in refused)
+    places: dict[str, list[str]] = {}
+    for each in refused:
+        places.setdefault(f"{each.name}: {each.reason}", []).append(each.tensor)
+    rows = []
+    for name, total in counts.items():
+        own = {reason: count for (builtin, reason), count in reasons.items() if builtin == name}
+        rows.append(OperatorClaims(name, total - sum(own.values()), total, own))
+    rows.sort(key=lambda row: (row.claimed - row.total, row.operator))
+    total = sum(counts.values())
+    return FileClaims(target, total - len(refused), total, int(not refused), 1, tuple(rows), {}, places)

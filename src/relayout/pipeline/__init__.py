@@ -10,14 +10,13 @@ from relayout.pipeline.request import Io, Source
 from relayout.pipeline.source import read
 
 if TYPE_CHECKING:
-    from relayout.pipeline.looking import diff, inspect
-    from relayout.pipeline.plan_check import check_plan
+    from relayout.pipeline.looking import check_plan, diff, inspect
 
 __getattr__ = loaded_later(
     __name__,
     {
         **dict.fromkeys(("diff", "inspect"), "relayout.pipeline.looking"),
-        "check_plan": "relayout.pipeline.plan_check",
+        "check_plan": "relayout.pipeline.looking",
     },
 )
 

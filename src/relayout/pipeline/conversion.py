@@ -12,7 +12,7 @@ from relayout.errors import LayoutError
 from relayout.formats.in_memory import ModelSource, model_source
 from relayout.formats.pytorch import exported
 from relayout.layout import Dim
-from relayout.lowering.normalized_inputs import numbers_by_input
+from relayout.lowering.interface_types import numbers_by_input
 from relayout.pipeline.names import SourceNames, refuse_unusual_layouts
 from relayout.pipeline.request import (
     OPTIONS,

@@ -1,18 +1,69 @@
 """Dimensions that a user asks for: open ones are fixed, and fixed ones are opened."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, nearest
 from relayout.graph.facts import add_facts, add_notes, facts_of
+from relayout.graph.subgraphs import all_nodes
 from relayout.layout import Dim, Extent
-from relayout.pipeline.restating import restating
+from relayout.layout.restated import restated, with_extents
+from relayout.layout.stored_as import Holds
 
 if TYPE_CHECKING:
     from relayout.shapes import Opened
+
+
+# Declarations of an earlier conversion, restated or removed where extents change.
+
+
+@contextmanager
+def restating(model: ir.Model) -> Iterator[None]:
+    """State anew what values are declared to hold once dimensions were opened, or have another extent, in place."""
+    before = {value: _extents(value) for value in _declaring(model)}
+    yield
+    for value, known in before.items():
+        now = _extents(value)
+        if known != now:
+            _state(value, [restated(held, known, now) if known and now else None for held in _held(value)])
+
+
+def restate_fixed(model: ir.Model) -> None:
+    """State anew what values are declared to hold once open dimensions were given numbers, in place."""
+    for value in _declaring(model):
+        now = _extents(value)
+        if now is not None:
+            _state(value, [with_extents(held, now) for held in _held(value)])
+
+
+def _declaring(model: ir.Model) -> list[ir.Value]:
+    values = [*model.graph.inputs, *(value for node in all_nodes(model.graph) for value in node.outputs)]
+    return [value for value in values if Holds.KEY in value.metadata_props]
+
+
+def _held(value: ir.Value) -> list[Holds]:
+    try:
+        return Holds.load(value.metadata_props[Holds.KEY])
+    except LayoutError:  # metadata of others
+        return []
+
+
+def _state(value: ir.Value, held: list[Holds | None]) -> None:
+    kept = [each for each in held if each is not None]
+    value.metadata_props.pop(Holds.KEY)
+    if kept:
+        value.metadata_props[Holds.KEY] = Holds.dump(kept)
+
+
+def _extents(value: ir.Value) -> tuple[int, ...] | None:
+    return None if value.shape is None else tuple([dim if isinstance(dim, int) else -1 for dim in value.shape])
+
 
 _PLACE = re.compile(r"(.+):(-?[0-9]{1,4})", re.DOTALL)
 
@@ -31,7 +82,7 @@ class Asked(NamedTuple):
     batch: Dim | None = None
 
     @staticmethod
-    def of(dims: Mapping[str, Dim] | None, batch: Dim | None = None) -> "Asked":
+    def of(dims: Mapping[str, Dim] | None, batch: Dim | None = None) -> Asked:
         """Sort what the options say; a key that ends in a colon and a number is an axis of an input."""
         given = dict(dims or {})
         places = {key: extent for key, extent in given.items() if _PLACE.fullmatch(key)}
@@ -90,7 +141,7 @@ def open_dimensions(model: ir.Model, asked: Asked) -> None:
             raise LayoutError(f"dimension {key}: it cannot be both {places[key]} and {extent}")
     if not groups:
         return
-    from relayout.formats.tflite.digests import restamping
+    from relayout.formats.tflite.spelled_out import restamping
 
     with restamping(model), restating(model):  # what is stated anew is part of what is stamped
         found = [
@@ -160,7 +211,7 @@ def _extent(value: ir.Value, axis: int) -> Extent:
     return Extent.of(dim if isinstance(dim, int) else str(dim.value))
 
 
-def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str) -> "Opened | None":
+def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str) -> Opened | None:
     """Open one dimension, which several inputs may hold, and give it its name or number."""
     from relayout.shapes import open_axes
     from relayout.shapes.parts import whole_dimension

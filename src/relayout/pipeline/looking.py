@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from relayout.errors import RelayoutError, in_file
+from relayout.errors import ReadError, RelayoutError, in_file
 from relayout.formats.recognition import is_tflite
+from relayout.formats.stored import open_stored
 from relayout.graph.facts import facts_of
+from relayout.infer import plan_file
+from relayout.infer.plan_file import Checked
 from relayout.pipeline.conversion import explain
-from relayout.pipeline.planning import planned
-from relayout.pipeline.request import Request
+from relayout.pipeline.lowering_list import before_layouts
+from relayout.pipeline.planning import own_dequantizers, planned, sites_of
+from relayout.pipeline.request import Request, Source
 from relayout.pipeline.source import read
 from relayout.progress import say
 from relayout.reports.drawing import Drawing
@@ -21,6 +26,32 @@ from relayout.reports.drawing import Drawing
 if TYPE_CHECKING:
     from relayout.reports.differing import Diff, Looked
     from relayout.reports.inspection import Inspection
+
+
+# The verb `check`: a plan file against the model that it was made for.
+
+
+def check_plan(path: str | Path, source: Source) -> Checked:
+    """Check a plan file against the model that it was made for, without the solver.
+
+    Raises:
+        ReadError: either cannot be read, the plan is of another model, or its certificate is not valid.
+    """
+    try:
+        file = open_stored(Path(path))
+        data = json.loads(file.read(0, file.size))
+    except (OSError, ValueError, RecursionError):
+        raise ReadError(f"{path} is no plan: it is not JSON", hint="the plan comes first, then the model") from None
+    with in_file(str(path)):
+        options = plan_file.options_of(data)
+    try:
+        request = Request.of_json(options)
+        model = read(source, request.imports, request.layout.wishes, request.format)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ReadError(f"{path} is not a whole plan ({error})") from error
+    before_layouts(model, request)
+    own_dequantizers(model, request)
+    return plan_file.check(data, sites_of(model, request))
 
 
 def diff(a: str | Path, b: str | Path) -> Diff:

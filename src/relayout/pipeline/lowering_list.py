@@ -12,10 +12,9 @@ from relayout.graph.facts import add_notes, facts_of
 from relayout.graph.subgraphs import all_graphs
 from relayout.layout.stored_as import ELEMENT_BITS
 from relayout.lowering.constants import Constants
-from relayout.lowering.interface_types import set_interface_types
-from relayout.lowering.normalized_inputs import normalize_inputs, source_types
+from relayout.lowering.interface_types import normalize_inputs, set_interface_types, source_types
 from relayout.pipeline.request import Request
-from relayout.rules.in_graph import operator_of
+from relayout.rules.facts import operator_of
 from relayout.targets import refuse_others
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from relayout.errors import LayoutError
 from relayout.layout import Layout
-from relayout.reports.layout_names import layout_name
+from relayout.reports.layouts import layout_name
 from relayout.reports.report import Interface
-from relayout.rules.known_layouts import IMAGES, parsed_as
+from relayout.rules.layouts import IMAGES, parsed_as
 
 T = TypeVar("T")
 

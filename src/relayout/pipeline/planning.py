@@ -17,7 +17,7 @@ from relayout.progress import say
 from relayout.reports import Axes, Report, at_any_extent, no_worse, report
 
 if TYPE_CHECKING:
-    from relayout.infer.what_if import Relaxed
+    from relayout.infer.plans import Relaxed
 
 
 class Planned(NamedTuple):
@@ -110,7 +110,7 @@ def planned(model: ir.Model, request: Request, *, no_regression: bool = False) -
 
 
 def _what_if(plan: Plan) -> "list[Relaxed]":
-    from relayout.infer.what_if import what_if
+    from relayout.infer.plans import what_if
 
     return what_if(plan)
 

@@ -10,8 +10,7 @@ from relayout.errors import ReadError, nearest
 from relayout.formats.in_memory import AnySource
 from relayout.layout import Dim
 from relayout.light_dataclass import dataclass
-from relayout.lowering.interface_types import TYPES
-from relayout.lowering.normalized_inputs import Numbers, numbers_by_input
+from relayout.lowering.interface_types import TYPES, Numbers, numbers_by_input
 from relayout.pipeline.interface import IMAGE_LAYOUTS
 from relayout.quantization.request import QUANTIZED, QuantizationRequest
 from relayout.targets import Wishes

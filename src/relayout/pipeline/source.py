@@ -15,9 +15,8 @@ from relayout.formats.in_memory import ModelSource, model_source
 from relayout.formats.recognition import is_tflite
 from relayout.graph.facts import add_facts, add_notes, facts_of
 from relayout.layout.stored_as import CUT, STEPS_OFF
-from relayout.pipeline.dimensions import Asked, fix_inferred, name_dimensions, open_dimensions
+from relayout.pipeline.dimensions import Asked, fix_inferred, name_dimensions, open_dimensions, restate_fixed
 from relayout.pipeline.request import Format, ImportOptions, Source
-from relayout.pipeline.restating import restate_fixed
 from relayout.reports import unstated
 from relayout.rules import is_known
 from relayout.targets import Wishes, note

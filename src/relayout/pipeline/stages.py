@@ -41,7 +41,7 @@ from relayout.reports.report import Interface
 from relayout.targets import hint
 
 if TYPE_CHECKING:
-    from relayout.formats.onnx.fixed_source import FixedSource
+    from relayout.formats.onnx.fixing import FixedSource
     from relayout.partition.claims import Claims
     from relayout.quantization.request import QuantizationRequest
     from relayout.targets import Target
@@ -100,8 +100,8 @@ def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> 
     report = replace(result.report, operators=operators(result.model), seconds=seconds, claims=told, notes=notes)
     result = replace(result, report=report)
     if output.regions == "functions":
+        from relayout.partition.claims import whole_units
         from relayout.partition.regions import as_functions
-        from relayout.partition.whole_units import whole_units
 
         with whole_units(result.model):
             as_functions(result.model, target_of(result))
@@ -139,7 +139,7 @@ def _original(
     if not isinstance(given, Path):
         return None
     from relayout.formats.onnx import check
-    from relayout.formats.onnx.fixed_source import FixedSource
+    from relayout.formats.onnx.fixing import FixedSource
 
     try:
         check(model)
@@ -234,7 +234,7 @@ def _stamped(result: Result) -> Result:
     if result.untouched is None:
         result.model.metadata_props.setdefault(SOURCE_FORMAT, "onnx")
     if facts_of(result.model).is_tflite:
-        from relayout.formats.tflite.digests import stamp_builtins
+        from relayout.formats.tflite.spelled_out import stamp_builtins
 
         stamp_builtins(result.model)
     return result
@@ -249,7 +249,7 @@ def _as_tflite(result: Result, source: ModelSource | None, quantization: Quantiz
         quantization: how the file is quantized; None: not at all.
     """
     from relayout.formats.tflite.container.loading import load
-    from relayout.pipeline.tflite_report import tflite_report
+    from relayout.pipeline.result import tflite_report
 
     say("exporting")
     began = perf_counter()
@@ -261,7 +261,7 @@ def _as_tflite(result: Result, source: ModelSource | None, quantization: Quantiz
     before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
     report = tflite_report(result.report, result.model, file, before)
     if target is not None and forms is not None:
-        from relayout.partition.file_claims import file_claims
+        from relayout.partition.claims import file_claims
 
         report = replace(report, claims=file_claims(target.name, report.operators or {}, forms.refused))
     seconds = {**report.seconds, "export": perf_counter() - began}
@@ -325,7 +325,7 @@ def _state_batch(model: ir.Model) -> None:
 
 def _renamed(result: Result, names: Mapping[str, str]) -> Result:
     """A result under other names. The plan and the reasons speak of the source's."""
-    from relayout.apply.renaming import rename as rename_values
+    from relayout.apply.provenance import rename as rename_values
 
     ends = (*result.model.graph.inputs, *result.model.graph.outputs)
     before = [value.name for value in ends]

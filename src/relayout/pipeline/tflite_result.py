@@ -125,12 +125,11 @@ def _units(model: ir.Model, target: Target | None) -> tuple[QuantizedUnits, bool
     Returns:
         The operators that run on integers, and True if unsigned integers stay unsigned.
     """
-    from relayout.targets.litert.order_of_integers import read_integers
+    from relayout.targets.litert.integer_scales import PRODUCT, make_second_operands_symmetric, read_integers
     from relayout.targets.litert.quantized_units import keeps_unsigned, quantized_units
     from relayout.targets.litert.separate_activations import separate_activations
     from relayout.targets.litert.slow_operators import LINE, rewrite_slow_operators
-    from relayout.targets.litert.symmetric_products import PRODUCT, make_second_operands_symmetric
-    from relayout.targets.litert.views_of_units import move_views_out
+    from relayout.targets.litert.unit_activations import move_views_out
 
     is_litert = _is_litert(target)
     is_rewritten = is_litert and not was_tflite(model.metadata_props)  # a .tflite comes back with its own operators

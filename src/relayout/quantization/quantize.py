@@ -2,27 +2,174 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import re
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
-from relayout.errors import LayoutError, NamesError, nearest
+from relayout.errors import LayoutError, NamesError, RelayoutError, nearest
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model
 from relayout.formats.tflite.container.writer import save
-from relayout.quantization.engine import quantized_file
-from relayout.quantization.findings import (
-    BYTES,
-    QuantizationSummary,
-    computed_divisors,
-    joined_outputs,
-    summary_of,
-)
-from relayout.quantization.recipes import recipe
+from relayout.isolation import DiedError, Process, frames
+from relayout.progress import say
+from relayout.quantization.findings import BYTES, QuantizationSummary, computed_divisors, joined_outputs, summary_of
 from relayout.quantization.request import QuantizationRequest
 from relayout.quantization.samples import WHITE, ModelInput, Samples
+
+# Google's ai-edge-quantizer in a child process, which LiteRT may end.
+
+STAGE = "calibrating"
+"""The stage of a conversion in which samples are run."""
+Range = tuple[float, float]
+
+
+class QuantizationError(RelayoutError):
+    """The quantizer refuses a model, or LiteRT does not run what it makes."""
+
+
+def quantized_file(
+    source: Path,
+    result: Path,
+    recipe: Sequence[Mapping[str, Any]],
+    key: str,
+    samples: Iterable[Mapping[str, Any]] | None,
+    ranges: Mapping[str, Range],
+) -> tuple[dict[str, Range], int]:
+    """Quantize a file.
+
+    Args:
+        source: a float `.tflite`.
+        result: where the quantized one goes.
+        recipe: what becomes of each operator.
+        key: of the signature that samples are fed to.
+        samples: inputs by name; None where the recipe needs none.
+        ranges: tensor -> the range that it has whatever the samples say.
+
+    Returns:
+        The range of each value, and how many samples there were.
+
+    Raises:
+        QuantizationError: it cannot be quantized, or LiteRT does not run it.
+    """
+    script = Path(__file__).with_name("quantizer_server.py")
+    path = os.pathsep.join(filter(None, sys.path))
+    environment = {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore", "TF_CPP_MIN_LOG_LEVEL": "3", "TQDM_DISABLE": "1"}
+    child = Process([], str(script), [frames.__file__], environment)
+    count = 0
+    try:
+        _ask(
+            child, "the quantizer reads the float file", "begin", str(source), list(recipe), key, samples is not None, 1
+        )
+        total = len(samples) if isinstance(samples, Sized) else 0
+        for sample in () if samples is None else samples:
+            say(STAGE, count, max(total, count + 1))
+            _ask(child, f"sample {count} runs", "sample", dict(sample))
+            count += 1
+        say(STAGE, count, max(total, count))
+        found: dict[str, Range] = _ask(child, "the file is quantized", "finish", str(result), dict(ranges))
+        return found, count
+    finally:
+        child.close()
+
+
+def _ask(child: Process, what: str, *question: Any) -> Any:
+    """Return the answer of the child process.
+
+    Raises:
+        QuantizationError: it raises an error, or ends.
+    """
+    try:
+        (content,) = child.ask([pickle.dumps(question)])
+    except DiedError as death:
+        raise QuantizationError(f"LiteRT ends its process while {what} ({death.how})") from None
+    said, found = pickle.loads(content)
+    if said:
+        raise QuantizationError(f"while {what}: {said}")
+    return found
+
+
+# Recipes of ai-edge-quantizer, which say what becomes of each operator: JSON types.
+#
+# Of the rows that match an operator the last one counts. A row names operators by a regular expression of the tensors
+# that they give.
+
+ALL = "*"
+BY_CHANNEL, BY_TENSOR = "CHANNELWISE", "TENSORWISE"
+HALVED = ("FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D", "CONV_2D_TRANSPOSE", "EMBEDDING_LOOKUP")
+"""Operators whose weights may be halves, by the quantizer's names."""
+ONE_SCALE = ("BATCH_MATMUL",)
+"""Operators whose kernels on integers know one scale of constants alone: with one for each channel they compute 0."""
+ENDS = {"INPUT": "input_type", "OUTPUT": "output_type"}
+"""The quantizer's name of an end -> the field of a request."""
+
+Row = dict[str, Any]
+
+
+def recipe(request: QuantizationRequest, float_tensors: Iterable[str] = ()) -> list[Row]:
+    """Return the rows of a request.
+
+    Args:
+        request: what is asked for.
+        float_tensors: results of operators that stay float.
+    """
+    if request.kind == "float16":
+        rows = [_row(name, _weights(16, "FLOAT"), "FLOAT", algorithm="float_casting") for name in HALVED]
+    elif request.kind == "dynamic":
+        rows = [_row(ALL, _weights(8, "INT"), "INTEGER")]
+        rows += [_row(name, _weights(8, "INT", BY_TENSOR), "INTEGER") for name in ONE_SCALE]
+    else:
+        activations = _tensor(16, True, "INT") if request.kind == "int16x8" else _tensor(8, False, "INT")
+        rows = [_row(ALL, _weights(8, "INT"), "INTEGER", activations)]
+        rows += [_row(name, _weights(8, "INT", BY_TENSOR), "INTEGER", activations) for name in ONE_SCALE]
+        rows += list(_ends(request))
+    return [*rows, *({"regex": f"^{re.escape(name)};$", **_FLOAT} for name in float_tensors)]
+
+
+_FLOAT: Row = {"operation": ALL, "algorithm_key": "no_quantize", "op_config": {"compute_precision": "FLOAT"}}
+
+
+def _ends(request: QuantizationRequest) -> Iterable[Row]:
+    """Yield a row for inputs and one for outputs, where they are not the integers of the graph."""
+    for name, field in ENDS.items():
+        kind = getattr(request, field)
+        if kind in (None, "float32"):
+            yield {"regex": ".*", **_FLOAT, "operation": name}
+        elif kind == "uint8":
+            yield _row(name, _weights(8, "INT"), "INTEGER", _tensor(8, False, "UINT"))
+
+
+def _tensor(bits: int, symmetric: bool, dtype: str, granularity: str = BY_TENSOR) -> Row:
+    return {"num_bits": bits, "symmetric": symmetric, "granularity": granularity, "dtype": dtype}
+
+
+def _weights(bits: int, dtype: str, granularity: str = BY_CHANNEL) -> Row:
+    return _tensor(bits, True, dtype, granularity)
+
+
+def _row(
+    operation: str,
+    weights: Row,
+    precision: str,
+    activations: Row | None = None,
+    algorithm: str = "min_max_uniform_quantize",
+) -> Row:
+    config = {
+        **({} if activations is None else {"activation_tensor_config": activations}),
+        "weight_tensor_config": weights,
+        "compute_precision": precision,
+        "explicit_dequantize": precision == "FLOAT",
+        "skip_checks": False,
+        "min_weight_elements": 0,
+    }
+    return {"regex": ".*", "operation": operation, "algorithm_key": algorithm, "op_config": config}
+
 
 PIECES = ("/", "__")
 """What follows the name of a value in the names of tensors that stand for a part of its operator."""

@@ -1,7 +1,7 @@
 """Quantize a file for another process: `python quantizer_server.py FRAMES`.
 
 LiteRT ends its process over some models, and over some samples. It is run as a file of its own. Questions and answers
-are messages of FRAMES, a file of functions: pickled, a kind and its arguments; see `engine.py`.
+are messages of FRAMES, a file of functions: pickled, a kind and its arguments; see `quantize.py`.
 """
 
 from __future__ import annotations

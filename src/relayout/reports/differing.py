@@ -17,7 +17,7 @@ from relayout.errors import printable
 from relayout.light_dataclass import dataclass
 from relayout.plain_values import plain
 from relayout.reports.chart import Chart, Edge, Mark, Region, Side, Spot, Stored
-from relayout.reports.layout_names import layout_name
+from relayout.reports.layouts import layout_name
 from relayout.terminal import ShortNames, count_of
 
 ENDS = ("input", "output")

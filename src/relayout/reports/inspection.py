@@ -20,7 +20,7 @@ from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import all_nodes
 from relayout.light_dataclass import dataclass
 from relayout.reports.integers import integers_in_words
-from relayout.reports.layout_names import layout_name
+from relayout.reports.layouts import layout_name
 from relayout.reports.report import UNKNOWN, Report
 from relayout.terminal import Grid, Line, line, tabled
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from relayout.infer import ASKED, Crossing, Form, Order, Plan, Port, Root, Site, order_of, placed
 from relayout.reports.axes import Axes
-from relayout.reports.layout_names import layout_name, size_name
+from relayout.reports.layouts import layout_name, size_name
 from relayout.rules import is_known
 from relayout.solve import Problem
 from relayout.solve.decomposition import End, Path, paths

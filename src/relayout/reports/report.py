@@ -19,9 +19,8 @@ from relayout.reports.drawing import Drawing
 from relayout.terminal import count_of
 
 if TYPE_CHECKING:
-    from relayout.infer.what_if import Relaxed
-    from relayout.partition.claims import Claims
-    from relayout.partition.file_claims import FileClaims
+    from relayout.infer.plans import Relaxed
+    from relayout.partition.claims import Claims, FileClaims
     from relayout.quantization.findings import QuantizationSummary
     from relayout.reports.chart import Chart
     from relayout.reports.reasons import Cause

@@ -9,7 +9,7 @@ from io import StringIO
 
 from relayout.progress import LOG
 from relayout.reports.integers import integers_in_words
-from relayout.reports.layout_names import layout_names, size_name
+from relayout.reports.layouts import layout_names, size_name
 from relayout.reports.reasons import remedy, why
 from relayout.reports.report import Report, Transposed
 from relayout.terminal import Grid, Line, ShortNames, as_html, count_of, line, tabled

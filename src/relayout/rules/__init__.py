@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from relayout.lazy_exports import loaded_later
-from relayout.rules.elements import is_reshaped, is_transposed
 from relayout.rules.elementwise import aligned
 from relayout.rules.facts import (
     Facts,
@@ -15,6 +14,8 @@ from relayout.rules.facts import (
     is_known,
     is_laid,
     is_on_images,
+    is_reshaped,
+    is_transposed,
     is_view,
     may_go,
     may_repeat,

@@ -2,21 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from types import FunctionType
 
+import onnx
 import onnx_ir as ir
 
 from relayout.errors import LayoutError
-from relayout.layout import Extent
+from relayout.graph.domains import domain_of_version
+from relayout.layout import Dim, Extent
 from relayout.rules.internal_nhwc import is_internal, layouts_of_internal, standard_of
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid, stored, unlaid
-from relayout.rules.operator import Operator
+from relayout.rules.operator import WRAPPING, Operator
 from relayout.rules.registry import LayoutVariant, Rule, find, variant_keys
 from relayout.rules.signature import Fact, Permuted, Signature, Variant
 from relayout.rules.users_functions import UsersFunction
 from relayout.rules.validation import refuse_unfit
+
+# What element types Transposes and Reshapes take: those that quantize to few bits came with later opsets.
+
+_PARTS = "INT4 UINT4 FLOAT4E2M1 INT2 UINT2"
+PARTS = frozenset(ir.DataType[name] for name in _PARTS.split() if name in ir.DataType.__members__)
+"""Types of which several elements lie in one byte."""
+
+
+@cache
+def is_transposed(dtype: ir.DataType | None, version: int) -> bool:
+    """Whether Transpose takes elements of a type in an opset: floats of 8 bits from opset 21 on only."""
+    if dtype in (None, ir.DataType.UNDEFINED):
+        return True
+    try:
+        schema = onnx.defs.get_schema("Transpose", version, "")
+    except onnx.defs.SchemaError:
+        return True
+    return f"tensor({str(dtype).lower()})" in schema.inputs[0].types
+
+
+@cache
+def is_reshaped(dtype: ir.DataType | None, version: int) -> bool:
+    """Tell whether elements of a type may be reshaped: none that Transpose does not take, and no parts of bytes."""
+    return is_transposed(dtype, version) and dtype not in PARTS
+
+
+# Nodes as their rules and targets see them.
+
+
+def operator_of(model: ir.Model, node: ir.Node, imports: Mapping[str, int] | None = None) -> Operator:
+    """A node as its rule and a target see it; in a function, by the versions that this imports."""
+    domain = domain_of_version(node.domain, FUNCTIONS)
+    inputs, outputs = (tuple(_shape(value) for value in values) for values in (node.inputs, node.outputs))
+    return Operator(node, (model.opset_imports if imports is None else imports).get(domain, 1), inputs, outputs)
+
+
+def _shape(value: ir.Value | None) -> tuple[Dim, ...] | None:
+    if value is None or value.shape is None or type(value.type) in WRAPPING:
+        return None
+    return tuple(_dims(value.name or "", value.shape))
+
+
+def _dims(name: str, shape: Iterable[int | ir.SymbolicDim]) -> Iterator[Dim]:
+    for axis, dim in enumerate(shape):
+        yield dim if isinstance(dim, int) else str(dim.value or f"?{name}.{axis}")
 
 
 def rule_of(operator: Operator) -> Rule | None:

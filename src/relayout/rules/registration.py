@@ -18,8 +18,7 @@ from contextlib import AbstractContextManager
 
 from relayout import arguments
 from relayout.errors import LayoutError, nearest
-from relayout.rules.known_layouts import laid_as, why_not
-from relayout.rules.layouts import DOMAIN, STANDARD, Laid, at_rank
+from relayout.rules.layouts import DOMAIN, STANDARD, Laid, at_rank, laid_as, why_not
 from relayout.rules.operator import Operator
 from relayout.rules.registry import (
     KINDS,

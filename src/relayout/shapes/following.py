@@ -6,8 +6,9 @@ that binds the axis is an error that names it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -15,20 +16,118 @@ from relayout.graph.subgraphs import bodies, reads
 from relayout.graph.value_names import Names
 from relayout.layout import ONE, Extent
 from relayout.rules import Fact, Facts, Nested, Operator, Permuted, Regrouped, Signature, rule_of
-from relayout.rules.in_graph import operator_of
-from relayout.shapes.binding import Binding, of_lengths, of_rows
-from relayout.shapes.bound import MoreInputsError, OpeningError
-from relayout.shapes.computed import Computed, is_arithmetic
-from relayout.shapes.constants import STATED, Change, State
-from relayout.shapes.from_extents import MADE, made_parts
-from relayout.shapes.own_axes import OWN, VIEWS
-from relayout.shapes.parts import OpenedFactor, Parts, dims_of
+from relayout.rules.facts import operator_of
+from relayout.shapes.constants import STATED, Change, Computed, Items, State, is_arithmetic
+from relayout.shapes.own_axes import OWN, VIEWS, Binding, extents_of, of_lengths, of_rows, repeats_along, sources
+from relayout.shapes.parts import MoreInputsError, OpenedFactor, OpeningError, Parts, dims_of
 from relayout.shapes.regrouping import transposed_parts
-from relayout.shapes.repeating import extents_of, repeats_along, sources
 from relayout.shapes.through_bodies import follow_bodies
 from relayout.shapes.through_reshapes import Choice, follow_reshape
-from relayout.shapes.unmerging import RowOperand, row_operands
 from relayout.shapes.windows import WINDOWS, WindowLength
+
+# Values that are made of extents: a mask of a computed shape, a constant that is repeated for each row of a batch.
+#
+# Where the shape holds an opened extent, the value has an opened axis.
+
+
+def part_of(extent: Extent | None, part: OpenedFactor) -> OpenedFactor | None:
+    """Return the part that an extent holds of an opened dimension: it leads, since all its steps are alike."""
+    rest = None if extent is None else extent.divide(part.length)
+    return None if rest is None or not rest.is_static else OpenedFactor(ONE, part.length, part.before, rest)
+
+
+def of_shape(_operator: Operator, items: Items) -> Sequence[Extent | None]:
+    """Return the extents as they are listed."""
+    return items
+
+
+def of_repeats(operator: Operator, items: Items) -> Sequence[Extent | None]:
+    """Return the extents of what is repeated so often."""
+    shape = operator.shape() or ()
+    return [None if item is None else Extent.of(dim) * item for dim, item in zip(shape, items, strict=False)]
+
+
+MADE: Mapping[tuple[str, str], tuple[int, Callable[[Operator, Items], Sequence[Extent | None]]]] = {
+    ("", "ConstantOfShape"): (0, of_shape),
+    ("", "Expand"): (1, of_shape),
+    ("", "Tile"): (1, of_repeats),
+}
+"""(domain, operator) -> the input that holds extents, and the extents of its result by these."""
+
+
+def made_parts(operator: Operator, items: Items, part: OpenedFactor) -> dict[int, OpenedFactor] | None:
+    """Return the opened axes of what an operator makes of extents; None where one is not known.
+
+    Args:
+        operator: the node.
+        items: what its vector of extents holds in the result.
+        part: the opened dimension.
+    """
+    output = operator.outputs[0]
+    _, extents_of = MADE[operator.node.domain, operator.node.op_type]
+    extents = extents_of(operator, items)
+    if output is None or any(extent is None for extent in extents) or len(extents) > len(output):
+        return None
+    lead, found = len(output) - len(extents), dict[int, OpenedFactor]()
+    for place, extent in enumerate(extents, lead):
+        own = part_of(extent, part)
+        if own is not None and own.source_extent == Extent.of(output[place]):
+            found[place] = own
+        elif extent is not None and not extent.is_static:
+            return None
+    return found
+
+
+# An operand that lost its one row, and is stretched over the rows of another: it gets its rows back.
+#
+# Converters drop a batch of 1 before a sum, since the sum stretches it again:
+#
+#     x[1 192] + Squeeze(y[1 192])[192]  ->  x[n 192] + y[n 192]
+
+
+class RowOperand(NamedTuple):
+    """An operand whose first dimension starts with the rows that another operand has as an axis.
+
+    Args:
+        letter: of that axis.
+        part: what is opened of it.
+        items: the shape with the rows as an axis of their own.
+    """
+
+    letter: str
+    part: OpenedFactor
+    items: list[int]
+
+
+def row_operands(node: ir.Node, fact: Signature, parts: Mapping[ir.Value, Parts]) -> dict[int, RowOperand]:
+    """Find the operands of a node that stretches them which get their rows back: input -> its rows."""
+    whole = _whole_axes(node, fact, parts)
+    order, found = fact.outputs[0] or (), dict[int, RowOperand]()
+    for slot, (value, names) in enumerate(zip(node.inputs, fact.inputs, strict=True)):
+        merged = parts.get(value, {}).get(0) if value is not None else None
+        if value is None or not names or merged is None or merged.is_whole or not merged.outer.is_one:
+            continue
+        missing = order[: order.index(names[0])] if fact.broadcast and names[0] in order else ()
+        letter = next((each for each in missing if each in whole and whole[each].length == merged.length), None)
+        rest = [merged.inner, *extents_of(value)[1:]]
+        if letter is not None and all(extent.is_static for extent in rest) and len(parts[value]) == 1:
+            between = [Extent(1)] * (len(missing) - missing.index(letter) - 1)
+            items = [-1, *(extent.number for extent in (*between, *rest))]
+            found[slot] = RowOperand(letter, OpenedFactor(ONE, merged.length, merged.before, ONE), items)
+    return found
+
+
+def _whole_axes(node: ir.Node, fact: Signature, parts: Mapping[ir.Value, Parts]) -> dict[str, OpenedFactor]:
+    """Return the letters of the axes that are opened as a whole."""
+    whole: dict[str, OpenedFactor] = {}
+    for value, names in zip(node.inputs, fact.inputs, strict=True):
+        if value is None or names is None:
+            continue
+        for axis, part in parts.get(value, {}).items():
+            if part.is_whole:
+                whole.setdefault(names[axis], part)
+    return whole
+
 
 SHAPES = frozenset(("Shape", "Size"))
 """Operators that give the extents of what they read."""

@@ -1,23 +1,158 @@
 """Open a fixed dimension of an input, in place: follow the axis, state anew what holds its extent, and infer again."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import onnx_ir as ir
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, ReadError
 from relayout.formats.onnx import complete
+from relayout.formats.onnx.checking import without_weights
+from relayout.formats.onnx.fixing import fix_dims
+from relayout.formats.onnx.inferring import infer
+from relayout.graph.source_names import SOURCE, is_made
 from relayout.graph.subgraphs import reads
 from relayout.layout import Dim, Extent
-from relayout.layout.stored_as import STATED
+from relayout.layout.stored_as import STATED, TENSOR
 from relayout.rules import outputs_of
-from relayout.shapes.binding import Binding, of_lengths, of_rows
-from relayout.shapes.bound import MoreInputsError, OpeningError
-from relayout.shapes.ends import last_opened
 from relayout.shapes.following import Following
-from relayout.shapes.parts import Parts
-from relayout.shapes.proving import contradiction
+from relayout.shapes.own_axes import Binding, of_lengths, of_rows
+from relayout.shapes.parts import MoreInputsError, OpeningError, Parts
 from relayout.shapes.rewriting import DimensionRewriting
+
+# The part of a graph up to which a dimension opens, where an operator binds it: what `--outputs` may name.
+
+MOST = 8
+"""Names that an error lists."""
+
+
+def last_opened(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, binding: Binding) -> list[str]:
+    """Return the source's names of the last values that can be opened; none where they are too many, or inputs.
+
+    What binds the dimension, and whatever reads what that gives, lies behind them.
+
+    Args:
+        model: the model.
+        seeds: inputs and their opened axes.
+        what: the dimension, as the user asked for it.
+        binding: what says why an operator binds an axis.
+    """
+    following = Following(model, seeds, what, {}, binding)
+    nodes = list(model.graph)
+    bound: set[object] = set()
+    for node in nodes:
+        try:
+            following.follow(node)
+        except OpeningError:
+            bound.add(_operator(node))
+    behind = _behind(nodes, bound)
+    read = {value: None for node in behind for value in reads(node) if value.producer() not in behind}
+    fed = _fed(model.graph)
+    opened = [value for value in (*read, *model.graph.outputs) if value in fed and following.parts.get(value)]
+    ends = dict.fromkeys(value for value in opened if value.producer() not in behind)
+    if any(value.producer() is None or is_made(value) for value in ends) or len(ends) > MOST:
+        return []
+    return [value.metadata_props.get(TENSOR) or value.name or "" for value in ends]
+
+
+def _operator(node: ir.Node) -> object:
+    """Return what stands for one operator of the source: a `.tflite`'s may be several nodes, and is cut whole."""
+    return node.metadata_props.get(SOURCE) or node
+
+
+def _fed(graph: ir.Graph) -> set[ir.Value]:
+    """Return the inputs, and what depends on one: what follows from constants is no end."""
+    found = set(graph.inputs)
+    for node in graph:
+        if not found.isdisjoint(reads(node)):
+            found.update(node.outputs)
+    return found
+
+
+def _behind(nodes: Sequence[ir.Node], bound: set[object]) -> dict[ir.Node, None]:
+    """Return the nodes of some operators, and of all that read what these give, in order."""
+    while True:
+        found: dict[ir.Node, None] = {}
+        for node in nodes:
+            if _operator(node) in bound or any(value.producer() in found for value in reads(node)):
+                found[node] = None
+        operators = set(map(_operator, found))
+        if operators <= bound:
+            return found
+        bound = bound | operators
+
+
+# Prove an opened model by inference: with a number for the name, no operator contradicts what was followed.
+
+NUMBER = 13
+"""The extent that a model is tried with: one that other extents rarely have."""
+
+
+def contradiction(model: ir.Model, name: str, before: int | str, *, rows: bool = True) -> str:
+    """Return what contradicts the shapes of a model in which an extent is open; nothing if all agree.
+
+    Args:
+        model: the model, whose values have the extents that were followed.
+        name: the name of the opened extent.
+        before: the extent that it had.
+        rows: whether it is a batch. Any other is tried with twice its extent, over which windows still slide.
+    """
+    number = NUMBER if before != NUMBER else NUMBER + 4
+    if not rows and isinstance(before, int):
+        number = 2 * before
+    tried = _completed(model, name, number)
+    if isinstance(tried, str):
+        return tried
+    said = _inconsistency(tried)
+    # ONNX's inference is wrong of some operators, whatever their extents are.
+    if said and isinstance(before, int) and not isinstance(usual := _completed(model, name, before), str):
+        return "" if _inconsistency(usual) else said
+    return said
+
+
+def _completed(model: ir.Model, name: str, number: int) -> ir.Model | str:
+    """Return the model with a number for a name and all shapes inferred anew, or what differs from what it had."""
+    tried = model.clone()
+    fix_dims(tried, {name: number})
+    followed = {value.name or "": value.shape for value in _interiors(tried) if value.shape is not None}
+    for value in _interiors(tried):
+        if value.const_value is None:
+            value.shape = None
+    complete(tried, outputs_of)
+    found = {value.name or "": value.shape for value in _interiors(tried)}
+    for name, shape in followed.items():
+        if differing := _differing(shape, found[name]):
+            return f"'{name}' {differing}"
+    return tried
+
+
+def _inconsistency(model: ir.Model) -> str:
+    """Return what ONNX's inference says against a model."""
+    try:
+        infer(without_weights(model), strict=True)
+    except ReadError:
+        raise
+    except Exception as error:  # onnx raises types of its own
+        return " ".join(str(error).split())
+    return ""
+
+
+def _interiors(model: ir.Model) -> Iterator[ir.Value]:
+    for node in model.graph:
+        yield from (value for value in node.outputs if value.name)
+
+
+def _differing(followed: ir.Shape, found: ir.Shape | None) -> str:
+    """Say how two shapes contradict each other, as far as both are numbers."""
+    if found is None:
+        return ""
+    if len(found) != len(followed):
+        return f"has {len(found)} axes and not {len(followed)}"
+    pairs: Mapping[int, tuple[object, object]] = dict(enumerate(zip(followed, found, strict=True)))
+    wrong = [axis for axis, (a, b) in pairs.items() if isinstance(a, int) and isinstance(b, int) and a != b]
+    return f"is {list(found)} and not {list(followed)}" if wrong else ""
 
 
 class Opened(NamedTuple):

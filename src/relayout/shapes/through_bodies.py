@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from relayout.rules import Body, Letters, Nested
-from relayout.shapes.bound import MoreInputsError
-from relayout.shapes.parts import OpenedFactor, Parts
+from relayout.shapes.parts import MoreInputsError, OpenedFactor, Parts
 
 if TYPE_CHECKING:
     from relayout.shapes.following import Following

@@ -8,9 +8,9 @@ import onnx_ir as ir
 from relayout.layout import Extent
 from relayout.rules import Operator
 from relayout.shapes.constants import shape_items
+from relayout.shapes.own_axes import extents_of
 from relayout.shapes.parts import Parts, dims_of
 from relayout.shapes.regrouping import likeliest, moving_ways, ways
-from relayout.shapes.repeating import extents_of
 from relayout.shapes.views import NATURAL, written_shape
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from relayout.layout import Extent, product
 from relayout.rules import Operator, normalized
-from relayout.shapes.computed import Items
+from relayout.shapes.constants import Items
 from relayout.shapes.parts import OpenedFactor, Parts
 from relayout.shapes.regrouping import as_written, natural_squeeze, natural_unsqueeze
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from relayout.apply.blocks import BlockSizes
     from relayout.lowering.conditions import Condition
     from relayout.lowering.decomposition_rows import Expansion
-    from relayout.lowering.fusion_rows import Fusion
+    from relayout.lowering.fuse_epilogue import Fusion
     from relayout.lowering.unit_rows import Unit
-    from relayout.targets.layout_request_file import read_wishes
+    from relayout.targets.layout_requests import read_wishes
     from relayout.targets.registry import target, targets
     from relayout.targets.target_table import FLOAT, INT8, Kernel, Target
 
@@ -48,9 +48,9 @@ __getattr__ = loaded_later(
         "BlockSizes": "relayout.apply.blocks",
         "Condition": "relayout.lowering.conditions",
         "Expansion": "relayout.lowering.decomposition_rows",
-        "Fusion": "relayout.lowering.fusion_rows",
+        "Fusion": "relayout.lowering.fuse_epilogue",
         "Unit": "relayout.lowering.unit_rows",
-        "read_wishes": "relayout.targets.layout_request_file",
+        "read_wishes": "relayout.targets.layout_requests",
         **dict.fromkeys(("target", "targets"), "relayout.targets.registry"),
         **dict.fromkeys(("FLOAT", "INT8", "Kernel", "Target"), "relayout.targets.target_table"),
     },

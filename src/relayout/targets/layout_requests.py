@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from relayout.errors import LayoutError, nearest
+from relayout.errors import LayoutError, ReadError, nearest
 from relayout.graph.source_names import known_as, label
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout import Layout
 from relayout.light_dataclass import dataclass
 from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, is_on_images, laid, registry, rule_of
-from relayout.rules.known_layouts import IMAGES, KERNELS, parsed_as
-from relayout.rules.layouts import STANDARD, fitted
+from relayout.rules.layouts import IMAGES, KERNELS, STANDARD, fitted, parsed_as
 from relayout.rules.signature import costs_nothing
 from relayout.rules.users_functions import UsersFunction
 from relayout.rules.validation import in_bytes
@@ -25,6 +26,7 @@ from relayout.targets.price_list import PriceList
 if TYPE_CHECKING:
     from relayout.formats.tflite.importing.import_passes import ImportPasses
     from relayout.targets.target_table import Target
+
 
 DEFAULT = "default"
 NONE = "none"
@@ -320,3 +322,52 @@ def _written(wish: Layouts) -> list[str]:
 def _parsed(given: Mapping[str, Sequence[str] | str]) -> dict[str, Layouts]:
     """Read `{"Conv": ["NHWC", "OHWI"], "MaxPool": ["NHWC"]}`."""
     return {name: layouts_of(value) for name, value in given.items()}
+
+
+# Wishes in a file, TOML or JSON.
+#
+# to = "NHWC"
+# target = "xnnpack"
+#
+# [operators]
+# Conv = ["NHWC", "OHWI"]
+# Resize = "default"
+#
+# [nodes]
+# "head/conv" = "NCHW"
+
+KEYS = {"to": "to", "target": "target", "operators": "desired_layouts", "nodes": "node_layouts"}
+"""Key of the file -> option of `relayout.convert`."""
+
+
+def read_wishes(path: Path) -> dict[str, Any]:
+    """The options of `relayout.convert` that a file holds.
+
+    Raises:
+        ReadError: it is neither TOML nor JSON, or holds other keys.
+        LayoutError: a layout in it is none.
+    """
+    import tomllib
+
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except UnicodeDecodeError:
+        raise ReadError(f"{path} is not text", hint="desired layouts are TOML or JSON") from None
+    except (OSError, ValueError, RecursionError) as error:
+        kind = "JSON" if path.suffix == ".json" else "TOML"
+        raise ReadError(f"{path} cannot be read as {kind}: {error}") from error
+    if not isinstance(data, dict) or not path.is_file():
+        raise ReadError(f"{path} holds no desired layouts", hint=f"known are {', '.join(KEYS)}")
+    if set(data) - set(KEYS):
+        raise ReadError(f"{path} holds {', '.join(sorted(set(data) - set(KEYS)))}", hint=f"known are {', '.join(KEYS)}")
+    for key, such in (("to", "NHWC"), ("target", "xnnpack")):
+        if not isinstance(given := data.get(key, ""), str):
+            raise ReadError(f"{path}: {key} is {given!r}: it takes a name, such as {such!r}")
+    for key, such in (("operators", "Conv"), ("nodes", "conv1")):
+        rows = data.get(key, {})
+        if not isinstance(rows, dict):
+            raise ReadError(f"{path}: {key} is {rows!r}: it takes a table of names and layouts, such as {such}: 'NHWC'")
+        for given in rows.values():
+            layouts_of(given)
+    return {KEYS[key]: value for key, value in data.items()}

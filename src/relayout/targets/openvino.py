@@ -18,7 +18,7 @@ from relayout.lowering.conditions import (
     attribute,
     constant,
 )
-from relayout.lowering.unit_conditions import of_units
+from relayout.lowering.unit_rows import of_units
 from relayout.rules import Operator
 from relayout.targets.target_table import Kernel, Target
 

@@ -1,11 +1,14 @@
 """What a target is: the operators that it runs, in which layouts, on which element types. A table, not a program."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import onnx_ir as ir
 
 from relayout import arguments
@@ -15,33 +18,115 @@ from relayout.formats.tflite.builtin_set import Builtins
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS, unit_of
 from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import Condition
-from relayout.lowering.decomposition_rows import Expansion
-from relayout.lowering.fusion_rows import Fusion
-from relayout.lowering.passes import IN_ORDER, check_passes
-from relayout.lowering.table_checks import check_operators, check_types
+from relayout.lowering.decomposition_rows import Expansion, why_not_written
+from relayout.lowering.fuse_epilogue import Fusion
+from relayout.lowering.passes import IN_ORDER, check_operators, check_passes, check_types
 from relayout.lowering.unit_rows import BYTES, Unit
-from relayout.rules import (
-    Laid,
-    Operator,
-    Placement,
-    Rule,
-    Signature,
-    Written,
-    in_standard,
-    is_laid,
-    laid,
-    rule_of,
-)
-from relayout.rules.known_layouts import laid_as, why_not
+from relayout.rules import Laid, Operator, Placement, Rule, Signature, Written, in_standard, is_laid, laid, rule_of
+from relayout.rules.layouts import laid_as, why_not
 from relayout.rules.registry import find
+from relayout.rules.users_functions import UsersFunction, is_users
 from relayout.targets.portable import portable
-from relayout.targets.trailing_axes import in_which_it_is_last, in_which_one_stays_last
-from relayout.targets.users_rows import guard_rows
+from relayout.targets.price_list import in_which_it_is_last, in_which_one_stays_last
 
 if TYPE_CHECKING:
     from relayout.apply.apply import SingleConsumers
     from relayout.formats.tflite.exporting.file_forms import FileForms
     from relayout.formats.tflite.importing.import_passes import ImportPasses
+
+
+# The functions of a user in a target's rows: each error in one names the target, the row, the node and the line.
+
+
+def guard_rows(target: Target) -> None:
+    """Put a `UsersFunction` in the place of each function of a target that is none of this package's.
+
+    Rows are replaced, and never changed: they may be another target's, too.
+    """
+    where = f"target {target.name!r}: "
+
+    def condition(limit: Condition) -> Condition:
+        if not is_users(limit.holds):
+            return limit
+        what = f"{where}the condition {limit.line!r}"
+        return replace(limit, holds=UsersFunction(what, limit.holds, otherwise=False, check=_no_truth))
+
+    def conditions(limits: tuple[Condition, ...]) -> tuple[Condition, ...]:
+        return tuple(map(condition, limits)) if any(is_users(limit.holds) for limit in limits) else limits
+
+    columns: dict[str, Any] = {
+        "kernels": [
+            (row, {"limits": conditions(row.limits), "when": None if row.when is None else condition(row.when)})
+            for row in target.kernels
+        ],
+        "expansions": [
+            (
+                row,
+                {
+                    "limits": conditions(row.limits),
+                    "steps": _guarded(
+                        f"{where}the expansion of {row.op_type}", row.steps, otherwise=(), check=_unwritable
+                    ),
+                },
+            )
+            for row in target.expansions
+        ],
+        "units": [
+            (
+                row,
+                {"limits": conditions(row.limits)}
+                | {
+                    name: _guarded(f"{where}`{name}` of a unit of {row.op_types}", getattr(row, name))
+                    for name in ("channel", "attributes", "squeezed")
+                },
+            )
+            for row in target.units
+        ],
+    }
+    changed: dict[str, Any] = {
+        name: tuple([_replaced(row, columns) for row, columns in rows]) for name, rows in columns.items()
+    }
+    changed["fusions"] = tuple(
+        [
+            row._replace(
+                limits=conditions(row.limits),
+                activations={
+                    name: _guarded(f"{where}the parameters of {name} in a fusion of {row.op_type}", function)
+                    for name, function in row.activations.items()
+                },
+            )
+            for row in target.fusions
+        ]
+    )
+    for name in ("price", "tflite", "single_consumers"):
+        if (function := getattr(target, name)) is not None:
+            options = {"check": _no_price} if name == "price" else {}
+            changed[name] = _guarded(f"{where}`{name}`", function, **options)
+    vars(target).update(changed)
+
+
+def _replaced(row: Any, columns: dict[str, Any]) -> Any:
+    """Return a row with other columns; the row itself where they are the same."""
+    different = {name: value for name, value in columns.items() if getattr(row, name) is not value}
+    return replace(row, **different) if different else row
+
+
+def _guarded(what: str, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    return UsersFunction(what, function, **options) if is_users(function) else function
+
+
+def _no_truth(_: Sequence[Any], answer: Any) -> str:
+    return "" if isinstance(answer, bool | np.bool_) else f"it returns {type(answer).__name__}, not True or False"
+
+
+def _no_price(_: Sequence[Any], answer: Any) -> str:
+    is_price = arguments.whole(0).fits(answer)
+    return "" if is_price else f"it returns {answer!r}, not bytes, a whole number from 0 on"
+
+
+def _unwritable(args: Sequence[Any], answer: Any) -> str:
+    return why_not_written(args[0], answer)
+
 
 FLOAT = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
 INT8 = BYTES
@@ -122,7 +207,7 @@ class Kernel:
         named = self.domain == domain and name in self.op_types.split()
         return named and (self.when is None or self.when.holds(operator))
 
-    def lacks(self, operator: Operator, elements: "Callable[[], _Elements] | None" = None) -> str:
+    def lacks(self, operator: Operator, elements: Callable[[], _Elements] | None = None) -> str:
         """Why this row does not run a node of its operators; empty if it does.
 
         Args:
@@ -252,10 +337,10 @@ class Target:
     broadcasts: bool = False
     prefers_integers: bool = False
     lowering: tuple[str, ...] = IN_ORDER
-    tflite: "Callable[[], ImportPasses]" = portable
-    single_consumers: "SingleConsumers | None" = None
-    file_forms: "Callable[[], FileForms] | None" = None
-    fallback: "Target | None" = None
+    tflite: Callable[[], ImportPasses] = portable
+    single_consumers: SingleConsumers | None = None
+    file_forms: Callable[[], FileForms] | None = None
+    fallback: Target | None = None
     builtins: Builtins | None = None
 
     @property
@@ -280,7 +365,7 @@ class Target:
         """The rows for a node's operator."""
         yield from self._rows(_standard(operator))
 
-    def _rows(self, known: "_Standard") -> Iterator[Kernel]:
+    def _rows(self, known: _Standard) -> Iterator[Kernel]:
         rows = self._by_operator.get((known.domain, known.name), ())
         yield from (row for row in rows if row.when is None or row.when.holds(known.operator))
 
@@ -297,13 +382,13 @@ class Target:
         """Why the target cannot run a node; empty if it can."""
         return "" if not self.kernels or self.rest else self._lacks(_standard(operator))
 
-    def _lacks(self, known: "_Standard") -> str:
+    def _lacks(self, known: _Standard) -> str:
         reasons = [row.lacks(known.operator, known.elements) for row in self._rows(known)]
         if not reasons:
             return self._not_there(known)
         return "" if not all(reasons) else reasons[0]
 
-    def _not_there(self, known: "_Standard") -> str:
+    def _not_there(self, known: _Standard) -> str:
         """Why no row is about a node: its operator is not there, or only under conditions that it does not meet."""
         rows = self._by_operator.get((known.domain, known.name), ())
         whens = dict.fromkeys(str(row.when) for row in rows)
@@ -313,7 +398,7 @@ class Target:
         """Whether the target runs a node, in one of its layouts."""
         return not self.lacks(operator)
 
-    def runner(self, operator: Operator) -> "Target":
+    def runner(self, operator: Operator) -> Target:
         """Return the target that runs a node: this one, or where it does not claim the node its fallback."""
         return self if self.fallback is None or self.claims(operator) else self.fallback.runner(operator)
 
@@ -363,7 +448,7 @@ class Target:
         """The ways in which the target runs a node that it claims, best first; none: any order of axes."""
         return self._layouts(_standard(operator))
 
-    def _layouts(self, known: "_Standard") -> list[Laid]:
+    def _layouts(self, known: _Standard) -> list[Laid]:
         rows = (row for row in self._rows(known) if not row.lacks(known.operator, known.elements))
         return [way for row in rows for way in row.ways()]
 

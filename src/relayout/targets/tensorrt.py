@@ -6,7 +6,7 @@ Operators, types and limits: onnx-tensorrt, "Supported ONNX Operators" (TensorRT
 from dataclasses import replace
 
 from relayout.lowering.conditions import NO_DILATIONS, NO_INDICES, RESIZE_PLAIN, SYMMETRIC, attribute, constant
-from relayout.lowering.unit_conditions import NO_RAW_INTEGERS
+from relayout.lowering.unit_rows import NO_RAW_INTEGERS
 from relayout.targets.target_table import Kernel, Target
 
 FLOATS = ("FLOAT", "FLOAT16", "BFLOAT16")

@@ -2,24 +2,216 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from relayout.arguments import FLAG, LAYOUTS, TOLERANCE, checked, mapping, whole
+from relayout.errors import LayoutError
 from relayout.formats.pytorch import exported
+from relayout.layout.opened_batch import OPENED_BATCH
+from relayout.layout.restated import restated
+from relayout.layout.stored_as import Holds
 from relayout.progress import say
 from relayout.verification.compare import Tolerance
 from relayout.verification.comparison import Comparison
 from relayout.verification.feeds import given_feeds
+from relayout.verification.pairs import Pair
 from relayout.verification.quantization import QuantizationLoss, is_quantization, measured
-from relayout.verification.report import VerifyReport
-from relayout.verification.rows import batch_of, compare_rows
+from relayout.verification.report import Row, VerifyReport
 from relayout.verification.side import Array, Feeds, Source, open_side
+
+# Hold a model whose batch was opened against its source, which runs batch after batch.
+#
+# What the source makes of each of its batches, put together, is what the opened model makes of all at once.
+
+EXTENTS = (3, 7)
+"""Batches that are tried where the result leaves the batch open."""
+
+
+class Batch(NamedTuple):
+    """A batch that was opened, and is to be tried.
+
+    Args:
+        before: how many rows the source takes.
+        inputs: input of the source -> the axis that is the batch.
+        outputs: output -> the axis that holds the batch, and how many runs of it.
+        extents: the batches to try.
+        is_open: whether the result takes any, the source's too.
+    """
+
+    before: int
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, tuple[int, int]]
+    extents: tuple[int, ...]
+    is_open: bool
+
+
+def batch_of(comparison: Comparison) -> Batch | None:
+    """Return the batch that the second model declares to be opened and the first has fixed; else note what is open.
+
+    Args:
+        comparison: the two models.
+    """
+    opened, pairs = comparison.right.batch, [*comparison.inputs, *comparison.begun]
+    if opened is not None:
+        places = [(pair, place) for pair in pairs if (place := _place(opened.inputs, pair)) is not None]
+        mine = {_extent(pair.left.shape, axis) for pair, (axis, _) in places}
+        theirs = {_extent_in_second(pair, axis) for pair, (axis, _) in places}
+        before = mine.pop() if len(mine) == len(theirs) == 1 else None
+        if before:
+            extent = theirs.pop()
+            if extent is None:
+                return Batch(before, opened.inputs, opened.outputs, EXTENTS, True)
+            return None if extent in (0, before) else Batch(before, opened.inputs, opened.outputs, (extent,), False)
+    for pair in pairs:
+        if None not in (pair.left.shape or (None,)) and None in (pair.right.shape or ()):
+            comparison.notes.append(
+                f"input '{pair.name}' is open in the second model and fixed in the first: only the first's extents ran"
+            )
+    return None
+
+
+def _extent_in_second(pair: Pair, axis: int) -> int | None:
+    """Return the second model's extent of an axis of the source's input; None where it is open."""
+    held = pair.right_held
+    if held is None:
+        return _extent(pair.right.shape, axis)
+    if pair.left_held is not None:
+        opened = _with_open_axis(pair, axis)
+        if opened is None or -1 not in opened.shape:
+            return None
+        axis = opened.shape.index(-1)
+    extent = _extent(held.shape, axis)
+    return None if extent == -1 else extent
+
+
+def _extent(shape: Sequence[int | None] | None, axis: int) -> int | None:
+    return None if shape is None or axis >= len(shape) else shape[axis]
+
+
+def _with_open_axis(pair: Pair, axis: int) -> Holds | None:
+    """Return what the source declares to hold, with one of its stored axes open; None if it declares nothing."""
+    if pair.left_held is None or pair.left.shape is None:
+        return None
+    before = tuple([-1 if extent is None else extent for extent in pair.left.shape])
+    return restated(pair.left_held, before, (*before[:axis], -1, *before[axis + 1 :]))
+
+
+def compare_rows(comparison: Comparison, batch: Batch, seed: int, *, alone: bool) -> Iterator[Row]:
+    """Yield what is found of each output at each batch.
+
+    A source that rounds may be off by as much as it is from itself, on any of its batches.
+
+    Args:
+        comparison: the two models.
+        batch: what was opened.
+        seed: of what is fed.
+        alone: whether the opened model runs with the source's batch, too.
+
+    Raises:
+        RelayoutError: one of the two does not run.
+    """
+    for count in batch.extents:
+        chunks = list(_chunks(comparison, batch, count, np.random.default_rng([seed, count])))
+        joined = _joined_feeds(comparison, batch, chunks, count)
+        if not alone:
+            comparison.fed = comparison.described(joined)
+        results = comparison.run_opened(_opened_feeds(comparison, batch, joined))
+        for pair in comparison.outputs:
+            place, right = _place(batch.outputs, pair), results.get(pair.right.name)
+            parts = [given[pair.left.name] for _, given in chunks]
+            pair = _opened(pair, place)
+            row = comparison.judged(pair, _together(parts, place, count, batch.before), right)
+            if not row.ok and row.difference is not None:
+                row = comparison.judged_by_spread(pair, row, chunks)
+            yield replace(row, name=f"{row.name} at batch {count}", batch=count)
+
+
+def _fed(pairs: Iterable[Pair], feeds: Feeds) -> dict[str, Array]:
+    return {pair.right.name: pair.carried(feeds[pair.left.name]) for pair in pairs}
+
+
+def _opened(pair: Pair, place: tuple[int, int] | None) -> Pair:
+    """Return a pair whose models may declare the source's batch: with another one, their layouts stay what they are."""
+    left = None if place is None else _with_open_axis(pair, place[0])
+    factor = None if left is None or place is None else _factor(left, place[0])
+    if left is None or factor is None:
+        return pair
+    right = None if pair.right_held is None else _with_open_factor(pair.right_held, factor)
+    return replace(pair, left_held=left, right_held=right)
+
+
+def _factor(held: Holds, axis: int) -> int | None:
+    """The factor of what a value holds that one of its axes is; None where axes are not factors one by one."""
+    return held.perm[axis] if len(held.perm) == len(held.shape) and axis < len(held.perm) else None
+
+
+def _with_open_factor(held: Holds, factor: int) -> Holds:
+    """Return it with one factor of any extent."""
+    if len(held.factors) != len(held.shape):
+        return held
+    factors, shape = list(held.factors), list(held.shape)
+    factors[factor] = shape[factor] = -1
+    return replace(held, factors=tuple(factors), shape=tuple(shape))
+
+
+def _joined_feeds(
+    comparison: Comparison, batch: Batch, chunks: Sequence[tuple[Feeds, Feeds]], count: int
+) -> dict[str, Array]:
+    """Return all that the source is fed, batch after batch, as one batch; what a part begins with, too."""
+    joined = {}
+    for pairs, side in ((comparison.inputs, 0), (comparison.begun, 1)):
+        for pair in pairs:
+            name = pair.left.name
+            joined[name] = _together([chunk[side][name] for chunk in chunks], _place(batch.inputs, pair), count)
+    return joined
+
+
+def _opened_feeds(comparison: Comparison, batch: Batch, joined: Feeds) -> dict[str, Array]:
+    """Return what the opened model is fed where all that the source is fed is this."""
+    pairs = [*comparison.inputs, *comparison.begun]
+    return _fed((_opened(pair, _place(batch.inputs, pair)) for pair in pairs), joined)
+
+
+def _chunks(
+    comparison: Comparison, batch: Batch, count: int, rng: np.random.Generator
+) -> Iterator[tuple[Feeds, Feeds]]:
+    """Yield what the source is fed and gives, batch after batch; what is no batch is the same in all."""
+    shared: dict[str, Array] = {}
+    for index in range(-(-count // batch.before)):
+        feeds, given = comparison.run_source(shared, rng, signed=index % 2 == 0)
+        shared = {
+            pair.left.name: feeds[pair.left.name] for pair in comparison.inputs if _place(batch.inputs, pair) is None
+        }
+        yield feeds, given
+
+
+def _place(places: Mapping[str, object], pair: Pair) -> tuple[int, int] | None:
+    """Return the axis of the batch in the source's value of a pair, and its runs; None if it has none."""
+    names = (*pair.left.all_names, *pair.right.all_names, pair.name)
+    found = next((places[name] for name in names if name in places), None)
+    return (found, 1) if isinstance(found, int) else found  # type: ignore[return-value]
+
+
+def _together(arrays: Sequence[Array], place: tuple[int, int] | None, count: int, before: int = 0) -> Array:
+    """Put arrays together along the batch, and keep so many rows."""
+    if place is None:
+        return arrays[0]
+    axis, outer = place
+    shape = arrays[0].shape
+    if axis >= len(shape) or not outer or shape[axis] % (outer * (before or shape[axis] or 1)):
+        runs = f"{outer} runs of the batch along axis {axis}"
+        raise LayoutError(f"metadata {OPENED_BATCH!r}: what is {list(shape)} has no {runs}")
+    rows = before or shape[axis]
+    split = [array.reshape(*shape[:axis], outer, rows, -1, *shape[axis + 1 :]) for array in arrays]
+    joined = np.concatenate(split, axis + 1).take(range(count), axis + 1)
+    return np.asarray(joined.reshape(*shape[:axis], -1, *shape[axis + 1 :]))
+
 
 SEEDS = 2
 """Random inputs that are tried where nobody says how many."""

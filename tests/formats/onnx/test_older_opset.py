@@ -17,9 +17,7 @@ import pytest
 import relayout
 from relayout.errors import LayoutError
 from relayout.formats.onnx import complete, read, to_proto
-from relayout.formats.onnx.older_forms import ROWS
-from relayout.formats.onnx.older_operators import DEFINITIONS
-from relayout.formats.onnx.older_opset import to_older_opset
+from relayout.formats.onnx.older_opset import DEFINITIONS, ROWS, to_older_opset
 from relayout.rules import outputs_of
 from text_form import floats, model
 

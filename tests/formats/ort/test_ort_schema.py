@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from relayout.formats.ort.schema import SCHEMA
+from relayout.formats.ort.loading import SCHEMA
 
 FOLDER = Path(onnxruntime.__file__).parent / "tools" / "ort_format_model" / "ort_flatbuffers_py" / "fbs"
 CALLS = {"UOffsetTRelative": "", "Int8": "int8", "Uint8": "uint8", "Int32": "int32", "Int64": "int64"} | {

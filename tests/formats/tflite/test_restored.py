@@ -24,8 +24,7 @@ from litert_runs import operators
 from relayout.errors import RelayoutError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
-from relayout.formats.tflite.digests import restamping
-from relayout.formats.tflite.spelled_out import BUILTIN, RESTORABLE_CUSTOM, Builtin
+from relayout.formats.tflite.spelled_out import BUILTIN, RESTORABLE_CUSTOM, Builtin, restamping
 
 WAYS = ("through ONNX", "at once")
 OTHERS = {

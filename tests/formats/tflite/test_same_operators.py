@@ -26,7 +26,7 @@ from litert_runs import KERNELS, every_result_of_runs, operators
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Tensor
-from relayout.formats.tflite.digests import Spellings
+from relayout.formats.tflite.spelled_out import Spellings
 from relayout.graph.source_names import SOURCE
 from rules.law import Array
 from small import build

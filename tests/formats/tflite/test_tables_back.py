@@ -14,7 +14,7 @@ from tflite_writing import Net, options
 import relayout
 from litert_runs import operators
 from relayout.formats.tflite.container.loading import load
-from relayout.formats.tflite.container.texts import texts
+from relayout.formats.tflite.container.model import texts
 
 WAYS = ("through ONNX", "at once")
 
@@ -109,7 +109,7 @@ def test_texts_are_compared_from_opset_19_on() -> None:
 
 
 def test_planted_texts_that_were_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    from relayout.formats.tflite.container import texts as module
+    from relayout.formats.tflite.container import model as module
 
     source, packed = NETS["texts_moved"].bytes(), module.packed_texts
     monkeypatch.setattr(module, "packed_texts", lambda listed: packed(listed[::-1]))

@@ -10,8 +10,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from relayout.lowering.recognise_recurrent.forms import Reading
-from relayout.lowering.recognise_recurrent.polynomials import Applied, AtomTable, Formless, OperandColumns, Poly
+from relayout.lowering.recognise_recurrent.forms import Applied, AtomTable, Formless, OperandColumns, Poly, Reading
 
 X = OperandColumns("x", (0, 1))
 FUNCTIONS: dict[str, Callable[[float, float | None], float]] = {

@@ -24,7 +24,7 @@ from relayout.formats import tflite
 from relayout.formats.tflite.importing.program import Choices
 from relayout.pipeline import check_plan
 from relayout.targets import targets
-from relayout.targets.litert.import_list import passes as litert_passes
+from relayout.targets.litert.table import passes as litert_passes
 from relayout.targets.onnxruntime.import_list import ALTERNATIVES, with_vnni
 from relayout.targets.portable import portable
 from relayout.verification import verify

@@ -31,9 +31,8 @@ from relayout.formats.tflite.container import (
 from relayout.formats.tflite.container.comparing import difference
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
-from relayout.formats.tflite.container.model import Model, Operator, Quantization, Subgraph, Tensor
+from relayout.formats.tflite.container.model import Model, Operator, Quantization, Subgraph, Tensor, packed_texts, texts
 from relayout.formats.tflite.container.schema import SCHEMA
-from relayout.formats.tflite.container.texts import packed_texts, texts
 from relayout.formats.tflite.container.writer import file_chunks
 
 # What cannot be written.

@@ -5,13 +5,17 @@ standard, and other calls. So each call is replaced by a copy of its function's 
 Afterwards every call whose nodes are still those of its body, joined as the body joins them, is the call that it was.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
 import onnx_ir as ir
 
-from relayout.graph.subgraphs import bodies
+from relayout.graph.facts import add_facts, facts_of
+from relayout.graph.subgraphs import all_graphs, all_nodes, bodies
+from relayout.graph.value_names import Names
 from relayout.light_dataclass import dataclass
 
 Key = tuple[str, str, str]
@@ -26,7 +30,7 @@ class InlinedNode(NamedTuple):
     operator: Key
     attributes: Mapping[str, ir.Attr]
     reads: tuple[Read, ...]
-    bodies: "tuple[tuple[tuple[InlinedNode, ...], tuple[Read, ...]], ...]"
+    bodies: tuple[tuple[tuple[InlinedNode, ...], tuple[Read, ...]], ...]
     """Of each of its subgraphs: its nodes, and what it gives."""
 
 
@@ -117,3 +121,167 @@ def take_over(value: ir.Value, other: ir.Value, but: Collection[ir.Node] = ()) -
 def names_of(node: ir.Node) -> Iterator[str]:
     """The names of what a node gives."""
     return (value.name for value in node.outputs if value.name)
+
+
+# Calls that were spelled out, put back where their nodes are still what their functions say.
+
+
+def restore_calls(model: ir.Model) -> None:
+    """Put back the calls of a model whose nodes are what their functions say, in place; forget the others.
+
+    Functions that no node calls any longer are removed.
+    """
+    found = facts_of(model).calls
+    if not isinstance(found, Calls):
+        return
+    add_facts(model, calls=None)
+    graphs = set(all_graphs(model.graph))
+    restored = [call.node for call in reversed(found.calls) if _restored(call, graphs)]
+    if restored:
+        model.graph.sort()
+        _name_unread(model, restored)
+    for value in found.constants:
+        graph = value.graph
+        if graph is not None and value.is_initializer() and not value.uses() and not value.is_graph_output():
+            del graph.initializers[value.name or ""]
+    _forget(model, found)
+
+
+def _restored(call: Call, graphs: set[ir.Graph]) -> bool:
+    """Put a call back, if its nodes are what its function says."""
+    actual: dict[int, ir.Value | None] = {}
+    graph = call.body[0].node.graph if call.body else None
+    if graph not in graphs or any(made.node.graph is not graph for made in call.body):
+        return False
+    if not all(_is_as_made(made, call.identities, actual) for made in call.body):
+        return False
+    inside = {node for made in call.body for node in _nodes(made)}
+    shown = {*call.sources.values(), *call.results.values()}
+    gone = inside.union(call.identities)
+    if any(_escapes(value, gone) for node in inside for value in node.outputs if value not in shown):
+        return False
+    inputs = [actual.get(slot, value) for slot, value in enumerate(call.inputs)]
+    if not all(value is None or _is_alive(value) for value in inputs):
+        return False
+    _put_back(call, graph, inputs, gone)
+    return True
+
+
+def _put_back(call: Call, graph: ir.Graph, inputs: Sequence[ir.Value | None], gone: set[ir.Node]) -> None:
+    """Put a call with these inputs in the place of its nodes; what is gone reads none of its results."""
+    handing = [node for node in call.identities if node.graph is graph]
+    for slot, value in enumerate(inputs):
+        call.node.replace_input_with(slot, value)
+    graph.insert_after(call.body[-1].node, call.node)
+    for slot, result in call.results.items():
+        source, output = call.sources.get(slot), call.node.outputs[slot]
+        if source is not None:
+            take_over(output, source, but=gone)
+        if result is not source and (producer := result.producer()) is not None and producer.graph is graph:
+            take_over(output, result)
+    for node in [*handing, *(made.node for made in call.body)]:
+        for slot in range(len(node.inputs)):
+            node.replace_input_with(slot, None)
+        graph.remove(node)
+
+
+def _name_unread(model: ir.Model, calls: Sequence[ir.Node]) -> None:
+    """Give outputs of calls that nobody reads any longer other names where theirs are another value's by now."""
+    unread = {
+        value: value.name
+        for node in calls
+        for value in node.outputs
+        if value.name and not value.uses() and not value.is_graph_output()
+    }
+    graphs = list(all_graphs(model.graph))
+    values = [value for node in all_nodes(model.graph) for value in node.outputs]
+    values += [value for graph in graphs for value in (*graph.inputs, *graph.initializers.values())]
+    names = Names({value.name or "" for value in values if value not in unread})
+    for value, name in unread.items():
+        value.name = names.unique(name)
+
+
+def _is_as_made(made: InlinedNode, through: Mapping[ir.Node, None], actual: dict[int, ir.Value | None]) -> bool:
+    """Whether a node is what it was, and reads what it did.
+
+    Args:
+        made: what it was.
+        through: Identities through which one looks.
+        actual: what is read for the function's inputs, noted as it is found.
+    """
+    node = made.node
+    if node.graph is None or node.op_identifier() != made.operator or len(node.inputs) != len(made.reads):
+        return False
+    if node.attributes.keys() != made.attributes.keys():
+        return False
+    if not all(_equal(node.attributes[name], attribute) for name, attribute in made.attributes.items()):
+        return False
+    if not all(_is_read(wanted, value, through, actual) for wanted, value in zip(made.reads, node.inputs, strict=True)):
+        return False
+    return all(_is_body(graph, *body, through, actual) for graph, body in zip(bodies(node), made.bodies, strict=True))
+
+
+def _is_body(
+    graph: ir.Graph,
+    nodes: tuple[InlinedNode, ...],
+    gives: tuple[Read, ...],
+    through: Mapping[ir.Node, None],
+    actual: dict[int, ir.Value | None],
+) -> bool:
+    through = {**through, **dict.fromkeys(node for node in graph if is_identity(node))}
+    return (
+        {node for node in graph if node not in through} == {made.node for made in nodes}
+        and all(_is_as_made(made, through, actual) for made in nodes)
+        and all(_is_read(wanted, value, through, actual) for wanted, value in zip(gives, graph.outputs, strict=True))
+    )
+
+
+def _is_read(
+    wanted: Read, value: ir.Value | None, through: Mapping[ir.Node, None], actual: dict[int, ir.Value | None]
+) -> bool:
+    while value is not None and (node := value.producer()) is not None and node in through:
+        value = node.inputs[0]
+    if isinstance(wanted, int):
+        return actual.setdefault(wanted, value) is value
+    return value is wanted
+
+
+def _nodes(made: InlinedNode) -> Iterator[ir.Node]:
+    yield made.node
+    for nodes, _ in made.bodies:
+        for inner in nodes:
+            yield from _nodes(inner)
+
+
+def _equal(one: ir.Attr, other: ir.Attr) -> bool:
+    return one is other or (one.type == other.type and not holds_graph(one) and one.value == other.value)
+
+
+def _escapes(value: ir.Value, inside: set[ir.Node]) -> bool:
+    """Whether anything outside of a body reads one of its values."""
+    outputs = value.is_graph_output() and not any(value in graph.outputs for node in inside for graph in bodies(node))
+    return outputs or any(use.node not in inside and use.node.graph is not None for use in value.uses())
+
+
+def _is_alive(value: ir.Value) -> bool:
+    producer = value.producer()
+    return producer.graph is not None if producer is not None else value.is_graph_input() or value.is_initializer()
+
+
+def _forget(model: ir.Model, found: Calls) -> None:
+    """Remove functions that were called and are not any longer, and imports of domains that nothing needs."""
+    waiting = list(all_nodes(model.graph))
+    called: set[Key] = set()
+    while waiting:
+        key = waiting.pop().op_identifier()
+        if key in model.functions and key not in called:
+            called.add(key)
+            waiting += all_nodes(model.functions[key])
+    gone = dict.fromkeys(call.node.op_identifier() for call in found.calls)
+    for key in [key for key in gone if key not in called]:
+        del model.functions[key]
+    used = {node.domain for node in all_nodes(model.graph)} | {domain for domain, _, _ in model.functions}
+    used |= {node.domain for function in model.functions.values() for node in all_nodes(function)}
+    for domain in dict.fromkeys([*found.imports, *(key[0] for key in gone)]):
+        if domain and domain not in used:
+            model.opset_imports.pop(domain, None)

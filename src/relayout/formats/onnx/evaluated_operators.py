@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relayout.formats.onnx.moving_elements import MOVES
+from relayout.formats.onnx.shape_vectors import MOVES
 
 _NAMES = """
     Add And Ceil ConstantOfShape Div Equal Expand Floor Greater Less Max Min Mod Mul Neg Not Or Pow Range Reciprocal

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import onnx
 
-from relayout.formats.onnx.moving_elements import move_elements
 from relayout.formats.onnx.plain_operators import compute_plainly
-from relayout.formats.onnx.shape_vectors import Array
+from relayout.formats.onnx.shape_vectors import Array, move_elements
 
 NUMERIC = "iubf"
 """Kinds of NumPy types that are computed with. Others are moved alone."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 import onnx
@@ -14,27 +15,60 @@ from relayout.errors import ReadError, in_file
 from relayout.formats.bundle import HEAD
 from relayout.formats.onnx.atomic import known_files
 from relayout.formats.onnx.bodies import bodies_of
-from relayout.formats.onnx.cached_tensors import CachedTensor
 from relayout.formats.onnx.checking import drop_contradicted
-from relayout.formats.onnx.external import DataFiles
 from relayout.formats.onnx.first_opsets import OLDEST, raise_first_opsets
-from relayout.formats.onnx.generated_names import rename_generated
 from relayout.formats.onnx.inferring import is_settled
 from relayout.formats.onnx.internal_nhwc import name_known
 from relayout.formats.onnx.lifting_constants import lift_tensors
-from relayout.formats.onnx.parts import (
-    MAP,
-    holds_map,
-)
-from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
-from relayout.formats.onnx.sparse import make_dense
-from relayout.formats.onnx.structure import check_structure
-from relayout.formats.onnx.value_types import give_types, take_types
+from relayout.formats.onnx.parts import MAP, holds_map
+from relayout.formats.onnx.structure import EXTERNAL_KEYS, check_data, check_structure, shape_of, tensors_in, type_of
+from relayout.formats.onnx.tensors import CachedTensor, DataFiles, make_dense, rename_generated
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
 from relayout.formats.recognition import ORTM, not_a
 from relayout.formats.stored import FileWindow, StoredFile, content_of, nbytes, open_stored, stored_tensor
 from relayout.graph.facts import add_facts, add_notes
 from relayout.graph.subgraphs import all_graphs, all_nodes
+
+# Types and shapes that a graph states of its values: what is stated alike is read once.
+#
+# A graph has far more values than types, and onnx-ir reads a type for each.
+
+Types = Mapping[str, tuple[ir.TensorType, ir.Shape | None]]
+"""Value -> its type and its shape."""
+
+
+def take_types(graph: onnx.GraphProto) -> Types:
+    """Take out of a graph what it states of values that are tensors, where it states nothing else of them."""
+    known: dict[bytes, tuple[ir.TensorType, ir.Shape | None]] = {}
+    types, others = {}, []
+    for value in graph.value_info:
+        kind = value.type
+        if value.doc_string or value.metadata_props or not kind.HasField("tensor_type"):
+            others.append(value)
+            continue
+        key = kind.SerializeToString()
+        if key not in known:
+            tensor = ir.serde.deserialize_type_proto_for_type(kind)
+            assert isinstance(tensor, ir.TensorType)
+            known[key] = tensor, ir.serde.deserialize_type_proto_for_shape(kind)
+        types[value.name] = known[key]
+    if types:
+        graph.ClearField("value_info")
+        graph.value_info.extend(others)
+    return types
+
+
+def give_types(graph: ir.Graph, types: Types) -> None:
+    """Give values the types that were taken out of the graph's proto; an input and an output state their own."""
+    if not types:
+        return
+    stated = {*graph.inputs, *graph.outputs}
+    for value in chain(graph.initializers.values(), *(node.outputs for node in graph)):
+        known = types.get(value.name or "")
+        if known is not None and value not in stated:
+            tensor, shape = known
+            value.type, value.shape = ir.TensorType(tensor.dtype, denotation=tensor.denotation), shape
+
 
 LIFTED = 1 << 12
 """Raw data of so many bytes stays in the file (or in the caller's proto) instead of being parsed."""
@@ -56,7 +90,7 @@ def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
        result, or what `torch.onnx.export(…, dynamo=True)` returns.
     6. The standard's domain has one name, sparse constants are dense, and before version 4 of the IR, in which each
        initializer had to be an input, too, constants are no inputs.
-    7. Constants have no names that a runtime's optimizer gives again (`generated_names`).
+    7. Constants have no names that a runtime's optimizer gives again (`tensors`).
     8. Operators of opset 1 to 6 are those of opset 7 (`first_opsets`).
 
     Raises:

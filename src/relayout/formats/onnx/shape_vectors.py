@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -72,3 +73,119 @@ def as_integers(array: Array, kind: int | None = None) -> Array:
     if not all(isinstance(item, int) for item in array.ravel()):
         return array
     return array.astype(np.int32 if kind == onnx.TensorProto.INT32 else np.int64)
+
+
+# Operators that only move elements, computed on vectors of shapes: numbers, or extents that are known in part.
+
+Attributes = Mapping[str, Any]
+"""An operator's attributes by name, as Python has them."""
+INTEGERS = {onnx.TensorProto.INT64: np.int64, onnx.TensorProto.INT32: np.int32}
+"""Types of integers that a Cast to them is computed for -> NumPy's."""
+NUMBERS = {**INTEGERS, onnx.TensorProto.BOOL: np.bool_, onnx.TensorProto.FLOAT: np.float32}
+"""The types of numbers likewise."""
+
+
+def move_elements(node: onnx.NodeProto, operands: Sequence[Array | None]) -> Array | None:
+    """Return what a node gives that only moves elements of its first operand, or of all operands of a Concat.
+
+    Args:
+        node: the node.
+        operands: the values of its inputs; None for one that is left out.
+
+    Returns:
+        The elements; as integers where all are known. None where this form of the operator is not computed here, or
+        where an index or a shape is not known.
+
+    Raises:
+        ValueError, LookupError, TypeError: the operands or attributes are not what the operator takes.
+    """
+    compute = MOVES.get(node.op_type)
+    data = operands if node.op_type == "Concat" else operands[:1]
+    others = [array for array in operands[len(data) :] if array is not None]
+    kinds = {array.dtype for array in data if array is not None}
+    if compute is None or any(array is None for array in data) or any(each.dtype.kind not in "iu" for each in others):
+        return None
+    if len(kinds - {np.dtype(object)}) > 1:
+        return None
+    attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    moved = compute(attributes, *operands)
+    if moved is None or np.dtype(object) not in kinds:
+        return None if moved is None else np.asarray(moved)
+    return as_integers(np.asarray(moved, object), attributes.get("to"))
+
+
+def _cast(attributes: Attributes, data: Array) -> Array | None:
+    if data.dtype == object:
+        return data if attributes["to"] in INTEGERS else None
+    kind = NUMBERS.get(attributes["to"]) if data.dtype.kind in "iubf" else None
+    return None if kind is None else data.astype(kind)
+
+
+def _concatenated(attributes: Attributes, *operands: Array) -> Array:
+    return np.concatenate(operands, axis=attributes["axis"])
+
+
+def _flattened(attributes: Attributes, data: Array) -> Array:
+    axis = attributes.get("axis", 1)
+    axis += data.ndim if axis < 0 else 0
+    return data.reshape(math.prod(data.shape[:axis]), math.prod(data.shape[axis:]))
+
+
+def _gathered(attributes: Attributes, data: Array, indices: Array) -> Array:
+    return np.take(data, indices, axis=attributes.get("axis", 0))
+
+
+def _reshaped(attributes: Attributes, data: Array, shape: Array | None = None) -> Array | None:
+    if shape is None:
+        return None
+    dims = shape.tolist()
+    if not attributes.get("allowzero"):
+        dims = [dim or data.shape[axis] for axis, dim in enumerate(dims)]
+    return data.reshape(dims)
+
+
+def _sliced(
+    _: Attributes,
+    data: Array,
+    starts: Array | None = None,
+    ends: Array | None = None,
+    axes: Array | None = None,
+    steps: Array | None = None,
+) -> Array | None:
+    if starts is None or ends is None:
+        return None
+    along = range(starts.size) if axes is None else axes.tolist()
+    by = [1] * starts.size if steps is None else steps.tolist()
+    cuts = [slice(None)] * data.ndim
+    for axis, start, stop, step in zip(along, starts.tolist(), ends.tolist(), by, strict=True):
+        cuts[axis] = slice(start, stop, step)
+    return data[tuple(cuts)]
+
+
+def _squeezed(attributes: Attributes, data: Array, axes: Array | None = None) -> Array:
+    return np.squeeze(data, _axes(attributes, axes) or None)
+
+
+def _unsqueezed(attributes: Attributes, data: Array, axes: Array | None = None) -> Array | None:
+    named = _axes(attributes, axes)
+    return np.expand_dims(data, named) if named else None
+
+
+def _axes(attributes: Attributes, axes: Array | None) -> tuple[int, ...]:
+    """Axes that an operand names, or the attribute that they were before opset 13."""
+    return tuple(attributes.get("axes", ()) if axes is None else axes.tolist())
+
+
+MOVES: dict[str, Callable[..., Array | None]] = {
+    "Cast": _cast,
+    "Concat": _concatenated,
+    "Flatten": _flattened,
+    "Gather": _gathered,
+    "Identity": lambda _, data: data,
+    "Reshape": _reshaped,
+    "Slice": _sliced,
+    "Squeeze": _squeezed,
+    "Transpose": lambda attributes, data: np.transpose(data, attributes.get("perm")),
+    "Unsqueeze": _unsqueezed,
+}
+"""Operators whose results hold elements of their first operand (Concat: of all), by no more than where they stand."""

@@ -1,16 +1,199 @@
 """Is the graph a graph: every value made once, made before it is read, and no node waiting for itself?"""
 
+from __future__ import annotations
+
+import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 import onnx
+import onnx_ir as ir
 
 from relayout.errors import ReadError, shortened
-from relayout.formats.onnx.bodies import graphs_in
+from relayout.formats.onnx.bodies import all_nodes, graphs_in
 from relayout.light_dataclass import dataclass
+
+# Do the calls of a model's functions end, and is what they spell out small enough to be read?
+
+MOST_CALLS = 100
+"""Calls within calls: exporters stay below a tenth of it."""
+MOST_NODES = 2_000_000
+"""Nodes of a model with all calls of its functions spelled out."""
+
+
+def refuse_endless_calls(model: onnx.ModelProto) -> None:
+    """Refuse functions that call themselves, are too large spelled out, or give fewer outputs than a call asks for."""
+    _refuse_recursion(model)
+    _refuse_expansion(model)
+    _refuse_more_results(model)
+
+
+def _refuse_recursion(model: onnx.ModelProto) -> None:
+    calls = {(f.domain, f.name): list(_operators(f.node)) for f in model.functions}
+    finished: dict[tuple[str, str], int] = {}  # how deep the calls go from there
+    for start in calls:
+        path: list[tuple[str, str]] = []
+        stack = [(start, False)]
+        while stack:
+            function, leaving = stack.pop()
+            if leaving:
+                path.pop()
+                deep = finished[function] = 1 + max((finished.get(called, 0) for called in calls[function]), default=0)
+                if deep > MOST_CALLS:
+                    what = f"functions call each other more than {MOST_CALLS} deep"
+                    raise ReadError(what, where=f"function '{function[1]}'")
+            elif function in path:
+                raise ReadError("the function calls itself", where=f"function '{function[1]}'")
+            elif function in calls and function not in finished:
+                path.append(function)
+                stack += [(function, True), *((called, False) for called in calls[function])]
+
+
+def _refuse_expansion(model: onnx.ModelProto) -> None:
+    """Shape inference and runtimes spell calls out: a function that calls another twice, which calls a third twice, and
+    so on, makes a short file of any size.
+    """
+    bodies = {(f.domain, f.name): Counter(_operators(f.node)) for f in model.functions}
+    sizes: dict[tuple[str, str], int] = {}
+    waiting = list(bodies)
+    while waiting:
+        function = waiting[-1]
+        inner = [called for called in bodies[function] if called in bodies and called not in sizes]
+        if inner:
+            waiting += inner
+            continue
+        sizes[waiting.pop()] = sum(count * sizes.get(called, 1) for called, count in bodies[function].items())
+    size = sum(sizes.get(called, 1) for called in _operators(model.graph.node))
+    if size > MOST_NODES:
+        raise ReadError(f"the calls of functions spelled out are {size} nodes; more than {MOST_NODES} are not read")
+
+
+def _refuse_more_results(model: onnx.ModelProto) -> None:
+    """Refuse calls that ask for more outputs than the function has."""
+    most: dict[tuple[str, str], int] = {}
+    for function in model.functions:  # overloads have one name
+        key = function.domain, function.name
+        most[key] = max(len(function.output), most.get(key, 0))
+    for node in chain.from_iterable(all_nodes(f.node) for f in (model.graph, *model.functions)):
+        given = most.get((node.domain, node.op_type))
+        if given is not None and len(node.output) > given:
+            what = f"{len(node.output)} outputs are asked of a function that has {given}"
+            raise ReadError(what, where=f"{node.op_type} '{node.name or node.output[0]}'")
+
+
+def _operators(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str]]:
+    return ((node.domain, node.op_type) for node in all_nodes(nodes))
+
+
+# Does every tensor of a model hold as much data as its type and shape say?
+#
+# Asked before anything else looks at the data: a shape of 10^12 elements over no data must not become an allocation,
+# nor a short buffer an exception far from its cause.
+
+_TYPED = {
+    "FLOAT": "float_data",
+    "COMPLEX64": "float_data",
+    "DOUBLE": "double_data",
+    "COMPLEX128": "double_data",
+    "INT64": "int64_data",
+    "UINT32": "uint64_data",
+    "UINT64": "uint64_data",
+    "STRING": "string_data",
+}
+"""The field of a TensorProto that holds elements of each type, where they are not raw; all smaller types share one."""
+
+EXTERNAL_KEYS = ("location", "offset", "length", "checksum", "basepath")
+"""What ONNX says of external data. Other keys mean something to one runtime only, and are not looked at."""
+
+MOST_ELEMENTS, MOST_DIGITS = 2**48, 19
+
+
+def shape_of(tensor: onnx.TensorProto, where: str) -> tuple[int, ...]:
+    """The tensor's shape; ReadError if it is none."""
+    shape = tuple(tensor.dims)
+    if any(extent < 0 for extent in shape) or math.prod(shape) > MOST_ELEMENTS:
+        raise ReadError(f"no tensor can have the shape {list(shape)}", where=where)
+    return shape
+
+
+def type_of(tensor: onnx.TensorProto, where: str) -> ir.DataType:
+    """The tensor's element type; ReadError if it is none that this version knows."""
+    try:
+        dtype = ir.DataType(tensor.data_type)
+    except ValueError:
+        dtype = ir.DataType.UNDEFINED
+    if dtype == ir.DataType.UNDEFINED:
+        raise ReadError(f"unknown element type {tensor.data_type}", where=where)
+    return dtype
+
+
+def check_data(tensor: onnx.TensorProto, where: str) -> None:
+    """ReadError unless the tensor's data, raw or typed, is as long as its type and shape say."""
+    shape, dtype = shape_of(tensor, where), type_of(tensor, where)
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        if dtype == ir.DataType.STRING:
+            raise ReadError("strings cannot be external data", where=where)
+        keys = [entry.key for entry in tensor.external_data if entry.key in EXTERNAL_KEYS]
+        if len(set(keys)) < len(keys):
+            raise ReadError("external data with one key twice", where=where)
+        for entry in tensor.external_data:
+            if not isinstance(entry.value, str):
+                raise ReadError(f"external data with the {entry.key} {entry.value!r}, which is not text", where=where)
+            if entry.key in ("offset", "length") and not (entry.value.isdecimal() and len(entry.value) < MOST_DIGITS):
+                raise ReadError(f"external data with the {entry.key} '{entry.value}'", where=where)
+        return
+    count = math.prod(shape)
+    if tensor.HasField("raw_data"):
+        if dtype == ir.DataType.STRING:
+            raise ReadError("strings cannot be raw data", where=where)
+        need, have, unit = -(-count * dtype.bitwidth // 8), len(tensor.raw_data), "bytes"
+    else:
+        need, have, unit = (
+            _elements(dtype, count),
+            len(getattr(tensor, _TYPED.get(dtype.name, "int32_data"))),
+            "elements",
+        )
+    if need != have:
+        raise ReadError(f"{dtype.name}{list(shape)} needs {need} {unit} of data and has {have}", where=where)
+
+
+def tensors_in(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorProto]]:
+    """Every tensor of the model with its place: initializers and attributes, of subgraphs and functions too."""
+    yield from _graph_tensors(model.graph, "")
+    for function in model.functions:
+        yield from _node_tensors(function.node, f"function '{function.name}', ")
+
+
+def _graph_tensors(graph: onnx.GraphProto, place: str) -> Iterator[tuple[str, onnx.TensorProto]]:
+    for tensor in graph.initializer:
+        yield f"{place}initializer '{tensor.name}'", tensor
+    yield from _node_tensors(graph.node, place)
+
+
+def _node_tensors(nodes: Any, place: str) -> Iterator[tuple[str, onnx.TensorProto]]:
+    for node in nodes:
+        attributes = node.attribute
+        for attribute in attributes if attributes else ():
+            tensors = [*([attribute.t] if attribute.HasField("t") else ()), *attribute.tensors]
+            graphs = graphs_in(attribute)
+            if tensors or graphs:
+                where = f"{place}{node.op_type} '{node.name}', attribute '{attribute.name}'"
+                yield from ((where, tensor) for tensor in tensors)
+                for graph in graphs:
+                    yield from _graph_tensors(graph, f"{where}, ")
+
+
+def _elements(dtype: ir.DataType, count: int) -> int:
+    if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
+        return 2 * count
+    if dtype != ir.DataType.STRING and dtype.bitwidth in (2, 4):
+        return -(-count * dtype.bitwidth // 8)
+    return count
+
 
 _TYPES = onnx.AttributeProto.AttributeType
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
@@ -76,8 +259,6 @@ def check_structure(model: onnx.ModelProto) -> bool:
         scope = _Scope(place, frozenset(), set(function.input), in_function=True)
         unsorted.append(_check_nodes(scope, function.node, function.output)[1])
     if model.functions:
-        from relayout.formats.onnx.function_calls import refuse_endless_calls
-
         refuse_endless_calls(model)
     return any(unsorted)
 

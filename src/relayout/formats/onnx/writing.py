@@ -23,7 +23,7 @@ from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LIMIT, MODEL_GRAPH, TE
 from relayout.graph.facts import Identity, facts_of
 
 if TYPE_CHECKING:
-    from relayout.formats.onnx.fixed_source import FixedSource
+    from relayout.formats.onnx.fixing import FixedSource
 
 EXTERNAL = 1 << 10
 """Tensors below this size stay in the model, as others' readers expect of shapes and scalars."""

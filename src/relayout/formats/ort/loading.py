@@ -4,6 +4,8 @@ The reader of ONNX goes on from there: it checks that the graph is one, and that
 of element types and of attribute types are ONNX's own.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -14,12 +16,68 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.errors import ReadError
-from relayout.formats.flatbuffer import OVERLAP, Source, Table, read_root
+from relayout.formats.flatbuffer import OVERLAP, Schema, Source, Table, read_root, rows
 from relayout.formats.onnx.bodies import all_nodes
-from relayout.formats.onnx.sizes import shape_of, type_of
-from relayout.formats.ort.schema import SCHEMA, VERSIONS
+from relayout.formats.onnx.structure import shape_of, type_of
 from relayout.formats.recognition import ORTM
 from relayout.formats.stored import StoredArray, nbytes, tensor_of
+
+# The schema of ORT-format models as rows: what each table holds, slot by slot.
+#
+# A row reads `name:type` or `name:type=default`; its position is its slot; `_` is a slot that is passed over. A union
+# takes two slots, the first of which (`..._type`) tells its member. A test compares these rows with the bindings that
+# the `onnxruntime` package carries, field by field.
+#
+# What is passed over tells nothing of what a model computes: the types that its kernels are built for, how nodes are
+# numbered and joined (names say that, too), the execution provider of a node, and what earlier versions held in a slot.
+# Of runtime optimizations, which ONNX Runtime applies when it loads a file, only their names are read.
+
+VERSIONS = ("4", "5", "6")
+"""Versions of the format that are read: what these rows hold is alike in all of them."""
+
+_TABLES = {
+    "InferenceSession": "ort_version:string model:Model _ _",
+    "Model": (
+        "ir_version:int64 opset_import:[OperatorSetId] producer_name:string producer_version:string domain:string"
+        " model_version:int64 doc_string:string graph:Graph graph_doc_string:string metadata_props:[StringStringEntry]"
+    ),
+    "OperatorSetId": "domain:string version:int64",
+    "StringStringEntry": "key:string value:string",
+    "Graph": (
+        "initializers:[Tensor] node_args:[ValueInfo] nodes:[Node] _ _ inputs:[string] outputs:[string]"
+        " sparse_initializers:[SparseTensor] runtime_optimizations:RuntimeOptimizations"
+    ),
+    "RuntimeOptimizations": "records:[RuntimeOptimizationRecordContainerEntry]",
+    "RuntimeOptimizationRecordContainerEntry": "optimizer_name:string _",
+    "Node": (
+        "name:string doc_string:string domain:string since_version:int32 _ op_type:string _ _ inputs:[string]"
+        " outputs:[string] attributes:[Attribute] _ _"
+    ),
+    "Attribute": (
+        "name:string doc_string:string type:AttributeType f:float32 i:int64 s:bytes t:Tensor g:Graph floats:[float32]"
+        " ints:[int64] strings:[bytes] tensors:[Tensor] graphs:[Graph]"
+    ),
+    "Tensor": (
+        "name:string doc_string:string dims:[int64] data_type:TensorDataType raw_data:[uint8] string_data:[bytes]"
+        " external_data_offset:int64=-1"
+    ),
+    "SparseTensor": "values:Tensor indices:Tensor dims:[int64]",
+    "ValueInfo": "name:string doc_string:string type:TypeInfo",
+    "TypeInfo": "denotation:string value_type:uint8 value:TypeInfoValue",
+    "TensorTypeAndShape": "elem_type:TensorDataType shape:Shape",
+    "SequenceType": "elem_type:TypeInfo",
+    "MapType": "key_type:TensorDataType value_type:TypeInfo",
+    "Shape": "dim:[Dimension]",
+    "Dimension": "value:DimensionValue denotation:string",
+    "DimensionValue": "dim_type:DimensionValueType dim_value:int64 dim_param:string",
+}
+
+SCHEMA = Schema(
+    tables={name: rows(text) for name, text in _TABLES.items()},
+    unions={"TypeInfoValue": ("NONE", "TensorTypeAndShape", "SequenceType", "MapType")},
+    enums={"AttributeType": "int32", "TensorDataType": "int32", "DimensionValueType": "int8"},
+)
+
 
 MOST_READ = 1 << 22
 """Bytes of a file that are read into memory, once. A larger file is read in pieces."""

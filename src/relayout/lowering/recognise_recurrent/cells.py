@@ -15,10 +15,9 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.bodies import discard
+from relayout.formats.tflite.importing.operators.control import discard
 from relayout.formats.tflite.importing.operators.slicing import cut, joined, squeeze, unsqueeze
-from relayout.lowering.recognise_recurrent.forms import Reading, known_row
-from relayout.lowering.recognise_recurrent.polynomials import (
+from relayout.lowering.recognise_recurrent.forms import (
     MIDDLE,
     Applied,
     AtomTable,
@@ -29,7 +28,9 @@ from relayout.lowering.recognise_recurrent.polynomials import (
     OperandColumns,
     Poly,
     Product,
+    Reading,
     Term,
+    known_row,
 )
 
 FLOAT = ir.DataType.FLOAT

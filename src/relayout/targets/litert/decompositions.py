@@ -8,22 +8,270 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
 from relayout.lowering.conditions import Condition, attribute
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
-from relayout.rules.signature import Constants
+from relayout.rules.signature import Attribute, Constants
 from relayout.targets.litert.division_unit import DIVISION_UNIT
 from relayout.targets.litert.einsum_products import EINSUM
-from relayout.targets.litert.group_normalization import Groups, for_each_channel
-from relayout.targets.litert.hard_sigmoid_unit import HARD_SIGMOID_UNIT
-from relayout.targets.litert.scattered_rows import SCATTERED_ROWS
-from relayout.targets.litert.without_effect import WITHOUT_EFFECT
+from relayout.targets.litert.integer_scales import BYTES, SHIFTS, WORDS, Scale, scale_of
+
+# A normalization over groups of channels, by way of each channel's mean.
+#
+#     x -> Reshape [n g -1] -> InstanceNormalization -> Reshape [n c h w]
+#
+# Means over the pixels and over a few channels together are slow where channels lie last, and so is what stretches to
+# them: a group is two elements wide, or four. A mean over the pixels alone is fast, and so is a scale for each channel.
+# The mean of a group is that of its channels' means, since all have as many pixels.
+
+RESHAPING = frozenset({"Reshape"})
+"""The operator that joins channels to groups."""
+EXPAND = 8
+"""The opset that brought Expand."""
+
+
+class Groups(NamedTuple):
+    """The groups of an image's channels.
+
+    Args:
+        number: how many groups.
+        channels: how many channels.
+        space: the other extents.
+        normalizing: how each is normalized.
+    """
+
+    number: int
+    channels: int
+    space: tuple[int, ...]
+    normalizing: Normalizing
+
+    @staticmethod
+    def of_reshaped(operator: Operator) -> Groups | None:
+        """The groups of an InstanceNormalization behind a Reshape that joins channels; None of any other."""
+        source, shape = operator.node.inputs[0], operator.shape()
+        producer = None if source is None else source.producer()
+        if producer is None or producer.op_type not in RESHAPING or producer.domain or not shape:
+            return None
+        if operator.version < EXPAND:
+            return None
+        image = _extents(producer.inputs[0])
+        if len(image) < 3 or image[0] != shape[0] or not _are_known(image[1:]) or not _are_known(shape[1:]):
+            return None
+        number, channels, space = shape[1], image[1], image[2:]
+        if not isinstance(number, int) or not isinstance(channels, int) or not 1 < number < channels:
+            return None
+        pixels = tuple(extent for extent in space if isinstance(extent, int))
+        rest = [extent for extent in shape[2:] if isinstance(extent, int)]
+        if channels % number or prod(rest) != channels // number * prod(pixels):
+            return None
+        return Groups(number, channels, pixels, Normalizing.of(operator))
+
+    def steps(self, operand: int | str, kind: np.dtype[np.generic]) -> Iterator[Step]:
+        """Return the steps that normalize an image; the last one gives `normalized`.
+
+        Args:
+            operand: the image, in any shape.
+            kind: the type of its elements.
+        """
+        yield Step("Reshape", (operand, np.array([0, self.channels, *self.space], np.int64)), "image")
+        unit = np.ones(1, kind)
+        yield from self.normalizing.by(self._mean, "image", unit, np.zeros_like(unit))
+
+    def _mean(self, operand: int | str, name: str) -> Iterator[Step]:
+        """The mean of each group, for each of its channels."""
+        width = self.channels // self.number
+        yield self.normalizing.mean(operand, range(2, 2 + len(self.space)), f"{name}/channels")
+        yield Step("Reshape", (f"{name}/channels", np.array([0, self.number, width], np.int64)), f"{name}/grouped")
+        yield self.normalizing.mean(f"{name}/grouped", [2], f"{name}/group")
+        yield Step("Expand", (f"{name}/group", np.array([1, self.number, width], np.int64)), f"{name}/stretched")
+        ones = [1] * len(self.space)
+        yield Step("Reshape", (f"{name}/stretched", np.array([0, self.channels, *ones], np.int64)), name)
+
+
+def for_each_channel(numbers: NDArray[np.generic], groups: Groups) -> NDArray[np.generic]:
+    """Repeat the number of each group for each of its channels."""
+    return np.repeat(numbers, groups.channels // groups.number)
+
+
+def _extents(value: ir.Value | None) -> tuple[int | str | None, ...]:
+    if value is None or value.shape is None:
+        return ()
+    return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
+
+
+def _are_known(extents: Sequence[object]) -> bool:
+    return all(isinstance(extent, int) for extent in extents)
+
+
+# Operators that give one of their operands as it is, whatever the others are.
+#
+#     Where(IsNaN(x), 0, x)  =  x    where x is dequantized
+#     x + 0  =  x
+#
+# PyTorch's exporter writes both into every attention: a mask of nothing, and a guard against rows that are masked
+# whole. On real numbers each would split a quantized graph, and the guard would have three operators.
+
+INTEGERS = (*BYTES, *WORDS)
+
+
+def _is_whole(operator: Operator, slot: int) -> bool:
+    """Tell whether an operand has the result's shape: else it is broadcast."""
+    return operator.shape(slot) is not None and operator.shape(slot) == operator.outputs[0]
+
+
+def _is_never_met(operator: Operator) -> bool:
+    """Tell whether the condition of a Where is IsNaN of integers with a scale."""
+    test = _giving(operator.node.inputs[0], "IsNaN")
+    scale = None if test is None else _scale_behind(test.inputs[0])
+    return scale is not None and _is_whole(operator, 2)
+
+
+def _scale_behind(value: ir.Value | None) -> Scale | None:
+    """Return what the integers mean that are dequantized to a value; None where none are, or where that is computed."""
+    node = _giving(value, DEQUANTIZE)
+    scale = None if node is None else scale_of(node)
+    return scale if scale is not None and scale.dtype in INTEGERS else None
+
+
+def _giving(value: ir.Value | None, op_type: str) -> ir.Node | None:
+    """Return the node that gives a value if it is a standard operator of that type."""
+    node = None if value is None else value.producer()
+    return node if node is not None and (node.op_type, node.domain) == (op_type, "") else None
+
+
+def _kept(operator: Operator) -> int | None:
+    """Return which operand of a sum is the result; None where neither is."""
+    return next((slot for slot in (0, 1) if _is_mask_of_zeros(operator, 1 - slot) and _is_result(operator, slot)), None)
+
+
+def _is_result(operator: Operator, slot: int) -> bool:
+    """Tell whether an operand has the result's shape and, where both are quantized, its scale."""
+    before = _giving(operator.node.inputs[slot], DEQUANTIZE)
+    if before is None:
+        return _is_whole(operator, slot)
+    own = scale_of(before)
+    behind = [use.node for use in operator.node.outputs[0].uses() if use.node.op_type == QUANTIZE]
+    return own is not None and all(own.equals(scale_of(each)) for each in behind) and _is_whole(operator, slot)
+
+
+def _is_mask_of_zeros(operator: Operator, slot: int) -> bool:
+    """Tell whether an operand is constant and 0 in several axes: in one it is a bias, which costs nothing."""
+    value = operator.node.inputs[slot]
+    if sum(extent != 1 for extent in operator.shape(slot) or ()) < 2:
+        return False
+    dequantize, scale = _giving(value, DEQUANTIZE), _scale_behind(value)
+    if dequantize is None:
+        return _has_only(value, 0)
+    if scale is None or scale.zero.size != 1:
+        return False
+    return _has_only(dequantize.inputs[0], int(scale.zero[0]) + SHIFTS.get(scale.dtype, 0))
+
+
+def _has_only(value: ir.Value | None, number: int) -> bool:
+    known = None if value is None else value.const_value
+    if known is None or not known.size:
+        return False
+    array = known.numpy().reshape(-1)
+    return bool(array[0] == number and (array == number).all())
+
+
+def _last_operand(operator: Operator, _: Constants) -> Sequence[Step]:
+    return (Step("Identity", (2,), "number"),)
+
+
+def _other_operand(operator: Operator, _: Constants) -> Sequence[Step]:
+    slot = _kept(operator)
+    return () if slot is None else (Step("Identity", (slot,), "number"),)
+
+
+OF_INTEGERS = Condition("its condition is IsNaN of dequantized integers", _is_never_met)
+OF_ZEROS = Condition("of zeros", lambda operator: _kept(operator) is not None)
+WITHOUT_EFFECT = (
+    Expansion("Where", (OF_INTEGERS,), _last_operand),
+    Expansion("Add", (OF_ZEROS,), _other_operand),
+)
+
+
+# ScatterND along one axis as ScatterElements, which has the axis anywhere: no cache is transposed for it.
+#
+# ScatterND(x[g *r], i[n 1], u[n *r])    =    ScatterElements<axis=0>(x, Expand(i[n 1 …], [n *r]), u)
+
+ROWS = Condition("places along the first axis", lambda operator: (operator.shape(1) or ())[1:] == (1,))
+
+
+def _scattered_rows(operator: Operator, _: Constants) -> Sequence[Step]:
+    data, updates = operator.shape(0), operator.shape(2)
+    if data is None or updates is None or len(data) < 2 or not all(isinstance(dim, int) for dim in updates):
+        return ()
+    extents = np.array([int(dim) for dim in updates if isinstance(dim, int)], np.int64)
+    if tuple(extents[1:]) != tuple(data[1:]):
+        return ()
+    reduction = operator.string("reduction", "none")
+    attributes: dict[str, Attribute] = {"axis": 0, **({} if reduction == "none" else {"reduction": reduction})}
+    return (
+        Step("Reshape", (1, np.array([extents[0], *[1] * (len(data) - 1)], np.int64)), "rows"),
+        Step("Expand", ("rows", extents), "places"),
+        Step("ScatterElements", (0, "places", 2), "scattered", attributes),
+    )
+
+
+SCATTERED_ROWS = Expansion("ScatterND", (ROWS,), _scattered_rows)
+
+
+# A quantized HardSigmoid as a sum and a product on integers, for which LiteRT has kernels.
+#
+#     clip(α x + β, 0, 1)  =  α · clip(x + β/α, 0, 1/α)
+#
+# The integers between the two have 255 steps from 0 to 1/α, so their range is the clip. A result whose range ends below
+# 1 has that range: its integers then are those between the two, and the product rounds nothing.
+
+STEPS, LEAST, MOST = 255, -128, 127
+
+
+def _results(operator: Operator) -> list[Scale] | None:
+    """Return the scales of the results of a unit of bytes; None where a node is in none, or falls."""
+    unit = unit_of(operator.node)
+    if unit is None or unit.dtype not in BYTES or operator.node.attributes.get_float("alpha", 0.2) <= 0:
+        return None
+    scales = [scale_of(result.node) for result in unit.results]
+    known = [scale for scale in scales if scale is not None and scale.is_one and scale.dtype in BYTES]
+    return known if len(known) == len(scales) else None
+
+
+def _as_sum_and_product(operator: Operator, _: Constants) -> Sequence[Step]:
+    dtype = operator.node.outputs[0].dtype
+    real = np.float32 if dtype is None else dtype.numpy()
+    attributes = operator.node.attributes
+    alpha, beta = attributes.get_float("alpha", 0.2), attributes.get_float("beta", 0.5)
+    if not beta:
+        return ()
+    tops = [(MOST - int(scale.zero[0])) * float(scale.scale[0]) for scale in _results(operator) or ()]
+    top = min(1.0, max(tops, default=1.0))
+    most, none, least = (np.array(number, np.int8) for number in (np.sign(beta) * MOST, 0, LEAST))
+    shift, factor, step = (
+        np.array(number, real) for number in (abs(beta) / alpha / MOST, alpha, top / (STEPS * alpha))
+    )
+    return (
+        Step("DequantizeLinear", (most, shift, none), "shift"),
+        Step("Add", (0, "shift"), "moved"),
+        Step("QuantizeLinear", ("moved", step, least), "integers"),
+        Step("DequantizeLinear", ("integers", step, least), "clipped"),
+        Step("DequantizeLinear", (np.array(1, np.int8), factor, none), "factor"),
+        Step("Mul", ("clipped", "factor"), "scaled"),
+    )
+
+
+QUANTIZED = Condition("in a quantized unit of bytes", lambda operator: bool(_results(operator)))
+HARD_SIGMOID_UNIT = Expansion("HardSigmoid", (QUANTIZED,), _as_sum_and_product)
+
 
 EXACT = 256
 """Products of bytes whose sum single precision holds exactly."""

@@ -18,7 +18,7 @@ from relayout.layout import Dim
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
-from relayout.rules.equation import terms_of
+from relayout.rules.products import terms_of
 from relayout.rules.reductions import AXES_AS_INPUT
 from relayout.rules.signature import Attribute, Constants, Letters
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relayout.graph.quantized_unit import EPILOGUES, QUANTIZE, QuantizedUnit
-from relayout.lowering.unit_conditions import of_units
+from relayout.lowering.unit_rows import of_units
 from relayout.targets.litert.integer_scales import Scale, scale_of
 from relayout.targets.litert.quantized_units import ROWS, Candidate, applies
 from relayout.targets.litert.unit_activations import BOUNDS, fused_activation

@@ -28,7 +28,7 @@ from relayout.layout.stored_as import STEPS_OFF
 from relayout.lowering.constants import Constants
 from relayout.lowering.decompose import WORDS_FROM, expand
 from relayout.rules import rule_of
-from relayout.rules.in_graph import operator_of
+from relayout.rules.facts import operator_of
 from relayout.targets.litert.gathered_slices import GATHERED_SLICES
 from relayout.targets.litert.integer_forms import FORMS, KERNEL_SCALES, IntegerForm, unit_scales
 from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, scale_of

@@ -15,8 +15,16 @@ from relayout.formats.tflite.exporting.units import UnitNodes
 from relayout.graph.quantized_unit import unit_of
 from relayout.graph.source_names import SOURCE
 from relayout.graph.subgraphs import all_nodes
-from relayout.targets.litert.integer_ranges import adds, multiplies
-from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, QUANTIZING, WORDS, Scale, scale_of
+from relayout.targets.litert.integer_scales import (
+    BYTES,
+    DEQUANTIZING,
+    QUANTIZING,
+    WORDS,
+    Scale,
+    adds,
+    multiplies,
+    scale_of,
+)
 from relayout.targets.litert.unit_activations import BOUNDS, CLAMPS, clamp_bounds, fused_activation
 
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})

@@ -1,15 +1,273 @@
 """Operators that LiteRT runs itself and slowly, or XNNPACK in a slow way, are others in the file: the same numbers."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import NamedTuple
 
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
-from relayout.targets.litert.insertion import Insertion
-from relayout.targets.litert.large_windows import split_large_window
-from relayout.targets.litert.local_response import write_local_response
-from relayout.targets.litert.mirrored_borders import gather_mirrored_border
-from relayout.targets.litert.strided_slices import split_strided_slice
+from relayout.graph.quantized_unit import DEQUANTIZE, unit_of
+from relayout.lowering.fold_affine import channel_windows
+from relayout.targets.litert.insertion import OPEN, Insertion, integers_of, shape_from
+from relayout.targets.litert.integer_scales import BYTES, scale_of
+
+# A border that mirrors is gathered, one axis after another: LiteRT's kernel for it moves single elements.
+#
+#     Pad(x, mode reflect)    becomes    Gather ─ Gather
+#
+# GATHER copies whole rows. On x64 MIRROR_PAD takes 2 to 20 times as long.
+
+GATHER = "Gather"
+INTEGERS = (*BYTES, ir.DataType.INT16)
+"""Types that GATHER takes with a scale."""
+
+
+def gather_mirrored_border(before: Insertion) -> bool:
+    """Rewrite a Pad of real numbers by constant amounts that mirrors, and return whether it is one."""
+    node = before.node
+    if node.domain or node.attributes.get_string("mode", "constant") != "reflect":
+        return False
+    producer = None if node.inputs[0] is None else node.inputs[0].producer()
+    is_simple = unit_of(node) is None or (producer is not None and producer.op_type == DEQUANTIZE)
+    borders = _borders(node) if is_simple else {}
+    if borders:
+        _gather_border(before, borders)
+    return bool(borders)
+
+
+def _borders(node: ir.Node) -> dict[int, NDArray[np.int64]]:
+    """Return which row of an axis each row of the result is, by axis; nothing where a row is mirrored twice, or cut."""
+    value, amounts = node.inputs[0], integers_of(node, 1) or [*node.attributes.get_ints("pads", ())]
+    if value is None or value.shape is None or value.dtype != ir.DataType.FLOAT:
+        return {}
+    axes = integers_of(node, 3) if len(node.inputs) > 3 and node.inputs[3] is not None else range(len(value.shape))
+    borders: dict[int, NDArray[np.int64]] = {}
+    for axis, before, after in zip(axes or (), amounts, amounts[len(amounts) // 2 :], strict=False):
+        extent = value.shape[axis]
+        if before or after:
+            if not isinstance(extent, int) or not (0 <= before < extent and 0 <= after < extent):
+                return {}
+            borders[axis % len(value.shape)] = np.pad(np.arange(extent), (before, after), "reflect")
+    return borders
+
+
+def _gather_border(before: Insertion, borders: Mapping[int, NDArray[np.int64]]) -> None:
+    """Gather along one axis after another; between integers what is between them is quantized as the operand is."""
+    (value, *_), (result,) = before.node.inputs, before.node.outputs
+    assert value is not None
+    dequantize = value.producer() if unit_of(before.node) is not None else None
+    scale = None if dequantize is None else scale_of(dequantize)
+    has_kernel = scale is not None and scale.is_one and scale.dtype in INTEGERS
+    for number, (axis, rows) in enumerate(borders.items()):
+        if number and has_kernel and dequantize is not None and dequantize.inputs[0] is not None:
+            value = before.quantized(value, dequantize.inputs[1:], dequantize.inputs[0].type)
+        places = before.constant(rows, f"{result.name}/rows_{axis}")
+        dims = [*(value.shape or ())]
+        dims[axis] = len(rows)
+        value = before.add(GATHER, [value, places], ir.Shape(dims), value.type, {"axis": axis})
+    before.replace(value)
+
+
+# A depthwise convolution by a large window is the sum of several by every second row and column of it.
+#
+#     Conv(x, w)    becomes    Conv(x, w[0::2, 0::2]) + Conv(x, w[0::2, 1::2]) + Conv(x, w[1::2, 0::2]) + ...
+#
+# The parts have the dilations 2, and the whole padding on both sides, so that no image has a border of its own.
+#
+# XNNPACK computes up to 25 elements of a window at a time. On x64 its kernel for more takes 3 to 6 times as long as the
+# four parts and their sum (7 × 7 and 9 × 9 of 24 to 768 channels).
+
+CONV = "Conv"
+DEPTHWISE = ("relayout.nhwc.ihwo", "relayout.nwc.iwo")
+"""Domains of depthwise convolutions: their kernels have an axis of one, those of the window, and channels."""
+MOST_AT_A_TIME = 25
+"""Elements of a window that a kernel of XNNPACK computes at a time."""
+
+
+def split_large_window(before: Insertion) -> bool:
+    """Rewrite a depthwise convolution of real numbers by a large window, and return whether it is one."""
+    steps = _steps(before.node) if before.node.domain in DEPTHWISE else ()
+    if steps:
+        _split_window(before, steps)
+    return bool(steps)
+
+
+def _steps(node: ir.Node) -> tuple[int, ...]:
+    """Return the step between the rows and columns that a part has; nothing where the convolution stays whole."""
+    image, kernel = node.inputs[:2]
+    if image is None or image.dtype != ir.DataType.FLOAT or kernel is None or kernel.const_value is None:
+        return ()
+    if kernel.dtype != image.dtype or kernel.is_graph_input() or unit_of(node) is not None:
+        return ()
+    sizes = kernel.const_value.shape.numpy()[1:-1]
+    dilations = node.attributes.get_ints("dilations", [1] * len(sizes))
+    pads = [(size - 1) * dilation // 2 for size, dilation in zip(sizes, dilations, strict=True)]
+    is_same = node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME")
+    is_centred = is_same or [*node.attributes.get_ints("pads", [0] * 2 * len(sizes))] == pads * 2
+    is_dense = all(stride == 1 for stride in node.attributes.get_ints("strides", [1]))
+    is_odd = all(size % 2 for size in sizes)
+    if not (is_centred and is_dense and is_odd) or prod(sizes) <= MOST_AT_A_TIME:
+        return ()
+    fitting = [steps for steps in product((1, 2), repeat=len(sizes)) if _largest(sizes, steps) <= MOST_AT_A_TIME]
+    return min(fitting, key=lambda steps: (prod(steps), _largest(sizes, steps)), default=())
+
+
+def _largest(sizes: Sequence[int], steps: Sequence[int]) -> int:
+    return prod(-(-size // step) for size, step in zip(sizes, steps, strict=True))
+
+
+def _split_window(before: Insertion, steps: Sequence[int]) -> None:
+    """Write the parts and their sum; the first part has the bias."""
+    node = before.node
+    (image, kernel, *bias), (result,) = node.inputs, node.outputs
+    assert kernel is not None
+    assert kernel.const_value is not None
+    weights, rank = kernel.const_value.numpy(), len(steps)
+    own = {name: each for name, each in node.attributes.items() if name != "auto_pad"}
+    dilations = node.attributes.get_ints("dilations", [1] * rank)
+    total: ir.Value | None = None
+    for firsts in product(*map(range, steps)):
+        every = tuple(slice(first, None, step) for first, step in zip(firsts, steps, strict=True))
+        part = np.ascontiguousarray(weights[:, *every])
+        spread = [step * dilation for step, dilation in zip(steps, dilations, strict=True)]
+        pads = [(size - 1) * dilation // 2 for size, dilation in zip(part.shape[1:-1], spread, strict=True)]
+        window = {"kernel_shape": [*part.shape[1:-1]], "dilations": spread, "pads": pads * 2}
+        name = f"{result.name}/{'_'.join(map(str, firsts))}"
+        inputs = [image, before.constant(part, f"{name}/kernel"), *(bias if total is None else [])]
+        part_sum = before.add(CONV, inputs, result.shape, result.type, {**own, **window}, domain=node.domain, name=name)
+        total = part_sum if total is None else before.add("Add", [total, part_sum], result.shape, result.type)
+    assert total is not None
+    before.replace(total)
+
+
+# A Slice that takes each k-th row of an axis takes one of k, once the axis is split: XNNPACK runs no other steps.
+#
+#     Slice(x, start, step k)    becomes    Reshape ─ Slice(start, start + 1) ─ Reshape
+#
+# On x64 the two Reshapes and the Slice take a tenth of the time of LiteRT's own kernel, which moves single elements,
+# and less where rows are long. Along the last axis, where they are elements, nothing is gained.
+
+
+class _Rows(NamedTuple):
+    """Each row of an axis that is a whole number of steps behind the first."""
+
+    axis: int
+    first: int
+    step: int
+
+
+def split_strided_slice(before: Insertion) -> bool:
+    """Rewrite a Slice of real numbers by constant steps that divide the extents, and return whether it is one."""
+    taken = [] if before.node.domain else _taken(before.node)
+    if taken:
+        _split_sliced_axis(before, taken)
+    return bool(taken)
+
+
+def _taken(node: ir.Node) -> list[_Rows]:
+    """Return what a Slice takes; nothing of one that would be no faster otherwise."""
+    value, dims = node.inputs[0], _dims(node.inputs[0])
+    places = [integers_of(node, slot) for slot in range(1, len(node.inputs))]
+    is_known = bool(dims) and dims.count(OPEN) <= 1 and 0 not in dims and len(places) == 4 and None not in places
+    if value is None or value.dtype != ir.DataType.FLOAT or not is_known:
+        return []
+    taken: list[_Rows] = []
+    for start, end, axis, step in zip(*(each or () for each in places), strict=True):
+        place, extent = axis % len(dims), dims[axis]
+        if extent == OPEN or place == len(dims) - 1 or step < 1 or extent % step:
+            return []
+        rows = range(extent)[start:end:step]
+        if rows.start >= step or len(rows) != extent // step:
+            return []
+        taken.append(_Rows(place, rows.start, step))
+    return [each for each in taken if each.step > 1]
+
+
+def _dims(value: ir.Value | None) -> list[int]:
+    shape = () if value is None or value.shape is None else value.shape
+    return [extent if isinstance(extent, int) else OPEN for extent in shape]
+
+
+def _split_sliced_axis(before: Insertion, taken: Sequence[_Rows]) -> None:
+    """Take the rows of one axis after another."""
+    (value, *_), (result,) = before.node.inputs, before.node.outputs
+    assert value is not None
+    for number, rows in enumerate(taken):
+        dims = _dims(value)
+        front, back = dims[: rows.axis], dims[rows.axis + 1 :]
+        count = dims[rows.axis] // rows.step
+        groups = [_size([*front, count]), rows.step, _size(back)]
+        if len(dims) == 2:  # what a RESHAPE drops alone, the builtin before it would drop, which XNNPACK cannot
+            groups.insert(0, 1)
+        split = before.reshaped(value, groups, f"{result.name}/split_{number}")
+        bounds = {"start": rows.first, "end": rows.first + 1, "axis": -2}
+        limits = [before.constant(np.array([each]), f"{split.name}/{name}") for name, each in bounds.items()]
+        row = before.add("Slice", [split, *limits], shape_from([*groups[:-2], 1, groups[-1]]), value.type)
+        value = before.reshaped(row, [*front, count, *back], f"{result.name}/rows_{number}")
+    before.replace(value)
+
+
+def _size(dims: Sequence[int]) -> int:
+    return OPEN if OPEN in dims else prod(dims)
+
+
+# An LRN is a convolution with a band matrix, and roots: LiteRT's own kernel takes a power of each element.
+#
+#     LRN(x)    becomes    x · s^-beta,    s = Conv(x · x, band, bias)
+#
+# The band has alpha / size where a channel is in another one's window. Powers are products of RSQRT(s) and its root, so
+# beta is a multiple of 1/4. On x64 XNNPACK takes a third to a thirteenth of the time (64 to 512 channels).
+
+DOMAIN = "relayout.nhwc"
+CONV_DOMAIN = "relayout.nhwc.ohwi"
+MOST_CHANNELS = 512
+"""Channels above which the matrix takes as long as the powers."""
+QUARTERS = (1, 2, 3, 4)
+"""beta in quarters."""
+
+
+def write_local_response(before: Insertion) -> bool:
+    """Rewrite an LRN of real numbers and few channels, and return whether it is one."""
+    node = before.node
+    value = node.inputs[0] if node.domain == DOMAIN else None
+    channels = None if value is None or value.shape is None else value.shape[-1]
+    if value is None or value.dtype != ir.DataType.FLOAT or not isinstance(channels, int):
+        return False
+    if channels > MOST_CHANNELS or not _is_product_of_roots(node):
+        return False
+    _convolve_response(before, value, channels)
+    return True
+
+
+def _is_product_of_roots(node: ir.Node) -> bool:
+    """Tell whether the power is a product of roots, of a number above 0; windows of odd size alone have a middle."""
+    attributes = node.attributes
+    is_positive = attributes.get_float("alpha", 1e-4) >= 0 and attributes.get_float("bias", 1.0) > 0
+    return 4 * attributes.get_float("beta", 0.75) in QUARTERS and is_positive and attributes.get_int("size") % 2 == 1
+
+
+def _convolve_response(before: Insertion, value: ir.Value, channels: int) -> None:
+    node, like = before.node, (value.shape, value.type)
+    name, beta = node.outputs[0].name, node.attributes.get_float("beta", 0.75)
+    alpha, size = node.attributes.get_float("alpha", 1e-4), node.attributes.get_int("size")
+    band = channel_windows(channels, size, alpha / size)[:, None, None, :]
+    bias = np.full(channels, node.attributes.get_float("bias", 1.0), np.float32)
+    kernel = before.constant(band, f"{name}/kernel"), before.constant(bias, f"{name}/bias")
+    square = before.add("Mul", [value, value], *like)
+    total = before.add("Conv", [square, *kernel], *like, domain=CONV_DOMAIN)
+    exponent = before.constant(np.array(-0.5, np.float32), f"{name}/exponent")
+    half = before.add("Pow", [total, exponent], *like)
+    halves, fourths = divmod(round(4 * beta), 2)
+    factors = [half] * halves + [before.add("Sqrt", [half], *like)] * fourths
+    result = value
+    for factor in factors:
+        result = before.add("Mul", [result, factor], *like)
+    before.replace(result)
+
 
 REWRITES: Mapping[str, Callable[[Insertion], bool]] = {
     "Conv": split_large_window,

@@ -5,24 +5,69 @@ and the kernels of ai-edge-litert 2.3, run by this project's tests of the export
 (`relayout/formats/tflite/exporting/operators`).
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Subgraph
 from relayout.formats.tflite.exporting.registry import modules
+from relayout.formats.tflite.importing.marking import gives_others_for_integers
+from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.spelled_out import DOMAIN, RESTORABLE, RESTORABLE_CUSTOM
 from relayout.formats.tflite.states import ASSIGN, READ
-from relayout.lowering.conditions import (
-    DEPTH_FIRST,
-    DEPTHWISE,
-    NO_DILATIONS,
-    NO_INDICES,
-    NOT_DEPTHWISE,
-)
+from relayout.lowering.conditions import DEPTH_FIRST, DEPTHWISE, NO_DILATIONS, NO_INDICES, NOT_DEPTHWISE
+from relayout.lowering.fuse_epilogue import Fusion
+from relayout.lowering.recognise_recurrent.rows import by_rows
 from relayout.rules.registry import has_layouts, has_rule
 from relayout.targets.litert.decompositions import DECOMPOSITIONS
-from relayout.targets.litert.folding import FOLDED
-from relayout.targets.litert.import_list import passes
 from relayout.targets.litert.prices import PRICES
+from relayout.targets.portable import portable
 from relayout.targets.target_table import INT8, Kernel, Target
+
+if TYPE_CHECKING:
+    from relayout.formats.tflite.importing.import_passes import ImportPasses
+
+
+# Folding into the weights of LiteRT's convolutions: scales and shifts per channel that follow them.
+
+FOLDED = (Fusion("Conv", (), "", "Conv", (), 0, {}),)
+"""Nothing becomes a part of the kernel's operator here; activations are taken in when the file is written."""
+
+
+# Passes over a `.tflite` that becomes another one, beside its literal import.
+
+LOOPS = "relayout.targets.litert.table", "rows_of_reals"
+
+
+def passes() -> ImportPasses:
+    """Return what is done for any runtime, but to loops that round rows to integers."""
+    from relayout.formats.tflite.importing.import_passes import on_use
+
+    found = portable()
+    return replace(found, alternatives={**found.alternatives, "WHILE": (on_use(*LOOPS),)})
+
+
+# Loops of a `.tflite` that stay loops, since its kernels compute other numbers in them than with real weights.
+
+
+def rows_of_reals(op: Operation) -> bool:
+    """Hand over a WHILE as rows are, or as one recurrent operator, unless its kernels round rows to integers."""
+    body = op.program.subgraph(op.options.body_subgraph_index, op.place)
+    return not _rounds_rows(body) and by_rows(op)
+
+
+def _rounds_rows(body: Subgraph) -> bool:
+    """Tell whether an operator reads integers beside real numbers, which its kernel rounds then."""
+    for operator in body.operators:
+        operands, results = ([body.tensors[i] for i in ends if i >= 0] for ends in (operator.inputs, operator.outputs))
+        has_reals = any(each.type == TensorType.FLOAT32 for each in operands)
+        if has_reals and gives_others_for_integers(operands, results):
+            return True
+    return False
+
 
 FLOAT32 = ("FLOAT", "FLOAT16")
 INTEGERS = (*INT8, "INT16", "UINT16")

@@ -1,5 +1,7 @@
 """The activations that LiteRT's integer kernels apply, and the bounds of those in a graph."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -7,7 +9,78 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import ActivationFunctionType
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, VIEWS, unit_of
 from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, SHIFTS, scale_of
+
+# Move Transposes and Reshapes out of quantized units: integers are moved, and the operator runs on integers.
+#
+#     DequantizeLinear ─ operator ─ Reshape ─ QuantizeLinear    becomes
+#     DequantizeLinear ─ operator ─ QuantizeLinear ─ Reshape
+#
+# A view commutes with a scale for the whole tensor: it moves numbers, and looks at none. Where others read what the
+# DequantizeLinear gives, each unit with a view of it gets one of its own.
+
+
+def move_views_out(graph: ir.Graph) -> None:
+    """Move views from between an operator and its QuantizeLinear or DequantizeLinear, in place."""
+    for node in reversed(list(graph)):
+        quantize = _only_reader(node)
+        if _is_view(node) and quantize is not None and _has_one_scale(quantize, QUANTIZE):
+            operator = _producer(node)
+            if operator is not None and operator.op_type != DEQUANTIZE and _only_reader(operator) is node:
+                _exchange(graph, node, quantize)
+    for node in list(graph):
+        dequantize = _producer(node)
+        if not _is_view(node) or dequantize is None or not _has_one_scale(dequantize, DEQUANTIZE):
+            continue
+        reads_activation = dequantize.inputs[0] is not None and dequantize.inputs[0].const_value is None
+        quantizes = any(use.node.op_type == QUANTIZE for use in node.outputs[0].uses())
+        if reads_activation and not quantizes and (_only_reader(dequantize) is node or unit_of(node) is not None):
+            _exchange(graph, dequantize, node)
+
+
+def _exchange(graph: ir.Graph, first: ir.Node, second: ir.Node) -> None:
+    """Let the second of two nodes run before the first, which stays for who else reads its result."""
+    source, result = first.inputs[0], second.outputs[0]
+    assert source is not None
+    before = ir.Node(second.domain, second.op_type, [source, *second.inputs[1:]], second.attributes.values())
+    inner = before.outputs[0]
+    behind = ir.Node(first.domain, first.op_type, [inner, *first.inputs[1:]], first.attributes.values())
+    before.name, behind.name = second.name, first.name
+    moved = behind.outputs[0]
+    is_view = second.op_type in VIEWS
+    inner.name = f"{result.name}/exchanged"
+    inner.shape, inner.type = (result.shape, source.type) if is_view else (source.shape, result.type)
+    moved.shape, moved.type = result.shape, result.type
+    moved.metadata_props.update(result.metadata_props)
+    graph.insert_before(second, [before, behind])
+    result.replace_all_uses_with(moved, replace_graph_outputs=True)
+    moved.name, result.name = result.name, None
+    graph.remove(second, safe=True)
+    if not first.outputs[0].uses() and not first.outputs[0].is_graph_output():
+        graph.remove(first, safe=True)
+
+
+def _is_view(node: ir.Node) -> bool:
+    return node.op_type in VIEWS and not node.domain
+
+
+def _producer(node: ir.Node) -> ir.Node | None:
+    return None if not node.inputs or node.inputs[0] is None else node.inputs[0].producer()
+
+
+def _only_reader(node: ir.Node) -> ir.Node | None:
+    """Return the node that alone reads the only result of a node, as its first operand."""
+    if len(node.outputs) != 1 or node.outputs[0].is_graph_output():
+        return None
+    uses = tuple(node.outputs[0].uses())
+    return uses[0].node if len(uses) == 1 and uses[0].idx == 0 else None
+
+
+def _has_one_scale(node: ir.Node, op_type: str) -> bool:
+    """Tell whether a node changes between integers and numbers by one constant scale."""
+    scale = node.inputs[1] if node.op_type == op_type and not node.domain and len(node.inputs) > 1 else None
+    return scale is not None and scale.const_value is not None and scale.const_value.size == 1
 
 
 def fused_activation(bounds: tuple[float, float], quantize: ir.Node) -> ActivationFunctionType | None:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.formats.tflite.container.contents import array_content
 from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import array_content
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.tidying import tidy_reshapes
 from relayout.targets.litert_gpu.operator_form import reason_of

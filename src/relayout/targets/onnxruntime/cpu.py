@@ -14,9 +14,14 @@ does not look for (seen by running 1.32: `tests/targets/test_reals.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from math import prod
+from typing import TypeVar
 
+import onnx_ir as ir
+
+from relayout.layout import Extent, product
 from relayout.lowering.conditions import (
     CONSTANT_KERNEL,
     CONSTANT_MODE,
@@ -30,17 +35,111 @@ from relayout.lowering.conditions import (
     attribute,
     inputs,
 )
-from relayout.lowering.fusion_rows import Fusion
+from relayout.lowering.fuse_epilogue import Fusion
 from relayout.lowering.unit_rows import Unit
 from relayout.rules import Attribute, Operator, Placement, Signature, Written
 from relayout.targets.onnxruntime.blocked import BLOCKED, STEM, lies_in_blocks
 from relayout.targets.onnxruntime.decompositions import EXPANSIONS
 from relayout.targets.onnxruntime.float_prices import LEAST_IN_VOLUMES, REDUCED, STRETCHED
 from relayout.targets.onnxruntime.import_list import with_vnni
-from relayout.targets.onnxruntime.memory_access import gathers, short_runs
 from relayout.targets.onnxruntime.prices import CHANNELS_FIRST, LEAST_CHANNELS, LEAST_RUN
 from relayout.targets.onnxruntime.single_consumer import single_consumers
 from relayout.targets.target_table import INT8, Kernel, Target
+
+# Where elements lie that a kernel works on together: how often it begins anew, and whether it gathers.
+#
+# Seen by running ONNX Runtime 1.32 (`bench/measure_float_prices.py`), whose kernels are the ones that this is asked of.
+
+TOGETHER = frozenset(("", "K", "R", "KR", "KRK"))
+"""Axes that are kept and reduced, in stored order, where a reduction adds up vectors or whole rows."""
+VECTOR = 8
+"""Elements that a reduction adds up at once."""
+LONGEST = 16
+"""Elements of a short run: as many channels as a group has that is normalized by itself."""
+
+Kind = TypeVar("Kind")
+
+
+def gathers(placement: Placement) -> bool:
+    """Whether a reduction collects every element that it gives from places that lie apart.
+
+    `R K` of one image it does (`1 h w c` over `h w`), whatever goes to and fro more than `K R K`, and what ends in a
+    few elements.
+    """
+    image, kept = placement.inputs[0] or (), placement.outputs[0] or ()
+    parts = _parts(("K" if dim in kept else "R", dim[1]) for dim in image)
+    order = "".join(part for part, _ in parts)
+    if len(parts) > 1 and _is_under(parts[-1][1], VECTOR):
+        return True
+    return order not in TOGETHER and (order != "RK" or image[0][1].is_one)
+
+
+def short_runs(placement: Placement) -> int:
+    """How often an operator begins anew as it goes over an operand that is one element for a few of another's.
+
+    `h w g 4` beside `g 1` has a run of 4 for each `h w g`. Rows are no such runs: ONNX Runtime makes one operator of
+    those that normalize a row (`n c` beside `n 1`), and of a product with its scale and bias (`n c` beside `c`).
+    """
+    out = placement.extents(output=True)
+    operands = [[extent for _, extent in dims] for dims in placement.inputs if dims is not None]
+    parts = _parts(
+        (tuple(_is_one(shape, len(out) - axis) for shape in operands), extent) for axis, extent in enumerate(out)
+    )
+    if len(parts) < 2 or not any(parts[-1][0]) or not _is_under(parts[-1][1], LONGEST + 1):
+        return 0
+    return prod(extent.number for _, extent in parts[:-1])
+
+
+def _parts(dims: Iterable[tuple[Kind, Extent]]) -> list[tuple[Kind, Extent]]:
+    """Dimensions in a row of one kind as one; axes of one element are of no kind."""
+    several = ((kind, extent) for kind, extent in dims if not extent.is_one)
+    return [(kind, product(extent for _, extent in held)) for kind, held in groupby(several, lambda dim: dim[0])]
+
+
+def _is_under(extent: Extent, bound: int) -> bool:
+    """Whether an extent is known to be less."""
+    return extent.is_static and extent.number < bound
+
+
+def _is_one(shape: Sequence[Extent], from_the_end: int) -> bool:
+    """Whether an operand has one element along an axis, or lacks it."""
+    return from_the_end > len(shape) or shape[-from_the_end].is_one
+
+
+# Element types for which ONNX Runtime has no kernel, and the types that are computed with in their place.
+#
+# The standard allows more types than the runtime has kernels for, in 1.23, the first that results are to run on. A node
+# of such a type is written between two Casts; the type in between holds every value of the other, or, where nothing but
+# whole elements is moved, the same bits.
+
+_BOOL, _FLOAT, _DOUBLE = ir.DataType.BOOL, ir.DataType.FLOAT, ir.DataType.DOUBLE
+_I8, _I16, _I32, _I64 = ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64
+_U8, _U16, _U32, _U64 = ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64
+
+_SHORT = {_I16: _I32, _U16: _I32}
+_NARROW = {_I8: _I32, _U8: _I32, **_SHORT, _U32: _I64}
+
+IN_PLACE_OF: dict[str, dict[ir.DataType, ir.DataType]] = {
+    "ArgMax": {**_SHORT, _BOOL: _U8, _U32: _I64},
+    "ArgMin": {**_SHORT, _BOOL: _U8, _U32: _I64},
+    "Clip": _SHORT,
+    "CumSum": {**_NARROW, _U64: _I64},
+    "Max": {**_SHORT, _BOOL: _U8},
+    "MaxPool": {_I16: _FLOAT, _U16: _FLOAT, _I32: _DOUBLE, _U32: _DOUBLE},
+    "Min": {**_SHORT, _BOOL: _U8},
+    "NonZero": {_I8: _I64, **_SHORT, _U32: _I64, _U64: _I64},
+    "Pad": _SHORT,
+    "Range": {_I8: _I32, _U8: _I32, **_SHORT, _U32: _I64, _U64: _I64},
+    "ReduceMax": {**_SHORT, _U32: _I64},
+    "ReduceMin": {**_SHORT, _U32: _I64},
+    "ReduceProd": {**_NARROW, _U64: _I64},
+    "ReduceSum": {**_NARROW, _U64: _I64},
+    "Resize": {**_SHORT, _BOOL: _U8, _U32: _I32},
+    "TopK": {_U16: _I32, _U32: _I64, _BOOL: _U8},
+    "Where": {_I8: _I32, **_SHORT, _U64: _I64, _BOOL: _U8},
+}
+"""ONNX operator -> the types that its kernel does not take -> what stands in for them."""
+
 
 CONTRIBUTED = "com.microsoft"
 IMAGES = (3, 4, 5)

@@ -18,7 +18,7 @@ from relayout.apply.blocks import BlockSizes
 from relayout.errors import LayoutError
 from relayout.layout import Extent
 from relayout.lowering.conditions import FLOOR, NO_DILATIONS, NO_INDICES, Condition, clip_bounds, constant
-from relayout.lowering.fusion_rows import Fusion
+from relayout.lowering.fuse_epilogue import Fusion
 from relayout.rules import Operator, Placement, Signature, Written
 from relayout.targets.onnxruntime import cpu as plain
 from relayout.targets.onnxruntime.blocked_prices import IN_BLOCKS, KERNELS, LAST, NODE, PER_TAP, STRETCHED

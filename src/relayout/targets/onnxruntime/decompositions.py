@@ -9,27 +9,253 @@ as products of matrices do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain, takewhile
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.lowering.channel_windows import channel_windows
+from relayout.layout import Dim
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
+from relayout.lowering.fold_affine import channel_windows
 from relayout.lowering.unit_rows import DEQUANTIZING
-from relayout.rules import Attribute, Operator, Step
+from relayout.rules import Attribute, Letters, Operator, Signature, Step, facts
 from relayout.rules.signature import Constants
 from relayout.targets.onnxruntime.blocked import maker
-from relayout.targets.onnxruntime.cubic_resize import CUBIC, cubic
-from relayout.targets.onnxruntime.einsum import einsum
 from relayout.targets.onnxruntime.fourier import fourier, short_time
+
+# Cubic Resizes along one axis after the other, which ONNX Runtime's CPU provider does in a twentieth of the time.
+#
+# Its kernel gathers 16 elements for each, 80 to 500 ns. The one for `antialias` goes along one axis after the other, 3
+# to 7 ns, and counts more elements only where fewer are given: of images that become no smaller it gives the same.
+# Others, and those of opsets before `antialias`, are two products with what each element counts along an axis.
+
+HAS_ANTIALIAS = 18
+"""Opset from which a Resize may be without aliases."""
+MOST_MULTIPLIED = 2048
+"""Elements of two axes together up to which two products take less time: a thirtieth of a nanosecond for each."""
+MOST_BYTES = 1 << 22
+"""Of the matrices."""
+IMAGE = 4
+"""The rank of an image, whose last two axes are resized."""
+PLACES = {
+    "half_pixel": lambda at, old, new, scale: (at + 0.5) / scale - 0.5,
+    "pytorch_half_pixel": lambda at, old, new, scale: (at + 0.5) / scale - 0.5 if new > 1 else at * 0.0,
+    "asymmetric": lambda at, old, new, scale: at / scale,
+    "align_corners": lambda at, old, new, scale: at * ((old - 1) / (new - 1)) if new > 1 else at * 0.0,
+}
+"""Where among the old elements each new one lies, by `coordinate_transformation_mode`."""
+
+
+def _is_cubic(operator: Operator) -> bool:
+    cubic = operator.version >= 11 and operator.string("mode", "nearest") == "cubic"
+    return cubic and not operator.int("antialias", 0) and _coordinates(operator) != "tf_crop_and_resize"
+
+
+def _coordinates(operator: Operator) -> str:
+    return operator.string("coordinate_transformation_mode", "half_pixel")
+
+
+CUBIC = Condition("cubic, of a whole image", _is_cubic)
+
+
+def cubic(operator: Operator, given: Constants) -> Sequence[Step]:
+    """The same with `antialias` set, or two products, as `h' h, n c h w, w w' -> n c h' w'`."""
+    sides = _sides(operator, given)
+    if not sides:
+        return ()
+    if operator.version >= HAS_ANTIALIAS and all(side.factor >= 1 for side in sides):
+        said = {name: attribute.value for name, attribute in operator.node.attributes.items()}
+        return (Step("Resize", tuple(range(len(operator.node.inputs))), "y", {**said, "antialias": 1}),)
+    if len(sides) != IMAGE or any(side.factor != 1 for side in sides[:2]) or _coordinates(operator) not in PLACES:
+        return ()
+    tall, wide = sides[2:]
+    entries = tall.old * tall.new + wide.old * wide.new
+    if not 0 < 4 * entries <= MOST_BYTES or tall.old + wide.old > MOST_MULTIPLIED:
+        return ()
+    return (
+        Step("MatMul", (0, np.ascontiguousarray(_matrix(operator, wide).T)), "wide"),
+        Step("MatMul", (_matrix(operator, tall), "wide"), "y"),
+    )
+
+
+class _Side(NamedTuple):
+    """An axis before and after: how many times as long it becomes, and its extents; 0 where they are not known."""
+
+    factor: float
+    old: int
+    new: int
+
+
+def _sides(operator: Operator, given: Constants) -> list[_Side]:
+    """All axes of an image; none where what becomes of one is not known, or it keeps its proportions."""
+    shape, scales, sizes = operator.inputs[0], *(given[slot] if len(given) > slot else None for slot in (2, 3))
+    by_scales = scales is not None and scales.size > 0
+    asked = scales if by_scales else sizes
+    if shape is None or asked is None or operator.string("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return []
+    extents = [extent if isinstance(extent, int) else 0 for extent in shape]
+    found = [_Side(1.0, extent, extent) for extent in extents]
+    for axis, number in zip(operator.ints("axes") or range(len(shape)), asked.tolist(), strict=True):
+        old = extents[axis]
+        if by_scales:
+            found[axis] = _Side(number, old, int(np.float32(old) * np.float32(number)))
+        elif old:
+            found[axis] = _Side(number / old, old, number)
+        else:
+            return []
+    return found if all(side.factor > 0 for side in found) else []
+
+
+def _matrix(operator: Operator, side: _Side) -> NDArray[np.float32]:
+    """`new old`: what each old element counts in each new one (Keys 1981)."""
+    factor, old, new = side
+    a = operator.node.attributes.get_float("cubic_coeff_a", -0.75)
+    place = PLACES[_coordinates(operator)](np.arange(new, dtype=np.float64), old, new, factor)
+    first = np.floor(place).astype(np.int64)
+    taps = np.add.outer(first, np.arange(-1, 3))
+    far = np.abs(place[:, None] - taps)
+    near = (a + 2) * far**3 - (a + 3) * far**2 + 1
+    counted = np.where(far <= 1, near, a * (far**3 - 5 * far**2 + 8 * far - 4))
+    if operator.int("exclude_outside", 0):
+        counted = np.where((taps >= 0) & (taps < old), counted, 0)
+        counted /= counted.sum(1, keepdims=True)
+    matrix = np.zeros((new, old))
+    np.add.at(matrix, (np.arange(new)[:, None], taps.clip(0, old - 1)), counted)
+    return matrix.astype(np.float32)
+
+
+# Einsums of two operands as products of matrices, with the Transposes around them in the open.
+#
+# ONNX Runtime transposes inside an Einsum, whatever stands beside it; a Transpose that is seen may vanish.
+
+Groups = Sequence[Sequence[str]]
+"""The letters of each dimension."""
+OPEN = -1
+"""In the shape of a Reshape: the one extent that is not said."""
+
+
+class _Product(NamedTuple):
+    """An Einsum as one product of matrices: `left inner` by `inner right`, for each place of the batch.
+
+    Args:
+        order: the operands; the one comes first whose axes come first in the result.
+        batches: the batch letters of each side; a side that lacks some is stretched along them.
+        batch: the batch letters of the product.
+        left: letters of the first side alone.
+        inner: letters that are summed.
+        right: letters of the second side alone.
+    """
+
+    order: tuple[int, int]
+    batches: Groups
+    batch: list[str]
+    left: list[str]
+    inner: list[str]
+    right: list[str]
+
+
+def einsum(operator: Operator, given: Constants) -> Sequence[Step]:
+    """`bqhd,bkhd->bhqk` and its like: each letter in two of the three, or in all."""
+    fact = facts(operator)
+    if not isinstance(fact, Signature) or len(fact.inputs) != 2:
+        return ()
+    first, second, result = (letters or () for letters in (*fact.inputs, *fact.outputs))
+    extents = _extents((first, second), operator.inputs)
+    product = _product(first, second, result)
+    return () if extents is None or product is None else _steps(product, (first, second), result, extents)
+
+
+def _extents(terms: Sequence[Letters], shapes: Sequence[Sequence[Dim] | None]) -> dict[str, Dim] | None:
+    """Return the extent of each letter; None where an operand is stretched along one."""
+    extents: dict[str, Dim] = {}
+    for letters, shape in zip(terms, shapes, strict=False):
+        for letter, extent in zip(letters, shape or (), strict=True):
+            if extents.setdefault(letter, extent) != extent:
+                return None
+    return extents
+
+
+def _product(first: Letters, second: Letters, result: Letters) -> _Product | None:
+    """Return the product that computes an Einsum; None where there is none."""
+    batch = [letter for letter in result if letter in first and letter in second]
+    inner = _exclude(first, result)
+    if not inner or {*inner} != {*_exclude(second, result)}:
+        return None
+    own = [[letter for letter in _exclude(result, batch) if letter in term] for term in (first, second)]
+    # Axes of one operand alone that come first in the result: the other is stretched along them, and nothing moves.
+    # Beside a batch that would be many small products, which take longer than to move the axes.
+    leading = int(bool(result) and result[0] in own[1])
+    lead = [] if batch else list(takewhile(own[leading][:-1].__contains__, result))
+    own[leading] = _exclude(own[leading], lead)
+    # The one whose axes come first in the result is the first of the product.
+    places = [result.index(letters[0]) if letters else -1 for letters in own]
+    order = (0, 1) if places[0] <= places[1] else (1, 0)
+    left, right = (own[number] for number in order)
+    batches = [[*lead, *batch] if number == leading else batch for number in order]
+    return _Product(order, batches, [*lead, *batch], left, inner, right)
+
+
+def _exclude(letters: Sequence[str], others: Sequence[str]) -> list[str]:
+    return [letter for letter in letters if letter not in others]
+
+
+def _steps(product: _Product, terms: Sequence[Letters], result: Letters, extents: Mapping[str, Dim]) -> Sequence[Step]:
+    """Return the steps of a product; none where an extent that they need is not known."""
+    order, batches, batch, left, inner, right = product
+    groups = [batches[0], left, inner], [batches[1], inner, right]
+    sides = [_side(number, terms[number], held, extents) for number, held in zip(order, groups, strict=True)]
+    made, alone = [*batch, *left, *right], [[letter] for letter in batch]
+    apart = _shape([[letter] for letter in made], [*alone, left, right], extents)
+    if apart is None or any(side is None for side in sides):
+        return ()
+    steps = list(chain.from_iterable(side for side in sides if side is not None))
+    read = [side[-1].name if side else number for side, number in zip(sides, order, strict=True)]
+    steps.append(Step("MatMul", (read[0], read[1]), "product"))
+    if len(left) != 1 or len(right) != 1:
+        steps.append(Step("Reshape", ("product", apart), "parted"))
+    if made != [*result]:
+        perm = tuple(made.index(letter) for letter in result)
+        steps.append(Step("Transpose", (steps[-1].name,), "y", {"perm": perm}))
+    return steps
+
+
+def _side(number: int, letters: Letters, groups: Groups, extents: Mapping[str, Dim]) -> list[Step] | None:
+    """What brings an operand into matrices: each axis of the first group by itself, then each of two groups as one.
+
+    None where its shape is not known enough.
+    """
+    batch, *matrix = groups
+    wanted = list(chain.from_iterable(groups))
+    read: int | str = number
+    steps = []
+    if wanted != [*letters]:
+        perm = tuple(letters.index(letter) for letter in wanted)
+        steps.append(Step("Transpose", (read,), f"turned{number}", {"perm": perm}))
+        read = steps[-1].name
+    if any(len(group) != 1 for group in matrix):
+        shape = _shape([*([letter] for letter in batch), *matrix], [[letter] for letter in wanted], extents)
+        if shape is None:
+            return None
+        steps.append(Step("Reshape", (read, shape), f"matrix{number}"))
+    return steps
+
+
+def _shape(groups: Groups, source: Groups, extents: Mapping[str, Dim]) -> NDArray[np.int64] | None:
+    """A shape with each group as one extent, of a value in other groups; None where several are not known."""
+    shape = []
+    for place, group in enumerate(groups):
+        known = [extent for extent in (extents[letter] for letter in group) if isinstance(extent, int)]
+        same = place < len(source) and [*source[place]] == [*group]
+        shape.append(prod(known) if len(known) == len(group) else 0 if same else OPEN)
+    return np.array(shape, np.int64) if shape.count(OPEN) <= 1 else None
+
 
 LEAST_ELEMENTS = 2048
 """Of a value for which three more nodes are worth it, some microseconds."""
-IMAGE = 4
-"""The rank of what has convolutions of one element that are fast."""
 CHANNELS_FIRST, CHANNELS_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 FLOATS = Condition(
     f"floats, at least {LEAST_ELEMENTS} of them",

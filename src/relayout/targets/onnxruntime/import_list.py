@@ -18,11 +18,11 @@ ALTERNATIVES = {
         "merge_conv_groups.merged_conv",
     ),
     "DEPTHWISE_CONV_2D": ("merge_conv_groups.merged_depthwise",),
-    "FULLY_CONNECTED": ("hybrid_products.integer_product", "few_bit_weights.product_by_blocks"),
+    "FULLY_CONNECTED": ("hybrid_products.integer_product", "hybrid_products.product_by_blocks"),
     **dict.fromkeys(
         ("BIDIRECTIONAL_SEQUENCE_LSTM", "LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"), ("lstm_in_pieces.lstm_in_pieces",)
     ),
-    "MEAN": ("mean_as_pool.mean_as_pool",),
+    "MEAN": ("average_pool_as_conv.mean_as_pool",),
     "MUL": ("channel_constants.weighted",),
     "PRELU": ("channel_constants.real_slopes",),
     "TILE": ("tile_as_concat.tile_as_concat",),
@@ -45,7 +45,7 @@ def without_vnni() -> ImportPasses:
 def _passes(unrolled: str) -> ImportPasses:
     from relayout.formats.tflite.importing.import_passes import ImportPasses
     from relayout.targets.onnxruntime import int8_weights, pad_depthwise_channels, uint8_activations
-    from relayout.targets.onnxruntime.missing_kernels import IN_PLACE_OF
+    from relayout.targets.onnxruntime.cpu import IN_PLACE_OF
     from relayout.targets.onnxruntime.operation_forms import OnnxRuntimeOperation
 
     return ImportPasses(

@@ -13,7 +13,7 @@ import numpy as np
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
 from relayout.formats.tflite.importing.import_passes import FilePass
-from relayout.formats.tflite.importing.rewriting import SubgraphRewriting
+from relayout.formats.tflite.importing.importer import SubgraphRewriting
 from relayout.targets.onnxruntime.uint8_activations import SHIFT
 
 DATA = {"CONV_2D": 0, "CONV_3D": 0, "CONV_3D_TRANSPOSE": 2, "DEPTHWISE_CONV_2D": 0, "FULLY_CONNECTED": 0}

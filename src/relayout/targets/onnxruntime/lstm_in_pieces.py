@@ -24,12 +24,12 @@ from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.extents import total
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.bodies import BOOL, NodeBody
+from relayout.formats.tflite.importing.operators.control import BOOL, NodeBody
 from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.operators.lstm import Lstm, bidirectional, single_step, unidirectional
 from relayout.formats.tflite.importing.operators.recurrent import zeros
+from relayout.formats.tflite.importing.operators.shape import OUTPUT, Unlimited
 from relayout.formats.tflite.importing.operators.slicing import LAST, cut, joined, squeeze, unsqueeze
-from relayout.formats.tflite.importing.operators.unlimited import OUTPUT, Unlimited
 from relayout.light_dataclass import dataclass
 
 FLOAT = ir.DataType.FLOAT

@@ -12,7 +12,7 @@ from relayout.formats.tflite.container.model import Quantization, Tensor
 from relayout.formats.tflite.importing import activation
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY
-from relayout.lowering.fold_borders import FoldingOperation
+from relayout.lowering.fold_affine import FoldingOperation
 
 
 class OnnxRuntimeOperation(FoldingOperation):

@@ -13,7 +13,7 @@ from relayout.formats.tflite.importing.extents import divided, product
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.lowering.recognise_layer_norm import layer_normalized, normalization
 from relayout.lowering.recognise_recurrent.cells import Bound, Cell
-from relayout.lowering.recognise_recurrent.polynomials import Columns
+from relayout.lowering.recognise_recurrent.forms import Columns
 from relayout.lowering.recognise_recurrent.rows import by_rows
 
 DEQUANTIZING = frozenset(("DequantizeLinear",))

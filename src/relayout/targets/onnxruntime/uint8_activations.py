@@ -19,7 +19,7 @@ import numpy as np
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
 from relayout.formats.tflite.importing.import_passes import AS_IN_FILE, FilePass
-from relayout.formats.tflite.importing.rewriting import SubgraphRewriting
+from relayout.formats.tflite.importing.importer import SubgraphRewriting
 from relayout.light_dataclass import dataclass
 
 SHIFT = 128

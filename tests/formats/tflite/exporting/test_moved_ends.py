@@ -14,7 +14,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Quantization, Tensor
 from relayout.formats.tflite.exporting.draft import Draft
-from relayout.formats.tflite.exporting.moved_ends import give_meaning
+from relayout.formats.tflite.exporting.integers import give_meaning
 from text_form import model
 
 SCALED = {"s": np.array(0.02, np.float32), "z": np.array(-5, np.int8), "t": np.array(0.05, np.float32)}

@@ -9,7 +9,7 @@ import relayout
 from relayout.errors import UnsupportedError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Draft
-from relayout.formats.tflite.exporting.operand_types import require_broadcast
+from relayout.formats.tflite.exporting.kernel_types import require_broadcast
 from relayout.formats.tflite.exporting.registry import Unwritable
 
 

@@ -10,7 +10,7 @@ import pytest
 from export_running import agrees
 
 import relayout
-from relayout.formats.tflite.exporting.transposes_in_steps import LARGEST_RANK, transposes_of_few_axes
+from relayout.formats.tflite.exporting.file_order import LARGEST_RANK, transposes_of_few_axes
 from text_form import model
 
 

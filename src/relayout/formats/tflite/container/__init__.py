@@ -1,8 +1,8 @@
 """Write `.tflite` files: the container alone, from the values that the verified reader gives.
 
 `writer` makes the file, `comparing` holds what is read back against what was written. `versions` knows what each
-operator asks of a runtime, `runtimes` which runtime has it. `contents` are constants that are streamed, `records` what
-relayout says in a file for itself.
+operator asks of a runtime, `runtimes` which runtime has it. `model` has constants that are streamed, `metadata`
+what relayout says in a file for itself.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from relayout.lazy_exports import loaded_later
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.container.comparing import first_difference
-    from relayout.formats.tflite.container.contents import TensorContent, array_content
-    from relayout.formats.tflite.container.records import record, with_record
+    from relayout.formats.tflite.container.metadata import record, with_record
+    from relayout.formats.tflite.container.model import TensorContent, array_content
     from relayout.formats.tflite.container.versions import finished
     from relayout.formats.tflite.container.writer import options, save, to_bytes, write
 
@@ -33,8 +33,8 @@ __all__ = [
 
 _HOMES = {
     "comparing": ("first_difference",),
-    "contents": ("TensorContent", "array_content"),
-    "records": ("record", "with_record"),
+    "metadata": ("record", "with_record"),
+    "model": ("TensorContent", "array_content"),
     "versions": ("finished",),
     "writer": ("options", "save", "to_bytes", "write"),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any
@@ -17,11 +17,119 @@ import numpy as np
 
 from relayout.errors import ReadError
 from relayout.formats.archive import files
-from relayout.formats.flatbuffer import FieldRow, Raw, Source, Table, read_root
+from relayout.formats.flatbuffer import FieldRow, Raw, Schema, Source, Table, read_root, rows
+from relayout.formats.flatbuffer_writer import stream
 from relayout.formats.stored import StoredArray
-from relayout.formats.tflite.container.metadata_schema import ENUMS, IDENTIFIER, SCHEMA
 from relayout.formats.tflite.container.model import Model
 from relayout.light_dataclass import dataclass
+
+# The schema of `TFLITE_METADATA` as rows, as `schema.py` has the model's: what a model says of itself to people.
+
+IDENTIFIER = b"M001"
+
+_TABLES = {
+    "ModelMetadata": (
+        "name:string description:string version:string subgraph_metadata:[SubGraphMetadata] author:string "
+        "license:string associated_files:[AssociatedFile] min_parser_version:string"
+    ),
+    "SubGraphMetadata": (
+        "name:string description:string input_tensor_metadata:[TensorMetadata] "
+        "output_tensor_metadata:[TensorMetadata] associated_files:[AssociatedFile] input_process_units:[ProcessUnit] "
+        "output_process_units:[ProcessUnit] input_tensor_groups:[TensorGroup] output_tensor_groups:[TensorGroup] "
+        "custom_metadata:[CustomMetadata]"
+    ),
+    "TensorMetadata": (
+        "name:string description:string dimension_names:[string] content:Content process_units:[ProcessUnit] "
+        "stats:Stats associated_files:[AssociatedFile]"
+    ),
+    "TensorGroup": "name:string tensor_names:[string]",
+    "AssociatedFile": "name:string description:string type:AssociatedFileType locale:string version:string",
+    "Content": "content_properties_type:uint8 content_properties:ContentProperties range:ValueRange",
+    "ValueRange": "min:int32 max:int32",
+    "FeatureProperties": "",
+    "ImageProperties": "color_space:ColorSpaceType default_size:ImageSize",
+    "ImageSize": "width:uint32 height:uint32",
+    "BoundingBoxProperties": "index:[uint32] type:BoundingBoxType coordinate_type:CoordinateType",
+    "AudioProperties": "sample_rate:uint32 channels:uint32",
+    "Stats": "max:[float32] min:[float32]",
+    "ProcessUnit": "options_type:uint8 options:ProcessUnitOptions",
+    "NormalizationOptions": "mean:[float32] std:[float32]",
+    "ScoreCalibrationOptions": "score_transformation:ScoreTransformationType default_score:float32",
+    "ScoreThresholdingOptions": "global_score_threshold:float32",
+    "BertTokenizerOptions": "vocab_file:[AssociatedFile]",
+    "SentencePieceTokenizerOptions": "sentencePiece_model:[AssociatedFile] vocab_file:[AssociatedFile]",
+    "RegexTokenizerOptions": "delim_regex_pattern:string vocab_file:[AssociatedFile]",
+    "CustomMetadata": "name:string data:[uint8]",
+}
+
+_NAMES = {
+    "AssociatedFileType": (
+        "UNKNOWN DESCRIPTIONS TENSOR_AXIS_LABELS TENSOR_VALUE_LABELS TENSOR_AXIS_SCORE_CALIBRATION VOCABULARY "
+        "SCANN_INDEX_FILE"
+    ),
+    "BoundingBoxType": "UNKNOWN BOUNDARIES UPPER_LEFT CENTER",
+    "ColorSpaceType": "UNKNOWN RGB GRAYSCALE",
+    "CoordinateType": "RATIO PIXEL",
+    "ScoreTransformationType": "IDENTITY LOG INVERSE_LOGISTIC",
+}
+
+ENUMS = {name: text.split() for name, text in _NAMES.items()}
+"""Names behind the numbers."""
+
+SCHEMA = Schema(
+    tables={name: rows(text) for name, text in _TABLES.items()},
+    unions={
+        "ContentProperties": (
+            "NONE",
+            "FeatureProperties",
+            "ImageProperties",
+            "BoundingBoxProperties",
+            "AudioProperties",
+        ),
+        "ProcessUnitOptions": (
+            "NONE",
+            "NormalizationOptions",
+            "ScoreCalibrationOptions",
+            "ScoreThresholdingOptions",
+            "BertTokenizerOptions",
+            "SentencePieceTokenizerOptions",
+            "RegexTokenizerOptions",
+        ),
+    },
+    enums=dict.fromkeys(ENUMS, "int8"),
+)
+
+
+# Records of relayout in a file, for relayout: a metadata buffer of JSON, which runtimes do not look at.
+
+RECORD = "relayout"
+"""The metadata buffer's name."""
+
+
+def with_record(model: Model, facts: Mapping[str, object]) -> Model:
+    """Return the model with a record of these facts, in the place of one that it may have. Equal facts: equal bytes."""
+    text = json.dumps(facts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    others = tuple(row for row in model.metadata if row[0] != RECORD)
+    return model._replace(metadata=(*others, (RECORD, np.frombuffer(text.encode(), np.uint8))))
+
+
+def record(model: Model) -> dict[str, Any]:
+    """Return the facts of a model's record; none if it has no record.
+
+    Raises:
+        ReadError: the record is damaged.
+    """
+    for name, content in model.metadata:
+        if name == RECORD and content is not None:
+            try:
+                facts = json.loads(b"".join(stream(content)))
+            except (ValueError, RecursionError):
+                facts = None
+            if not isinstance(facts, dict):
+                raise ReadError(f"metadata {RECORD!r} is no record of relayout's")
+            return facts
+    return {}
+
 
 METADATA = "TFLITE_METADATA"
 """The metadata buffer that has a schema of its own."""

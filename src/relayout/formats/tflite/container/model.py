@@ -1,14 +1,23 @@
 """A TFLite model as values. `loading` makes them, with every index, shape and length proved to fit."""
 
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import field
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
+from relayout.errors import ReadError, WriteError
 from relayout.formats.flatbuffer import Raw, Table
-from relayout.formats.stored import Content, StoredArray
+from relayout.formats.onnx.parts import raw_chunks
+from relayout.formats.stored import Content, StoredArray, nbytes
 from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.importing.registry import Unsupported
 from relayout.light_dataclass import dataclass
 
 MAX_RANK = 32
@@ -59,7 +68,7 @@ class Quantization(NamedTuple):
         """Whether there is one scale per index of `axis`."""
         return self.scale.size > 1
 
-    def equals(self, other: "Quantization | None") -> bool:
+    def equals(self, other: Quantization | None) -> bool:
         """Whether the same integer means the same number in both."""
         return (
             other is not None
@@ -170,3 +179,64 @@ class Model(NamedTuple):
     signatures: tuple[Signature, ...]
     metadata: tuple[tuple[str, Raw | None], ...] = ()
     files: tuple[tuple[str, bytes], ...] = ()
+
+
+# Constants that are texts: a count, the offset of each, the bytes.
+
+
+def packed_texts(encoded: Sequence[bytes]) -> npt.NDArray[np.uint8]:
+    """Return the data of a constant of strings."""
+    starts = np.cumsum([4 * (len(encoded) + 2), *map(len, encoded)])
+    head = np.array([len(encoded), *starts], "<i4").tobytes()
+    return np.frombuffer(head + b"".join(encoded), np.uint8)
+
+
+def texts(tensor: Tensor) -> list[str]:
+    """The elements of a constant of strings, which ONNX wants as UTF-8.
+
+    Raises:
+        ReadError: the offsets do not fit the bytes, or their number not the shape.
+        Unsupported: the bytes are no UTF-8.
+    """
+    data = tensor.content
+    count = int(data[:4].view("<i4")[0]) if data.size >= 4 else -1
+    if count != math.prod(tensor.shape) or data.size < 4 * (count + 2):
+        raise ReadError(f"{count} texts do not make shape {list(tensor.shape)}", where=tensor.place)
+    offsets = data[4 : 4 * (count + 2)].view("<i4").astype(np.int64)
+    if np.any(np.diff(offsets) < 0) or offsets[0] < 4 * (count + 2) or offsets[-1] > data.size:
+        raise ReadError("the offsets of its texts point outside its buffer", where=tensor.place)
+    content = data.tobytes()
+    try:
+        return [content[a:b].decode() for a, b in pairwise(offsets.tolist())]
+    except UnicodeDecodeError:
+        raise Unsupported("texts that are not UTF-8") from None
+
+
+# Constants as contents of a `.tflite` file. Those of an ONNX graph are evaluated, or read, when they are written.
+
+
+class TensorContent:
+    """The raw data of a tensor. Both formats store it alike: little-endian, types below a byte packed, the first low.
+
+    Args:
+        tensor: a tensor, which may be lazy.
+
+    Raises:
+        WriteError: it is one of strings (see `packed_texts`).
+    """
+
+    def __init__(self, tensor: ir.TensorProtocol) -> None:
+        if tensor.dtype == ir.DataType.STRING:
+            raise WriteError(f"constant {tensor.name!r} has strings, which are no raw data")
+        self.tensor = tensor
+        self.nbytes = nbytes(tensor.dtype, tuple(tensor.shape.numpy()))
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        """Yield the bytes; a lazy tensor is evaluated anew for each call."""
+        return raw_chunks(self.tensor, self.nbytes)
+
+
+def array_content(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Return the bytes of an array as a constant's data: little-endian, in C order, copied only if they are not so."""
+    ordered = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    return ordered.reshape(-1).view(np.uint8)

@@ -13,9 +13,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.stored import Content
-from relayout.formats.tflite.container.contents import TensorContent
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.container.model import Quantization, TensorContent
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
 from relayout.formats.tflite.exporting.scales import DEQUANTIZE
 from relayout.graph.subgraphs import all_graphs

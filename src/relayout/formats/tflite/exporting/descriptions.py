@@ -14,8 +14,7 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.archive import MOST_BYTES, MOST_FILES
 from relayout.formats.flatbuffer import read_root
-from relayout.formats.tflite.container.metadata import BASE64, BUFFERS, FILES, METADATA, OWN
-from relayout.formats.tflite.container.metadata_schema import IDENTIFIER, SCHEMA
+from relayout.formats.tflite.container.metadata import BASE64, BUFFERS, FILES, IDENTIFIER, METADATA, OWN, SCHEMA
 from relayout.formats.tflite.container.versions import MIN_RUNTIME_VERSION
 from relayout.layout.stored_as import CUT, INTERFACE
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.formats.stored import Content
-from relayout.formats.tflite.container.builtin_options import OPTIONS
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Operator, Quantization, Subgraph, Tensor
+from relayout.formats.tflite.container.schema import OPTIONS
 from relayout.formats.tflite.container.writer import options
 from relayout.light_dataclass import dataclass
 

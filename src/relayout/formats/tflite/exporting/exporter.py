@@ -12,21 +12,18 @@ from relayout.formats.own_results import PRODUCER, was_tflite
 from relayout.formats.tflite.builtin_set import Builtins
 from relayout.formats.tflite.container.model import Model, Signature
 from relayout.formats.tflite.container.versions import finished
-from relayout.formats.tflite.exporting.builtins import lacking, write_with
 from relayout.formats.tflite.exporting.file_forms import FileForms
 from relayout.formats.tflite.exporting.fusing import fuse
 from relayout.formats.tflite.exporting.graph_export import GraphExport
+from relayout.formats.tflite.exporting.integers import give_meaning
 from relayout.formats.tflite.exporting.kernel_types import free_scales
-from relayout.formats.tflite.exporting.moved_ends import give_meaning
-from relayout.formats.tflite.exporting.older import newer_operators
+from relayout.formats.tflite.exporting.older import lacking, newer_operators, write_with
 from relayout.formats.tflite.exporting.quantizable import fuse_lone_activations, make_quantizable
 from relayout.formats.tflite.exporting.refusals import UnwritableGraphError, dims_to_fix
 from relayout.formats.tflite.exporting.shared_memory import separate
-from relayout.formats.tflite.exporting.tables import write_tables
-from relayout.formats.tflite.exporting.tidying import tidy
-from relayout.formats.tflite.exporting.transposed_squares import separate_operands
+from relayout.formats.tflite.exporting.tidying import separate_operands, tidy
 from relayout.formats.tflite.exporting.units import QuantizedUnits
-from relayout.formats.tflite.exporting.variables import as_ends, write_variables
+from relayout.formats.tflite.exporting.variables import as_ends, write_tables, write_variables
 from relayout.layout.normalization import NORMALIZE
 
 

@@ -18,8 +18,8 @@ import numpy as np
 from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.container.versions import version
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.exporting.file_order import LARGEST_RANK
 from relayout.formats.tflite.exporting.older import is_older
-from relayout.formats.tflite.exporting.transposes_in_steps import LARGEST_RANK
 
 ACTIVATIONS: Mapping[str, ActivationFunctionType] = {
     "RELU": ActivationFunctionType.RELU,

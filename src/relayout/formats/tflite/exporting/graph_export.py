@@ -3,33 +3,119 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.flexbuffer_writer import FlexOption, to_flexbuffer
 from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.exporting.constants import constant_tensor
-from relayout.formats.tflite.exporting.custom import write_custom
-from relayout.formats.tflite.exporting.dequantizing import real_numbers
+from relayout.formats.tflite.exporting.constants import constant_tensor, refused_texts, require_text_kernels
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
 from relayout.formats.tflite.exporting.few_axes import use_few_axes
+from relayout.formats.tflite.exporting.folding import run_node
 from relayout.formats.tflite.exporting.integers import IntegerTensors
-from relayout.formats.tflite.exporting.kernel_types import widen
-from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
+from relayout.formats.tflite.exporting.kernel_types import (
+    TENSOR_TYPES,
+    kernel_type,
+    mixed_types,
+    require_broadcast,
+    require_scales,
+    stored_type,
+    tensor_dims,
+    widen,
+)
+from relayout.formats.tflite.exporting.node import IMAGES, NUMPY, NodeExport, known
 from relayout.formats.tflite.exporting.older import refuse_newer, write_for
-from relayout.formats.tflite.exporting.operand_types import mixed_types, require_broadcast, require_scales
 from relayout.formats.tflite.exporting.refusals import Refusals
 from relayout.formats.tflite.exporting.registry import Entry, OpenExtentError, Unwritable, export_of
 from relayout.formats.tflite.exporting.scales import DEQUANTIZE, QUANTIZE, dequantizer_of, scales_in
 from relayout.formats.tflite.exporting.signs import SHIFTS, SHIFTS_OF_WORDS, change_sign
-from relayout.formats.tflite.exporting.text_tensors import refused_texts, require_text_kernels
-from relayout.formats.tflite.exporting.unit_results import UnitResults
-from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes
-from relayout.formats.tflite.exporting.value_types import TYPES, kernel_type, stored_type, tensor_dims
+from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes, UnitResults, real_numbers
 from relayout.formats.tflite.exporting.variables import DraftVariables
-from relayout.formats.tflite.exporting.without_elements import write_empty
 from relayout.formats.tflite.spelled_out import DOMAIN
+
+# Operands and results without elements: kernels refuse most of them, and what comes of them is known.
+
+COMBINING = ("Reduce", "Arg", "MatMul", "Gemm", "GlobalAveragePool", "GlobalMaxPool")
+"""Beginnings of the names of operators that combine elements of their first operand."""
+
+
+def write_empty(op: NodeExport) -> bool:
+    """Write a node as constants if no element goes into its results; return whether it is so.
+
+    Raises:
+        Unwritable: it combines elements, and nothing tells what it gives of none; or it gives texts.
+    """
+    slots = [slot for slot, value in enumerate(op.node.outputs) if value.name]
+    if not op.node.inputs or not slots:
+        return False
+    if all(_has_none(op.node.outputs[slot]) for slot in slots):
+        if any(kernel_type(op.node.outputs[slot]) == TensorType.STRING for slot in slots):
+            raise Unwritable("texts without elements")
+        arrays = [np.zeros(known(op.out_dims(slot)), NUMPY[kernel_type(op.node.outputs[slot])]) for slot in slots]
+    elif op.op_type.startswith(COMBINING) and _has_none(op.node.inputs[0]):
+        arrays = _combined(op)
+    else:
+        return False
+    for slot, array in zip(slots, arrays, strict=True):
+        op.give(op.const(array), slot)
+    return True
+
+
+def _has_none(value: ir.Value | None) -> bool:
+    """Return whether it is known that a value has no elements."""
+    dims = [] if value is None or value.shape is None else list(value.shape)
+    return 0 in dims and all(isinstance(dim, int) for dim in dims)
+
+
+def _combined(op: NodeExport) -> list[NDArray[Any]]:
+    """Return what a node gives by ONNX's reference: its first operand has no elements."""
+    operands: dict[str, NDArray[Any]] = {}
+    for slot, value in enumerate(op.node.inputs):
+        if value is not None and value.dtype is not None:
+            array = op.constant(slot)
+            if array is None and not _has_none(value):
+                raise Unwritable("an operand without elements")
+            shape = () if value.shape is None else value.shape.numpy()
+            operands[value.name or ""] = np.zeros(shape, value.dtype.numpy()) if array is None else array
+    results = run_node(op.graph.model, op.node, operands)
+    if results is None:
+        raise Unwritable("an operand without elements")
+    return [array for array, value in zip(results, op.node.outputs, strict=True) if value.name]
+
+
+# A node that the user asks for as a custom operator: LiteRT computes it where the application registers a kernel.
+
+RAW = "custom_options"
+"""The attribute of a node that was read from a `.tflite` whose options are no map: their bytes."""
+
+
+def write_custom(op: NodeExport) -> None:
+    """CUSTOM of the node's name: its attributes are a FlexBuffer map.
+
+    Raises:
+        Unwritable: an attribute is a graph or a tensor, or of an operand the type or rank is not known.
+    """
+    inputs = [op.input(slot) if op.has(slot) else None for slot in range(len(op.node.inputs))]
+    outputs = [op.output(slot) for slot in range(len(op.node.outputs))]
+    raw = op.node.attributes.get(RAW)
+    if raw is not None and raw.type == ir.AttributeType.TENSOR:
+        options = raw.as_tensor().tobytes()
+    else:
+        found = {name: _option(attribute) for name, attribute in op.node.attributes.items()}
+        options = to_flexbuffer(found) if found else b""
+    op.graph.draft.add(f"CUSTOM {op.op_type}", inputs, outputs, options)
+
+
+def _option(attribute: ir.Attr) -> FlexOption:
+    kinds = ir.AttributeType
+    if attribute.type in (kinds.INT, kinds.FLOAT, kinds.STRING, kinds.INTS, kinds.FLOATS, kinds.STRINGS):
+        value: FlexOption = attribute.value
+        return value
+    raise Unwritable(f"its attribute {attribute.name} is neither a number nor a text, nor a list of these")
 
 
 class GraphExport:
@@ -254,7 +340,7 @@ class GraphExport:
     def _leave_out(self, node: ir.Node) -> None:
         """Let others read the outputs of a node that is not written: there is no file, but all its reasons are told."""
         for value in node.outputs:
-            if value.shape is None or value.dtype not in TYPES:
+            if value.shape is None or value.dtype not in TENSOR_TYPES:
                 self.unknown.add(value)
             else:
                 self.tensors.setdefault(value, DraftTensor("", kernel_type(value), tensor_dims(value)))

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.kernel_types import stored_type, tensor_dims
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 from relayout.formats.tflite.exporting.scales import dequantizer_of, scales_of
-from relayout.formats.tflite.exporting.value_types import stored_type, tensor_dims
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.exporting.graph_export import GraphExport

@@ -22,14 +22,11 @@ import onnx_ir as ir
 from relayout.formats.onnx.spelling import spell_out
 from relayout.formats.tflite.exporting.blocks import sign_few_bits
 from relayout.formats.tflite.exporting.coordinates_first import list_coordinates_first
-from relayout.formats.tflite.exporting.folding import fold
-from relayout.formats.tflite.exporting.folding_weights import bytes_of_weights, fold_weights
-from relayout.formats.tflite.exporting.loops import write_out
+from relayout.formats.tflite.exporting.folding import bytes_of_weights, fold, fold_weights
+from relayout.formats.tflite.exporting.loops import inline_sequences, write_out
 from relayout.formats.tflite.exporting.recurrent_operands import drop_zero_states, is_recurrent
 from relayout.formats.tflite.exporting.registry import is_written
-from relayout.formats.tflite.exporting.restoring import restore_builtins
-from relayout.formats.tflite.exporting.restoring_variables import restore_variables
-from relayout.formats.tflite.exporting.sequences import inline_sequences
+from relayout.formats.tflite.exporting.restoring import restore_builtins, restore_variables
 from relayout.formats.tflite.spelled_out import Builtin
 from relayout.formats.tflite.states import RESTORED
 from relayout.graph.domains import MICROSOFT

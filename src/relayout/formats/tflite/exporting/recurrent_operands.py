@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from relayout.formats.onnx.moving_elements import MOVES
+from relayout.formats.onnx.shape_vectors import MOVES
 from relayout.graph.subgraphs import all_nodes
 
 STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}

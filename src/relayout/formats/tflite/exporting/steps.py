@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.exporting.batch_axes import batched_product
 from relayout.formats.tflite.exporting.draft import NUMPY_TYPES, Dims, DraftTensor
+from relayout.formats.tflite.exporting.few_axes import batched_product
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
 
 MULTIPLIED = frozenset([TensorType.FLOAT32, TensorType.INT32])

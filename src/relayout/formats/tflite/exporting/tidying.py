@@ -5,13 +5,224 @@ RESHAPE(RESHAPE(x, [5 1 2 4]), [5 2 4])  ->  x, where that is its shape
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from math import prod
+
+import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
-from relayout.formats.tflite.exporting.recognising import recognise
+from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.exporting.node import known
+from relayout.formats.tflite.exporting.shared_memory import whole_slice
 from relayout.formats.tflite.exporting.signs import has_zero_point_of_16_bits, is_change_of_sign
-from relayout.formats.tflite.exporting.whole_axes import join_whole_axes
+
+# Builtins that ONNX has no operator for, recognised in a draft; and operators that run on integers as they are.
+#
+# MUL(SUB(a, b), SUB(a, b))            ->  SQUARED_DIFFERENCE(a, b)
+# DIV(1, SQRT(x))                      ->  RSQRT(x)
+# QUANTIZE(RSQRT(DEQUANTIZE(x)))       ->  RSQRT(x), on integers
+# SELECT_V2(RESHAPE(c, [n 1 1]), a, b) ->  SELECT(c, a, b), which chooses whole rows
+
+LEAST = -128
+"""The least integer of 8 bits: where it means 0, no number is below 0."""
+
+
+def recognise(draft: Draft, *, for_litert: bool) -> None:
+    """Write such operators, in place; those that nobody reads any more stay.
+
+    Args:
+        draft: the graph.
+        for_litert: whether LiteRT alone has to run it: others have no SELECT.
+    """
+    search = _Search(draft)
+    for operator in draft.operators:
+        if operator.is_restored:
+            continue
+        if operator.name in ("MUL", "SQUARE"):
+            search.squared_difference(operator)
+        elif operator.name == "DIV":
+            search.inverse_root(operator)
+        elif operator.name == "SELECT_V2" and for_litert:
+            search.selection_of_rows(operator)
+    for operator in draft.operators:
+        if operator.name == "QUANTIZE":
+            search.on_integers(operator)
+
+
+class _Search:
+    def __init__(self, draft: Draft) -> None:
+        own = [operator for operator in draft.operators if not operator.is_restored]
+        self.producers = {tensor: operator for operator in own for tensor in operator.outputs}
+        self.readers = draft.readers()
+
+    def _producer(self, tensor: DraftTensor | None, name: str, readers: int = 1) -> DraftOperator | None:
+        """Return the operator of a name that gives a tensor which that many operands are."""
+        producer = None if tensor is None else self.producers.get(tensor)
+        if producer is None or producer.name != name or tensor is None or self.readers.get(tensor) != readers:
+            return None
+        return None if producer.options.get("fused_activation_function") else producer
+
+    def squared_difference(self, operator: DraftOperator) -> None:
+        """Write a product of a difference with itself as one operator."""
+        first = operator.inputs[0]
+        both = operator.name == "SQUARE" or operator.inputs[1] is first
+        before = self._producer(first, "SUB", readers=len(operator.inputs)) if both else None
+        if before is None or operator.outputs[0].type != TensorType.FLOAT32 or operator.outputs[0].quantization:
+            return
+        if not operator.options.get("fused_activation_function"):
+            operator.name, operator.inputs, operator.options = "SQUARED_DIFFERENCE", list(before.inputs), {}
+
+    def selection_of_rows(self, operator: DraftOperator) -> None:
+        """Write a choice by the first axis alone without a RESHAPE of its condition."""
+        rows, first, second = operator.inputs
+        before = self._producer(rows, "RESHAPE")
+        condition = None if before is None else before.inputs[0]
+        if rows is None or condition is None or first is None or second is None or not first.is_static:
+            return
+        dims = first.dims
+        if len(dims) > 1 and condition.dims == dims[:1] and second.dims == dims and rows.dims == _column(dims):
+            operator.name, operator.inputs = "SELECT", [condition, first, second]
+
+    def inverse_root(self, operator: DraftOperator) -> None:
+        """Write 1 by a root as one operator."""
+        one, root = operator.inputs
+        before = self._producer(root, "SQRT")
+        array = None if one is None else one.array
+        if before is None or array is None or array.size != 1 or not np.all(array == 1):
+            return
+        if operator.outputs[0].type == TensorType.FLOAT32 and not operator.options.get("fused_activation_function"):
+            operator.name, operator.inputs, operator.options = "RSQRT", list(before.inputs), {}
+
+    def on_integers(self, operator: DraftOperator) -> None:
+        """Let an operator between DEQUANTIZEs and a QUANTIZE run on integers, where a kernel does."""
+        (result,), (source,) = operator.outputs, operator.inputs
+        producer = None if source is None else self.producers.get(source)
+        takes = None if producer is None else KERNELS.get(producer.name)
+        if producer is None or takes is None or source is None or self.readers.get(source) != 1:
+            return
+        dequantized = [None if each is None else self.producers.get(each) for each in producer.inputs]
+        if any(each is None or each.name != "DEQUANTIZE" for each in dequantized):
+            return
+        integers = [each.inputs[0] for each in dequantized if each is not None]
+        if not all(each is not None and _is_byte(each) for each in (*integers, result)) or not takes(integers):
+            return
+        operator.name, operator.inputs, operator.options = producer.name, integers, dict(producer.options)
+
+
+def _is_byte(tensor: DraftTensor) -> bool:
+    meaning = tensor.quantization
+    return tensor.type == TensorType.INT8 and meaning is not None and not meaning.per_channel
+
+
+def _are_positive(tensors: list[DraftTensor | None]) -> bool:
+    """Return whether no integers mean numbers below 0, of which the kernel makes an error."""
+    return all(
+        each is not None and each.quantization is not None and int(each.quantization.zero_point[0]) == LEAST
+        for each in tensors
+    )
+
+
+KERNELS: Mapping[str, Callable[[list[DraftTensor | None]], bool]] = {
+    "GELU": lambda _: True,
+    "RSQRT": _are_positive,
+    "SQUARED_DIFFERENCE": lambda _: True,
+}
+"""Builtin with a kernel for int8 -> whether it takes some operands."""
+
+
+def _column(dims: Dims) -> Dims:
+    """Return the extents of one element for each place of the first axis."""
+    return (dims[0], *[1] * (len(dims) - 1))
+
+
+# A CONCATENATION along a part of an axis, between Reshapes, joins the whole axis.
+#
+#     CONCATENATION([240 2 4], [60 2 4])  ->  RESHAPE to [600 4]    becomes
+#     CONCATENATION([480 4], [120 4])
+#
+# What it reads is reshaped anyway, so the RESHAPE behind it goes. Elements lie as before: along the axes behind the one
+# that is joined every operand has all of them.
+
+
+def join_whole_axes(draft: Draft) -> None:
+    """Write such CONCATENATIONs, in place."""
+    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    readers = draft.readers()
+    behind = {
+        operator.inputs[0]: operator for operator in draft.operators if operator.name == "RESHAPE" and operator.inputs
+    }
+    removed: set[DraftOperator] = set()
+    for operator in draft.operators:
+        after = behind.get(operator.outputs[0]) if operator.name == "CONCATENATION" else None
+        if after is None or operator.is_restored or readers[operator.outputs[0]] != 1:
+            continue
+        reshapes, count = _reshapes_before(operator, producers, readers), _merged_axes(operator, after)
+        if count and len(reshapes) == len(operator.inputs):
+            _merge(draft, operator, reshapes, count)
+            operator.outputs = after.outputs
+            removed.add(after)
+    draft.operators = [each for each in draft.operators if each not in removed]
+
+
+def _reshapes_before(
+    operator: DraftOperator, producers: Mapping[DraftTensor, DraftOperator], readers: Mapping[DraftTensor, int]
+) -> list[DraftOperator]:
+    """Return the Reshapes whose results an operator alone reads."""
+    before = [producers.get(each) for each in operator.inputs if each is not None and readers[each] == 1]
+    return [each for each in before if each is not None and each.name == "RESHAPE" and not each.is_restored]
+
+
+def _merged_axes(operator: DraftOperator, after: DraftOperator) -> int:
+    """Return how many axes behind the joined one a RESHAPE merges with it; 0 where it does something else."""
+    (result,), (reshaped,) = operator.outputs, after.outputs
+    count = len(result.dims) - len(reshaped.dims)
+    if count <= 0 or not result.is_static or result.type != reshaped.type:
+        return 0
+    axis = operator.options.get("axis", 0) % len(result.dims)
+    return count if axis + count < len(result.dims) and _merged(result.dims, axis, count) == reshaped.dims else 0
+
+
+def _merged(dims: Dims, axis: int, count: int) -> Dims:
+    """Return extents with an axis and some behind it as one."""
+    return (*dims[:axis], prod(known(dims[axis : axis + count + 1])), *dims[axis + count + 1 :])
+
+
+def _merge(draft: Draft, operator: DraftOperator, reshapes: list[DraftOperator], count: int) -> None:
+    """Let the operands of a CONCATENATION have an axis and those behind it as one."""
+    axis = operator.options.get("axis", 0) % len(operator.outputs[0].dims)
+    for place, reshape in enumerate(reshapes):
+        tensor = reshape.outputs[0]
+        dims = known(_merged(tensor.dims, axis, count))
+        made = draft.tensor(f"{tensor.name}/whole", tensor.type, dims, tensor.quantization)
+        reshape.inputs = [reshape.inputs[0], draft.constant("shape", np.array(dims, np.int32))]
+        reshape.outputs, operator.inputs[place] = [made], made
+    operator.options["axis"] = axis
+
+
+# A product of a transposed tensor with itself reads a copy of it once.
+#
+# LiteRT's XNNPACK folds a TRANSPOSE into the products that read it, operand by operand. Where both operands of a
+# BATCH_MATMUL are the result of one TRANSPOSE, it computes another product (LiteRT 2.3; float32, every rank):
+#
+#     x -> TRANSPOSE -> t -> BATCH_MATMUL(t, t)    becomes    t -> SLICE -> copy;  BATCH_MATMUL(t, copy)
+#
+# Other builtins that read a transposed tensor twice are right, and so are products of two tensors.
+
+
+def separate_operands(draft: Draft) -> None:
+    """Let such products read a copy as their second operand, in place."""
+    transposed = {tensor for operator in draft.operators if operator.name == "TRANSPOSE" for tensor in operator.outputs}
+    operators: list[DraftOperator] = []
+    for operator in draft.operators:
+        if operator.name == "BATCH_MATMUL":
+            left, right = operator.inputs[:2]
+            if left is right and left is not None and left in transposed:
+                copy = whole_slice(draft, left)
+                operators.append(copy)
+                operator.inputs[1] = copy.outputs[0]
+        operators.append(operator)
+    draft.operators = operators
+
 
 SHAPE = 1
 """Place of the new shape among the operands of RESHAPE."""

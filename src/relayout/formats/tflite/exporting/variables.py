@@ -2,13 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
 
+import numpy as np
+import onnx_ir as ir
+
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.spelled_out import holdings
 from relayout.light_dataclass import dataclass
+
+# Tables of a file, which runtimes fill in the first run. Operators give their handles when all graphs are complete.
+
+FIRST = 1 << 16
+"""The number of the first table: LiteRT counts tables and resource variables together, and variables from 0 on."""
+
+
+def write_tables(program: list[Draft]) -> None:
+    """Fill the tables of a file, and give each graph the handles of those that it reads, in place.
+
+    Args:
+        program: the graphs of the file; what fills the tables becomes the last one.
+    """
+    numbers: dict[tuple[bytes, ...], int] = {}
+    filling = Draft("fill_tables")
+    for draft in program:
+        read = [(handle, *draft.tables[handle]) for handle in _handles(draft)]
+        for handle, keys, values in read:
+            content = (_bytes(keys), _bytes(values))
+            if content not in numbers:
+                numbers[content] = FIRST + len(numbers)
+                filled = filling.tensor(f"table_{len(numbers) - 1}", TensorType.RESOURCE, (1,))
+                filling.operators.append(_table(filled, numbers[content], keys, values))
+                filling.add("HASHTABLE_IMPORT", [filled, keys, values], [])
+            handle.name = draft.unique(f"{handle.name}_{numbers[content] - FIRST}")
+        draft.operators[:0] = [_table(handle, numbers[_bytes(k), _bytes(v)], k, v) for handle, k, v in read]
+    if numbers:
+        once = DraftOperator("CALL_ONCE", [], [], {"init_subgraph_index": len(program)})
+        program[0].operators.insert(0, once)
+        program.append(filling)
+
+
+def _handles(draft: Draft) -> Iterable[DraftTensor]:
+    """Return the handles of tables that the operators of a graph read, each once."""
+    tensors = (tensor for operator in draft.operators for tensor in operator.inputs if tensor in draft.tables)
+    return dict.fromkeys(tensor for tensor in tensors if tensor is not None)
+
+
+def _table(handle: DraftTensor, number: int, keys: DraftTensor, values: DraftTensor) -> DraftOperator:
+    said = {"table_id": number, "key_dtype": keys.type, "value_dtype": values.type}
+    return DraftOperator("HASHTABLE", [], [handle], said)
+
+
+def _bytes(tensor: DraftTensor) -> bytes:
+    return np.asarray(tensor.data).tobytes()
+
+
+# The values of a graph by their names, by the tensors of a file that they hold, and those that constants give.
+
+
+class ValuesByTensor:
+    """The values of a graph by their names, and by the tensors of a file that they hold.
+
+    Args:
+        graph: a graph, or a body.
+        around: the values of the graph around it.
+    """
+
+    def __init__(self, graph: ir.Graph, around: ValuesByTensor | None = None) -> None:
+        self.around = around
+        self.taken: set[str | None] = set() if around is None else around.taken
+        self._computed: set[ir.Value | None] = set() if around is None else set(around._computed)
+        self._holding: dict[str, list[ir.Value]] = {}
+        for value in (*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)):
+            self.add(value)
+        for node in graph:
+            is_extents = node.op_type == "Shape" and node.inputs[0] is not None and _is_static(node.inputs[0])
+            if is_extents or all(value is None or self.follows_from_constants(value) for value in node.inputs):
+                self._computed.update(node.outputs)
+
+    def follows_from_constants(self, value: ir.Value) -> bool:
+        """Return whether a value is a constant, or computed from constants and from extents that are numbers alone."""
+        if value.producer() is not None:
+            return value in self._computed
+        return value.const_value is not None and not value.is_graph_input()
+
+    def add(self, value: ir.Value) -> None:
+        """Take note of a value."""
+        self.taken.add(value.name)
+        for name in {value.name or "", *(held.name for held in holdings(value))}:
+            self._holding.setdefault(name, []).append(value)
+
+    def holding(self, name: str) -> Iterator[ir.Value]:
+        """Yield the values that are there and hold a tensor."""
+        for value in self._holding.get(name, ()):
+            node = value.producer()
+            if value.name is not None and (node is None or node.graph is not None):
+                yield value
+        if self.around is not None:
+            yield from self.around.holding(name)
+
+    def unique(self, name: str) -> str:
+        """Return a name that no value has."""
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+
+def _is_static(value: ir.Value) -> bool:
+    return value.shape is not None and value.shape.is_static()
 
 
 @dataclass

@@ -8,6 +8,7 @@ Transposes; whoever decides layouts later finds all of them and removes what can
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -17,7 +18,7 @@ from relayout.formats.own_results import PRODUCER, SOURCE_FORMAT
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load, open_source
 from relayout.formats.tflite.container.metadata import Metadata, metadata
-from relayout.formats.tflite.container.model import Model, Signature, Subgraph
+from relayout.formats.tflite.container.model import Model, Signature, Subgraph, Tensor
 from relayout.formats.tflite.importing.builder import Builder
 from relayout.formats.tflite.importing.contents import without_unread
 from relayout.formats.tflite.importing.program import AS_IT_IS, Choices, Program
@@ -28,6 +29,28 @@ from relayout.formats.tflite.states import VARIABLES, dump_variables
 from relayout.graph.facts import add_facts, add_notes
 from relayout.layout.normalization import NORMALIZE
 from relayout.layout.stored_as import SIGNATURE, TENSOR
+from relayout.light_dataclass import dataclass
+
+# A subgraph while tensors of it are changed, and others added, before any of it is translated.
+
+
+@dataclass
+class SubgraphRewriting:
+    """One subgraph, and what its tensors are to become."""
+
+    subgraph: Subgraph
+    tensors: list[Tensor] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tensors = list(self.subgraph.tensors)
+
+    def add(self, tensor: Tensor, suffix: str) -> int:
+        """One more tensor, called as this one and something more; its index."""
+        index = len(self.tensors)
+        beside = tensor.index if tensor.beside < 0 else tensor.beside
+        self.tensors.append(replace(tensor, index=index, name=f"{tensor.name}/{suffix}", beside=beside))
+        return index
+
 
 CUSTOM = "CUSTOM "
 """The beginning of a custom operator's name, before its own."""

@@ -6,10 +6,10 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.kernel_types import stored_type
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps, stretched
-from relayout.formats.tflite.exporting.value_types import stored_type
 
 WIDE = (TensorType.INT64, TensorType.UINT64)
 """Integers of which LiteRT has BITWISE_XOR and shifts for halves only."""

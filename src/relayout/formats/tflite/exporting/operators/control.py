@@ -10,11 +10,35 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
 from relayout.formats.tflite.exporting.few_axes import use_few_axes
+from relayout.formats.tflite.exporting.kernel_types import kernel_type, tensor_dims
 from relayout.formats.tflite.exporting.loops import is_unconditional
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
-from relayout.formats.tflite.exporting.value_types import kernel_type, tensor_dims
+from relayout.formats.tflite.spelled_out import DOMAIN
+from relayout.formats.tflite.states import ASSIGN, READ, RESTORED
+
+# Resource variables, which runtimes keep from run to run.
+
+
+@exporter(READ, domain=DOMAIN)
+def read_variable(op: NodeExport) -> None:
+    """VAR_HANDLE and READ_VARIABLE, with what CALL_ONCE assigns first."""
+    name, variables = _name(op), op.graph.variables
+    variables.initial[name], variables.read[name] = op.input(0), op.output(0)
+
+
+@exporter(ASSIGN, domain=DOMAIN)
+def assign_variable(op: NodeExport) -> None:
+    """ASSIGN_VARIABLE at the end of each run."""
+    op.graph.variables.assigned[_name(op)] = op.input(0)
+
+
+def _name(op: NodeExport) -> str:
+    if not op.node.meta.get(RESTORED):
+        raise Unwritable("it was read from no .tflite")
+    return op.text("variable")
+
 
 SHRINKS = np.zeros(3, np.int32), np.zeros(2, np.int32)
 """The value that a loop carries, before its first round and after each, where anything in it grows.

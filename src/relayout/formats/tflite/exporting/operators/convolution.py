@@ -2,19 +2,96 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
-from relayout.formats.tflite.exporting.operators.grouped_volume import write_grouped_volume
-from relayout.formats.tflite.exporting.operators.window import Window
-from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.operators.window import Window, bordered
+from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
 from relayout.formats.tflite.exporting.scales import dequantizer_of
+from relayout.formats.tflite.exporting.steps import Steps
+
+# Convolutions over three axes in groups, for which CONV_3D has no kernel: a sum of convolutions over two.
+#
+# y[n d h w o]  =  sum over t of  Conv2D(x[n (stride · d + dilation · t) h w c], kernel[t])
+
+
+def write_grouped_volume(op: NodeExport, image: DraftTensor, kernel: DraftTensor, bias: DraftTensor) -> None:
+    """Write a convolution over three axes in groups.
+
+    Args:
+        op: the node.
+        image: `n d h w c`.
+        kernel: `d h w i o`, the inputs of one group.
+        bias: `o`.
+    """
+    if image.type != TensorType.FLOAT32:
+        raise Unwritable("groups of a quantized convolution over three axes")
+    steps, (depth, *sizes, reads, count) = Steps(op), known(kernel.dims)
+    window, (channels,) = Window.of(op, (depth, *sizes)), known(image.dims[-1:])
+    whole = bordered(op, image, [(0, 0), *_border(window), (0, 0)])
+    batch, *results = op.output(0).dims[:-1]
+    (slices,) = known((results[0],))
+    every = batch * slices if isinstance(batch, int) else f"?{op.name}.slices"
+    flat: Dims = (every, *whole.dims[2:])
+    is_depthwise = reads == 1
+    options: dict[str, Any] = dict(zip(("stride_h", "stride_w"), window.strides[1:], strict=True))
+    options |= dict(zip(("dilation_h_factor", "dilation_w_factor"), window.dilations[1:], strict=True))
+    if is_depthwise:
+        options["depth_multiplier"] = count // channels
+    none, total = op.const(np.zeros(count, np.float32)), None
+    for tap in range(depth):
+        part = _slices(steps, whole, tap * window.dilations[0], window.strides[0], slices)
+        inputs = [steps.reshape(part, flat), _kernel(op, steps, kernel, tap, is_depthwise=is_depthwise)]
+        name = "DEPTHWISE_CONV_2D" if is_depthwise else "CONV_2D"
+        dims: Dims = (every, *results[1:], count)
+        made = op.emit(name, [*inputs, none if tap else bias], dims, padding=Padding.VALID, **options)
+        total = made if total is None else steps.add(total, made)
+    assert total is not None
+    op.give(op.reshaped(total, op.output(0).dims, image))
+
+
+def _border(window: Window) -> list[tuple[int, int]]:
+    """Return the border of each axis as numbers, also where SAME says it."""
+    if not window.same:
+        return list(window.pads)
+    found = []
+    rows = zip(window.extents, window.results, window.sizes, window.strides, window.dilations, strict=True)
+    for extent, result, size, stride, dilation in rows:
+        reach = (size - 1) * dilation + 1
+        if isinstance(extent, int) and isinstance(result, int):
+            total = max((result - 1) * stride + reach - extent, 0)
+        elif stride == 1:
+            total = reach - 1
+        else:
+            raise OpenExtentError("its border depends on an extent that is known only at run time")
+        found.append((total // 2, total - total // 2))
+    return found
+
+
+def _slices(steps: Steps, image: DraftTensor, begin: int, stride: int, count: int) -> DraftTensor:
+    """Return every so many images along the depth."""
+    if stride == 1:
+        return steps.part(image, 1, begin, count)
+    bounds = [[0, begin, 0, 0, 0], [0, begin + (count - 1) * stride + 1, 0, 0, 0], [1, stride, 1, 1, 1]]
+    dims: Dims = (image.dims[0], count, *image.dims[2:])
+    inputs = [image, *(steps.ints(each) for each in bounds)]
+    return steps.op.emit("STRIDED_SLICE", inputs, dims, begin_mask=0b11101, end_mask=0b11101)
+
+
+def _kernel(op: NodeExport, steps: Steps, kernel: DraftTensor, tap: int, *, is_depthwise: bool) -> DraftTensor:
+    """Return one image of a kernel `d h w i o` as the builtin over two axes takes it."""
+    array = op.constant(1)
+    own = steps.at(kernel, 0, tap) if array is None else op.const(np.ascontiguousarray(array[tap]))
+    return steps.transpose(own, (2, 0, 1, 3) if is_depthwise else (3, 0, 1, 2))
+
 
 ACCUMULATORS = {TensorType.INT8: np.int32, TensorType.UINT8: np.int32, TensorType.INT16: np.int64}
 """Type of an operand -> type of the bias beside it, where the kernel runs on integers."""
@@ -149,3 +226,220 @@ def _conv_3d(op: NodeExport, image: DraftTensor, kernel: DraftTensor) -> None:
     options |= {f"stride_{key}": each for key, each in zip(keys, window.strides, strict=True)}
     options |= {f"dilation_{key}_factor": each for key, each in zip(keys, window.dilations, strict=True)}
     op.result("CONV_3D", [window.bordered(op, image), kernel, bias], **options)
+
+
+# Transposed convolutions, also of images whose extents are known only at run time.
+#
+# Along each axis the builtin gives `extent · stride + more` elements. VALID gives all that the kernel reaches, and a
+# slice takes the result out of it. SAME gives the result itself, if this has `extent · stride` elements or up to
+# `stride - 1` less, with half of what the kernel reaches beyond it in front.
+
+KEYS = ("d", "h", "w")
+"""The axes of space in the names of options."""
+
+
+@exporter("ConvTranspose")
+def conv_transpose(op: NodeExport) -> None:
+    """TRANSPOSE_CONV or CONV_3D_TRANSPOSE; a slice cuts what pads take away, groups are convolutions of their own."""
+    op.require_channels_last()
+    rank = op.rank(0)
+    if rank not in (3, 4, 5):
+        raise Unwritable(f"a transposed convolution over {rank - 2} axes")
+    group = op.integer("group", 1)
+    if op.quantized and (group != 1 or rank == 5):
+        raise Unwritable("a quantized transposed convolution in groups or over three axes")
+    require_kernel(op, *(("dhwoi",) if rank == 5 else ("ohwi", "owi")))
+    image, kernel = op.input(0), op.input(1)
+    known(kernel.dims)
+    if 0 in image.dims:
+        raise Unwritable("a transposed convolution of no elements")
+    if rank == 3:
+        image = op.reshaped(image, (image.dims[0], 1, *image.dims[1:]))
+        kernel = with_row(op, kernel)
+    result = op.output(0)
+    wanted: Dims = (result.dims[0], 1, *result.dims[1:]) if rank == 3 else result.dims
+    full = _Transposed.of(op, kernel, image.dims, wanted)
+    (count,) = known(wanted[-1:])
+    if group == 1:
+        made = full.apply(op, image, kernel, bias_of(op, 2, image, kernel, count), count)
+        full.give(op, made, wanted, result)
+        return
+    # The kernel has the outputs of one group in `o` and the inputs of all in `i`, which comes last.
+    reads, gives = known(image.dims[-1:])[0] // group, count // group
+    pieces, kernels = (_split(op, each, [reads] * group) for each in (image, kernel))
+    parts = [full.apply(op, piece, part, None, gives) for piece, part in zip(pieces, kernels, strict=True)]
+    joined = op.emit("CONCATENATION", parts, (*parts[0].dims[:-1], count), axis=len(wanted) - 1)
+    joined = op.emit("ADD", [joined, bias_of(op, 2, image, kernel, count)], joined.dims) if op.has(2) else joined
+    full.give(op, joined, wanted, result)
+
+
+def _split(op: NodeExport, tensor: DraftTensor, sizes: Sequence[int]) -> list[DraftTensor]:
+    """Return pieces of a tensor along its last axis."""
+    if tensor.array is not None:
+        places = np.cumsum(sizes)[:-1]
+        return [op.const(np.ascontiguousarray(part)) for part in np.split(tensor.array, places, axis=-1)]
+    steps, begins = Steps(op), np.cumsum([0, *sizes[:-1]])
+    return [steps.part(tensor, -1, int(begin), size) for begin, size in zip(begins, sizes, strict=True)]
+
+
+class _Side(NamedTuple):
+    """One axis of space.
+
+    Args:
+        extent: of the image.
+        goal: of the result.
+        stride: the stride.
+        dilation: the dilation of the kernel.
+        more: what the builtin gives is this much more than `extent · stride`.
+        before: elements that are cut off in front.
+        after: elements that are cut off behind.
+        short: what the node gives is this much more than `extent · stride`; less, where it is below 0.
+        is_same: whether these are TensorFlow's pads: then nothing is cut off.
+    """
+
+    extent: int | str
+    goal: int | str
+    stride: int
+    dilation: int
+    more: int
+    before: int
+    after: int
+    short: int
+    is_same: bool
+
+    def as_same(self) -> _Side:
+        """Return the axis with SAME."""
+        return self._replace(more=self.short, before=0, after=0)
+
+    def grown(self, op: NodeExport, place: int) -> int | str:
+        """Return how much the builtin gives."""
+        if isinstance(self.extent, int):
+            return self.extent * self.stride + self.more
+        return f"?{op.name}.{place}" if self.before or self.after else self.goal
+
+
+class _Transposed:
+    """A transposed convolution: what the builtin computes, and what is cut off.
+
+    Args:
+        sides: the axes of space.
+    """
+
+    def __init__(self, sides: Sequence[_Side]) -> None:
+        self.padding = Padding.SAME if all(side.is_same for side in sides) else Padding.VALID
+        self.sides = [side.as_same() for side in sides] if self.padding == Padding.SAME else list(sides)
+
+    @staticmethod
+    def of(op: NodeExport, kernel: DraftTensor, image: Dims, wanted: Dims) -> _Transposed:
+        """Read a node: SAME where its pads are TensorFlow's, else VALID over all, of which a part is cut out."""
+        count = op.rank(0) - 2
+        front = [] if count > 1 else [1]
+        strides, dilations = (front + op.integers(name, [1] * count) for name in ("strides", "dilations"))
+        given, none = op.integers("pads", [0] * (2 * count)), [0] * len(front)
+        extra = none + op.integers("output_padding", [0] * count)
+        begins, ends = none + given[:count], none + given[count:]
+        spatial = kernel.shape[:3] if count == 3 else kernel.shape[1:-1]
+        sizes = [(size - 1) * dilation + 1 for size, dilation in zip(spatial, dilations, strict=True)]
+        auto, by_shape = op.text("auto_pad", "NOTSET"), bool(op.integers("output_shape"))
+        if auto.startswith("SAME") and not by_shape and any(extra):
+            raise Unwritable("output_padding beside SAME, of which shape inference and runtimes make different extents")
+        sides = []
+        rows = zip(image[1:-1], wanted[1:-1], strides, dilations, sizes, begins, ends, extra, strict=True)
+        for extent, goal, stride, dilation, size, begin, end, more in rows:
+            least = size - stride  # of all that the kernel reaches, beyond `extent · stride`
+            if auto.startswith("SAME") or by_shape:
+                over = _removed(extent, goal, stride, least + more, by_shape=by_shape)
+                begin = max(over // 2 if auto == "SAME_UPPER" else over - over // 2, 0)
+                end = over - begin
+            wide = max(least, least + more - end)
+            short = least + more - begin - end
+            is_same = -stride < short <= min(least, 0) and begin == (least - short) // 2
+            after = wide - (least + more - end)
+            sides.append(_Side(extent, goal, stride, dilation, wide, begin, after, short, is_same))
+        return _Transposed(sides)
+
+    def apply(
+        self, op: NodeExport, image: DraftTensor, kernel: DraftTensor, bias: DraftTensor | None, count: int
+    ) -> DraftTensor:
+        """Return the builtin's result."""
+        grown = [side.grown(op, place) for place, side in enumerate(self.sides)]
+        dims: Dims = (image.dims[0], *grown, count)
+        inputs = [self._shape(op, image, dims), self._dilated(op, kernel), image, *([] if bias is None else [bias])]
+        keys = KEYS[-len(self.sides) :]
+        options: dict[str, Any] = {f"stride_{key}": side.stride for key, side in zip(keys, self.sides, strict=True)}
+        name, result = "TRANSPOSE_CONV" if len(keys) == 2 else "CONV_3D_TRANSPOSE", op.output(0)
+        return op.emit(name, inputs, dims, result.type, result.quantization, padding=self.padding, **options)
+
+    def _shape(self, op: NodeExport, image: DraftTensor, dims: Dims) -> DraftTensor:
+        """Return the extents of the builtin's result, computed where they are known only at run time."""
+        if all(isinstance(dim, int) for dim in dims):
+            return op.ints32(known(dims), "output_shape")
+        steps, (count,) = Steps(op), known(dims[-1:])
+        scale = [1, *(side.stride for side in self.sides), 0]
+        more = [0, *(side.more for side in self.sides), count]
+        return steps.add(steps.mul(steps.extents(image), np.array(scale)), np.array(more))
+
+    def _dilated(self, op: NodeExport, kernel: DraftTensor) -> DraftTensor:
+        """Return the kernel with zeros between its elements."""
+        dilations, first = [side.dilation for side in self.sides], 0 if len(self.sides) == 3 else 1
+        if all(each == 1 for each in dilations):
+            return kernel
+        if kernel.array is None:
+            return self._spread(op, kernel, dilations, first)
+        shape, every = list(kernel.shape), [slice(None)] * kernel.array.ndim
+        for axis, dilation in enumerate(dilations, first):
+            shape[axis], every[axis] = (shape[axis] - 1) * dilation + 1, slice(None, None, dilation)
+        grown = np.zeros(shape, kernel.array.dtype)
+        grown[tuple(every)] = kernel.array
+        return op.const(grown, kernel.quantization, "dilated")
+
+    def _spread(self, op: NodeExport, kernel: DraftTensor, dilations: Sequence[int], first: int) -> DraftTensor:
+        """Return the kernel with zeros between its elements, at run time."""
+        if kernel.quantization is not None:
+            raise Unwritable("dilations of a quantized transposed convolution whose kernel is computed or large")
+        steps = Steps(op)
+        for axis, dilation in enumerate(dilations, first):
+            shape = known(kernel.dims)
+            front, size, back = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+            apart = steps.pad(
+                steps.reshape(kernel, (front, size, 1, back)), [(0, 0), (0, 0), (0, dilation - 1), (0, 0)]
+            )
+            whole = steps.reshape(apart, (*shape[:axis], size * dilation, *shape[axis + 1 :]))
+            kernel = steps.part(whole, axis, 0, (size - 1) * dilation + 1)
+        return kernel
+
+    def give(self, op: NodeExport, made: DraftTensor, wanted: Dims, result: DraftTensor) -> None:
+        """Write the part that the node gives."""
+        if any(side.before or side.after for side in self.sides):
+            made = self._cut(op, made, wanted)
+        if wanted == result.dims:
+            op.graph.draft.operators[-1].outputs[0] = result
+        else:
+            op.result("RESHAPE", [made, op.shape_tensor(result.dims, made)])
+
+    def _cut(self, op: NodeExport, made: DraftTensor, wanted: Dims) -> DraftTensor:
+        begins = op.ints32([0, *(side.before for side in self.sides), 0])
+        if all(isinstance(dim, int) for dim in wanted[1:]):
+            sizes = op.ints32([dim if isinstance(dim, int) else -1 for dim in wanted])
+            return op.emit("SLICE", [made, begins, sizes], wanted)
+        ends = [0, *(-side.after for side in self.sides), 0]
+        mask = sum(1 << axis for axis, end in enumerate(ends) if not end)
+        inputs = [made, begins, op.ints32(ends), op.ints32([1] * len(ends))]
+        return op.emit("STRIDED_SLICE", inputs, wanted, end_mask=mask)
+
+
+def _removed(extent: int | str, goal: int | str, stride: int, most: int, *, by_shape: bool) -> int:
+    """Return how many elements a node takes away that says how many are left.
+
+    Args:
+        extent: of the image.
+        goal: of the result.
+        stride: the stride.
+        most: how much more than `extent · stride` there would be.
+        by_shape: whether the node states the result's shape; else it is `extent · stride`, unless that is too much.
+    """
+    if isinstance(extent, int) and isinstance(goal, int):
+        return extent * stride + most - goal
+    if by_shape:
+        raise Unwritable("a transposed convolution to a stated shape, of an image whose extents are open")
+    return max(most, 0)

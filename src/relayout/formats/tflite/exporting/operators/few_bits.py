@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.tflite.container.contents import TensorContent
 from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import TensorContent
 from relayout.formats.tflite.exporting.blocks import BITS, Blocks, signed_content
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.kernel_types import tensor_dims
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
 from relayout.formats.tflite.exporting.older import is_older
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Operand, Steps
-from relayout.formats.tflite.exporting.value_types import tensor_dims
 from relayout.graph.source_names import SOURCE
 
 SCATTERED = frozenset(

@@ -6,12 +6,11 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.stored import nbytes
-from relayout.formats.tflite.container.contents import TensorContent
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.exporting.batch_axes import MATRIX, MOST, batched_product
+from relayout.formats.tflite.container.model import Quantization, TensorContent
 from relayout.formats.tflite.exporting.blocks import blocks_of
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.few_axes import MATRIX, MOST, batched_product
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.operators.convolution import bias_of
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter

@@ -11,11 +11,11 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.constants import constant_tensor
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.file_order import LARGEST_RANK, transposes_of_few_axes
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.operators.indexing import counts_from_front, from_front
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import MOST_MULTIPLIED, MULTIPLIED, Steps
-from relayout.formats.tflite.exporting.transposes_in_steps import LARGEST_RANK, transposes_of_few_axes
 
 
 @exporter("Reshape", "Flatten", "Squeeze", "Unsqueeze")

@@ -9,12 +9,12 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.tflite.container.contents import TensorContent
 from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import TensorContent
 from relayout.formats.tflite.exporting.constants import FEW, in_single
 from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.kernel_types import kernel_type
 from relayout.formats.tflite.exporting.steps import Steps
-from relayout.formats.tflite.exporting.value_types import kernel_type
 
 SMALL = 1 << 12
 """Elements up to which rows are held as an array."""

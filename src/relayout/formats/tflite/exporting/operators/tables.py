@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.constants import text_constant
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.ml_definitions import DOMAIN
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
-from relayout.formats.tflite.exporting.text_tensors import text_constant
 
 NAN_IS_A_KEY = 4
 """The version of the domain from which on a key that is not a number is found: before, it is equal to nothing."""

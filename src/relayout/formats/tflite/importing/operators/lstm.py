@@ -34,8 +34,8 @@ from relayout.formats.tflite.importing.operators.recurrent import (
     units_of,
     zeros,
 )
+from relayout.formats.tflite.importing.operators.shape import CELL, FORGET, INPUT, OUTPUT, Unlimited
 from relayout.formats.tflite.importing.operators.slicing import divided, joined, squeeze
-from relayout.formats.tflite.importing.operators.unlimited import CELL, FORGET, INPUT, OUTPUT, Unlimited
 from relayout.formats.tflite.importing.operators.weights import weights
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 
