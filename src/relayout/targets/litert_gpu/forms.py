@@ -418,6 +418,9 @@ def scatter(writing: Rewriting) -> bool:
     if array is not None:
         known = array_of(places)
         assert known is not None
+        if np.array_equal(known, np.arange(own)):
+            writing.reshape(updates, dims, writing.result)
+            return True
         if len(set(known.tolist())) == count:
             table = np.full(own, count, np.int32)
             table[known] = np.arange(count)

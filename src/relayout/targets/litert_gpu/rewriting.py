@@ -256,6 +256,18 @@ def _dense(operator: DraftOperator, x: NDArray[Any], weights: NDArray[Any], *bia
     return _activated(operator, product + bias[0] if bias else product)
 
 
+def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda operator, a, axes: function(a, axis=tuple({int(axis) % a.ndim for axis in axes.reshape(-1)}))
+
+
+def _scattered(
+    operator: DraftOperator, places: NDArray[Any], updates: NDArray[Any], shape: NDArray[Any]
+) -> NDArray[Any]:
+    total = np.zeros(operator.outputs[0].shape, updates.dtype)
+    np.add.at(total, tuple(np.moveaxis(places, -1, 0)), updates)
+    return total
+
+
 FOLDED: Mapping[str, Callable[..., Any]] = {
     "ADD": _each(np.add),
     "SUB": _each(np.subtract),
@@ -290,6 +302,11 @@ FOLDED: Mapping[str, Callable[..., Any]] = {
     "TILE": lambda operator, a, count: np.tile(a, tuple(map(int, count))),
     "SELECT_V2": lambda operator, *arrays: np.where(*arrays),
     "BATCH_MATMUL": _product,
+    "SUM": _reduction(np.sum),
+    "MEAN": _reduction(np.mean),
+    "REDUCE_MAX": _reduction(np.max),
+    "REDUCE_MIN": _reduction(np.min),
+    "SCATTER_ND": _scattered,
     "FULLY_CONNECTED": _dense,
     "DEQUANTIZE": lambda operator, a: a,
     "LESS": _each(np.less),
