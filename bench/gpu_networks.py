@@ -34,18 +34,18 @@ shufflenet superresolution swin swinv2 unet vit whisper_encoder yolo
 """
 """Networks of `make_onnx.py`."""
 TRANSFORMERS = """
-albert deberta-v2 distilbert electra fnet gemma2 gpt2 gpt_neo mobilebert modernbert opt phi3 qwen2 qwen3 roberta
-roformer squeezebert
+albert bloom canine deberta-v2 distilbert electra fnet gemma2 gpt2 gpt_neo mamba mobilebert modernbert mpnet
+opt phi3 qwen2 qwen3 roberta roformer squeezebert
 beit clip_vision_model dinov2 siglip_vision_model yolos
-glpn levit poolformer regnet swiftformer
-encodec hubert sew wav2vec2
+glpn levit poolformer regnet swiftformer swin2sr
+encodec hubert sew wav2vec2 wav2vec2-conformer
 """
 """Networks of `make_transformers.py`: texts, patches, images, sounds."""
 TIMM = {
     64: """
-    coat_lite_tiny coatnet_nano_rw_224 davit_tiny deit_tiny_distilled_patch16_224 gmixer_12_224
-    maxvit_rmlp_pico_rw_256 mixer_s32_224 mvitv2_tiny pit_ti_224 resmlp_12_224 twins_pcpvt_small vit_tiny_patch16_224
-    xcit_nano_12_p8_224
+    cait_xxs24_224 coat_lite_tiny coatnet_nano_rw_224 davit_tiny deit_tiny_distilled_patch16_224 gmixer_12_224
+    maxvit_rmlp_pico_rw_256 mixer_s32_224 mvitv2_tiny pit_ti_224 resmlp_12_224 tnt_s_patch16_224 twins_pcpvt_small
+    vit_tiny_patch16_224 xcit_nano_12_p8_224
     """,
     96: """
     cspdarknet53 darknet17 densenet121 dla46_c edgenext_xx_small efficientformerv2_s0 efficientvit_b0
@@ -122,11 +122,29 @@ def step() -> tuple[Any, tuple[Any, ...]]:
     return Step().eval(), (torch.randint(0, 500, (1, 1)), *(torch.randn(1, 2, 15, 16) for _ in range(4)))
 
 
+def recurrent(kind: str) -> tuple[Any, tuple[Any, ...]]:
+    """Return a network that reads 20 frames of sound in both directions, and gives logarithms of likelihoods."""
+    import torch
+
+    class Recurrent(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cells = getattr(torch.nn, kind)(40, 48, num_layers=2, bidirectional=True, batch_first=True)
+            self.last = torch.nn.Linear(96, 30)
+
+        def forward(self, frames: Any) -> Any:
+            return self.last(self.cells(frames)[0]).log_softmax(-1)
+
+    return Recurrent().eval(), (torch.randn(1, 20, 40),)
+
+
 def networks() -> dict[str, Network]:
     """Return name -> how to make it."""
     return {
         **{name: partial(of_make_onnx, name) for name in OWN.split()},
         "llama_step": step,
+        "gru": partial(recurrent, "GRU"),
+        "lstm": partial(recurrent, "LSTM"),
         **{f"hf_{name}": partial(of_transformers, name) for name in TRANSFORMERS.split()},
         **{f"timm_{name}": partial(of_timm, name, size) for size, names in TIMM.items() for name in names.split()},
     }

@@ -206,12 +206,11 @@ def _written(
 
 
 def _is_folded(draft: Draft, operator: DraftOperator) -> bool:
-    """Compute an operator of constants, whose result is one then; False where it is none, or cannot be computed."""
-    compute = FOLDED.get(operator.name)
-    if compute is None or len(operator.outputs) != 1 or operator.outputs[0] in draft.outputs:
+    """Compute an operator of constants, whose results are such then; False where it is none, or cannot be computed."""
+    compute, results = FOLDED.get(operator.name), operator.outputs
+    if compute is None or any(result in draft.outputs or result.quantization is not None for result in results):
         return False
-    (result,) = operator.outputs
-    if not result.is_static or result.quantization is not None or prod(result.shape) > LARGEST_CONSTANT:
+    if not all(result.is_static and prod(result.shape) <= LARGEST_CONSTANT for result in results):
         return False
     if any(tensor is not None and (tensor.data is None or tensor.quantization) for tensor in operator.inputs):
         return False
@@ -219,8 +218,10 @@ def _is_folded(draft: Draft, operator: DraftOperator) -> bool:
     if any(array is None and tensor is not None for array, tensor in zip(arrays, operator.inputs, strict=True)):
         return False
     with np.errstate(all="ignore"):
-        array: NDArray[Any] = np.ascontiguousarray(compute(operator, *arrays), NUMPY[result.type]).reshape(result.shape)
-    result.data, result.array = array_content(array), array
+        computed = compute(operator, *arrays)
+    for result, numbers in zip(results, computed if len(results) > 1 else [computed], strict=True):
+        array: NDArray[Any] = np.ascontiguousarray(numbers, NUMPY[result.type]).reshape(result.shape)
+        result.data, result.array = array_content(array), array
     return True
 
 
@@ -307,6 +308,7 @@ FOLDED: Mapping[str, Callable[..., Any]] = {
     "REDUCE_MAX": _reduction(np.max),
     "REDUCE_MIN": _reduction(np.min),
     "SCATTER_ND": _scattered,
+    "SPLIT": lambda operator, axis, a: np.split(a, len(operator.outputs), int(axis.reshape(-1)[0])),
     "FULLY_CONNECTED": _dense,
     "DEQUANTIZE": lambda operator, a: a,
     "LESS": _each(np.less),
