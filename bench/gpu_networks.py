@@ -34,7 +34,7 @@ shufflenet superresolution swin swinv2 unet vit whisper_encoder yolo
 """
 """Networks of `make_onnx.py`."""
 TRANSFORMERS = """
-albert bloom canine deberta-v2 distilbert electra fnet gemma2 gpt2 gpt_neo mamba mobilebert modernbert mpnet
+albert bloom deberta-v2 distilbert electra fnet gemma2 gpt2 gpt_neo mamba mobilebert modernbert mpnet
 opt phi3 qwen2 qwen3 roberta roformer squeezebert
 beit clip_vision_model dinov2 siglip_vision_model yolos
 glpn levit poolformer regnet swiftformer swin2sr
