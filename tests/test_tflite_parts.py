@@ -19,8 +19,7 @@ from onnx import TensorProto, helper
 
 import relayout as package
 from relayout.errors import LayoutError, UnsupportedError, WriteError
-from relayout.formats.tflite.container.flexbuffer import parse
-from relayout.formats.tflite.container.flexbuffer_writer import to_flexbuffer
+from relayout.formats.tflite.container.flexbuffer import parse, to_flexbuffer
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.exporting import graph_export
 from relayout.formats.tflite.exporting.registry import entries

@@ -13,7 +13,7 @@ import pytest
 import relayout
 from relayout.errors import LayoutError
 from relayout.lowering.passes import IN_ORDER, PASSES, check_passes
-from relayout.pipeline.target_passes import BEFORE
+from relayout.pipeline.lowering_list import BEFORE
 from relayout.targets import target
 
 MODELS = Path(__file__).parents[2] / "models"

@@ -9,9 +9,9 @@ from relayout.apply.apply import apply
 from relayout.arguments import BYTES, FLAG, checked
 from relayout.graph.facts import facts_of
 from relayout.graph.source_names import forget
+from relayout.pipeline.lowering_list import as_kernels, as_transposes, avoid_saturation, state_blocks
 from relayout.pipeline.planning import planned
 from relayout.pipeline.request import OPTIONS, LayoutRequest, Request, SolverOptions
-from relayout.pipeline.target_passes import as_kernels, as_transposes, avoid_saturation, state_blocks
 from relayout.rules import is_known, outputs_of
 from relayout.targets import Target, Wishes
 

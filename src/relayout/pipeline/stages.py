@@ -174,13 +174,13 @@ def _applied(result: Result, plan: Planned) -> Result:
 def _in_two_steps(model: ir.Model, target: Target | None) -> tuple[str, ...]:
     if target is None:
         return ()
-    from relayout.pipeline.target_passes import as_transposes
+    from relayout.pipeline.lowering_list import as_transposes
 
     return as_transposes(model, target)
 
 
 def _as_stored(model: ir.Model, target: Target) -> tuple[str, ...]:
-    from relayout.pipeline.target_passes import avoid_saturation, state_blocks
+    from relayout.pipeline.lowering_list import avoid_saturation, state_blocks
 
     return (*avoid_saturation(model, target), *state_blocks(model, target))
 

@@ -12,8 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from relayout.formats.onnx.evaluated_operators import JOINING, SHAPE_ARITHMETIC
-from relayout.formats.onnx.evaluating import MOST_ELEMENTS, Evaluation
+from relayout.formats.onnx.evaluating import JOINING, MOST_ELEMENTS, SHAPE_ARITHMETIC, Evaluation
 from relayout.formats.onnx.shape_vectors import MOVES, Array
 from relayout.layout import Dim, Extent
 from relayout.rules import Operator

@@ -13,8 +13,7 @@ import pytest
 from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
-from relayout.formats.onnx.evaluated_operators import FROM_EXTENTS
-from relayout.formats.onnx.output_sizes import SIZES, output_size, writes_at_most
+from relayout.formats.onnx.evaluating import FROM_EXTENTS, SIZES, output_size, writes_at_most
 
 F, I = np.float32, np.int64  # noqa: E741
 ONE = "Abs Ceil Cos Exp Floor IsNaN Log Neg Reciprocal Round Sign Sin Sqrt Identity".split()  # noqa: SIM905

@@ -10,8 +10,7 @@ import pytest
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
-from relayout.formats.onnx.evaluating import Evaluation
-from relayout.formats.onnx.plain_operators import FUNCTIONS, OTHERS, compute_plainly
+from relayout.formats.onnx.evaluating import FUNCTIONS, OTHERS, Evaluation, compute_plainly
 from relayout.formats.onnx.shape_vectors import MOVES, move_elements, object_vector
 from relayout.layout import Extent
 from text_form import model

@@ -3,18 +3,347 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from relayout.formats.onnx.evaluated_operators import FROM_EXTENTS, JOINING, PRODUCTS, SHAPE_ARITHMETIC, STARTS
 from relayout.formats.onnx.inferring import infer_node
-from relayout.formats.onnx.node_results import node_results
-from relayout.formats.onnx.output_sizes import writes_at_most
-from relayout.formats.onnx.shape_vectors import OF_ITEMS, Array, Item, as_integers, object_vector, product_or_quotient
+from relayout.formats.onnx.shape_vectors import (
+    MOVES,
+    OF_ITEMS,
+    Array,
+    Item,
+    as_integers,
+    move_elements,
+    object_vector,
+    product_or_quotient,
+)
 from relayout.layout import Extent
+
+# How much an operator would write, known from its operands before it runs: a short file can ask for any amount.
+
+Operands = Sequence[Array | None]
+Attributes = Mapping[str, Any]
+
+
+def output_size(node: onnx.NodeProto, operands: Operands) -> float:
+    """Return at least as many elements as a node's outputs have together, and as running it takes.
+
+    Most operators write as many elements as their operands have where these are broadcast; `SIZES` has the others.
+
+    Args:
+        node: the node, of an operator that is evaluated.
+        operands: the values of its inputs; None for one that is left out.
+
+    Raises:
+        ValueError, IndexError, TypeError: the node's operands are not what its operator takes.
+    """
+    attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    size = SIZES[node.op_type](operands, attributes) if node.op_type in SIZES else _broadcast(operands)
+    return max(size, *(array.size for array in operands if array is not None), 0)
+
+
+def _broadcast(operands: Operands, *more: Sequence[int]) -> float:
+    """The elements of operands that are stretched to each other, and to more shapes."""
+    shapes = [*(array.shape for array in operands if array is not None), *more]
+    extents = zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
+    return math.prod(float(max(map(abs, each))) for each in extents)
+
+
+def _integers(operands: Operands, slot: int) -> list[int]:
+    """The elements of an operand, as extents."""
+    array = operands[slot] if slot < len(operands) else None
+    return [] if array is None else [abs(int(item or 0)) for item in array.reshape(-1).tolist()]
+
+
+def _first(operands: Operands) -> Array:
+    array = operands[0]
+    if array is None:
+        raise ValueError("the first input is left out")
+    return array
+
+
+def _joined(operands: Operands, _: Attributes) -> float:
+    return sum(array.size for array in operands if array is not None)
+
+
+def _fill_size(operands: Operands, _: Attributes) -> float:
+    return math.prod(map(float, _integers(operands, 0)))
+
+
+def _expand_size(operands: Operands, _: Attributes) -> float:
+    return _broadcast(operands[:1], _integers(operands, 1))
+
+
+def _gathered(operands: Operands, attributes: Attributes) -> float:
+    data, indices = _first(operands), operands[1]
+    extent = data.shape[int(attributes.get("axis", 0))]
+    return 0.0 if indices is None or not extent else float(indices.size) * data.size / extent
+
+
+def _gathered_slices(operands: Operands, attributes: Attributes) -> float:
+    data, indices = _first(operands), operands[1]
+    if indices is None or not indices.ndim or not indices.shape[-1]:
+        return float(data.size) * (1 if indices is None else indices.size + 1)
+    depth = int(attributes.get("batch_dims", 0)) + indices.shape[-1]
+    slices: float = math.prod(map(float, data.shape[depth:]))
+    return slices * float(indices.size // indices.shape[-1])
+
+
+def _one_hot(operands: Operands, _: Attributes) -> float:
+    return float(_first(operands).size) * math.prod(map(float, _integers(operands, 1)))
+
+
+def _padded(operands: Operands, attributes: Attributes) -> float:
+    dims = _first(operands).shape
+    pads = _integers(operands, 1) or [abs(int(item)) for item in attributes.get("pads", attributes.get("paddings", []))]
+    axes = [int(item) for item in operands[3].reshape(-1)] if len(operands) > 3 and operands[3] is not None else []
+    padded = list(map(float, dims))
+    count = len(pads) // 2
+    for axis, before, after in zip(axes or range(len(dims)), pads[:count], pads[count:], strict=False):
+        padded[axis] += before + after
+    return math.prod(padded)
+
+
+def _range_size(operands: Operands, _: Attributes) -> float:
+    ends = [float(array.reshape(-1)[0]) for array in operands if array is not None]
+    start, limit, delta = ends
+    return max(0, math.ceil((limit - start) / delta)) if delta else math.inf
+
+
+def _tiled(operands: Operands, _: Attributes) -> float:
+    data, repeats = _first(operands), _integers(operands, 1)
+    return float(data.size) * math.prod(map(float, repeats))
+
+
+SIZES: Mapping[str, Callable[[Operands, Attributes], float]] = {
+    "Concat": _joined,
+    "ConstantOfShape": _fill_size,
+    "Expand": _expand_size,
+    "Gather": _gathered,
+    "GatherND": _gathered_slices,
+    "OneHot": _one_hot,
+    "Pad": _padded,
+    "Range": _range_size,
+    "Tile": _tiled,
+}
+"""Operators that write more than their operands have, or other amounts."""
+
+
+def writes_at_most(node: onnx.NodeProto, operands: Operands, most: int) -> bool:
+    """Tell whether a node is known to write no more than so many elements."""
+    try:
+        with np.errstate(all="ignore"):
+            size = output_size(node, operands)
+    except (ValueError, IndexError, TypeError, OverflowError):
+        return False
+    return size <= most  # not where it is not a number
+
+
+# The operators that most graphs compute shapes with, by NumPy, as ONNX's reference computes them.
+#
+# Loading the reference takes as long as converting a small model.
+
+
+def compute_plainly(node: onnx.NodeProto, operands: Sequence[Array | None]) -> Array | None:
+    """Return what a node gives; None where its operator or this form of it is not computed here.
+
+    Args:
+        node: the node.
+        operands: the values of its inputs, as numbers; None for one that is left out.
+
+    Raises:
+        ValueError, LookupError, TypeError: the operands are not what the operator takes.
+    """
+    if any(array is None for array in operands) and node.op_type != "Clip":
+        return None
+    if node.op_type in OTHERS:
+        return OTHERS[node.op_type](node, *operands)
+    function = FUNCTIONS.get(node.op_type)
+    kinds = {array.dtype for array in operands[1 if node.op_type == "Where" else 0 :] if array is not None}
+    if function is None or len(kinds) != 1:
+        return None
+    if any(attribute.type != onnx.AttributeProto.INT or attribute.i for attribute in node.attribute):
+        return None
+    return np.asarray(function(*operands))
+
+
+def _clipped(node: onnx.NodeProto, data: Array, least: Array | None = None, most: Array | None = None) -> Array | None:
+    return None if node.attribute else np.clip(data, least, most)
+
+
+def _filled(node: onnx.NodeProto, shape: Array) -> Array:
+    """Return a tensor of the attribute's value; of 0.0 where there is no attribute."""
+    values = [numpy_helper.to_array(attribute.t) for attribute in node.attribute if attribute.name == "value"]
+    value = values[0] if values else np.zeros(1, np.float32)
+    return np.full(tuple(shape.tolist()), value.reshape(()))
+
+
+def _expanded(_: onnx.NodeProto, data: Array, shape: Array) -> Array:
+    return np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(shape.tolist())))
+
+
+def _picked(node: onnx.NodeProto, data: Array, indices: Array) -> Array:
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+    return np.take_along_axis(data, indices, axis)
+
+
+def _scattered(node: onnx.NodeProto, data: Array, indices: Array, updates: Array) -> Array | None:
+    """Return the data with updates in some places; None where these are reduced with what is there."""
+    if node.attribute and node.attribute[0].s not in (b"", b"none"):
+        return None
+    result = data.copy()
+    result[tuple(np.moveaxis(indices, -1, 0))] = updates
+    return result
+
+
+def _ranged(start: Array, limit: Array, delta: Array) -> Array:
+    return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
+
+
+def _quotient(one: Array, other: Array) -> Array:
+    """Integers are truncated, as ONNX has it; its reference floored them until version 1.22."""
+    if one.dtype.kind not in "iu":
+        return one / other
+    floor: Array = one // other
+    rounded: Array = np.add(floor, (floor < 0) & (floor * other != one), dtype=floor.dtype)
+    return rounded
+
+
+def _sigmoid(x: Array) -> Array:
+    power: Array = np.exp(-np.abs(x))
+    quotient: Array = np.where(x > 0, 1, power) / (1 + power)
+    return quotient
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Abs": np.abs,
+    "Add": np.add,
+    "And": np.logical_and,
+    "Ceil": np.ceil,
+    "Div": _quotient,
+    "Equal": np.equal,
+    "Exp": np.exp,
+    "Floor": np.floor,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "MatMul": np.matmul,
+    "Mod": np.mod,
+    "Mul": np.multiply,
+    "Neg": np.negative,
+    "Not": np.logical_not,
+    "Or": np.logical_or,
+    "Pow": np.power,
+    "Range": _ranged,
+    "Relu": lambda x: np.maximum(x, 0),
+    "Sigmoid": _sigmoid,
+    "Sub": np.subtract,
+    "Where": np.where,
+}
+"""Operators without attributes but flags that are 0, on operands of one type."""
+
+OTHERS: dict[str, Callable[..., Array | None]] = {
+    "Clip": _clipped,
+    "ConstantOfShape": _filled,
+    "Expand": _expanded,
+    "GatherElements": _picked,
+    "ScatterND": _scattered,
+}
+"""Operators whose attributes are read, or whose operands are of several types or left out."""
+
+
+# Results of one node of known operands: by NumPy where that is simple, else by ONNX's reference.
+
+NUMERIC = "iubf"
+"""Kinds of NumPy types that are computed with. Others are moved alone."""
+
+
+def node_results(
+    node: onnx.NodeProto, operands: Mapping[str, Array], opsets: Iterable[onnx.OperatorSetIdProto]
+) -> list[Array]:
+    """Return what a node gives, an array for each output that has a name.
+
+    Args:
+        node: the node.
+        operands: its operands, by name.
+        opsets: of its model.
+
+    Returns:
+        The arrays; none where nobody computes it, or where the node is wrong: it is simply not known in advance.
+    """
+    slots = [operands.get(name) for name in node.input]
+    try:
+        with np.errstate(all="ignore"):
+            moved = move_elements(node, slots)
+            if moved is not None:
+                return [moved]
+            if any(array.dtype.kind not in NUMERIC for array in operands.values()):
+                return []
+            plain = compute_plainly(node, slots)
+            return _by_reference(node, operands, opsets) if plain is None else [plain]
+    except Exception:  # of many types: the reference lacks operators and types
+        return []
+
+
+def _by_reference(
+    node: onnx.NodeProto, operands: Mapping[str, Array], opsets: Iterable[onnx.OperatorSetIdProto]
+) -> list[Array]:
+    from onnx.reference import ReferenceEvaluator
+
+    inputs = [
+        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in operands.items()
+    ]
+    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "node", inputs, outputs), opset_imports=list(opsets))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [np.asarray(array) for array in ReferenceEvaluator(model).run(None, dict(operands))]
+
+
+# Operators that are evaluated in advance, and those whose extents follow from the operands'.
+
+_NAMES = """
+    Add And Ceil ConstantOfShape Div Equal Expand Floor Greater Less Max Min Mod Mul Neg Not Or Pow Range Reciprocal
+    ReduceMax ReduceMin ReduceProd ReduceSum ScatterND Split Sub Where
+"""
+SHAPE_ARITHMETIC = frozenset(MOVES) | frozenset(_NAMES.split())
+"""Operators that exporters compute shapes and axes with; others are not evaluated from constants alone."""
+_NAMES = """
+    Abs ArgMax ArgMin Clip Cos CumSum Exp EyeLike GatherElements GatherND GreaterOrEqual IsNaN LessOrEqual Log OneHot
+    Pad ReduceMean Round ScatterElements Sign Sin Sqrt Tile Trilu Xor
+"""
+FROM_EXTENTS = SHAPE_ARITHMETIC | frozenset(_NAMES.split())
+"""Operators that are evaluated where extents, and not constants alone, are what they start from."""
+STARTS = frozenset(("ConstantOfShape", "Range", "Shape", "Size"))
+"""Where values begin that follow from extents: masks, positions. Weights are not folded here."""
+WINDOWS = frozenset(("AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool"))
+"""Operators that slide a window over the last axes of their first operand."""
+_NAMES = """
+    Add And BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or
+    Pow PRelu Sub Sum Where Xor
+"""
+BROADCASTING = frozenset(_NAMES.split())
+"""Operators whose operands broadcast against each other."""
+_NAMES = """
+    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
+"""
+REDUCING = frozenset(_NAMES.split())
+"""Operators that reduce axes, which an operand may name."""
+CUTTING = frozenset(("Split",))
+"""Operators whose results have extents that follow by one rule."""
+JOINING = frozenset(("Concat",))
+"""Operators whose operands may be known one by one: of the others the length is enough."""
+PRODUCTS = frozenset(("Div", "Mul"))
+"""Arithmetic that is done with symbols, too."""
+
 
 MOST_ELEMENTS = 64
 """Of a value that is evaluated from constants: shapes and axes are short."""

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx
 
-from relayout.formats.onnx.evaluated_operators import REDUCING
-from relayout.formats.onnx.evaluating import Evaluation
+from relayout.formats.onnx.evaluating import REDUCING, Evaluation
 from relayout.formats.onnx.shape_vectors import Array, Item, combine_items, item_of
 from relayout.layout import Extent, product
 

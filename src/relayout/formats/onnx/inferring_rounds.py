@@ -8,8 +8,7 @@ import onnx
 from onnx import numpy_helper
 
 from relayout.formats.onnx.bodies import graphs_in
-from relayout.formats.onnx.evaluated_operators import BROADCASTING, CUTTING, WINDOWS
-from relayout.formats.onnx.evaluating import Evaluation
+from relayout.formats.onnx.evaluating import BROADCASTING, CUTTING, WINDOWS, Evaluation
 from relayout.formats.onnx.extents_from_vectors import broadcast_extents, extents_from_vectors, slid_extents
 from relayout.formats.onnx.inferring import infer_and_judge
 from relayout.formats.onnx.shape_vectors import Array, Item

@@ -19,7 +19,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.onnx.node_results import node_results
+from relayout.formats.onnx.evaluating import node_results
 from relayout.formats.onnx.parts import ANNOTATION
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
 from relayout.graph.source_names import known_as, stands_for

@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.onnx.node_results import NUMERIC, node_results
+from relayout.formats.onnx.evaluating import NUMERIC, node_results
 from relayout.graph.subgraphs import all_graphs
 
 SMALL = 1 << 10

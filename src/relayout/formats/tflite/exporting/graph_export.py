@@ -10,7 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.flexbuffer_writer import FlexOption, to_flexbuffer
+from relayout.formats.tflite.container.flexbuffer import FlexOption, to_flexbuffer
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.constants import constant_tensor, refused_texts, require_text_kernels
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,18 +21,176 @@ import onnx_ir as ir
 
 from relayout.formats.onnx.spelling import spell_out
 from relayout.formats.tflite.exporting.blocks import sign_few_bits
-from relayout.formats.tflite.exporting.coordinates_first import list_coordinates_first
 from relayout.formats.tflite.exporting.folding import bytes_of_weights, fold, fold_weights
-from relayout.formats.tflite.exporting.loops import inline_sequences, write_out
-from relayout.formats.tflite.exporting.recurrent_operands import drop_zero_states, is_recurrent
+from relayout.formats.tflite.exporting.loops import Writing, inline_sequences, write_out
+from relayout.formats.tflite.exporting.recurrent_operands import HIDDEN, LENGTHS, STATES, drop_zero_states, is_recurrent
 from relayout.formats.tflite.exporting.registry import is_written
 from relayout.formats.tflite.exporting.restoring import restore_builtins, restore_variables
-from relayout.formats.tflite.spelled_out import Builtin
+from relayout.formats.tflite.spelled_out import DOMAIN, Builtin
 from relayout.formats.tflite.states import RESTORED
-from relayout.graph.domains import MICROSOFT
+from relayout.graph.domains import INTERNAL_NHWC, MICROSOFT
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
+from relayout.graph.source_names import added, stands_for
 from relayout.graph.subgraphs import all_graphs, all_nodes
 from relayout.graph.value_names import Names
+
+# NonZero as the builtin that lists coordinates row by row, before layouts are chosen.
+#
+# NonZero(x)  ->  Transpose(tflite:WHERE(Cast<bool>(x)))
+#
+# The Transpose is a view then, as any other: one behind it cancels out, and one that remains is in the report.
+
+
+def list_coordinates_first(model: ir.Model, names: Names) -> None:
+    """Write each NonZero of a tensor with axes so, in place."""
+    for node in list(all_nodes(model.graph)):
+        operand = node.inputs[0] if node.op_type == "NonZero" and node.domain in ("", "ai.onnx") else None
+        if operand is None or operand.shape is None or operand.dtype is None or not len(operand.shape):
+            continue
+        _lower(node, operand, names)
+
+
+def _lower(node: ir.Node, operand: ir.Value, names: Names) -> None:
+    graph, (result,), shape = node.graph, node.outputs, operand.shape
+    assert graph is not None
+    assert shape is not None
+    count = None if result.shape is None else result.shape[1]
+    if operand.dtype != ir.DataType.BOOL:
+        cast = ir.Node("", "Cast", [operand], [ir.AttrInt64("to", int(ir.DataType.BOOL))])
+        operand = _added(cast, node, f"{result.name}/truth", names)
+        operand.shape, operand.type = shape, ir.TensorType(ir.DataType.BOOL)
+    where = ir.Node(DOMAIN, "WHERE", [operand])
+    rows = _added(where, node, f"{result.name}/rows", names)
+    rows.shape, rows.type = ir.Shape([count, len(shape)]), ir.TensorType(ir.DataType.INT64)
+    node.op_type, node.version = "Transpose", None
+    node.replace_input_with(0, rows)
+    node.attributes["perm"] = ir.AttrInt64s("perm", [1, 0])
+    added(node)
+
+
+def _added(made: ir.Node, node: ir.Node, name: str, names: Names) -> ir.Value:
+    """Put a node before the one that it stands for, and return its result."""
+    (value,) = made.outputs
+    value.name, made.name = names.unique(name), names.unique(f"{node.name or node.op_type}/{made.op_type}")
+    stands_for(made, node)
+    stands_for(value, node.outputs[0])
+    assert node.graph is not None
+    node.graph.insert_before(node, made)
+    return value
+
+
+# Definitions of convolutions of ONNX Runtime that have taken in what follows them: the operators that were there.
+
+FUSED = {("com.microsoft", "FusedConv"): "", (INTERNAL_NHWC, "Conv"): INTERNAL_NHWC}
+"""A convolution with an activation -> the domain of the convolution alone."""
+ACTIVATION, PARAMETERS = "activation", "activation_params"
+ADDED = 3
+"""The operand that is added to the result before the activation."""
+PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {
+    "": (),
+    "Relu": (),
+    "Tanh": (),
+    "Sigmoid": (),
+    "LeakyRelu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "Clip": ("min", "max"),
+}
+"""Activation -> what its parameters are, in order."""
+OPERANDS = ("Clip",)
+"""Activations whose parameters are operands; those of others are attributes."""
+
+
+def fused_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
+    """Return the function that a fused convolution is; None of any other node, or where its activation is not known.
+
+    Args:
+        node: the node.
+        imports: the model's: domain -> version.
+    """
+    domain = FUSED.get((node.domain, node.op_type))
+    activation = node.attributes.get_string(ACTIVATION, "")
+    parameters = list(node.attributes.get_floats(PARAMETERS, []))
+    if domain is None or (not activation and domain == node.domain):
+        return None
+    named = PARAMETERS_OF.get(activation)
+    if named is None or len(named) != len(parameters):
+        return None
+    names = [f"i{slot}" if value is not None else "" for slot, value in enumerate(node.inputs)]
+    kept = [each for name, each in node.attributes.items() if name not in (ACTIVATION, PARAMETERS)]
+    made = [onnx.helper.make_node("Conv", names[:ADDED], ["conv"], domain=domain)]
+    made[0].attribute.extend(map(ir.serde.serialize_attribute, kept))
+    if any(names[ADDED:]):
+        made.append(onnx.helper.make_node("Add", ["conv", names[ADDED]], ["sum"]))
+    last = made[-1].output[0]
+    given = list(zip(named, parameters, strict=True))
+    if not activation:
+        made[-1].output[0] = "y"
+    elif activation in OPERANDS:
+        made += [onnx.helper.make_node("Constant", [], [name], value_float=number) for name, number in given]
+        made.append(onnx.helper.make_node(activation, [last, *named], ["y"]))
+    else:
+        made.append(onnx.helper.make_node(activation, [last], ["y"]))
+        made[-1].attribute.extend(onnx.helper.make_attribute(name, number) for name, number in given)
+    opsets = [onnx.helper.make_opsetid(each, imports.get(each, 1)) for each in dict.fromkeys(("", domain))]
+    inputs = [name or f"absent{slot}" for slot, name in enumerate(names)]
+    return onnx.helper.make_function("", "", inputs, ["y"], made, opsets)
+
+
+# Recurrent operators whose rows have lengths: a row without steps has zeros as its last states.
+#
+#     LSTM(x, w, r, b, lengths, h, c)  ->  LSTM(x, w, r, b, lengths, h * m, c * m),  m = 1 where a length is above 0
+#
+# A row that is over keeps its states, so such a row would end with those that it begins with. The standard says nothing
+# of it; runtimes of ONNX give zeros.
+
+DONE = "relayout.states_of_steps"
+"""The key of a node's meta: it has been looked at."""
+
+
+def clear_states_without_steps(model: ir.Model, names: Names) -> bool:
+    """Let rows without steps begin with zeros, in place; return whether there may be such rows.
+
+    Args:
+        model: the model.
+        names: of all its values; it grows.
+    """
+    changes = [
+        _Clearing(graph, node, names, model.opset_imports.get("", 1)).run()
+        for graph in all_graphs(model.graph)
+        for node in list(graph)
+        if is_recurrent(node) and not node.meta.get(DONE)
+    ]
+    return any(changes)
+
+
+class _Clearing(Writing):
+    """One operator."""
+
+    def run(self) -> bool:
+        node = self.node
+        node.meta[DONE] = True
+        lengths = node.inputs[LENGTHS] if len(node.inputs) > LENGTHS else None
+        states = [
+            (slot, value)
+            for slot, value in enumerate(node.inputs[HIDDEN : HIDDEN + STATES[node.op_type]], HIDDEN)
+            if value is not None
+        ]
+        if lengths is None or not states or _are_positive(lengths):
+            return False
+        is_batch_first = bool(node.attributes.get_int("layout", 0))
+        has_steps = self.add("Cast", [lengths], to=int(ir.DataType.BOOL))
+        shape = self.constant(np.array([-1, 1, 1] if is_batch_first else [1, -1, 1], np.int64))
+        for slot, value in states:
+            ones = self.add("Cast", [has_steps], to=int(value.dtype or ir.DataType.FLOAT))
+            node.replace_input_with(slot, self.add("Mul", [value, self.add("Reshape", [ones, shape])]))
+        return True
+
+
+def _are_positive(lengths: ir.Value) -> bool:
+    if lengths.const_value is None or lengths.is_graph_input():
+        return False
+    return bool(np.all(lengths.const_value.numpy() > 0))
+
 
 ROUNDS = 12
 DEFINED = frozenset(["CastLike"])
@@ -110,7 +268,6 @@ def _recurrences(model: ir.Model, names: Names, is_looped: Callable[[ir.Node], b
         return False
     from relayout.formats.tflite.exporting.open_recurrences import scan_open_recurrences
     from relayout.formats.tflite.exporting.operators.recurrent_loop import mark_loops
-    from relayout.formats.tflite.exporting.rows_without_steps import clear_states_without_steps
 
     changed = [drop_zero_states(model), clear_states_without_steps(model, names)]
     mark_loops(model, is_looped)
@@ -234,10 +391,10 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
     """Return the function by which the standard defines an operator, for a node's types and attributes."""
     if node.domain:  # of another domain: whoever has none needs no definitions of theirs
-        from relayout.formats.tflite.exporting import fused_definitions, ml_definitions
+        from relayout.formats.tflite.exporting.ml_definitions import definition_of
 
-        for known in (fused_definitions, ml_definitions):
-            if (defined := known.definition_of(node, model.opset_imports)) is not None:
+        for definition in (fused_definition_of, definition_of):
+            if (defined := definition(node, model.opset_imports)) is not None:
                 return ir.serde.deserialize_function(defined)
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:

@@ -2,19 +2,220 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from relayout.formats.stored import nbytes
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, TensorContent
-from relayout.formats.tflite.exporting.blocks import blocks_of
+from relayout.formats.tflite.exporting.blocks import BITS, Blocks, blocks_of, signed_content
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.few_axes import MATRIX, MOST, batched_product
 from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.older import lacks
 from relayout.formats.tflite.exporting.operators.convolution import bias_of
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.scales import dequantizer_of
+from relayout.formats.tflite.exporting.scales import Scales, dequantizer_of, scales_of
+from relayout.formats.tflite.exporting.steps import Steps
+from relayout.formats.tflite.spelled_out import ASYMMETRIC, ROUNDED, Builtin, Operand
+from relayout.light_dataclass import dataclass
+
+# Products of recurrent operators whose weights were bytes in a `.tflite`: LiteRT rounds each row of the other operand.
+#
+#     DequantizeLinear<tflite.rounded>(bytes)  ->  Unsqueeze  ->  GRU, RNN
+#
+# The bytes are the weights of each step's FULLY_CONNECTED, as in the file. As real numbers they give others: where no
+# gate keeps a state, each step adds to the distance.
+
+FRONT = ("Identity", "Reshape", "Unsqueeze")
+"""Operators that put an axis of one element before a matrix."""
+PRODUCT = "FULLY_CONNECTED"
+
+
+@dataclass
+class RoundedWeights:
+    """Weights of bytes, `rows columns`, and the products with some of their rows.
+
+    Args:
+        op: the recurrent operator.
+        array: the bytes.
+        scale: a scale for each row.
+        asymmetric: whether products round their data around any number; else around zero.
+    """
+
+    op: NodeExport
+    array: NDArray[Any]
+    scale: NDArray[np.float32]
+    asymmetric: bool
+    tensors: dict[tuple[int, int], DraftTensor] = field(default_factory=dict)
+
+    def product(self, data: DraftTensor, begin: int, end: int, bias: DraftTensor | None = None) -> DraftTensor:
+        """Return the product of data with some rows."""
+        if (begin, end) not in self.tensors:
+            self.tensors[begin, end] = self.op.const(
+                np.ascontiguousarray(self.array[begin:end]), self._meaning(begin, end), "bytes"
+            )
+        dims: Dims = (*data.dims[:-1], end - begin)
+        return self.op.emit(
+            PRODUCT, [data, self.tensors[begin, end], bias], dims, asymmetric_quantize_inputs=self.asymmetric
+        )
+
+    def _meaning(self, begin: int, end: int) -> Quantization:
+        scale = self.scale[begin:end] if self.scale.size > 1 else self.scale
+        return Quantization(scale, np.zeros(scale.shape, np.int64), 0)
+
+    def runs_in(self, runtime: str) -> bool:
+        """Return whether a runtime has such products."""
+        data = Operand(TensorType.FLOAT32, (1, self.array.shape[1]), None)
+        weights = Operand(TensorType.INT8, self.array.shape, self._meaning(0, self.array.shape[0]))
+        result = Operand(TensorType.FLOAT32, (1, self.array.shape[0]), None)
+        said = {"asymmetric_quantize_inputs": self.asymmetric}
+        return not runtime or not lacks(runtime, Builtin(PRODUCT, said, (data, weights, None), (result,)))
+
+
+def rounded_weights_of(op: NodeExport, slot: int) -> RoundedWeights | None:
+    """Return the bytes of an operand of one direction; None where it was none, or the runtime has no such products."""
+    value = op.value(slot)
+    node = _dequantizer(value)
+    source = None if node is None else _behind_views(node.inputs[0])
+    if node is None or source is None or source.const_value is None or source.is_graph_input():
+        return None
+    directions, *matrix = op.static(slot)
+    found, tensor = scales_of(node), source.const_value
+    if found is None or tensor.dtype != ir.DataType.INT8 or directions != 1 or tensor.size == 0:
+        return None
+    if found[1].any() or not _is_of_rows(node, found, matrix[0]):
+        return None
+    made = RoundedWeights(op, tensor.numpy().reshape(matrix), found[0], node.metadata_props[ROUNDED] == ASYMMETRIC)
+    return made if made.runs_in(op.graph.runtime) else None
+
+
+def _is_of_rows(node: ir.Node, scales: Scales, rows: int) -> bool:
+    """Return whether a DequantizeLinear has one scale, or one for each row of a matrix."""
+    scale, _, axis = scales
+    shape = None if node.inputs[0] is None else node.inputs[0].shape
+    if scale.size == 1:
+        return True
+    return scale.size == rows and shape is not None and [*shape[: axis + 1]] == [*[1] * axis, rows]
+
+
+def _dequantizer(value: ir.Value) -> ir.Node | None:
+    """Return the DequantizeLinear that says that rows beside its weights are rounded; None where there is none."""
+    found = _behind_views(value)
+    node = None if found is None else dequantizer_of(found)
+    return node if node is not None and ROUNDED in node.metadata_props else None
+
+
+def _behind_views(value: ir.Value | None) -> ir.Value | None:
+    """Return the value whose elements a value has, in the same order."""
+    while value is not None and (node := value.producer()) is not None and node.op_type in FRONT and not node.domain:
+        value = node.inputs[0]
+    return value
+
+
+# Products by weights of a few bits, with a scale for each block of a row.
+
+PACKED, SCALES, ZEROS, ORDER, BIAS = range(1, 6)
+"""Operands of MatMulNBits."""
+STORED = {bits: kind for kind, bits in BITS.items()}
+"""Bits of an integer -> the type that holds it in the file."""
+
+
+@exporter("MatMulNBits", domain="com.microsoft")
+def matmul_nbits(op: NodeExport) -> None:
+    """FULLY_CONNECTED by the real numbers that DEQUANTIZE makes of the weights, which stay integers in the file."""
+    if op.has(ORDER):
+        raise Unwritable("weights whose columns have groups of their own")
+    if op.type() != TensorType.FLOAT32 or not op.dims():
+        raise Unwritable(f"a product of {op.type().name}")
+    weights = _weights(op)
+    steps, operand = Steps(op), op.input()
+    if len(operand.dims) == 1:
+        operand = steps.reshape(operand, (1, *operand.dims))
+    inputs = [operand, weights, *([op.input(BIAS)] if op.has(BIAS) else [])]
+    dims = (*operand.dims[:-1], op.integer("N"))
+    made = op.emit("FULLY_CONNECTED", inputs, dims, keep_num_dims=len(operand.dims) > MATRIX)
+    steps.give(steps.reshape(made, op.out_dims()) if len(op.dims()) == 1 else made)
+
+
+def _weights(op: NodeExport) -> DraftTensor:
+    """Return the real numbers that weights mean, `rows columns`."""
+    rows, columns, bits, block = (op.integer(name) for name in ("N", "K", "bits", "block_size"))
+    bits = bits or 4
+    if bits not in (2, 4, 8):
+        raise Unwritable(f"weights of {bits} bits")
+    if min(rows, columns, block) < 1:
+        raise Unwritable(f"weights of N {rows}, K {columns} and block_size {block}")
+    packed, scales = (op.required_constant(slot, "weights of a few bits") for slot in (PACKED, SCALES))
+    zeros = op.required_constant(ZEROS, "the zero point of weights") if op.has(ZEROS) else None
+    count = -(-columns // block)
+    zero_bytes = rows * -(-count * bits // 8)
+    fits = 8 * packed.size == rows * count * block * bits and scales.size == rows * count
+    if not fits or (zeros is not None and zeros.size != (zero_bytes if zeros.dtype == np.uint8 else rows * count)):
+        raise Unwritable("weights, scales or zero points of other sizes than N, K and block_size say")
+    centres = _centres(rows, count, bits, zeros)
+    is_exact = np.isin(centres, range(1 << bits)).all()
+    if columns == count * block and bits in STORED and is_exact:
+        tensor = op.value(PACKED).const_value
+        assert tensor is not None
+        content = signed_content(TensorContent(tensor), bits)
+        steps = scales.astype(np.float32).reshape(-1)
+        zero_points = centres.astype(np.int64).reshape(-1) - (1 << bits - 1)
+        blocks = Blocks(content, STORED[bits], (rows, columns), block, steps, zero_points)
+        if blocks.is_small:
+            return blocks.real_numbers(op.graph.draft, f"{op.name}/weights")
+    dims = (rows, columns)
+    lazy = ir.LazyTensor(
+        lambda: ir.Tensor(_meant(dims, bits, block, packed, scales, centres)),
+        dtype=ir.DataType.FLOAT,
+        shape=ir.Shape(dims),
+        name=op.name,
+    )
+    return DraftTensor(op.graph.draft.unique(f"{op.name}/weights"), TensorType.FLOAT32, dims, TensorContent(lazy))
+
+
+def _centres(rows: int, count: int, bits: int, zeros: NDArray[Any] | None) -> NDArray[np.float32]:
+    """Return the zero points of unsigned integers, `rows count`."""
+    if zeros is None:
+        return np.full((rows, count), 1 << (bits - 1), np.float32)
+    if zeros.dtype == np.uint8:
+        return _unpacked(zeros.reshape(rows, -1), bits)[:, :count].astype(np.float32)
+    centres: NDArray[np.float32] = zeros.reshape(rows, count).astype(np.float32)
+    return centres
+
+
+def _meant(
+    dims: tuple[int, int],
+    bits: int,
+    block: int,
+    packed: NDArray[Any],
+    scales: NDArray[Any],
+    centres: NDArray[np.float32],
+) -> NDArray[np.float32]:
+    """Return the real numbers of weights, `rows columns`."""
+    rows, columns = dims
+    integers = _unpacked(packed.reshape(rows, -1), bits)[:, :columns].astype(np.float32)
+    steps = scales.reshape(rows, -1).astype(np.float32)
+    numbers: NDArray[np.float32] = (integers - _spread(centres, block, columns)) * _spread(steps, block, columns)
+    return numbers
+
+
+def _unpacked(array: NDArray[Any], bits: int) -> NDArray[Any]:
+    """Return the numbers of a few bits that bytes hold, the lowest bits first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    found: NDArray[Any] = ((array[..., None] >> shifts) & ((1 << bits) - 1)).reshape(*array.shape[:-1], -1)
+    return found
+
+
+def _spread(array: NDArray[np.float32], block: int, columns: int) -> NDArray[np.float32]:
+    """Return one number for each column, of those for each block."""
+    found: NDArray[np.float32] = np.repeat(array, block, axis=1)[:, :columns]
+    return found
+
 
 WEIGHTS_RANK = 2
 

@@ -15,9 +15,9 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES
 from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.operators.matrix import RoundedWeights, rounded_weights_of
 from relayout.formats.tflite.exporting.operators.parameter_rows import select_rows
 from relayout.formats.tflite.exporting.operators.recurrent_loop import LOOP, LoopStep, constant_behind, write_loop
-from relayout.formats.tflite.exporting.operators.rounded_products import RoundedWeights, rounded_weights_of
 from relayout.formats.tflite.exporting.operators.sequence_lstm import has_kernel, write_sequence_lstm
 from relayout.formats.tflite.exporting.recurrent_operands import BIAS, KERNEL, PEEPHOLE, RECURRENT
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter

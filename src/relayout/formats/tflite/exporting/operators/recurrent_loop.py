@@ -37,7 +37,7 @@ from relayout.formats.own_results import was_tflite
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
-from relayout.formats.tflite.exporting.operators.rounded_products import rounded_weights_of
+from relayout.formats.tflite.exporting.operators.matrix import rounded_weights_of
 from relayout.formats.tflite.exporting.recurrent_operands import BIAS, PEEPHOLE, RECURRENT, is_recurrent
 from relayout.formats.tflite.exporting.scales import dequantizer_of
 from relayout.formats.tflite.exporting.steps import Steps

@@ -19,7 +19,8 @@ from relayout.light_dataclass import dataclass
 
 # Sums, products and extremes of the rows that belong together.
 
-_BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
+_BOOL = ir.DataType.BOOL
+_INT64 = ir.DataType.INT64
 
 
 def _limits(dtype: ir.DataType) -> tuple[float, float]:
@@ -148,7 +149,8 @@ operator("CUSTOM FlexSegmentMax")(_extreme("max", "lowest"))
 operator("CUSTOM FlexSegmentMin")(_extreme("min", "highest"))
 
 
-_BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
+_BOOL = ir.DataType.BOOL
+_INT64 = ir.DataType.INT64
 
 SUM, MEAN, SQRTN = 0, 1, 2
 """How EMBEDDING_LOOKUP_SPARSE combines rows."""

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.flatbuffer import Table
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.nodedef import NodeDef
-from relayout.formats.tflite.importing.builder import Dim, dims
+from relayout.formats.tflite.importing.builder import Dim, broadcast, dims
+from relayout.formats.tflite.importing.emission import options_of
+from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.bits import shifted_right
+from relayout.formats.tflite.importing.operators.complexes import multiplied
 from relayout.formats.tflite.importing.operators.elementwise import one, two, unary_of_reals
-from relayout.formats.tflite.importing.operators.gathering import gather
+from relayout.formats.tflite.importing.operators.gathering import chosen, counted, gather
+from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import LAST, cut, joined, unsqueeze
-from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
+from relayout.formats.tflite.importing.operators.windows import bordered
+from relayout.formats.tflite.importing.registry import (
+    Translation,
+    Unsupported,
+    described,
+    entries,
+    of_complex,
+    operator,
+)
 
 _ONE = ("Reciprocal", "Selu", "Softmax", "Softplus", "Softsign")
 """Operators of one operand, by ONNX's names, too."""
@@ -118,3 +135,397 @@ def bias_add(op: Operation) -> None:
     if attributes(op).text("data_format").startswith("NC"):
         bias = unsqueeze(op, bias, range(1, len(dims(x)) - 1)) if len(dims(x)) > 2 else bias
     op.result(two(op, "Add", x, bias))
+
+
+# Operators that TFLite has, too, but not for such operands, as those of 64 bits: they are left to the Flex delegate.
+#
+# Operands are those of TFLite's, and so is the translation; attributes take the place of its options.
+
+_MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+_KEEP = {"keep_dims": "keep_dims"}
+_SEEDS = {"seed": "seed", "seed2": "seed2"}
+
+ALIKE: dict[str, tuple[str, dict[str, str]]] = {
+    "Abs": ("ABS", {}),
+    "AddN": ("ADD_N", {}),
+    "AddV2": ("ADD", {}),
+    "ArgMax": ("ARG_MAX", {}),
+    "ArgMin": ("ARG_MIN", {}),
+    "BatchMatMulV2": ("BATCH_MATMUL", {"adj_x": "adj_x", "adj_y": "adj_y"}),
+    "BitwiseXor": ("BITWISE_XOR", {}),
+    "BroadcastTo": ("BROADCAST_TO", {}),
+    "Ceil": ("CEIL", {}),
+    "Cos": ("COS", {}),
+    "Cumsum": ("CUMSUM", {"exclusive": "exclusive", "reverse": "reverse"}),
+    "Elu": ("ELU", {}),
+    "Equal": ("EQUAL", {}),
+    "Exp": ("EXP", {}),
+    "Fill": ("FILL", {}),
+    "Floor": ("FLOOR", {}),
+    "FloorDiv": ("FLOOR_DIV", {}),
+    "FloorMod": ("FLOOR_MOD", {}),
+    "GatherNd": ("GATHER_ND", {}),
+    "Greater": ("GREATER", {}),
+    "GreaterEqual": ("GREATER_EQUAL", {}),
+    "Less": ("LESS", {}),
+    "LessEqual": ("LESS_EQUAL", {}),
+    "Log": ("LOG", {}),
+    "LogSoftmax": ("LOG_SOFTMAX", {}),
+    "MatMul": ("BATCH_MATMUL", {"adj_x": "transpose_a", "adj_y": "transpose_b"}),
+    "Max": ("REDUCE_MAX", _KEEP),
+    "Maximum": ("MAXIMUM", {}),
+    "Mean": ("MEAN", _KEEP),
+    "Min": ("REDUCE_MIN", _KEEP),
+    "Minimum": ("MINIMUM", {}),
+    "Mul": ("MUL", {}),
+    "Multinomial": ("MULTINOMIAL", _SEEDS),
+    "Neg": ("NEG", {}),
+    "NotEqual": ("NOT_EQUAL", {}),
+    "Pack": ("PACK", {"axis": "axis"}),
+    "Pad": ("PAD", {}),
+    "Pow": ("POW", {}),
+    "Prod": ("REDUCE_PROD", _KEEP),
+    "RandomStandardNormal": ("RANDOM_STANDARD_NORMAL", _SEEDS),
+    "RandomUniform": ("RANDOM_UNIFORM", _SEEDS),
+    "Range": ("RANGE", {}),
+    "RealDiv": ("DIV", {}),
+    "Relu": ("RELU", {}),
+    "Relu6": ("RELU6", {}),
+    "ReverseSequence": ("REVERSE_SEQUENCE", {"seq_dim": "seq_dim", "batch_dim": "batch_dim"}),
+    "ReverseV2": ("REVERSE_V2", {}),
+    "Round": ("ROUND", {}),
+    "Rsqrt": ("RSQRT", {}),
+    "ScatterNd": ("SCATTER_ND", {}),
+    "SelectV2": ("SELECT_V2", {}),
+    "Sigmoid": ("LOGISTIC", {}),
+    "Sign": ("SIGN", {}),
+    "Sin": ("SIN", {}),
+    "Slice": ("SLICE", {}),
+    "Split": ("SPLIT", {}),
+    "Sqrt": ("SQRT", {}),
+    "Square": ("SQUARE", {}),
+    "SquaredDifference": ("SQUARED_DIFFERENCE", {}),
+    "StridedSlice": ("STRIDED_SLICE", {name: name for name in _MASKS}),
+    "Sub": ("SUB", {}),
+    "Sum": ("SUM", _KEEP),
+    "Tanh": ("TANH", {}),
+    "Tile": ("TILE", {}),
+    "TopKV2": ("TOPK_V2", {}),
+    "Transpose": ("TRANSPOSE", {}),
+    "Unique": ("UNIQUE", {}),
+    "UniqueWithCounts": ("UNIQUE", {}),
+    "Unpack": ("UNPACK", {"axis": "axis"}),
+}
+"""TensorFlow's operator -> TFLite's, and the attribute for each of its options; others have their defaults."""
+
+
+def _alike(name: str, options: dict[str, str]) -> Translation:
+    def translate(op: Operation) -> None:
+        entry, given = entries()[name], attributes(op)
+        found = options_of(op.operator, entry)
+        op.options = Table(found.kind, 0, {**found.fields, **{o: given.number(a) for o, a in options.items()}})
+        entry.translate(op)
+
+    return described(translate, f"as_{name.lower()}", f"As {name}.")
+
+
+for _alike_name, (_of_tflite, _options) in ALIKE.items():
+    operator(f"CUSTOM Flex{_alike_name}")(_alike(_of_tflite, _options))
+
+
+# Operators of TensorFlow on each element by itself that TFLite does not have: they are left to the Flex delegate.
+
+_BOOL = ir.DataType.BOOL
+_INT64 = ir.DataType.INT64
+_UINT32 = ir.DataType.UINT32
+_UINT64 = ir.DataType.UINT64
+
+
+def _bitwise(op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        op.result(two(op, op_type, op.stored(0), op.stored(1)))
+
+    return described(translate, op_type.lower(), f"{op_type}, broadcast from the right.")
+
+
+operator("CUSTOM FlexBitwiseAnd")(_bitwise("BitwiseAnd"))
+operator("CUSTOM FlexBitwiseOr")(_bitwise("BitwiseOr"))
+
+
+@operator("CUSTOM FlexInvert")
+def invert(op: Operation) -> None:
+    """BitwiseNot."""
+    op.result(one(op, "BitwiseNot", op.stored(0)))
+
+
+def _count(op: Operation) -> ir.Value:
+    """By how many bits operand 0 is shifted: not below 0, nor by all there are."""
+    x, count = op.stored(0), op.cast(op.stored(1), _INT64)
+    most = op.number((x.dtype or _INT64).bitwidth - 1, count, "most")
+    return two(op, "Max", two(op, "Min", count, most), op.number(0, count, "least"))
+
+
+@operator("CUSTOM FlexLeftShift")
+def left_shift(op: Operation) -> None:
+    """BitShift of integers without a sign; by at most all bits but one."""
+    x, count = op.stored(0), _count(op)
+    wide = _UINT64 if x.dtype in (_INT64, _UINT64) else _UINT32
+    operands = [op.cast(x, wide), op.cast(count, wide)]
+    op.result_whole(op.emit("BitShift", operands, broadcast(dims(x), dims(count)), direction="LEFT"))
+
+
+@operator("CUSTOM FlexRightShift")
+def right_shift(op: Operation) -> None:
+    """As RIGHT_SHIFT; by at most all bits but one."""
+    op.result(shifted_right(op, op.stored(0), _count(op)))
+
+
+@operator("CUSTOM FlexIsNan")
+def is_nan(op: Operation) -> None:
+    """IsNaN."""
+    op.result(one(op, "IsNaN", op.stored(0), _BOOL))
+
+
+@operator("CUSTOM FlexIsFinite")
+def is_finite(op: Operation) -> None:
+    """Neither IsInf nor IsNaN."""
+    x = op.stored(0)
+    op.result(one(op, "Not", two(op, "Or", one(op, "IsInf", x, _BOOL), one(op, "IsNaN", x, _BOOL))))
+
+
+def _unless(op_type: str, name: str) -> Translation:
+    """An operator that is 0 where its second operand is."""
+
+    def translate(op: Operation) -> None:
+        a, b = op.stored(0), op.stored(1)
+        zero = op.number(0, b, "zero")
+        nothing = two(op, "Equal", b, zero, _BOOL)
+        # A quotient of integers by 0 ends the process, though it is not chosen.
+        by = chosen(op, nothing, op.number(1, b, "one"), b)
+        op.result(chosen(op, nothing, zero, two(op, op_type, a, by)))
+
+    return described(translate, name, f"{op_type}; 0 where the second operand is 0.")
+
+
+operator("CUSTOM FlexDivNoNan")(_unless("Div", "div_no_nan"))
+operator("CUSTOM FlexMulNoNan")(_unless("Mul", "mul_no_nan"))
+
+
+@operator("CUSTOM FlexTruncateDiv")
+def truncate_div(op: Operation) -> None:
+    """Div; of real numbers what is before the point."""
+    quotient = two(op, "Div", op.plain(0), op.plain(1))
+    if quotient.dtype is not None and quotient.dtype.is_floating_point():
+        down = one(op, "Floor", one(op, "Abs", quotient))
+        quotient = two(op, "Mul", down, one(op, "Sign", quotient))
+    op.result(quotient)
+
+
+@operator("CUSTOM FlexFakeQuantWithMinMaxVarsPerChannel")
+def fake_quant_per_channel(op: Operation) -> None:
+    """Clip, and rounding to steps, of each channel by its own ends; these are moved so that 0 is one of the steps."""
+    given, x = attributes(op), op.stored(0)
+    low, high = (op.constant(i).astype(np.float32) for i in (1, 2))
+    bits, extent = given.number("num_bits"), dims(x)[-1] if dims(x) else None
+    if not low.shape == high.shape == (extent,) or not 2 <= bits <= 16 or not np.all(low <= high):
+        raise ReadError(f"{bits} bits between {low.shape} and {high.shape} of {extent}", where=op.place)
+    first, last = np.float32(given.number("narrow_range")), np.float32((1 << bits) - 1)
+    some = high > low
+    with np.errstate(over="ignore"):
+        scale = np.where(some, (high - low) / (last - first), np.float32(1))
+    if not np.all((scale > 1e-30) & (scale < 1e30)):
+        raise ReadError(f"steps between {scale.min()} and {scale.max()}", where=op.place)
+    start = first - low / scale
+    zero = np.where(start < first, first, np.where(start > last, last, np.floor(start + np.float32(0.5))))
+    low, high = (np.where(some, (end - zero) * scale, np.float32(0)).astype(np.float32) for end in (first, last))
+
+    def each(numbers: npt.NDArray[Any], name: str) -> ir.Value:
+        return op.builder.array(op.hint(name), numbers.astype(np.float32))
+
+    clipped = two(op, "Min", two(op, "Max", x, each(low, "low")), each(high, "high"))
+    steps = two(op, "Mul", two(op, "Sub", clipped, each(low, "low")), each(1 / scale, "inverse"))
+    rounded = one(op, "Floor", two(op, "Add", steps, op.number(0.5, x, "half")))
+    op.result(two(op, "Add", two(op, "Mul", rounded, each(scale, "step")), each(low, "low")))
+
+
+# Products and sums along an axis that are left to the Flex delegate, of all elements up to each.
+
+Pair = Callable[[Operation, ir.Value, ir.Value], ir.Value]
+
+
+def _running(op: Operation, start: float, combined: Pair) -> None:
+    """Combine each element with the one before, then with what 2, 4, 8, ... before is combined: log n steps.
+
+    Args:
+        op: the operator.
+        start: what changes nothing it is combined with.
+        combined: of two.
+    """
+    x, given = op.stored(0), attributes(op)
+    (number,) = op.integers(1, 1)
+    axis = op.axis(number, len(dims(x)))
+    extent = dims(x)[axis]
+    if not isinstance(extent, int):
+        raise Unsupported("unknown dimensions, along which the number of steps depends on them")
+    back = given.number("reverse")
+    none = op.number(start, x, "start")
+
+    def moved(value: ir.Value, by: int) -> ir.Value:
+        low, high = ([by if a == axis else 0 for a in range(len(dims(x)))] for _ in range(2))
+        behind = [-amount for amount in high]
+        return bordered(op, value, behind, low, none) if back else bordered(op, value, low, behind, none)
+
+    if given.number("exclusive") and extent:
+        x = moved(x, 1)
+    step = 1
+    while step < extent:
+        x = combined(op, x, moved(x, step))
+        step *= 2
+    op.result(x)
+
+
+@operator("CUSTOM FlexCumprod")
+def cumprod(op: Operation) -> None:
+    """Mul with the elements before, in log n steps."""
+    _running(op, 1, lambda op, a, b: two(op, "Mul", a, b))
+
+
+@operator("CUSTOM FlexCumulativeLogsumexp")
+def cumulative_logsumexp(op: Operation) -> None:
+    """Log of the sum of two Exp, the greater taken out before, in log n steps."""
+    _running(op, -math.inf, _log_of_sum)
+
+
+def _log_of_sum(op: Operation, a: ir.Value, b: ir.Value) -> ir.Value:
+    """Taken out is a number, also where both are minus infinity, the logarithm of nothing."""
+    least = op.number(float(np.finfo((a.dtype or ir.DataType.FLOAT).numpy()).min), a, "least")
+    greater = op.emit("Max", [a, b, least], dims(a))
+    first, second = (one(op, "Exp", two(op, "Sub", each, greater)) for each in (a, b))
+    total = two(op, "Add", first, second)
+    return two(op, "Add", one(op, "Log", total), greater)
+
+
+# Operators of TensorFlow on matrices that are left to the Flex delegate.
+
+MOST_DIAGONALS = 1 << 8
+
+
+@of_complex("CUSTOM FlexBatchMatMulV2")
+def adjoint_product(op: Operation) -> None:
+    """What is transposed is conjugated, too."""
+    given = attributes(op)
+    multiplied(op, bool(given.number("adj_x")), bool(given.number("adj_y")))
+
+
+@operator("CUSTOM FlexMatrixDiagPartV3")
+def diagonal_part(op: Operation) -> None:
+    """A Slice of the flattened matrix for each diagonal; of several Pad and Concat, the uppermost first."""
+    numbers, x = op.integers(1, 2), op.stored(0)
+    if len(dims(x)) < 2 or not numbers:
+        raise ReadError(f"{op.operator.name} of rank {len(dims(x))}", where=op.place)
+    low, high, (*outer, rows, columns) = numbers[0], numbers[-1], dims(x)
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise Unsupported("unknown dimensions of a matrix, which say where its diagonal lies")
+    if not -rows < low <= high < columns:
+        raise ReadError(f"diagonals {low} to {high} of {rows} rows and {columns} columns", where=op.place)
+    if high - low >= MOST_DIAGONALS:
+        raise Unsupported("many diagonals")
+    last = len(outer)
+    shape = (*outer, product((rows, columns)))
+    flat = op.emit("Reshape", [x, op.ints([*[0] * last, rows * columns], "shape")], shape)
+    places = range(high, low - 1, -1)
+    lengths = [min(rows + min(d, 0), columns - max(d, 0)) for d in places]
+    parts = []
+    for d, length in zip(places, lengths, strict=True):
+        first = max(d, 0) - min(d, 0) * columns
+        end = first + (length - 1) * (columns + 1) + 1
+        parts.append(cut(op, flat, [first], [end], [last], [columns + 1]))
+    if len(numbers) == 1:
+        op.result(parts[0])
+        return
+    above, _, below = attributes(op).text("align").partition("_")
+    for i, (d, length) in enumerate(zip(places, lengths, strict=True)):
+        at_front = (d >= 0 and above == "LEFT") or (d <= 0 and below == "LEFT")
+        more, none = max(lengths) - length, [0] * last
+        around = ([*none, 0], [*none, more]) if at_front else ([*none, more], [*none, 0])
+        parts[i] = unsqueeze(op, bordered(op, parts[i], *around, op.stored(2)), [last])
+    op.result(joined(op, parts, last))
+
+
+@operator("CUSTOM FlexMatrixDeterminant")
+def determinant(op: Operation) -> None:
+    """Det."""
+    if op.input(0).type != TensorType.FLOAT32:
+        raise Unsupported(f"{op.input(0).type.name}, of which ONNX Runtime has no determinant")
+    x = op.stored(0)
+    op.result(op.emit("Det", [x], dims(x)[:-2], ir.DataType.FLOAT))
+
+
+# Operators of TensorFlow that put rows into tensors by index, and are left to the Flex delegate.
+
+
+def _scatter(reduction: str, negative: bool = False) -> Translation:
+    def translate(op: Operation) -> None:
+        x, indices, updates = op.stored(0), op.cast(op.stored(1), _INT64), op.stored(2)
+        updates = one(op, "Neg", updates) if negative else updates
+        op.result(op.emit("ScatterND", [x, indices, updates], dims(x), reduction=reduction))
+
+    what = "that replaces" if reduction == "none" else f"reduction {reduction}" + ", of Neg" * negative
+    return described(translate, f"tensor_scatter_{reduction}", f"ScatterND, {what}.")
+
+
+for _scatter_name, _reduction in {"Add": "add", "Max": "max", "Min": "min", "Sub": "add", "Update": "none"}.items():
+    operator(f"CUSTOM FlexTensorScatter{_scatter_name}")(_scatter(_reduction, negative=_scatter_name == "Sub"))
+
+
+@operator("CUSTOM FlexDenseBincount")
+def bincount(op: Operation) -> None:
+    """ScatterND that adds ones, or weights, to zeros; what is beyond the last bin counts in one more, cut off again."""
+    x, weights = op.cast(op.stored(0), _INT64), op.stored(2)
+    shape, rank = dims(x), len(dims(x))
+    if rank not in (1, 2):
+        raise ReadError(f"{op.operator.name} of rank {rank}", where=op.place)
+    known = op.integers(1, 1)[0] if op.is_constant(1) else None
+    size = scalar(op, op.cast(op.stored(1), _INT64)) if known is None else op.number(known, x, "size")
+    more = two(op, "Add", size, op.number(1, x, "one"))
+    x, total = two(op, "Min", x, size), more
+    out = op.out_dims((*shape[:-1], known))
+    if rank == 2:  # the bins of a row behind those of the row before
+        rows = scalar(op, op.emit("Shape", [x], (1,), _INT64, start=0, end=1))
+        places = two(op, "Mul", counted(op, rows, shape[0]), more)
+        x, total = two(op, "Add", x, unsqueeze(op, places, [1])), two(op, "Mul", rows, more)
+    vector = op.ints([1], "vector")
+    zeros = op.emit("Expand", [op.number(0, weights, "zero"), op.emit("Reshape", [total, vector], (1,))], (None,))
+    binary = attributes(op).number("binary_output")
+    if binary or 0 in dims(weights):
+        extents = op.emit("Shape", [x], (rank,), _INT64)
+        weights = op.emit("Expand", [op.number(1, weights, "one"), extents], shape)
+    reduction = "max" if binary else "add"
+    y = op.emit("ScatterND", [zeros, unsqueeze(op, x, [rank]), weights], (None,), reduction=reduction)
+    if rank == 2:
+        target = op.emit("Concat", [op.ints([-1], "rows"), op.emit("Reshape", [more, vector], (1,))], (2,), axis=0)
+        y = op.emit("Reshape", [y, target], (shape[0], None if known is None else known + 1))
+    ends = [op.ints(values, name) for values, name in (([0], "starts"), ([-1], "ends"), ([rank - 1], "axes"))]
+    op.result(op.emit("Slice", [y, *ends], out))
+
+
+@operator("CUSTOM FlexDynamicPartition")
+def dynamic_partition(op: Operation) -> None:
+    """Gather of the rows of each part where they are known, else Compress."""
+    x, parts, count = op.stored(0), op.stored(1), len(op.operator.outputs)
+    rank = len(dims(parts))
+    pairs = list(zip(dims(x), dims(parts), strict=False))
+    if len(pairs) < rank or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
+        raise ReadError(f"parts of shape {list(dims(parts))} for {list(dims(x))}", where=op.place)
+    rest = dims(x)[rank:]
+    if rank != 1:
+        many = product(dims(parts))
+        x, parts = op.reshape(x, (many, *rest)), op.reshape(parts, (many,))
+    known = op.constant(1).reshape(-1) if op.is_constant(1) else None
+    for k in range(count):
+        if known is not None:
+            rows = np.flatnonzero(known == k)
+            op.result(op.emit("Gather", [x, op.builder.array(op.hint("rows"), rows)], (rows.size, *rest), axis=0), k)
+            continue
+        here = two(op, "Equal", parts, op.number(k, parts, "part"), ir.DataType.BOOL)
+        op.result(op.emit("Compress", [x, here], (op.tensors.symbol(op.output(k), 0), *rest), axis=0), k)

@@ -3,25 +3,303 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial, reduce
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.errors import ReadError
+from relayout.formats.flatbuffer import Table
 from relayout.formats.tflite.container.enums import Padding, TensorType
+from relayout.formats.tflite.importing.activation import clip
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import one, two
+from relayout.formats.tflite.importing.operators.gathering import counted
+from relayout.formats.tflite.importing.operators.resize import (
+    depth_to_space,
+    resize_nearest_neighbor,
+    resized,
+    scaled,
+    size_of,
+    space_to_depth,
+)
 from relayout.formats.tflite.importing.operators.shape import scalar
-from relayout.formats.tflite.importing.operators.slicing import LAST, cut, joined, unsqueeze
+from relayout.formats.tflite.importing.operators.slicing import LAST, cut, divided, joined, unsqueeze
 from relayout.formats.tflite.importing.operators.tensorflow import attributes
-from relayout.formats.tflite.importing.operators.tensorflow_pooling import MOST, padding, sides
+from relayout.formats.tflite.importing.operators.tensorflow_detection import MOST, padding, planar, sides
 from relayout.formats.tflite.importing.operators.windows import bordered
-from relayout.formats.tflite.importing.registry import Unsupported, operator
-from relayout.formats.tflite.importing.window import is_open, pads, slid
+from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
+from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST, is_open, pads, slid
 
-_F32, _INT64, _BOOL = ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.BOOL
+# Operators of TensorFlow on colours that are left to the Flex delegate; the last axis holds three.
+
+_BOOL = ir.DataType.BOOL
+
+
+def _channels(op: Operation) -> Sequence[ir.Value]:
+    x = op.stored(0)
+    if not dims(x) or dims(x)[-1] != 3:
+        raise ReadError(f"{op.operator.name} of shape {list(dims(x))}", where=op.place)
+    return divided(op, x, len(dims(x)) - 1, [1, 1, 1])
+
+
+def _joined(op: Operation, parts: Sequence[ir.Value]) -> ir.Value:
+    return joined(op, parts, len(dims(parts[0])) - 1)
+
+
+def _where(op: Operation, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    return op.emit("Where", [condition, a, b], dims(condition), a.dtype)
+
+
+def _hue(op: Operation, rgb: Sequence[ir.Value]) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """The hue, a turn being 1, the greatest of three, and how much less the least is; grey has the hue 0."""
+    red, green, blue = rgb
+    greatest, least = (op.emit(kind, list(rgb), dims(red)) for kind in ("Max", "Min"))
+    width = two(op, "Sub", greatest, least)
+    unit = two(op, "Mul", width, op.number(6, width, "six"))
+
+    def sixth(a: ir.Value, b: ir.Value, turn: int) -> ir.Value:
+        part = two(op, "Div", two(op, "Sub", a, b), unit)
+        return two(op, "Add", part, op.number(turn / 6, part, "turn")) if turn else part
+
+    other = _where(op, two(op, "Equal", green, greatest, _BOOL), sixth(blue, red, 2), sixth(red, green, 4))
+    hue = _where(op, two(op, "Equal", red, greatest, _BOOL), sixth(green, blue, 0), other)
+    zero = op.number(0, hue, "zero")
+    hue = _where(op, two(op, "Greater", width, zero, _BOOL), hue, zero)
+    below = two(op, "Less", hue, zero, _BOOL)
+    return _where(op, below, two(op, "Add", hue, op.number(1, hue, "one")), hue), greatest, width
+
+
+def _saturation(op: Operation, greatest: ir.Value, width: ir.Value) -> ir.Value:
+    zero = op.number(0, width, "zero")
+    return _where(op, two(op, "Greater", greatest, zero, _BOOL), two(op, "Div", width, greatest), zero)
+
+
+def _coloured(op: Operation, hue: ir.Value, greatest: ir.Value, width: ir.Value) -> ir.Value:
+    """Red, green and blue of a hue, the greatest of which, and how much less the least is, are given."""
+    least = two(op, "Sub", greatest, width)
+    at = two(op, "Mul", hue, op.number(6, hue, "six"))
+    parts = []
+    for middle, sign, offset in ((3, 1, -1), (2, -1, 2), (4, -1, 2)):
+        share = one(op, "Abs", two(op, "Sub", at, op.number(middle, at, "middle")))
+        share = two(op, "Add", one(op, "Neg", share) if sign < 0 else share, op.number(offset, at, "offset"))
+        parts.append(two(op, "Add", least, two(op, "Mul", width, clip(op, share, 0, 1))))
+    return _joined(op, parts)
+
+
+@operator("CUSTOM FlexRGBToHSV")
+def rgb_to_hsv(op: Operation) -> None:
+    """Max and Min of three channels, and quotients of their differences."""
+    hue, greatest, width = _hue(op, _channels(op))
+    op.result(_joined(op, [hue, _saturation(op, greatest, width), greatest]))
+
+
+@operator("CUSTOM FlexHSVToRGB")
+def hsv_to_rgb(op: Operation) -> None:
+    """How far the hue is from that of each channel, clipped, times the saturation."""
+    hue, saturation, value = _channels(op)
+    op.result(_coloured(op, hue, value, two(op, "Mul", saturation, value)))
+
+
+@operator("CUSTOM FlexAdjustHue")
+def adjust_hue(op: Operation) -> None:
+    """Add to the hue, of which the whole turns are taken away."""
+    hue, greatest, width = _hue(op, _channels(op))
+    hue = two(op, "Add", hue, op.stored(1))
+    hue = two(op, "Sub", hue, one(op, "Floor", hue))
+    op.result(_coloured(op, hue, greatest, width))
+
+
+@operator("CUSTOM FlexAdjustSaturation")
+def adjust_saturation(op: Operation) -> None:
+    """Mul of the saturation, clipped between 0 and 1."""
+    hue, greatest, width = _hue(op, _channels(op))
+    saturation = clip(op, two(op, "Mul", _saturation(op, greatest, width), op.stored(1)), 0, 1)
+    op.result(_coloured(op, hue, greatest, two(op, "Mul", saturation, greatest)))
+
+
+@operator("CUSTOM FlexAdjustContrastv2")
+def adjust_contrast(op: Operation) -> None:
+    """Mul of what each element is off the mean of its channel of the image."""
+    x = op.stored(0)
+    rank = len(dims(x))
+    if rank < 3:
+        raise ReadError(f"{op.operator.name} of rank {rank}", where=op.place)
+    axes = op.ints([rank - 3, rank - 2])
+    mean = op.emit("ReduceMean", [x, axes], (*dims(x)[:-3], 1, 1, dims(x)[-1]), keepdims=1)
+    op.result(two(op, "Add", two(op, "Mul", two(op, "Sub", x, mean), op.stored(1)), mean))
+
+
+# Resizes and the exchange of space for depth that TensorFlow's converter leaves to the Flex delegate, `n h w c`.
+
+_F32 = ir.DataType.FLOAT
+
+_STEPS = 1 << 10
+"""TensorFlow takes cubic weights from a table: a place between two elements is one of so many."""
+
+
+def _resize_options(op: Operation) -> None:
+    given = attributes(op)
+    names = ("align_corners", "half_pixel_centers")
+    op.options = Table("Resize", 0, {name: bool(given.number(name)) for name in names})
+
+
+@operator("CUSTOM FlexResizeBilinear")
+def resize_bilinear(op: Operation) -> None:
+    """Resize, linear; of integers, too, the result is real."""
+    op.require_rank(0, 4)
+    _resize_options(op)
+    x = op.transpose(op.cast(op.stored(0), _F32), TO_FIRST)
+    op.result(resized(op, x, mode="linear"), perm=TO_LAST)
+
+
+@operator("CUSTOM FlexResizeNearestNeighbor")
+def resize_nearest(op: Operation) -> None:
+    """As RESIZE_NEAREST_NEIGHBOR."""
+    if op.input(0).type in (TensorType.FLOAT64, TensorType.INT64):
+        raise Unsupported(f"{op.input(0).type.name}, which ONNX Runtime does not resize")
+    _resize_options(op)
+    resize_nearest_neighbor(op)
+
+
+@operator("CUSTOM FlexResizeBicubic")
+def resize_bicubic(op: Operation) -> None:
+    """Resize, cubic; of known extents, where TensorFlow rounds places to 1024ths, Gathers and weights.
+
+    With half pixels its coefficient is -0.5, and what lies outside has no weight; else -0.75, and the edge is repeated.
+    Of open extents places are not rounded. Beside a Transpose, ONNX Runtime shrinks nothing with a cubic Resize: it
+    moves the Transpose through, and has no kernel for what that gives.
+    """
+    op.require_rank(0, 4)
+    _resize_options(op)
+    aligned, half = op.options.align_corners, op.options.half_pixel_centers
+    x = op.cast(op.stored(0), _F32)
+    known = [
+        (extent, size)
+        for extent, size in zip(dims(x)[1:3], size_of(op), strict=True)
+        if isinstance(extent, int) and isinstance(size, int) and size <= MOST
+    ]
+    places = [_places(*pair, aligned, half) for pair in known]
+    if len(known) == 2 and (any(map(_rounds, places)) or any(size < extent for extent, size in known)):
+        for axis, found in enumerate(places, 1):
+            x = _weighted(op, x, axis, found, half)
+        op.result(x)
+        return
+    y = resized(
+        op,
+        op.transpose(x, TO_FIRST),
+        mode="cubic",
+        cubic_coeff_a=-0.5 if half else -0.75,
+        exclude_outside=int(half),
+    )
+    op.result(y, perm=TO_LAST)
+
+
+def _places(extent: int, size: int, aligned: bool, half: bool) -> npt.NDArray[np.float32]:
+    """Where the elements of the result lie, as TensorFlow computes it in single precision."""
+    if aligned and size > 1:
+        scale = np.float32(extent - 1) / np.float32(size - 1)
+    else:
+        scale = np.float32(extent) / np.float32(size)
+    at = np.arange(size, dtype=np.float32)
+    found: npt.NDArray[np.float32] = (at + np.float32(0.5)) * scale - np.float32(0.5) if half else at * scale
+    return found
+
+
+def _rounds(places: npt.NDArray[np.float32]) -> bool:
+    steps = (places - np.floor(places)) * _STEPS
+    return bool(np.any(np.abs(steps - np.round(steps)) > 2**-8))
+
+
+def _weighted(op: Operation, x: ir.Value, axis: int, places: npt.NDArray[np.float32], half: bool) -> ir.Value:
+    """Four neighbours along an axis, each with its weight from the table."""
+    extent = dims(x)[axis]
+    if not isinstance(extent, int):
+        raise ValueError("an unknown extent")
+    first = np.floor(places).astype(np.int64)
+    step = np.round((places - first.astype(np.float32)) * _STEPS) / _STEPS
+    a = -0.5 if half else -0.75
+    distances = np.abs(np.stack([step + 1, step, 1 - step, 2 - step]))
+    inner, outer = (
+        ((a + 2) * distances - (a + 3)) * distances**2 + 1,
+        ((a * distances - 5 * a) * distances + 8 * a) * distances - 4 * a,
+    )
+    indices, weights = first + np.array([[-1], [0], [1], [2]]), np.where(distances <= 1, inner, outer)
+    inside = np.clip(indices, 0, extent - 1)
+    if half:
+        weights = np.where(inside == indices, weights, 0)
+        weights /= weights.sum(0)
+    shape = (*dims(x)[:axis], len(places), *dims(x)[axis + 1 :])
+    behind = (1,) * (len(shape) - axis - 1)
+    parts = []
+    for index, weight in zip(inside, weights, strict=True):
+        part = op.emit("Gather", [x, op.ints([int(i) for i in index], "places")], shape, axis=axis)
+        by = op.builder.array(op.hint("weights"), weight.astype(np.float32).reshape(-1, *behind))
+        parts.append(two(op, "Mul", part, by))
+    return reduce(partial(two, op, "Add"), parts)
+
+
+def _exchange(op_type: str, translate: Translation, down: bool) -> Translation:
+    def exchanged(op: Operation) -> None:
+        given = attributes(op)
+        block = given.number("block_size")
+        if not planar(given):
+            op.options = Table(op_type, 0, {"block_size": block})
+            translate(op)
+            return
+        op.require_rank(0, 4)
+        x = op.stored(0)
+        n, c, h, w = dims(x)
+        shape = (n, scaled(c, block * block, not down, op), scaled(h, block, down, op), scaled(w, block, down, op))
+        mode = None if down else "DCR"
+        op.result(op.emit(op_type, [x], op.out_dims(shape), blocksize=block, mode=mode))
+
+    return described(exchanged, op_type.lower(), f"{op_type}, of channels first, too.")
+
+
+operator("CUSTOM FlexDepthToSpace")(_exchange("DepthToSpace", depth_to_space, down=False))
+operator("CUSTOM FlexSpaceToDepth")(_exchange("SpaceToDepth", space_to_depth, down=True))
+
+
+# Operators of TensorFlow that decode what a network says, and are left to the Flex delegate.
+
+_INT64 = ir.DataType.INT64
+
+
+@operator("CUSTOM FlexCTCGreedyDecoder")
+def greedy_decoder(op: Operation) -> None:
+    """ArgMax at each time; NonZero finds what is no blank, within its sequence and, if so asked, no repetition."""
+    given, x, lengths = attributes(op), op.stored(0), op.cast(op.stored(1), _INT64)
+    time, batch, classes = dims(x)
+    blank = given.number("blank_index")
+    if blank < 0 and not isinstance(classes, int):
+        raise Unsupported("unknown dimensions, of which the last class is the blank")
+    steps = scalar(op, op.emit("Shape", [x], (1,), _INT64, start=0, end=1))
+    within = two(op, "Less", counted(op, steps, time), unsqueeze(op, lengths, [1]), _BOOL)
+    logits = op.transpose(x, (1, 0, 2))
+    best = op.emit("ArgMax", [logits], (batch, time), _INT64, axis=2, keepdims=0)
+    last = op.number(blank + (classes if blank < 0 and isinstance(classes, int) else 0), best, "blank")
+    kept = two(op, "And", within, one(op, "Not", two(op, "Equal", best, last, _BOOL)))
+    if given.number("merge_repeated"):
+        before = bordered(op, best, [0, 1], [0, -1], op.number(-1, best, "none"))
+        kept = two(op, "And", kept, one(op, "Not", two(op, "Equal", best, before, _BOOL)))
+    count = op.tensors.symbol(op.output(1), 0)
+    places = op.transpose(op.emit("NonZero", [kept], (2, count), _INT64), (1, 0))
+    so_far = op.emit("CumSum", [op.cast(kept, _INT64), op.number(1, op.ints([1]), "axis")], (batch, time))
+    before = two(op, "Sub", op.emit("GatherND", [so_far, places], (count,)), op.number(1, so_far, "one"))
+    rows = op.emit("Gather", [places, op.ints([0], "row")], (count, 1), axis=1)
+    op.result(joined(op, [rows, unsqueeze(op, before, [1])], 1), 0)
+    op.result(op.emit("GatherND", [best, places], (count,)), 1)
+    longest = op.emit("ReduceMax", [so_far], (), keepdims=0)
+    longest = op.emit("Reshape", [longest, op.ints([1], "shape")], (1,))
+    op.result(joined(op, [op.emit("Shape", [so_far], (1,), _INT64, start=0, end=1), longest], 0), 2)
+    greatest = op.emit("ReduceMax", [logits, op.ints([2])], (batch, time), keepdims=0)
+    valid = op.emit("Where", [within, greatest, op.number(0, x, "zero")], (batch, time), x.dtype)
+    op.result(one(op, "Neg", op.emit("ReduceSum", [valid, op.ints([1])], (batch, 1), keepdims=1)), 3)
+
 
 MOST_SLICES, MOST_ELEMENTS = 1 << 10, 1 << 8
 """Rows and columns of a patch; elements of a window, each of which is a Slice."""
