@@ -37,8 +37,8 @@ ROUNDS, TURN = 15, 0.02
 LIMIT_SECONDS = 900
 WAYS = {"quantize": "`--quantize int8`", "qdq": "QDQ", "peer": "litert-torch"}
 REALS = ("float32",)
-ENDS = {"input_type": "int8", "output_type": "int8"}
-NPU = {"target": "ethos-u"}
+TARGETS = {"vela": "ethos-u", "tflm": "tflite-micro"}
+"""Judge -> the target of the file that it gets."""
 JSON = Path(__file__).with_suffix(".json")
 PAGE = Path(__file__).parents[1] / "docs" / "int8-benchmark.md"
 TFLM = os.environ.get("RELAYOUT_TFLM")
@@ -103,7 +103,8 @@ def measured(source: Path, folder: Path) -> dict[str, Any]:
 
     def of_relayout(origin: Path, path: Path, **options: Any) -> Path:
         own = {"quantize": "int8", "calibrate": feeds} if origin == source else {}
-        relayout.convert(origin, format="tflite", **ENDS, **own, **options).save(path)
+        ends = {"input_type": "int8"} if all(each.dtype.kind == "f" for each in unseen.values()) else {}
+        relayout.convert(origin, format="tflite", output_type="int8", **ends, **own, **options).save(path)
         return path
 
     def by_qdq(path: Path) -> Path:
@@ -128,12 +129,14 @@ def measured(source: Path, folder: Path) -> dict[str, Any]:
             row["error"] = _told(error)
             if way == "peer" or not (way == "quantize" or qdq.exists()):
                 continue
-        try:
-            npu = folder / f"{way}_npu.tflite"
-            of_npu = files["peer"] if way == "peer" else of_relayout(source if way == "quantize" else qdq, npu, **NPU)
-            row |= judged(of_npu, folder, unseen)
-        except Exception as error:
-            row["npu_error"] = _told(error)
+        for judge, target in TARGETS.items():
+            try:
+                path = folder / f"{way}_{target}.tflite"
+                origin = source if way == "quantize" else qdq
+                path = files["peer"] if way == "peer" else of_relayout(origin, path, target=target)
+                row |= vela_answer(path, folder) if judge == "vela" else micro_answer(path, unseen)
+            except Exception as error:
+                row[judge] = _told(error)
     answer["ms"] = milliseconds(files, unseen)
     return answer
 
@@ -196,30 +199,34 @@ def float_operators(path: Path) -> dict[str, int]:
     return counts
 
 
-def judged(path: Path, folder: Path, feed: dict[str, Any]) -> dict[str, Any]:
-    """Return what Vela leaves to the CPU, and whether TensorFlow Lite Micro runs a file as LiteRT does."""
+def vela_answer(path: Path, folder: Path) -> dict[str, Any]:
+    """Return what Vela leaves to the CPU, and its cycles."""
     from by_vela import PROGRAM, RefusedError, judge
 
-    answer: dict[str, Any] = {}
-    if PROGRAM is not None:
-        try:
-            judgement = judge(path, folder)
-            answer |= {"cpu": judgement.on_cpu, "cycles": judgement.cycles}
-        except RefusedError as error:
-            answer["vela"] = str(error)[:160]
-    if TFLM:
-        runner = _runner(path)
-        fed = _fed(runner, feed)
-        results = runner(**fed)
-        inputs = {f"i{place}": value for place, value in enumerate(fed.values())}
-        outputs = {f"o{place}": value for place, value in enumerate(results.values())}
-        np.savez(path.with_suffix(".npz"), **inputs, **outputs)
-        command = [TFLM, str(Path(__file__).with_name("by_tflm.py")), str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        said = json.loads(done.stdout) if done.stdout.startswith("{") else {}
-        missing = [line for line in done.stderr.splitlines() if "find" in line or "support" in line or "rror" in line]
-        answer["tflm"] = said.get("off", (missing or [said.get("refused", f"exit {done.returncode}")])[0][:120])
-    return answer
+    if PROGRAM is None:
+        return {}
+    try:
+        judgement = judge(path, folder)
+    except RefusedError as error:
+        return {"vela": str(error)[:160]}
+    return {"cpu": judgement.on_cpu, "cycles": judgement.cycles}
+
+
+def micro_answer(path: Path, feed: dict[str, Any]) -> dict[str, Any]:
+    """Return how far TensorFlow Lite Micro is off LiteRT, or why it does not run a file."""
+    if not TFLM:
+        return {}
+    runner = _runner(path)
+    fed = _fed(runner, feed)
+    results = runner(**fed)
+    inputs = {f"i{place}": value for place, value in enumerate(fed.values())}
+    outputs = {f"o{place}": value for place, value in enumerate(results.values())}
+    np.savez(path.with_suffix(".npz"), **inputs, **outputs)
+    command = [TFLM, str(Path(__file__).with_name("by_tflm.py")), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    answer = json.loads(done.stdout) if done.stdout.startswith("{") else {}
+    missing = [line for line in done.stderr.splitlines() if "find" in line or "support" in line or "rror" in line]
+    return {"tflm": answer.get("off", (missing or [answer.get("refused", f"exit {done.returncode}")])[0][:120])}
 
 
 def milliseconds(files: dict[str, Path], feed: dict[str, Any]) -> dict[str, float]:
@@ -268,9 +275,9 @@ Cells have `--quantize int8` / ONNX Runtime's QDQ through `relayout convert` / l
 - Float operators: those that compute real numbers in the file.
 - Time: the processor's time in LiteRT on one thread, as a part of that of litert-torch's int8 file, and where there is
   none of relayout's float file (in brackets).
-- All files have `int8` inputs and outputs. Vela (Ethos-U55-256, its own estimate) and TensorFlow Lite Micro get files
-  written with `--target ethos-u`, and litert-torch's as they are. TFLM: the greatest difference from LiteRT in steps
-  of an integer; – where it does not run the file.
+- All files have `int8` inputs and outputs. Vela (Ethos-U55-256, its own estimate) gets files written with
+  `--target ethos-u`, TensorFlow Lite Micro with `--target tflite-micro`; litert-torch's are judged as they are. TFLM:
+  the greatest difference from LiteRT in steps of an integer; – where it does not run the file.
 {_faults(rows)}"""
 
 
@@ -309,7 +316,7 @@ def _faults(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         for way, title in WAYS.items():
             found = row["ways"][way]
-            said = [found.get(key) for key in ("error", "npu_error", "vela")]
+            said = [found.get(key) for key in ("error", "vela")]
             said += [found["tflm"]] if isinstance(found.get("tflm"), str) else []
             lines += [f"- {row['name']}, {title}: {text}" for text in said if text]
     return "\n## What is not written, or not run\n\n" + "\n".join(lines) + "\n" if lines else ""
