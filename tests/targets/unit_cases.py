@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import onnx
 
-from rules.cases.making import f, i
+from rules.cases.making import f, i, positive
 from rules.law import Array, Case
 from targets.quantizing import quantized, rescaled
 
@@ -279,8 +279,17 @@ def reductions() -> Iterator[UnitCase]:
             yield reduce(shape, axis)
 
 
+def normalizations() -> Iterator[UnitCase]:
+    yield UnitCase(Case("Pow", {"x": positive(*IMAGE), "p": np.array(-0.5, np.float32)}, ("p",)), np.int16, alike=False)
+    for shape in (IMAGE, (1, 6, 9)):
+        for op, channels in (("LayerNormalization", shape[-1]), ("InstanceNormalization", 6)):
+            parameters = {"w": f(channels), "b": f(channels)}
+            yield UnitCase(Case(op, {"x": f(*shape), **parameters}, ("w", "b")), alike=False)
+    yield UnitCase(Case("LayerNormalization", {"x": f(1, 9, 8), "w": f(9, 8)}, ("w",), {"axis": 1}), alike=False)
+
+
 @cache
 def unit_cases() -> tuple[UnitCase, ...]:
     """All of them."""
-    groups = (convolutions, transposed, pools, resizes, moves, products, elementwise, reductions)
+    groups = (convolutions, transposed, pools, resizes, moves, products, elementwise, reductions, normalizations)
     return tuple(case for group in groups for case in group())

@@ -22,6 +22,7 @@ from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Attribute, Constants
 from relayout.targets.litert.division_unit import DIVISION_UNIT
 from relayout.targets.litert.einsum_products import EINSUM
+from relayout.targets.litert.integer_forms import channel_factors
 from relayout.targets.litert.integer_scales import BYTES, SHIFTS, WORDS, Scale, scale_of
 
 # A normalization over groups of channels, by way of each channel's mean.
@@ -279,19 +280,14 @@ INSIDE = Condition("inference", lambda operator: not operator.int("training_mode
 STATIC_RANK = Condition("a known rank", lambda operator: operator.rank() is not None)
 
 
-def _batch_normalization(operator: Operator, given: Constants) -> Sequence[Step]:
+def _batch_normalization(operator: Operator, _: Constants) -> Sequence[Step]:
     """`a x + b` for each channel."""
-    if any(each is None for each in given[1:5]):
+    factors, dtype = channel_factors(operator), operator.node.outputs[0].dtype
+    if factors is None:
         return ()
-    scale, bias, mean, variance = (each.astype(np.float64) for each in given[1:5] if each is not None)
-    kind = next(each.dtype for each in given if each is not None)
-    shape = (-1, *[1] * ((operator.rank() or 2) - 2))
-    factor = scale / np.sqrt(variance + operator.node.attributes.get_float("epsilon", 1e-5))
-    shift = bias - mean * factor
-    return (
-        Step("Mul", (0, factor.astype(kind).reshape(shape)), "scaled"),
-        Step("Add", ("scaled", shift.astype(kind).reshape(shape)), "normalized"),
-    )
+    kind = np.float32 if dtype is None else dtype.numpy()
+    factor, shift = (each.astype(kind).reshape(-1, *[1] * ((operator.rank() or 2) - 2)) for each in factors)
+    return (Step("Mul", (0, factor), "scaled"), Step("Add", ("scaled", shift), "normalized"))
 
 
 def _instance_normalization(operator: Operator, given: Constants) -> Sequence[Step]:

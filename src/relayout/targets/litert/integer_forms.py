@@ -5,7 +5,7 @@ Each form says how many steps of the result it may be off. Between two units sta
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from math import ceil
+from math import ceil, prod, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from relayout.lowering.conditions import Condition, clip_bounds
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.unit_rows import affine_weights
 from relayout.rules import Operator, Step
+from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
 from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, SHIFTS, Scale, scale_of
@@ -24,6 +25,9 @@ from relayout.targets.litert.quantized_units import WORD_STEP, reaches_logarithm
 
 WIDE_STEPS = 128
 """Steps of 16 bits in a step of 8 bits: 255 × 128 are less than 2^15, and the product is exact."""
+STEPS, WORDS = 255, 32767
+TINY = 1e-9
+ENLARGED = 64
 Wide = NDArray[np.float32]
 
 
@@ -33,12 +37,12 @@ class IntegerForm(NamedTuple):
     Args:
         expansion: what it writes.
         steps_off: the greatest number of steps of the result by which it differs from a unit.
-        words: whether the operator runs on 16 bits: a target has to claim that.
+        words: an operator that runs on 16 bits: a target has to claim that. "": none.
     """
 
     expansion: Expansion
     steps_off: Callable[[Operator], int]
-    words: bool = False
+    words: str = ""
 
 
 def _one(_: Operator) -> int:
@@ -143,7 +147,7 @@ def off_through_bytes(operator: Operator) -> int:
     return ceil(KERNEL_SCALES[operator.name][0] / float(scales.result.scale[0]) / 2 + 0.5)
 
 
-def _normalization(operator: Operator, given: Constants) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+def channel_factors(operator: Operator) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Return `a` and `b` of a BatchNormalization, `a x + b` for each channel; None where they are computed."""
     parameters = [real_constant(operator, slot) for slot in range(1, 5)]
     if any(each is None for each in parameters) or operator.int("training_mode", 0):
@@ -173,9 +177,9 @@ def real_constant(operator: Operator, slot: int) -> NDArray[np.float64] | None:
     return np.asarray((integers - scale.zero[0]) * np.float64(scale.scale[0]))
 
 
-def _batch_normalization(operator: Operator, given: Constants) -> Sequence[Step]:
+def _batch_normalization(operator: Operator, _: Constants) -> Sequence[Step]:
     """A depthwise convolution of 1 × 1: the scale of each channel is that of its one weight."""
-    scales, affine, rank = unit_scales(operator.node), _normalization(operator, given), operator.rank()
+    scales, affine, rank = unit_scales(operator.node), channel_factors(operator), operator.rank()
     if scales is None or affine is None or rank is None:
         return ()
     step = float(scales.first.scale[0])
@@ -205,6 +209,70 @@ def _batch_normalization(operator: Operator, given: Constants) -> Sequence[Step]
         ),
         Step("Conv", (operand, "weights", "bias"), "normalized", {"group": channels, "kernel_shape": (1,) * space}),
         *behind,
+    )
+
+
+def _normalization_of_words(operator: Operator, _: Constants) -> Sequence[Step]:
+    """Mean, variance and inverse root on 16 bits, of which 255 steps of 8 bits have 128 each.
+
+    A variance is at most that of numbers at both ends. LiteRT's RSQRT has 512 straight lines, which are above the root:
+    a small variance is enlarged, and the lesser of two roots is right. What a sum with the bias cannot show is cut off.
+    """
+    scales, rank, shape = unit_scales(operator.node), operator.rank(), operator.shape()
+    parameters = [real_constant(operator, slot) for slot in (1, 2) if operator.has(slot)]
+    if scales is None or rank is None or shape is None or any(each is None for each in parameters):
+        return ()
+    is_layer = operator.name == "LayerNormalization"
+    axes = tuple(range(operator.int("axis", -1) % rank, rank)) if is_layer else tuple(range(2, rank))
+    extents = [shape[axis] for axis in axes]
+    if not extents or not all(isinstance(extent, int) for extent in extents) or operator.gives(1):
+        return ()
+    step, count = float(scales.first.scale[0]), prod(extent for extent in extents if isinstance(extent, int))
+    row = (-1,) if is_layer and len(axes) == 1 else (-1, *[1] * len(axes))
+    weight, bias = (
+        each if is_layer else each.reshape(row)
+        for each in (*(each for each in parameters if each is not None), np.zeros(1))[:2]
+    )
+    ends = [(end - int(scales.result.zero[0])) * float(scales.result.scale[0]) for end in (-128, 127)]
+    reach = np.maximum(*(np.abs(end - bias) for end in ends))
+    widest = STEPS / 2 * step
+    words = {
+        "moved": step / WIDE_STEPS,
+        "squared": (STEPS * step) ** 2 / WORDS,
+        "variance": widest**2 / WORDS,
+        "inverse": 1 / step / WORDS,
+        "normalized": min(sqrt(max(count - 1, 1)), float((reach / np.maximum(np.abs(weight), TINY)).max())) / WORDS,
+        "weighted": float(reach.max()) / WORDS,
+        "result": max(map(abs, ends)) / WORDS,
+    }
+    epsilon, root = operator.node.attributes.get_float("epsilon", 1e-5), np.array(-0.5, np.float32)
+    raised = round(epsilon / words["variance"])
+    last = "raised_words" if raised else "variance_words"
+    mean = Normalizing.of(operator).mean
+
+    def on_words(made: Step, meaning: str) -> tuple[Step, ...]:
+        return (made, *requantized(made.name, f"{made.name}_words", words[meaning], 0, ir.DataType.INT16))
+
+    def constant(array: NDArray[np.float64], name: str) -> tuple[Step, ...]:
+        return _constant(array, name, float(np.abs(array).max() or 1.0) / WORDS, 0, ir.DataType.INT16)
+
+    return (
+        *requantized(0, "wide", words["moved"], 0, ir.DataType.INT16),
+        *on_words(mean("wide", axes, "mean"), "moved"),
+        *on_words(Step("Sub", ("wide", "mean_words"), "moved"), "moved"),
+        *on_words(Step("Mul", ("moved_words", "moved_words"), "squared"), "squared"),
+        *on_words(mean("squared_words", axes, "variance"), "variance"),
+        *(_constant(np.asarray(epsilon), "epsilon", words["variance"], 0, ir.DataType.INT16) if raised else ()),
+        *(on_words(Step("Add", ("variance_words", "epsilon"), "raised"), "variance") if raised else ()),
+        *requantized(last, "enlarged", words["variance"] / ENLARGED, 0, ir.DataType.INT16),
+        *on_words(Step("Pow", (last, root), "inverse_of_large"), "inverse"),
+        *on_words(Step("Pow", ("enlarged", root), "inverse_of_small"), "inverse"),
+        *on_words(Step("Min", ("inverse_of_large_words", "inverse_of_small_words"), "inverse"), "inverse"),
+        *on_words(Step("Mul", ("moved_words", "inverse_words"), "normalized"), "normalized"),
+        *constant(weight, "weight"),
+        *on_words(Step("Mul", ("normalized_words", "weight"), "weighted"), "weighted"),
+        *constant(bias, "bias"),
+        *on_words(Step("Add", ("weighted_words", "bias"), "result"), "result"),
     )
 
 
@@ -291,9 +359,13 @@ def _quantized_bounds(operator: Operator) -> tuple[float, float] | None:
 
 UNLIKE_BORDER = Condition("with a border, in a quantized unit of bytes of two scales", _has_unlike_border)
 FORMS = (
-    *(IntegerForm(Expansion(name, (UNIT,), _through_words), _one, True) for name in ("Sigmoid", "Tanh", "Softmax")),
+    *(IntegerForm(Expansion(name, (UNIT,), _through_words), _one, name) for name in ("Sigmoid", "Tanh", "Softmax")),
     *(IntegerForm(Expansion(name, (UNIT,), _through_bytes), off_through_bytes) for name in KERNEL_SCALES),
     IntegerForm(Expansion("BatchNormalization", (UNIT,), _batch_normalization), _one),
+    *(
+        IntegerForm(Expansion(name, (UNIT,), _normalization_of_words), lambda _: 2, "ReduceMean")
+        for name in ("LayerNormalization", "InstanceNormalization")
+    ),
     *(IntegerForm(Expansion(name, (UNIT,), _of_one_scale), _one) for name in ("Max", "Min", "Where")),
     IntegerForm(Expansion("Clip", (UNIT,), _clip), _one),
     IntegerForm(Expansion("Pad", (UNLIKE_BORDER,), _pad), _one),

@@ -87,7 +87,7 @@ def _results(node: ir.Node) -> tuple[str, ...]:
 def _in_form(model: ir.Model, form: IntegerForm, target: Target) -> Iterator[_Kept]:
     """Write units in a form, and yield them."""
     op_type = form.expansion.op_type
-    if form.words and not any(op_type in row.op_types.split() and "INT16" in row.types for row in target.kernels):
+    if form.words and not any(form.words in row.op_types.split() and "INT16" in row.types for row in target.kernels):
         return
     for node in [node for node in model.graph if node.op_type == op_type]:
         operator = operator_of(model, node)

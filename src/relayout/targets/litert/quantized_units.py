@@ -389,6 +389,18 @@ def _clipped(candidate: Candidate) -> Kernel | None:
     return _on_bytes(candidate) if bounds in CLAMPS.values() else None
 
 
+def _inverse_root(candidate: Candidate) -> Kernel | None:
+    """A power of -0.5 is RSQRT, whose kernel of 16 bits has 512 straight lines: right as the lesser of two alone."""
+    node, exponent = candidate.node, candidate.node.inputs[1]
+    known = None if exponent is None or exponent.const_value is None else exponent.const_value.numpy()
+    is_root = known is not None and known.size == 1 and float(known.reshape(-1)[0]) == -0.5
+    values = [node.outputs[0]]
+    for _ in range(2):
+        values = [use.node.outputs[0] for value in values for use in value.uses()]
+    is_lesser = {use.node.op_type for value in values for use in value.uses()} == {"Min"}
+    return AS_ASKED if is_root and is_lesser and candidate.outputs[0].dtype in WORDS and _on_one(candidate) else None
+
+
 def _concatenated(candidate: Candidate) -> Kernel | None:
     return AS_ASKED if _data(candidate, range(len(candidate.inputs))) else None
 
@@ -411,6 +423,7 @@ ROWS: Mapping[str, Row] = {
     **dict.fromkeys(("Max", "Min"), _all_alike),
     "Concat": _concatenated,
     "Where": _chosen,
+    "Pow": _inverse_root,
     "Clip": _clipped,
     "Sigmoid": _logistic,
     "Softmax": _either(_fixed(1 / 256, -128), _fixed(WORD_STEP, 0, WORDS)),

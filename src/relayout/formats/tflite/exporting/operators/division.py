@@ -99,6 +99,9 @@ def power(op: NodeExport) -> None:
         else:
             op.result({2.0: "SQUARE", 0.5: "SQRT", -0.5: "RSQRT"}[known], [base])
         return
+    if base.quantization is not None and known == -0.5:
+        op.result("RSQRT", [base])
+        return
     steps = Steps(op)
     if known is not None and base.type != TensorType.FLOAT32 and known in range(9):
         steps.give(_whole_power(steps, base, int(known)))
