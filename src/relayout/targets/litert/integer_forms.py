@@ -212,66 +212,92 @@ def _batch_normalization(operator: Operator, _: Constants) -> Sequence[Step]:
     )
 
 
+class _Normalization(NamedTuple):
+    """A normalization of bytes.
+
+    Args:
+        axes: those of mean and variance.
+        weight: what is multiplied afterwards.
+        bias: what is added then.
+        words: the step of 16 bits of each value.
+    """
+
+    axes: tuple[int, ...]
+    weight: NDArray[np.float64]
+    bias: NDArray[np.float64]
+    words: Mapping[str, float]
+
+
+def _normalization_of(operator: Operator) -> _Normalization | None:
+    """Return a normalization of bytes with constant parameters and known extents; None of any other.
+
+    A variance is at most that of numbers at both ends. What a sum with the bias cannot show is cut off.
+    """
+    scales, rank, shape = unit_scales(operator.node), operator.rank(), operator.shape()
+    if scales is None or rank is None or shape is None or operator.gives(1):
+        return None
+    is_layer = operator.name == "LayerNormalization"
+    axes = tuple(range(operator.int("axis", -1) % rank, rank)) if is_layer else tuple(range(2, rank))
+    extents = [extent for axis in axes if isinstance(extent := shape[axis], int)]
+    weight, bias = real_constant(operator, 1), real_constant(operator, 2) if operator.has(2) else np.zeros(1)
+    if weight is None or bias is None or len(extents) < max(len(axes), 1):
+        return None
+    if not is_layer:
+        weight, bias = (each.reshape(-1, *[1] * len(axes)) for each in (weight, bias))
+    ends = [(end - int(scales.result.zero[0])) * float(scales.result.scale[0]) for end in (-128, 127)]
+    reach, step = np.maximum(*(np.abs(end - bias) for end in ends)), float(scales.first.scale[0])
+    greatest = min(sqrt(max(prod(extents) - 1, 1)), float((reach / np.maximum(np.abs(weight), TINY)).max()))
+    limits = {
+        "squared": (STEPS * step) ** 2,
+        "variance": (STEPS / 2 * step) ** 2,
+        "inverse": 1 / step,
+        "normalized": greatest,
+        "weighted": float(reach.max()),
+        "result": max(map(abs, ends)),
+    }
+    words = {name: limit / WORDS for name, limit in limits.items()}
+    return _Normalization(axes, weight, bias, {"moved": step / WIDE_STEPS, **words})
+
+
 def _normalization_of_words(operator: Operator, _: Constants) -> Sequence[Step]:
     """Mean, variance and inverse root on 16 bits, of which 255 steps of 8 bits have 128 each.
 
-    A variance is at most that of numbers at both ends. LiteRT's RSQRT has 512 straight lines, which are above the root:
-    a small variance is enlarged, and the lesser of two roots is right. What a sum with the bias cannot show is cut off.
+    LiteRT's RSQRT has 512 straight lines, which are above the root: a small variance is enlarged, and the lesser of two
+    roots is right.
     """
-    scales, rank, shape = unit_scales(operator.node), operator.rank(), operator.shape()
-    parameters = [real_constant(operator, slot) for slot in (1, 2) if operator.has(slot)]
-    if scales is None or rank is None or shape is None or any(each is None for each in parameters):
+    known = _normalization_of(operator)
+    if known is None:
         return ()
-    is_layer = operator.name == "LayerNormalization"
-    axes = tuple(range(operator.int("axis", -1) % rank, rank)) if is_layer else tuple(range(2, rank))
-    extents = [shape[axis] for axis in axes]
-    if not extents or not all(isinstance(extent, int) for extent in extents) or operator.gives(1):
-        return ()
-    step, count = float(scales.first.scale[0]), prod(extent for extent in extents if isinstance(extent, int))
-    row = (-1,) if is_layer and len(axes) == 1 else (-1, *[1] * len(axes))
-    weight, bias = (
-        each if is_layer else each.reshape(row)
-        for each in (*(each for each in parameters if each is not None), np.zeros(1))[:2]
-    )
-    ends = [(end - int(scales.result.zero[0])) * float(scales.result.scale[0]) for end in (-128, 127)]
-    reach = np.maximum(*(np.abs(end - bias) for end in ends))
-    widest = STEPS / 2 * step
-    words = {
-        "moved": step / WIDE_STEPS,
-        "squared": (STEPS * step) ** 2 / WORDS,
-        "variance": widest**2 / WORDS,
-        "inverse": 1 / step / WORDS,
-        "normalized": min(sqrt(max(count - 1, 1)), float((reach / np.maximum(np.abs(weight), TINY)).max())) / WORDS,
-        "weighted": float(reach.max()) / WORDS,
-        "result": max(map(abs, ends)) / WORDS,
-    }
+    words, variance = known.words, known.words["variance"]
     epsilon, root = operator.node.attributes.get_float("epsilon", 1e-5), np.array(-0.5, np.float32)
-    raised = round(epsilon / words["variance"])
-    last = "raised_words" if raised else "variance_words"
     mean = Normalizing.of(operator).mean
 
     def on_words(made: Step, meaning: str) -> tuple[Step, ...]:
         return (made, *requantized(made.name, f"{made.name}_words", words[meaning], 0, ir.DataType.INT16))
 
-    def constant(array: NDArray[np.float64], name: str) -> tuple[Step, ...]:
-        return _constant(array, name, float(np.abs(array).max() or 1.0) / WORDS, 0, ir.DataType.INT16)
+    def constant(array: NDArray[np.float64], name: str, step: float) -> tuple[Step, ...]:
+        return _constant(array, name, step or 1 / WORDS, 0, ir.DataType.INT16)
 
+    raised: tuple[Step, ...] = ()
+    if round(epsilon / variance):
+        raised = constant(np.asarray(epsilon), "epsilon", variance)
+        raised += on_words(Step("Add", ("variance_words", "epsilon"), "raised"), "variance")
+    last = "raised_words" if raised else "variance_words"
     return (
         *requantized(0, "wide", words["moved"], 0, ir.DataType.INT16),
-        *on_words(mean("wide", axes, "mean"), "moved"),
+        *on_words(mean("wide", known.axes, "mean"), "moved"),
         *on_words(Step("Sub", ("wide", "mean_words"), "moved"), "moved"),
         *on_words(Step("Mul", ("moved_words", "moved_words"), "squared"), "squared"),
-        *on_words(mean("squared_words", axes, "variance"), "variance"),
-        *(_constant(np.asarray(epsilon), "epsilon", words["variance"], 0, ir.DataType.INT16) if raised else ()),
-        *(on_words(Step("Add", ("variance_words", "epsilon"), "raised"), "variance") if raised else ()),
-        *requantized(last, "enlarged", words["variance"] / ENLARGED, 0, ir.DataType.INT16),
+        *on_words(mean("squared_words", known.axes, "variance"), "variance"),
+        *raised,
+        *requantized(last, "enlarged", variance / ENLARGED, 0, ir.DataType.INT16),
         *on_words(Step("Pow", (last, root), "inverse_of_large"), "inverse"),
         *on_words(Step("Pow", ("enlarged", root), "inverse_of_small"), "inverse"),
         *on_words(Step("Min", ("inverse_of_large_words", "inverse_of_small_words"), "inverse"), "inverse"),
         *on_words(Step("Mul", ("moved_words", "inverse_words"), "normalized"), "normalized"),
-        *constant(weight, "weight"),
+        *constant(known.weight, "weight", float(np.abs(known.weight).max()) / WORDS),
         *on_words(Step("Mul", ("normalized_words", "weight"), "weighted"), "weighted"),
-        *constant(bias, "bias"),
+        *constant(known.bias, "bias", float(np.abs(known.bias).max()) / WORDS),
         *on_words(Step("Add", ("weighted_words", "bias"), "result"), "result"),
     )
 
