@@ -177,7 +177,7 @@ def page(found: dict[str, Any]) -> str:
         lines += from_tflite(sources[".tflite"])
     lines.append(
         "Made by `bench/npu.py`; [how to do it with a model of yours](how-to/npu.md). Vela judged each row of the"
-        " target's [table](targets.md#ethos-u), too."
+        " target's [table](target-tables.md#ethos-u), too."
     )
     return "<!-- made by bench/npu.py -->\n\n" + "\n\n".join(lines) + "\n"
 

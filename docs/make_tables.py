@@ -16,10 +16,10 @@ MARK = "<!-- From here on: written by `relayout.reports.backends.markdown`. -->\
 
 
 def targets() -> None:
-    """The tables of `docs/targets.md`."""
+    """Write the tables of `docs/target-tables.md`."""
     from relayout.reports.backends import markdown
 
-    page = ROOT / "docs" / "targets.md"
+    page = ROOT / "docs" / "target-tables.md"
     head, mark, _ = page.read_text(encoding="utf-8").partition(MARK)
     if not mark:
         raise SystemExit(f"{page} has no line {MARK.strip()!r}")

@@ -1,7 +1,7 @@
 """The metadata buffer `relayout` of a `.tflite` result: which values of its source each tensor holds, and how.
 
 It is JSON, and says in a file what `relayout.holds`, `relayout.tensor`, `relayout.interface`, `relayout.cut` and
-`relayout.steps_off` say in an ONNX result. `verify` reads it to undo layouts. docs/tflite.md lists the keys.
+`relayout.steps_off` say in an ONNX result. `verify` reads it to undo layouts. docs/metadata.md lists the keys.
 
     {"schema": 1,
      "interface": {"x": "n c h w -> n h w c"},

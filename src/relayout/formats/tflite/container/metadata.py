@@ -152,7 +152,7 @@ class Metadata:
     """What goes into the ONNX model.
 
     Args:
-        properties: for `metadata_props`; docs/tflite.md lists the keys.
+        properties: for `metadata_props`; docs/metadata.md lists the keys.
         description: for the model's `doc_string`.
         texts: tensor index -> the description of that input or output.
         notes: what could not be read.
