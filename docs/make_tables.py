@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 MARK = "<!-- From here on: written by `relayout.reports.backends.markdown`. -->\n"
@@ -24,6 +25,52 @@ def targets() -> None:
     if not mark:
         raise SystemExit(f"{page} has no line {MARK.strip()!r}")
     page.write_text(f"{head}{mark}\n{markdown().strip()}\n", encoding="utf-8")
+
+
+def passes() -> None:
+    """Write `docs/passes.md`."""
+    (ROOT / "docs" / "passes.md").write_text(passes_page(), encoding="utf-8")
+
+
+def passes_page() -> str:
+    """Return every pass in order, what it requires and ends, and the targets that it works for."""
+    from relayout.lowering.passes import PASSES
+    from relayout.pipeline.lowering_list import TARGET_PASSES
+    from relayout.targets import targets
+
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for name, each in targets().items():
+        for row in each.tflite().over_file:
+            cells = (f"`{row.name}`", "file", "quantized tensors as kernels take them", *_facts(row))
+            rows.setdefault(cells, []).append(name)
+    for row in PASSES.values():
+        own = TARGET_PASSES.get(row.name)
+        names = [name for name, each in targets().items() if own and own.applies(each) and row.name in each.lowering]
+        where = f"{row.stage.name.lower()}{', repeated' if row.repeats else ''}"
+        rows[f"`{row.name}`", where, row.line, *_facts(row)] = names or [".tflite"]
+    lines = [" | ".join((*cells, ", ".join(f"`{name}`" for name in names))) for cells, names in rows.items()]
+    return PASSES_PAGE + "".join(f"| {line} |\n" for line in lines)
+
+
+def _facts(row: Any) -> tuple[str, str]:
+    return "; ".join(sorted(row.requires)), "; ".join(sorted(row.ends))
+
+
+PASSES_PAGE = """# Passes
+
+<!-- made by docs/make_tables.py -->
+
+Every rewrite of a graph, in the order in which it runs. *File* is the `.tflite` that is read, *source* the graph as it
+was read, *graph* the graph before layouts are chosen, *placed* after; *final* is the graph that is written, *draft* the
+operators of a `.tflite` file. A pass that is repeated runs with its neighbours until none of them changes anything. The
+last column names the targets for which a pass has something to do; a pass of `.tflite` runs for every such result.
+
+A target is refused when it is made if a pass requires what an earlier one ends.
+[Write a target](how-to/own-target.md) says how a target lists its passes.
+
+| pass | runs on | makes | requires | ends | for |
+|---|---|---|---|---|---|
+"""
 
 
 def rules() -> None:
@@ -48,6 +95,7 @@ def modules_of_rules() -> str:
 
 if __name__ == "__main__":
     targets()
+    passes()
     rules()
     tests = ROOT / "tests" / "formats" / "tflite"
     scripts = (tests / "tflite_table.py", tests / "exporting" / "export_table.py")

@@ -1,12 +1,17 @@
-"""The lowering passes that a target may list, what each requires of a graph, and what no longer holds behind it.
+"""Every pass that rewrites a graph or a draft, in order: what it runs on, what it requires, what it ends.
 
-A target's list is checked against these rows when the target is created. Passes of which neither ends what the other
-requires may stand in any order.
+1. A pass runs at one stage: on the graph as it was read, before or after layouts are chosen, or on the draft of a file.
+2. A target lists those that tune a graph for it (`Target.lowering`); those that a format needs always run.
+3. The whole list is checked when a target is created. Passes of which neither ends what the other requires may stand in
+   any order.
+
+`relayout.pipeline.lowering_list` runs them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 import onnx
@@ -68,75 +73,185 @@ def _instead(name: str) -> str:
     return nearest(name, sorted({schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}))
 
 
+class Stage(IntEnum):
+    """What a pass runs on, in the order of a conversion."""
+
+    SOURCE = 0
+    """The graph of a model that was read, until nothing changes any more."""
+    GRAPH = 1
+    """The graph, before its layouts are chosen."""
+    PLACED = 2
+    """The graph, in the layouts that were chosen."""
+    FINAL = 3
+    """The graph as it is written: what the target has no functions for is in place."""
+    DRAFT = 4
+    """The draft of a `.tflite`: its operators, tensors and variables."""
+
+
+SPELLED_OUT = "nodes that spell a builtin out, as they were read"
+SEQUENCES = "recurrent operators with steps first"
 UNITS = "quantized units as in the source"
 CHANNELS = "channels as in the source"
 CONVOLUTIONS = "convolutions of the standard"
 TRANSPOSES = "Transposes as the plan has them"
 SHAPES = "shapes that name each axis"
+VIEWS_OUTSIDE = "quantized units without Transposes and Reshapes inside"
+SINGLE_ACTIVATIONS = "activations as operators of their own"
+SCALES = "one scale for tensors that share their integers"
+ENDS = "variables as inputs and outputs"
+ANY_BUILTIN = "builtins of any runtime"
+OPERANDS = "operands that share memory"
 
 
 class PassRow(NamedTuple):
-    """One lowering pass.
+    """One pass.
 
     Args:
-        name: how a target lists it.
-        line: what a report says of it.
-        requires: facts that must hold of a graph before it.
+        name: how a target lists it, and an error names it.
+        line: what it makes, as a report says it.
+        stage: what it runs on.
+        requires: facts that must hold before it.
         ends: facts that no longer hold behind it.
-        after: whether it runs after layouts are chosen.
+        file_format: the format of results for which it always runs, `tflite`; "": a target lists it.
+        repeats: it runs again, with its neighbours that repeat, until none of them changes anything.
     """
 
     name: str
     line: str
-    requires: frozenset[str]
+    stage: Stage
+    requires: frozenset[str] = frozenset()
     ends: frozenset[str] = frozenset()
-    after: bool = False
+    file_format: str = ""
+    repeats: bool = False
 
 
-def _row(name: str, line: str, requires: set[str], ends: str = "", *, after: bool = False) -> PassRow:
-    return PassRow(name, line, frozenset(requires), frozenset({ends} if ends else ()), after)
+def _rows(
+    stage: Stage, *rows: tuple[str, str, set[str], set[str]], repeats: str = "", file_format: str = ""
+) -> Iterator[PassRow]:
+    """Return the passes of a stage; `repeats` names those that repeat."""
+    for name, line, requires, ends in rows:
+        yield PassRow(name, line, stage, frozenset(requires), frozenset(ends), file_format, name in repeats.split())
 
 
 PASSES: Mapping[str, PassRow] = {
     row.name: row
     for row in (
-        _row("qlinear-to-qdq", "operators on integers as quantized units", {UNITS}),
-        _row("recognise-gelu", "operators that were spelled out", {UNITS}),
-        _row("drop-expand", "Expands that their readers do themselves", set()),
-        _row("keep-integers", "quantized units that stay on integers", {UNITS}),
-        _row("decompose", "operators that take less time as others", {UNITS}),
-        _row("keep-float", "quantized units that stay on real numbers", {UNITS}),
-        _row("qdq-to-integer", "quantized units that run on integers", {UNITS}, UNITS),
-        _row("fold-affine", "scales and shifts in the weights of convolutions", {CHANNELS, CONVOLUTIONS}),
-        _row("pad-channels", "values with more channels", {CONVOLUTIONS}, CHANNELS),
-        _row("fuse-epilogue", "taken in by the convolutions before them", {CONVOLUTIONS}, CONVOLUTIONS),
-        _row("split-transposes", "Transposes in two steps", {TRANSPOSES}, TRANSPOSES, after=True),
-        _row("int8-weights-to-uint8", "kernels of int8 stored as uint8", {SHAPES}, after=True),
-        _row("merge-block-dims", "kernels in blocks of channels", {SHAPES}, SHAPES, after=True),
+        *_rows(
+            Stage.SOURCE,
+            ("standard-domains", "operators of com.microsoft that the standard took over", set(), set()),
+            ("restore-builtins", "builtins that the nodes spelled out", {SPELLED_OUT}, set()),
+            ("restore-variables", "resource variables that the nodes spelled out", {SPELLED_OUT}, set()),
+            ("fold-empty-inputs", "constants in place of inputs without elements", set(), set()),
+            ("sign-few-bits", "constants of few bits as signed integers", set(), set()),
+            ("rank-reductions", "ranks of reductions over computed axes", set(), set()),
+            ("inline-sequences", "sequences as the tensors that they hold", set(), set()),
+            ("fold-constants", "nodes of small constants, computed", set(), {SPELLED_OUT}),
+            ("fold-weights", "weights that follow from others, computed", set(), {SPELLED_OUT}),
+            ("inline-branches", "Ifs of constant conditions as their branches", set(), set()),
+            ("open-recurrences", "recurrent operators of open length as Scans", {SEQUENCES}, set()),
+            ("write-out-loops", "Scans as Loops, and short Loops step by step", set(), set()),
+            ("define", "operators without an export as the standard defines them", set(), {SPELLED_OUT}),
+            ("remove-unread", "nodes that nothing reads, removed", set(), set()),
+            ("list-coordinates", "NonZero as the builtin that lists coordinates row by row", set(), set()),
+            ("batch-first-rows", "recurrent operators of rows in batches", {SEQUENCES}, {SEQUENCES}),
+            file_format="tflite",
+            repeats="rank-reductions inline-sequences fold-constants fold-weights inline-branches open-recurrences"
+            " write-out-loops define",
+        ),
+        *_rows(
+            Stage.GRAPH,
+            ("qlinear-to-qdq", "operators on integers as quantized units", {UNITS}, set()),
+            ("recognise-gelu", "operators that were spelled out", {UNITS}, set()),
+            ("drop-expand", "Expands that their readers do themselves", set(), set()),
+            ("keep-integers", "quantized units that stay on integers", {UNITS}, set()),
+            ("decompose", "operators that take less time as others", {UNITS}, set()),
+            ("keep-float", "quantized units that stay on real numbers", {UNITS}, set()),
+            ("qdq-to-integer", "quantized units that run on integers", {UNITS}, {UNITS}),
+            ("fold-affine", "scales and shifts in the weights of convolutions", {CHANNELS, CONVOLUTIONS}, set()),
+            ("pad-channels", "values with more channels", {CONVOLUTIONS}, {CHANNELS}),
+            ("fuse-epilogue", "taken in by the convolutions before them", {CONVOLUTIONS}, {CONVOLUTIONS}),
+        ),
+        *_rows(
+            Stage.PLACED,
+            ("split-transposes", "Transposes in two steps", {TRANSPOSES}, {TRANSPOSES}),
+        ),
+        *_rows(
+            Stage.FINAL,
+            ("int8-weights-to-uint8", "kernels of int8 stored as uint8", {SHAPES}, set()),
+            ("merge-block-dims", "kernels in blocks of channels", {SHAPES}, {SHAPES}),
+        ),
+        *_rows(
+            Stage.FINAL,
+            ("slow-operators", "operators that kernels run faster as others", set(), set()),
+            ("move-views-out", "Transposes and Reshapes outside of quantized units", set(), set()),
+            ("read-integers", "ArgMax and ArgMin of integers", {VIEWS_OUTSIDE}, set()),
+            ("separate-activations", "activations as quantized units of their own", {VIEWS_OUTSIDE}, set()),
+            ("symmetric-operands", "second operands of products with a zero point of 0", {VIEWS_OUTSIDE}, set()),
+            file_format="tflite",
+        ),
+        *_rows(
+            Stage.DRAFT,
+            ("tidy", "operators that do nothing, removed", {SINGLE_ACTIVATIONS, ENDS}, set()),
+            ("quantizable", "forms that quantizers know", {SINGLE_ACTIVATIONS, ENDS}, set()),
+            ("target-forms", "forms that the target takes", {SINGLE_ACTIVATIONS, ENDS}, set()),
+            (
+                "fuse",
+                "activations and biases in the operators before them",
+                {SINGLE_ACTIVATIONS, ENDS},
+                {SINGLE_ACTIVATIONS},
+            ),
+            ("fuse-lone-activations", "activations behind nothing, fused for a quantizer", {ENDS}, set()),
+            ("free-scales", "a scale of its own for each tensor of moved integers", {SCALES, ENDS}, {SCALES}),
+            ("interface-scales", "scales of inputs and outputs that are only moved", {ENDS}, set()),
+            ("write-variables", "resource variables, read first and assigned last", {ENDS}, {ENDS}),
+            ("write-tables", "tables of a hash, filled once", set(), set()),
+            ("finish-target-forms", "what the target takes, looked at operator by operator", {ANY_BUILTIN}, set()),
+            ("runtime-builtins", "operators as builtins that the runtime has", {ANY_BUILTIN}, {ANY_BUILTIN}),
+            ("separate-operands", "copies of operands that are given twice", {OPERANDS}, {OPERANDS}),
+            ("separate-memory", "copies of inputs that are outputs, too", set(), set()),
+            file_format="tflite",
+        ),
     )
 }
-"""Name -> pass, in the order in which a target has them that says nothing."""
-IN_ORDER = tuple(PASSES)
-"""Every pass: one whose rows a target does not have does nothing."""
+"""Name -> pass, in the order in which they run for a target that lists nothing."""
+IN_ORDER = tuple(row.name for row in PASSES.values() if not row.file_format)
+"""Every pass that a target lists: one whose rows a target does not have does nothing."""
+
+
+def passes_of(names: Sequence[str], file_format: str, stage: Stage | None = None) -> list[PassRow]:
+    """Return the passes of a result in order: stage by stage those of a target's list, then those of the format.
+
+    Args:
+        names: the target's list.
+        file_format: of the result, `onnx` or `tflite`.
+        stage: that one alone; None: all.
+    """
+    listed = [PASSES[name] for name in names]
+    rows = [
+        row
+        for row in (*listed, *PASSES.values())
+        if row.file_format == file_format or (not row.file_format and row in listed)
+    ]
+    return sorted(dict.fromkeys(row for row in rows if stage in (None, row.stage)), key=lambda row: row.stage)
 
 
 def check_passes(names: Sequence[str], where: str = "") -> None:
-    """Hold a list of passes to what each requires.
+    """Hold a target's list of passes, between those of a `.tflite` result, to what each requires.
 
     Raises:
         LayoutError: a pass is not known, is listed twice, or stands behind one that ends what it requires.
     """
-    ended: dict[str, str] = {}
-    met: set[str] = set()
-    for name in names:
-        row = PASSES.get(name)
-        if row is None:
-            raise LayoutError(f"{where}there is no lowering pass {name!r}{nearest(name, list(PASSES))}")
-        if name in met:
+    stage = Stage.SOURCE
+    for place, name in enumerate(names):
+        if name not in IN_ORDER:
+            raise LayoutError(f"{where}there is no lowering pass {name!r}{nearest(name, IN_ORDER)}")
+        if name in names[:place]:
             raise LayoutError(f"{where}lowering pass {name!r} is listed twice")
-        if not row.after and any(PASSES[other].after for other in met):
+        if PASSES[name].stage < stage:
             raise LayoutError(f"{where}{name!r} runs before layouts are chosen: list it before those that run after")
+        stage = PASSES[name].stage
+    ended: dict[str, str] = {}
+    for row in passes_of(names, "tflite"):
         for fact in sorted(row.requires & ended.keys()):
-            raise LayoutError(f"{where}{name!r} requires {fact}, which {ended[fact]!r} before it ends: swap them")
-        ended |= dict.fromkeys(row.ends, name)
-        met.add(name)
+            raise LayoutError(f"{where}{row.name!r} requires {fact}, which {ended[fact]!r} before it ends: swap them")
+        ended |= dict.fromkeys(row.ends, row.name)

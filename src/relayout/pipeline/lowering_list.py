@@ -1,11 +1,15 @@
-"""All that is done to a model between reading it and choosing its layouts."""
+"""The passes of a result, run in order: on the graph as it was read, before and after layouts are chosen.
+
+`relayout.lowering.passes` has the rows: what each requires, and which always run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 import onnx_ir as ir
 
@@ -14,7 +18,7 @@ from relayout.graph.subgraphs import all_graphs, all_nodes
 from relayout.layout.stored_as import ELEMENT_BITS
 from relayout.lowering.constants import Constants
 from relayout.lowering.interface_types import normalize_inputs, set_interface_types, source_types
-from relayout.lowering.passes import PASSES
+from relayout.lowering.passes import PASSES, Stage, passes_of
 from relayout.pipeline.request import Request
 from relayout.rules.facts import operator_of
 from relayout.targets import Target, refuse_others
@@ -24,81 +28,66 @@ if TYPE_CHECKING:
     from relayout.formats.tflite.spelled_out import Builtin
 
 
-# The lowering passes that a target lists, before layouts are chosen and after; loaded only where there is a target.
+class TargetPass(NamedTuple):
+    """A pass that a target lists.
+
+    Args:
+        applies: whether a target has something for it to do.
+        run: does it to a model for a target, in place; returns counts for the report, by what is counted, or sentences.
+    """
+
+    applies: Callable[[Target], object]
+    run: Callable[[ir.Model, Target], Mapping[str, int] | Sequence[str]]
 
 
-def as_kernels(model: ir.Model, target: Target) -> tuple[str, ...]:
-    """Run a target's lowering passes before layouts are chosen, in place; return what a report says of them."""
-    notes = []
-    for name in target.lowering:
-        if name in BEFORE:
-            counts = BEFORE[name](model, target)
-            listed = [f"{count} {what}" for what, count in counts.items() if count]
-            notes += [f"{PASSES[name].line}: {', '.join(listed)}"] if listed else []
+def lower(model: ir.Model, target: Target | None, stage: Stage) -> tuple[str, ...]:
+    """Run the passes that a target lists for a stage, in place; return what a report says of them."""
+    if target is None:
+        return ()
+    notes: list[str] = []
+    for row in passes_of(target.lowering, "onnx", stage):
+        if not TARGET_PASSES[row.name].applies(target):
+            continue
+        said = TARGET_PASSES[row.name].run(model, target)
+        if isinstance(said, Mapping):
+            counts = [f"{count} {what}" for what, count in said.items() if count]
+            said = [f"{row.line}: {', '.join(counts)}"] if counts else []
+        notes += said
     return tuple(notes)
 
 
-Given = Callable[[Target], tuple[Any, ...] | None]
-"""Target -> the arguments of a pass behind the model; None where the pass has nothing to do for it."""
-Pass = Callable[[ir.Model, Target], dict[str, int]]
+def _on_use(function: str, column: str, *arguments: str) -> TargetPass:
+    """Return a pass of a module that is loaded where a target has something for it to do.
 
-
-def _on_use(function: str, given: Given) -> Pass:
-    """Return a pass of `relayout.lowering` whose module is loaded where a target has something for it to do."""
+    Args:
+        function: its module below `relayout`, and its name.
+        column: the column of a target that is empty where it has not.
+        arguments: columns of a target that the function gets behind the model; `self` is the target.
+    """
     module, _, name = function.rpartition(".")
 
-    def run(model: ir.Model, target: Target) -> dict[str, int]:
-        arguments = given(target)
-        if arguments is None:
-            return {}
-        found: dict[str, int] = getattr(import_module(f"relayout.lowering.{module}"), name)(model, *arguments)
-        return found
+    def run(model: ir.Model, target: Target) -> Mapping[str, int]:
+        columns = [target if each == "self" else getattr(target, each) for each in arguments]
+        counts: Mapping[str, int] = getattr(import_module(f"relayout.{module}"), name)(model, *columns)
+        return counts
 
-    return run
+    return TargetPass(attrgetter(column), run)
 
 
-def _padded(model: ir.Model, target: Target) -> dict[str, int]:
-    if target.blocks is None:
-        return {}
+def _fold_affine(model: ir.Model, target: Target) -> Mapping[str, int]:
+    from relayout.lowering.fold_affine import fold_scales
+
+    return fold_scales(model, target.fusions, target.blocks.tile if target.blocks else 0)
+
+
+def _pad_channels(model: ir.Model, target: Target) -> Mapping[str, int]:
     from relayout.lowering.pad_channels import pad_channels
 
+    assert target.blocks is not None
     return {f"to whole blocks of {target.blocks.tile}": pad_channels(model, target.blocks)}
 
 
-def _kept_integers(model: ir.Model, target: Target) -> dict[str, int]:
-    if not target.prefers_integers:
-        return {}
-    from relayout.targets.litert.keep_integers import keep_integers
-
-    return keep_integers(model, target)
-
-
-BEFORE: Mapping[str, Pass] = {
-    "qlinear-to-qdq": _on_use("qlinear_to_qdq.qlinear_to_qdq", lambda target: () if target.reads_units else None),
-    "recognise-gelu": _on_use("recognise_layer_norm.recognise_gelu", lambda target: () if target.has_gelu else None),
-    "drop-expand": _on_use("drop_expand.drop_expand", lambda target: () if target.broadcasts else None),
-    "keep-integers": _kept_integers,
-    "decompose": _on_use("decompose.expand", lambda target: (target.expansions,) if target.expansions else None),
-    "keep-float": _on_use("quantized_units.keep_reals", lambda target: (target.units,) if target.units else None),
-    "qdq-to-integer": _on_use(
-        "quantized_units.fuse_units", lambda target: (target.units, target.unsigned) if target.units else None
-    ),
-    "fold-affine": _on_use(
-        "fold_affine.fold_scales",
-        lambda target: (target.fusions, target.blocks.tile if target.blocks else 0) if target.fusions else None,
-    ),
-    "pad-channels": _padded,
-    "fuse-epilogue": _on_use(
-        "fuse_epilogue.fuse_kernels", lambda target: (target.fusions,) if target.fusions else None
-    ),
-}
-"""Pass that runs before layouts are chosen -> what it does to a model for a target: counts for the report."""
-
-
-def as_transposes(model: ir.Model, target: Target) -> tuple[str, ...]:
-    """Write Transposes as the target's kernels do them best, in place; what to say of it."""
-    if not target.least_run or "split-transposes" not in target.lowering:
-        return ()
+def _split_transposes(model: ir.Model, target: Target) -> tuple[str, ...]:
     from relayout.lowering.split_transposes import in_two_steps
 
     count, size = in_two_steps(model, target.least_run)
@@ -106,18 +95,14 @@ def as_transposes(model: ir.Model, target: Target) -> tuple[str, ...]:
     return (told,) if count else ()
 
 
-def avoid_saturation(model: ir.Model, target: Target) -> tuple[str, ...]:
-    """Store kernels so that the target's products of integers do not saturate, in place; what to say of it."""
-    if not target.saturates or "int8-weights-to-uint8" not in target.lowering:
-        return ()
+def _avoid_saturation(model: ir.Model, target: Target) -> tuple[str, ...]:
     from relayout.lowering.int8_weights_to_uint8 import unsigned_kernels
 
     count = unsigned_kernels(model)
     return (f"kernels of int8 stored as uint8, so that products do not saturate: {count}",) if count else ()
 
 
-def state_blocks(model: ir.Model, target: Target) -> tuple[str, ...]:
-    """State shapes as kernels for blocks of channels want them, in place; what to say of it."""
+def _state_blocks(model: ir.Model, target: Target) -> tuple[str, ...]:
     blocks = target.blocks
     if blocks is None or blocks.domain not in {node.domain for node in all_nodes(model.graph)}:
         return ()
@@ -133,6 +118,22 @@ def state_blocks(model: ir.Model, target: Target) -> tuple[str, ...]:
     return *told, note(model)
 
 
+TARGET_PASSES: Mapping[str, TargetPass] = {
+    "qlinear-to-qdq": _on_use("lowering.qlinear_to_qdq.qlinear_to_qdq", "reads_units"),
+    "recognise-gelu": _on_use("lowering.recognise_layer_norm.recognise_gelu", "has_gelu"),
+    "drop-expand": _on_use("lowering.drop_expand.drop_expand", "broadcasts"),
+    "keep-integers": _on_use("targets.litert.keep_integers.keep_integers", "prefers_integers", "self"),
+    "decompose": _on_use("lowering.decompose.expand", "expansions", "expansions"),
+    "keep-float": _on_use("lowering.quantized_units.keep_reals", "units", "units"),
+    "qdq-to-integer": _on_use("lowering.quantized_units.fuse_units", "units", "units", "unsigned"),
+    "fold-affine": TargetPass(attrgetter("fusions"), _fold_affine),
+    "pad-channels": TargetPass(attrgetter("blocks"), _pad_channels),
+    "fuse-epilogue": _on_use("lowering.fuse_epilogue.fuse_kernels", "fusions", "fusions"),
+    "split-transposes": TargetPass(attrgetter("least_run"), _split_transposes),
+    "int8-weights-to-uint8": TargetPass(attrgetter("saturates"), _avoid_saturation),
+    "merge-block-dims": TargetPass(attrgetter("blocks"), _state_blocks),
+}
+"""Name -> pass of a graph that a target lists."""
 FEW = 5
 """Variables that a note names."""
 
@@ -154,10 +155,10 @@ def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tupl
     """
     if request.format == "tflite":
         from relayout.formats.onnx import complete
-        from relayout.formats.tflite.exporting.preparing import prepare
+        from relayout.formats.tflite.exporting.preparing import Source, prepare
         from relayout.rules import outputs_of
 
-        prepare(
+        source = Source(
             model,
             lambda changed: complete(changed, outputs_of),
             from_tflite=facts_of(model).is_tflite,
@@ -165,6 +166,11 @@ def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tupl
             is_decomposed=partial(_is_decomposed, Constants(model), request.target),
             is_looped=partial(_is_looped, model, request.target, runtime),
         )
+        rows = passes_of((), "tflite", Stage.SOURCE)
+        repeated = [row.name for row in rows if row.repeats]
+        first = rows.index(PASSES[repeated[0]])
+        once = [row.name for row in rows if not row.repeats]
+        prepare(source, once[:first], repeated, once[first:])
     add_notes(model, *_begun_anew(facts_of(model).begun_anew))
     layout = request.layout
     types = source_types(model, layout.normalize)
@@ -172,9 +178,7 @@ def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tupl
     add_notes(model, *normalize_inputs(model, layout.normalize, layout.input_type, types))
     layout.wishes.against(model.graph)
     refuse_others(model, request.target.blocks if request.target else None)
-    lowered: tuple[str, ...] = ()
-    if request.target is not None:
-        lowered = as_kernels(model, request.target)
+    lowered = lower(model, request.target, Stage.GRAPH)
     if request.format == "tflite":
         _widen_half_precision(model)
     return lowered

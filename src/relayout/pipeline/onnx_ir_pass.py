@@ -9,7 +9,8 @@ from relayout.apply.apply import apply
 from relayout.arguments import BYTES, FLAG, checked
 from relayout.graph.facts import facts_of
 from relayout.graph.source_names import forget
-from relayout.pipeline.lowering_list import as_kernels, as_transposes, avoid_saturation, state_blocks
+from relayout.lowering.passes import Stage
+from relayout.pipeline.lowering_list import lower
 from relayout.pipeline.planning import planned
 from relayout.pipeline.request import OPTIONS, LayoutRequest, Request, SolverOptions
 from relayout.rules import is_known, outputs_of
@@ -32,7 +33,7 @@ def relayout_in_place(model: ir.Model, request: Request) -> tuple[tuple[int, int
     spell_out(model, is_known)
     if facts_of(model).calls is not None:
         complete(model, outputs_of)  # nothing is known of what is inside
-    lowered = () if request.target is None else as_kernels(model, request.target)
+    lowered = lower(model, request.target, Stage.GRAPH)
     no_regression = request.solver.per_transpose is None and not request.layout
     plan = planned(model, request, no_regression=no_regression)
     before = plan.plan.source_count, plan.plan.source_size
@@ -45,9 +46,8 @@ def relayout_in_place(model: ir.Model, request: Request) -> tuple[tuple[int, int
     forget(model.graph)
     if target is None:
         restore_calls(model)
-    if target is not None:
-        for lowering in (as_transposes, avoid_saturation, state_blocks):
-            lowering(model, target)
+    for stage in (Stage.PLACED, Stage.FINAL):
+        lower(model, target, stage)
     return before, after
 
 

@@ -22,8 +22,9 @@ from relayout.graph.source_names import forget
 from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
 from relayout.layout.stored_as import INTERFACE
 from relayout.lowering.interface_types import integer_ends
+from relayout.lowering.passes import Stage
 from relayout.pipeline.interface import images
-from relayout.pipeline.lowering_list import before_layouts
+from relayout.pipeline.lowering_list import before_layouts, lower
 from relayout.pipeline.names import contradicted_names
 from relayout.pipeline.planning import Planned, planned
 from relayout.pipeline.request import OutputOptions, Request
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from relayout.formats.onnx.fixing import FixedSource
     from relayout.partition.claims import Claims
     from relayout.quantization.request import QuantizationRequest
-    from relayout.targets import Target
 
 MOST_NAMED = 3
 """Functions that a note names."""
@@ -158,7 +158,7 @@ def _applied(result: Result, plan: Planned) -> Result:
     if target is None:  # a target claims operators, not calls
         _restore_calls(model)
     notes = (
-        *_in_two_steps(model, target),
+        *lower(model, target, Stage.PLACED),
         *grown(weights, constants(model)),
         *unsaid(facts_of(model).lost_annotations),
         *left_out(plan.plan),
@@ -169,20 +169,6 @@ def _applied(result: Result, plan: Planned) -> Result:
     _state_interface(model, report)
     _state_batch(model)
     return replace(result, model=model, report=report)
-
-
-def _in_two_steps(model: ir.Model, target: Target | None) -> tuple[str, ...]:
-    if target is None:
-        return ()
-    from relayout.pipeline.lowering_list import as_transposes
-
-    return as_transposes(model, target)
-
-
-def _as_stored(model: ir.Model, target: Target) -> tuple[str, ...]:
-    from relayout.pipeline.lowering_list import avoid_saturation, state_blocks
-
-    return (*avoid_saturation(model, target), *state_blocks(model, target))
 
 
 def _claims(model: ir.Model, request: Request, *, is_parted: bool) -> tuple[Claims | None, tuple[str, ...]]:
@@ -207,7 +193,7 @@ def _lowered_after(result: Result, request: Request, output: OutputOptions, befo
         from relayout.formats.onnx import complete
 
         complete(result.model)  # a body states no shapes of its own
-    stored = () if target is None else _as_stored(result.model, target)
+    stored = lower(result.model, target, Stage.FINAL)
     report = replace(
         result.report,
         notes=(*result.report.notes, *before, *_of_bodies(bodies, is_inlined), *stored),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -14,6 +15,7 @@ from relayout.graph.facts import add_notes
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.normalization import NORMALIZE
 from relayout.layout.stored_as import RENAMED, TENSOR, Holds
+from relayout.lowering.passes import Stage, passes_of
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.container.model import Model
@@ -27,8 +29,6 @@ SIGNATURE = "tflite.signature"
 DEFAULT_SIGNATURE = "serving_default"
 LITERT = "litert"
 """The target of a `.tflite` result, where no other is asked for."""
-LITERT_TARGETS = (LITERT, "litert-gpu")
-"""Targets whose files LiteRT alone runs."""
 
 
 REMEDY = (
@@ -43,9 +43,9 @@ def remedy_for(target: Target | None) -> str:
     from relayout.targets.registry import OPERATORS_ALONE, targets
 
     name = "none" if target is None else target.name
-    if name in LITERT_TARGETS:
+    if target is not None and target.is_litert:
         return REMEDY
-    if target is not None and target.fallback is not None and target.fallback.name == LITERT:
+    if target is not None and target.fallback is not None and target.fallback.is_litert:
         return (
             f"a row of --target {name} without layouts runs in any, and a .tflite needs LiteRT's: name them; {REMEDY}"
         )
@@ -87,15 +87,16 @@ def tflite_model(
 
     name_standard_operators(model)
     complete(model)
-    units, unsigned = _units(model, target)
+    final = _final_graph(model, target)
     key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE
     builtins = None if target is None else target.builtins
     try:
         file = export(
             model,
-            units=units,
-            unsigned=unsigned,
-            for_litert=_is_litert(target),
+            units=final.units,
+            unsigned=final.unsigned,
+            for_litert=final.is_litert,
+            passes=[row.name for row in passes_of((), "tflite", Stage.DRAFT)],
             signature=key,
             describe=lambda tensors: _metadata(model, tensors),
             tensor_names=_source_names(model),
@@ -116,35 +117,94 @@ def forms_of(target: Target | None) -> FileForms | None:
 
 
 def _is_litert(target: Target | None) -> bool:
-    return target is None or target.name in LITERT_TARGETS
+    return target is None or target.is_litert
 
 
-def _units(model: ir.Model, target: Target | None) -> tuple[QuantizedUnits, bool]:
-    """Prepare a graph for LiteRT's kernels, in place.
+class FinalGraph:
+    """A graph in its layouts that becomes a `.tflite`: what passes over it see and change.
 
-    Returns:
-        The operators that run on integers, and True if unsigned integers stay unsigned.
+    Args:
+        model: the model.
+        is_litert: whether LiteRT alone runs the file.
     """
-    from relayout.targets.litert.integer_scales import PRODUCT, make_second_operands_symmetric, read_integers
-    from relayout.targets.litert.quantized_units import keeps_unsigned, quantized_units
-    from relayout.targets.litert.separate_activations import separate_activations
-    from relayout.targets.litert.slow_operators import LINE, rewrite_slow_operators
+
+    def __init__(self, model: ir.Model, *, is_litert: bool) -> None:
+        self.model, self.is_litert = model, is_litert
+        self.is_rewritten = is_litert and not was_tflite(model.metadata_props)
+        """A `.tflite` comes back with its own operators."""
+        self.counts: Counter[str] = Counter()
+        """Operators that are others now."""
+
+    @cached_property
+    def unsigned(self) -> bool:
+        """True if unsigned integers stay unsigned."""
+        from relayout.targets.litert.quantized_units import keeps_unsigned
+
+        return keeps_unsigned(self.model, as_source=self.is_litert)
+
+    @cached_property
+    def units(self) -> QuantizedUnits:
+        """The operators that run on integers."""
+        from relayout.targets.litert.quantized_units import quantized_units
+
+        return quantized_units(self.model, unsigned=self.unsigned)
+
+
+def _rewrite_slow_operators(final: FinalGraph) -> None:
+    from relayout.targets.litert.slow_operators import rewrite_slow_operators
+
+    if final.is_rewritten:
+        final.counts += rewrite_slow_operators(final.model.graph)
+
+
+def _move_views_out(final: FinalGraph) -> None:
     from relayout.targets.litert.unit_activations import move_views_out
 
-    is_litert = _is_litert(target)
-    is_rewritten = is_litert and not was_tflite(model.metadata_props)  # a .tflite comes back with its own operators
-    rewritten = rewrite_slow_operators(model.graph) if is_rewritten else Counter()
-    move_views_out(model.graph)
-    read_integers(model.graph)
-    separate_activations(model.graph, as_source=is_litert)
-    unsigned = keeps_unsigned(model, as_source=is_litert)
-    units = quantized_units(model, unsigned=unsigned)
-    if is_rewritten and not unsigned and (products := make_second_operands_symmetric(model.graph, units)):
-        rewritten[PRODUCT] += products
-        units = quantized_units(model)
-    if rewritten:
-        add_notes(model, f"{LINE}: {', '.join(f'{count} {name}' for name, count in sorted(rewritten.items()))}")
-    return units, unsigned
+    move_views_out(final.model.graph)
+
+
+def _read_integers(final: FinalGraph) -> None:
+    from relayout.targets.litert.integer_scales import read_integers
+
+    read_integers(final.model.graph)
+
+
+def _separate_activations(final: FinalGraph) -> None:
+    from relayout.targets.litert.separate_activations import separate_activations
+
+    separate_activations(final.model.graph, as_source=final.is_litert)
+
+
+def _make_symmetric(final: FinalGraph) -> None:
+    from relayout.targets.litert.integer_scales import PRODUCT, make_second_operands_symmetric
+
+    if not final.is_rewritten or final.unsigned:
+        return
+    if products := make_second_operands_symmetric(final.model.graph, final.units):
+        final.counts[PRODUCT] += products
+        del final.units
+
+
+FINAL: Mapping[str, Callable[[FinalGraph], None]] = {
+    "slow-operators": _rewrite_slow_operators,
+    "move-views-out": _move_views_out,
+    "read-integers": _read_integers,
+    "separate-activations": _separate_activations,
+    "symmetric-operands": _make_symmetric,
+}
+"""Pass -> what it does to a graph that becomes a `.tflite`, in place."""
+
+
+def _final_graph(model: ir.Model, target: Target | None) -> FinalGraph:
+    """Run the last passes over a graph that becomes a `.tflite`, in place."""
+    from relayout.targets.litert.slow_operators import LINE
+
+    final = FinalGraph(model, is_litert=_is_litert(target))
+    for row in passes_of((), "tflite", Stage.FINAL):
+        FINAL[row.name](final)
+    if final.counts:
+        add_notes(model, f"{LINE}: {', '.join(f'{count} {name}' for name, count in sorted(final.counts.items()))}")
+    return final
 
 
 def _source_names(model: ir.Model) -> dict[str, str]:

@@ -270,7 +270,7 @@ _TARGET = {
     "lowering": arguments.several("a tuple of lowering passes, such as ('decompose',)", arguments.TEXT.fits),
     "fusions": arguments.several_of(Fusion),
     **dict.fromkeys(("joins", "rest", "unsigned", "saturates", "inline"), arguments.FLAG),
-    **dict.fromkeys(("reads_units", "has_gelu", "broadcasts", "prefers_integers"), arguments.FLAG),
+    **dict.fromkeys(("reads_units", "has_gelu", "broadcasts", "prefers_integers", "is_litert"), arguments.FLAG),
 }
 
 
@@ -311,6 +311,7 @@ class Target:
             kernels run.
         fallback: the target that runs what this one does not claim, in layouts of its own: the CPU beside an NPU. None:
             a host that has operators as the standard has them.
+        is_litert: LiteRT itself runs the whole file: it may hold what other runtimes of such files lack.
         builtins: those of TensorFlow Lite that its runtime has: a `.tflite` holds no others. None: all.
     """
 
@@ -336,6 +337,7 @@ class Target:
     has_gelu: bool = False
     broadcasts: bool = False
     prefers_integers: bool = False
+    is_litert: bool = False
     lowering: tuple[str, ...] = IN_ORDER
     tflite: Callable[[], ImportPasses] = portable
     single_consumers: SingleConsumers | None = None

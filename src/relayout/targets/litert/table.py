@@ -133,4 +133,5 @@ TARGET = Target(
     has_gelu=True,
     broadcasts=True,
     tflite=passes,
+    is_litert=True,
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ from relayout.formats.own_results import PRODUCER, was_tflite
 from relayout.formats.tflite.builtin_set import Builtins
 from relayout.formats.tflite.container.model import Model, Signature
 from relayout.formats.tflite.container.versions import finished
+from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
 from relayout.formats.tflite.exporting.file_forms import FileForms
 from relayout.formats.tflite.exporting.fusing import fuse
 from relayout.formats.tflite.exporting.graph_export import GraphExport
@@ -27,12 +31,80 @@ from relayout.formats.tflite.exporting.variables import as_ends, write_tables, w
 from relayout.layout.normalization import NORMALIZE
 
 
+@dataclass
+class DraftFile:
+    """A file under construction: what passes over drafts see and change.
+
+    Args:
+        graph: the graphs that were translated, and their variables.
+        as_source: whether it was a `.tflite`, and comes back with its own operators.
+        for_litert: whether LiteRT alone has to run it.
+        runtime: the oldest runtime that has to run it; "": any.
+        quantization: the kind of quantization that follows; "": none.
+        builtins: those that the runtime has; None: all.
+        forms: the forms of operators that the target takes.
+    """
+
+    graph: GraphExport
+    as_source: bool
+    for_litert: bool
+    runtime: str
+    quantization: str
+    builtins: Builtins | None
+    forms: FileForms
+    changed: list[DraftTensor] = field(default_factory=list)
+    """Tensors that hold other numbers than the values of the graph, since an activation was fused."""
+    variables_as_ends: ExitStack = field(default_factory=ExitStack)
+
+    def each(self, change: Callable[[Draft], object]) -> None:
+        """Change each graph of the file."""
+        for draft in self.graph.program:
+            change(draft)
+
+
+def _fuse(file: DraftFile) -> None:
+    options = {"drops_axes": file.as_source, "for_litert": file.for_litert}
+    file.each(lambda draft: file.changed.extend(fuse(draft, file.runtime, **options)))
+
+
+def _state_interface_scales(file: DraftFile) -> None:
+    graph = file.graph
+    normalized = {value.name for value in graph.model.graph.inputs if NORMALIZE in value.metadata_props}
+    give_meaning(graph.draft, normalized)
+
+
+def _write_variables(file: DraftFile) -> None:
+    file.variables_as_ends.close()
+    write_variables(file.graph.program, file.graph.variables)
+
+
+DRAFT_PASSES: Mapping[str, Callable[[DraftFile], object]] = {
+    "tidy": lambda file: file.each(partial(tidy, for_litert=file.for_litert)),
+    "quantizable": lambda file: file.each(
+        partial(make_quantizable, quantization=file.quantization, as_source=file.as_source, for_litert=file.for_litert)
+    ),
+    "target-forms": lambda file: file.each(file.forms.rewrite),
+    "fuse": _fuse,
+    "fuse-lone-activations": lambda file: file.each(partial(fuse_lone_activations, quantization=file.quantization)),
+    "free-scales": lambda file: file.each(free_scales),
+    "interface-scales": _state_interface_scales,
+    "write-variables": _write_variables,
+    "write-tables": lambda file: write_tables(file.graph.program),
+    "finish-target-forms": lambda file: file.forms.finish(file.graph.program),
+    "runtime-builtins": lambda file: file.each(partial(write_with, builtins=file.builtins)),
+    "separate-operands": lambda file: file.each(separate_operands),
+    "separate-memory": lambda file: file.each(separate),
+}
+"""Name -> pass over the draft of a file, in place."""
+
+
 def export(
     model: ir.Model,
     *,
     units: QuantizedUnits | None = None,
     unsigned: bool = False,
     for_litert: bool = True,
+    passes: Sequence[str] = (),
     signature: str = "serving_default",
     describe: Callable[[Mapping[str, list[ir.Value]]], Mapping[str, bytes]] | None = None,
     names: Mapping[str, str] | None = None,
@@ -49,6 +121,7 @@ def export(
         model: its layouts are those of TensorFlow Lite; every value has a type and a rank.
         units: the operators that run on integers.
         unsigned: whether unsigned integers stay so, for kernels whose weights have zero points.
+        passes: names of `DRAFT_PASSES`, in order.
         for_litert: whether LiteRT alone has to run it, which has kernels that other runtimes of such files lack.
         signature: the key of the signature.
         describe: name -> bytes of what the file says beside its graph, made of: name of a tensor -> the values that it
@@ -71,27 +144,12 @@ def export(
     if graph.refusals.reasons:
         cure = dims_to_fix(graph.refusals.open_extents, model.graph.inputs)
         raise UnwritableGraphError(graph.refusals.reasons, graph.refusals.values, cure)
-    with as_ends(graph.draft, graph.variables):
-        for draft in graph.program:
-            tidy(draft, for_litert=for_litert)
-            # A .tflite comes back with its own operators, unless it is quantized.
-            as_source = was_tflite(model.metadata_props)
-            make_quantizable(draft, quantization, as_source=as_source, for_litert=for_litert)
-            forms.rewrite(draft)
-        taken_in = {"drops_axes": was_tflite(model.metadata_props), "for_litert": for_litert}
-        changed = [tensor for draft in graph.program for tensor in fuse(draft, runtime, **taken_in)]
-        for draft in graph.program:
-            fuse_lone_activations(draft, quantization)
-            free_scales(draft)
-        give_meaning(graph.draft, {value.name for value in model.graph.inputs if NORMALIZE in value.metadata_props})
-    write_variables(graph.program, graph.variables)
-    write_tables(graph.program)
-    forms.finish(graph.program)
-    for draft in graph.program:
-        write_with(draft, builtins)
-    for draft in graph.program:
-        separate_operands(draft)
-        separate(draft)
+    as_source = was_tflite(model.metadata_props)
+    file = DraftFile(graph, as_source, for_litert, runtime, quantization, builtins, forms)
+    file.variables_as_ends.enter_context(as_ends(graph.draft, graph.variables))
+    for name in passes:
+        DRAFT_PASSES[name](file)
+    file.variables_as_ends.close()
     graph.name_ends(tensor_names or {})
     subgraphs = tuple(draft.finish(f"subgraphs[{place}]") for place, draft in enumerate(graph.program))
     subgraph = subgraphs[0]
@@ -104,10 +162,10 @@ def export(
     ports = Signature(
         signature, 0, ends(model.graph.inputs, subgraph.inputs), ends(model.graph.outputs, subgraph.outputs)
     )
-    kept = {tensor.name for tensor in subgraph.tensors} - {tensor.name for tensor in changed}
+    kept = {tensor.name for tensor in subgraph.tensors} - {tensor.name for tensor in file.changed}
     said = {} if describe is None else describe(graph.values_of(kept))
     notes = tuple((name, np.frombuffer(data, np.uint8)) for name, data in said.items())
-    file = finished(Model(PRODUCER, subgraphs, (ports,), notes))
-    if missing := {**newer_operators(file, runtime), **lacking(file, builtins)}:
+    written = finished(Model(PRODUCER, subgraphs, (ports,), notes))
+    if missing := {**newer_operators(written, runtime), **lacking(written, builtins)}:
         raise UnwritableGraphError(missing, set())
-    return file
+    return written

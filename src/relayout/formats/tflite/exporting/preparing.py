@@ -1,18 +1,13 @@
-"""Rewrites of a graph before layouts are chosen for a `.tflite`, until nothing changes any more.
+"""Passes over the graph of a model that becomes a `.tflite`, as it was read.
 
-0. What a builtin was spelled out in is that builtin again, and what was a resource variable is one.
-1. Constants of few bits are signed integers of 4 bits.
-2. A node of small constants is computed: `.tflite` files hold shapes and indices, not what computes them. So are
-   weights that follow from others.
-3. An If whose condition is constant is its branch.
-4. Sequences are the tensors that they hold.
-5. A recurrent operator of open length is a Scan; a Scan is a Loop, and a short Loop is its body again and again.
-6. An operator that has no export becomes the body by which the standard defines it.
+`.tflite` files hold shapes and indices, not what computes them: nodes of small constants are computed, and so are
+weights that follow from others. What has no export becomes what the standard defines it by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -201,16 +196,9 @@ BODIES = "relayout.definition"
 """The domain of the standard's definitions while they are spelled out."""
 
 
-def prepare(
-    model: ir.Model,
-    complete: Callable[[ir.Model], None],
-    *,
-    from_tflite: bool = False,
-    is_restored: Callable[[Builtin], bool] = lambda _: True,
-    is_decomposed: Callable[[ir.Node], bool] = lambda _: False,
-    is_looped: Callable[[ir.Node], bool] = lambda _: True,
-) -> None:
-    """Rewrite a model, in place.
+@dataclass
+class Source:
+    """A model that becomes a `.tflite`, before its layouts are chosen: what passes over it see and change.
 
     Args:
         model: the model.
@@ -220,32 +208,59 @@ def prepare(
         is_decomposed: whether a node becomes others later, before layouts are chosen.
         is_looped: whether a recurrent node of many steps may be a loop.
     """
-    name_standard_operators(model)
-    restore_builtins(model, trusted=from_tflite, is_restored=is_restored)
-    restore_variables(model)
-    _replace_empty_inputs(model.graph)
-    sign_few_bits(model, _names(model))
-    size = bytes_of_weights(model)
-    for _ in range(ROUNDS):
-        _rank_reductions(model.graph)
-        changed = [
-            inline_sequences(model, names := _names(model)),
-            fold(model, size),
-            fold_weights(model, size),
-            branch(model),
-            _recurrences(model, names, is_looped),
-            write_out(model, names),
-            define(model, is_decomposed),
-        ]
-        if not any(changed):
-            break
-        complete(model)
-    _remove_unread(model.graph)
-    list_coordinates_first(model, _names(model))
-    if _has_recurrences(model):
-        from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch_first
 
-        mark_batch_first(model)
+    model: ir.Model
+    complete: Callable[[ir.Model], None]
+    from_tflite: bool = False
+    is_restored: Callable[[Builtin], bool] = lambda _: True
+    is_decomposed: Callable[[ir.Node], bool] = lambda _: False
+    is_looped: Callable[[ir.Node], bool] = lambda _: True
+
+    names: Names = field(default_factory=lambda: Names(set()))
+    """Of all values; they grow."""
+    weight_bytes: int = 0
+    """Of the constants before any was computed."""
+
+
+SourcePass = Callable[[Source], object]
+"""Rewrites a model in place; one that repeats returns whether it changed anything."""
+SOURCE_PASSES: Mapping[str, SourcePass] = {
+    "standard-domains": lambda source: name_standard_operators(source.model),
+    "restore-builtins": lambda source: restore_builtins(
+        source.model, trusted=source.from_tflite, is_restored=source.is_restored
+    ),
+    "restore-variables": lambda source: restore_variables(source.model),
+    "fold-empty-inputs": lambda source: _replace_empty_inputs(source.model.graph),
+    "sign-few-bits": lambda source: sign_few_bits(source.model, source.names),
+    "rank-reductions": lambda source: _rank_reductions(source.model.graph),
+    "inline-sequences": lambda source: inline_sequences(source.model, source.names),
+    "fold-constants": lambda source: fold(source.model, source.weight_bytes),
+    "fold-weights": lambda source: fold_weights(source.model, source.weight_bytes),
+    "inline-branches": lambda source: branch(source.model),
+    "open-recurrences": lambda source: _recurrences(source),
+    "write-out-loops": lambda source: write_out(source.model, source.names),
+    "define": lambda source: define(source.model, source.is_decomposed),
+    "remove-unread": lambda source: _remove_unread(source.model.graph),
+    "list-coordinates": lambda source: list_coordinates_first(source.model, source.names),
+    "batch-first-rows": lambda source: _mark_batch_first(source.model),
+}
+
+
+def prepare(source: Source, once_before: Sequence[str], repeated: Sequence[str], once_after: Sequence[str]) -> None:
+    """Run passes over a model in place: some once, some until nothing changes any more, some once again."""
+    source.names = _names(source.model)
+    for name in once_before:
+        SOURCE_PASSES[name](source)
+    source.weight_bytes = bytes_of_weights(source.model)
+    for _ in range(ROUNDS):
+        source.names = _names(source.model)
+        changes = [SOURCE_PASSES[name](source) for name in repeated]  # all of them, whether or not one changed anything
+        if not any(changes):
+            break
+        source.complete(source.model)
+    source.names = _names(source.model)
+    for name in once_after:
+        SOURCE_PASSES[name](source)
 
 
 def name_standard_operators(model: ir.Model) -> None:
@@ -262,15 +277,23 @@ def _has_recurrences(model: ir.Model) -> bool:
     return any(map(is_recurrent, all_nodes(model.graph)))
 
 
-def _recurrences(model: ir.Model, names: Names, is_looped: Callable[[ir.Node], bool]) -> bool:
+def _mark_batch_first(model: ir.Model) -> None:
+    if _has_recurrences(model):
+        from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch_first
+
+        mark_batch_first(model)
+
+
+def _recurrences(source: Source) -> bool:
     """Decide how recurrent operators are written, in place; return whether any is a Scan now."""
+    model, names = source.model, source.names
     if not _has_recurrences(model):
         return False
     from relayout.formats.tflite.exporting.open_recurrences import scan_open_recurrences
     from relayout.formats.tflite.exporting.operators.recurrent_loop import mark_loops
 
     changed = [drop_zero_states(model), clear_states_without_steps(model, names)]
-    mark_loops(model, is_looped)
+    mark_loops(model, source.is_looped)
     return scan_open_recurrences(model, names) or any(changed)
 
 
