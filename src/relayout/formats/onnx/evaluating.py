@@ -68,18 +68,6 @@ def _first(operands: Operands) -> Array:
     return array
 
 
-def _joined(operands: Operands, _: Attributes) -> float:
-    return sum(array.size for array in operands if array is not None)
-
-
-def _fill_size(operands: Operands, _: Attributes) -> float:
-    return math.prod(map(float, _integers(operands, 0)))
-
-
-def _expand_size(operands: Operands, _: Attributes) -> float:
-    return _broadcast(operands[:1], _integers(operands, 1))
-
-
 def _gathered(operands: Operands, attributes: Attributes) -> float:
     data, indices = _first(operands), operands[1]
     extent = data.shape[int(attributes.get("axis", 0))]
@@ -122,9 +110,9 @@ def _tiled(operands: Operands, _: Attributes) -> float:
 
 
 SIZES: Mapping[str, Callable[[Operands, Attributes], float]] = {
-    "Concat": _joined,
-    "ConstantOfShape": _fill_size,
-    "Expand": _expand_size,
+    "Concat": lambda operands, _: sum(array.size for array in operands if array is not None),
+    "ConstantOfShape": lambda operands, _: math.prod(map(float, _integers(operands, 0))),
+    "Expand": lambda operands, _: _broadcast(operands[:1], _integers(operands, 1)),
     "Gather": _gathered,
     "GatherND": _gathered_slices,
     "OneHot": _one_hot,

@@ -165,7 +165,9 @@ class _Raising:
                 if _is_old(node, rows):
                     rows[node.op_type](old)
             except _CannotRaiseError as reason:
-                self._refuse(node, str(reason))
+                name = f"{node.op_type} of opset {self.version} ({reason})"
+                count, first = self.refused.get(name, (0, node.name or (node.output[0] if node.output else "")))
+                self.refused[name] = (count + 1, first)
             if node.domain in ALIASES:
                 old.drop("consumed_inputs")
             written += [*old.before, node]
@@ -173,11 +175,6 @@ class _Raising:
             copies = [_copy(node) for node in written]
             del nodes[:]
             nodes.extend(copies)
-
-    def _refuse(self, node: onnx.NodeProto, reason: str) -> None:
-        name = f"{node.op_type} of opset {self.version} ({reason})"
-        count, first = self.refused.get(name, (0, node.name or (node.output[0] if node.output else "")))
-        self.refused[name] = (count + 1, first)
 
     def unique(self, name: str) -> str:
         """Return a name that no value has yet."""

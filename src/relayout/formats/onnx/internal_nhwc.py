@@ -60,7 +60,9 @@ def _name(node: onnx.NodeProto, constants: Mapping[str, list[int]]) -> None:
             del node.attribute[index]
     if node.op_type in WITH_ATTRIBUTE:
         node.domain = MICROSOFT
-        _set_channels_last(node)
+        kept = [attribute for attribute in node.attribute if attribute.name != ATTRIBUTE]
+        del node.attribute[:]
+        node.attribute.extend([*kept, onnx.helper.make_attribute(ATTRIBUTE, 1)])
     elif node.op_type == "Resize" and _is_in_order(node, constants):
         node.domain = ""
 
@@ -76,12 +78,6 @@ def _import_domains(proto: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> 
 def _dims(constant: onnx.NodeProto) -> list[int]:
     value = next((attribute.t for attribute in constant.attribute if attribute.name == "value"), onnx.TensorProto())
     return list(value.dims)
-
-
-def _set_channels_last(node: onnx.NodeProto) -> None:
-    kept = [attribute for attribute in node.attribute if attribute.name != ATTRIBUTE]
-    del node.attribute[:]
-    node.attribute.extend([*kept, onnx.helper.make_attribute(ATTRIBUTE, 1)])
 
 
 def _is_in_order(node: onnx.NodeProto, constants: Mapping[str, list[int]]) -> bool:

@@ -131,10 +131,6 @@ def _flattened(attributes: Attributes, data: Array) -> Array:
     return data.reshape(math.prod(data.shape[:axis]), math.prod(data.shape[axis:]))
 
 
-def _gathered(attributes: Attributes, data: Array, indices: Array) -> Array:
-    return np.take(data, indices, axis=attributes.get("axis", 0))
-
-
 def _reshaped(attributes: Attributes, data: Array, shape: Array | None = None) -> Array | None:
     if shape is None:
         return None
@@ -180,7 +176,7 @@ MOVES: dict[str, Callable[..., Array | None]] = {
     "Cast": _cast,
     "Concat": _concatenated,
     "Flatten": _flattened,
-    "Gather": _gathered,
+    "Gather": lambda attributes, data, indices: np.take(data, indices, axis=attributes.get("axis", 0)),
     "Identity": lambda _, data: data,
     "Reshape": _reshaped,
     "Slice": _sliced,

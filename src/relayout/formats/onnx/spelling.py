@@ -100,7 +100,10 @@ class _SpellingOut:
         assert graph is not None
         body = function.graph.clone()
         _resolve(body, node, function)
-        self._import(function)
+        for domain in dict.fromkeys(node.domain for node in all_nodes(function)):
+            if domain not in self.model.opset_imports:
+                self.model.opset_imports[domain] = function.opset_imports.get(domain, 1)
+                self.found.imports.append(domain)
         self._rename(body, node)
         outputs = list(body.outputs)
         body.outputs.clear()
@@ -165,12 +168,6 @@ class _SpellingOut:
             self.found.constants.append(initializer)
             lifted[value] = initializer
         return lifted
-
-    def _import(self, function: ir.Function) -> None:
-        for domain in dict.fromkeys(node.domain for node in all_nodes(function)):
-            if domain not in self.model.opset_imports:
-                self.model.opset_imports[domain] = function.opset_imports.get(domain, 1)
-                self.found.imports.append(domain)
 
     def _rename(self, body: ir.Graph, call: ir.Node) -> None:
         """Give everything in a body a name of its own, which says in which call it is."""

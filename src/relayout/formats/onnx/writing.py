@@ -76,7 +76,12 @@ def write(
             _excuse(model, error.what)
     plan = _Plan.of(proto, weights)
     if external_data or (external_data is None and plan.length > LIMIT):
-        _refuse_unspelt(target, data.name)
+        try:
+            data.name.encode()
+        except UnicodeEncodeError:
+            raise WriteError(
+                f"cannot write '{target}': its data file's name is no UTF-8; give the model another"
+            ) from None
         plan = _Plan.of(proto, weights, data.name)
     if plan.length > LIMIT:
         raise WriteError(f"the model would be {plan.length} bytes, above protobuf's 2 GiB; allow external data")
@@ -124,14 +129,6 @@ def _excuse(model: ir.Model, fault: str) -> None:
         pass  # the source has gone, or is another file now
     if CONTRADICTION in fault or PLACES.sub("", own) != PLACES.sub("", fault):
         raise InvalidModelError(fault, own)
-
-
-def _refuse_unspelt(target: Path, name: str) -> None:
-    """Refuse a name of a data file that no model can say: it is text in there."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise WriteError(f"cannot write '{target}': its data file's name is no UTF-8; give the model another") from None
 
 
 def _write_pair(target: Path, data: Path, plan: "_Plan", sources: Collection[Identity]) -> None:

@@ -204,12 +204,8 @@ _RUNTIMES = """
 """The first runtimes of versions 1, 2, ... (`-`: none has it), and below them of which operators."""
 
 
-def _by_operator() -> dict[str, list[str]]:
-    found = re.findall(r"^(\S.*)\n((?:    .*\n)+)", _RUNTIMES, re.MULTILINE)
-    return {name: runtimes.split() for runtimes, operators in found for name in operators.split()}
-
-
-_FIRST = _by_operator()
+_rows = re.findall(r"^(\S.*)\n((?:    .*\n)+)", _RUNTIMES, re.MULTILINE)
+_FIRST = {name: runtimes.split() for runtimes, operators in _rows for name in operators.split()}
 
 
 def first_runtime(operator: str, version: int) -> str:
