@@ -9,7 +9,6 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
-from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.registry import Unsupported
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def emit_activation(
     if quantization is not None and not quantization.per_channel:
         low, high = (_at_tie(end, float(quantization.scale[0])) for end in (low, high))
     if (low, high) == (0.0, math.inf) and value.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT32):
-        return operation.emit("Relu", [value], dims(value))
+        return operation.emit("Relu", [value])
     return clip(operation, value, low, high)
 
 
@@ -103,4 +102,4 @@ def clip(operation: Operation, value: ir.Value, low: float, high: float) -> ir.V
         for name, end in (("min", low), ("max", high))
         if value.dtype is not None
     ]
-    return operation.emit("Clip", [value, *ends], dims(value))
+    return operation.emit("Clip", [value, *ends])

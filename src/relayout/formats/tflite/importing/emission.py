@@ -13,6 +13,7 @@ from relayout.formats.flatbuffer import Table, empty_table
 from relayout.formats.tflite.container.model import MAX_NAME, Operator, Tensor
 from relayout.formats.tflite.container.schema import SCHEMA
 from relayout.formats.tflite.importing.builder import Builder, Dim, Dims, dims
+from relayout.formats.tflite.importing.emitted_shapes import shape_of, type_of
 from relayout.formats.tflite.importing.registry import Entry, Unsupported, entry_of
 from relayout.formats.tflite.importing.tensors import Tensors
 from relayout.layout import perm as perms
@@ -75,13 +76,15 @@ class Emission:
         self,
         op_type: str,
         inputs: Sequence[ir.Value | None],
-        shape: Dims,
+        shape: Dims | None = None,
         dtype: ir.DataType | None = None,
         *,
         name: str = "",
         **attributes: Any,
     ) -> ir.Value:
-        """Append a node with one output. Its type is the first input's unless given."""
+        """Append a node with one output, of the shape and type that follow from the inputs unless they are stated."""
+        if shape is None:
+            shape = shape_of(op_type, inputs, attributes)
         return self.emit_all(op_type, inputs, [shape], dtype, name=name, **attributes)[0]
 
     def emit_all(
@@ -95,8 +98,7 @@ class Emission:
         **attributes: Any,
     ) -> tuple[ir.Value, ...]:
         """Append a node with one output for each shape, between Casts where another type stands in for its own."""
-        if dtype is None:
-            dtype = inputs[0].dtype if inputs and inputs[0] is not None else None
+        dtype = dtype or type_of(op_type, inputs)
         if dtype is None:
             raise ValueError(f"{op_type} has no input to take its type from")
         name = name or self.hint(op_type.lower())

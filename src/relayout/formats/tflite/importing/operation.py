@@ -136,9 +136,7 @@ class Operation(Emission):
         if tensor.data is not None and self.output().quantization is None and value.dtype in BYTES:
             return self.real_constant(tensor, quantization, value, axis)
         scale, zero_point = self.tensors.parameters(tensor)
-        return self.emit(
-            "DequantizeLinear", [value, scale, zero_point], dims(value), ir.DataType.FLOAT, name=name, axis=axis
-        )
+        return self.emit("DequantizeLinear", [value, scale, zero_point], name=name, axis=axis)
 
     def real_constant(self, tensor: Tensor, quantization: Quantization, value: ir.Value, axis: int | None) -> ir.Value:
         """Return the real numbers of a constant beside which nothing is quantized."""
@@ -150,9 +148,7 @@ class Operation(Emission):
             scale = self.builder.array(self.tensors.hint(tensor, "scale"), quantization.scale.reshape(shape))
             zero_point = self.builder.array(self.tensors.hint(tensor, "zero_point"), zeros.reshape(shape))
         name = self.tensors.hint(tensor, "dequantized")
-        return self.emit(
-            "DequantizeLinear", [value, scale, zero_point], dims(value), ir.DataType.FLOAT, name=name, axis=axis
-        )
+        return self.emit("DequantizeLinear", [value, scale, zero_point], name=name, axis=axis)
 
     def raw(self, i: int) -> ir.Value:
         """Operand i as the integers that the file's tensor holds, even where the graph computes with real numbers."""
@@ -160,7 +156,7 @@ class Operation(Emission):
         if not self.tensors.dequantize or self.tensors.dtype(tensor) == DTYPES.get(tensor.type):
             return value
         scale, zero_point = self.tensors.parameters(tensor)
-        return self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype)
+        return self.emit("QuantizeLinear", [value, scale, zero_point])
 
     def plain(self, i: int) -> ir.Value:
         """Operand i as numbers: real ones if it is quantized, else integers of a width that ONNX Runtime computes with.
@@ -219,8 +215,6 @@ class Operation(Emission):
         return self.emit(
             "DequantizeLinear",
             [value, self.builder.array(self.tensors.hint(tensor, "scale"), scale), zeros],
-            dims(value),
-            ir.DataType.FLOAT,
             name=self.tensors.hint(tensor, "dequantized"),
             axis=0 if quantization.per_channel else None,
         )
@@ -256,8 +250,8 @@ class Operation(Emission):
             raise Unsupported("quantized and plain integers together")
         scale, step = float(before.scale[0]), float(after.scale[0])
         moved = (int(before.zero_point[0]) - int(after.zero_point[0])) * step
-        value = self.emit("Mul", [value, self.number(step / scale, value, "ratio")], dims(value))
-        return self.emit("Add", [value, self.number(moved, value, "offset")], dims(value))
+        value = self.emit("Mul", [value, self.number(step / scale, value, "ratio")])
+        return self.emit("Add", [value, self.number(moved, value, "offset")])
 
     def carried(
         self,
@@ -346,7 +340,7 @@ class Operation(Emission):
         axis = None
         if quantization.per_channel:
             axis = quantization.axis if perm is None else perm[quantization.axis]
-        return self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype, axis=axis)
+        return self.emit("QuantizeLinear", [value, scale, zero_point], axis=axis)
 
     def result_whole(self, value: ir.Value, i: int = 0) -> None:
         """Hand over result i as integers of any width: of those that do not fit, the lowest bits."""
@@ -362,7 +356,7 @@ class Operation(Emission):
             self.result(self.reread(value, self.input(operand).quantization, after), perm=perm, fused=fused)
             return
         scale, zero_point = self.tensors.parameters(self.input(operand))
-        value = self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype)
+        value = self.emit("QuantizeLinear", [value, scale, zero_point])
         value = activation.apply_stored(self, value, fused, self.output(), after)
         self.result_stored(value if perm is None else self.transpose(value, perm))
 
@@ -380,7 +374,7 @@ class Operation(Emission):
         node = value.producer()
         # A value that has its name already, or that this operator did not compute, needs a node to rename it.
         if node is None or self.tensors.is_bound(value) or node.metadata_props.get(SOURCE) != self.source:
-            value = self.emit("Identity", [value], dims(value))
+            value = self.emit("Identity", [value])
         self.tensors.bind(tensor, value)
 
 

@@ -49,7 +49,7 @@ def _to_reals(axes: int) -> Translation:
         if mirrored:
             other = cut(op, x, [mirrored], [0], [last], [-1])
             signs = op.builder.array(op.hint("signs"), np.array([1, -1], np.float32))
-            x = joined(op, [x, op.emit("Mul", [other, signs], dims(other))], last)
+            x = joined(op, [x, op.emit("Mul", [other, signs])], last)
         op.result(real_parts(op, _dft(op, x, last, dims(x), inverse=1)))
 
     before = "" if axes == 1 else f"; before that of the {axes - 1} axes in front of it" if axes > 2 else ""
@@ -124,15 +124,14 @@ def audio_spectrogram(op: Operation) -> None:
     signal = unsqueeze(op, op.real(0, (1, 0)), [2])
     if length > window:
         pads = op.ints([0, 0, 0, 0, length - window, 0], "pads")
-        padded = samples + length - window if isinstance(samples, int) else None
-        signal = op.emit("Pad", [signal, pads], (channels, padded, 1), mode="constant")
+        signal = op.emit("Pad", [signal, pads], mode="constant")
     shape = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
     hann = op.builder.array(op.hint("window"), np.pad(shape, (0, length - window)).astype(np.float32))
     frames = (samples - window) // stride + 1 if isinstance(samples, int) else None
     step, size = (op.builder.array(op.hint(name), np.array(n)) for name, n in (("stride", stride), ("length", length)))
     parts = op.emit("STFT", [signal, step, hann, size], (channels, frames, length // 2 + 1, 2), onesided=1)
     last = op.ints([3], "axes")
-    squares = op.emit("ReduceSumSquare", [parts, last], dims(parts)[:3], keepdims=0)
+    squares = op.emit("ReduceSumSquare", [parts, last], keepdims=0)
     op.result(squares if options.number("magnitude_squared", 0) else one(op, "Sqrt", squares))
 
 
@@ -149,18 +148,18 @@ def mfcc(op: Operation) -> None:
     limits = options.number("lower_frequency_limit", 20), options.number("upper_frequency_limit", 4000)
     op.require_rank(0, 3)
     x = op.real(0)
-    *front, frequencies = dims(x)
+    frequencies = dims(x)[-1]
     if not isinstance(frequencies, int) or not 2 <= frequencies <= MOST_FREQUENCIES or not 0 <= limits[0] < limits[1]:
         raise Unsupported(f"{frequencies} frequencies between {limits[0]} and {limits[1]} Hz")
     filters, fits = _filters(op, frequencies, bands, *limits)
-    magnitudes = op.emit("MatMul", [one(op, "Sqrt", x), filters], (*front, bands))
+    magnitudes = op.emit("MatMul", [one(op, "Sqrt", x), filters])
     heard = one(op, "Log", two(op, "Max", magnitudes, op.number(FLOOR, x, "floor")))
     angles = np.outer(np.arange(bands) + 0.5, np.arange(cosines)) * np.pi / bands
     table = op.builder.array(op.hint("cosines"), (np.sqrt(2 / bands) * np.cos(angles)).astype(np.float32))
-    cepstrum = op.emit("MatMul", [heard, table], (*front, cosines))
+    cepstrum = op.emit("MatMul", [heard, table])
     if fits is not None:
         silence = op.number(0, cepstrum, "silence")
-        cepstrum = op.emit("Where", [fits, cepstrum, silence], (*front, cosines), cepstrum.dtype)
+        cepstrum = op.emit("Where", [fits, cepstrum, silence])
     op.result(cepstrum)
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.tflite.importing.builder import broadcast, dims
+from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.operators.slicing import unsqueeze
@@ -30,10 +30,10 @@ def shifted_right(op: Operation, x: ir.Value, count: ir.Value) -> ir.Value:
     wide = _UINT64 if dtype in (ir.DataType.INT64, _UINT64) else ir.DataType.UINT32
     if dtype.is_signed():
         negative = two(op, "Less", x, op.number(0, x, "zero"), ir.DataType.BOOL)
-        mask = op.emit("Neg", [op.cast(negative, dtype)], dims(x))  # all bits set where x is negative
+        mask = op.emit("Neg", [op.cast(negative, dtype)])  # all bits set where x is negative
         x = two(op, "BitwiseXor", x, mask)
     operands = [op.cast(x, wide), op.cast(count, wide)]
-    y = op.emit("BitShift", operands, broadcast(dims(x), dims(count)), direction="RIGHT")
+    y = op.emit("BitShift", operands, direction="RIGHT")
     y = op.cast(y, dtype)
     return two(op, "BitwiseXor", y, mask) if dtype.is_signed() else y
 
@@ -186,15 +186,13 @@ def _regrouped(op: Operation, x: ir.Value, target: ir.DataType) -> ir.Value:
     narrow = ir.DataType[f"UINT{min(before, after)}"]
     if before > after:
         bits = op.cast(unsqueeze(op, op.cast(x, ir.DataType[f"UINT{before}"]), [rank]), _UINT64)
-        y = op.emit("BitShift", [bits, steps], (*dims(x), count), direction="RIGHT")
+        y = op.emit("BitShift", [bits, steps], direction="RIGHT")
         mask = op.number((1 << after) - 1, y, "mask")
         return op.cast(op.cast(two(op, "BitwiseAnd", y, mask), narrow), target)
     if rank < 1 or dims(x)[-1] != count:
         raise ReadError(f"{dims(x)} has no axis of {count} for wider integers", where=op.place)
     bits = op.cast(op.cast(x, narrow), _UINT64)
-    y = op.emit("BitShift", [bits, steps], dims(x), direction="LEFT")
+    y = op.emit("BitShift", [bits, steps], direction="LEFT")
     # Not a ReduceSum: that of ONNX Runtime keeps 53 bits.
-    parts = [
-        op.emit("Gather", [y, op.number(k, op.ints([k]), "part")], dims(x)[:-1], axis=rank - 1) for k in range(count)
-    ]
+    parts = [op.emit("Gather", [y, op.number(k, op.ints([k]), "part")], axis=rank - 1) for k in range(count)]
     return op.cast(reduce(partial(two, op, "BitwiseOr"), parts), target)

@@ -26,7 +26,7 @@ def _regrouped(op: Operation, x: ir.Value, parts: Sequence[Part]) -> ir.Value:
     if sum(not isinstance(dim, int) for dim in shape) < 2:
         return op.reshape(x, shape)
     vectors = [op.ints([dim], "extent") if isinstance(dim, int) else computed() for dim, computed in parts]
-    target = op.emit("Concat", vectors, (len(parts),), axis=0)
+    target = op.emit("Concat", vectors, axis=0)
     return op.emit("Reshape", [x, target], shape, allowzero=1)
 
 
@@ -35,7 +35,7 @@ class _Extents:
 
     def __init__(self, op: Operation, x: ir.Value) -> None:
         self.op, self.dims = op, dims(x)
-        self._shape = cache(lambda: op.emit("Shape", [x], (len(self.dims),), ir.DataType.INT64))
+        self._shape = cache(lambda: op.emit("Shape", [x]))
 
     def _vector(self, axis: int) -> ir.Value:
         return self.op.emit("Gather", [self._shape(), self.op.ints([axis], "axis")], (1,), axis=0)
@@ -160,7 +160,7 @@ def reverse_sequence(op: Operation) -> None:
     perm = [batch, time, *(axis for axis in range(rank) if axis not in (time, batch))]
     x = op.transpose(x, perm) if front else x
     time, batch = (1, 0) if front else (time, batch)
-    y = op.emit("ReverseSequence", [x, lengths], dims(x), time_axis=time, batch_axis=batch)
+    y = op.emit("ReverseSequence", [x, lengths], time_axis=time, batch_axis=batch)
     finish(op.transpose(y, [perm.index(axis) for axis in range(rank)]) if front else y)
 
 
@@ -174,19 +174,18 @@ def dynamic_update_slice(op: Operation) -> None:
 def overwritten(op: Operation, x: ir.Value, update: ir.Value, start: ir.Value) -> ir.Value:
     """A tensor with a part of it, from a computed start on, replaced."""
     whole, part = dims(x), dims(update)
-    rank = len(whole)
     room = fitting(op, x, part, update)
     start = two(op, "Min", two(op, "Max", start, op.number(0, start, "zero")), room)
     after = two(op, "Sub", room, start)
-    pads = op.emit("Concat", [start, after], (2 * rank,), axis=0)
-    extents = op.emit("Shape", [update], (rank,), ir.DataType.INT64)
-    ones = op.emit("ConstantOfShape", [extents], part, ir.DataType.BOOL, value=ir.tensor([True]))
+    pads = op.emit("Concat", [start, after], axis=0)
+    extents = op.emit("Shape", [update])
+    ones = op.emit("ConstantOfShape", [extents], dtype=ir.DataType.BOOL, value=ir.tensor([True]))
     mask = op.emit("Pad", [ones, pads], whole, mode="constant")
     if update.dtype == ir.DataType.BOOL:  # ONNX Runtime has no Where of booleans
-        kept = two(op, "And", x, op.emit("Not", [mask], whole))
+        kept = two(op, "And", x, op.emit("Not", [mask]))
         return two(op, "Or", kept, op.emit("Pad", [update, pads], whole, mode="constant"))
     moved = op.emit("Pad", [update, pads], whole, mode="constant")
-    return op.emit("Where", [mask, moved, x], whole, x.dtype)
+    return op.emit("Where", [mask, moved, x])
 
 
 def fitting(op: Operation, x: ir.Value, part: Sequence[Dim], update: ir.Value | None = None) -> ir.Value:
@@ -197,10 +196,10 @@ def fitting(op: Operation, x: ir.Value, part: Sequence[Dim], update: ir.Value | 
     room = [a - b for a, b in zip(whole, part, strict=True) if isinstance(a, int) and isinstance(b, int)]
     if len(room) == len(whole):
         return op.ints(room, "room")
-    extents = op.emit("Shape", [x], (len(whole),), ir.DataType.INT64)
+    extents = op.emit("Shape", [x])
     fixed = [b for b in part if isinstance(b, int)]
     if len(fixed) == len(part):
         return two(op, "Sub", extents, op.ints(fixed, "part"))
     if update is None:
         raise Unsupported("a part of unknown size")
-    return two(op, "Sub", extents, op.emit("Shape", [update], (len(part),), ir.DataType.INT64))
+    return two(op, "Sub", extents, op.emit("Shape", [update]))

@@ -79,7 +79,7 @@ def _amounts(
 ) -> ir.Value:
     """`pads` for all axes of `n c *s`, from extents known only at run time."""
     many = len(strides)
-    extents = op.emit("Shape", [x], (many,), ir.DataType.INT64, start=2, end=2 + many)
+    extents = op.emit("Shape", [x], start=2, end=2 + many)
     step, none = op.ints(strides, "strides"), op.ints([0] * many, "none")
     size = op.ints([(k - 1) * d + 1 for k, d in zip(window, dilations, strict=True)], "windows")
     places = two(op, "Div", two(op, "Sub", extents, op.ints([1] * many, "one")), step)
@@ -87,4 +87,4 @@ def _amounts(
     total = two(op, "Max", total, none)
     begin = two(op, "Div", total, op.ints([2] * many, "two"))
     outer = op.ints([0, 0], "outer")
-    return op.emit("Concat", [outer, begin, outer, two(op, "Sub", total, begin)], (2 * many + 4,), axis=0)
+    return op.emit("Concat", [outer, begin, outer, two(op, "Sub", total, begin)], axis=0)

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Tensor
-from relayout.formats.tflite.importing.builder import Dims, broadcast, dims
+from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.slicing import bordered_to, squeeze, unsqueeze
 from relayout.formats.tflite.importing.registry import (
@@ -117,7 +117,7 @@ def result_halves(op: Operation, real: ir.Value, imaginary: ir.Value, i: int = 0
     """Hand over the halves as result i; as pairs, too, should anybody want those."""
     rank = len(dims(real))
     apart = [_passing(op, unsqueeze(op, half, [rank])) for half in (real, imaginary)]
-    result_pairs(op, _passing(op, op.emit("Concat", apart, (*dims(real), 2), axis=rank)), i)
+    result_pairs(op, _passing(op, op.emit("Concat", apart, axis=rank)), i)
     op.tensors.halves[op.output(i).index] = real, imaginary
 
 
@@ -188,12 +188,12 @@ def multiplied(op: Operation, first: bool = False, second: bool = False) -> None
     for i in (0, 1):
         _complex(op, i)
     (a, b), (c, d) = ([_of_halves(op, i, k)[0] for i, k in each] for each in (((0, 0), (1, 1)), ((1, 0), (0, 1))))
-    real = op.emit("Add" if first != second else "Sub", [a, b], dims(a))
+    real = op.emit("Add" if first != second else "Sub", [a, b])
     if first == second:
-        imaginary = op.emit("Add", [c, d], dims(c))
-        imaginary = op.emit("Neg", [imaginary], dims(c)) if first else imaginary
+        imaginary = op.emit("Add", [c, d])
+        imaginary = op.emit("Neg", [imaginary]) if first else imaginary
     else:
-        imaginary = op.emit("Sub", [c, d] if second else [d, c], dims(c))
+        imaginary = op.emit("Sub", [c, d] if second else [d, c])
     result_halves(op, real, imaginary)
 
 
@@ -206,17 +206,17 @@ for _names, _entry in ((HALF_BY_HALF, _half_by_half), (PRODUCTS, _product)):
 def square(op: Operation) -> None:
     """(a² - b²) + 2ab i."""
     a, b = halves(op)
-    squares = [op.emit("Mul", [half, half], dims(a)) for half in (a, b)]
-    twice = op.emit("Add", [b, b], dims(b))
-    result_halves(op, op.emit("Sub", squares, dims(a)), op.emit("Mul", [a, twice], dims(a)))
+    squares = [op.emit("Mul", [half, half]) for half in (a, b)]
+    twice = op.emit("Add", [b, b])
+    result_halves(op, op.emit("Sub", squares), op.emit("Mul", [a, twice]))
 
 
 @of_complex("CUSTOM FlexExp")
 def exp(op: Operation) -> None:
     """eᵃ cos b + eᵃ sin b i."""
     a, b = halves(op)
-    size = op.emit("Exp", [a], dims(a))
-    cos, sin = (op.emit("Mul", [size, op.emit(each, [b], dims(b))], dims(a)) for each in ("Cos", "Sin"))
+    size = op.emit("Exp", [a])
+    cos, sin = (op.emit("Mul", [size, op.emit(each, [b])]) for each in ("Cos", "Sin"))
     result_halves(op, cos, sin)
 
 
@@ -224,12 +224,11 @@ def exp(op: Operation) -> None:
 def divided(op: Operation) -> None:
     """(a + bi)(c - di) / (c² + d²)."""
     (a, b), (c, d) = halves(op, 0), halves(op, 1)
-    below = op.emit("Add", [op.emit("Mul", [half, half], dims(c)) for half in (c, d)], dims(c))
-    shape = broadcast(dims(a), dims(c))
+    below = op.emit("Add", [op.emit("Mul", [half, half]) for half in (c, d)])
 
     def over(op_type: str, first: Sequence[ir.Value], second: Sequence[ir.Value]) -> ir.Value:
-        products = [op.emit("Mul", factors, shape) for factors in (first, second)]
-        return op.emit("Div", [op.emit(op_type, products, shape), below], shape)
+        products = [op.emit("Mul", factors) for factors in (first, second)]
+        return op.emit("Div", [op.emit(op_type, products), below])
 
     result_halves(op, over("Add", (a, c), (b, d)), over("Sub", (b, c), (a, d)))
 
@@ -238,7 +237,7 @@ def divided(op: Operation) -> None:
 def conj(op: Operation) -> None:
     """Neg of the imaginary parts."""
     a, b = halves(op)
-    result_halves(op, a, op.emit("Neg", [b], dims(b)))
+    result_halves(op, a, op.emit("Neg", [b]))
 
 
 # From real numbers and back.
@@ -248,10 +247,9 @@ def conj(op: Operation) -> None:
 def complex_(op: Operation) -> None:
     """The real and the imaginary parts, broadcast to each other."""
     parts = [op.stored(0), op.stored(1)]
-    shape = broadcast(*map(dims, parts))
     if dims(parts[0]) != dims(parts[1]):
-        extents = [op.emit("Shape", [part], (len(dims(part)),), ir.DataType.INT64) for part in parts]
-        parts = [op.emit("Expand", [part, other], shape) for part, other in zip(parts, reversed(extents), strict=True)]
+        extents = [op.emit("Shape", [part]) for part in parts]
+        parts = [op.emit("Expand", [part, other]) for part, other in zip(parts, reversed(extents), strict=True)]
     result_halves(op, parts[0], parts[1])
 
 

@@ -123,7 +123,7 @@ def case(op: Operation) -> None:
     if len(op.options.branch_subgraph_indices) > MAX_BRANCHES:
         raise Unsupported(f"more than {MAX_BRANCHES} branches")
     place = scalar(op, index)
-    conditions = [op.emit("Equal", [place, op.number(k, place)], (), BOOL) for k in range(len(indices) - 1)]
+    conditions = [op.emit("Equal", [place, op.number(k, place)]) for k in range(len(indices) - 1)]
     branches(op, conditions, carried_operands(op, 1), indices)
 
 

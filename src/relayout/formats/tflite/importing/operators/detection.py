@@ -47,7 +47,7 @@ def detection_postprocess(op: Operation) -> None:
         picked, labels, values = _regular(op, boxes, scores, limits, per_class, most)
     else:
         picked, labels, values = _fast(op, boxes, scores, limits, most, per_box)
-    found = op.emit("Shape", [labels], (1,), _INT64)
+    found = op.emit("Shape", [labels])
     count = found
     if per_box > 1 and not options.number("use_regular_nms", 0):
         count = two(op, "Div", found, op.ints([per_box], "classes"))
@@ -122,18 +122,17 @@ def _without_background(op: Operation, classes: int) -> ir.Value:
 
 
 def _column(op: Operation, rows: ir.Value, column: int) -> ir.Value:
-    return squeeze(op, op.emit("Gather", [rows, op.ints([column], "column")], (dims(rows)[0], 1), axis=1), [1])
+    return squeeze(op, op.emit("Gather", [rows, op.ints([column], "column")], axis=1), [1])
 
 
 def _fast(
     op: Operation, boxes: ir.Value, scores: ir.Value, limits: _Limits, most: int, per_box: int
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Each box counts with its best class; those that are kept get their best classes."""
-    count, classes = dims(scores)[1:]
-    best = op.emit("ReduceMax", [scores, op.ints([2])], (1, count), keepdims=0)
+    best = op.emit("ReduceMax", [scores, op.ints([2])], keepdims=0)
     kept = _column(op, limits.suppress(boxes, unsqueeze(op, best, [1]), most), 2)
     found = dims(kept)[0]
-    theirs = op.emit("Gather", [squeeze(op, scores, [0]), kept], (found, classes), axis=0)
+    theirs = op.emit("Gather", [squeeze(op, scores, [0]), kept], axis=0)
     values, labels = op.builder.emit(
         "TopK",
         [theirs, op.ints([per_box], "classes")],
@@ -141,11 +140,11 @@ def _fast(
         source=op.source,
         axis=1,
     )
-    picked = op.emit("Gather", [squeeze(op, boxes, [0]), kept], (found, 4), axis=0)
+    picked = op.emit("Gather", [squeeze(op, boxes, [0]), kept], axis=0)
     if per_box == 1:
         return picked, squeeze(op, labels, [1]), squeeze(op, values, [1])
     each = unsqueeze(op, picked, [1])
-    spread = op.emit("Expand", [each, op.ints([1, per_box, 1], "shape")], (found, per_box, 4))
+    spread = op.emit("Expand", [each, op.ints([1, per_box, 1], "shape")])
     rows = op.builder.names.unique(op.hint("rows"))
     shapes: list[tuple[ir.Value, Dims, list[int]]] = [
         (spread, (rows, 4), [-1, 4]),
@@ -160,12 +159,11 @@ def _regular(
     op: Operation, boxes: ir.Value, scores: ir.Value, limits: _Limits, per_class: int, most: int
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Each class by itself; then the best of all of them."""
-    _, count, classes = dims(scores)
-    by_class = op.emit("Transpose", [scores], (1, classes, count), perm=[0, 2, 1])
+    by_class = op.emit("Transpose", [scores], perm=[0, 2, 1])
     rows = limits.suppress(boxes, by_class, per_class)
-    values = op.emit("GatherND", [by_class, rows], (dims(rows)[0],))
-    there = op.emit("Shape", [values], (1,), _INT64)
-    wanted = op.emit("Min", [there, op.ints([most], "most")], (1,), _INT64)
+    values = op.emit("GatherND", [by_class, rows])
+    there = op.emit("Shape", [values])
+    wanted = op.emit("Min", [there, op.ints([most], "most")])
     found: Dims = (op.builder.names.unique(op.hint("kept")),)
     best, order = op.builder.emit(
         "TopK",
@@ -174,9 +172,9 @@ def _regular(
         source=op.source,
         axis=0,
     )
-    labels = op.emit("Gather", [_column(op, rows, 1), order], found, axis=0)
-    kept = op.emit("Gather", [_column(op, rows, 2), order], found, axis=0)
-    return op.emit("Gather", [squeeze(op, boxes, [0]), kept], (*found, 4), axis=0), labels, best
+    labels = op.emit("Gather", [_column(op, rows, 1), order], axis=0)
+    kept = op.emit("Gather", [_column(op, rows, 2), order], axis=0)
+    return op.emit("Gather", [squeeze(op, boxes, [0]), kept], axis=0), labels, best
 
 
 _BOOL = ir.DataType.BOOL
@@ -189,14 +187,14 @@ def _chosen(op: Operation) -> tuple[ir.Value, ir.Value, ir.Value]:
     limits = [op.reshape(op.real(i), (1,)) for i in (3, 4)]
     # How many are found depends on the data, so the extent stays open.
     rows = op.emit("NonMaxSuppression", [boxes, scores, most, *limits], (None, 3), _INT64)
-    indices = squeeze(op, op.emit("Gather", [rows, op.ints([2], "column")], (None, 1), axis=1), [1])
-    count = op.emit("Shape", [indices], (1,), _INT64)
+    indices = squeeze(op, op.emit("Gather", [rows, op.ints([2], "column")], axis=1), [1])
+    count = op.emit("Shape", [indices])
     return indices, count, two(op, "Sub", most, count)
 
 
 def _filled(op: Operation, x: ir.Value, missing: ir.Value) -> ir.Value:
     """Zeros behind what was found, up to the number wanted."""
-    pads = op.emit("Concat", [op.ints([0], "begin"), missing], (2,), axis=0)
+    pads = op.emit("Concat", [op.ints([0], "begin"), missing], axis=0)
     extent: Dim = op.integers(2, 1)[0] if op.is_constant(2) else None
     return op.emit("Pad", [x, pads], op.out_dims((extent,)), mode="constant")
 
@@ -220,7 +218,7 @@ def non_max_suppression_v5(op: Operation) -> None:
         return
     indices, count, missing = _chosen(op)
     scores = op.real(1)
-    kept = op.emit("Gather", [scores, indices], dims(indices), axis=0)
+    kept = op.emit("Gather", [scores, indices], axis=0)
     op.result_stored(_filled(op, indices, missing), 0)
     op.result_stored(_filled(op, kept, missing), 1)
     op.result_stored(scalar(op, count), 2)
@@ -245,13 +243,13 @@ def _softly(op: Operation, sigma: float) -> None:
     zero = op.number(0, scores, "zero")
 
     def picked(value: ir.Value, at: ir.Value) -> ir.Value:
-        return op.emit("Gather", [value, at], (), axis=0)
+        return op.emit("Gather", [value, at], axis=0)
 
     round_ = op.builder.value(op.builder.names.unique(op.hint("round")), _INT64, ())
     going = op.builder.value(op.builder.names.unique(op.hint("going")), _BOOL, ())
     left = op.builder.value(op.builder.names.unique(op.hint("left")), ir.DataType.FLOAT, (n,))
     with op.builder.body() as nodes:
-        best = op.emit("ArgMax", [left], (), _INT64, axis=0, keepdims=0)
+        best = op.emit("ArgMax", [left], axis=0, keepdims=0)
         score = picked(left, best)
         valid = two(op, "Greater", score, least, _BOOL)
         sides = [
@@ -261,18 +259,16 @@ def _softly(op: Operation, sigma: float) -> None:
         shared = two(op, "Mul", sides[0], sides[1])
         whole = two(op, "Sub", two(op, "Add", area, picked(area, best)), shared)
         empty = two(op, "LessOrEqual", whole, zero, _BOOL)
-        overlap = two(
-            op, "Div", shared, op.emit("Where", [empty, op.number(1, scores, "one"), whole], (n,), score.dtype)
-        )
+        overlap = two(op, "Div", shared, op.emit("Where", [empty, op.number(1, scores, "one"), whole]))
         square = two(op, "Mul", two(op, "Mul", overlap, overlap), op.number(-0.5 / sigma, scores, "rate"))
-        less = two(op, "Mul", left, op.emit("Exp", [square], (n,)))
-        at_best = two(op, "Equal", counted(op, op.emit("Size", [left], (), _INT64), n), best, _BOOL)
+        less = two(op, "Mul", left, op.emit("Exp", [square]))
+        at_best = two(op, "Equal", counted(op, op.emit("Size", [left]), n), best, _BOOL)
         gone = two(op, "Or", two(op, "GreaterOrEqual", overlap, limit, _BOOL), at_best)
-        kept = op.emit("Where", [gone, op.number(-math.inf, scores, "none"), less], (n,), score.dtype)
-        index = op.emit("Where", [valid, best, op.number(0, best, "zero")], (), _INT64)
-        given = op.emit("Where", [valid, score, zero], (), score.dtype)
+        kept = op.emit("Where", [gone, op.number(-math.inf, scores, "none"), less])
+        index = op.emit("Where", [valid, best, op.number(0, best, "zero")])
+        given = op.emit("Where", [valid, score, zero])
         one = op.cast(valid, _INT64)
-        still = op.emit("Identity", [going], ())
+        still = op.emit("Identity", [going])
     body = ir.Graph([round_, going, left], [still, kept, index, given, one], nodes=nodes, name=op.hint("body"))
     most = scalar(op, op.cast(op.stored(2), _INT64))
     extent: Dim = op.integers(2, 1)[0] if op.is_constant(2) else None
@@ -289,4 +285,4 @@ def _softly(op: Operation, sigma: float) -> None:
     _, indices, scores_, flags = results
     op.result_stored(indices, 0)
     op.result(scores_, 1)
-    op.result_stored(op.emit("ReduceSum", [flags, op.ints([0])], (), keepdims=0), 2)
+    op.result_stored(op.emit("ReduceSum", [flags, op.ints([0])], keepdims=0), 2)

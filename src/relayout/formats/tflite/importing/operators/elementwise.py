@@ -11,7 +11,6 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.activation import clip
-from relayout.formats.tflite.importing.builder import broadcast, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.weights import vector, widened_from
 from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
@@ -49,12 +48,12 @@ _ARITHMETIC = {"ADD": "Add", "DIV": "Div", "MUL": "Mul", "SUB": "Sub"}
 
 def two(op: Operation, op_type: str, a: ir.Value, b: ir.Value, dtype: ir.DataType | None = None) -> ir.Value:
     """A node of two operands that broadcast."""
-    return op.emit(op_type, [a, b], broadcast(dims(a), dims(b)), dtype)
+    return op.emit(op_type, [a, b], dtype=dtype)
 
 
 def one(op: Operation, op_type: str, x: ir.Value, dtype: ir.DataType | None = None, **attributes: Any) -> ir.Value:
     """A node that keeps its operand's shape."""
-    return op.emit(op_type, [x], dims(x), dtype, **attributes)
+    return op.emit(op_type, [x], dtype=dtype, **attributes)
 
 
 def rounded_away(op: Operation, x: ir.Value) -> ir.Value:
@@ -153,8 +152,7 @@ def floor_div(op: Operation) -> None:
     if _is_float(a):
         op.result(one(op, "Floor", quotient))
         return
-    shape = dims(quotient)
-    floored, truncated = op.emit("Mod", [a, b], shape), op.emit("Mod", [a, b], shape, fmod=1)
+    floored, truncated = op.emit("Mod", [a, b]), op.emit("Mod", [a, b], fmod=1)
     inexact = one(op, "Not", two(op, "Equal", floored, truncated, ir.DataType.BOOL))
     op.result_whole(two(op, "Sub", quotient, op.cast(inexact, a.dtype or ir.DataType.INT32)))
 
@@ -163,15 +161,14 @@ def floor_div(op: Operation) -> None:
 def floor_mod(op: Operation) -> None:
     """Mod; for real numbers the truncated remainder, plus the divisor where their signs differ."""
     a, b = op.whole(0), op.whole(1)  # the kernel takes no notice of scales
-    shape = broadcast(dims(a), dims(b))
     if not _is_float(a):
-        op.result_whole(op.emit("Mod", [a, b], shape))
+        op.result_whole(op.emit("Mod", [a, b]))
         return
-    remainder, zero = op.emit("Mod", [a, b], shape, fmod=1), op.number(0, a, "zero")
+    remainder, zero = op.emit("Mod", [a, b], fmod=1), op.number(0, a, "zero")
     bool_ = ir.DataType.BOOL
     signs = two(op, "Xor", two(op, "Less", remainder, zero, bool_), two(op, "Less", b, zero, bool_))
     wrong = two(op, "And", signs, one(op, "Not", two(op, "Equal", remainder, zero, bool_)))
-    op.result(op.emit("Where", [wrong, two(op, "Add", remainder, b), remainder], shape, a.dtype))
+    op.result(op.emit("Where", [wrong, two(op, "Add", remainder, b), remainder]))
 
 
 @operator("ATAN2")
@@ -190,18 +187,15 @@ def angle(op: Operation) -> None:
 
 
 def _angle(op: Operation, y: ir.Value, x: ir.Value) -> ir.Value:
-    shape, bool_, zero = broadcast(dims(y), dims(x)), ir.DataType.BOOL, op.number(0, x, "zero")
+    bool_, zero = ir.DataType.BOOL, op.number(0, x, "zero")
     angle = one(op, "Atan", two(op, "Div", y, x))
     half_turn = op.emit(
-        "Where",
-        [two(op, "Less", y, zero, bool_), op.number(-math.pi, x, "minus_pi"), op.number(math.pi, x, "pi")],
-        dims(y),
-        y.dtype,
+        "Where", [two(op, "Less", y, zero, bool_), op.number(-math.pi, x, "minus_pi"), op.number(math.pi, x, "pi")]
     )
     left = two(op, "Less", x, zero, bool_)
-    angle = op.emit("Where", [left, two(op, "Add", angle, half_turn), angle], shape, y.dtype)
+    angle = op.emit("Where", [left, two(op, "Add", angle, half_turn), angle])
     origin = two(op, "And", two(op, "Equal", y, zero, bool_), two(op, "Equal", x, zero, bool_))
-    return op.emit("Where", [origin, zero, angle], shape, y.dtype)
+    return op.emit("Where", [origin, zero, angle])
 
 
 @operator("CAST", options="CastOptions")
@@ -252,7 +246,7 @@ def prelu(op: Operation) -> None:
     else:
         slope = op.real(1)
     x = op.real(0)
-    op.result(op.emit("PRelu", [x, slope], dims(x)))
+    op.result(op.emit("PRelu", [x, slope]))
 
 
 def require_prelu(op: Operation) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.tflite.importing.builder import Dim, broadcast, dims
+from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.shape import scalar
@@ -27,20 +27,19 @@ def gather(op: Operation) -> None:
         batch = op.axis(batch, len(dims(indices)) + 1)
     if batch > axis:
         raise ReadError(f"{batch} batch dimensions before axis {axis}", where=op.place)
-    shape = (*dims(x)[:axis], *dims(indices)[batch:], *dims(x)[axis + 1 :])
     if batch:
         each = op.cast(unsqueeze(op, indices, [len(dims(indices))]), _INT64)
         rank, picked, between = len(dims(x)), len(dims(indices)) - batch, axis - batch
         if between:
             x = op.transpose(x, [*range(batch), axis, *range(batch, axis), *range(axis + 1, rank)])
-        y = op.emit("GatherND", [x, each], (*dims(indices), *dims(x)[batch + 1 :]), batch_dims=batch)
+        y = op.emit("GatherND", [x, each], batch_dims=batch)
         if between:
             first = range(batch + picked, batch + picked + between)
             last = range(batch + picked + between, len(dims(y)))
             y = op.transpose(y, [*range(batch), *first, *range(batch, batch + picked), *last])
         finish(y)
     else:
-        finish(op.emit("Gather", [x, indices], shape, axis=axis))
+        finish(op.emit("Gather", [x, indices], axis=axis))
 
 
 @operator("GATHER_ND", texts=ANY_OPSET)
@@ -48,10 +47,10 @@ def gather_nd(op: Operation) -> None:
     """GatherND."""
     (x,), finish = op.carried(0)
     indices = op.cast(op.stored(1), _INT64)
-    *rows, depth = dims(indices)
+    depth = dims(indices)[-1]
     if not isinstance(depth, int) or depth > len(dims(x)):
         raise ReadError(f"indices of {depth} into rank {len(dims(x))}", where=op.place)
-    finish(op.emit("GatherND", [x, indices], (*rows, *dims(x)[depth:])))
+    finish(op.emit("GatherND", [x, indices]))
 
 
 @operator("SCATTER_ND")
@@ -62,16 +61,15 @@ def scatter_nd(op: Operation) -> None:
     shape = op.out_dims(known if known is not None else (None,) * len(op.tensors.declared(op.output())))
     zeros = op.emit("Expand", [op.number(0, updates, "zero"), extents], shape)
     indices = op.cast(op.stored(0), _INT64)
-    op.result_whole(op.emit("ScatterND", [zeros, indices, updates], shape, reduction="add"))
+    op.result_whole(op.emit("ScatterND", [zeros, indices, updates], reduction="add"))
 
 
 def chosen(op: Operation, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
     """Where; of booleans, logic."""
-    shape = broadcast(dims(condition), dims(a), dims(b))
     if a.dtype != _BOOL:
-        return op.emit("Where", [condition, a, b], shape, a.dtype)
+        return op.emit("Where", [condition, a, b])
     # ONNX Runtime has no Where of booleans.
-    other = op.emit("Not", [condition], dims(condition))
+    other = op.emit("Not", [condition])
     return two(op, "Or", two(op, "And", condition, a), two(op, "And", other, b))
 
 
@@ -123,7 +121,7 @@ def _diagonal(op: Operation, x: ir.Value, row: int, column: int) -> ir.Value:
         extent = dims(x)[axis]
         if isinstance(extent, int):
             return counted(op, op.number(extent, op.ints([0], "zero"), "extent"), extent)
-        shape = op.emit("Shape", [x], (1,), _INT64, start=axis, end=axis + 1)
+        shape = op.emit("Shape", [x], start=axis, end=axis + 1)
         return counted(op, scalar(op, shape), extent)
 
     return two(op, "Equal", unsqueeze(op, positions(row), [1]), positions(column), _BOOL)

@@ -45,8 +45,8 @@ def set_item(op: Operation) -> None:
     longer = attributes(op).number("resize_if_index_out_of_bounds")
     rows = _widened(op, op.stored(0), op.stored(2), place if longer else None)
     updates = unsqueeze(op, op.stored(2), [0])
-    index = op.emit("Unsqueeze", [place, op.ints([0])], (1, 1))
-    op.result_stored(op.emit("ScatterND", [rows, index, updates], dims(rows)))
+    index = op.emit("Unsqueeze", [place, op.ints([0])])
+    op.result_stored(op.emit("ScatterND", [rows, index, updates]))
 
 
 @operator("CUSTOM FlexTensorListPushBack")
@@ -61,21 +61,21 @@ def pop_back(op: Operation) -> None:
     """Slice of all rows but the last, and Gather of that. Operands: list, what is known of a row's shape."""
     rows = op.stored(0)
     op.result_stored(cut(op, rows, [0], [-1], [0]), 0)
-    op.result_stored(op.emit("Gather", [rows, op.number(-1, op.ints([0]), "last")], dims(rows)[1:], axis=0), 1)
+    op.result_stored(op.emit("Gather", [rows, op.number(-1, op.ints([0]), "last")], axis=0), 1)
 
 
 @operator("CUSTOM FlexTensorListGetItem")
 def get_item(op: Operation) -> None:
     """Gather of one row. Operands: list, index, what is known of a row's shape."""
     rows = op.stored(0)
-    op.result_stored(op.emit("Gather", [rows, scalar(op, op.stored(1))], dims(rows)[1:], axis=0))
+    op.result_stored(op.emit("Gather", [rows, scalar(op, op.stored(1))], axis=0))
 
 
 @operator("CUSTOM FlexTensorListGather")
 def gather(op: Operation) -> None:
     """Gather of rows. Operands: list, indices, what is known of a row's shape."""
     rows, indices = op.stored(0), op.stored(1)
-    op.result_stored(op.emit("Gather", [rows, indices], (*dims(indices), *dims(rows)[1:]), axis=0))
+    op.result_stored(op.emit("Gather", [rows, indices], axis=0))
 
 
 @operator("CUSTOM FlexTensorListStack")
@@ -87,7 +87,7 @@ def stack(op: Operation) -> None:
 @operator("CUSTOM FlexTensorListLength")
 def length(op: Operation) -> None:
     """Shape."""
-    rows = op.emit("Shape", [op.stored(0)], (1,), _INT64, start=0, end=1)
+    rows = op.emit("Shape", [op.stored(0)], start=0, end=1)
     op.result_whole(op.reshape(rows, ()))
 
 
@@ -113,7 +113,7 @@ def _zeros(op: Operation, rows: ir.Value, count: Dim) -> ir.Value:
     shape = op.ints([extent if isinstance(extent, int) else 0 for extent in extents], "row")
     if isinstance(count, int):
         rows = op.ints([count], "rows")
-    whole = op.emit("Concat", [rows, shape], (1 + len(extents),), axis=0)
+    whole = op.emit("Concat", [rows, shape], axis=0)
     zero = op.builder.array(op.hint("zero"), np.zeros((), dtype.numpy()))
     return op.emit("Expand", [zero, whole], op.out_dims((count, *extents)))
 
@@ -130,18 +130,18 @@ def _widened(op: Operation, rows: ir.Value, row: ir.Value, place: ir.Value | Non
     shape: Dims = (dims(rows)[0] if place is None else None, *dims(row))
     if shape == dims(rows):
         return rows
-    have = op.emit("Shape", [rows], (1,), _INT64, start=0, end=1)
+    have = op.emit("Shape", [rows], start=0, end=1)
     if place is not None:
-        have = op.emit("Max", [have, op.emit("Add", [place, op.ints([1], "one")], (1,))], (1,))
-    extents = op.emit("Shape", [row], (len(shape) - 1,), _INT64)
-    return padded(op, rows, op.emit("Concat", [have, extents], (len(shape),), axis=0), shape)
+        have = op.emit("Max", [have, op.emit("Add", [place, op.ints([1], "one")])])
+    extents = op.emit("Shape", [row])
+    return padded(op, rows, op.emit("Concat", [have, extents], axis=0), shape)
 
 
 def padded(op: Operation, rows: ir.Value, wanted: ir.Value, shape: Dims) -> ir.Value:
     """A list with zeros behind its elements: `wanted` are extents of its first axes."""
     count = dims(wanted)[0]
-    have = op.emit("Shape", [rows], (count,), _INT64, start=0, end=count)
+    have = op.emit("Shape", [rows], start=0, end=count)
     zeros = op.ints([0] * int(count or 0), "zeros")
-    pads = op.emit("Concat", [zeros, op.emit("Sub", [wanted, have], (count,))], (2 * int(count or 0),), axis=0)
+    pads = op.emit("Concat", [zeros, op.emit("Sub", [wanted, have])], axis=0)
     zero = op.number(0, rows, "zero")
     return op.emit("Pad", [rows, pads, zero, op.ints(range(int(count or 0)))], op.out_dims(shape))

@@ -55,13 +55,12 @@ def _scattered(op: Operation, x: ir.Value, into: _Segments, reduction: str, star
     # One row more takes what belongs to no segment; it is cut off again.
     rows = two(op, "Add", into.count, op.ints([1], "one"))
     if rest:
-        extents = op.emit("Shape", [x], (len(rest),), _INT64, start=rank, end=all_)
-        rows = op.emit("Concat", [rows, extents], (1 + len(rest),), axis=0)
-    more = (into.known + 1 if isinstance(into.known, int) else None, *rest)
-    data = op.emit("Expand", [op.number(first, x, "start"), rows], more)
+        extents = op.emit("Shape", [x], start=rank, end=all_)
+        rows = op.emit("Concat", [rows, extents], axis=0)
+    data = op.emit("Expand", [op.number(first, x, "start"), rows])
     negative = two(op, "Less", into.ids, op.number(0, into.ids, "zero"), _BOOL)
-    ids = op.emit("Where", [negative, into.count, into.ids], dims(into.ids), _INT64)
-    y = op.emit("ScatterND", [data, unsqueeze(op, ids, [rank]), x], more, reduction=reduction)
+    ids = op.emit("Where", [negative, into.count, into.ids])
+    y = op.emit("ScatterND", [data, unsqueeze(op, ids, [rank]), x], reduction=reduction)
     ends = [op.ints([0], "starts"), op.ints([-1], "ends"), op.ints([0], "axes")]
     return op.emit("Slice", [y, *ends], op.out_dims((into.known, *rest)))
 
@@ -73,7 +72,7 @@ def _unsorted(reduction: str, start: str) -> Translation:
             (known,) = op.integers(2, 1)
             into = _Segments(ids, op.ints([known], "count"), known)
         else:
-            count = op.cast(op.emit("Reshape", [op.stored(2), op.ints([1], "shape")], (1,)), _INT64)
+            count = op.cast(op.emit("Reshape", [op.stored(2), op.ints([1], "shape")]), _INT64)
             into = _Segments(ids, count, element(op.stored(2)))
         op.result_stored(_scattered(op, op.stored(0), into, reduction, start))
 
@@ -99,7 +98,7 @@ def _sorted(op: Operation) -> _Segments:
         known = int(op.constant(1).max(initial=-1)) + 1
         return _Segments(ids, op.ints([known], "count"), known)
     bounds = [op.ints([-1], "starts"), op.ints([LAST], "ends"), op.ints([0], "axes")]
-    last = op.emit("Slice", [ids, *bounds], (1,))
+    last = op.emit("Slice", [ids, *bounds])
     return _Segments(ids, two(op, "Add", last, op.ints([1], "one")), op.tensors.symbol(op.output(), 0))
 
 
@@ -117,8 +116,8 @@ def segment_product(op: Operation) -> None:
 
 def _rows_of(op: Operation, into: _Segments, y: ir.Value) -> ir.Value:
     """How many rows there are in each segment, with axes of 1 behind."""
-    extents = op.emit("Shape", [into.ids], (len(dims(into.ids)),), _INT64)
-    ones = op.emit("Expand", [op.number(1, y, "one"), extents], dims(into.ids))
+    extents = op.emit("Shape", [into.ids])
+    ones = op.emit("Expand", [op.number(1, y, "one"), extents])
     found = _scattered(op, ones, into, "add", "zero")
     return unsqueeze(op, found, range(1, len(dims(y)))) if len(dims(y)) > 1 else found
 
@@ -138,7 +137,7 @@ def _extreme(reduction: str, start: str) -> Translation:
         y = _scattered(op, op.stored(0), into, reduction, start)
         zero = op.number(0, y, "zero")
         some = two(op, "Greater", _rows_of(op, into, y), zero, _BOOL)
-        op.result_stored(op.emit("Where", [some, y, zero], dims(y), y.dtype))
+        op.result_stored(op.emit("Where", [some, y, zero]))
 
     return described(
         translate, f"segment_{reduction}", f"ScatterND, reduction {reduction}; a segment without rows is 0."
@@ -168,17 +167,17 @@ def embedding_lookup(op: Operation) -> None:
     few = table.type in FEW_BITS and table.data is not None
     if op.output().type == table.type:
         (x,), finish = op.carried(1)
-        finish(op.emit("Gather", [x, indices], shape, axis=0))
+        finish(op.emit("Gather", [x, indices], axis=0))
     elif quantization is None:
-        op.result(op.emit("Gather", [op.stored(1), indices], shape, axis=0))
+        op.result(op.emit("Gather", [op.stored(1), indices], axis=0))
     elif not quantization.per_channel and not few:
-        op.result(op.dequantize(1, op.emit("Gather", [op.stored(1), indices], shape, axis=0)))
+        op.result(op.dequantize(1, op.emit("Gather", [op.stored(1), indices], axis=0)))
     elif (not quantization.per_channel or quantization.axis == 0) and not quantization.zero_point.any():
         stored = _bytes(op, table) if few else op.stored(1)
-        rows = op.cast(op.emit("Gather", [stored, indices], shape, axis=0), ir.DataType.FLOAT)
+        rows = op.cast(op.emit("Gather", [stored, indices], axis=0), ir.DataType.FLOAT)
         scale = op.tensors.parameters(table)[0]
         if quantization.per_channel:
-            scale = op.emit("Gather", [scale, indices], dims(indices), axis=0)
+            scale = op.emit("Gather", [scale, indices], axis=0)
             scale = unsqueeze(op, scale, range(len(dims(indices)), len(shape)))
         op.result(two(op, "Mul", rows, scale))
     elif few:
@@ -198,7 +197,7 @@ def _rows_by_blocks(op: Operation, table: Tensor, size: int) -> None:
     _, scales = op.tensors.blockwise(table, size)
     known, (_, columns), blocks = dims(op.stored(0)), table.shape, scales.shape[1]
     tables = ((_bytes(op, table), columns), (op.builder.array(op.tensors.hint(table, "scale"), scales), blocks))
-    rows, factors = (op.emit("Gather", [held, op.stored(0)], (*known, last), axis=0) for held, last in tables)
+    rows, factors = (op.emit("Gather", [held, op.stored(0)], axis=0) for held, last in tables)
     parted = op.reshape(op.cast(rows, ir.DataType.FLOAT), (*known, blocks, size))
     op.result(op.reshape(two(op, "Mul", parted, op.reshape(factors, (*known, blocks, 1))), (*known, columns)))
 
@@ -213,33 +212,30 @@ def embedding_lookup_sparse(op: Operation) -> None:
     places = op.cast(op.stored(1), _INT64)
     if combiner not in (SUM, MEAN, SQRTN):
         raise Unsupported(f"combiner {combiner}")
-    rank, (count, depth) = len(dims(table)) - 1, (dims(places) if len(dims(places)) == 2 else (None, None))
+    rank, depth = len(dims(table)) - 1, dims(places)[1] if len(dims(places)) == 2 else None
     if not isinstance(depth, int) or depth < 1:
         raise ReadError("the places have no coordinates", where=op.place)
-    dense, known = extents_of(op, 2)
-    bucket: Dims = tuple(known[:-1]) if known is not None and len(known) == depth else (None,) * (depth - 1)
+    dense, _ = extents_of(op, 2)
     bounds = [op.ints(v, n) for v, n in (([0], "starts"), ([-1], "ends"), ([0], "axes"))]
-    outer = op.emit("Slice", [dense, *bounds], (depth - 1,))
-    where = op.emit(
-        "Slice", [places, op.ints([0], "starts"), op.ints([-1], "ends"), op.ints([1], "axes")], (count, depth - 1)
-    )
-    rows = op.emit("Gather", [table, ids], (*dims(ids), *dims(table)[1:]), axis=0)
+    outer = op.emit("Slice", [dense, *bounds])
+    where = op.emit("Slice", [places, op.ints([0], "starts"), op.ints([-1], "ends"), op.ints([1], "axes")])
+    rows = op.emit("Gather", [table, ids], axis=0)
     rows = two(op, "Mul", rows, unsqueeze(op, weights, range(1, 1 + rank)))
 
     def added(values: ir.Value, inner: Dims) -> ir.Value:
         extents = outer
         if inner:
-            tail = op.emit("Shape", [table], (len(inner),), _INT64, start=1, end=1 + len(inner))
-            extents = op.emit("Concat", [outer, tail], (depth - 1 + len(inner),), axis=0)
-        zeros = op.emit("Expand", [op.number(0, values, "zero"), extents], (*bucket, *inner))
-        return op.emit("ScatterND", [zeros, where, values], (*bucket, *inner), reduction="add")
+            tail = op.emit("Shape", [table], start=1, end=1 + len(inner))
+            extents = op.emit("Concat", [outer, tail], axis=0)
+        zeros = op.emit("Expand", [op.number(0, values, "zero"), extents])
+        return op.emit("ScatterND", [zeros, where, values], reduction="add")
 
     y = added(rows, dims(table)[1:])
     if combiner != SUM:
         total = added(two(op, "Mul", weights, weights) if combiner == SQRTN else weights, ())
         empty = two(op, "Equal", total, op.number(0, total, "zero"), _BOOL)
-        total = op.emit("Where", [empty, op.number(1, total, "one"), total], dims(total), total.dtype)
-        total = op.emit("Sqrt", [total], dims(total)) if combiner == SQRTN else total
+        total = op.emit("Where", [empty, op.number(1, total, "one"), total])
+        total = op.emit("Sqrt", [total]) if combiner == SQRTN else total
         y = two(op, "Div", y, unsqueeze(op, total, range(depth - 1, depth - 1 + rank)))
     op.result(y)
 
@@ -250,12 +246,11 @@ def hashtable_lookup(op: Operation) -> None:
     wanted, keys, x = op.stored(0), op.stored(1), op.raw(2)
     if op.input(2).type not in (op.output().type,) or x.dtype is None or len(dims(x)) < 1:
         raise Unsupported("values of another type")
-    count = dims(wanted)[0]
     same = two(op, "Equal", unsqueeze(op, wanted, [1]), unsqueeze(op, keys, [0]), _BOOL)
     bits = op.cast(same, ir.DataType.UINT8)
-    hits = op.emit("ReduceMax", [bits, op.ints([1])], (count,), keepdims=0)
-    where = op.emit("ArgMax", [bits], (count,), _INT64, axis=1, keepdims=0)
-    rows = op.emit("Gather", [x, where], (count, *dims(x)[1:]), axis=0)
+    hits = op.emit("ReduceMax", [bits, op.ints([1])], keepdims=0)
+    where = op.emit("ArgMax", [bits], axis=1, keepdims=0)
+    rows = op.emit("Gather", [x, where], axis=0)
     hit = op.cast(hits, _BOOL)
     hit = unsqueeze(op, hit, range(1, len(dims(x)))) if len(dims(x)) > 1 else hit
     # A row that is not there is all 0, whatever that means.
@@ -272,7 +267,7 @@ def bucketize(op: Operation) -> None:
     rank = len(dims(x))
     above = two(op, "GreaterOrEqual", unsqueeze(op, x, [rank]), boundaries, _BOOL)
     counted = op.cast(above, ir.DataType.INT32)
-    op.result_stored(op.emit("ReduceSum", [counted, op.ints([rank])], dims(x), keepdims=0))
+    op.result_stored(op.emit("ReduceSum", [counted, op.ints([rank])], keepdims=0))
 
 
 @operator("UNIQUE", options="UniqueOptions")
@@ -310,11 +305,11 @@ def broadcast_args(op: Operation) -> None:
         if length == rank:
             return value
         ones = op.builder.array(op.hint("ones"), np.ones(rank - length, value.dtype.numpy() if value.dtype else None))
-        return op.emit("Concat", [ones, value], (rank,), axis=0)
+        return op.emit("Concat", [ones, value], axis=0)
 
     a, b = filled(a, known[0]), filled(b, known[1])
     single = two(op, "Equal", a, op.number(1, a, "one"), _BOOL)
-    op.result_stored(op.emit("Where", [single, b, a], (rank,), a.dtype))
+    op.result_stored(op.emit("Where", [single, b, a]))
 
 
 @operator("SPARSE_TO_DENSE", options="SparseToDenseOptions")
@@ -329,7 +324,7 @@ def sparse_to_dense(op: Operation) -> None:
         count: Dim = dims(indices)[0] if dims(indices) else 1
         indices = op.emit("Reshape", [indices, op.ints([-1, rank], "shape")], (count if rank == 1 else 1, rank))
     if not dims(values):
-        rows = op.emit("Shape", [indices], (1,), _INT64, start=0, end=1)
-        values = op.emit("Expand", [values, rows], (dims(indices)[0],))
+        rows = op.emit("Shape", [indices], start=0, end=1)
+        values = op.emit("Expand", [values, rows])
     whole = op.emit("Expand", [default, extents], shape)
-    op.result_whole(op.emit("ScatterND", [whole, indices, values], shape))
+    op.result_whole(op.emit("ScatterND", [whole, indices, values]))

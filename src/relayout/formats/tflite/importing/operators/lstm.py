@@ -16,7 +16,6 @@ from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.operators.marking import mark
 from relayout.formats.tflite.importing.operators.recurrent import (
-    FLOAT,
     SWAPPED,
     activated,
     grid,
@@ -183,7 +182,7 @@ class Lstm:
             op.result(op.reread(y, self.state, own), perm=perm)
             return
         scale, zero_point = op.tensors.parameters(state)
-        copied = op.emit("QuantizeLinear", [y, scale, zero_point], dims(y), zero_point.dtype)
+        copied = op.emit("QuantizeLinear", [y, scale, zero_point])
         op.result_stored(copied if perm is None else op.transpose(copied, perm))
 
     # A step of a Scan.
@@ -214,7 +213,7 @@ class Lstm:
                 op.bias(which.projection[1], self._intermediate(_HIDDEN), which.projection[0]),
             )
             limit = op.options.proj_clip
-            h = op.emit("Gemm", [h, kernel, offset], (dims(h)[0], dims(kernel)[0]), transB=1)
+            h = op.emit("Gemm", [h, kernel, offset], transB=1)
             h = clip(op, h, -limit, limit) if limit > 0 else h
         h = self._output(h)
         return [h, c], h
@@ -242,11 +241,11 @@ class Lstm:
 
         The weights of the gates become one matrix, for the operand and for the last output.
         """
-        op, (time, batch, _) = self.op, dims(x)
+        op = self.op
         kernel, self.recurrences = (
             joined(op, [part for part in parts if part is not None], 0) for parts in (self.kernels, self.recurrent)
         )
-        y = op.emit("MatMul", [x, op.transpose(kernel, (1, 0))], (time, batch, dims(kernel)[0]))
+        y = op.emit("MatMul", [x, op.transpose(kernel, (1, 0))])
         return two(op, "Add", y, joined(op, [bias for bias in self.biases if bias is not None], 0))
 
     def _sums(self, x: ir.Value, h: ir.Value) -> dict[int, ir.Value]:
@@ -260,10 +259,9 @@ class Lstm:
         op, kernel, recurrent = self.op, self.kernels[gate], self.recurrent[gate]
         assert kernel is not None
         assert recurrent is not None
-        shape: Dims = (dims(x)[0], self.units)
-        total = op.emit("Gemm", [x, kernel, None if self.normalized else self.biases[gate]], shape, transB=1)
+        total = op.emit("Gemm", [x, kernel, None if self.normalized else self.biases[gate]], transB=1)
         if len(dims(recurrent)) == 2:
-            return op.emit("Gemm", [h, recurrent, total], shape, transB=1)
+            return op.emit("Gemm", [h, recurrent, total], transB=1)
         return two(op, "Add", two(op, "Mul", h, recurrent), total)
 
     def _gate(self, gate: int, sums: Mapping[int, ir.Value], c: ir.Value | None) -> ir.Value:
@@ -375,11 +373,10 @@ def _basic(op: Operation) -> None:
     if any(op.tensors.quantization(op.input(i)) is not None for i in range(3)):
         raise Unsupported("the basic kernel, quantized, whose rounding between the gates ONNX cannot follow")
     both = joined(op, [op.real(0), op.real(1)], 1)
-    batch, _ = dims(both)
     rows = dims(op.stored(2))[0]
     if not isinstance(rows, int) or rows % 4:
         raise ReadError(f"{rows} rows for four gates", where=op.place)
-    sums = op.emit("Gemm", [both, op.real(2), op.bias(3)], (batch, rows), FLOAT, transB=1)
+    sums = op.emit("Gemm", [both, op.real(2), op.bias(3)], transB=1)
     mark(op, sums.producer())
     enter, cell, forget, leave = divided(op, sums, 1, [rows // 4] * 4)
     fresh = two(op, "Mul", one(op, "Sigmoid", enter), one(op, "Tanh", cell))

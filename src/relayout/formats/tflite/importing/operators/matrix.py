@@ -74,12 +74,12 @@ def fully_connected(op: Operation) -> None:
         return
     x, bias = found.matrix(op), op.bias(2, 0, 1)
     if by_blocks:
-        y = op.emit("MatMul", [op.dequantize(0, x), weights(op, 1, 0, (1, 0))], (found.rows, found.units))
+        y = op.emit("MatMul", [op.dequantize(0, x), weights(op, 1, 0, (1, 0))])
         y = y if bias is None else two(op, "Add", y, bias)
     else:
         kernel = weights(op, 1, 0)
         mark_rounded(op, kernel)
-        y = op.emit("Gemm", [op.dequantize(0, x), kernel, bias], (found.rows, found.units), transB=1)
+        y = op.emit("Gemm", [op.dequantize(0, x), kernel, bias], transB=1)
     hand_over_rows(op, found, y)
 
 
@@ -97,17 +97,15 @@ def hand_over_rows(op: Operation, found: Rows, y: ir.Value) -> None:
 def _unflattened(op: Operation, y: ir.Value, final: Dims) -> ir.Value:
     """A Reshape to the operand's leading extents, several of which are known only at run time."""
     leading = len(final) - 1
-    shape = op.emit("Shape", [op.stored(0)], (leading,), ir.DataType.INT64, start=0, end=leading)
-    target = op.emit(
-        "Concat", [shape, op.ints([d for d in final[-1:] if isinstance(d, int)], "units")], (leading + 1,), axis=0
-    )
+    shape = op.emit("Shape", [op.stored(0)], start=0, end=leading)
+    target = op.emit("Concat", [shape, op.ints([d for d in final[-1:] if isinstance(d, int)], "units")], axis=0)
     return op.emit("Reshape", [y, target], final, allowzero=1)
 
 
 def matrix_product(op: Operation, x: ir.Value, kernel: ir.Value, units: int) -> None:
     """Hand over a MatMul with weights `columns units`, where a Reshape would have to know several dimensions."""
     bias = op.bias(2, 0, 1)
-    y = op.emit("MatMul", [x, kernel], (*dims(x)[:-1], units))
+    y = op.emit("MatMul", [x, kernel])
     op.result(y if bias is None else two(op, "Add", y, bias), fused=op.options.fused_activation_function)
 
 

@@ -54,7 +54,7 @@ def svdf(op: Operation) -> None:
     if not isinstance(memory, int) or rank < 1 or filters % rank or dims(times)[0] != filters:
         raise ReadError(f"{filters} filters of rank {rank}", where=op.place)
     batch, units = dims(x)[0], filters // rank
-    newest = op.emit("Gemm", [x, features], (batch, filters), transB=1)
+    newest = op.emit("Gemm", [x, features], transB=1)
     mark(op, newest.producer(), (_STATE,))
     shape: Dims = (batch, filters * memory)
     first = start(op, _STATE, shape)
@@ -68,9 +68,9 @@ def svdf(op: Operation) -> None:
             older = op.emit("Slice", [op.reshape(first, (batch, filters, memory)), *bounds], seen)
         state = joined(op, [older, state], 2)
     keep(op, _STATE, op.reshape(state, shape))
-    weighted = op.emit("Mul", [state, unsqueeze(op, times, [0])], dims(state))
+    weighted = op.emit("Mul", [state, unsqueeze(op, times, [0])])
     each: Dims = (batch, units, rank * memory)
-    y = op.emit("ReduceSum", [op.reshape(weighted, each), op.ints([2])], (batch, units), keepdims=0)
+    y = op.emit("ReduceSum", [op.reshape(weighted, each), op.ints([2])], keepdims=0)
     bias = op.bias(3, 4, 2)
     y = y if bias is None else two(op, "Add", y, bias)
     # The integer kernel demands RELU and does not apply it: results end at the zero point because that is -128.
@@ -106,7 +106,7 @@ def _rnn(op: Operation, which: _Operands, x: ir.Value, *, auxiliary: bool = Fals
     shape: Dims = (batch, units)
     first = start(op, which.state, shape)
     if (name := named(fused)) is not None:
-        empty = op.emit("Expand", [op.number(0, bias, "zero"), op.ints([units], "shape")], (units,))
+        empty = op.emit("Expand", [op.number(0, bias, "zero"), op.ints([units], "shape")])
         operands = [kernel, recurrent, joined(op, [bias, empty], 0)]
         w, r, b = (unsqueeze(op, part, [0]) for part in operands)
         h = None if first is None else unsqueeze(op, first, [0])
@@ -122,8 +122,8 @@ def _rnn(op: Operation, which: _Operands, x: ir.Value, *, auxiliary: bool = Fals
         return squeeze(op, y, [1])
 
     def step(x_t: ir.Value, states: list[ir.Value]) -> tuple[list[ir.Value], ir.Value]:
-        own = op.emit("Gemm", [x_t, kernel, bias], shape, transB=1)
-        h = activated(op, op.emit("Gemm", [states[0], recurrent, own], shape, transB=1), fused)
+        own = op.emit("Gemm", [x_t, kernel, bias], transB=1)
+        h = activated(op, op.emit("Gemm", [states[0], recurrent, own], transB=1), fused)
         return [h], h
 
     (end,), ys = scan(op, x, [first if first is not None else zeros(op, shape, x)], step, reverse=reverse)

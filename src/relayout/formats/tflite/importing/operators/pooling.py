@@ -111,9 +111,9 @@ def average(op: Operation, over: Sliding, prepare: Callable[[ir.Value], ir.Value
     if not computed:
         return mean
     many = len(over.window)
-    extents = op.emit("Shape", [x], (many,), ir.DataType.INT64, start=2, end=2 + many)
-    plane = op.emit("Concat", [op.ints([1, 1], "one"), extents], (2 + many,), axis=0)
-    there = op.emit("Expand", [op.number(1, x, "there"), plane], (1, 1, *dims(x)[2:]))
+    extents = op.emit("Shape", [x], start=2, end=2 + many)
+    plane = op.emit("Concat", [op.ints([1, 1], "one"), extents], axis=0)
+    there = op.emit("Expand", [op.number(1, x, "there"), plane])
     share, _ = pooled(op, over, "AveragePool", there, count_include_pad=0)
     return two(op, "Div", mean, share)
 
@@ -184,7 +184,7 @@ def l2_pool_2d(op: Operation) -> None:
 
     def squared(x: ir.Value) -> ir.Value:
         x = op.dequantize(0, x)
-        return op.emit("Mul", [x, x], dims(x))
+        return op.emit("Mul", [x, x])
 
     mean = average(op, Sliding.of(op), squared)
-    op.result(op.emit("Sqrt", [mean], dims(mean)), perm=TO_LAST, fused=op.options.fused_activation_function)
+    op.result(op.emit("Sqrt", [mean]), perm=TO_LAST, fused=op.options.fused_activation_function)

@@ -36,7 +36,7 @@ def _draw(op: Operation, op_type: str) -> None:
     rank = count if isinstance(count, int) else len(op.tensors.declared(op.output()))
     known: Dims = op.out_dims(shape if shape is not None else (None,) * rank)
     zeros = op.emit("ConstantOfShape", [extents], known, _FLOAT)
-    op.result(op.emit(f"{op_type}Like", [zeros], known, seed=_seed(op), **_UNIT[op_type]))
+    op.result(op.emit(f"{op_type}Like", [zeros], seed=_seed(op), **_UNIT[op_type]))
 
 
 @operator("RANDOM_UNIFORM", options="RandomOptions")
@@ -60,6 +60,6 @@ def multinomial(op: Operation) -> None:
         raise ReadError(f"{count} samples", where=op.place)
     logits = op.real(0)
     # ONNX Runtime draws by exp(x), which for large x is infinite: logarithms of probabilities are never above 0.
-    logits = op.emit("LogSoftmax", [logits], dims(logits), axis=-1)
+    logits = op.emit("LogSoftmax", [logits], axis=-1)
     shape: Dims = (dims(logits)[0], count)
     op.result(op.emit("Multinomial", [logits], shape, ir.DataType.INT32, sample_size=count, seed=_seed(op)))

@@ -104,9 +104,9 @@ def zeros(op: Operation, shape: Dims, like: ir.Value, axis: int = 1) -> ir.Value
         raise ReadError("the number of units is unknown", where=op.place)
     zero = op.number(0, like, "zero")
     if isinstance(batch, int):
-        return op.emit("Expand", [zero, op.ints([batch, *units], "shape")], shape)
-    rows = op.emit("Shape", [like], (1,), ir.DataType.INT64, start=axis, end=axis + 1)
-    return op.emit("Expand", [zero, joined(op, [rows, op.ints(units, "units")], 0)], shape)
+        return op.emit("Expand", [zero, op.ints([batch, *units], "shape")])
+    rows = op.emit("Shape", [like], start=axis, end=axis + 1)
+    return op.emit("Expand", [zero, joined(op, [rows, op.ints(units, "units")], 0)])
 
 
 def grid(op: Operation, value: ir.Value, scale: float, zero: int, bits: int, limit: float | None = None) -> ir.Value:

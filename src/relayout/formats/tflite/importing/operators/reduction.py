@@ -61,7 +61,7 @@ def mean_of_steps(op: Operation) -> bool:
     y = _reduce(op, "ReduceMean", op.cast(op.stored(0), ir.DataType.FLOAT))
     step = op.builder.array(op.hint("step"), (after.scale / before.scale).reshape(()))
     zero_point = op.tensors.parameters(op.output())[1]
-    op.result_stored(op.emit("QuantizeLinear", [y, step, zero_point], dims(y), zero_point.dtype))
+    op.result_stored(op.emit("QuantizeLinear", [y, step, zero_point]))
     return True
 
 
@@ -101,8 +101,7 @@ def _extreme(op: Operation, op_type: str) -> None:
     rank = len(dims(x))
     (axis,) = op.integers(1, 1)
     axis = op.axis(axis, rank)
-    shape = dims(x)[:axis] + dims(x)[axis + 1 :]
-    op.result_stored(op.emit(op_type, [x], shape, ir.DataType.INT64, axis=axis, keepdims=0))
+    op.result_stored(op.emit(op_type, [x], axis=axis, keepdims=0))
 
 
 @operator("ARG_MAX", options="ArgMaxOptions")
@@ -127,7 +126,7 @@ def cumsum(op: Operation) -> None:
     else:
         where = op.stored(1)
     exclusive, reverse = int(op.options.exclusive), int(op.options.reverse)
-    op.result(op.emit("CumSum", [x, where], dims(x), exclusive=exclusive, reverse=reverse))
+    op.result(op.emit("CumSum", [x, where], exclusive=exclusive, reverse=reverse))
 
 
 @operator("TOPK_V2")
@@ -158,7 +157,7 @@ def rank(op: Operation) -> None:
 def shape(op: Operation) -> None:
     """Shape; a constant where all extents are known."""
     x = op.stored(0)
-    op.result_stored(op.emit("Shape", [x], (len(dims(x)),), ir.DataType.INT64))
+    op.result_stored(op.emit("Shape", [x]))
 
 
 @operator("ZEROS_LIKE")
@@ -167,12 +166,12 @@ def zeros_like(op: Operation) -> None:
     x = op.stored(0)
     extents = one_dimensional(op, x)
     zero = ir.tensor([0], dtype=x.dtype)
-    op.result_stored(op.emit("ConstantOfShape", [extents], dims(x), x.dtype, value=zero))
+    op.result_stored(op.emit("ConstantOfShape", [extents], dtype=x.dtype, value=zero))
 
 
 def one_dimensional(op: Operation, x: ir.Value) -> ir.Value:
     """The extents of a value, as an operand."""
-    return op.emit("Shape", [x], (len(dims(x)),), ir.DataType.INT64)
+    return op.emit("Shape", [x])
 
 
 @operator("WHERE")

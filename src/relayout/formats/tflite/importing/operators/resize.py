@@ -104,13 +104,12 @@ def _interpolated(op: Operation, x: ir.Value) -> ir.Value:
         if not isinstance(extent, int) or not isinstance(size, int):
             raise Unsupported("integers without a float kernel, resized from or to unknown dimensions")
         low, high, above = _neighbours(extent, size, op)
-        shape = (*dims(x)[:axis], size, *dims(x)[axis + 1 :])
         behind = (1,) * (3 - axis)
         before, after = (
             two(
                 op,
                 "Mul",
-                op.emit("Gather", [x, op.ints(places, "places")], shape, axis=axis),
+                op.emit("Gather", [x, op.ints(places, "places")], axis=axis),
                 op.builder.array(op.hint("weights"), weights.reshape(size, *behind)),
             )
             for places, weights in ((low.tolist(), (1 << _BITS) - above), (high.tolist(), above))
@@ -119,7 +118,7 @@ def _interpolated(op: Operation, x: ir.Value) -> ir.Value:
     # Not a Sign: that of ONNX Runtime looks at 32 bits.
     below = two(op, "Less", x, op.number(0, x, "zero"), ir.DataType.BOOL)
     halves = [op.number(sign << 2 * _BITS - 1, x, "half") for sign in (-1, 1)]
-    half = op.emit("Where", [below, *halves], dims(x), x.dtype)
+    half = op.emit("Where", [below, *halves])
     y = two(op, "Div", two(op, "Add", x, half), op.number(1 << 2 * _BITS, x, "whole"))
     return op.cast(y, narrow or ir.DataType.INT16)
 

@@ -18,7 +18,6 @@ from relayout.formats.tflite.importing.operators.slicing import extents_of, join
 from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator
 from relayout.formats.tflite.states import KEPT, STATES
 from relayout.layout import Extent
-from relayout.layout import perm as perms
 from relayout.light_dataclass import dataclass
 
 # ONNX's LSTM, made of the weights of single gates.
@@ -100,7 +99,7 @@ class Unlimited:
     def _gates(self, parts: Sequence[ir.Value | None]) -> ir.Value:
         """`1 (gate ...)`. A gate left out is one minus the forget gate: the forget gate of negated sums."""
         op, forget = self.op, parts[FORGET]
-        given = [op.emit("Neg", [forget], dims(forget)) if p is None and forget is not None else p for p in parts]
+        given = [op.emit("Neg", [forget]) if p is None and forget is not None else p for p in parts]
         return unsqueeze(op, joined(op, [p for p in given if p is not None], 0), [0])
 
 
@@ -209,7 +208,7 @@ def transpose(op: Operation) -> None:
     perm = [op.axis(axis, rank) for axis in op.integers(1)]
     if sorted(perm) != list(range(rank)):
         raise ReadError(f"{perm} is no order of {rank} axes", where=op.place)
-    finish(op.emit("Transpose", [x], perms.permute(perm, dims(x)), perm=perm))
+    finish(op.emit("Transpose", [x], perm=perm))
 
 
 @operator("BROADCAST_TO")

@@ -12,7 +12,7 @@ from relayout.formats.tflite.container.enums import MirrorPadMode, TensorType
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.contents import contents
 from relayout.formats.tflite.importing.extents import divided as quotient
-from relayout.formats.tflite.importing.extents import shifted, total
+from relayout.formats.tflite.importing.extents import shifted
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator
@@ -37,36 +37,18 @@ def cut(
     steps: Sequence[int] | None = None,
 ) -> ir.Value:
     """A Slice with constant bounds."""
-    steps = steps or [1] * len(starts)
-    shape: list[Dim] = list(dims(x))
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        extent = shape[axis]
-        whole = (start, end) in ((0, LAST), (LAST, FIRST)) and abs(step) == 1
-        if isinstance(extent, int):
-            shape[axis] = len(range(*slice(start, None if end == FIRST else end, step).indices(extent)))
-        elif not whole:
-            shape[axis] = _cut_open(extent, start, end, step)
-    operands = [op.ints(starts, "starts"), op.ints(ends, "ends"), op.ints(axes, "axes"), op.ints(steps, "steps")]
-    return op.emit("Slice", [x, *operands], tuple(shape))
-
-
-def _cut_open(extent: Dim, start: int, end: int, step: int) -> Dim:
-    """All but so many at the end; of any other cut nobody knows what is left."""
-    return shifted(extent, end) if step == 1 and start == 0 and FIRST < end < 0 else None
+    bounds = (starts, "starts"), (ends, "ends"), (axes, "axes"), (steps or [1] * len(starts), "steps")
+    return op.emit("Slice", [x, *(op.ints(values, name) for values, name in bounds)])
 
 
 def squeeze(op: Operation, x: ir.Value, axes: Sequence[int]) -> ir.Value:
     """A Squeeze of axes counted from the front."""
-    shape = tuple(dim for axis, dim in enumerate(dims(x)) if axis not in axes)
-    return op.emit("Squeeze", [x, op.ints(axes)], shape)
+    return op.emit("Squeeze", [x, op.ints(axes)])
 
 
 def unsqueeze(op: Operation, x: ir.Value, axes: Sequence[int]) -> ir.Value:
     """An Unsqueeze; the axes count in the result."""
-    shape: list[Dim] = list(dims(x))
-    for axis in sorted(axes):
-        shape.insert(axis, 1)
-    return op.emit("Unsqueeze", [x, op.ints(axes)], tuple(shape))
+    return op.emit("Unsqueeze", [x, op.ints(axes)])
 
 
 @operator("SLICE", texts=ANY_OPSET)
@@ -104,7 +86,7 @@ def _bounds(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value]:
         size = op.cast(op.stored(2), kind)
         size = op.emit("BitwiseAnd", [size, op.number(most, size, "most")], dims(size))
     at_front = op.is_constant(1) and not any(op.integers(1))
-    return first, size if at_front else op.emit("Add", [first, size], dims(size))
+    return first, size if at_front else op.emit("Add", [first, size])
 
 
 def _pads(op: Operation, rank: int) -> list[int]:
@@ -222,22 +204,12 @@ def bordered_to(op: Operation, x: ir.Value, axis: int, extent: int) -> ir.Value:
         return cut(op, x, [0], [extent], [axis])
     amounts = [0] * (2 * len(dims(x)))
     amounts[len(dims(x)) + axis] = extent - have
-    shape = (*dims(x)[:axis], extent, *dims(x)[axis + 1 :])
-    return op.emit("Pad", [x, op.ints(amounts, "pads")], shape, mode="constant")
+    return op.emit("Pad", [x, op.ints(amounts, "pads")], mode="constant")
 
 
 def joined(op: Operation, parts: Sequence[ir.Value], axis: int) -> ir.Value:
     """A Concat."""
-    extents = [dims(part)[axis] for part in parts]
-    shape: list[Dim] = list(dims(parts[0]))
-    for other in parts[1:]:
-        pairs = list(zip(shape, dims(other), strict=True))
-        if any(isinstance(d, int) and isinstance(o, int) and d != o and i != axis for i, (d, o) in enumerate(pairs)):
-            raise ReadError(f"{shape} and {list(dims(other))} do not meet at axis {axis}", where=op.place)
-        # What one part leaves open another may state.
-        shape = [o if isinstance(o, int) or d is None else d for d, o in pairs]
-    shape[axis] = total(extents)
-    return op.emit("Concat", parts, tuple(shape), axis=axis)
+    return op.emit("Concat", parts, axis=axis)
 
 
 @operator("CONCATENATION", options="ConcatenationOptions")
@@ -491,23 +463,23 @@ def _computed(op: Operation, x: ir.Value, positions: list[_Position], steps: lis
     axes = [p.axis for p in positions]
 
     def bound(i: int) -> ir.Value:
-        return op.emit("Gather", [op.cast(op.stored(i), _INT64), where], (many,), axis=0)
+        return op.emit("Gather", [op.cast(op.stored(i), _INT64), where], axis=0)
 
     if steps is None and any(p.open_begin or p.open_end for p in positions):
         raise Unsupported("computed strides with open ends, whose places depend on their signs")
     low, high = bound(1), bound(2)
     if op.options.offset:
-        extents = op.emit("Shape", [x], (len(dims(x)),), _INT64)
-        extents = op.emit("Gather", [extents, op.ints(axes)], (many,), axis=0)
+        extents = op.emit("Shape", [x])
+        extents = op.emit("Gather", [extents, op.ints(axes)], axis=0)
         negative = two(op, "Less", low, op.number(0, low, "zero"), _BOOL)
-        low = op.emit("Where", [negative, two(op, "Add", low, extents), low], (many,), _INT64)
+        low = op.emit("Where", [negative, two(op, "Add", low, extents), low])
         high = two(op, "Add", low, high)
     low, high = _open_ends(op, positions, steps, low, high)
     shrunk = [p.shrink for p in positions]
     if any(shrunk):
         last = two(op, "Equal", low, op.number(-1, low, "last"), _BOOL)
         after = two(op, "Add", low, op.number(1, low, "one"))
-        after = op.emit("Where", [last, op.number(LAST, low, "end"), after], (many,), _INT64)
+        after = op.emit("Where", [last, op.number(LAST, low, "end"), after])
         high = _select(op, shrunk, after, high)
     stride = bound(3) if steps is None else op.ints([steps[p.index] for p in positions], "steps")
     stride = _select(op, shrunk, op.ints([1] * many, "ones"), stride)
@@ -528,7 +500,7 @@ def _select(op: Operation, mask: list[bool], yes: ir.Value, no: ir.Value) -> ir.
     if not any(mask):
         return no
     flags = op.builder.array(op.hint("mask"), np.array(mask))
-    return op.emit("Where", [flags, yes, no], (len(mask),), _INT64)
+    return op.emit("Where", [flags, yes, no])
 
 
 def _result_dims(x: ir.Value, positions: list[_Position], steps: list[int] | None) -> Dims:

@@ -19,7 +19,6 @@ from relayout.formats.tflite.importing.operators.shape import regrouped, scalar
 from relayout.formats.tflite.importing.operators.slicing import FIRST, LAST, cut, joined
 from relayout.formats.tflite.importing.operators.windows import bordered, interleave
 from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
-from relayout.layout import perm as perms
 
 # StableHLO operators that move, cut and join elements.
 
@@ -68,7 +67,7 @@ def transpose(op: Operation) -> None:
     """Transpose."""
     (x,), finish = op.carried(0)
     perm = distinct_axes(listed(op.options.permutation, len(dims(x)), "permutation", op), len(dims(x)), op)
-    finish(op.emit("Transpose", [x], perms.permute(perm, dims(x)), perm=perm))
+    finish(op.emit("Transpose", [x], perm=perm))
 
 
 @operator("STABLEHLO_CONCATENATE", options="StablehloConcatenateOptions")
@@ -94,7 +93,7 @@ def slice_(op: Operation) -> None:
 def _start(op: Operation, first: int) -> ir.Value:
     """The scalars that say where a part begins, as one vector."""
     parts = [op.cast(scalar(op, op.stored(i)), _INT64) for i in range(first, len(op.operator.inputs))]
-    return op.emit("Concat", [op.reshape(p, (1,)) for p in parts], (len(parts),), axis=0)
+    return op.emit("Concat", [op.reshape(p, (1,)) for p in parts], axis=0)
 
 
 @operator("STABLEHLO_DYNAMIC_SLICE", options="StablehloDynamicSliceOptions")
@@ -137,7 +136,7 @@ def iota(op: Operation) -> None:
     like = op.ints([0], "start")
     numbers = counted(op, op.number(shape[axis], like, "count"), shape[axis])
     column = op.reshape(numbers, [shape[axis], *[1] * (len(shape) - axis - 1)])
-    y = op.emit("Expand", [column, op.ints(shape, "shape")], tuple(shape))
+    y = op.emit("Expand", [column, op.ints(shape, "shape")])
     op.result_stored(op.cast(y, op.tensors.plain_dtype(op.output())))
 
 
@@ -154,7 +153,7 @@ def broadcast_in_dim(op: Operation) -> None:
     apart: list[Dim] = [1] * len(shape)
     for i, place in enumerate(sorted(places)):
         apart[place] = dims(x)[i]
-    finish(op.emit("Expand", [op.reshape(x, apart), op.ints(shape, "shape")], tuple(shape)))
+    finish(op.emit("Expand", [op.reshape(x, apart), op.ints(shape, "shape")]))
 
 
 # StableHLO operators that multiply and add up: products and convolutions with any order of axes.
@@ -191,7 +190,7 @@ def dot_general(op: Operation) -> None:
         a = op.reshape(a, (*batch, product(rows), inner))
     if len(columns) != 1 or len(shared_b) != 1:
         b = op.reshape(b, (*batch, inner, product(columns)))
-    y = op.emit("MatMul", [a, b], (*batch, dims(a)[-2], dims(b)[-1]))
+    y = op.emit("MatMul", [a, b])
     if len(rows) != 1 or len(columns) != 1:
         y = op.reshape(y, (*batch, *rows, *columns))
     op.result(y)
@@ -310,7 +309,7 @@ for _op_type in ("And", "Or"):
 @operator("STABLEHLO_REMAINDER")
 def remainder(op: Operation) -> None:
     """Mod with the sign of the dividend."""
-    op.result(op.emit("Mod", [op.real(0), op.real(1)], dims(op.stored(0)), fmod=1))
+    op.result(op.emit("Mod", [op.real(0), op.real(1)], fmod=1))
 
 
 @operator("STABLEHLO_RSQRT")
@@ -365,7 +364,7 @@ def shift_left(op: Operation) -> None:
     x, count = op.raw(0), op.raw(1)
     dtype = x.dtype or ir.DataType.INT32
     wide = ir.DataType.UINT64 if dtype in (ir.DataType.INT64, ir.DataType.UINT64) else ir.DataType.UINT32
-    y = op.emit("BitShift", [op.cast(x, wide), op.cast(count, wide)], dims(x), direction="LEFT")
+    y = op.emit("BitShift", [op.cast(x, wide), op.cast(count, wide)], direction="LEFT")
     op.result_stored(op.cast(y, dtype))
 
 

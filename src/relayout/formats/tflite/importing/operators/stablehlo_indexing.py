@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.tflite.importing.builder import Dim, dims
+from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
@@ -23,7 +23,6 @@ from relayout.formats.tflite.importing.operators.slicing import cut, squeeze, un
 from relayout.formats.tflite.importing.operators.stablehlo import distinct_axes, fixed, listed, per_axis
 from relayout.formats.tflite.importing.operators.windows import bordered, interleave, reduce_windows
 from relayout.formats.tflite.importing.registry import Unsupported, operator
-from relayout.layout import perm as perms
 
 # StableHLO operators whose arithmetic is a subgraph: reductions and sorts.
 
@@ -66,15 +65,14 @@ def reduce(op: Operation) -> None:
         raise Unsupported("a reduction of several tensors")
     op_type, x, start = reducer(op, op.options.body_subgraph_index), op.real(0), scalar(op, op.real(1))
     axes = distinct_axes(op.options.dimensions, len(dims(x)), op)
-    shape = tuple(dim for axis, dim in enumerate(dims(x)) if axis not in axes)
     if not op_type:
         raise Unsupported("a reduction by nothing")
     if op_type in ("And", "Or"):
         bits = op.cast(x, ir.DataType.UINT8)
         whole = "ReduceMin" if op_type == "And" else "ReduceMax"
-        y = op.cast(op.emit(whole, [bits, op.ints(axes)], shape, keepdims=0, noop_with_empty_axes=1), ir.DataType.BOOL)
+        y = op.cast(op.emit(whole, [bits, op.ints(axes)], keepdims=0, noop_with_empty_axes=1), ir.DataType.BOOL)
     else:
-        y = op.emit(_WHOLE[op_type], [x, op.ints(axes)], shape, keepdims=0, noop_with_empty_axes=1)
+        y = op.emit(_WHOLE[op_type], [x, op.ints(axes)], keepdims=0, noop_with_empty_axes=1)
     op.result(two(op, op_type, y, start))
 
 
@@ -113,7 +111,7 @@ def sort(op: Operation) -> None:
     )
     op.result(values)
     for i in range(1, count):
-        op.result(op.emit("GatherElements", [op.real(i), order], dims(op.stored(i)), axis=axis), i)
+        op.result(op.emit("GatherElements", [op.real(i), order], axis=axis), i)
 
 
 def _descending(op: Operation, index: int) -> bool:
@@ -223,7 +221,7 @@ def _windows(
     fits = _Starts(two(op, "Min", low, room), indexed)
     indices = _gridded(op, fits, [sizes[a] for a in indexed])
     x = op.transpose(x, order) if order != list(range(len(order))) else x
-    return op.emit("GatherND", [x, indices], (*batch, *(sizes[a] for a in order)))
+    return op.emit("GatherND", [x, indices])
 
 
 def _arranged(op: Operation, y: ir.Value, rows: int, kept: list[int], offsets: list[int]) -> ir.Value:
@@ -274,10 +272,10 @@ def _append_zeros(op: Operation, starts: _Starts, axes: list[int]) -> _Starts:
     """The starts with a 0 along more axes."""
     rows = dims(starts.value)[:-1]
     zeros = op.builder.array(op.hint("zeros"), np.zeros((*[1] * len(rows), len(axes)), np.int64))
-    shape = op.emit("Concat", [op.emit("Shape", [starts.value], (len(rows),), _INT64, start=0, end=len(rows)),
-                               op.ints([len(axes)], "partial")], (len(rows) + 1,), axis=0)  # fmt: skip
-    zeros = op.emit("Expand", [zeros, shape], (*rows, len(axes)))
-    both = op.emit("Concat", [starts.value, zeros], (*rows, len(starts.axes) + len(axes)), axis=len(rows))
+    shape = op.emit("Concat", [op.emit("Shape", [starts.value], start=0, end=len(rows)),
+                               op.ints([len(axes)], "partial")], axis=0)  # fmt: skip
+    zeros = op.emit("Expand", [zeros, shape])
+    both = op.emit("Concat", [starts.value, zeros], axis=len(rows))
     return _Starts(both, [*starts.axes, *axes])
 
 
@@ -299,17 +297,15 @@ def _scattered(
     reduction: str,
 ) -> ir.Value:
     rank, many = len(order), len(extents)
-    shape: list[Dim] = list(perms.permute(order, dims(x)))
     x = op.transpose(x, order) if order != list(range(rank)) else x
     inside = two(op, "And", two(op, "GreaterOrEqual", indices, op.number(0, indices, "zero"), _BOOL),
                  two(op, "Less", indices, op.ints(extents, "extents"), _BOOL), _BOOL)  # fmt: skip
-    rows = dims(indices)[:-1]
-    worst = op.emit("ReduceMin", [op.cast(inside, ir.DataType.UINT8), op.ints([-1])], (*rows, 1), keepdims=1)
+    worst = op.emit("ReduceMin", [op.cast(inside, ir.DataType.UINT8), op.ints([-1])], keepdims=1)
     spare = op.ints([extents[0], *[0] * (many - 1)], "spare")
-    indices = op.emit("Where", [op.cast(worst, _BOOL), indices, spare], dims(indices), _INT64)
+    indices = op.emit("Where", [op.cast(worst, _BOOL), indices, spare])
     pads = op.ints([*[0] * rank, 1, *[0] * (rank - 1)], "pads")
-    x = op.emit("Pad", [x, pads], (extents[0] + 1, *shape[1:]), mode="constant")
-    y = op.emit("ScatterND", [x, indices, updates], dims(x), reduction=reduction)
+    x = op.emit("Pad", [x, pads], mode="constant")
+    y = op.emit("ScatterND", [x, indices, updates], reduction=reduction)
     y = cut(op, y, [0], [extents[0]], [0])
     back = [order.index(axis) for axis in range(rank)]
     return op.transpose(y, back) if back != list(range(rank)) else y

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import TensorType
@@ -147,4 +146,4 @@ def hashtable_find(op: Operation) -> None:
 def hashtable_size(op: Operation) -> None:
     """A constant."""
     size = op.builder.array(op.hint("size"), np.array([len(_content(op))], np.int64))
-    op.result_stored(op.emit("Identity", [size], (1,), ir.DataType.INT64))
+    op.result_stored(op.emit("Identity", [size]))

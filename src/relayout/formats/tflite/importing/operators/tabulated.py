@@ -16,7 +16,6 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.registry import Unsupported, operator
@@ -91,7 +90,7 @@ def looked_up(
     """The entry for each integer. Results are listed from the least integer on."""
     table = op.builder.shared(op.hint(name), np.roll(results, least))
     index = op.cast(x, ir.DataType.INT32)
-    return op.emit("Gather", [table, index], dims(x), axis=0)
+    return op.emit("Gather", [table, index], axis=0)
 
 
 def tabulated(op: Operation, curve: Function, undefined: int | None = None) -> bool:
@@ -145,7 +144,7 @@ def gelu(op: Operation) -> None:
     x = op.real(0)
     if op.builder.opset >= 20:
         kind = "tanh" if op.options.approximate else "none"
-        op.result(op.emit("Gelu", [x], dims(x), approximate=kind))
+        op.result(op.emit("Gelu", [x], approximate=kind))
         return
 
     def times(value: ir.Value, factor: float) -> ir.Value:
@@ -209,21 +208,20 @@ def softmax(op: Operation, scale: float, beta: float) -> None:
     3. The product of both is shifted back, halves up.
     """
     x = op.cast(op.stored(0), ir.DataType.INT32)
-    row = (*dims(x)[:-1], 1)
-    distance = two(op, "Sub", op.emit("ReduceMax", [x, op.ints([-1])], row, keepdims=1), x)
+    distance = two(op, "Sub", op.emit("ReduceMax", [x, op.ints([-1])], keepdims=1), x)
     step = np.float64(np.float32(beta)) * np.float32(scale) / _EXPONENT[0]
     scaled = np.floor(np.arange(65536) * step + 0.5)
     exponential = interpolated(_exp, _EXPONENT, _FRACTION)[np.maximum(65535 - scaled, 0).astype(np.int64)]
     table = op.builder.shared(op.hint("exponential"), exponential.astype(np.int32))
-    powers = op.emit("Gather", [table, distance], dims(x), axis=0)
+    powers = op.emit("Gather", [table, distance], axis=0)
     wide = op.cast(powers, ir.DataType.INT64)
-    total = op.emit("ReduceSum", [wide, op.ints([-1])], row, keepdims=1)
+    total = op.emit("ReduceSum", [wide, op.ints([-1])], keepdims=1)
     # The power of two at or below the sum: one of a short list, found by comparing.
     twos = op.builder.shared(op.hint("twos"), 2 ** np.arange(31, dtype=np.int64))
     reached = two(op, "GreaterOrEqual", total, twos, ir.DataType.BOOL)
-    size = op.emit("ReduceSum", [op.cast(reached, ir.DataType.INT64), op.ints([-1])], row, keepdims=1)
+    size = op.emit("ReduceSum", [op.cast(reached, ir.DataType.INT64), op.ints([-1])], keepdims=1)
     place = two(op, "Sub", size, op.number(1, size, "one"))
-    first = op.emit("Gather", [twos, place], row, axis=0)
+    first = op.emit("Gather", [twos, place], axis=0)
     whole = two(op, "Div", op.number(1 << 30, first, "whole"), first)
     shifted = two(op, "Add", two(op, "Mul", total, whole), op.number(1 << 13, total, "half"))
     behind = two(
@@ -231,7 +229,7 @@ def softmax(op: Operation, scale: float, beta: float) -> None:
     )
     worth = interpolated(lambda v: (1 / (1 + v)).astype(np.float32), _INVERSE, _FRACTION)
     inverse_table = op.builder.shared(op.hint("inverse"), worth.astype(np.int64))
-    inverse = op.emit("Gather", [inverse_table, two(op, "Min", behind, op.number(65535, behind, "last"))], row, axis=0)
+    inverse = op.emit("Gather", [inverse_table, two(op, "Min", behind, op.number(65535, behind, "last"))], axis=0)
     half = two(op, "Div", first, op.number(2, first, "two"))
     y = two(op, "Div", two(op, "Add", two(op, "Mul", wide, inverse), half), first)
-    op.result_stored(op.emit("Clip", [y, op.number(0, y, "least"), op.number(_GREATEST, y, "greatest")], dims(x)))
+    op.result_stored(op.emit("Clip", [y, op.number(0, y, "least"), op.number(_GREATEST, y, "greatest")]))

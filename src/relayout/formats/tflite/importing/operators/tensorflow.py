@@ -15,7 +15,7 @@ from relayout.errors import ReadError
 from relayout.formats.flatbuffer import Table
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.nodedef import NodeDef
-from relayout.formats.tflite.importing.builder import Dim, broadcast, dims
+from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import Operation
@@ -271,7 +271,7 @@ def left_shift(op: Operation) -> None:
     x, count = op.stored(0), _count(op)
     wide = _UINT64 if x.dtype in (_INT64, _UINT64) else _UINT32
     operands = [op.cast(x, wide), op.cast(count, wide)]
-    op.result_whole(op.emit("BitShift", operands, broadcast(dims(x), dims(count)), direction="LEFT"))
+    op.result_whole(op.emit("BitShift", operands, direction="LEFT"))
 
 
 @operator("CUSTOM FlexRightShift")
@@ -399,7 +399,7 @@ def cumulative_logsumexp(op: Operation) -> None:
 def _log_of_sum(op: Operation, a: ir.Value, b: ir.Value) -> ir.Value:
     """Taken out is a number, also where both are minus infinity, the logarithm of nothing."""
     least = op.number(float(np.finfo((a.dtype or ir.DataType.FLOAT).numpy()).min), a, "least")
-    greater = op.emit("Max", [a, b, least], dims(a))
+    greater = op.emit("Max", [a, b, least])
     first, second = (one(op, "Exp", two(op, "Sub", each, greater)) for each in (a, b))
     total = two(op, "Add", first, second)
     return two(op, "Add", one(op, "Log", total), greater)
@@ -431,8 +431,7 @@ def diagonal_part(op: Operation) -> None:
     if high - low >= MOST_DIAGONALS:
         raise Unsupported("many diagonals")
     last = len(outer)
-    shape = (*outer, product((rows, columns)))
-    flat = op.emit("Reshape", [x, op.ints([*[0] * last, rows * columns], "shape")], shape)
+    flat = op.emit("Reshape", [x, op.ints([*[0] * last, rows * columns], "shape")])
     places = range(high, low - 1, -1)
     lengths = [min(rows + min(d, 0), columns - max(d, 0)) for d in places]
     parts = []
@@ -468,7 +467,7 @@ def _scatter(reduction: str, negative: bool = False) -> Translation:
     def translate(op: Operation) -> None:
         x, indices, updates = op.stored(0), op.cast(op.stored(1), _INT64), op.stored(2)
         updates = one(op, "Neg", updates) if negative else updates
-        op.result(op.emit("ScatterND", [x, indices, updates], dims(x), reduction=reduction))
+        op.result(op.emit("ScatterND", [x, indices, updates], reduction=reduction))
 
     what = "that replaces" if reduction == "none" else f"reduction {reduction}" + ", of Neg" * negative
     return described(translate, f"tensor_scatter_{reduction}", f"ScatterND, {what}.")
@@ -491,19 +490,19 @@ def bincount(op: Operation) -> None:
     x, total = two(op, "Min", x, size), more
     out = op.out_dims((*shape[:-1], known))
     if rank == 2:  # the bins of a row behind those of the row before
-        rows = scalar(op, op.emit("Shape", [x], (1,), _INT64, start=0, end=1))
+        rows = scalar(op, op.emit("Shape", [x], start=0, end=1))
         places = two(op, "Mul", counted(op, rows, shape[0]), more)
         x, total = two(op, "Add", x, unsqueeze(op, places, [1])), two(op, "Mul", rows, more)
     vector = op.ints([1], "vector")
     zeros = op.emit("Expand", [op.number(0, weights, "zero"), op.emit("Reshape", [total, vector], (1,))], (None,))
     binary = attributes(op).number("binary_output")
     if binary or 0 in dims(weights):
-        extents = op.emit("Shape", [x], (rank,), _INT64)
-        weights = op.emit("Expand", [op.number(1, weights, "one"), extents], shape)
+        extents = op.emit("Shape", [x])
+        weights = op.emit("Expand", [op.number(1, weights, "one"), extents])
     reduction = "max" if binary else "add"
-    y = op.emit("ScatterND", [zeros, unsqueeze(op, x, [rank]), weights], (None,), reduction=reduction)
+    y = op.emit("ScatterND", [zeros, unsqueeze(op, x, [rank]), weights], reduction=reduction)
     if rank == 2:
-        target = op.emit("Concat", [op.ints([-1], "rows"), op.emit("Reshape", [more, vector], (1,))], (2,), axis=0)
+        target = op.emit("Concat", [op.ints([-1], "rows"), op.emit("Reshape", [more, vector])], axis=0)
         y = op.emit("Reshape", [y, target], (shape[0], None if known is None else known + 1))
     ends = [op.ints(values, name) for values, name in (([0], "starts"), ([-1], "ends"), ([rank - 1], "axes"))]
     op.result(op.emit("Slice", [y, *ends], out))
@@ -525,7 +524,7 @@ def dynamic_partition(op: Operation) -> None:
     for k in range(count):
         if known is not None:
             rows = np.flatnonzero(known == k)
-            op.result(op.emit("Gather", [x, op.builder.array(op.hint("rows"), rows)], (rows.size, *rest), axis=0), k)
+            op.result(op.emit("Gather", [x, op.builder.array(op.hint("rows"), rows)], axis=0), k)
             continue
         here = two(op, "Equal", parts, op.number(k, parts, "part"), ir.DataType.BOOL)
         op.result(op.emit("Compress", [x, here], (op.tensors.symbol(op.output(k), 0), *rest), axis=0), k)

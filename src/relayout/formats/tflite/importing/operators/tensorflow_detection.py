@@ -148,20 +148,20 @@ def combined_non_max_suppression(op: Operation) -> None:
         axis=1,
     )
     there = two(op, "Greater", values, op.number(-math.inf, values, "none"), _BOOL)
-    length = op.emit("Shape", [scores], (1,), _INT64, start=2, end=3)
+    length = op.emit("Shape", [scores], start=2, end=3)
     if each:
         boxes, index = _flat(op, op.transpose(boxes, [0, 2, 1, 3]), (batch, whole, 4)), places
     else:
         boxes, index = squeeze(op, boxes, [2]), two(op, "Mod", places, length)
-    picked = op.emit("GatherND", [boxes, unsqueeze(op, index, [2])], (batch, found, 4), batch_dims=1)
+    picked = op.emit("GatherND", [boxes, unsqueeze(op, index, [2])], batch_dims=1)
     if attributes(op).number("clip_boxes"):
-        picked = op.emit("Clip", [picked, op.number(0, picked, "low"), op.number(1, picked, "high")], dims(picked))
+        picked = op.emit("Clip", [picked, op.number(0, picked, "low"), op.number(1, picked, "high")])
     labels = op.cast(two(op, "Div", places, length), _FLOAT)
     for i, value in enumerate((picked, values, labels)):
         meant = there if i else unsqueeze(op, there, [2])
-        value = op.emit("Where", [meant, value, op.number(0, value, "zero")], dims(value), _FLOAT)
+        value = op.emit("Where", [meant, value, op.number(0, value, "zero")])
         op.result(_filled(op, value, most, total), i)
-    op.result_stored(op.emit("ReduceSum", [op.cast(there, _INT32), op.ints([1])], (batch,), keepdims=0), 3)
+    op.result_stored(op.emit("ReduceSum", [op.cast(there, _INT32), op.ints([1])], keepdims=0), 3)
 
 
 def _kept(op: Operation, boxes: ir.Value, scores: ir.Value, each: bool) -> ir.Value:
@@ -179,10 +179,10 @@ def _kept(op: Operation, boxes: ir.Value, scores: ir.Value, each: bool) -> ir.Va
     limits = [op.reshape(op.real(i), (1,)) for i in (4, 5)]
     found = op.builder.names.unique(op.hint("found"))
     rows = op.emit("NonMaxSuppression", [boxes, scores, most, *limits], (found, 3), _INT64)
-    shape = op.emit("Shape", [scores], (3,), _INT64)
-    low = op.emit("ConstantOfShape", [shape], dims(scores), _FLOAT, value=ir.tensor([-math.inf], _FLOAT))
-    theirs = op.emit("GatherND", [scores, rows], (found,))
-    kept = op.emit("ScatterND", [low, rows, theirs], dims(scores))
+    shape = op.emit("Shape", [scores])
+    low = op.emit("ConstantOfShape", [shape], dtype=_FLOAT, value=ir.tensor([-math.inf], _FLOAT))
+    theirs = op.emit("GatherND", [scores, rows])
+    kept = op.emit("ScatterND", [low, rows, theirs])
     return op.reshape(kept, (batch, classes, count)) if each else kept
 
 

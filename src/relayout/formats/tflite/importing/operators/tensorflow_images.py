@@ -51,13 +51,13 @@ def _joined(op: Operation, parts: Sequence[ir.Value]) -> ir.Value:
 
 
 def _where(op: Operation, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-    return op.emit("Where", [condition, a, b], dims(condition), a.dtype)
+    return op.emit("Where", [condition, a, b])
 
 
 def _hue(op: Operation, rgb: Sequence[ir.Value]) -> tuple[ir.Value, ir.Value, ir.Value]:
     """The hue, a turn being 1, the greatest of three, and how much less the least is; grey has the hue 0."""
     red, green, blue = rgb
-    greatest, least = (op.emit(kind, list(rgb), dims(red)) for kind in ("Max", "Min"))
+    greatest, least = (op.emit(kind, list(rgb)) for kind in ("Max", "Min"))
     width = two(op, "Sub", greatest, least)
     unit = two(op, "Mul", width, op.number(6, width, "six"))
 
@@ -129,7 +129,7 @@ def adjust_contrast(op: Operation) -> None:
     if rank < 3:
         raise ReadError(f"{op.operator.name} of rank {rank}", where=op.place)
     axes = op.ints([rank - 3, rank - 2])
-    mean = op.emit("ReduceMean", [x, axes], (*dims(x)[:-3], 1, 1, dims(x)[-1]), keepdims=1)
+    mean = op.emit("ReduceMean", [x, axes], keepdims=1)
     op.result(two(op, "Add", two(op, "Mul", two(op, "Sub", x, mean), op.stored(1)), mean))
 
 
@@ -236,7 +236,7 @@ def _weighted(op: Operation, x: ir.Value, axis: int, places: npt.NDArray[np.floa
     behind = (1,) * (len(shape) - axis - 1)
     parts = []
     for index, weight in zip(inside, weights, strict=True):
-        part = op.emit("Gather", [x, op.ints([int(i) for i in index], "places")], shape, axis=axis)
+        part = op.emit("Gather", [x, op.ints([int(i) for i in index], "places")], axis=axis)
         by = op.builder.array(op.hint("weights"), weight.astype(np.float32).reshape(-1, *behind))
         parts.append(two(op, "Mul", part, by))
     return reduce(partial(two, op, "Add"), parts)
@@ -273,14 +273,14 @@ _INT64 = ir.DataType.INT64
 def greedy_decoder(op: Operation) -> None:
     """ArgMax at each time; NonZero finds what is no blank, within its sequence and, if so asked, no repetition."""
     given, x, lengths = attributes(op), op.stored(0), op.cast(op.stored(1), _INT64)
-    time, batch, classes = dims(x)
+    time, _, classes = dims(x)
     blank = given.number("blank_index")
     if blank < 0 and not isinstance(classes, int):
         raise Unsupported("unknown dimensions, of which the last class is the blank")
-    steps = scalar(op, op.emit("Shape", [x], (1,), _INT64, start=0, end=1))
+    steps = scalar(op, op.emit("Shape", [x], start=0, end=1))
     within = two(op, "Less", counted(op, steps, time), unsqueeze(op, lengths, [1]), _BOOL)
     logits = op.transpose(x, (1, 0, 2))
-    best = op.emit("ArgMax", [logits], (batch, time), _INT64, axis=2, keepdims=0)
+    best = op.emit("ArgMax", [logits], axis=2, keepdims=0)
     last = op.number(blank + (classes if blank < 0 and isinstance(classes, int) else 0), best, "blank")
     kept = two(op, "And", within, one(op, "Not", two(op, "Equal", best, last, _BOOL)))
     if given.number("merge_repeated"):
@@ -288,17 +288,17 @@ def greedy_decoder(op: Operation) -> None:
         kept = two(op, "And", kept, one(op, "Not", two(op, "Equal", best, before, _BOOL)))
     count = op.tensors.symbol(op.output(1), 0)
     places = op.transpose(op.emit("NonZero", [kept], (2, count), _INT64), (1, 0))
-    so_far = op.emit("CumSum", [op.cast(kept, _INT64), op.number(1, op.ints([1]), "axis")], (batch, time))
-    before = two(op, "Sub", op.emit("GatherND", [so_far, places], (count,)), op.number(1, so_far, "one"))
-    rows = op.emit("Gather", [places, op.ints([0], "row")], (count, 1), axis=1)
+    so_far = op.emit("CumSum", [op.cast(kept, _INT64), op.number(1, op.ints([1]), "axis")])
+    before = two(op, "Sub", op.emit("GatherND", [so_far, places]), op.number(1, so_far, "one"))
+    rows = op.emit("Gather", [places, op.ints([0], "row")], axis=1)
     op.result(joined(op, [rows, unsqueeze(op, before, [1])], 1), 0)
-    op.result(op.emit("GatherND", [best, places], (count,)), 1)
-    longest = op.emit("ReduceMax", [so_far], (), keepdims=0)
-    longest = op.emit("Reshape", [longest, op.ints([1], "shape")], (1,))
-    op.result(joined(op, [op.emit("Shape", [so_far], (1,), _INT64, start=0, end=1), longest], 0), 2)
-    greatest = op.emit("ReduceMax", [logits, op.ints([2])], (batch, time), keepdims=0)
-    valid = op.emit("Where", [within, greatest, op.number(0, x, "zero")], (batch, time), x.dtype)
-    op.result(one(op, "Neg", op.emit("ReduceSum", [valid, op.ints([1])], (batch, 1), keepdims=1)), 3)
+    op.result(op.emit("GatherND", [best, places]), 1)
+    longest = op.emit("ReduceMax", [so_far], keepdims=0)
+    longest = op.emit("Reshape", [longest, op.ints([1], "shape")])
+    op.result(joined(op, [op.emit("Shape", [so_far], start=0, end=1), longest], 0), 2)
+    greatest = op.emit("ReduceMax", [logits, op.ints([2])], keepdims=0)
+    valid = op.emit("Where", [within, greatest, op.number(0, x, "zero")])
+    op.result(one(op, "Neg", op.emit("ReduceSum", [valid, op.ints([1])], keepdims=1)), 3)
 
 
 MOST_SLICES, MOST_ELEMENTS = 1 << 10, 1 << 8
@@ -365,7 +365,7 @@ def dilation(op: Operation) -> None:
     for i, strip in enumerate(slices(op, x, 1, rows, strides[0], rates[0])):
         for j, part in enumerate(slices(op, strip, 2, columns, strides[1], rates[1])):
             found.append(two(op, "Add", part, op.builder.array(op.hint("kernel"), kernel[i, j])))
-    op.result(op.emit("Max", found, dims(found[0])))
+    op.result(op.emit("Max", found))
 
 
 def _side_by_side(op: Operation, x: ir.Value, window: list[int], count: tuple[int, int]) -> ir.Value:
@@ -403,7 +403,7 @@ def crop_and_resize(op: Operation) -> None:
         row, column = (op.cast(v, _INT64) for v in (row, column))
         index = two(op, "Add", two(op, "Mul", images, extents[0]), row)
         index = two(op, "Add", two(op, "Mul", index, extents[1]), column)
-        return op.cast(op.emit("Gather", [rows, index], (*dims(index), c), axis=0), _F32)
+        return op.cast(op.emit("Gather", [rows, index], axis=0), _F32)
 
     def between(low: ir.Value, high: ir.Value, share: ir.Value) -> ir.Value:
         return two(op, "Add", low, two(op, "Mul", two(op, "Sub", high, low), share))
@@ -417,7 +417,7 @@ def crop_and_resize(op: Operation) -> None:
         found = between(upper, lower, down)
     inside = unsqueeze(op, two(op, "And", inside, within), [3])
     outside = op.number(given.real("extrapolation_value"), found, "outside")
-    op.result(op.emit("Where", [inside, found, outside], dims(found), _F32))
+    op.result(op.emit("Where", [inside, found, outside]))
 
 
 def _extent(op: Operation, x: ir.Value, axis: int) -> ir.Value:

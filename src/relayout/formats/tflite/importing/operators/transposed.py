@@ -93,8 +93,8 @@ def _biased(op: Operation, y: ir.Value) -> ir.Value:
     bias, rank = op.bias(3, 2, 1), len(dims(y))
     if bias is None:
         return y
-    column = op.emit("Unsqueeze", [bias, op.ints(range(1, rank - 1))], (*dims(bias), *[1] * (rank - 2)))
-    return op.emit("Add", [y, column], dims(y))
+    column = op.emit("Unsqueeze", [bias, op.ints(range(1, rank - 1))])
+    return op.emit("Add", [y, column])
 
 
 def _computed(
@@ -111,7 +111,7 @@ def _computed(
     whole = (n, o, *[None] * many)
     y = op.emit("ConvTranspose", [x, kernel], whole, dilations=list(dilations), strides=list(strides))
     bounds = [op.ints([v], name) for v, name in ((1, "starts"), (1 + many, "ends"), (0, "axes"))]
-    target = op.emit("Slice", [op.cast(op.stored(0), ir.DataType.INT64), *bounds], (many,))
+    target = op.emit("Slice", [op.cast(op.stored(0), ir.DataType.INT64), *bounds])
     step, size = op.ints(strides, "strides"), op.ints(effective, "windows")
     room = two(op, "Add", target, op.ints([s - 1 for s in strides], "rest"))
     if op.options.padding != Padding.SAME:
@@ -121,7 +121,7 @@ def _computed(
     nothing = op.ints([0] * many, "none")
     begin = two(op, "Div", two(op, "Max", total, nothing), op.ints([2] * many, "two"))
     end = two(op, "Add", begin, target)
-    missing = two(op, "Sub", end, op.emit("Shape", [y], (many,), ir.DataType.INT64, start=2, end=2 + many))
+    missing = two(op, "Sub", end, op.emit("Shape", [y], start=2, end=2 + many))
     outer = op.ints([0, 0], "outer")
     amounts = [outer, nothing, outer, two(op, "Max", missing, nothing)]
     y = op.emit("Pad", [y, op.emit("Concat", amounts, (2 * many + 4,), axis=0)], whole, mode="constant")

@@ -10,7 +10,6 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Tensor
-from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.registry import Unsupported
 from relayout.formats.tflite.importing.tensors import array, literal
@@ -79,7 +78,7 @@ def weights_in_blocks(
         values.append(op.builder.initializer(op.tensors.hint(tensor, "zero_point"), ir.Tensor(zero, integers.dtype)))
     moved = [value if tuple(perm) == (0, 1) else op.transpose(value, perm) for value in values]
     axis = list(perm).index(1)
-    return op.emit("DequantizeLinear", moved, dims(moved[0]), ir.DataType.FLOAT, name=name, axis=axis, block_size=size)
+    return op.emit("DequantizeLinear", moved, name=name, axis=axis, block_size=size)
 
 
 def _signed(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:

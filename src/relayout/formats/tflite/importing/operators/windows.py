@@ -8,7 +8,6 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import Dim, dims
-from relayout.formats.tflite.importing.extents import shifted
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.shape import scalar
@@ -34,7 +33,7 @@ def interleave(op: Operation, x: ir.Value, axis: int, step: int, value: ir.Value
     amounts[axis + 1] = step - 1
     x = op.reshape(x, apart)
     apart[axis + 1] = step
-    x = op.emit("Pad", [x, op.ints([0] * len(apart) + amounts, "pads"), value], tuple(apart), mode="constant")
+    x = op.emit("Pad", [x, op.ints([0] * len(apart) + amounts, "pads"), value], mode="constant")
     shape[axis] = extent * step
     return cut(op, op.reshape(x, shape), [0], [(extent - 1) * step + 1], [axis])
 
@@ -47,8 +46,7 @@ def bordered(op: Operation, x: ir.Value, lows: Sequence[int], highs: Sequence[in
     begins, ends = [max(low, 0) for low in lows], [max(high, 0) for high in highs]
     if not any(begins + ends):
         return x
-    grown = tuple(shifted(d, low + high) for d, low, high in zip(dims(x), begins, ends, strict=True))
-    return op.emit("Pad", [x, op.ints(begins + ends, "pads"), value], grown, mode="constant")
+    return op.emit("Pad", [x, op.ints(begins + ends, "pads"), value], mode="constant")
 
 
 def reduce_windows(
