@@ -32,6 +32,8 @@ def broadcast(*shapes: Dims) -> Dims:
     Raises:
         ValueError: two extents differ, and neither is 1.
     """
+    if len(set(shapes)) == 1:
+        return shapes[0]
     rank = max(len(shape) for shape in shapes)
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     return tuple(_broadcast_dim(column) for column in zip(*padded, strict=True))
