@@ -307,9 +307,7 @@ def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | 
             of the outputs is computed from.
     """
     graph = model.graph
-    values = [*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)]
-    other = {value.metadata_props[TENSOR]: value for value in reversed(values) if TENSOR in value.metadata_props}
-    known = other | {value.name: value for value in reversed(values) if value.name}
+    known = _known(graph)
     starts = [_find(model, known, "inputs", name) for name in _once("inputs", inputs or ())]
     ends = [_find(model, known, "outputs", name) for name in _once("outputs", outputs or ())] or list(graph.outputs)
     for value, name in zip(starts, inputs or (), strict=True):
@@ -369,6 +367,12 @@ def _once(side: str, names: Sequence[str]) -> Sequence[str]:
         if name in names[:i]:
             raise NamesError(f"--{side}: {name!r} is given twice")
     return names
+
+
+def _known(graph: ir.Graph) -> dict[str, ir.Value]:
+    values = [*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)]
+    other = {value.metadata_props[TENSOR]: value for value in reversed(values) if TENSOR in value.metadata_props}
+    return other | {value.name: value for value in reversed(values) if value.name}
 
 
 def _find(model: ir.Model, known: dict[str, ir.Value], side: str, name: str) -> ir.Value:

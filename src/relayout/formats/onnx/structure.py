@@ -300,9 +300,7 @@ def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterab
         reads[index] |= captured
         scope.late.add(index)
         unsorted |= crooked
-    if missing := [(name, nodes[index]) for index in sorted(scope.late) for name in sorted(reads[index] - visible)]:
-        listed = ", ".join(f"'{name}'" for name in list(dict.fromkeys(name for name, _ in missing))[:SHOWN])
-        raise ReadError(f"values are read that nothing makes: {listed}", where=_at(scope, missing[0][1]))
+    _refuse_missing(scope, nodes, reads, visible)
     _refuse_outputs(scope, outputs, visible)
     unsorted |= _refuse_cycles(scope, nodes, reads)
     return set().union(*reads) - scope.given - scope.made.keys(), unsorted
@@ -321,12 +319,7 @@ def _check_node(scope: _Scope, index: int, node: onnx.NodeProto) -> set[str]:
         _refuse_names(_at(scope, node), names)
     _refuse_few(scope, node, len(read))
     if attributes:
-        for attribute in attributes:
-            if attribute.ref_attr_name and (not scope.in_function or attribute.type in _GRAPHS):
-                what = "a graph is" if scope.in_function else "outside of functions an attribute is"
-                raise ReadError(
-                    f"{what} given by the name of another one", where=f"{_at(scope, node)}, {attribute.name}"
-                )
+        _refuse_hollow(scope, node)
         _refuse_types(scope, node)
         _refuse_axes(scope, node)
         _refuse_endless(scope, node)
@@ -370,6 +363,14 @@ def _refuse_other_ends(node: onnx.NodeProto, body: onnx.GraphProto, place: str) 
         raise ReadError(f"the body has {stated}, and the {wanted}", where=place)
 
 
+def _refuse_missing(
+    scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: Sequence[set[str]], visible: frozenset[str]
+) -> None:
+    if missing := [(name, nodes[index]) for index in sorted(scope.late) for name in sorted(reads[index] - visible)]:
+        listed = ", ".join(f"'{name}'" for name in list(dict.fromkeys(name for name, _ in missing))[:SHOWN])
+        raise ReadError(f"values are read that nothing makes: {listed}", where=_at(scope, missing[0][1]))
+
+
 def _refuse_outputs(scope: _Scope, outputs: Iterable[str], visible: frozenset[str]) -> None:
     for name in outputs:
         if name not in visible:
@@ -377,6 +378,14 @@ def _refuse_outputs(scope: _Scope, outputs: Iterable[str], visible: frozenset[st
         if name not in scope.given and name not in scope.made:
             what = f"output '{name}' is a value of the graph outside"
             raise ReadError(what, where=scope.place, hint="runtimes want an Identity between")
+
+
+def _refuse_hollow(scope: _Scope, node: onnx.NodeProto) -> None:
+    """Refuse an attribute that stands for one of a function where there is none."""
+    for attribute in node.attribute:
+        if attribute.ref_attr_name and (not scope.in_function or attribute.type in _GRAPHS):
+            what = "a graph is" if scope.in_function else "outside of functions an attribute is"
+            raise ReadError(f"{what} given by the name of another one", where=f"{_at(scope, node)}, {attribute.name}")
 
 
 def _refuse_cycles(scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: list[set[str]]) -> bool:
@@ -414,7 +423,7 @@ def _remaining_sources(before: Sequence[set[int]]) -> list[int]:
 
 def _refuse_names(place: str, names: Iterable[str]) -> None:
     """Refuse names that are too long, or bytes: so protobuf gives a string that is not UTF-8, and cannot write it."""
-    for name in filter(lambda name: not isinstance(name, str) or len(name) > MOST_NAME, names):
+    for name in filter(_is_unfit, names):
         if not isinstance(name, str):
             raise ReadError(f"the name {name!r} is not UTF-8 text", where=place)
         raise ReadError(f"a name has {len(name)} characters: '{shortened(name, 80)}'", where=shortened(place))
@@ -426,6 +435,10 @@ def _are_short(names: Sequence[str]) -> bool:
         return len("".join(names)) <= MOST_NAME
     except TypeError:  # bytes among them
         return False
+
+
+def _is_unfit(name: object) -> bool:
+    return not isinstance(name, str) or len(name) > MOST_NAME
 
 
 def _refuse_few(scope: _Scope, node: onnx.NodeProto, count: int) -> None:
