@@ -184,6 +184,13 @@ def test_a_refusal_names_fused_values_by_their_first_name() -> None:
     refused = [RefusedOperator("CONV_2D", "why", "network/Relu6;network/add;network/Conv2D", "")]
     lines = list(file_claims("gpu", {"CONV_2D": 1}, refused).lines(0))
     assert lines[1] == "not on gpu: 1 of 1 CONV_2D, at network/Relu6;…: why"
+    refused += [RefusedOperator("ADD", "why", "sum", ""), RefusedOperator("ADD", "another", "sum2", "")]
+    claims = file_claims("gpu", {"CONV_2D": 1, "ADD": 3}, refused)
+    assert (claims.claimed, claims.total) == (1, 4)
+    assert list(claims.lines(0))[1:] == [
+        "not on gpu: 1 of 3 ADD, 1 of 1 CONV_2D, at sum, network/Relu6;…: why",
+        "not on gpu: 1 of 3 ADD, at sum2: another",
+    ]
 
 
 def test_an_output_that_an_operator_reads_is_a_copy(tmp_path: Path) -> None:

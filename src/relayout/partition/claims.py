@@ -242,12 +242,14 @@ class FileClaims(NamedTuple):
             f" {self.total - self.claimed} of {count_of(self.total, 'operator')}"
         )
         short = ShortNames(tensor for tensors in self.places.values() for tensor in tensors)
-        for row in self.operators:
-            for reason, count in row.reasons.items():
-                tensors = self.places[f"{row.operator}: {reason}"]
-                named = ", ".join([*map(short, tensors[:MOST_PLACES]), *(["…"] if len(tensors) > MOST_PLACES else [])])
-                cure = f"; {REMEDY_OF_LONG_INTEGERS}" if reason == LONG_INTEGERS and row.operator == "CAST" else ""
-                yield f"not on {self.target}: {count} of {row.total} {row.operator}, at {named}: {reason}{cure}"
+        for reason in dict.fromkeys(reason for row in self.operators for reason in row.reasons):
+            rows = [row for row in self.operators if reason in row.reasons]
+            counts = ", ".join(f"{row.reasons[reason]} of {row.total} {row.operator}" for row in rows)
+            tensors = [tensor for row in rows for tensor in self.places[f"{row.operator}: {reason}"]]
+            named = ", ".join([*map(short, tensors[:MOST_PLACES]), *(["…"] if len(tensors) > MOST_PLACES else [])])
+            is_long = reason == LONG_INTEGERS and any(row.operator == "CAST" for row in rows)
+            cure = f"; {REMEDY_OF_LONG_INTEGERS}" if is_long else ""
+            yield f"not on {self.target}: {counts}, at {named}: {reason}{cure}"
 
 
 def file_claims(target: str, counts: Mapping[str, int], refused: Sequence[RefusedOperator]) -> FileClaims:
