@@ -32,6 +32,7 @@ from relayout.verification.litert_gpu import GpuVerdict, Judge
 
 LIMIT_SECONDS = 120.0
 CONVERSION_SECONDS = 120
+"""Processor time of one conversion."""
 SOLVER_SECONDS = 20
 DEFAULT, GPU = "litert", "litert-gpu"
 OTHERS = ("litert-torch", "onnx2tf")
@@ -111,13 +112,13 @@ def answer(source: Path, file: Path, way: str, judge: Judge) -> Row | None:
         if not file.exists():
             return {"outcome": "not converted", "reasons": [reason.read_text()]} if reason.exists() else None
     else:
-        signal.alarm(CONVERSION_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, CONVERSION_SECONDS)
         try:
             facts = converted(source, file, way)
         except (LateError, relayout.RelayoutError) as error:
             return {"outcome": "not converted", "reasons": [str(error)[:200]]}
         finally:
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
     verdict = judge.ask(file)
     problem = [verdict.problem[:120]] if verdict.problem and not verdict.reasons else []
     return {
@@ -245,7 +246,7 @@ def main() -> None:
     if options.out.exists():
         rows = {row["network"]: row for row in json.loads(options.out.read_text())}
     options.files.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGALRM, _late)
+    signal.signal(signal.SIGPROF, _late)
     with Judge(options.limit) as judge:
         for source in listed(options.models):
             row = rows.setdefault(source.stem, {"network": source.stem})
