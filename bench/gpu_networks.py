@@ -37,7 +37,7 @@ TRANSFORMERS = """
 albert bloom deberta-v2 distilbert electra fnet gemma2 gpt2 gpt_neo mamba mobilebert modernbert mpnet
 opt phi3 qwen2 qwen3 roberta roformer squeezebert
 beit clip_vision_model dinov2 siglip_vision_model yolos
-glpn levit poolformer swiftformer swin2sr
+glpn levit poolformer swiftformer
 encodec hubert sew wav2vec2 wav2vec2-conformer
 """
 """Networks of `make_transformers.py`: texts, patches, images, sounds."""
