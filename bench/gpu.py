@@ -162,8 +162,8 @@ def page(rows: Sequence[Row]) -> str:
     """Return the page."""
     ways = [way for way in WAYS if any(way in row for row in rows)]
     count = {way: Counter(row[way]["outcome"] for row in rows if way in row) for way in ways}
-    others = " and ".join(f"{count[way]['right']} of {way}'s" for way in ways if way in OTHERS)
-    own = ratios(rows, GPU, DEFAULT)
+    others = ", ".join(f"{count[way]['right']} of {count[way].total()} by {_shown(way)}" for way in ways if way != GPU)
+    own, verified = ratios(rows, GPU, DEFAULT), sum(row[GPU].get("verified", False) for row in rows)
     lines = [
         "# Whole on the GPU, measured",
         "",
@@ -171,8 +171,7 @@ def page(rows: Sequence[Row]) -> str:
         "",
         f"LiteRT's GPU accelerator takes {count[GPU]['right']} of {len(rows)} networks as a whole, and computes them"
         f" right, if `--target litert-gpu` writes them."
-        f" Of the default target's files it takes {count[DEFAULT]['right']}"
-        f"{f', {others}' if others else ''}."
+        f" Of other files of these networks it takes {others}."
         f" On the CPU the files of `litert-gpu` take {statistics.median(own) if own else 1:.2f} of the time of the"
         " default target's in the median.",
         "",
@@ -186,7 +185,8 @@ def page(rows: Sequence[Row]) -> str:
         "*Right* means that no output differs from LiteRT's CPU kernels by more than 0.5 % of its largest number, with"
         " the accelerator computing in float32. The networks are made from configurations with random weights, with"
         " inputs of 64 to 224 pixels or 15 to 40 tokens (`bench/gpu_networks.py`). Inputs and outputs of int64 are"
-        " int32 in our files (`--input-type int32`) and in those of litert-torch.",
+        " int32 in our files (`--input-type int32`) and in those of litert-torch."
+        f" {verified} files of `litert-gpu` agree with their ONNX source by `relayout verify`, too.",
         "",
         "The accelerator is that of ai-edge-litert 2.3 for Linux, over WebGPU, on SwiftShader. Phones have the same"
         " graph compiler over OpenCL or OpenGL, which differs in places: it takes some operators that WebGPU does not,"
