@@ -104,7 +104,14 @@ def measured(source: Path, folder: Path) -> dict[str, Any]:
     def of_relayout(origin: Path, path: Path, **options: Any) -> Path:
         own = {"quantize": "int8", "calibrate": feeds} if origin == source else {}
         ends = {"input_type": "int8"} if all(each.dtype.kind == "f" for each in unseen.values()) else {}
-        relayout.convert(origin, format="tflite", output_type="int8", **ends, **own, **options).save(path)
+        for asked in ({"output_type": "int8", **ends}, {}):
+            try:
+                relayout.convert(origin, format="tflite", **asked, **own, **options).save(path)
+            except relayout.LayoutError:  # the quantizer left an end float
+                if not asked or own:
+                    raise
+            else:
+                break
         return path
 
     def by_qdq(path: Path) -> Path:

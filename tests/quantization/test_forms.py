@@ -116,6 +116,40 @@ def test_litert_runs_a_hard_swish_on_integers_as_sums_and_products(name: str) ->
     assert loss > least - 1
 
 
+@pytest.mark.parametrize("name", ["LayerNormalization", "RMSNormalization", "InstanceNormalization"])
+def test_litert_normalizes_real_numbers(name: str) -> None:
+    """Of integers a variance has few steps."""
+    ends, text, constants = ALWAYS[name]
+    model = build(ends, f"a = Relu(x) {text.replace('(x', '(a').replace('y = ', 'k = ')} y = Relu(k)", constants)
+    result = quantized(model)
+    floats = result.report.quantization.floats if result.report.quantization is not None else ()
+    assert {each.name for each in floats} <= {"ADD", "MEAN", "MUL", "RSQRT", "SUB"}
+    assert {each.reason for each in floats} == {"LiteRT normalizes real numbers in less time"}
+    assert operators(result)["RELU"]
+    on_npu = quantized(model, target="ethos-u")
+    assert float_operators(on_npu) == {}
+    (loss,), (least,) = (signal_to_noise(model, each.tflite) for each in (result, on_npu))
+    assert loss > least
+
+
+def test_a_mean_and_a_root_of_others_stay_on_integers() -> None:
+    text = (
+        "m = ReduceMean<keepdims = 1>(x, last) r = Relu(m) a = Add(r, one) s = Sqrt(a) i = Reciprocal(s) y = Mul(x, i)"
+    )
+    model = build("float[1,6,32] x", text, {**LAST, "one": np.array(1, np.float32)})
+    assert float_operators(quantized(model)) == {}
+
+
+def test_the_steps_of_an_lstm_run_on_integers() -> None:
+    """The quantizer makes no integers of the state that LiteRT's fused kernel keeps."""
+    weights = {"w": (1, 24, 5), "r": (1, 24, 6), "b": (1, 48)}
+    model = build("float[7,1,5] x", "h, y = LSTM<hidden_size = 6>(x, w, r, b)", weights)
+    result = quantized(model)
+    assert float_operators(result) == {}
+    assert "UNIDIRECTIONAL_SEQUENCE_LSTM" not in operators(result)
+    assert min(signal_to_noise(model, result.tflite)) > 15
+
+
 def test_another_function_is_no_hard_swish() -> None:
     text = "a = Add(x, three) c = Clip(a, low, six) p = Mul(x, c) y = Div(p, two)"
     result = relayout.convert(build("float[1,4,8,8] x", text, {**SIX, **HALF}), format="tflite")

@@ -34,7 +34,9 @@ def quantized_result(result: Result, request: QuantizationRequest) -> Result:
     """
     assert result.file is not None
     names = {node.name: known_as(node.outputs[0]) for node in all_nodes(result.model.graph) if node.name}
-    file, summary = quantize_file(result.file, request, model_inputs(result.model, result.file), names)
+    for_litert = result.target is None or result.target.is_litert
+    inputs = model_inputs(result.model, result.file)
+    file, summary = quantize_file(result.file, request, inputs, names, for_litert=for_litert)
     if missing := lacking(file, None if result.target is None else result.target.builtins):
         raise UnwritableGraphError(missing, set(), f"what stays float: {'; '.join(summary.lines()[1:]) or 'nothing'}")
     counts = Counter(operator.name for graph in file.subgraphs for operator in graph.operators)

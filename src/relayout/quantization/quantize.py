@@ -19,7 +19,14 @@ from relayout.formats.tflite.container.model import Model
 from relayout.formats.tflite.container.writer import save
 from relayout.isolation import DiedError, Process, frames
 from relayout.progress import say
-from relayout.quantization.findings import BYTES, QuantizationSummary, computed_divisors, joined_outputs, summary_of
+from relayout.quantization.findings import (
+    BYTES,
+    QuantizationSummary,
+    computed_divisors,
+    joined_outputs,
+    normalizations,
+    summary_of,
+)
 from relayout.quantization.request import QuantizationRequest
 from relayout.quantization.samples import WHITE, ModelInput, Samples
 
@@ -181,6 +188,8 @@ def quantize_file(
     request: QuantizationRequest,
     inputs: Sequence[ModelInput],
     operators: Mapping[str, str],
+    *,
+    for_litert: bool,
 ) -> tuple[Model, QuantizationSummary]:
     """Return a file quantized, and what became of it.
 
@@ -189,6 +198,7 @@ def quantize_file(
         request: what is asked for.
         inputs: what samples have.
         operators: name of an operator of the source -> the value that it gives.
+        for_litert: True if LiteRT's CPU kernels run it, which may stay float where they take less time.
 
     Raises:
         LayoutError: the file has integers already.
@@ -199,6 +209,11 @@ def quantize_file(
     samples = Samples(request.samples, inputs) if request.is_calibrated else None
     reasons = dict.fromkeys(_named(file, request.keep_float, operators), KEPT)
     reasons |= computed_divisors(file) if request.is_calibrated else {}
+    given = {
+        graph.tensors[each].name for graph in file.subgraphs for row in graph.operators for each in row.outputs[:1]
+    }
+    if request.is_calibrated and for_litert and given - reasons.keys() - (slow := normalizations(file)).keys():
+        reasons |= slow
     pixels = {
         each.tensor: (0.0, float(WHITE))
         for each in inputs

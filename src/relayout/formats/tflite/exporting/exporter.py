@@ -22,7 +22,7 @@ from relayout.formats.tflite.exporting.graph_export import GraphExport
 from relayout.formats.tflite.exporting.integers import give_meaning
 from relayout.formats.tflite.exporting.kernel_types import free_scales
 from relayout.formats.tflite.exporting.older import lacking, newer_operators, write_with
-from relayout.formats.tflite.exporting.quantizable import fuse_lone_activations, make_quantizable
+from relayout.formats.tflite.exporting.quantizable import STATIC, fuse_lone_activations, make_quantizable
 from relayout.formats.tflite.exporting.refusals import UnwritableGraphError, dims_to_fix
 from relayout.formats.tflite.exporting.shared_memory import separate
 from relayout.formats.tflite.exporting.tidying import separate_operands, tidy
@@ -138,7 +138,8 @@ def export(
         UnwritableGraphError: operators that cannot be written, all of them with reason and count.
     """
     forms = file_forms or FileForms()
-    shared: dict[str, Any] = {"custom_ops": custom_ops, "runtime": runtime, "unrolls": forms.unrolls}
+    unrolls = forms.unrolls or quantization in STATIC
+    shared: dict[str, Any] = {"custom_ops": custom_ops, "runtime": runtime, "unrolls": unrolls}
     graph = GraphExport(model, model.graph, units or {}, unsigned=unsigned, **shared)
     graph.run()
     if graph.refusals.reasons:

@@ -44,6 +44,8 @@ TOLERANCE = 1e-5
 """How far constants of an activation may be from those of its definition."""
 TO_READ_WEIGHTS = ("dynamic", "float16")
 """Kinds of quantization that change weights alone."""
+STATIC = ("int8", "int16x8")
+"""Kinds that change what is computed: the quantizer makes no integers of the state of a fused LSTM."""
 
 
 def make_quantizable(draft: Draft, quantization: str, *, as_source: bool, for_litert: bool) -> None:
@@ -60,7 +62,7 @@ def make_quantizable(draft: Draft, quantization: str, *, as_source: bool, for_li
     _Rewriting(draft, ALWAYS).run()
     if quantization in TO_READ_WEIGHTS:
         _Rewriting(draft, OF_TABLES).run()
-    elif quantization:
+    elif quantization in STATIC:
         _Rewriting(draft, {**FOR_INTEGERS, **(FOR_LITERT if for_litert else {})}).run()
     remove_unread(draft)
 
@@ -72,7 +74,7 @@ def fuse_lone_activations(draft: Draft, quantization: str) -> None:
         draft: the graph, behind fusion.
         quantization: the kind of quantization that follows; "": none.
     """
-    if quantization and quantization not in TO_READ_WEIGHTS:
+    if quantization in STATIC:
         _Rewriting(draft, {"RELU6": _Rewriting.lone_activation, "RELU_N1_TO_1": _Rewriting.lone_activation}).run()
 
 
