@@ -176,17 +176,27 @@ def _normalizing(graph: Subgraph) -> list[Operator]:
 def _variance(graph: Subgraph, root: Operator, producers: Mapping[int, Operator]) -> list[Operator]:
     """Return an inverse root and what makes the mean square of which it is; empty where it is of none."""
     chosen = [root]
-    while (before := producers.get(chosen[-1].inputs[0])) is not None and before.name in ("ADD", "MUL"):
-        if len(_computed(graph, before)) != 1 or before.inputs[0] == before.inputs[1]:
+
+    def before(operator: Operator, place: int = 0) -> Operator | None:
+        """Return what gives an operand; a RESHAPE of it has its numbers."""
+        giver = producers.get(operator.inputs[place])
+        while giver is not None and giver.name == "RESHAPE":
+            chosen.append(giver)
+            giver = producers.get(giver.inputs[0])
+        return giver
+
+    last = root
+    while (giver := before(last)) is not None and giver.name in ("ADD", "MUL"):
+        if len(_computed(graph, giver)) != 1 or giver.inputs[0] == giver.inputs[1]:
             break
-        chosen.append(before)
-    mean = producers.get(chosen[-1].inputs[0])
-    square = None if mean is None or mean.name != "MEAN" else producers.get(mean.inputs[0])
+        chosen.append(last := giver)
+    mean = giver
+    square = None if mean is None or mean.name != "MEAN" else before(mean)
     if mean is None or square is None or square.name not in SQUARES or len(_computed(graph, square)) > 2:
         return []
     chosen += [mean, square]
-    moved = square if square.name == "SQUARED_DIFFERENCE" else producers.get(square.inputs[0])
-    center = producers.get(moved.inputs[1]) if moved is not None and moved.name in MOVED else None
+    moved = square if square.name == "SQUARED_DIFFERENCE" else before(square)
+    center = before(moved, 1) if moved is not None and moved.name in MOVED else None
     return [*chosen, *([moved, center] if moved is not None and center is not None and center.name == "MEAN" else [])]
 
 
