@@ -34,26 +34,31 @@ class Axes:
     def __init__(self, sites: Sites, image: bool) -> None:
         self._patterns = (IMAGE, FIRST) if image else (FIRST, IMAGE)
         self._image = image
-        self._base: dict[Root, int] = {}
-        count = 0
-        for root in sites.roots:
-            self._base[root] = count
-            count += len(root.extents)
-        self._class = list(range(count))
+        starts = list(itertools.accumulate((len(root.extents) for root in sites.roots), initial=0))
+        self._base: dict[Root, int] = dict(zip(sites.roots, starts, strict=False))
+        self._class = list(range(starts[-1]))
         self._named: dict[int, str] = {}
         self._kernels: dict[Root, dict[int, str]] = {}
         self._found: dict[Root, tuple[str, ...]] = {}
         self._written: dict[tuple[Root, Form | Order], str] = {}
         self._ranks: dict[int, set[int]] = {}
         self._operands: set[Root] = set()
-        for site in sites.sites:
-            self._link(site)
+        for site in sites.sites:  # what a signature calls the same axis has one name on all operands
+            base = [self._base[port.view.root] for port in site.ports]
+            for first, a, other, b in site.pattern.of(_same, None, site):
+                one, two = self._find(base[first] + a), self._find(base[other] + b)
+                self._class[max(one, two)] = min(one, two)
         ends = [site for site in sites.sites if site.kind in ("input", "output")]
         for site in (site for site in sites.sites if site.signature.variants and site.node is not None):
             for port in site.free_ports():
                 axes = _image_axes(port.letters)
                 self._seed(port, axes)
-                self._note(port, axes)
+                if axes:
+                    self._operands.add(port.view.root)
+                for letter, dim in zip(port.letters, port.view.form, strict=True):
+                    for index in dim if letter in axes else ():
+                        item = self._find(self._base[port.view.root] + index)
+                        self._ranks.setdefault(item, set()).add(len(port.letters))
                 if names := _kernel_axes(port.letters):
                     dims = zip(port.letters, port.view.form, strict=True)
                     known = {index: names[letter] for letter, dim in dims for index in dim}
@@ -76,15 +81,6 @@ class Axes:
         ranks = [self._ranks.get(each, set()) for each in classes]
         usual = self._image or rank == len(IMAGE[4].split()) or root in self._operands
         return bool(ranks) and all(each and (usual or rank in each) for each in ranks)
-
-    def _note(self, port: Port, axes: dict[str, str]) -> None:
-        """Note that an operator takes images of a rank."""
-        base = self._base[port.view.root]
-        if axes:
-            self._operands.add(port.view.root)
-        for letter, dim in zip(port.letters, port.view.form, strict=True):
-            for index in dim if letter in axes else ():
-                self._ranks.setdefault(self._find(base + index), set()).add(len(port.letters))
 
     def of(self, root: Root) -> tuple[str, ...]:
         """The name of each factor of a value; where an axis is split, or two have one name, they are numbered."""
@@ -169,14 +165,6 @@ class Axes:
             seen[base] += 1
             found[index] = f"{base}{seen[base]}" if total[base] > 1 else base
         return found
-
-    def _link(self, site: Site) -> None:
-        """What a signature calls the same axis has one name on all operands."""
-        base = [self._base[port.view.root] for port in site.ports]
-        for first, a, other, b in site.pattern.of(_same, None, site):
-            one, two = self._find(base[first] + a), self._find(base[other] + b)
-            if one != two:
-                self._class[max(one, two)] = min(one, two)
 
     def _find(self, item: int) -> int:
         while self._class[item] != item:
@@ -278,11 +266,11 @@ def _kernel_axes(letters: Letters) -> dict[str, str]:
 
 def _same(site: Site) -> list[tuple[int, int, int, int]]:
     """(operand, factor of its root, other operand, factor of its root) that a signature calls the same axis."""
-    found = []
+    pairs = []
     for factor in range(len(site.factors)):
-        held = [(port, indices) for port in site.free_ports() if (indices := port.factors.get(factor))]
-        for port, indices in held[1:]:
-            first, known = held[0]
+        same = [(port, indices) for port in site.free_ports() if (indices := port.factors.get(factor))]
+        for port, indices in same[1:]:
+            first, known = same[0]
             if len(indices) == len(known):
-                found += [(first.position, a, port.position, b) for a, b in zip(known, indices, strict=True)]
-    return found
+                pairs += [(first.position, a, port.position, b) for a, b in zip(known, indices, strict=True)]
+    return pairs

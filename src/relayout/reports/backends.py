@@ -47,28 +47,20 @@ def table(name: str) -> dict[str, Any]:
 
 
 def words(row: Mapping[str, Any]) -> dict[str, str]:
-    """A row for people."""
-    when = f" ({row['when']})" if row["when"] else ""
-    named = row["operators"]
-    is_any = len(named) >= MANY and all(name.startswith(BUILTINS) for name in named)
+    """Return a row of a table, or of its units, for people."""
+    types = ", ".join(map(str.lower, row["types"]))
+    rest = {"types": types, "ranks": ", ".join(map(str, row["ranks"])) or "any", "limits": "; ".join(row["limits"])}
+    names = ", ".join(row["operators"])
+    if "layouts" not in row:
+        return {"unit of": names, "runs as": row["written"], **rest}
+    if len(row["operators"]) >= MANY and all(name.startswith(BUILTINS) for name in row["operators"]):
+        names = "builtins of the file that a model was read from"
+    layouts = ", ".join(row["layouts"]) + (f" (as {row['written']})" if row["written"] else "")
     return {
-        "operators": ("builtins of the file that a model was read from" if is_any else ", ".join(named)) + when,
-        "layouts": ", ".join(row["layouts"]) + (f" (as {row['written']})" if row["written"] else "")
-        or "any order of axes",
-        "types": ", ".join(map(str.lower, row["types"])) or "any",
-        "ranks": ", ".join(map(str, row["ranks"])) or "any",
-        "limits": "; ".join(row["limits"]),
-    }
-
-
-def unit_words(unit: Mapping[str, Any]) -> dict[str, str]:
-    """A row of units for people."""
-    return {
-        "unit of": ", ".join(unit["operators"]),
-        "runs as": unit["written"],
-        "types": ", ".join(map(str.lower, unit["types"])),
-        "ranks": ", ".join(map(str, unit["ranks"])) or "any",
-        "limits": "; ".join(unit["limits"]),
+        "operators": names + (f" ({row['when']})" if row["when"] else ""),
+        "layouts": layouts or "any order of axes",
+        **rest,
+        "types": types or "any",
     }
 
 
@@ -85,7 +77,7 @@ def show(found: Mapping[str, Any]) -> None:
     else:
         parts.append(line(EVERYTHING))
     if found["units"]:
-        rows = [list(unit_words(unit).values()) for unit in found["units"]]
+        rows = [list(words(unit).values()) for unit in found["units"]]
         parts += [line(""), line(f"{UNITS}:"), tabled(*UNIT_COLUMNS, rows=rows)]
     terminal.show(*parts)
 
@@ -106,7 +98,7 @@ def _section(found: Target) -> Iterator[str]:
         yield from (REST[0].upper() + REST[1:] + ".", "")
     if found.units:
         yield from (UNITS[0].upper() + UNITS[1:] + ":", "")
-        yield from _table(UNIT_COLUMNS, [unit_words(unit.to_dict()) for unit in found.units])
+        yield from _table(UNIT_COLUMNS, [words(unit.to_dict()) for unit in found.units])
         yield ""
 
 

@@ -217,7 +217,12 @@ class _Drawn:
 
     def run(self) -> Chart:
         values = tuple(self._values())
-        spots = tuple(self._described(site, outputs) for site, outputs in zip(self.kept, self.given, strict=True))
+        pairs = [(site, tuple(outputs)) for site, outputs in zip(self.kept, self.given, strict=True)]
+        sources = ["" if site.node is None else site.node.metadata_props.get(SOURCE, "") for site, _ in pairs]
+        spots = tuple(
+            Spot(site.label, site.operator, site in self.fixed, source, outputs)
+            for (site, outputs), source in zip(pairs, sources, strict=True)
+        )
         return Chart(spots, values, self._before(values), self._after(values))
 
     def _ports(self, *, output: bool) -> Iterator[tuple[Site, Port]]:
@@ -231,10 +236,6 @@ class _Drawn:
         for site, port in self._ports(output=False):
             if port.view.root in self.number:
                 yield site, port, port.view.root
-
-    def _described(self, site: Site, outputs: Sequence[int]) -> Spot:
-        source = "" if site.node is None else site.node.metadata_props.get(SOURCE, "")
-        return Spot(site.label, site.operator, site in self.fixed, source, tuple(outputs))
 
     def _values(self) -> Iterator[Stored]:
         others: dict[Root, list[str]] = {}
@@ -258,32 +259,22 @@ class _Drawn:
         edges = []
         for site, port, root in self._readings():
             through = []
-            for value in self._views(self._read(site, port), root):
+            if site.kind == "pin":
+                value: ir.Value | None = site.ports[1].view.root.value
+            else:  # None: what a subgraph captures
+                value = self.seen[port.view] if port.slot >= 0 else None
+            while value is not None and value is not root.value:
                 if value in self.source.moving:
                     if value not in marks:
                         marks[value] = len(found)
-                        found.append(self._source_mark(value, root))
+                        ends = (self.source.behind[value], value)
+                        forms = [self.axes.form(root, self.sites.views[end].form) for end in ends if end is not None]
+                        number = self.number[root]
+                        found.append(Mark(number, " -> ".join(forms), self.sizes[number]))
                     through.append(marks[value])
+                value = self.source.behind.get(value)
             edges.append(self._edge(site, root, tuple(reversed(through))))
         return self._side(edges, found, [value.layout for value in values], self.source_ends)
-
-    def _source_mark(self, value: ir.Value, root: Root) -> Mark:
-        forms = [self.sites.views[end].form for end in (self.source.behind[value], value) if end is not None]
-        return Mark(
-            self.number[root], " -> ".join(self.axes.form(root, form) for form in forms), self.sizes[self.number[root]]
-        )
-
-    def _read(self, site: Site, port: Port) -> ir.Value | None:
-        """The value that a port reads, as the source has it; None for what a subgraph captures."""
-        if site.kind == "pin":
-            return site.ports[1].view.root.value
-        return self.seen[port.view] if port.slot >= 0 else None
-
-    def _views(self, value: ir.Value | None, root: Root) -> Iterator[ir.Value]:
-        """The views between a value and its root, the value first."""
-        while value is not None and value is not root.value:
-            yield value
-            value = self.source.behind.get(value)
 
     def _after(self, values: Sequence[Stored]) -> Side:
         """The result: one Transpose for each further order in which a value has to exist."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from relayout.graph.source_names import known_as
@@ -54,17 +53,21 @@ class Drawing:
         self, plan: Plan | None = None, axes: Axes | None = None, reasons: Callable[[], Sequence[str]] | None = None
     ) -> None:
         self._chart: Chart | None = None
-        self._draw: Callable[[], Chart] = _nothing
-        self._source: Source | None = None
-        if plan is not None and axes is not None:
-            self._source = Source(plan.sites)
-            self._draw = partial(_drawn, plan, self._source, axes, reasons)
+        self._source = None if plan is None or axes is None else Source(plan.sites)
+        self._plan, self._axes, self._reasons = plan, axes, reasons
 
     @property
     def chart(self) -> Chart:
         """Operators, the layout of every value, Transposes and regions, before and after."""
         if self._chart is None:
-            self._chart, self._draw, self._source = self._draw(), _nothing, None
+            from relayout.reports.chart import Chart, Side, drawn
+
+            plan, axes, source, reasons = self._plan, self._axes, self._source, self._reasons
+            if plan is None or axes is None or source is None:
+                self._chart = Chart((), (), Side((), (), ()), Side((), (), ()))
+            else:
+                self._chart = drawn(plan, source, axes, reasons() if reasons else [""] * len(plan.crossings))
+            self._plan = self._axes = self._source = self._reasons = None  # as large as the model
         return self._chart
 
     def names(self) -> list[str]:
@@ -73,18 +76,6 @@ class Drawing:
             return [*self._source.names.values(), *self._source.operators()]
         chart = self.chart
         return [*(value.tensor for value in chart.values), *(f"{spot.operator} {spot.name}" for spot in chart.spots)]
-
-
-def _nothing() -> Chart:
-    from relayout.reports.chart import Chart, Side
-
-    return Chart((), (), Side((), (), ()), Side((), (), ()))
-
-
-def _drawn(plan: Plan, source: Source, axes: Axes, reasons: Callable[[], Sequence[str]] | None) -> Chart:
-    from relayout.reports.chart import drawn
-
-    return drawn(plan, source, axes, reasons() if reasons else [""] * len(plan.crossings))
 
 
 class Source:

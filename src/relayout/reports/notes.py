@@ -20,12 +20,11 @@ MOST_SCATTERED = 1 << 16
 def constants(model: ir.Model) -> int:
     """The bytes of all initializers."""
     tensors = (value.const_value for graph in all_graphs(model.graph) for value in graph.initializers.values())
-    return sum(_nbytes(tensor) for tensor in tensors if tensor is not None)
-
-
-def _nbytes(tensor: ir.TensorProtocol) -> int:
-    """The bytes of a tensor; of texts their characters'."""
-    return sum(map(len, tensor.numpy().ravel())) if tensor.dtype == ir.DataType.STRING else tensor.nbytes
+    return sum(
+        sum(map(len, tensor.numpy().ravel())) if tensor.dtype == ir.DataType.STRING else tensor.nbytes
+        for tensor in tensors
+        if tensor is not None
+    )
 
 
 def grown(before: int, after: int) -> tuple[str, ...]:
@@ -76,15 +75,11 @@ def no_worse(found: Report, decided: Plan, fewest: Plan) -> Report:
         decided: its plan.
         fewest: the plan that moves fewer bytes.
     """
-    beyond = [
-        what
-        for what, takes, most in (
-            ("more Transposes", len(fewest.crossings), fewest.source_count),
-            ("more copies of single elements", fewest.scattered, fewest.source_scattered),
-        )
-        if takes > most
-    ]
-    what = " and ".join(beyond)
+    pairs = (
+        ("more Transposes", len(fewest.crossings), fewest.source_count),
+        ("more copies of single elements", fewest.scattered, fewest.source_scattered),
+    )
+    what = " and ".join(text for text, takes, most in pairs if takes > most)
     told = f"{fewest.size:,} in {len(fewest.crossings)} (--per-transpose 0)"
     return replace(
         found,

@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from relayout.errors import printable
 from relayout.graph.subgraphs import all_nodes
-from relayout.reports.chart import Chart, Side, Stored
+from relayout.reports.chart import Chart, Side
 from relayout.reports.differing import Diff
 from relayout.reports.drawing import colour_numbers
 from relayout.reports.layouts import layout_name, layout_names
@@ -79,7 +79,9 @@ def page(report: Report, title: str) -> str:
         report: the report of a conversion, or of what one would do.
         title: the model's name.
     """
-    return _page(title, _data(report))
+    claims = [] if report.claims is None else list(report.claims.lines(report.transposes - report.source_transposes))
+    summary = {name: getattr(report, name) for name in _SUMMARY} | {"verdict": report.verdict, "claims": claims}
+    return _page(title, {"summary": summary, **_drawn(report.chart, short_names(report, whole=False))})
 
 
 def diff_page(found: Diff) -> str:
@@ -108,11 +110,12 @@ def distinct(a: str, b: str) -> tuple[str, str]:
 def _page(title: str, data: dict[str, Any]) -> str:
     drawing = _asset("cytoscape.min.js")
     script = f"{_asset('layered.js')}\n{_asset('page.js')}"
+    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (drawing, script))
     parts = {
         "title": html.escape(printable(title)),
         "library": LIBRARY,
         "css": _asset("page.css"),
-        "hashes": " ".join(_hash(text) for text in (drawing, script)),
+        "hashes": " ".join(f"'sha256-{digest}'" for digest in digests),
         "cytoscape": drawing,
         "script": script,
         "data": embedded(data),
@@ -126,33 +129,20 @@ def embedded(data: object) -> str:
     return re.sub("[<>&\u2028\u2029]", lambda match: _UNSAFE[match[0]], text).encode("utf-8", "replace").decode()
 
 
-def _data(report: Report) -> dict[str, Any]:
-    claims = [] if report.claims is None else list(report.claims.lines(report.transposes - report.source_transposes))
-    summary = {name: getattr(report, name) for name in _SUMMARY} | {"verdict": report.verdict, "claims": claims}
-    return {"summary": summary, **_drawn(report.chart, short_names(report, whole=False))}
-
-
 def _drawn(chart: Chart, short: ShortNames) -> dict[str, Any]:
+    weights = Counter[str]()  # of regions: the layouts of most operators get their colours first
+    for region in (*chart.after.regions, *chart.before.regions):
+        weights[layout_name(region.layout)] += len(region.spots)
+    colours = colour_numbers(sorted(weights, key=lambda layout: (-weights[layout], layout)))
+    layouts = [(layout_name(v.layout), layout_name(v.stored), list(map(layout_name, v.others))) for v in chart.values]
+    values = zip(chart.values, layouts, strict=True)
     return {
         "spots": [[s.name, s.operator, s.fixed, s.source, s.outputs] for s in chart.spots],
-        "values": [_value(value) for value in chart.values],
-        "colours": list(_colours(chart).items()),
+        "values": [[v.tensor, v.dtype, v.shape, *names, v.bytes] for v, names in values],
+        "colours": list(colours.items()),
         "before": _side(chart.before, short),
         "after": _side(chart.after, short),
     }
-
-
-def _value(value: Stored) -> list[Any]:
-    layouts = layout_name(value.layout), layout_name(value.stored), list(map(layout_name, value.others))
-    return [value.tensor, value.dtype, value.shape, *layouts, value.bytes]
-
-
-def _colours(chart: Chart) -> dict[str, int]:
-    """Layout of a region -> number of its colour, the layouts of most operators first."""
-    weights = Counter[str]()
-    for region in (*chart.after.regions, *chart.before.regions):
-        weights[layout_name(region.layout)] += len(region.spots)
-    return colour_numbers(sorted(weights, key=lambda layout: (-weights[layout], layout)))
 
 
 def _side(side: Side, short: ShortNames) -> dict[str, Any]:
@@ -165,8 +155,3 @@ def _side(side: Side, short: ShortNames) -> dict[str, Any]:
 
 def _asset(name: str) -> str:
     return files("relayout.reports").joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    return f"'sha256-{digest}'"

@@ -171,8 +171,12 @@ class _Causes:
         if not (end.fixed and self._parts[end.node] in {self._parts[node] for node in nodes}):
             # Of more than two orders, a price may serve several paths, and lead on to other Transposes: no proof then,
             # but where to look.
-            near, root = self._nearest(nodes, root)
-            return self._said(near, root, self._stored(near, root))
+            # The nearest site that wants an order by itself and that no Transpose parts from the first ones.
+            if (nodes, root) not in self.nearest:
+                self.nearest[nodes, root] = self._search(nodes, root)
+            near, root = self.nearest[nodes, root]
+            order = placed(self.sites[near], self.plan.labels[near], self._port(near, root)).order
+            return self._said(near, root, order)
         return self._said(end.node, formulation.roots[end.value], formulation.orders[end.value][end.order])
 
     @cached_property
@@ -195,14 +199,6 @@ class _Causes:
                 if parts[other] != first:
                     parts[other] = first
                     queue.append(other)
-
-    def _nearest(self, begin: tuple[int, ...], root: Root) -> tuple[int, Root]:
-        """The nearest site that wants an order by itself and that no Transpose parts from the first ones, with a value
-        by which it is reached; the first of them where there is none.
-        """
-        if (begin, root) not in self.nearest:
-            self.nearest[begin, root] = self._search(begin, root)
-        return self.nearest[begin, root]
 
     def _search(self, begin: tuple[int, ...], root: Root) -> tuple[int, Root]:
         if not any(self._parts[node] in self.demanding for node in begin):
@@ -239,10 +235,6 @@ class _Causes:
         return bool(site.signature.tail) or (
             only and (site.kind != "node" or bool(site.reason) or bool(site.signature.variants))
         )
-
-    def _stored(self, node: int, root: Root) -> Order:
-        """The order in which a site takes or gives a value."""
-        return placed(self.sites[node], self.plan.labels[node], self._port(node, root)).order
 
     def _port(self, node: int, root: Root) -> Port:
         """The first operand of a site for which a value stands in the problem."""

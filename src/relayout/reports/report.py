@@ -1,7 +1,7 @@
 """The report of a conversion: Transposes and bytes before, after and at least, layouts, and the reason for each."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import onnx_ir as ir
 
 from relayout.graph.source_names import known_as
-from relayout.infer import Form, Plan, Root, placed
+from relayout.infer import Form, Plan, placed
 from relayout.layout import Extent
 from relayout.layout.perm import between, is_identity
 from relayout.plain_values import plain
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from relayout.partition.claims import Claims, FileClaims
     from relayout.quantization.findings import QuantizationSummary
     from relayout.reports.chart import Chart
+    from relayout.reports.inspection import End
     from relayout.reports.reasons import Cause
 
 UNKNOWN = "unknown"
@@ -74,6 +75,17 @@ class Interface(NamedTuple):
     zero_point: int | None = None
 
 
+def integers_in_words(ends: "Iterable[Interface | End]") -> list[str]:
+    """Return a line for each input and output of quantized integers: `image: int8 = round(x / 0.0039) - 128`."""
+    lines = []
+    for end in ends:
+        if end.scale is not None and end.zero_point is not None:
+            sign, distance = "+" if end.zero_point > 0 else "-", abs(end.zero_point)
+            shift = f" {sign} {distance}" if distance else ""
+            lines.append(f"{end.name}: {end.dtype.removesuffix(' q')} = round(x / {end.scale:.6g}){shift}")
+    return lines
+
+
 class Remaining:
     """The Transposes that remain, each with its reason, found when they are first looked at.
 
@@ -98,9 +110,9 @@ class Remaining:
 
     def divided(self, share: int) -> "Remaining":
         """Return the same with so many bytes of the plan as one, where nobody has looked at it yet."""
-        found = copy(self)
-        found._share = share
-        return found
+        other = copy(self)
+        other._share = share
+        return other
 
     def reasons(self) -> list[str]:
         """For each why it remains."""
@@ -114,7 +126,7 @@ def _remaining(plan: Plan, axes: Axes, names: Sequence[str], share: int) -> Iter
         found = tuple(cause._replace(bytes=cause.bytes // share) for cause in whole)
         yield Transposed(
             name,
-            tuple(_dims(crossing.root)),
+            tuple(_extent(piece.extent) for piece in crossing.root.dims),
             " -> ".join(axes.orders(crossing.root, crossing.given, crossing.order)),
             crossing.size // share,
             crossing.producer.name,
@@ -193,14 +205,8 @@ class Report:
     @property
     def verdict(self) -> str:
         """What may be said of the result: only what was checked."""
-        most = [
-            f"{count:,} {what}"
-            for count, what in (
-                (self.at_most, "Transposes"),
-                (self.scattered_at_most, "bytes taken element by element"),
-            )
-            if count is not None
-        ]
+        limits = ((self.at_most, "Transposes"), (self.scattered_at_most, "bytes taken element by element"))
+        most = [f"{count:,} {what}" for count, what in limits if count is not None]
         each = f" with {' and '.join(most)} at most" if most else priced(self.per_transpose)
         if self.proved:
             return f"proved minimal{each}"
@@ -236,11 +242,8 @@ class Report:
 
 def priced(per_transpose: int, per_scattered: int = 0) -> str:
     """Return the words that a verdict adds where more than the bytes that are moved has a price."""
-    prices = [
-        f"{count_of(price, 'byte')} for each {what}"
-        for price, what in ((per_transpose, "Transpose"), (per_scattered, "byte taken element by element"))
-        if price
-    ]
+    pairs = (per_transpose, "Transpose"), (per_scattered, "byte taken element by element")
+    prices = [f"{count_of(price, 'byte')} for each {what}" for price, what in pairs if price]
     return f" with {' and '.join(prices)}" if prices else ""
 
 
@@ -282,11 +285,6 @@ def operators(model: ir.Model) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _dims(root: Root) -> Iterator[int | str]:
-    for piece in root.dims:
-        yield _extent(piece.extent)
-
-
 def _extent(extent: Extent) -> int | str:
     return extent.number if extent.is_static else str(extent)
 
@@ -302,7 +300,7 @@ def _interface(plan: Plan, axes: Axes) -> Iterator[Interface]:
         layout = axes.form(root, port.view.form)
         if form != port.view.form and not is_identity(between(_numbered(port.view.form), _numbered(form))):
             layout = f"{layout} -> {axes.form(root, form)}"
-        shape = tuple(extent.number if extent.is_static else str(extent) for extent in root.shape(form))
+        shape = tuple(map(_extent, root.shape(form)))
         if value.shape is None:
             shape, layout = (UNKNOWN,), ""
         yield Interface(site.kind, value.name or "", str(value.dtype).lower(), shape, layout)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
 from io import StringIO
 
 from relayout.progress import LOG
-from relayout.reports.integers import integers_in_words
 from relayout.reports.layouts import layout_names, size_name
 from relayout.reports.reasons import remedy, why
-from relayout.reports.report import Report, Transposed
+from relayout.reports.report import Report, Transposed, integers_in_words
 from relayout.terminal import Grid, Line, ShortNames, as_html, count_of, line, tabled
 
 MOST = 20
@@ -53,7 +51,12 @@ def text(report: Report) -> str:
 
 def _parts(report: Report) -> list[Line | Grid]:
     quantized = map(line, integers_in_words(report.interface))
-    parts: list[Line | Grid] = [_interface(report), *quantized, _transposes(report)]
+    rows = [
+        (end.kind, end.name, end.dtype, " × ".join(map(str, end.shape)), layout_names(end.layout))
+        for end in report.interface
+    ]
+    interface = tabled("", "name", "type", "shape", "layout", rows=rows)
+    parts: list[Line | Grid] = [interface, *quantized, _transposes(report)]
     short = short_names(report) if report.remaining or report.what_if else ShortNames(())
     parts += _remaining(report, short)
     parts += [
@@ -90,14 +93,6 @@ def short_names(report: Report, whole: bool | None = None) -> ShortNames:
     return ShortNames([*texts, *(item.site for item in report.what_if), *report.drawing.names()], whole=whole)
 
 
-def _interface(report: Report) -> Grid:
-    rows = [
-        (end.kind, end.name, end.dtype, " × ".join(map(str, end.shape)), layout_names(end.layout))
-        for end in report.interface
-    ]
-    return tabled("", "name", "type", "shape", "layout", rows=rows)
-
-
 def _transposes(report: Report) -> Grid:
     moved = [
         ("source, as read", f"{report.source_transposes:,}", f"{report.source_bytes:,}"),
@@ -128,7 +123,12 @@ def _kinds(report: Report) -> list[str]:
 def _remaining(report: Report, short: ShortNames) -> list[Line | Grid]:
     ordered = sorted(report.remaining, key=lambda item: -item.bytes)
     lines: list[Line | Grid] = [line(f"between {each}") for each in _kinds(report)] if len(ordered) > FEW else []
-    groups = _alike(ordered)
+    # Those of which the same can be said but for names: layouts, bytes, and what stands on both sides.
+    alike: dict[tuple[object, ...], list[Transposed]] = {}
+    for item in ordered:
+        causes = tuple(cause._replace(above="", below="") for cause in item.causes)
+        alike.setdefault((item.layout, item.bytes, causes), []).append(item)
+    groups = list(alike.values())
     if LOG.isEnabledFor(logging.INFO):
         groups = [[item] for item in ordered]
     elif len(groups) > MOST:
@@ -153,12 +153,3 @@ def _remaining(report: Report, short: ShortNames) -> list[Line | Grid]:
             more = f", and {len(others) - FEW:,} more (-v)" if len(others) > FEW else ""
             lines.append(line(f"Likewise {named}{more}.", indent=2))
     return lines
-
-
-def _alike(ordered: Sequence[Transposed]) -> list[list[Transposed]]:
-    """Transposes by what can be said of them but for names: layouts, bytes, and what stands on both sides."""
-    groups: dict[tuple[object, ...], list[Transposed]] = {}
-    for item in ordered:
-        causes = tuple(cause._replace(above="", below="") for cause in item.causes)
-        groups.setdefault((item.layout, item.bytes, causes), []).append(item)
-    return list(groups.values())

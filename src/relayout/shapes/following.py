@@ -6,7 +6,7 @@ that binds the axis is an error that names it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,10 +17,9 @@ from relayout.graph.value_names import Names
 from relayout.layout import ONE, Extent
 from relayout.rules import Fact, Facts, Nested, Operator, Permuted, Regrouped, Signature, rule_of
 from relayout.rules.facts import operator_of
-from relayout.shapes.constants import STATED, Change, Computed, Items, State, is_arithmetic
+from relayout.shapes.constants import STATED, Change, Computed, Items, is_arithmetic
 from relayout.shapes.own_axes import OWN, VIEWS, Binding, extents_of, of_lengths, of_rows, repeats_along, sources
 from relayout.shapes.parts import MoreInputsError, OpenedFactor, OpeningError, Parts, dims_of
-from relayout.shapes.regrouping import transposed_parts
 from relayout.shapes.through_bodies import follow_bodies
 from relayout.shapes.through_reshapes import Choice, follow_reshape
 from relayout.shapes.windows import WINDOWS, WindowLength
@@ -36,23 +35,8 @@ def part_of(extent: Extent | None, part: OpenedFactor) -> OpenedFactor | None:
     return None if rest is None or not rest.is_static else OpenedFactor(ONE, part.length, part.before, rest)
 
 
-def of_shape(_operator: Operator, items: Items) -> Sequence[Extent | None]:
-    """Return the extents as they are listed."""
-    return items
-
-
-def of_repeats(operator: Operator, items: Items) -> Sequence[Extent | None]:
-    """Return the extents of what is repeated so often."""
-    shape = operator.shape() or ()
-    return [None if item is None else Extent.of(dim) * item for dim, item in zip(shape, items, strict=False)]
-
-
-MADE: Mapping[tuple[str, str], tuple[int, Callable[[Operator, Items], Sequence[Extent | None]]]] = {
-    ("", "ConstantOfShape"): (0, of_shape),
-    ("", "Expand"): (1, of_shape),
-    ("", "Tile"): (1, of_repeats),
-}
-"""(domain, operator) -> the input that holds extents, and the extents of its result by these."""
+MADE = {("", "ConstantOfShape"): 0, ("", "Expand"): 1, ("", "Tile"): 1}
+"""(domain, operator) -> the input that holds the extents of its result, or for a Tile how often they are repeated."""
 
 
 def made_parts(operator: Operator, items: Items, part: OpenedFactor) -> dict[int, OpenedFactor] | None:
@@ -64,8 +48,10 @@ def made_parts(operator: Operator, items: Items, part: OpenedFactor) -> dict[int
         part: the opened dimension.
     """
     output = operator.outputs[0]
-    _, extents_of = MADE[operator.node.domain, operator.node.op_type]
-    extents = extents_of(operator, items)
+    extents: Sequence[Extent | None] = items
+    if operator.node.op_type == "Tile":
+        dims = operator.shape() or ()
+        extents = [None if item is None else Extent.of(dim) * item for dim, item in zip(dims, items, strict=False)]
     if output is None or any(extent is None for extent in extents) or len(extents) > len(output):
         return None
     lead, found = len(output) - len(extents), dict[int, OpenedFactor]()
@@ -234,10 +220,8 @@ class Following:
 
     def _through(self, node: ir.Node, operator: Operator, fact: Fact) -> None:
         match fact:
-            case Permuted(perm):
-                first = node.inputs[0]
-                assert first is not None
-                self.parts[node.outputs[0]] = transposed_parts(self.parts[first], perm)
+            case Permuted(perm) if (first := node.inputs[0]) is not None:
+                self.parts[node.outputs[0]] = {perm.index(axis): part for axis, part in self.parts[first].items()}
             case Regrouped(shape):
                 follow_reshape(self, node, operator, [Extent.of(dim) for dim in shape])
             case Signature():
@@ -266,11 +250,16 @@ class Following:
             if slot not in restored:
                 self.demand(node, slot, axis, letters[letter], places[letter])
         for value, names in zip(node.outputs, fact.outputs, strict=True):
-            if names and value.name:
-                self.parts[value] = _given(value, names, given)
-        stated = STATED.get((node.domain, node.op_type))
-        if stated is not None and letters:
-            self._state(node, operator, stated, next(iter(places.values())))
+            if names and value.name:  # an axis that was reduced to 1 element is no longer open
+                dims = extents_of(value) if value.shape is not None else ()
+                opened = {axis: given[name] for axis, name in enumerate(names) if name in given}
+                self.parts[value] = {a: part for a, part in opened.items() if not dims or dims[a] == part.source_extent}
+        if (stated := STATED.get((node.domain, node.op_type))) is not None and letters:
+            changes = stated(operator, self.parts[node.outputs[0]], next(iter(places.values())))
+            # What the graph computes from extents follows by itself.
+            if changes is None and not any(self.computed.knows(value) for value in node.inputs[1:]):
+                raise self.bound(node, "reads the extents that it gives from an operand that is no constant")
+            self.changes += changes or []
 
     def _letters(
         self, node: ir.Node, fact: Signature, restored: Mapping[int, RowOperand]
@@ -316,13 +305,6 @@ class Following:
         if name is None:
             name = self._lengths[formula] = self._names.unique(f"{part.length}_{len(self._lengths) + 1}")
         return {window.letter: OpenedFactor(ONE, Extent.of(name), Extent(before), ONE)}
-
-    def _state(self, node: ir.Node, operator: Operator, stated: State, place: tuple[ir.Value, int]) -> None:
-        """Note how the constants of a node are stated anew; what the graph computes from extents follows by itself."""
-        changes = stated(operator, self.parts[node.outputs[0]], place)
-        if changes is None and not any(self.computed.knows(value) for value in node.inputs[1:]):
-            raise self.bound(node, "reads the extents that it gives from an operand that is no constant")
-        self.changes += changes or []
 
     def demand(self, node: ir.Node, slot: int, axis: int, part: OpenedFactor, place: tuple[ir.Value, int]) -> None:
         """Open an axis of an operand that has the source's extent: another input's, or that of a constant."""
@@ -376,21 +358,17 @@ class Following:
         """Follow a node that reads nothing but what is computed from opened extents."""
         if bodies(node):
             raise self.bound(node, "runs bodies by an opened extent")
-        made = MADE.get((node.domain, node.op_type))
-        extents = node.inputs[made[0]] if made is not None else None
+        slot = MADE.get((node.domain, node.op_type))
+        extents = node.inputs[slot] if slot is not None else None
         items = self.computed.items(extents) if extents is not None and extents in self.computed else None
-        parts = None if items is None else made_parts(operator, items, self._opened)
+        opened = next(part for parts in self.parts.values() for part in parts.values())
+        parts = None if items is None else made_parts(operator, items, opened)
         if parts is None and not is_arithmetic(node, self.computed):
             raise self.bound(node, "depends on the extent itself, not only on its elements")
         if parts is None or (_rank(node.outputs[0]) or 0) <= 1:
             self.computed.follow(node)  # what it gives may be a shape
         if parts is not None:
             self.parts[node.outputs[0]] = parts
-
-    @property
-    def _opened(self) -> OpenedFactor:
-        """The dimension that is followed, as its input holds it."""
-        return next(part for parts in self.parts.values() for part in parts.values())
 
     def bound(self, node: ir.Node, reason: str) -> OpeningError:
         """Return the error that a node binds the axis, with what it does."""
@@ -399,13 +377,6 @@ class Following:
 
 def _rank(value: ir.Value | None) -> int | None:
     return None if value is None or value.shape is None else len(value.shape)
-
-
-def _given(value: ir.Value, names: Sequence[str], letters: Mapping[str, OpenedFactor]) -> dict[int, OpenedFactor]:
-    """Return the opened axes of what a node gives; one that was reduced to 1 element is none."""
-    found = {axis: letters[name] for axis, name in enumerate(names) if name in letters}
-    dims = extents_of(value) if value.shape is not None else ()
-    return {axis: part for axis, part in found.items() if not dims or dims[axis] == part.source_extent}
 
 
 def _unopened(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -49,7 +49,10 @@ def last_opened(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, bin
             bound.add(_operator(node))
     behind = _behind(nodes, bound)
     read = {value: None for node in behind for value in reads(node) if value.producer() not in behind}
-    fed = _fed(model.graph)
+    fed = set(model.graph.inputs)  # what follows from constants is no end
+    for node in nodes:
+        if not fed.isdisjoint(reads(node)):
+            fed.update(node.outputs)
     opened = [value for value in (*read, *model.graph.outputs) if value in fed and following.parts.get(value)]
     ends = dict.fromkeys(value for value in opened if value.producer() not in behind)
     if any(value.producer() is None or is_made(value) for value in ends) or len(ends) > MOST:
@@ -60,15 +63,6 @@ def last_opened(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, bin
 def _operator(node: ir.Node) -> object:
     """Return what stands for one operator of the source: a `.tflite`'s may be several nodes, and is cut whole."""
     return node.metadata_props.get(SOURCE) or node
-
-
-def _fed(graph: ir.Graph) -> set[ir.Value]:
-    """Return the inputs, and what depends on one: what follows from constants is no end."""
-    found = set(graph.inputs)
-    for node in graph:
-        if not found.isdisjoint(reads(node)):
-            found.update(node.outputs)
-    return found
 
 
 def _behind(nodes: Sequence[ir.Node], bound: set[object]) -> dict[ir.Node, None]:
@@ -116,15 +110,15 @@ def _completed(model: ir.Model, name: str, number: int) -> ir.Model | str:
     """Return the model with a number for a name and all shapes inferred anew, or what differs from what it had."""
     tried = model.clone()
     fix_dims(tried, {name: number})
-    followed = {value.name or "": value.shape for value in _interiors(tried) if value.shape is not None}
-    for value in _interiors(tried):
+    values = [value for node in tried.graph for value in node.outputs if value.name]
+    followed = [(value, value.shape) for value in values if value.shape is not None]
+    for value in values:
         if value.const_value is None:
             value.shape = None
     complete(tried, outputs_of)
-    found = {value.name or "": value.shape for value in _interiors(tried)}
-    for name, shape in followed.items():
-        if differing := _differing(shape, found[name]):
-            return f"'{name}' {differing}"
+    for value, shape in followed:
+        if differing := _differing(shape, value.shape):
+            return f"'{value.name}' {differing}"
     return tried
 
 
@@ -137,11 +131,6 @@ def _inconsistency(model: ir.Model) -> str:
     except Exception as error:  # onnx raises types of its own
         return " ".join(str(error).split())
     return ""
-
-
-def _interiors(model: ir.Model) -> Iterator[ir.Value]:
-    for node in model.graph:
-        yield from (value for value in node.outputs if value.name)
 
 
 def _differing(followed: ir.Shape, found: ir.Shape | None) -> str:
@@ -206,8 +195,7 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, *, ro
             raise length.with_ends(last_opened(model, seeds, what, of_lengths)) from None
     for value, parts in following.parts.items():
         if parts:
-            dims = following.dims(value)
-            value.shape = ir.Shape([extent.number if extent.is_static else str(extent) for extent in dims])
+            value.shape = ir.Shape([_dim(extent) for extent in following.dims(value)])
             if STATED in value.meta:
                 value.meta[STATED] = value.shape
     for value in following.computed.values():

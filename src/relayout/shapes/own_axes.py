@@ -49,8 +49,13 @@ def of_lengths(fact: Signature, operator: Operator, letter: str, part: OpenedFac
     computes = letter in fact.across or any(letter not in names for names in fact.outputs if names is not None)
     if computes and part.source_extent.is_one:
         return "computes along its one element"
-    allows = COUNTING_NOTHING.get((operator.node.domain, operator.node.op_type))
-    if letter in fact.whole and (allows is None or not allows(operator)):
+    node = operator.node
+    counts = (
+        node.domain
+        or node.op_type not in ALONG_ANY_LENGTH
+        or (node.op_type in ("GRU", "LSTM", "RNN") and operator.has(4))
+    )
+    if letter in fact.whole and counts:
         return "slices, pads, joins or picks along it by number"
     for names, shape in zip(fact.outputs, operator.outputs, strict=True):
         if names is None or shape is None or letter not in names:
@@ -61,21 +66,8 @@ def of_lengths(fact: Signature, operator: Operator, letter: str, part: OpenedFac
     return ""
 
 
-def always(_operator: Operator) -> bool:
-    """Nothing in the node counts the elements."""
-    return True
-
-
-def without_lengths(operator: Operator) -> bool:
-    """A recurrent layer counts them where it is told the length of each sequence."""
-    return not operator.has(4)
-
-
-COUNTING_NOTHING: Mapping[tuple[str, str], Callable[[Operator], bool]] = {
-    **dict.fromkeys((("", name) for name in ("ArgMax", "ArgMin", "CumProd", "CumSum", "Hardmax", "Trilu")), always),
-    **dict.fromkeys((("", name) for name in ("GRU", "LSTM", "RNN")), without_lengths),
-}
-"""Operators that treat an axis as a sequence, of whatever length -> whether a node does."""
+ALONG_ANY_LENGTH = frozenset(("ArgMax", "ArgMin", "CumProd", "CumSum", "GRU", "Hardmax", "LSTM", "RNN", "Trilu"))
+"""Operators that treat an axis as a sequence, of whatever length; a recurrent layer, if it has no input of lengths."""
 
 
 # Values of fixed extents that hold the same for every step of an axis: more steps are as good.
@@ -139,11 +131,6 @@ def _holds_the_same(tensor: ir.TensorProtocol, axis: int, part: OpenedFactor) ->
     return bool((apart == apart.take([0], axis + 1)).all())
 
 
-def of_shape(_operator: Operator, _axis: int, _part: OpenedFactor) -> bool:
-    """All elements are equal."""
-    return True
-
-
 def stretched(operator: Operator, axis: int, part: OpenedFactor) -> bool:
     """An Expand repeats what has 1 element along the axis, or no such axis."""
     shape, output = operator.shape(), operator.outputs[0]
@@ -169,7 +156,7 @@ def resized(operator: Operator, axis: int, _part: OpenedFactor) -> bool:
 
 
 REPEATED: Mapping[tuple[str, str], Callable[[Operator, int, OpenedFactor], bool]] = {
-    ("", "ConstantOfShape"): of_shape,
+    ("", "ConstantOfShape"): lambda *_: True,
     ("", "Expand"): stretched,
     ("", "Resize"): resized,
     ("", "Tile"): tiled,
@@ -260,20 +247,14 @@ def reverse_sequence(operator: Operator, fact: Fact) -> Fact:
     return Signature((letters, (batch,)), (letters,), frozenset((time,)))
 
 
-def one_element(operator: Operator, axis: int) -> bool:
-    """Tell whether a Gather takes the one element that an axis has."""
-    shape, indices = operator.shape(), operator.integers(1)
-    return shape is not None and shape[axis] == 1 and bool(indices) and set(indices or ()) <= {0, -1}
-
-
 def gather_as_view(operator: Operator, parts: Mapping[int, object]) -> Fact:
     """Return the view that a Gather is where it takes the one element that the opened axis has."""
-    rank, output = operator.rank(), operator.outputs[0]
+    rank, output, indices = operator.rank(), operator.outputs[0], operator.integers(1) or ()
     if not rank or output is None:
         return None
     axis = operator.int("axis", 0) % rank
-    alone = len(operator.integers(1) or ()) == 1
-    return Regrouped(output) if axis in parts and alone and one_element(operator, axis) else None
+    takes_all = len(indices) == 1 and indices[0] in (0, -1) and (operator.shape() or ())[axis] == 1
+    return Regrouped(output) if axis in parts and takes_all else None
 
 
 OWN: Mapping[tuple[str, str], Callable[[Operator, Fact], Fact]] = {

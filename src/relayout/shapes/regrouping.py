@@ -30,12 +30,9 @@ def ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]) -> li
         target: extents of the result in the source.
     """
     each = [list(_places(source, axis, part, target)) for axis, part in sorted(parts.items())]
-    found = []
-    for chosen in islice(combinations(*each), MOST_WAYS):
-        way = dict(chosen)
-        if len(way) == len(chosen) and list(way) == sorted(way):
-            found.append(way)
-    return sorted(found, key=lambda way: sum(_oddness(part, parts) for part in way.values()))
+    places = (dict(chosen) for chosen in islice(combinations(*each), MOST_WAYS))
+    distinct = [way for way in places if len(way) == len(each) and list(way) == sorted(way)]
+    return sorted(distinct, key=lambda way: sum(_oddness(part, parts) for part in way.values()))
 
 
 def _places(
@@ -79,18 +76,6 @@ def as_written(items: Sequence[Extent | None], dims: Sequence[Extent], *, copies
     return found if others == whole else None
 
 
-def natural_squeeze(kept: Sequence[int], parts: Parts) -> dict[int, OpenedFactor] | None:
-    """Return where parts lie once axes have left; None if one of them would leave."""
-    if any(axis not in kept for axis in parts):
-        return None
-    return {kept.index(axis): part for axis, part in parts.items()}
-
-
-def natural_unsqueeze(kept: Sequence[int], parts: Parts) -> dict[int, OpenedFactor]:
-    """Return where parts lie once axes have come; `kept` are the places of the operand's axes."""
-    return {kept[axis]: part for axis, part in parts.items()}
-
-
 def moving_ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]) -> list[dict[int, OpenedFactor]]:
     """List where a batch of 1 may lie in the regrouped value if the Reshape was a Transpose, too.
 
@@ -124,8 +109,3 @@ def likeliest(
     first = [way for way in alone if way in agreeing]
     ordered = [*first, *alone, *agreeing, *found]
     return [way for place, way in enumerate(ordered) if way not in ordered[:place]]
-
-
-def transposed_parts(parts: Parts, perm: Sequence[int]) -> dict[int, OpenedFactor]:
-    """Return where parts lie behind a Transpose."""
-    return {perm.index(axis): part for axis, part in parts.items()}

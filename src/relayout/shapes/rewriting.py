@@ -14,6 +14,7 @@ from relayout.graph.subgraphs import all_graphs
 from relayout.graph.value_names import Names
 from relayout.layout import Extent
 from relayout.light_dataclass import dataclass
+from relayout.shapes.own_axes import extents_of
 from relayout.shapes.parts import OpenedFactor
 
 Array = NDArray[Any]
@@ -177,7 +178,7 @@ class DimensionRewriting:
         node.replace_input_with(slot, self.widened[key])
 
     def _stretched(self, node: ir.Node, value: ir.Value, axis: int, part: OpenedFactor, place: Place) -> ir.Value:
-        dims = [Extent.of(dim if isinstance(dim, int) else str(dim.value)) for dim in value.shape or ()]
+        dims = list(extents_of(value))
         split = [*dims[:axis], part.outer, part.before, part.inner, *dims[axis + 1 :]]
         name, apart, rank = f"{value.name}_stretched", not part.is_whole, len(dims) + 2
         expand = _expand_along(value, axis) if part.is_whole else None
@@ -187,7 +188,8 @@ class DimensionRewriting:
             value = self.emit(node, "Reshape", [value, self._numbers(split, name)], f"{name}_apart", value)
         axis, count = (axis + 1, rank) if apart else (axis, len(dims))
         if not part.before.is_one:
-            bounds = [self.constant(np.array([number]), f"{name}_{word}") for word, number in _first_of(axis)]
+            first = (("start", 0), ("end", 1), ("axis", axis))
+            bounds = [self.constant(np.array([number]), f"{name}_{word}") for word, number in first]
             value = self.emit(node, "Slice", [value, *bounds], f"{name}_first", value)
         length = self.length(node, place, part)
         ones = [self.constant(np.ones(n, np.int64), f"{name}_ones") for n in (axis, count - axis - 1) if n]
@@ -217,11 +219,6 @@ class DimensionRewriting:
         """Return a shape as a constant; the one extent that is no number is what is left."""
         items = [extent.number if extent.is_static else -1 for extent in extents]
         return self.constant(np.array(items, np.int64), f"{name}_shape")
-
-
-def _first_of(axis: int) -> tuple[tuple[str, int], ...]:
-    """Return the bounds of a Slice that takes the first element along an axis."""
-    return ("start", 0), ("end", 1), ("axis", axis)
 
 
 def _expand_along(value: ir.Value, axis: int) -> ir.Node | None:

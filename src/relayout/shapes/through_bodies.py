@@ -33,7 +33,11 @@ def follow_bodies(following: Following, node: ir.Node, fact: Nested) -> None:
     _settle(following, node, fact, letters)
     if not fact.signature.whole.isdisjoint(letters):
         raise following.bound(node, "runs once for each of its elements")
-    _refuse_fixed(following, node, fact, letters)
+    for body, graph in _bodies(node, fact):
+        for value, names in zip(graph.outputs, body.outputs, strict=False):
+            opened = following.parts.get(value, {})
+            if any(name in letters and axis not in opened for axis, name in enumerate(names or ())):
+                raise following.bound(node, f"gives '{value.name}' with a fixed extent from one of its bodies")
     _demand_states(following, node, fact, letters)
     for value, names in zip(node.outputs, fact.signature.outputs, strict=True):
         if value.name:
@@ -59,15 +63,6 @@ def _settle(following: Following, node: ir.Node, fact: Nested, letters: dict[str
         if letters == known:
             return
     raise following.bound(node, "opens one state after another")
-
-
-def _refuse_fixed(following: Following, node: ir.Node, fact: Nested, letters: Mapping[str, OpenedFactor]) -> None:
-    """Refuse bodies that give with a fixed extent what is open outside of them."""
-    for body, graph in _bodies(node, fact):
-        for value, names in zip(graph.outputs, body.outputs, strict=False):
-            opened = following.parts.get(value, {})
-            if any(name in letters and axis not in opened for axis, name in enumerate(names or ())):
-                raise following.bound(node, f"gives '{value.name}' with a fixed extent from one of its bodies")
 
 
 def _demand_states(following: Following, node: ir.Node, fact: Nested, letters: Mapping[str, OpenedFactor]) -> None:

@@ -1,17 +1,16 @@
 """Follow an opened axis through a Reshape, or an operator that does as one, and state its shape anew."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import onnx_ir as ir
 
-from relayout.layout import Extent
-from relayout.rules import Operator
+from relayout.layout import Extent, product
+from relayout.rules import Operator, normalized
 from relayout.shapes.constants import shape_items
 from relayout.shapes.own_axes import extents_of
-from relayout.shapes.parts import Parts, dims_of
-from relayout.shapes.regrouping import likeliest, moving_ways, ways
-from relayout.shapes.views import NATURAL, written_shape
+from relayout.shapes.parts import OpenedFactor, Parts, dims_of
+from relayout.shapes.regrouping import as_written, likeliest, moving_ways, ways
 
 if TYPE_CHECKING:
     from relayout.shapes.following import Following
@@ -38,6 +37,56 @@ class _Offer(NamedTuple):
     moving: list[Parts]
     natural: Parts | None
     written: list[Extent] | None
+
+
+def _listed_axes(operator: Operator) -> Sequence[int] | None:
+    return operator.integers(1) if operator.has(1) else operator.ints("axes")
+
+
+def squeeze(operator: Operator, parts: Parts) -> dict[int, OpenedFactor] | None:
+    """Keep a part where it is, if its axis does not leave."""
+    shape, axes = operator.shape(), _listed_axes(operator)
+    if shape is None:
+        return None
+    gone = [axis for axis, dim in enumerate(shape) if dim == 1] if axes is None else normalized(axes, len(shape))
+    rest = [axis for axis in range(len(shape)) if axis not in gone]
+    return {rest.index(axis): part for axis, part in parts.items()} if set(rest).issuperset(parts) else None
+
+
+def unsqueeze(operator: Operator, parts: Parts) -> dict[int, OpenedFactor] | None:
+    """Keep a part in its axis, wherever others come."""
+    shape, axes = operator.shape(), _listed_axes(operator)
+    if shape is None or axes is None:
+        return None
+    rank = len(shape) + len(axes)
+    rest = [axis for axis in range(rank) if axis not in normalized(axes, rank)]
+    return {rest[axis]: part for axis, part in parts.items()}
+
+
+def flatten(operator: Operator, parts: Parts) -> dict[int, OpenedFactor] | None:
+    """Put a part into the first of two dimensions if it stands before the axis, else into the second."""
+    shape = operator.shape()
+    if shape is None:
+        return None
+    extents, axis = [Extent.of(dim) for dim in shape], operator.int("axis", 1)
+    border = axis % len(shape) if axis < len(shape) and shape else len(shape)
+    sides: dict[int, OpenedFactor] = {}
+    for place, part in parts.items():
+        side = int(place >= border)
+        start, stop = ((0, border), (border, len(shape)))[side]
+        if side in sides:
+            return None
+        outer = product(extents[start:place]) * part.outer
+        sides[side] = part._replace(outer=outer, inner=part.inner * product(extents[place + 1 : stop]))
+    return sides
+
+
+NATURAL: Mapping[str, Callable[[Operator, Parts], dict[int, OpenedFactor] | None]] = {
+    "Flatten": flatten,
+    "Squeeze": squeeze,
+    "Unsqueeze": unsqueeze,
+}
+"""Operator -> where parts lie behind it; None if it would have to become a Reshape, as a Gather or a Split has to."""
 
 
 def follow_reshape(following: "Following", node: ir.Node, operator: Operator, target: Sequence[Extent]) -> None:
@@ -71,22 +120,17 @@ def _offer(following: "Following", node: ir.Node, operator: Operator, target: Se
     if not found and not moving:
         raise following.bound(node, f"mixes it with other axes: {_text(source)} becomes {_text(target)}")
     natural, written = _natural(following, node, operator, parts)
-    if natural is not None:
-        found = _put_first(natural, found)
-    else:
+    alone = [way for way in found if _is_alone(way)]
+    if natural is None:
         found = likeliest(found, target, written, computed=_is_computed(following, node))
+    else:  # the natural way is first, or behind those that put the parts in dimensions of their own
+        ordered = [natural, *found] if _is_alone(natural) else [*alone, natural, *found]
+        found = [way for place, way in enumerate(ordered) if way not in ordered[:place]]
     # A batch has mostly a dimension of its own: it is joined with another only where there is none.
     means = _is_computed(following, node) and list(dims_of(tuple(target), found[0])) == written if found else False
     moving = [] if means else [way for way in moving if way not in found]
     found = [*filter(_is_alone, found), *moving, *(way for way in found if not _is_alone(way))]
     return _Offer(found, moving, natural, written)
-
-
-def _put_first(natural: Parts, found: Sequence[Parts]) -> list[Parts]:
-    """Return ways once each: the natural one first, or behind those that put the parts in dimensions of their own."""
-    alone = [way for way in found if _is_alone(way)]
-    ordered = [natural, *found] if _is_alone(natural) else [*alone, natural, *found]
-    return [way for place, way in enumerate(ordered) if way not in ordered[:place]]
 
 
 def _state_shape(following: "Following", node: ir.Node, operator: Operator, dims: Sequence[Extent]) -> None:
@@ -96,7 +140,7 @@ def _state_shape(following: "Following", node: ir.Node, operator: Operator, dims
     items = shape_items(dims, following.dims(value))
     if items is None:
         raise following.bound(node, f"would need a shape of several open extents: {_text(dims)}")
-    if (node.domain, node.op_type) in NATURAL:
+    if node.op_type != "Reshape":
         following.last.append(lambda r: r.become_reshape(node, items))
     elif operator.has(1):
         following.changes.append(lambda r: r.reshape(node, items))
@@ -112,9 +156,9 @@ def _natural(
     following: "Following", node: ir.Node, operator: Operator, parts: Parts
 ) -> tuple[Parts | None, list[Extent] | None]:
     """Return where the parts lie if the node stays as it is, and the extents that a Reshape's own shape gives."""
-    key = node.domain, node.op_type
-    if key in NATURAL:
-        return NATURAL[key](operator, parts), None
+    if node.op_type != "Reshape":
+        natural = NATURAL.get(node.op_type)
+        return None if natural is None else natural(operator, parts), None
     value = node.inputs[0]
     assert value is not None
     shape = node.inputs[1] if len(node.inputs) > 1 else None
@@ -122,7 +166,8 @@ def _natural(
     if items is None and (shape is None or shape not in following.computed):
         known = operator.integers(1) if operator.has(1) else operator.ints("shape")
         items = None if known is None else [Extent(item) for item in known]
-    return None, written_shape(operator, items, following.dims(value))
+    copies = not operator.int("allowzero", 0)
+    return None, None if items is None else as_written(items, following.dims(value), copies=copies)
 
 
 def _is_alone(way: Parts) -> bool:
