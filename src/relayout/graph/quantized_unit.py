@@ -10,6 +10,7 @@ whether a kernel computes it with these scales is for conditions to say.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -108,7 +109,8 @@ def unit_of(node: ir.Node) -> QuantizedUnit | None:
     elif _is(node, QUANTIZE):
         candidates = iter([_operator_before(node.inputs[0]), node])
     else:
-        candidates = _candidates(node)
+        candidates = iter([node, _operator_before(node.inputs[0]) if _is_view(node) or _is_epilogue(node) else None])
+        candidates = chain(candidates, _operators_behind(node.outputs[0]) if _is_view(node) else ())
     for candidate in candidates:
         unit = None if candidate is None else _unit(candidate)
         if unit is not None and node in unit.members:
@@ -124,15 +126,6 @@ def is_dequantized_view(node: ir.Node) -> bool:
 def is_reshape(node: ir.Node) -> bool:
     """Return whether a node is a view by its shapes alone: where these have no factors in common, it is none."""
     return node.op_type in RESHAPES and node.domain in ("", "ai.onnx")
-
-
-def _candidates(node: ir.Node) -> Iterator[ir.Node | None]:
-    """The operators whose unit a node may belong to: itself, and where it is a view or an epilogue its neighbours."""
-    yield node
-    if _is_epilogue(node) or _is_view(node):
-        yield _operator_before(node.inputs[0])
-    if _is_view(node):
-        yield from _operators_behind(node.outputs[0])
 
 
 def _unit(node: ir.Node) -> QuantizedUnit | None:

@@ -23,10 +23,8 @@ def all_graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
     """A graph, and the graphs in its nodes, at any depth, each before those inside."""
     yield graph
     for node in graph:
-        for attribute in node.attributes.data.values():
-            if attribute.type is GRAPH or attribute.type is GRAPHS:
-                for body in _held(attribute):
-                    yield from all_graphs(body)
+        for body in bodies(node) if node.attributes.data else ():
+            yield from all_graphs(body)
 
 
 def bodies(node: ir.Node) -> list[ir.Graph]:
@@ -56,10 +54,7 @@ def reads(node: ir.Node) -> Iterator[ir.Value]:
 
 def captured(node: ir.Node) -> list[ir.Value]:
     """Values of the outer graphs that a node's subgraphs read, in the order of first use."""
-    found: dict[ir.Value, None] = {}
-    for graph in bodies(node):
-        found.update(dict.fromkeys(_free(graph)))
-    return list(found)
+    return list(dict.fromkeys(value for graph in bodies(node) for value in _free(graph)))
 
 
 def _free(graph: ir.Graph) -> list[ir.Value]:

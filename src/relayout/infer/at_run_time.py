@@ -103,7 +103,16 @@ def _beaten(sites: Sites, found: Plan) -> list[Mapping[str, int]]:
     """Return the runs in which a plan moves more bytes than the source. What either moves is large in some run."""
     roots = [*(crossing.root for crossing in found.crossings), *(move.root for move in sites.moves)]
     every = runs(sites.relations, roots, sites.declared)
-    return [extents for extents in every if _moved(found, extents) > _moved_by_source(sites, extents)]
+    beaten: list[Mapping[str, int]] = []
+    for extents in every:
+        source = sum(
+            size_of(move.root, extents, sites.likely) * move.times
+            for move in sites.moves
+            if moving_factors(move.of, move.given, extents) != moving_factors(move.of, move.order, extents)
+        )
+        if _moved(found, extents) > source:
+            beaten.append(extents)
+    return beaten
 
 
 def _moved(found: Plan, extents: Mapping[str, int]) -> int:
@@ -123,15 +132,6 @@ def _moved(found: Plan, extents: Mapping[str, int]) -> int:
     return total
 
 
-def _moved_by_source(sites: Sites, extents: Mapping[str, int]) -> int:
-    """Return the bytes that the source moves in a run."""
-    return sum(
-        size_of(move.root, extents, sites.likely) * move.times
-        for move in sites.moves
-        if moving_factors(move.of, move.given, extents) != moving_factors(move.of, move.order, extents)
-    )
-
-
 def _repriced(found: Plan, best: Formulation, solution: Solution, time_limit: float | None) -> Plan:
     """Return the choice that is best in a run as a plan at the prices of `found`.
 
@@ -141,20 +141,13 @@ def _repriced(found: Plan, best: Formulation, solution: Solution, time_limit: fl
         solution: of that problem.
         time_limit: seconds for the solver.
     """
-    choice = _choice(found.formulation, best, solution)
-    if choice is not None:
-        return with_choice(found.formulation, choice, found.solution)
-    formulation, choice = formulate(found.sites, among=Candidates(best.labels, best.capped)), solution.choice
-    return with_choice(formulation, choice, solve(formulation.problem, start=choice, time_limit=time_limit))
-
-
-def _choice(formulation: Formulation, other: Formulation, solution: Solution) -> tuple[int, ...] | None:
-    """Return the labels that another problem's solution takes as a choice of this one; None where it lacks one."""
-    chosen = zip(formulation.labels, other.labels, solution.choice, strict=True)
+    chosen = zip(found.formulation.labels, best.labels, solution.choice, strict=True)
     try:
-        return tuple([labels.index(theirs[label]) if labels else 0 for labels, theirs, label in chosen])
-    except ValueError:
-        return None
+        choice = tuple([labels.index(theirs[label]) if labels else 0 for labels, theirs, label in chosen])
+    except ValueError:  # the plan lacks one of the labels
+        formulation, choice = formulate(found.sites, among=Candidates(best.labels, best.capped)), solution.choice
+        return with_choice(formulation, choice, solve(formulation.problem, start=choice, time_limit=time_limit))
+    return with_choice(found.formulation, choice, found.solution)
 
 
 def _is_no_worse(found: Plan) -> bool:

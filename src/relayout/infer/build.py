@@ -87,34 +87,24 @@ def carried_values(ports: Sequence[Port]) -> list[list[Port]]:
 # The nodes that some output needs. The others are none of the problem, and not in the result.
 
 
-def needed_nodes(graph: ir.Graph, is_entered: Callable[[ir.Node], bool]) -> set[ir.Node]:
-    """Find the nodes of a graph, and of the bodies in it, on which an output depends.
+def needed_nodes(graph: ir.Graph, is_entered: Callable[[ir.Node], bool], needed: set[ir.Node]) -> set[ir.Value | None]:
+    """Collect the nodes of a graph, and of its bodies, on which an output depends; return the values that these read.
 
-    An operator without a rule is needed, whoever reads what it gives: nobody knows what it does besides.
-
-    Args:
-        graph: the graph, its nodes in order.
-        is_entered: whether a node's bodies are part of the problem; of any other node's bodies all nodes are needed.
+    An operator without a rule is needed, whoever reads what it gives: nobody knows what it does besides. Of a node
+    whose bodies are not part of the problem (`is_entered`) all nodes in them are needed.
     """
-    found: set[ir.Node] = set()
-    _collect(graph, is_entered, found)
-    return found
-
-
-def _collect(graph: ir.Graph, is_entered: Callable[[ir.Node], bool], found: set[ir.Node]) -> set[ir.Value | None]:
-    """Collect the nodes that a graph's outputs need; return the values that these read."""
     wanted: set[ir.Value | None] = set(graph.outputs)
     for node in reversed(graph):
         if wanted.isdisjoint(node.outputs) and may_go(node):
             continue
-        found.add(node)
+        needed.add(node)
         wanted.update(node.inputs)
         inner = bodies(node) if node.attributes else []
         if inner and not is_entered(node):
             wanted.update(captured(node))
             inner = []
         for body in inner:
-            wanted |= _collect(body, is_entered, found)
+            wanted |= needed_nodes(body, is_entered, needed)
     return wanted
 
 
@@ -280,7 +270,8 @@ class _Builder:
         self.grained: list[tuple[Site, str, int]] = []
         self.moves: list[tuple[ir.Node, View, View]] = []
         self.requantized = RequantizedViews(self.sites)
-        self.needed = needed_nodes(self.graph, self._is_entered)
+        self.needed: set[ir.Node] = set()
+        needed_nodes(self.graph, lambda node: isinstance(self.facts.of(self._operator(node)), Nested), self.needed)
 
     def run(self) -> None:
         for value in self.graph.inputs:
@@ -310,7 +301,11 @@ class _Builder:
         for value in graph.initializers.values():
             if value not in self.sites.views:
                 self.values.root(value, constant=True)
-        for node in graph if self.by_depth is None else sorted(graph, key=self._depth):
+        nodes: Iterable[ir.Node] = graph
+        if (depths := self.by_depth) is not None:  # last what gives nothing
+            last = len(depths)
+            nodes = sorted(graph, key=lambda node: next((depths.get(v, last) for v in node.outputs[:1]), last))
+        for node in nodes:
             if node in self.needed:
                 self._node(node)
             else:
@@ -348,16 +343,16 @@ class _Builder:
         self._add(Site("pin", value.name or "", None, signature, ports, "pin", whole=frozenset(letters)))
 
     def _operator(self, node: ir.Node) -> Operator:
+        version = self.versions.get(node.domain)
+        if version is None:  # functions of layouts are of the standard's
+            version = self.graph.opset_imports.get(domain_of_version(node.domain, FUNCTIONS), 1)
+            self.versions[node.domain] = version
         return Operator(
             node,
-            self.versions.get(node.domain) or self._version(node.domain),
+            version,
             tuple([None if value is None else self.extents.of(value) for value in node.inputs]),
             tuple([self.extents.of(value) for value in node.outputs]),
         )
-
-    def _is_entered(self, node: ir.Node) -> bool:
-        """Tell whether a node's bodies are part of the problem."""
-        return isinstance(self.facts.of(self._operator(node)), Nested)
 
     def _unneeded(self, node: ir.Node) -> None:
         """Leave out a node that no output needs; a Transpose counts as one of the source's."""
@@ -394,7 +389,8 @@ class _Builder:
             self.sites.requantizing.append(node)
             self._pin_inside(node.outputs[0])
             return
-        if fact.exchanges and not self._may_exchange(fact, inputs):
+        # A kernel takes the operands of a quantized unit in their places.
+        if fact.exchanges and not ((self.exchange or fact.freely) and not self._is_unit(inputs)):
             fact = fact.in_place
         if fact.transposed and self._is_unit(inputs):
             fact = fact.untransposed
@@ -435,37 +431,21 @@ class _Builder:
     ) -> None:
         """Add the site of a node that computes what it gives; `barrier`: why nothing is known of it, if so."""
         runs = 0 if not barrier and not implicit and is_fixed(node, inputs) else None
-        given = node.outputs
-        outputs = [
-            self.values.root(
-                value, constant=value.const_value is not None, alike=_alike(signature, inputs, slot), runs=runs
-            )
-            for slot, value in enumerate(given)
-        ]
+        outputs = []
+        for slot, value in enumerate(node.outputs):
+            # Inputs that have the same axes as the output, all of which may lie in pieces.
+            alike = [inputs[index] for index in signature.alike[slot]]
+            outputs.append(self.values.root(value, constant=value.const_value is not None, alike=alike, runs=runs))
         if runs == 0 and signature.price is not None:
             signature = replace(signature, price=None)  # what runs once, when a model is loaded, costs nothing
         site = self._site(node, signature, inputs, outputs, [self.values.view(value) for value in implicit], barrier)
         if signature.with_reader:
             self.requantized.dequantized.update((view.root, site) for view in outputs)
-        for value in given if self.pins else ():
+        for value in node.outputs if self.pins else ():
             self._pin_inside(value)
-
-    def _version(self, domain: str) -> int:
-        """The version of a domain's operators; functions of layouts are of the standard's."""
-        imported = self.graph.opset_imports.get(domain_of_version(domain, FUNCTIONS), 1)
-        return self.versions.setdefault(domain, imported)
-
-    def _may_exchange(self, fact: Signature, inputs: Sequence[View | None]) -> bool:
-        """Whether operands may be exchanged: a kernel takes those of a quantized unit in their places."""
-        return (self.exchange or fact.freely) and not self._is_unit(inputs)
 
     def _is_unit(self, inputs: Sequence[View | None]) -> bool:
         return any(view is not None and view.root in self.requantized.dequantized for view in inputs)
-
-    def _depth(self, node: ir.Node) -> int:
-        """How deep a node lies, as it was found; last where it gives nothing."""
-        depths = self.by_depth or {}
-        return depths.get(node.outputs[0], len(depths)) if node.outputs else len(depths)
 
     def _nested(self, node: ir.Node, fact: Nested, inputs: Sequence[View | None]) -> None:
         """A node with subgraphs: the bodies' sites, then one site for the node and all ends of its bodies."""
@@ -545,8 +525,3 @@ class _Builder:
 
 def _operator(node: ir.Node) -> str:
     return f"{node.domain}:{node.op_type}" if node.domain else node.op_type
-
-
-def _alike(signature: Signature, inputs: Sequence[View | None], slot: int) -> list[View | None]:
-    """The inputs that have the same axes as an output, all of which may lie in pieces."""
-    return [inputs[index] for index in signature.alike[slot]]

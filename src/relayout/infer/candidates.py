@@ -7,14 +7,14 @@ can take a neighbour's order at no cost. A label of a site is one order of all o
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from itertools import chain, groupby, islice
 
 from relayout.infer.allowed_orders import ends_of, identity, repaired
 from relayout.infer.graph_sites import Sites
 from relayout.infer.presolve import Aggregation, result
-from relayout.infer.sites import Label, Order, Port, Site
+from relayout.infer.sites import Label, Order, Site
 from relayout.infer.stored_orders import placed, stored_order_numbers
 from relayout.layout import Extent
 from relayout.light_dataclass import dataclass
@@ -124,8 +124,10 @@ class _Search:
     def combine(self, found: _Found) -> None:
         """Try the orders of each operand that has not all axes with the site's latest labels."""
         for position in found.partial:
-            for number in _set_bits(self.known[found.roots[position]]):
-                self.store(found, position, number)
+            numbers = self.known[found.roots[position]]
+            while numbers:
+                self.store(found, position, (numbers & -numbers).bit_length() - 1)
+                numbers &= numbers - 1
 
     def add(self, found: _Found, label: Label) -> None:
         key = stored_order_numbers(found.site, label)
@@ -178,18 +180,14 @@ def _are_few(site: Site) -> bool:
     return len(site.factors) <= COMBINED
 
 
-def _set_bits(number: int) -> Iterator[int]:
-    while number:
-        yield (number & -number).bit_length() - 1
-        number &= number - 1
-
-
 def _alone(site: Site, position: int, number: int) -> tuple[tuple[int, ...], list[Label] | None]:
     """The site's factors as that order of an operand holds them; the labels, if they follow from that alone."""
     port = site.ports[position]
-    factors = _factors(port, port.view.root.space.orders[number])
-    if factors is None:
+    order = port.view.root.space.orders[number]
+    owner = {leaf: factor for factor, leaves in port.factors.items() for leaf in leaves}
+    if not owner.keys() >= set(order):  # a file states another shape than the value has
         return (), []
+    factors = tuple(owner[leaf] for leaf in order)
     if not _others(site, factors):
         return factors, _extended(site, factors, [identity(site).order])
     return factors, None
@@ -205,12 +203,6 @@ def _bases(found: _Found, inside: frozenset[int]) -> list[Order]:
         alike.setdefault(tuple([-1 if factor in inside else factor for factor in order]), order)
     found.bases[inside] = len(found.labels), alike
     return list(alike.values())
-
-
-def _factors(port: Port, order: Order) -> tuple[int, ...] | None:
-    """The site's factors as an order of one operand holds them; None where a file states another shape than it has."""
-    owner = {leaf: factor for factor, held in port.factors.items() for leaf in held}
-    return tuple(owner[leaf] for leaf in order) if owner.keys() >= set(order) else None
 
 
 def _others(site: Site, factors: Sequence[int]) -> bool:

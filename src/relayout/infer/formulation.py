@@ -159,16 +159,25 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
         for site, choice in zip(sites.sites, labels, strict=True)
     ]
     parts = _parts(sites, follow, stored, dims or {})
-    apart = [_all_part_runs(root, orders) for root, _, orders in parts]
+    # No two of the orders have the same runs: no Transpose from one to another moves whole ones.
+    apart = [root.space.of(_part_runs, tuple(orders), root, orders) for root, _, orders in parts]
     parting = 0 if all(apart) else INNERMOST
     stretched = [_stretching(site, choice) for site, choice in zip(sites.sites, labels, strict=True)]
     aside = list(map(_aside, sites.sites, labels, stored))
-    weights = _weights(aside, parts, parting, sum(map(any, stretched)))
+    # Under these weights no sum of a lesser aim reaches one of a greater.
+    most = sum(min(len(ports) - 1, len(orders) - 1) for _, ports, orders in parts)
+    closeness = sum(map(max, filter(None, aside))) + most * (1 + parting) + INNERMOST * sum(map(any, stretched))
+    weights = Weights(per_byte=(most + 1) * (closeness + 1), per_transpose=closeness + 1)
     costs = tuple(map(_costs, sites.sites, labels, stretched, aside, repeat(weights)))
     hard = hard_pairs(parts) if sites.per_scattered else None
     each = 0 if hard is None else sites.per_scattered * weights.per_byte
     if each:
-        costs = tuple(map(_with_scattered, repeat(sites), sites.sites, labels, costs, repeat(each)))
+        costs = tuple(
+            tuple([cost + each * scattered_by(sites, site, label) for cost, label in zip(prices, choice, strict=True)])
+            if choice
+            else prices
+            for site, choice, prices in zip(sites.sites, labels, costs, strict=True)
+        )
     sizes = [
         size_of(root, sites.at if dims is None else dims, sites.likely) * sites.repeats.get(root, 1)
         for root, _, _ in parts
@@ -189,8 +198,11 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
             parts, sizes, apart, still, hard or [frozenset()] * len(parts), strict=True
         )
     ]
-    again = [_innermost(*part) for part, all_part in zip(parts, apart, strict=True) if not all_part]
-    values += [value for value in again if value.readers]
+    values += [
+        again
+        for part, all_part in zip(parts, apart, strict=True)
+        if not all_part and (again := _innermost(*part)).readers
+    ]
     numbered = [root for root, _, _ in parts], [found for _, _, found in parts]
     problem = Problem(costs, tuple(values), weights.per_transpose)
     return Formulation(sites, labels, problem, *numbered, sizes, weights, found.capped, follow)
@@ -211,15 +223,12 @@ def _parts(sites: Sites, follow: Aggregation, stored: "Sequence[Stored]", dims: 
             continue
         dense: dict[int, int] = {}
         alike = orders_alike(root, dims)
-        ports = _each_once(_dense(index, port, stored[index], dense, alike) for index, port in (producer, *readers))
+        ends = (_dense(index, port, stored[index], dense, alike) for index, port in (producer, *readers))
+        # Each once: what has the same order as another end under every label costs nothing more.
+        ports = list(dict.fromkeys(ends))
         if len(ports) > 1 and len(dense) > 1:
             parts.append((root, ports, [root.space.orders[number] for number in dense]))
     return parts
-
-
-def _each_once(ports: Iterable[ValueEnd]) -> list[ValueEnd]:
-    """The ends of a value, each once: what has the same order as another end under every label costs nothing more."""
-    return list(dict.fromkeys(ports))
 
 
 def hard_pairs(parts: Iterable[Part]) -> list[frozenset[tuple[int, int]]] | None:
@@ -233,28 +242,6 @@ def hard_pairs(parts: Iterable[Part]) -> list[frozenset[tuple[int, int]]] | None
     return found
 
 
-def _weights(
-    aside: Sequence[Sequence[int]],
-    parts: Sequence[Part],
-    parting: int,
-    stretching: int,
-) -> Weights:
-    """Weights under which no sum of a lesser aim reaches one of a greater; `aside` is how far the labels of each
-    site are from the source, `parting` what it costs to part runs, `stretching` how many operators may stretch an
-    operand in short ones.
-    """
-    most = sum(min(len(ports) - 1, len(orders) - 1) for _, ports, orders in parts)
-    labelled = sum(map(max, filter(None, aside)))
-    closeness = labelled + most * (1 + parting) + INNERMOST * stretching
-    per_transpose = closeness + 1
-    return Weights(per_byte=(most + 1) * per_transpose, per_transpose=per_transpose)
-
-
-def _all_part_runs(root: Root, orders: Sequence[Order]) -> bool:
-    """Whether no two of the orders have the same runs: no Transpose from one to another moves whole ones."""
-    return root.space.of(_part_runs, tuple(orders), root, orders)
-
-
 def _part_runs(root: Root, orders: Sequence[Order]) -> bool:
     return len({_run(root, order) for order in orders}) == len(orders)
 
@@ -264,7 +251,7 @@ def _innermost(root: Root, ports: Sequence[ValueEnd], orders: Sequence[Order]) -
     number: dict[Order, int] = {}
     runs = [number.setdefault(_run(root, order), len(number)) for order in orders]
     ends = [ValueEnd(port.node, tuple([runs[order] for order in port.orders])) for port in ports]
-    producer, *readers = _each_once(ends)
+    producer, *readers = dict.fromkeys(ends)
     return Value(INNERMOST, producer, tuple(readers) if len(number) > 1 else ())
 
 
@@ -356,24 +343,10 @@ def _aside(site: Site, choice: Sequence[Label], stored: Stored) -> tuple[int, ..
     variants = site.signature.variants
     return tuple(
         [
-            _otherwise(found, source) + (label.variant > 0) + SEVERAL * (variants[label.variant].steps is not None)
+            sum(map(ne, found, source)) + (label.variant > 0) + SEVERAL * (variants[label.variant].steps is not None)
             for found, label in zip(stored, choice, strict=True)
         ]
     )
-
-
-def _otherwise(found: Sequence[int], source: Sequence[int]) -> int:
-    """In how many operands another order is stored."""
-    return sum(map(ne, found, source))
-
-
-def _with_scattered(
-    sites: Sites, site: Site, choice: Sequence[Label], costs: tuple[int, ...], each: int
-) -> tuple[int, ...]:
-    """What each label costs, with `each` for every byte that the operator gives element by element."""
-    if not choice:
-        return costs
-    return tuple([cost + each * scattered_by(sites, site, label) for cost, label in zip(costs, choice, strict=True)])
 
 
 def scattered_by(sites: Sites, site: Site, label: Label) -> int:

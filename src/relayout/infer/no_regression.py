@@ -68,7 +68,10 @@ def within_source(sites: Sites, fewest: Plan, *, time_limit: float | None = None
     most = _Has(fewest.source_size, (fewest.source_scattered + ALLOWED, fewest.source_count))
     if _Has.of(fewest).is_within(most):
         return fewest
-    among = _few(fewest) if hard_pairs(fewest.formulation.parts) is None else None
+    among = None
+    if hard_pairs(fewest.formulation.parts) is None:  # too many to be priced: the plan's labels and the source's alone
+        pairs = zip(sites.sites, fewest.labels, strict=True)
+        among = Candidates([list(dict.fromkeys([label, identity(site)])) for site, label in pairs], capped=True)
     if found := _searched(sites, fewest, most, among, time_limit):
         return found
     own = with_choice(*own_choice(sites, fewest), Solution((), 0, 0, Leaf({})))
@@ -84,12 +87,6 @@ def within_source(sites: Sites, fewest: Plan, *, time_limit: float | None = None
     return with_choice(formulation, choice, solve(formulation.problem, start=choice, time_limit=time_limit))
 
 
-def _few(fewest: Plan) -> Candidates:
-    """The labels of a plan, and the source's: all that is looked at where pairs of orders are too many to be priced."""
-    pairs = zip(fewest.sites.sites, fewest.labels, strict=True)
-    return Candidates([list(dict.fromkeys([label, identity(site)])) for site, label in pairs], capped=True)
-
-
 def _searched(
     sites: Sites, fewest: Plan, most: _Has, among: Candidates | None, time_limit: float | None
 ) -> Plan | None:
@@ -102,7 +99,10 @@ def _searched(
     which = over.over(most)
     tries = iter(range(ROUNDS))
     while which is not None and next(tries, None) is not None:
-        prices = _dearer(prices, which, known, over)
+        # Just enough for what is within to be cheaper than what is not.
+        free = (0, prices[1]) if which == 0 else (prices[0], 0)
+        each = max(0, known.costs(free) - over.costs(free)) // (over.uses[which] - known.uses[which]) + 1
+        prices = (each, prices[1]) if which == 0 else (prices[0], each)
         sites.per_scattered, sites.per_transpose = prices
         tried = plan(sites, time_limit=time_limit, among=among)
         has = _Has.of(tried)
@@ -117,14 +117,6 @@ def _searched(
     if found is not None:
         sites.per_scattered, sites.per_transpose = paid
     return found
-
-
-def _dearer(prices: tuple[int, int], which: int, within: _Has, over: _Has) -> tuple[int, int]:
-    """Prices of which one is just enough for what is within to be cheaper than what is not."""
-    free = (0, prices[1]) if which == 0 else (prices[0], 0)
-    lacking = max(0, within.costs(free) - over.costs(free))
-    each = lacking // (over.uses[which] - within.uses[which]) + 1
-    return (each, prices[1]) if which == 0 else (prices[0], each)
 
 
 def own_choice(sites: Sites, found: Plan) -> tuple[Formulation, tuple[int, ...]]:

@@ -96,18 +96,15 @@ class ValueExtents:
         for symbol in whole.symbols:
             inner = quotient(symbol)
             extent, by = inner if inner else (Extent(1, (symbol,)), 1)
-            parts = [self._quotient(name) for name in extent.symbols]
+            # A divided extent as a number times its quotient; any other as it is.
+            wholes = ((Extent(self.known.divisors.get(name, 1)), Extent(1, (name,))) for name in extent.symbols)
+            parts = [step * (one.floor(step) or ONE) for step, one in wholes]
             divided = (Extent(extent.number) * product(parts)).floor(Extent(by))
             found = found * (divided or Extent(1, (symbol,)))
         if found == whole:
             return dim
         self.named.setdefault(found, dim)
         return str(found)
-
-    def _quotient(self, name: str) -> Extent:
-        """A divided extent as a number times its quotient; any other as it is."""
-        by = Extent(self.known.divisors.get(name, 1))
-        return by * (Extent(1, (name,)).floor(by) or ONE)
 
     def symbol(self) -> str:
         """A name for a dimension that has none."""
@@ -295,14 +292,19 @@ class _Asked(NamedTuple):
 
 def _asked(found: Sequence[Relation], roots: Sequence[Root], declared: Collection[str]) -> _Asked:
     """Return what is known of the extents of some values."""
+    from relayout.layout.expressions import names_in
+
     asked = frozenset[str]().union(*map(_symbols_of, roots))
     wanted = _with_sources(asked, found)
     bounding = [relation for relation in found if relation.symbol in wanted]
     likely = _numbers([relation for relation in bounding if relation.symbol in declared], {}, frozenset())
     found = [relation for relation in bounding if relation.symbol not in declared]
     unnamed = {relation.symbol for relation in found}
-    stated = _stated(asked, found) - unnamed
-    names = {name: likely.get(name, LARGE) for name in sorted(_names_of(stated) - unnamed)}
+    beside = (extent for relation in found for extent in relation.others)
+    stated = {*asked, *chain.from_iterable(extent.symbols for extent in beside)} - unnamed
+    parts = set[str]().union(*(Extent(1, (symbol,)).names | names_in(symbol) for symbol in stated))
+    named = {name for name in parts if not names_in(name)} - unnamed
+    names = {name: likely.get(name, LARGE) for name in sorted(named)}
     made_up = [_symbols_of(root).intersection(unnamed) for root in roots]
     values = dict.fromkeys(_with_sources(symbols, found) for symbols in made_up if symbols)
     return _Asked(found, names, stated, list(values))
@@ -424,20 +426,6 @@ def _is_single(extent: Extent, numbers: Mapping[str, int]) -> bool:
 
 def _symbols_of(root: Root) -> frozenset[str]:
     return frozenset(symbol for extent in root.extents for symbol in extent.symbols)
-
-
-def _names_of(symbols: Collection[str]) -> set[str]:
-    """Return the names that symbols are made of, which are made of no others."""
-    from relayout.layout.expressions import names_in
-
-    parts = set[str]().union(*(Extent(1, (symbol,)).names | names_in(symbol) for symbol in symbols))
-    return {name for name in parts if not names_in(name)}
-
-
-def _stated(asked: Collection[str], found: Sequence[Relation]) -> set[str]:
-    """Return the symbols that are asked for, and those of the extents that bound others."""
-    beside = (extent for relation in found for extent in relation.others)
-    return {*asked, *chain.from_iterable(extent.symbols for extent in beside)}
 
 
 def _with_sources(symbols: frozenset[str], found: Sequence[Relation]) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """A plan as JSON, and the check of one against its model: the proof that others can verify, without the solver."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import lcm
 from typing import Any, NamedTuple
@@ -144,10 +144,6 @@ def options_of(data: Any) -> dict[str, Any]:
     return dict(data["options"])
 
 
-def _has(formulation: Formulation, choice: Sequence[int]) -> bool:
-    return all(0 <= label < len(costs) for label, costs in zip(choice, formulation.problem.costs, strict=True))
-
-
 def check(data: Any, sites: Sites) -> Checked:
     """Rebuild the problem from the model, evaluate the plan's choice, check its certificate, and compare its figures.
 
@@ -155,40 +151,33 @@ def check(data: Any, sites: Sites) -> Checked:
         ReadError: the file is no plan, is of another model, or its certificate proves nothing.
     """
     options_of(data)
-    formulation = narrow = formulate(sites)
+
+    def has(formulation: Formulation) -> bool:
+        return all(0 <= label < len(costs) for label, costs in zip(choice, formulation.problem.costs, strict=True))
+
     names = [site.name for site in sites.sites]
     try:
         choice = [_whole(label) for label in data["choice"]]
         certificate = _read(data["certificate"])
         if names != data["sites"] or len(choice) != len(names):
             raise ReadError("this plan is of another model: its operators differ", hint=SOURCE)
-        if not _has(formulation, choice):
-            formulation = formulate(sites, among=with_source(sites, formulation))
-        if not _has(formulation, choice):
-            _refuse_other_values(data, (narrow, formulation))
+        formulations = [formulate(sites)]
+        if not has(formulations[0]):
+            formulations.append(formulate(sites, among=with_source(sites, formulations[0])))
+        formulation = formulations[-1]
+        if not has(formulation):
+            known = [_values(each, _names(each)) for each in formulations]
+            if "values" in data and data["values"] not in known:
+                raise ReadError("this plan is of another model: its values differ", hint=SOURCE)
             raise ReadError("this plan chooses an order that its operator does not have")
-        found = _checked(formulation, choice, certificate)
+        count = sum(len(transposed_orders(value, choice)) for value in formulation.values)
+        problem, size = formulation.problem, formulation.moved_bytes(choice)
+        lower = formulation.least_bytes(bound(problem, certificate), problem.evaluate(choice), size)
+        prices = sites.per_transpose, sites.per_scattered
+        found = Checked(count, size, lower, formulation.capped, (), *prices)
         return found._replace(misstated=tuple(_misstated(data, found, formulation)))
     except (KeyError, TypeError, ValueError, IndexError, CertificateError) as error:
         raise ReadError(f"this plan's certificate is not valid ({error})") from error
-
-
-def _refuse_other_values(data: Mapping[str, Any], formulations: Iterable[Formulation]) -> None:
-    """Refuse a plan whose values are not the model's in any formulation, in name, size or possible orders.
-
-    Raises:
-        ReadError: they differ.
-    """
-    if "values" in data and all(data["values"] != _values(each, _names(each)) for each in formulations):
-        raise ReadError("this plan is of another model: its values differ", hint=SOURCE)
-
-
-def _checked(formulation: Formulation, choice: list[int], certificate: Certificate) -> Checked:
-    count = sum(len(transposed_orders(value, choice)) for value in formulation.values)
-    problem, size = formulation.problem, formulation.moved_bytes(choice)
-    lower = formulation.least_bytes(bound(problem, certificate), problem.evaluate(choice), size)
-    each = formulation.sites.per_transpose, formulation.sites.per_scattered
-    return Checked(count, size, lower, formulation.capped, (), *each)
 
 
 def _terminals(formulation: Formulation) -> list[str]:

@@ -1,6 +1,6 @@
 """Problem -> plan: what is chosen for every site, the Transposes that remain, and the proof."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
@@ -111,19 +111,13 @@ def plan(
     """
     formulation = formulate(sites, among=among)
     found = plan_of(formulation, solve(formulation.problem, time_limit=time_limit))
-    if among is None and not sites.chosen and _is_dearer(found):
+    more = found.size - found.source_size + sites.per_transpose * (len(found.crossings) - found.source_count)
+    if sites.per_scattered:
+        more += sites.per_scattered * (found.scattered - found.source_scattered)
+    if among is None and not sites.chosen and more > 0:
         wider = with_source(sites, formulation)
         return plan(sites, time_limit=time_limit, among=wider)
     return found
-
-
-def _is_dearer(found: Plan) -> bool:
-    """Tell whether a plan costs more than the source does."""
-    sites, more = found.sites, found.size - found.source_size
-    more += sites.per_transpose * (len(found.crossings) - found.source_count)
-    if sites.per_scattered:
-        more += sites.per_scattered * (found.scattered - found.source_scattered)
-    return more > 0
 
 
 def plan_of(formulation: Formulation, solution: Solution) -> Plan:
@@ -248,22 +242,16 @@ def what_if(plan: Plan, *, most: int = 200) -> list[Relaxed]:
     problem = formulation.problem
     before = formulation.weights.bytes_in(problem.evaluate(plan.solution.choice))
     found = []
-    for node in list(_fixed(plan))[:most]:
+    touched = {port.node: None for v in problem.values for port in (v.producer, *v.readers)}
+    # Sites with one label; while nothing is transposed, none costs anything.
+    fixed = [node for node in touched if plan.size and len(problem.costs[node]) == 1]
+    for node in fixed[:most]:
         relaxed = _without(formulation, node)
         cost = solve(relaxed).cost
         saved = before - formulation.weights.bytes_in(cost)
         if saved > 0:
             found.append(Relaxed(formulation.sites.sites[node].name, saved))
     return sorted(found, key=lambda item: (-item.bytes, item.site))
-
-
-def _fixed(plan: Plan) -> Iterator[int]:
-    """Sites with one label that any value of the problem touches; while nothing is transposed, none costs anything."""
-    if not plan.size:
-        return
-    costs = plan.formulation.problem.costs
-    touched = {port.node: None for v in plan.formulation.problem.values for port in (v.producer, *v.readers)}
-    yield from (node for node in touched if len(costs[node]) == 1)
 
 
 def _without(formulation: Formulation, node: int) -> Problem:

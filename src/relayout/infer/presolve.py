@@ -151,10 +151,7 @@ def _alike(site: Site) -> frozenset[int]:
     given = results[0]
     if any(held and factor not in given.factors for port in site.ports for factor, held in port.factors.items()):
         return frozenset()
-    return frozenset(port.position for port in site.ports if _is_same(port, given) and not port.output)
-
-
-def _is_same(port: Port, given: Port) -> bool:
-    """Whether an operand has the result's factors in the result's places."""
-    alike = port.view.root.space.orders is given.view.root.space.orders
-    return alike and not port.pinned and port.factors == given.factors
+    alike = (port for port in site.ports if port.view.root.space.orders is given.view.root.space.orders)
+    return frozenset(
+        port.position for port in alike if not (port.pinned or port.output) and port.factors == given.factors
+    )

@@ -29,7 +29,12 @@ class Pins:
     """
 
     def __init__(self, graph: ir.Graph, layouts: Mapping[str, tuple[str, str]]) -> None:
-        self._perms = {name: _perm(name, *pair) for name, pair in layouts.items()}
+        self._perms: dict[str, tuple[int, ...]] = {}
+        for name, (source, target) in layouts.items():
+            try:
+                self._perms[name] = perm_of(source, target)
+            except LayoutError as error:
+                raise LayoutError(f"--layout {name}={source}:{target}: {error}") from None
         if not layouts:
             return
         values = [*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)]
@@ -37,7 +42,12 @@ class Pins:
         for name, (source, target) in layouts.items():
             if name not in known:
                 raise LayoutError(f"--layout {name}: the model has no tensor of that name{nearest_values(name, known)}")
-            _check(name, source, target, known[name])
+            value = known[name]
+            if value.const_value is not None:
+                raise LayoutError(f"--layout {name}: a constant is stored as its readers want it, and cannot be pinned")
+            rank = None if value.shape is None else len(value.shape)
+            if rank != len(Layout.parse(source).axes):
+                raise LayoutError(f"--layout {name}={source}:{target}: the tensor has rank {rank}")
 
     def __bool__(self) -> bool:
         return bool(self._perms)
@@ -49,22 +59,6 @@ class Pins:
 
 def _names(value: ir.Value) -> list[str]:
     return [name for name in (value.name, value.metadata_props.get(TENSOR)) if name]
-
-
-def _perm(name: str, source: str, target: str) -> tuple[int, ...]:
-    """Return the perm between two layouts; an error names the option."""
-    try:
-        return perm_of(source, target)
-    except LayoutError as error:
-        raise LayoutError(f"--layout {name}={source}:{target}: {error}") from None
-
-
-def _check(name: str, source: str, target: str, value: ir.Value) -> None:
-    if value.const_value is not None:
-        raise LayoutError(f"--layout {name}: a constant is stored as its readers want it, and cannot be pinned")
-    rank = None if value.shape is None else len(value.shape)
-    if rank != len(Layout.parse(source).axes):
-        raise LayoutError(f"--layout {name}={source}:{target}: the tensor has rank {rank}")
 
 
 StoredDim = tuple[str, tuple[int, ...]]
@@ -148,7 +142,10 @@ def _dims_of(site: Site, label: Label, port: Port) -> list[StoredDim]:
         while len(dims) > len(port.letters) and not dims[0][1] and dims[0][0] not in port.letters:
             del dims[0]
     if "*" in site.signature.exchanged and variant is None and is_exchanged(site, label.order):
-        dims = _joined_behind(dims, site.signature.tail)
+        # What lies behind the tail's axes is one dimension.
+        end = 1 + max(place for place, (letter, _) in enumerate(dims) if letter in site.signature.tail)
+        behind = tuple([index for _, indices in dims[end:] for index in indices])
+        dims = [*dims[:end], ("*", behind)] if end < len(dims) else dims
     return dims
 
 
@@ -172,13 +169,6 @@ def _dims_in_variant(site: Site, label: Label, variant: Variant, port: Port) -> 
         (name, _leaves(port, [factor for part, kept in parts for factor in _part(factors, part, kept, port)]))
         for name, parts in tokens
     ]
-
-
-def _joined_behind(dims: list[StoredDim], tail: Letters) -> list[StoredDim]:
-    """Stored dimensions with those behind the tail's axes as one."""
-    end = 1 + max(place for place, (letter, _) in enumerate(dims) if letter in tail)
-    behind = [index for _, indices in dims[end:] for index in indices]
-    return [*dims[:end], ("*", tuple(behind))] if end < len(dims) else dims
 
 
 def _leaves(port: Port, factors: Sequence[int]) -> tuple[int, ...]:

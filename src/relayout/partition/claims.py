@@ -183,11 +183,8 @@ def _behind(node: ir.Node) -> Iterator[ir.Node]:
 
 
 def _is_passed(node: ir.Node) -> bool:
-    return _is_end(node) or (node.op_type in VIEWS and not node.domain)
-
-
-def _is_end(node: ir.Node) -> bool:
-    return node.op_type in (DEQUANTIZE, QUANTIZE) and node.domain in QUANTIZING_DOMAINS
+    is_end = node.op_type in (DEQUANTIZE, QUANTIZE) and node.domain in QUANTIZING_DOMAINS
+    return is_end or (node.op_type in VIEWS and not node.domain)
 
 
 def _name(node: ir.Node) -> str:

@@ -58,9 +58,16 @@ def levels_of(
         groups: dict[ir.Node, list[ir.Node]] = {}
         for node in nodes:
             groups.setdefault(heads[node], []).append(node)
-        waits = {head: _before(head, members, heads) for head, members in groups.items()}
+        waits: dict[ir.Node, list[ir.Node]] = {}
+        for head, members in groups.items():
+            read = dict.fromkeys(heads[each] for node in members for each in producers(node) if each in heads)
+            waits[head] = [each for each in read if each is not head]
         try:
-            return _in_order(groups, waits, claims)
+            levels: dict[ir.Node, int] = {}
+            for head in TopologicalSorter(waits).static_order():
+                level = max((levels[each] for each in waits[head]), default=0)
+                levels[head] = level + (level + claims[groups[head][0]]) % 2
+            return {node: levels[head] for head, members in groups.items() for node in members}
         except CycleError as error:
             cycle = [head for head in error.args[1] if len(groups[head]) > 1]
             if not cycle:
@@ -68,24 +75,6 @@ def levels_of(
             of_host = [head for head in cycle if not claims[groups[head][0]]]
             for node in (node for head in of_host or cycle for node in groups[head]):
                 heads[node], claims[node] = node, False
-
-
-def _before(head: ir.Node, members: Sequence[ir.Node], heads: Mapping[ir.Node, ir.Node]) -> list[ir.Node]:
-    """Return the groups for which a group waits, by their heads."""
-    read = dict.fromkeys(heads[each] for node in members for each in producers(node) if each in heads)
-    return [each for each in read if each is not head]
-
-
-def _in_order(
-    groups: Mapping[ir.Node, Sequence[ir.Node]],
-    waits: Mapping[ir.Node, Sequence[ir.Node]],
-    claims: Mapping[ir.Node, bool],
-) -> dict[ir.Node, int]:
-    levels: dict[ir.Node, int] = {}
-    for head in TopologicalSorter(waits).static_order():
-        level = max((levels[each] for each in waits[head]), default=0)
-        levels[head] = level + (level + claims[groups[head][0]]) % 2
-    return {node: levels[head] for head, members in groups.items() for node in members}
 
 
 def producers(node: ir.Node) -> Iterator[ir.Node]:
@@ -155,8 +144,8 @@ def _counts(nodes: Iterable[ir.Node]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def parts(model: ir.Model, target: Target, host: Collection[str] = ()) -> list[Part]:
-    """A model's main graph in parts, each of which a target claims as a whole or not at all.
+def parts(model: ir.Model, target: Target, host: Collection[str] = (), graph: ir.Graph | None = None) -> list[Part]:
+    """A graph in parts, each of which a target claims as a whole or not at all.
 
     Along every path the side changes at most as often as it must: what the target claims is one part where it is
     connected and nothing that it needs has to come back from the host in between. Nodes that nothing reads are in none.
@@ -165,13 +154,9 @@ def parts(model: ir.Model, target: Target, host: Collection[str] = ()) -> list[P
         model: the model.
         target: the target.
         host: first outputs of nodes that the host runs, whatever the target claims.
+        graph: the main graph, or a body (default: the main graph).
     """
-    return _parts(model, model.graph, target, host)
-
-
-def _parts(model: ir.Model, graph: ir.Graph, target: Target, host: Collection[str] = ()) -> list[Part]:
-    """The parts of the main graph, or of a body."""
-    runs = _Claims(model, target)
+    graph, runs = model.graph if graph is None else graph, _Claims(model, target)
     constants = _constants(graph)
     own = [node for node in graph if node not in constants]
     claims = {node: runs(node) and not any(name in host for name in runs.names(node)) for node in own}
@@ -189,16 +174,22 @@ def _parts(model: ir.Model, graph: ir.Graph, target: Target, host: Collection[st
 
 def _members(claims: Mapping[ir.Node, bool], levels: Mapping[ir.Node, int]) -> list[list[ir.Node]]:
     """The nodes of each part, by level: of a level those that are claimed where they are connected, or all others."""
-    groups = _Groups()
+    parent: dict[ir.Node, ir.Node] = {}
+
+    def first(node: ir.Node) -> ir.Node:
+        while parent[node] is not node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
     for node, claimed in claims.items():
-        groups.add(node)
+        parent[node] = node
         for before in producers(node):
             if claimed and claims.get(before) and levels[before] == levels[node]:
-                groups.join(before, node)
+                parent[first(node)] = first(before)
     members: dict[object, list[ir.Node]] = {}
     for node, claimed in claims.items():
-        key = groups.of(node) if claimed else levels[node]
-        members.setdefault(key, []).append(node)
+        members.setdefault(first(node) if claimed else levels[node], []).append(node)
     return sorted(members.values(), key=lambda nodes: levels[nodes[0]])
 
 
@@ -246,7 +237,10 @@ class _Claims:
             return True
         if head not in self.known:
             self.known[head] = self.target.runs(operator_of(self.model, head, self.imports))
-        return self.known[head] or self._all_of(head)
+        if self.known[head]:
+            return True
+        with self._called(head) as body:  # a function of whose body the target runs every node
+            return bool(body) and all(self(inner) for inner in body)
 
     def _head(self, node: ir.Node) -> ir.Node:
         """Return the operator of a node's quantized unit, by which all of it is claimed; else the node."""
@@ -267,11 +261,6 @@ class _Claims:
             for member in unit.members if unit else (node,):
                 self.units.setdefault(member, unit)  # what several units read is the first one's
         return self.units[node]
-
-    def _all_of(self, node: ir.Node) -> bool:
-        """Whether a node calls a function of whose body the target runs every node."""
-        with self._called(node) as body:
-            return bool(body) and all(self(inner) for inner in body)
 
     def inside(self, node: ir.Node) -> list[ir.Node]:
         """What the target runs in the bodies of a node that it does not run, and in the functions that are called."""
@@ -345,7 +334,7 @@ def as_functions(model: ir.Model, target: Target) -> None:
     while ahead:
         graph = ahead.pop(0)
         given: dict[ir.Value, ir.Value] = {}
-        for part in _parts(model, graph, target):
+        for part in parts(model, target, graph=graph):
             if part.claimed and any(node.domain != domain_of(target) for node in part.nodes):
                 given.update(_fold(model, graph, part, (domain_of(target), next(names)), given))
         ahead += [body for node in graph for body in bodies(node)]
@@ -399,25 +388,6 @@ def _function(model: ir.Model, key: tuple[str, str], given: Sequence[ir.Value], 
     return ir.Function(*key, graph=body, attributes=[])
 
 
-class _Groups:
-    """Nodes that belong together."""
-
-    def __init__(self) -> None:
-        self.parent: dict[ir.Node, ir.Node] = {}
-
-    def add(self, node: ir.Node) -> None:
-        self.parent[node] = node
-
-    def of(self, node: ir.Node) -> ir.Node:
-        while self.parent[node] is not node:
-            self.parent[node] = self.parent[self.parent[node]]
-            node = self.parent[node]
-        return node
-
-    def join(self, first: ir.Node, second: ir.Node) -> None:
-        self.parent[self.of(second)] = self.of(first)
-
-
 def _part(
     owners: Mapping[ir.Node, ir.Node],
     name: str,
@@ -426,16 +396,15 @@ def _part(
     copied: list[ir.Node],
     within: tuple[ir.Node, ...],
 ) -> Part:
-    inside = {*nodes, *copied}
+    inside: set[ir.Node | None] = {*nodes, *copied}
     read = dict.fromkeys(v for node in (*copied, *nodes) for v in (*node.inputs, *captured(node)) if v is not None)
     constants = dict.fromkeys(value for value in read if value.is_initializer() and not value.is_graph_input())
     inputs = tuple(v for v in read if v.producer() not in inside and v not in constants)
     made = (value for node in nodes for value in node.outputs)
-    outputs = tuple(value for value in made if value.is_graph_output() or _leaves(owners, value, inside))
+    inside |= {None}  # of a reader that is in no graph any longer
+    outputs = tuple(
+        value
+        for value in made
+        if value.is_graph_output() or any(owners.get(use.node) not in inside for use in value.uses())
+    )
     return Part(name, claimed, tuple(nodes), inputs, outputs, tuple(constants), tuple(copied), within)
-
-
-def _leaves(owners: Mapping[ir.Node, ir.Node], value: ir.Value, inside: set[ir.Node]) -> bool:
-    """Whether a node outside of a part reads a value, or a node in the body of one does."""
-    readers = (owners.get(use.node) for use in value.uses())  # None: a node that is in no graph any longer
-    return any(reader is not None and reader not in inside for reader in readers)

@@ -17,31 +17,21 @@ def unary(operator: Operator) -> Fact:
     return _like_input(operator)
 
 
-def _like_input(operator: Operator) -> Signature | None:
-    rank = operator.rank()
-    if rank is None:
-        return None
-    letters = axis_letters(rank)
+def _like_input(operator: Operator) -> Signature:
+    letters = operator.letters()
     return Signature(operator.operands({0: letters}), (letters,))
 
 
 @rule("FastGelu", kind="layout-agnostic", domain=DOMAIN)
 def fast_gelu(operator: Operator) -> Fact:
     """Any order without a bias; with `bias[c]`, c last."""
-    return _biased(operator) if operator.has(1) else _like_input(operator)
+    return bias_gelu(operator) if operator.has(1) else _like_input(operator)
 
 
 @rule("BiasGelu", kind="axis attributes", domain=DOMAIN)
 def bias_gelu(operator: Operator) -> Fact:
     """`x[*d c], bias[c] -> y[*d c]`: c last; d in any order."""
-    return _biased(operator)
-
-
-def _biased(operator: Operator) -> Signature | None:
-    rank = operator.rank()
-    if not rank:
-        return None
-    letters = axis_letters(rank)
+    letters = operator.letters(least=1)
     last = letters[-1:]
     return Signature((letters, last), (letters,), block=frozenset(last), tail=last)
 
@@ -61,9 +51,7 @@ def qlinear_where(operator: Operator) -> Fact:
 @rule("QLinearConcat", kind="axis attributes", domain=DOMAIN)
 def qlinear_concat(operator: Operator) -> Fact:
     """Any order, the same for all operands; the axis is one dimension in order and is renumbered."""
-    rank = operator.rank(2)
-    if not rank:
-        return None
+    rank = operator.needed_rank(2, least=1)
     letters = axis_letters(rank)
     axis = letters[operator.int("axis", 0) % rank]
     inputs = operator.operands(dict.fromkeys(range(2, len(operator.inputs), 3), letters))
@@ -82,11 +70,8 @@ def qlinear_softmax(operator: Operator) -> Fact:
 @rule("QLinearReduceMean", kind="axis attributes", domain=DOMAIN)
 def qlinear_reduce_mean(operator: Operator) -> Fact:
     """Any order; the reduced axes are renumbered, even in pieces."""
-    rank, axes = operator.rank(), operator.ints("axes")
-    if rank is None:
-        return None
-    letters = axis_letters(rank)
-    gone = tuple(letters[axis] for axis in normalized(axes, rank)) if axes else letters
+    letters, axes = operator.letters(), operator.ints("axes")
+    gone = tuple(letters[axis] for axis in normalized(axes, len(letters))) if axes else letters
 
     def changes(placement: Placement) -> Changes:
         return Changes({"axes": placement.axes(gone)}) if axes else Changes()

@@ -126,8 +126,8 @@ def scan(operator: Operator) -> Fact:
     ]
     if len(read) != scanned or len(given) != stacked:
         return None
-    inside = Body("body", _inner_letters([*carried, *read]), _inner_letters([*carried, *given]))
-    values = (*carried, *read, *given)
+    values, entering, leaving = (*carried, *read, *given), [*carried, *read], [*carried, *given]
+    inside = Body("body", tuple(each.inner for each in entering), tuple(each.inner for each in leaving))
 
     def changes(placement: Placement) -> Changes:
         if leading:
@@ -140,22 +140,17 @@ def scan(operator: Operator) -> Fact:
         )
 
     signature = Signature(
-        (*(None,) * skipped, *_outer_letters([*carried, *read])),
-        _outer_letters([*carried, *given]),
+        (*(None,) * skipped, *(each.outer for each in entering)),
+        tuple(each.outer for each in leaving),
         whole=frozenset(value.axis for value in values if value.axis),
         head=tuple(letter for value in values for letter in value.head),
         changes=changes,
     )
-    rounds = _rounds(operator, states + skipped, read)
+    # How often the body runs: the first known extent that is scanned.
+    shapes = (operator.shape(states + skipped + k) for k in range(scanned))
+    extents = (shape[value.place] for value, shape in zip(read, shapes, strict=True) if value.axis and shape)
+    rounds = min(next((extent for extent in extents if isinstance(extent, int)), 0), MOST_RUNS)
     return Nested(signature, (inside,), rounds or UNKNOWN_RUNS, surely=bool(rounds))
-
-
-def _outer_letters(values: Sequence[_Carried]) -> tuple[Letters | None, ...]:
-    return tuple(value.outer for value in values)
-
-
-def _inner_letters(values: Sequence[_Carried]) -> tuple[Letters | None, ...]:
-    return tuple(value.inner for value in values)
 
 
 def _across(prefix: str, outside: Sequence[int | None], inside: Sequence[int | None], leading: Letters) -> _Carried:
@@ -199,12 +194,3 @@ def _moved(placement: Placement, values: Sequence[_Carried], first: int, *, outp
         for k, value in enumerate(values)
     )
     return axes if any(axes) else None
-
-
-def _rounds(operator: Operator, first: int, read: Sequence[_Carried]) -> int:
-    """How often the body runs: the extent that is scanned; 0 where it is not known."""
-    extents = [operator.shape(first + k) for k in range(len(read))]
-    for value, shape in zip(read, extents, strict=True):
-        if value.axis and shape is not None and isinstance(extent := shape[value.place], int):
-            return min(extent, MOST_RUNS)
-    return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from relayout.layout import Extent
@@ -79,53 +79,45 @@ def qlinear_conv(operator: Operator) -> Fact:
 @rule("QLinearConv", kind="layout-sensitive", domain="com.microsoft")
 def contributed_qlinear_conv(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n o *s]` or, with `channels_last`, `x[n *s c] -> y[n *s o]`; `w[o c *k]` in both."""
-    if operator.int("channels_last", 0):
-        turned = channels_first(operator)
-        return None if turned is None else channels_last(convolved(turned, 3, (4, 5, 8)), first=False)
-    return channels_last(convolved(operator, 3, (4, 5, 8)), first=True)
+    return in_both_layouts(operator, lambda plain: convolved(plain, 3, (4, 5, 8)))
 
 
-def channels_first(operator: Operator) -> Operator | None:
-    """A node with `channels_last` as its twin without it."""
-    x, y = operator.shape(), operator.outputs[0]
-    if x is None or y is None:
-        return None
-    inputs = ((x[0], x[-1], *x[1:-1]), *operator.inputs[1:])
-    return replace(operator, inputs=inputs, outputs=((y[0], y[-1], *y[1:-1]), *operator.outputs[1:]))
-
-
-def channels_last(signature: Signature | None, *, first: bool) -> Signature | None:
-    """Both orders of an operator with a `channels_last` attribute; `first` says which one the node has."""
+def in_both_layouts(operator: Operator, plain: Callable[[Operator], Signature | None]) -> Signature | None:
+    """Both orders of an operator with a `channels_last` attribute; `plain` is the signature of one without it."""
+    is_last, x, y = operator.int("channels_last", 0), operator.shape(), operator.outputs[0]
+    if is_last:
+        if x is None or y is None:
+            return None
+        inputs = ((x[0], x[-1], *x[1:-1]), *operator.inputs[1:])
+        operator = replace(operator, inputs=inputs, outputs=((y[0], y[-1], *y[1:-1]), *operator.outputs[1:]))
+    signature = plain(operator)
     if signature is None:
         return None
-    x, y = signature.inputs[0] or (), signature.outputs[0] or ()
-    turned = Variant(
-        ((x[0], *x[2:], x[1]), *signature.inputs[1:]), ((y[0], *y[2:], y[1]), *signature.outputs[1:]), "channels_last"
+    read, given = signature.inputs[0] or (), signature.outputs[0] or ()
+    last = Variant(
+        ((read[0], *read[2:], read[1]), *signature.inputs[1:]),
+        ((given[0], *given[2:], given[1]), *signature.outputs[1:]),
+        "channels_last",
     )
-    variants = (*signature.variants, turned)
+    variants = (*signature.variants, last)
 
     def changes(placement: Placement) -> Changes:
-        return Changes({"channels_last": int(placement.letters() == turned.inputs[0])})
+        return Changes({"channels_last": int(placement.letters() == last.inputs[0])})
 
-    if first:
-        return replace(signature, variants=variants, changes=changes)
-    return replace(
-        signature, inputs=turned.inputs, outputs=turned.outputs, variants=tuple(reversed(variants)), changes=changes
-    )
+    if is_last:
+        signature = replace(signature, inputs=last.inputs, outputs=last.outputs)
+        variants = variants[::-1]
+    return replace(signature, variants=variants, changes=changes)
 
 
-def transposed(operator: Operator, channels: Mapping[int, Letters]) -> Signature | None:
+def transposed(operator: Operator, channels: Mapping[int, Letters]) -> Signature:
     """The signature of a transposed convolution; `channels` are inputs of one item per output channel."""
-    rank = operator.rank()
-    if rank is None:
-        return None
+    rank, grouped = operator.needed_rank(), operator.int("group", 1) != 1
     x, y, k = spatial(rank, "s"), spatial(rank, "t"), spatial(rank, "k")
-    whole = frozenset((*x, *y, *k))
-    grouped = operator.int("group", 1) != 1
-    kernel = ("c", "i", *k) if grouped else ("c", "o", *k)
-    operands = operator.operands({0: ("n", "c", *x), 1: kernel, **channels})
+    operands = operator.operands({0: ("n", "c", *x), 1: ("c", "i" if grouped else "o", *k), **channels})
     ordered = frozenset("coi") if grouped else frozenset[str]()
-    found = Signature(operands, (("n", "o", *y),), whole | ordered, frozenset("nco") - ordered).positional()
+    whole = frozenset((*x, *y, *k)) | ordered
+    found = Signature(operands, (("n", "o", *y),), whole, frozenset("nco") - ordered).positional()
     return found if operator.node.domain else turning(operator, found, x, y, k)
 
 
@@ -144,9 +136,7 @@ def conv_transpose_with_dynamic_pads(operator: Operator) -> Fact:
 @rule("DeformConv", kind="layout-sensitive", layouts={0: "NC", 1: "OI", 2: "NC", 4: "NC"})
 def deform_conv(operator: Operator) -> Fact:
     """`x[n c *s], w[o c *k], offset[n p *t], b[o], mask[n q *t] -> y[n o *t]`: positions fixed."""
-    rank = operator.rank()
-    if rank is None:
-        return None
+    rank = operator.needed_rank()
     x, y, k = spatial(rank, "s"), spatial(rank, "t"), spatial(rank, "k")
     plain = operator.int("group", 1) == 1 and operator.int("offset_group", 1) == 1
     kernel = ("o", "c" if plain else "i", *k)

@@ -31,6 +31,7 @@ def aligned(operator: Operator, inputs: tuple[int, ...]) -> Signature | None:
     "ScaledTanh Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu",
     kind="layout-agnostic",
 )
+@rule("Binarizer", "LabelEncoder", kind="layout-agnostic", domain="ai.onnx.ml")
 def unary(operator: Operator) -> Fact:
     """Any order: the output is stored as input 0; further inputs are scalars."""
     return aligned(operator, (0,))
@@ -43,7 +44,8 @@ def unary(operator: Operator) -> Fact:
 )
 def broadcasting(operator: Operator) -> Fact:
     """Any order, the same for all operands; an operand of lower rank gets size-1 axes in place."""
-    if operator.version < BROADCASTS_SINCE and len(set(operator.inputs)) > 1 and not _as_numpy(operator):
+    as_numpy = operator.version == BROADCASTS_SINCE - 1 and len(operator.inputs) == 2
+    if operator.version < BROADCASTS_SINCE and len(set(operator.inputs)) > 1 and not as_numpy:
         return None  # an `axis` attribute says where the lower operand goes, or nothing broadcasts
     return aligned(operator, tuple(range(len(operator.inputs))))
 
@@ -55,10 +57,6 @@ def prelu(operator: Operator) -> Fact:
     return replace(fact, unidirectional=True) if isinstance(fact, Signature) else fact
 
 
-def _as_numpy(operator: Operator) -> bool:
-    return operator.version == BROADCASTS_SINCE - 1 and len(operator.inputs) == 2
-
-
 @rule("CastLike", kind="layout-agnostic")
 def cast_like(operator: Operator) -> Fact:
     """Any order: the output is stored as input 0; of the other input only the type is read, so it lies as it likes."""
@@ -67,12 +65,6 @@ def cast_like(operator: Operator) -> Fact:
         return None
     letters = axis_letters(rank)
     return Signature((letters, axis_letters(other, "t")), (letters,))
-
-
-@rule("Binarizer", "LabelEncoder", kind="layout-agnostic", domain="ai.onnx.ml")
-def element_of_table(operator: Operator) -> Fact:
-    """Any order: the output is stored as input 0."""
-    return aligned(operator, (0,))
 
 
 def _trains(node: ir.Node) -> bool:

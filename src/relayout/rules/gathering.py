@@ -113,12 +113,10 @@ def _tuples(operator: Operator, batch: int) -> tuple[Letters, Letters, Letters, 
     data, indices = operator.shape(), operator.shape(1)
     if data is None or not indices or not isinstance(indices[-1], int) or not 0 <= batch < len(indices):
         return None
-    length = indices[-1]
-    if batch + length > len(data):
+    end, letters = batch + indices[-1], axis_letters(len(data))
+    if end > len(data):
         return None
-    letters = axis_letters(len(data))
-    items = axis_letters(len(indices) - 1 - batch, "i")
-    return letters[:batch], letters[batch : batch + length], letters[batch + length :], items
+    return letters[:batch], letters[batch:end], letters[end:], axis_letters(len(indices) - 1 - batch, "i")
 
 
 def _follow(indexed: Letters, placement: Placement) -> Changes:
@@ -159,9 +157,7 @@ def one_hot(operator: Operator) -> Fact:
 @rule("TensorScatter", kind="layout-sensitive")
 def tensor_scatter(operator: Operator) -> Fact:
     """`x[n *a s *b], u[n *a s *b], i[n] -> y[n *a s *b]`: n first; the axis s is one dimension and is renumbered."""
-    rank = operator.rank()
-    if rank is None or rank < 2:
-        return None
+    rank = operator.needed_rank(least=2)
     letters = axis_letters(rank)
     axis = letters[operator.int("axis", -2) % rank]
     inputs = operator.operands({0: letters, 1: letters, 2: letters[:1]})

@@ -112,9 +112,7 @@ def _over_space(normalizing: "Normalizing", placement: Placement, given: Constan
 @rule("GroupNormalization", kind="layout-sensitive", layouts={0: "NC"})
 def group_normalization(operator: Operator) -> Fact:
     """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for s; with constants c last, too, as means."""
-    rank = operator.rank()
-    if rank is None:
-        return None
+    rank = operator.needed_rank()
     letters = ("n", "c", *spatial(rank, "s"))
     each = ("c",) if operator.version >= 21 else ("g",)
     inputs = operator.operands({0: letters, 1: each, 2: each})
@@ -126,20 +124,18 @@ def group_normalization(operator: Operator) -> Fact:
         return turned
     if not _has_constants(operator, 3):
         return turned
-    steps = partial(_over_groups, Normalizing.of(operator), groups, channels.number)
+    normalizing, sizes = Normalizing.of(operator), (groups, channels.number // groups)
+
+    def steps(placement: Placement, given: Constants) -> Iterator[Step]:
+        """Mean and variance over all axes but n, and over each group of the last one."""
+        scale, bias = (each.reshape(groups, -1) for each in given[1:] if each is not None)
+        rank = len(placement.letters())
+        yield Step("Reshape", (0, _as_before(rank - 1, *sizes)), "grouped")
+        yield from normalizing("grouped", (*range(1, rank - 1), rank), scale, bias)
+        yield Step("Reshape", ("normalized", _as_before(rank - 1, channels.number)), "joined")
+
     others = (replace(_channels_last(each), steps=steps, costly=True) for each in turned.variants)
     return replace(turned, variants=(*turned.variants, *others))
-
-
-def _over_groups(
-    normalizing: "Normalizing", groups: int, channels: int, placement: Placement, given: Constants
-) -> Iterator[Step]:
-    """Mean and variance over all axes but n, and over each group of the last one."""
-    scale, bias = (each.reshape(groups, -1) for each in given[1:] if each is not None)
-    rank = len(placement.letters())
-    yield Step("Reshape", (0, _as_before(rank - 1, groups, channels // groups)), "grouped")
-    yield from normalizing("grouped", (*range(1, rank - 1), rank), scale, bias)
-    yield Step("Reshape", ("normalized", _as_before(rank - 1, channels)), "joined")
 
 
 def _as_before(count: int, *extents: int) -> NDArray[np.int64]:
@@ -213,9 +209,7 @@ class Normalizing(NamedTuple):
 def mean_variance_normalization(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *s]`: positions fixed; all axes in any order of their factors."""
     # Any axes would do by the standard; runtimes know those of an n c h w tensor only.
-    rank = operator.rank()
-    if rank is None:
-        return None
+    rank = operator.needed_rank()
     letters = axis_letters(rank)
     axes = operator.ints("axes") or (0, *range(2, rank))
     across = frozenset(letters[axis] for axis in normalized(axes, rank))

@@ -27,13 +27,8 @@ def sequences(_: Operator) -> Fact:
 
 
 @rule("NonZero", "NonMaxSuppression", kind="opaque")
-def coordinates(_: Operator) -> Fact:
-    """Lists coordinates in the order in which the elements lie."""
-    return None
-
-
 @rule("WHERE", kind="opaque", domain="tflite")
-def rows_of_coordinates(_: Operator) -> Fact:
+def coordinates(_: Operator) -> Fact:
     """Lists coordinates in the order in which the elements lie."""
     return None
 

@@ -47,6 +47,21 @@ class Operator:
         shape = self.inputs[index] if index < len(self.inputs) else None
         return None if shape is None else len(shape)
 
+    def needed_rank(self, index: int = 0, *, least: int = 0) -> int:
+        """The rank of an input that a rule needs to say anything: a node is a barrier where `facts` sees the error.
+
+        Raises:
+            ValueError: it is not known, or lower than `least`.
+        """
+        rank = self.rank(index)
+        if rank is None or rank < least:
+            raise ValueError(f"the rank of input {index} of {self.name} is {rank}")
+        return rank
+
+    def letters(self, index: int = 0, *, least: int = 0) -> Letters:
+        """Letters for the dimensions of an input whose axes have no meaning of their own; see `needed_rank`."""
+        return axis_letters(self.needed_rank(index, least=least))
+
     def has(self, index: int) -> bool:
         """Whether the optional input `index` is given."""
         return index < len(self.node.inputs) and self.node.inputs[index] is not None

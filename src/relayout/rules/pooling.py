@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from relayout.rules.convolution import channels_first, channels_last, spatial
+from relayout.rules.convolution import in_both_layouts, spatial
 from relayout.rules.operator import Operator
 from relayout.rules.reductions import AXES_AS_INPUT
 from relayout.rules.registry import rule
@@ -14,23 +14,21 @@ from relayout.rules.signature import Changes, Fact, Placement, Signature
 from relayout.rules.spatial_permutation import turning
 
 
-def pooled(operator: Operator) -> Signature | None:
+def pooled(operator: Operator) -> Signature:
     """The signature of a pool: the axes of a window keep their order."""
-    rank = operator.rank()
-    if rank is None:
-        return None
+    rank = operator.needed_rank()
     x, y = spatial(rank, "s"), spatial(rank, "t")
     inputs = operator.operands({0: ("n", "c", *x)})
     return Signature(inputs, (("n", "c", *y),), frozenset((*x, *y)), frozenset("nc")).positional()
 
 
-def pooled_at_once(operator: Operator) -> Signature | None:
+def pooled_at_once(operator: Operator) -> Signature:
     """The signature of a pool over the whole image, whose axes may hold their factors in any order."""
     signature = pooled(operator)
-    return None if signature is None else replace(signature, block=signature.block | signature.whole, whole=frozenset())
+    return replace(signature, block=signature.block | signature.whole, whole=frozenset())
 
 
-def _turning(operator: Operator, signature: Signature | None) -> Signature | None:
+def _turning(operator: Operator, signature: Signature) -> Signature:
     rank = operator.rank() or 0
     return turning(operator, signature, spatial(rank, "s"), spatial(rank, "t"))
 
@@ -75,27 +73,19 @@ def global_pool(operator: Operator) -> Fact:
 @rule("QLinearAveragePool", kind="layout-sensitive", domain="com.microsoft")
 def qlinear_average_pool(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *s]` or, with `channels_last`, `x[n *s c] -> y[n *s c]`."""
-    if operator.int("channels_last", 0):
-        turned = channels_first(operator)
-        return None if turned is None else channels_last(pooled(turned), first=False)
-    return channels_last(pooled(operator), first=True)
+    return in_both_layouts(operator, pooled)
 
 
 @rule("QLinearGlobalAveragePool", kind="layout-sensitive", domain="com.microsoft")
 def qlinear_global_average_pool(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *1]` or, with `channels_last`, `x[n *s c] -> y[n *1 c]`."""
-    if operator.int("channels_last", 0):
-        turned = channels_first(operator)
-        return None if turned is None else channels_last(pooled_at_once(turned), first=False)
-    return channels_last(pooled_at_once(operator), first=True)
+    return in_both_layouts(operator, pooled_at_once)
 
 
 @rule("NhwcMaxPool", kind="layout-sensitive", domain="com.microsoft")
 def nhwc_max_pool(operator: Operator) -> Fact:
     """`x[n *s c] -> y[n *s c]`: positions fixed."""
-    rank = operator.rank()
-    if rank is None:
-        return None
+    rank = operator.needed_rank()
     x, y = spatial(rank, "s"), spatial(rank, "t")
     return Signature((("n", *x, "c"),), (("n", *y, "c"),), frozenset((*x, *y)), frozenset("nc")).positional()
 
@@ -104,8 +94,6 @@ def nhwc_max_pool(operator: Operator) -> Fact:
 def max_pool(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *s]`: positions fixed but for s; indices count into the flattened input."""
     signature = pooled(operator)
-    if signature is None:
-        return None
     outputs = operator.results(signature.outputs[0] or ())
     if operator.gives(1):
         return replace(signature, outputs=outputs, whole=signature.whole | frozenset("nc")).positional()
@@ -115,9 +103,7 @@ def max_pool(operator: Operator) -> Fact:
 @rule("MaxUnpool", kind="layout-sensitive", layouts={0: "NC", 1: "NC"})
 def max_unpool(operator: Operator) -> Fact:
     """`x[n c *s], i[n c *s] -> y[n c *s]`: positions fixed; indices count into the flattened output."""
-    rank = operator.rank()
-    if rank is None:
-        return None
+    rank = operator.needed_rank()
     x, y = ("n", "c", *spatial(rank, "s")), ("n", "c", *spatial(rank, "t"))
     return Signature(operator.operands({0: x, 1: x}), (y,), frozenset((*x, *y))).positional()
 
@@ -125,9 +111,7 @@ def max_unpool(operator: Operator) -> Fact:
 @rule("LRN", kind="layout-sensitive", layouts={0: "NC"})
 def lrn(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *s]`: neighbours in c are summed, so c keeps its place and its order; s in any."""
-    rank = operator.rank()
-    if rank is None:
-        return None
+    rank = operator.needed_rank()
     letters = ("n", "c", *spatial(rank, "s"))
     found = Signature((letters,), (letters,), frozenset("c"), frozenset(letters)).positional()
     return turning(operator, found, letters[2:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from string import ascii_letters
 
 import numpy as np
@@ -29,7 +30,9 @@ def einsum(operator: Operator) -> Fact:
     # Every order has an equation, but runtimes compute a product of matrices, and transpose inside what is not one:
     # bytes that would be hidden, not saved.
     batch = frozenset(output).intersection(*inputs)
-    tail = _common([tuple(letter for letter in letters if letter not in batch) for letters in terms])
+    others = [tuple(letter for letter in letters if letter not in batch) for letters in terms]
+    order = Signature(tuple(others), ()).letters
+    tail = order if all(tuple(sorted(each, key=order.index)) == each for each in others) else None
     leads = all(batch.issuperset(letters[: len(batch)]) for letters in terms)
     agreed = len({tuple(letter for letter in letters if letter in batch) for letters in terms}) == 1
     if not agreed or (len(inputs) > 1 and (tail is None or not leads)):
@@ -52,22 +55,13 @@ def terms_of(operator: Operator) -> list[Letters] | None:
     longest = max((rank - len(term) + 3 for term, rank in zip(terms, known, strict=True) if "..." in term), default=0)
     hidden = axis_letters(longest, "e")
     inputs = [_subscripts(term, hidden, rank) for term, rank in zip(terms, known, strict=True)]
-    output = _subscripts(right, hidden, None) if arrow else _implied(inputs, hidden)
-    if any(_repeats(letters) for letters in (*inputs, output)) or (hidden and _broadcasts(operator, inputs)):
+    # Without an arrow the output has the ellipsis, then what occurs once, in alphabetical order.
+    once = sorted(letter for letter, count in Counter(chain.from_iterable(inputs)).items() if count == 1)
+    output = _subscripts(right, hidden, None) if arrow else (*hidden, *(a for a in once if a not in hidden))
+    has_diagonals = any(len(set(letters)) != len(letters) for letters in (*inputs, output))
+    if has_diagonals or (hidden and _broadcasts(operator, inputs)):
         return None
     return [*inputs, output]
-
-
-def _common(operands: Sequence[Letters]) -> Letters | None:
-    """An order that all operands agree with; None where there is none."""
-    order = Signature(tuple(operands), ()).letters
-    fits = all(tuple(sorted(letters, key=order.index)) == letters for letters in operands)
-    return order if fits else None
-
-
-def _repeats(letters: Letters) -> bool:
-    """Whether a term takes a diagonal."""
-    return len(set(letters)) != len(letters)
 
 
 def _subscripts(term: str, hidden: Letters, rank: int | None) -> Letters:
@@ -77,12 +71,6 @@ def _subscripts(term: str, hidden: Letters, rank: int | None) -> Letters:
         return tuple(term)
     count = len(hidden) if rank is None else rank - len(before) - len(after)
     return (*before, *hidden[len(hidden) - count :], *after)
-
-
-def _implied(inputs: list[Letters], hidden: Letters) -> Letters:
-    """The output of an equation without an arrow: the ellipsis, then what occurs once, in alphabetical order."""
-    times = Counter(letter for letters in inputs for letter in letters)
-    return (*hidden, *sorted(letter for letter, count in times.items() if count == 1 and letter not in hidden))
 
 
 def _broadcasts(operator: Operator, inputs: list[Letters]) -> bool:
@@ -155,13 +143,8 @@ def gemm_of(operator: Operator, left: int, right: int, bias: int, columns: Seque
 
 
 @rule("Gemm", kind="layout-sensitive")
-def gemm(operator: Operator) -> Fact:
-    """`a[m k], b[k n], c[m n] -> y[m n]` (or transposed by attribute): k may hold its factors in any order."""
-    return gemm_of(operator, 0, 1, 2)
-
-
 @rule("FusedGemm", kind="layout-sensitive", domain="com.microsoft")
-def fused_gemm(operator: Operator) -> Fact:
+def gemm(operator: Operator) -> Fact:
     """`a[m k], b[k n], c[m n] -> y[m n]` (or transposed by attribute): k may hold its factors in any order."""
     return gemm_of(operator, 0, 1, 2)
 
@@ -181,7 +164,7 @@ def product_of(operator: Operator, left: int, right: int, columns: Sequence[int]
     for index in columns:
         if operator.rank(index) == 1 and len(second) > 1:
             given[index] = ("n",)
-        elif operator.rank(index) and not _is_scalar(operator, index):
+        elif operator.rank(index) and not _are_scalars(operator, index):
             return None  # one item per row or per matrix
     if len(second) == 2 and len(first) > 2:
         # Every row is multiplied alone: all axes before k are free as they are in an elementwise operator.
@@ -208,9 +191,9 @@ def _rewritten(placement: Placement) -> Changes:
     return Changes({"transB": 1}, op_type="FusedMatMul", domain="com.microsoft")
 
 
-def _is_scalar(operator: Operator, index: int) -> bool:
-    shape = operator.shape(index)
-    return shape is not None and all(Extent.of(dim).is_one for dim in shape)
+def _are_scalars(operator: Operator, *indices: int) -> bool:
+    shapes = [operator.shape(index) for index in indices if operator.has(index)]
+    return all(shape is not None and all(Extent.of(dim).is_one for dim in shape) for shape in shapes)
 
 
 @rule("MatMul", kind="layout-sensitive")
@@ -236,7 +219,7 @@ def matmul(operator: Operator) -> Fact:
 @rule("MatMulInteger", kind="layout-sensitive")
 def matmul_integer(operator: Operator) -> Fact:
     """`a[*b m k], c[*b k n] -> y[*b m n]`: m, k, n last; zero points scalars or per n (per m: a barrier)."""
-    return product_of(operator, 0, 1, (3,)) if _all_scalars(operator, 2) else None
+    return product_of(operator, 0, 1, (3,)) if _are_scalars(operator, 2) else None
 
 
 @rule("MatMulInteger16", kind="layout-sensitive", domain="com.microsoft")
@@ -248,13 +231,13 @@ def matmul_integer16(operator: Operator) -> Fact:
 @rule("QLinearMatMul", kind="layout-sensitive")
 def qlinear_matmul(operator: Operator) -> Fact:
     """`a[*b m k], c[*b k n] -> y[*b m n]`: m, k, n last; scales of c scalars or per n (others: a barrier)."""
-    return product_of(operator, 0, 3, (4, 5)) if _all_scalars(operator, 1, 2, 6, 7) else None
+    return product_of(operator, 0, 3, (4, 5)) if _are_scalars(operator, 1, 2, 6, 7) else None
 
 
 @rule("MatMulIntegerToFloat", kind="layout-sensitive", domain="com.microsoft")
 def matmul_integer_to_float(operator: Operator) -> Fact:
     """`a[*b m k], c[*b k n], d[n] -> y[*b m n]`: m, k, n last; scales of c scalars or per n."""
-    return product_of(operator, 0, 1, (3, 5, 6)) if _all_scalars(operator, 2, 4) else None
+    return product_of(operator, 0, 1, (3, 5, 6)) if _are_scalars(operator, 2, 4) else None
 
 
 @rule("DynamicQuantizeMatMul", kind="layout-sensitive", domain="com.microsoft")
@@ -268,15 +251,9 @@ def dynamic_quantize_matmul(operator: Operator) -> Fact:
 @rule("MatMulNBits", "MatMulBnb4", kind="layout-sensitive", domain="com.microsoft")
 def matmul_of_packed(operator: Operator) -> Fact:
     """`a[*b k] -> y[*b n]`: k and n last; the packed weights keep their order."""
-    rank = operator.rank()
-    if not rank:
-        return None
+    rank = operator.needed_rank(least=1)
     rows = axis_letters(rank - 1, "b")
     return Signature(operator.operands({0: (*rows, "k")}), ((*rows, "n"),), frozenset("kn"), tail=("k", "n"))
-
-
-def _all_scalars(operator: Operator, *indices: int) -> bool:
-    return all(_is_scalar(operator, index) for index in indices if operator.has(index))
 
 
 TAILS: dict[tuple[bool, bool], Letters] = {
@@ -301,6 +278,4 @@ def fused_matmul(operator: Operator) -> Fact:
     b = ("n", "k") if flags[1] else ("k", "n")
     inputs = ((*batch[len(batch) - first + 2 :], *a), (*batch[len(batch) - second + 2 :], *b))
     signature = Signature(inputs, ((*batch, "m", "n"),), block=frozenset("mkn"), broadcast=True)
-    if flags not in TAILS:
-        return signature.positional()
-    return Signature(inputs, signature.outputs, block=frozenset("mkn"), tail=TAILS[flags], broadcast=True)
+    return replace(signature, tail=TAILS[flags]) if flags in TAILS else signature.positional()

@@ -104,9 +104,7 @@ def contributed(operator: Operator) -> Fact:
 @rule("DynamicQuantizeLinear", kind="layout-agnostic")
 def dynamic(operator: Operator) -> Fact:
     """Any order: the scale is that of the whole value."""
-    rank = operator.rank()
-    if rank is None:
-        return None
+    rank = operator.needed_rank()
     letters: Letters = axis_letters(rank)
     outputs = (letters, None, None)[: len(operator.outputs)]
     return Signature((letters,), outputs, across=frozenset(letters))

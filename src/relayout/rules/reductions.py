@@ -58,9 +58,7 @@ def reduction(operator: Operator) -> Fact:
 @rule("ArgMax", "ArgMin", kind="axis attributes")
 def arg(operator: Operator) -> Fact:
     """Any order; the axis is one dimension in order and is renumbered."""
-    rank = operator.rank()
-    if not rank:
-        return None
+    rank = operator.needed_rank(least=1)
     letters = axis_letters(rank)
     axis = letters[operator.int("axis", 0) % rank]
     output = reduced_letters(letters, (axis,), operator.int("keepdims", 1))
@@ -78,9 +76,7 @@ def softmax(operator: Operator) -> Fact:
 
 def along(operator: Operator, axis: int, *, ordered: bool) -> Signature | None:
     """Everything happens along one axis, in order or in any order of its factors."""
-    rank = operator.rank()
-    if not rank:
-        return None
+    rank = operator.needed_rank(least=1)
     letters = axis_letters(rank)
     one = letters[axis % rank]
     return Signature(
@@ -95,9 +91,7 @@ def along(operator: Operator, axis: int, *, ordered: bool) -> Signature | None:
 
 def flattened_from(operator: Operator, axis: int, *, ordered: bool) -> Signature | None:
     """Everything happens along all axes from one on, as if they were one: they stay last, in order or in any order."""
-    rank = operator.rank()
-    if not rank:
-        return None
+    rank = operator.needed_rank(least=1)
     letters = axis_letters(rank)
     if axis >= rank:  # nothing is left to normalise
         return None
@@ -147,9 +141,7 @@ def cumulative(operator: Operator) -> Fact:
 @rule("TopK", kind="axis attributes")
 def top_k(operator: Operator) -> Fact:
     """Any order, the same for values and indices; the axis is one dimension in order and is renumbered."""
-    rank = operator.rank()
-    if not rank:
-        return None
+    rank = operator.needed_rank(least=1)
     letters = axis_letters(rank)
     axis = letters[operator.int("axis", -1) % rank]
     return Signature(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relayout.rules.operator import Letters, Operator, axis_letters
+from relayout.rules.operator import Letters, Operator
 from relayout.rules.signature import Changes, Placement, Signature
 
 
@@ -14,10 +14,7 @@ def along_computed(operator: Operator, slot: int, *, ordered: bool) -> Signature
         slot: the input that holds the axes.
         ordered: whether the elements of such an axis have an order.
     """
-    rank = operator.rank()
-    if not rank:
-        return None
-    letters = axis_letters(rank)
+    letters = operator.letters(least=1)
     inputs, outputs = operator.operands({0: letters}), operator.results(letters)
     whole = frozenset(letters) if ordered else frozenset()
     block = frozenset(letters)

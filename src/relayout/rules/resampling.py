@@ -30,9 +30,7 @@ def resize(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *t]`: positions fixed but for s; the axes that are resized are dimensions in order."""
     # Any order would do by the standard, with sizes, scales, roi and `axes` following; runtimes resize the last axes of
     # an n c *s tensor only, so the source's positions are kept, or the resized axes lie last.
-    rank = operator.rank()
-    if rank is None:
-        return None
+    rank = operator.needed_rank()
     letters = axis_letters(rank)
     resized = frozenset(letters[axis] for axis in _resized(operator, rank))
     found = Signature(operator.operands({0: letters}), (letters,), resized, frozenset(letters)).positional()
@@ -41,18 +39,15 @@ def resize(operator: Operator) -> Fact:
     known = _standard(operator, rank)
     order = tuple(range(rank)) if known is None else known
     others = _ways(operator, letters, order)
-    if known is None and not _is_fed(operator):  # they may be: an operand shows it by how it comes
+    # They may be: an operand shows it by how it comes. Scales or sizes that a user feeds may resize any axes, in orders
+    # that runtimes do not have.
+    if known is None and not any(v is not None and v.is_graph_input() for v in operator.node.inputs[1:]):
         last, *_ = _ways(operator, letters, (0, rank - 1, *range(1, rank - 1)))
         others += (replace(last, name="channels last"),)
     if order == tuple(range(rank)):
         return replace(found, variants=(others[0], *(replace(each, follows=True) for each in others[1:])))
     own = replace(found.variants[0], name="as it is")
     return replace(found, variants=(own, *(replace(each, follows=True) for each in others)))
-
-
-def _is_fed(operator: Operator) -> bool:
-    """Tell whether a user feeds the scales or sizes: they may resize any axes, in orders that runtimes do not have."""
-    return any(value is not None and value.is_graph_input() for value in operator.node.inputs[1:])
 
 
 def _ways(operator: Operator, letters: Letters, order: Sequence[int]) -> tuple[Variant, ...]:
@@ -67,7 +62,9 @@ def _uncertainty(operator: Operator, letters: Letters) -> Callable[[Placement], 
 
     It is what a Transpose would seem to save on the other side, so that none goes there; that two go is worth more.
     """
-    if all(_compares(*pair) for pair in _extents(operator)):
+    pairs = [(Extent.of(read), Extent.of(given)) for read, given in _extents(operator)]
+    known = (a == b or (a.is_static and b.is_static) or b.divide(a) is not None for a, b in pairs)
+    if all(known):
         return None
     width = operator.width(0)
 
@@ -78,12 +75,6 @@ def _uncertainty(operator: Operator, letters: Letters) -> Callable[[Placement], 
         return width * abs(read - given)
 
     return price
-
-
-def _compares(read: Dim, given: Dim) -> bool:
-    """Tell whether it is known which of two extents is larger."""
-    one, other = Extent.of(read), Extent.of(given)
-    return one == other or (one.is_static and other.is_static) or other.divide(one) is not None
 
 
 def _following(operator: Operator, letters: Letters) -> Callable[[Placement], Changes]:
@@ -180,21 +171,10 @@ def _scales(operator: Operator) -> Sequence[Any] | None:
 
 
 @rule("GridSample", kind="layout-sensitive", layouts={0: "NC"})
+@rule("GridSample", kind="layout-sensitive", domain="com.microsoft", layouts={0: "NC"})
 def grid_sample(operator: Operator) -> Fact:
     """`x[n c *s], grid[n *t q] -> y[n c *t]`: positions fixed; n and c in any order of their factors."""
-    return _sampled(operator)
-
-
-@rule("GridSample", kind="layout-sensitive", domain="com.microsoft", layouts={0: "NC"})
-def contributed_grid_sample(operator: Operator) -> Fact:
-    """`x[n c *s], grid[n *t q] -> y[n c *t]`: positions fixed; n and c in any order of their factors."""
-    return _sampled(operator)
-
-
-def _sampled(operator: Operator) -> Signature | None:
-    rank = operator.rank()
-    if rank is None:
-        return None
+    rank = operator.needed_rank()
     x, y = spatial(rank, "s"), spatial(rank, "t")
     inputs = (("n", "c", *x), ("n", *y, "q"))
     return Signature(inputs, (("n", "c", *y),), frozenset((*x, *y, "q")), frozenset("nc")).positional()

@@ -20,9 +20,7 @@ AXIS_REQUIRED = 4
 @rule("Concat", kind="axis attributes")
 def concat(operator: Operator) -> Fact:
     """Any order, the same for all operands; the axis is one dimension in order and is renumbered."""
-    rank = operator.rank()
-    if not rank:
-        return None
+    rank = operator.needed_rank(least=1)
     letters = axis_letters(rank)
     axis = letters[operator.int("axis", 1 if operator.version < AXIS_REQUIRED else 0) % rank]
     inputs = tuple(letters for _ in operator.inputs)
@@ -51,9 +49,7 @@ def grain(cuts: Mapping[str, Sequence[Dim]]) -> tuple[tuple[str, int], ...]:
 @rule("Split", kind="axis attributes")
 def split(operator: Operator) -> Fact:
     """Any order, the same for all outputs; the axis is one dimension in order and is renumbered."""
-    rank = operator.rank()
-    if not rank:
-        return None
+    rank = operator.needed_rank(least=1)
     letters = axis_letters(rank)
     where = operator.int("axis", 0) % rank
     axis = letters[where]
@@ -169,9 +165,7 @@ def contributed_pad(operator: Operator) -> Fact:
 
 def padding(operator: Operator, *, as_input: bool) -> Signature | None:
     """The signature of a Pad whose pads are an attribute or an input."""
-    rank = operator.rank()
-    if rank is None:
-        return None
+    rank = operator.needed_rank()
     letters = axis_letters(rank)
     pads = operator.integers(1) if as_input else operator.ints("pads") or operator.ints("paddings")
     chosen = operator.integers(3) if operator.has(3) else tuple(range(rank))
@@ -281,9 +275,7 @@ def expand(operator: Operator) -> Fact:
 @rule("CenterCropPad", kind="axis attributes")
 def center_crop_pad(operator: Operator) -> Fact:
     """Any order; the axes cut or padded are dimensions in order and are renumbered."""
-    rank = operator.rank()
-    if rank is None:
-        return None
+    rank = operator.needed_rank()
     letters = axis_letters(rank)
     axes = tuple(letters[axis] for axis in normalized(operator.ints("axes") or tuple(range(rank)), rank))
 

@@ -47,10 +47,8 @@ def random(operator: Operator) -> Fact:
 @rule("RandomNormalLike", "RandomUniformLike", "Bernoulli", kind="layout-agnostic", draws=True)
 def random_like(operator: Operator) -> Fact:
     """Any order: one draw is as good as another (a seed fixes the order: a barrier)."""
-    rank = operator.rank()
-    if rank is None or "seed" in operator.node.attributes:
-        return None
-    return Signature((axis_letters(rank),), (axis_letters(rank),))
+    letters = operator.letters()
+    return None if "seed" in operator.node.attributes else Signature((letters,), (letters,))
 
 
 @rule("EyeLike", kind="axis attributes")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import permutations
@@ -17,7 +16,7 @@ AXIS_BY_AXIS = ("dilations", "kernel_shape", "output_padding", "output_shape", "
 """Attributes that hold one item for each axis of space."""
 
 
-def turning(operator: Operator, signature: Signature | None, *space: Letters) -> Signature | None:
+def turning(operator: Operator, signature: Signature, *space: Letters) -> Signature:
     """The signature with a variant for every other order of the axes of space, the same on all operands.
 
     Args:
@@ -26,9 +25,12 @@ def turning(operator: Operator, signature: Signature | None, *space: Letters) ->
         space: for images, results, kernels: their letters of the axes of space; those at one place belong together.
     """
     count = len(space[0]) if space else 0
-    if signature is None or not 1 < count <= MOST_AXES or not _fits(operator, count):
+    lists = [name for name in (*AXIS_BY_AXIS, "pads") if name in operator.node.attributes]
+    # What is said axis by axis must be said of all axes of space, and of no others.
+    if any(len(operator.ints(name) or ()) != (2 * count if name == "pads" else count) for name in lists):
         return signature
-
+    if not 1 < count <= MOST_AXES:
+        return signature
     said = {name: found for name in AXIS_BY_AXIS if (found := operator.ints(name)) is not None}
     pads = operator.ints("pads")
 
@@ -47,24 +49,15 @@ def turning(operator: Operator, signature: Signature | None, *space: Letters) ->
     return replace(signature, variants=variants, changes=changes)
 
 
-def _fits(operator: Operator, count: int) -> bool:
-    """Whether what is said axis by axis is said of all axes of space, and of no others."""
-    attributes = operator.node.attributes
-    lists = [name for name in (*AXIS_BY_AXIS, "pads") if name in attributes]
-    return all(len(operator.ints(name) or ()) == (2 * count if name == "pads" else count) for name in lists)
-
-
 @cache
 def _variants(plain: Variant, space: tuple[Letters, ...]) -> tuple[Variant, ...]:
     """A variant, and its twins in all other orders of the axes of space."""
-    return (plain, *(_turned(plain, space, order) for order in list(permutations(range(len(space[0]))))[1:]))
-
-
-def _turned(plain: Variant, space: Sequence[Letters], order: Sequence[int]) -> Variant:
-    """A variant with its axes of space in another order."""
-    other = {letters[place]: letters[axis] for letters in space for place, axis in enumerate(order)}
-
-    def turn(operands: Sequence[Letters | None]) -> tuple[Letters | None, ...]:
-        return tuple(held and tuple(other.get(letter, letter) for letter in held) for held in operands)
-
-    return replace(plain, inputs=turn(plain.inputs), outputs=turn(plain.outputs), name="turned", follows=True)
+    variants = [plain]
+    for order in list(permutations(range(len(space[0]))))[1:]:
+        other = {letters[place]: letters[axis] for letters in space for place, axis in enumerate(order)}
+        inputs, outputs = (
+            tuple(held and tuple(other.get(letter, letter) for letter in held) for held in operands)
+            for operands in (plain.inputs, plain.outputs)
+        )
+        variants.append(replace(plain, inputs=inputs, outputs=outputs, name="turned", follows=True))
+    return tuple(variants)

@@ -16,25 +16,16 @@ from relayout.rules.signature import Changes, Fact, Letters, Permuted, Placement
 # Operators for which the order along some axes counts: triangles, sequences, spectra, sorted sets.
 
 
-def last_two(operator: Operator, keep: int) -> Signature | None:
+def last_two(operator: Operator, keep: int) -> Signature:
     """Every matrix of the last two axes alone; `keep` of the two axes are left in the output."""
-    rank = operator.rank()
-    if rank is None or rank < 2:
-        return None
-    letters = axis_letters(rank)
-    tail = letters[-2:]
-    output = letters if keep else letters[:-2]
+    letters = operator.letters(least=2)
+    output, tail = letters if keep else letters[:-2], letters[-2:]
     return Signature(operator.operands({0: letters}), (output,), frozenset(tail), tail=tail)
 
 
 @rule("Trilu", kind="axis attributes")
-def trilu(operator: Operator) -> Fact:
-    """`x[*b r c] -> y[*b r c]`: r and c last; batch axes free."""
-    return last_two(operator, 2)
-
-
 @rule("Trilu", "Inverse", kind="axis attributes", domain="com.microsoft")
-def contributed(operator: Operator) -> Fact:
+def trilu(operator: Operator) -> Fact:
     """`x[*b r c] -> y[*b r c]`: r and c last; batch axes free."""
     return last_two(operator, 2)
 
@@ -48,9 +39,7 @@ def det(operator: Operator) -> Fact:
 @rule("ReverseSequence", kind="axis attributes")
 def reverse_sequence(operator: Operator) -> Fact:
     """`x[t b *d], lengths[b] -> y[t b *d]`: t and b first, in either order; the others stay as they are."""
-    rank = operator.rank()
-    if rank is None or rank < 2:
-        return None
+    rank = operator.needed_rank(least=2)
     batch, time = operator.int("batch_axis", 1), operator.int("time_axis", 0)
     if {batch, time} != {0, 1}:
         return None
@@ -68,9 +57,7 @@ def reverse_sequence(operator: Operator) -> Fact:
 @rule("DFT", kind="axis attributes")
 def dft(operator: Operator) -> Fact:
     """`x[*a s *b r] -> y[*a f *b c]`: the complex axis last, any order of the others; any axis is renumbered."""
-    rank = operator.rank()
-    if rank is None or rank < 2:
-        return None
+    rank = operator.needed_rank(least=2)
     letters = axis_letters(rank)
     if operator.version < 20:
         axis = operator.int("axis", 1)
@@ -98,9 +85,7 @@ def dft(operator: Operator) -> Fact:
 @rule("Unique", kind="axis attributes")
 def unique(operator: Operator) -> Fact:
     """Any order for the sorted values alone; along an axis in order of first occurrence: the axis is renumbered."""
-    rank = operator.rank()
-    if rank is None:
-        return None
+    rank = operator.needed_rank()
     letters = axis_letters(rank)
     others: tuple[Letters | None, ...] = (None,) * (len(operator.outputs) - 1)
     in_order = operator.int("sorted", 1)
@@ -119,16 +104,13 @@ def unique(operator: Operator) -> Fact:
 @rule("Size", kind="layout-agnostic")
 def size(operator: Operator) -> Fact:
     """Any order: the number of elements."""
-    rank = operator.rank()
-    return None if rank is None else Signature((axis_letters(rank),), (None,))
+    return Signature((operator.letters(),), (None,))
 
 
 @rule("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss", kind="layout-sensitive")
 def loss(operator: Operator) -> Fact:
     """`x[n c *d], labels[n *d], w[c] -> y[n *d]`: positions fixed; n and d in any order of their factors."""
-    rank = operator.rank()
-    if rank is None or rank < 2:
-        return None
+    rank = operator.needed_rank(least=2)
     d = axis_letters(rank - 2)
     x: Letters = ("n", "c", *d)
     y: Letters = ("n", *d)
@@ -140,18 +122,14 @@ def loss(operator: Operator) -> Fact:
 @rule("Transpose", kind="regrouping")
 def transpose(operator: Operator) -> Fact:
     """A relabelling: costs nothing unless two readers disagree about the stored order."""
-    rank = operator.rank()
-    if rank is None:
-        return None
-    perm = operator.ints("perm")
-    return Permuted(perm if perm is not None else tuple(reversed(range(rank))))
+    reverse = tuple(reversed(range(operator.needed_rank())))
+    return Permuted(reverse if (perm := operator.ints("perm")) is None else perm)
 
 
 @rule("Identity", kind="layout-agnostic")
 def identity(operator: Operator) -> Fact:
     """The same value under another name."""
-    rank = operator.rank()
-    return None if rank is None else Permuted(tuple(range(rank)))
+    return Permuted(tuple(range(operator.needed_rank())))
 
 
 @rule("Reshape", "Flatten", kind="regrouping")
@@ -206,9 +184,7 @@ def _stated(operator: Operator, shape: Sequence[Dim]) -> Fact:
 @rule("Shape", kind="axis attributes")
 def shape(operator: Operator) -> Fact:
     """Any order: the extents are read from where the axes lie, in however many pieces."""
-    rank = operator.rank()
-    if rank is None:
-        return None
+    rank = operator.needed_rank()
     letters = axis_letters(rank)
     window = range(rank)[slice(operator.int("start", 0), operator.int("end", rank))]
 

@@ -10,7 +10,7 @@ which nothing would be won. There an image is rounded at once, as LiteRT's other
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -73,6 +73,8 @@ REORDERING = 0.4
 """What an element costs, in ns, that is brought to channels first, or back."""
 MOST_PICKED = 2**14
 """Pixels that one Gather may pick: their places are constants of the model, in four bytes each."""
+SLICES, COLUMNS, PIXELS = "a Slice for each row and column", "a Slice for each row, and one Gather", "one Gather"
+"""How the elements of windows are put side by side."""
 FIRST = ("DEPTHWISE_CONV_2D",)
 """Operators that ONNX Runtime has no kernel for but with channels first."""
 
@@ -115,7 +117,7 @@ class _Windows(NamedTuple):
         first = np.arange(self.counts[axis], dtype=np.int32)[:, None] * self.strides[axis]
         return first + np.arange(self.extents[axis], dtype=np.int32) * self.dilations[axis]
 
-    def costs(self, times: Times) -> "dict[_Form, float]":
+    def costs(self, times: Times) -> dict[str, float]:
         """What each form that puts them side by side takes, in ns.
 
         Every other element of a row is no run of bytes, so that a Slice copies it by itself.
@@ -127,12 +129,9 @@ class _Windows(NamedTuple):
         sliced = columns * (apart + 2 * byte * tall) + times.node * (width + 1)
         gathered = columns * (times.picked + byte * tall) + times.node * 2
         upper = self.apart(0) * (rows * (times.joined + 2 * byte * self.channels) + times.node * (height + 1))
-        costs: dict[_Form, float] = {
-            _by_slices: upper + self.apart(1) * sliced,
-            _by_columns: upper + self.apart(1) * gathered,
-        }
+        costs = {SLICES: upper + self.apart(1) * sliced, COLUMNS: upper + self.apart(1) * gathered}
         if columns * height <= MOST_PICKED:
-            costs[_by_pixels] = columns * height * (times.picked + byte * self.channels) + times.node * 3
+            costs[PIXELS] = columns * height * (times.picked + byte * self.channels) + times.node * 3
         return costs
 
     def products(self, units: int) -> int:
@@ -146,11 +145,6 @@ class _Windows(NamedTuple):
         copying = border + min(self.costs(times).values())
         computing = times.product * self.products(units) + times.read * read + times.given * given
         return times.convolution + copying + computing
-
-    def float_time(self, times: Times, read: int, units: int) -> float:
-        """What a float Conv takes."""
-        elements = read + math.prod(self.counts) * units
-        return times.floats + times.float_product * self.products(units) + times.float_element * elements
 
 
 def unrolled(op: Operation) -> bool:
@@ -189,8 +183,16 @@ def _unrolled(op: Operation, times: Times) -> bool:
     windows = _Windows(tuple(bordered), depth, tuple(window), tuple(counts), tuple(strides), tuple(dilations))
     read, given = math.prod(extents) * depth, math.prod(counts) * o
     best = min(windows.ways(), key=lambda way: way.time(times, read, o))
-    taken = best.time(times, read / _together(op), o) + REORDERING * _reordered(op, read, given)
-    if taken + times.node >= MARGIN * windows.float_time(times, read, o):
+    # ONNX Runtime quantizes the image once for all convolutions that read it.
+    flow, (source, *_), (result, *_) = op.tensors.flow, op.operator.inputs, op.operator.outputs
+    together = sum(reader.name == op.operator.name for reader in flow.readers(source))
+    # Elements of image and result that an operator beside it has channels first.
+    maker = flow.producer(source)
+    reordered = read if maker is not None and maker.name in FIRST else 0
+    reordered += given if any(reader.name in FIRST for reader in flow.readers(result)) else 0
+    taken = best.time(times, read / together, o) + REORDERING * reordered
+    floats = times.floats + times.float_product * windows.products(o) + times.float_element * (read + given)
+    if taken + times.node >= MARGIN * floats:
         return False
     around[3] += best.joined * best.image[1] - windows.image[1]
     costs = best.costs(times)
@@ -200,39 +202,16 @@ def _unrolled(op: Operation, times: Times) -> bool:
     return True
 
 
-def _together(op: Operation) -> int:
-    """How many convolutions read the image: ONNX Runtime quantizes it once for all."""
-    return sum(reader.name == op.operator.name for reader in op.tensors.flow.readers(op.operator.inputs[0]))
-
-
-def _reordered(op: Operation, read: int, given: int) -> int:
-    """How many elements of image and result an operator beside it has channels first."""
-    maker = op.tensors.flow.producer(op.operator.inputs[0])
-    readers = op.tensors.flow.readers(op.operator.outputs[0])
-    before = read if maker is not None and maker.name in FIRST else 0
-    return before + (given if any(reader.name in FIRST for reader in readers) else 0)
-
-
-_Form = Callable[[Operation, ir.Value, _Windows], ir.Value]
-"""Windows over `1 h w c` as rows, `1 y x (kw kh c)`."""
-
-
-def _by_slices(op: Operation, x: ir.Value, windows: _Windows) -> ir.Value:
-    """A Slice for each row of the windows, and one for each column."""
-    return _along(op, _along(op, x, windows, 0), windows, 1)
-
-
-def _by_columns(op: Operation, x: ir.Value, windows: _Windows) -> ir.Value:
-    """A Slice for each row of the windows, and one Gather of what has their height."""
+def _rows(op: Operation, x: ir.Value, windows: _Windows, form: str) -> ir.Value:
+    """Windows over `1 h w c` as rows, `1 y x (kw kh c)`."""
+    if form == PIXELS:
+        (height, width), depth = windows.image, dims(x)[3]
+        places = windows.places(0)[:, None, None, :] * width + windows.places(1)[None, :, :, None]
+        return _gathered(op, op.reshape(x, (height * width, depth)), places, 0, windows)
     x = _along(op, x, windows, 0)
+    if form == SLICES:
+        return _along(op, x, windows, 1)
     return _gathered(op, x, windows.places(1), 2, windows) if windows.apart(1) else x
-
-
-def _by_pixels(op: Operation, x: ir.Value, windows: _Windows) -> ir.Value:
-    """One Gather of pixels."""
-    (height, width), depth = windows.image, dims(x)[3]
-    places = windows.places(0)[:, None, None, :] * width + windows.places(1)[None, :, :, None]
-    return _gathered(op, op.reshape(x, (height * width, depth)), places, 0, windows)
 
 
 def _along(op: Operation, x: ir.Value, windows: _Windows, axis: int) -> ir.Value:
@@ -255,7 +234,7 @@ def _gathered(op: Operation, x: ir.Value, places: npt.NDArray[np.int32], axis: i
     return op.reshape(found, (1, *windows.counts, depth * elements if isinstance(depth, int) else None))
 
 
-def _product(op: Operation, image: ir.Value, windows: _Windows, around: Sequence[int], form: _Form) -> ir.Value:
+def _product(op: Operation, image: ir.Value, windows: _Windows, around: Sequence[int], form: str) -> ir.Value:
     """Windows over an image `1 h w c` times the weights, without the bias."""
     (o, *_, depth), scale = op.input(1).shape, op.input(1).quantization
     integers, step, zero = hybrid.quantized(op, image)
@@ -265,7 +244,7 @@ def _product(op: Operation, image: ir.Value, windows: _Windows, around: Sequence
         integers = op.emit("Pad", [integers, amounts, zero], (1, height, grown, depth), mode="constant")
     if windows.joined > 1:
         integers = op.reshape(integers, (1, height, width, windows.channels))
-    rows = form(op, integers, windows)
+    rows = _rows(op, integers, windows, form)
     steps = op.builder.array(op.tensors.hint(op.input(1), "scale"), np.ones(1) if scale is None else scale.scale)
     sums = hybrid.multiplied(op, rows, _columns(op, windows), zero, (1, *windows.counts, o))
     return two(op, "Mul", op.cast(sums, ir.DataType.FLOAT), two(op, "Mul", step, steps))

@@ -14,7 +14,7 @@ does not look for (seen by running 1.32: `tests/targets/test_reals.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from math import prod
 from typing import TypeVar
@@ -82,9 +82,11 @@ def short_runs(placement: Placement) -> int:
     """
     out = placement.extents(output=True)
     operands = [[extent for _, extent in dims] for dims in placement.inputs if dims is not None]
-    parts = _parts(
-        (tuple(_is_one(shape, len(out) - axis) for shape in operands), extent) for axis, extent in enumerate(out)
-    )
+    ones = [
+        [len(out) - len(shape) > axis or shape[axis - len(out)].is_one for shape in operands]
+        for axis in range(len(out))
+    ]
+    parts = _parts(zip(map(tuple, ones), out, strict=True))
     if len(parts) < 2 or not any(parts[-1][0]) or not _is_under(parts[-1][1], LONGEST + 1):
         return 0
     return prod(extent.number for _, extent in parts[:-1])
@@ -99,11 +101,6 @@ def _parts(dims: Iterable[tuple[Kind, Extent]]) -> list[tuple[Kind, Extent]]:
 def _is_under(extent: Extent, bound: int) -> bool:
     """Whether an extent is known to be less."""
     return extent.is_static and extent.number < bound
-
-
-def _is_one(shape: Sequence[Extent], from_the_end: int) -> bool:
-    """Whether an operand has one element along an axis, or lacks it."""
-    return from_the_end > len(shape) or shape[-from_the_end].is_one
 
 
 # Element types for which ONNX Runtime has no kernel, and the types that are computed with in their place.
@@ -174,33 +171,14 @@ def since(version: int) -> Condition:
     return Condition(f"opset {version} or later", lambda operator: operator.version >= version)
 
 
-def _channels(operator: Operator) -> int:
-    shape = operator.outputs[0]
-    return shape[1] if shape is not None and len(shape) > 1 and isinstance(shape[1], int) else 0
-
-
 def at_least(least: int) -> Condition:
     """Enough channels for a depthwise convolution of one element to be no slower than what it stands for."""
-    return Condition(f"at least {least} channels", lambda operator: _channels(operator) >= least)
 
+    def holds(operator: Operator) -> bool:
+        shape = operator.outputs[0] or ()
+        return len(shape) > 1 and isinstance(shape[1], int) and shape[1] >= least
 
-def _whole_image(operator: Operator) -> bool:
-    rank = operator.rank() or 0
-    axes = operator.integers(1) if operator.has(1) else operator.ints("axes")
-    spatial = set(range(2, rank))
-    return bool(axes) and {axis % rank for axis in axes or ()} == spatial
-
-
-def _dropped(operator: Operator) -> tuple[int, ...]:
-    return () if operator.int("keepdims", 1) else tuple(range(2, operator.rank() or 0))
-
-
-def _softmax(operator: Operator) -> Mapping[str, Attribute | None]:
-    return {"opset": operator.version, "axis": operator.int("axis", -1 if operator.version >= 13 else 1)}
-
-
-def _transposed(operator: Operator) -> int:
-    return 0 if operator.int("transB", 0) else 1
+    return Condition(f"at least {least} channels", holds)
 
 
 def _depthwise(operator: Operator) -> Mapping[str, Attribute | None]:
@@ -270,12 +248,17 @@ def _price_apart(operator: Operator, signature: Signature, placement: Placement)
     return round(longer * int(given.dtype.itemsize)) if longer * placement.runs >= LEAST_LONGER else 0
 
 
-def _of_few(operator: Operator) -> bool:
+def _is_of_few(operator: Operator) -> bool:
     kernel = [side for side in operator.shape(1) or () if isinstance(side, int)]
     return len(kernel) > 2 and kernel[1] < LEAST_IN_VOLUMES and prod(kernel[2:]) > 1
 
 
-OF_FEW = Condition(f"fewer than {LEAST_IN_VOLUMES} channels of a group, a window of several elements", _of_few)
+def _whole_image(operator: Operator) -> bool:
+    axes, rank = operator.integers(1) if operator.has(1) else operator.ints("axes"), operator.rank() or 0
+    return bool(axes) and {axis % rank for axis in axes or ()} == set(range(2, rank))
+
+
+OF_FEW = Condition(f"fewer than {LEAST_IN_VOLUMES} channels of a group, a window of several elements", _is_of_few)
 """In three dimensions the integers of a window are gathered one by one, which takes longer than their products."""
 
 UNITS = (
@@ -301,7 +284,12 @@ UNITS = (
     Unit("Conv", "QLinearConv", "0 1w y 2b", limits=(CONSTANT_KERNEL,), ranks=IMAGES),
     Unit("MatMul", "QLinearMatMul", "0 1w y", lambda _: -1),
     Unit(
-        "Gemm", "com.microsoft:QGemm", "0 1w 2b y", _transposed, (PLAIN_PRODUCT,), attributes=lambda _: {"beta": None}
+        "Gemm",
+        "com.microsoft:QGemm",
+        "0 1w 2b y",
+        lambda operator: 0 if operator.int("transB", 0) else 1,
+        (PLAIN_PRODUCT,),
+        attributes=lambda _: {"beta": None},
     ),
     Unit("Add", "com.microsoft:QLinearAdd", "0 1 y"),
     Unit("Sum", "com.microsoft:QLinearAdd", "0 1 y", limits=(inputs(2),)),
@@ -311,7 +299,12 @@ UNITS = (
     Unit("Concat", "com.microsoft:QLinearConcat", "y *"),
     Unit("Sigmoid", "com.microsoft:QLinearSigmoid", "0 y"),
     Unit("LeakyRelu", "com.microsoft:QLinearLeakyRelu", "0 y"),
-    Unit("Softmax", "com.microsoft:QLinearSoftmax", "0 y", attributes=_softmax),
+    Unit(
+        "Softmax",
+        "com.microsoft:QLinearSoftmax",
+        "0 y",
+        attributes=lambda each: {"opset": each.version, "axis": each.int("axis", -1 if each.version >= 13 else 1)},
+    ),
     Unit(
         "AveragePool",
         "com.microsoft:QLinearAveragePool",
@@ -328,7 +321,7 @@ UNITS = (
         limits=(Condition("all spatial axes", _whole_image),),
         ranks=IMAGES,
         attributes=lambda _: dict.fromkeys(("axes", "keepdims", "noop_with_empty_axes")),
-        squeezed=_dropped,
+        squeezed=lambda operator: () if operator.int("keepdims", 1) else tuple(range(2, operator.rank() or 0)),
     ),
     Unit("MaxPool", "", "0=", limits=(NO_INDICES, since(12)), early=True),
     Unit("Pad", "", "0= 1. 2q 3.", limits=(CONSTANT_MODE, since(11))),

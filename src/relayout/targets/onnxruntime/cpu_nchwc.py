@@ -44,44 +44,6 @@ def _extents(operator: Operator) -> tuple[int, int, int] | None:
     return kernel[0], kernel[1], operator.int("group", 1)
 
 
-def _whole_blocks(tile: int) -> Callable[[Operator], bool]:
-    def holds(operator: Operator) -> bool:
-        found = _extents(operator)
-        if found is None:
-            return False
-        given, read, groups = found
-        if groups > 1 and read == 1:
-            return given == groups and given % tile == 0
-        return read % tile == 0 and given % groups == 0 and given // groups % tile == 0
-
-    return holds
-
-
-def _stem(tile: int) -> Callable[[Operator], bool]:
-    def holds(operator: Operator) -> bool:
-        found = _extents(operator)
-        return found is not None and found[0] % tile == 0 and found[1] < tile and found[2] == 1
-
-    return holds
-
-
-def _channels(tile: int) -> Callable[[Operator], bool]:
-    def holds(operator: Operator) -> bool:
-        shape = operator.shape()
-        return shape is not None and len(shape) > 1 and isinstance(shape[1], int) and shape[1] % tile == 0
-
-    return holds
-
-
-def _bounds(operator: Operator) -> tuple[float, ...] | None:
-    found = clip_bounds(operator)
-    return None if found is None else (max(found[0], -LARGEST), min(found[1], LARGEST))
-
-
-def _none(_: Operator) -> tuple[float, ...]:
-    return ()
-
-
 def _float(operator: Operator, name: str, default: float) -> float:
     return operator.node.attributes.get_float(name, default)
 
@@ -91,10 +53,15 @@ NUMBERS = (
     " MaxPool Min Mish Mul Neg Relu Sigmoid Sin Softplus Sub Swish Tanh"
 )
 """Operators that give numbers for numbers, of every channel alone."""
-ACTIVATIONS = {
-    "Relu": _none,
-    "Sigmoid": _none,
-    "Tanh": _none,
+
+
+def _bounds(operator: Operator) -> tuple[float, ...] | None:
+    bounds = clip_bounds(operator)
+    return None if bounds is None else (max(bounds[0], -LARGEST), min(bounds[1], LARGEST))
+
+
+ACTIVATIONS: dict[str, Callable[[Operator], tuple[float, ...] | None]] = {
+    **dict.fromkeys(("Relu", "Sigmoid", "Tanh"), lambda _: ()),
     "LeakyRelu": lambda operator: (_float(operator, "alpha", 0.01),),
     "HardSigmoid": lambda operator: (_float(operator, "alpha", 0.2), _float(operator, "beta", 0.5)),
     "Clip": _bounds,
@@ -104,7 +71,12 @@ ACTIVATIONS = {
 def _rows(tile: int, whole: Condition, stem: Condition) -> tuple[Kernel, ...]:
     data, kernel = f"NCHW{tile}c", f"OIHW{tile}i{tile}o"
     convolution, floats, images = Written(DOMAIN, "Conv", joined=True), plain.REALS, (4,)
-    channels = Condition(f"channels in blocks of {tile}", _channels(tile))
+
+    def in_blocks(operator: Operator) -> bool:
+        shape = operator.shape() or ()
+        return len(shape) > 1 and isinstance(shape[1], int) and shape[1] % tile == 0
+
+    channels = Condition(f"channels in blocks of {tile}", in_blocks)
 
     def pool(name: str, *limits: Condition) -> Kernel:
         return Kernel(name, (data,), floats, images, limits, channels, written=Written(DOMAIN, name, joined=True))
@@ -180,8 +152,20 @@ def _price(operator: Operator) -> float:
 
 
 def _target(tile: int) -> Target:
-    whole = Condition(f"in whole blocks of {tile} channels", _whole_blocks(tile))
-    stem = Condition(f"fewer than {tile} channels into blocks", _stem(tile))
+    def in_whole_blocks(operator: Operator) -> bool:
+        if (extents := _extents(operator)) is None:
+            return False
+        given, read, groups = extents
+        if groups > 1 and read == 1:
+            return given == groups and given % tile == 0
+        return read % tile == 0 and given % groups == 0 and given // groups % tile == 0
+
+    def is_stem(operator: Operator) -> bool:
+        given, read, groups = _extents(operator) or (1, 0, 0)
+        return given % tile == 0 and read < tile and groups == 1
+
+    whole = Condition(f"in whole blocks of {tile} channels", in_whole_blocks)
+    stem = Condition(f"fewer than {tile} channels into blocks", is_stem)
     rows = _rows(tile, whole, stem)
 
     def here(operator: Operator) -> bool:
@@ -218,12 +202,7 @@ TARGETS = tuple(map(_target, sorted(FEATURES)))
 
 
 def _here() -> str:
-    """The name of the target for this CPU.
-
-    Raises:
-        LayoutError: ONNX Runtime has no blocks here.
-        MissingRuntimeError: ONNX Runtime is not installed.
-    """
+    """The name of the target for this CPU; a LayoutError, or a MissingRuntimeError, where there is none."""
     tile = block_here()
     if tile not in FEATURES:
         raise LayoutError("ONNX Runtime has no kernels for blocks of channels on this CPU")

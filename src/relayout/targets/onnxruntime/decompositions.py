@@ -50,16 +50,19 @@ PLACES = {
 """Where among the old elements each new one lies, by `coordinate_transformation_mode`."""
 
 
-def _is_cubic(operator: Operator) -> bool:
-    cubic = operator.version >= 11 and operator.string("mode", "nearest") == "cubic"
-    return cubic and not operator.int("antialias", 0) and _coordinates(operator) != "tf_crop_and_resize"
-
-
 def _coordinates(operator: Operator) -> str:
     return operator.string("coordinate_transformation_mode", "half_pixel")
 
 
-CUBIC = Condition("cubic, of a whole image", _is_cubic)
+CUBIC = Condition(
+    "cubic, of a whole image",
+    lambda operator: (
+        operator.version >= 11
+        and operator.string("mode", "nearest") == "cubic"
+        and not operator.int("antialias", 0)
+        and _coordinates(operator) != "tf_crop_and_resize"
+    ),
+)
 
 
 def cubic(operator: Operator, given: Constants) -> Sequence[Step]:
@@ -259,18 +262,18 @@ LEAST_ELEMENTS = 2048
 CHANNELS_FIRST, CHANNELS_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 FLOATS = Condition(
     f"floats, at least {LEAST_ELEMENTS} of them",
-    lambda operator: _is_float(operator) and _elements(operator) >= LEAST_ELEMENTS,
+    lambda operator: _is_float(operator) and prod(_known_extents(operator)) >= LEAST_ELEMENTS,
 )
 ANY_FLOATS = Condition("floats", lambda operator: _is_float(operator))
+
+
+def _known_extents(operator: Operator) -> list[int]:
+    return [extent for extent in operator.inputs[0] or () if isinstance(extent, int)]
 
 
 def _is_float(operator: Operator) -> bool:
     dtype = operator.node.outputs[0].dtype
     return dtype is not None and dtype.name == "FLOAT" and operator.version >= 8
-
-
-def _elements(operator: Operator) -> int:
-    return prod(extent for extent in operator.inputs[0] or () if isinstance(extent, int))
 
 
 def _prelu(operator: Operator, given: Constants) -> Sequence[Step]:
@@ -284,10 +287,11 @@ def _prelu(operator: Operator, given: Constants) -> Sequence[Step]:
         return ()
     if slope.size == 1:
         return (Step("LeakyRelu", (0,), "y", {"alpha": float(slope.item())}),)
-    channel, node = _channel(slope.shape, len(shape)), maker(operator.node.inputs[0])
+    axes = [axis + len(shape) - slope.ndim for axis, extent in enumerate(slope.shape) if extent != 1]
+    node = maker(operator.node.inputs[0])
     between_integers = node is not None and node.op_type in DEQUANTIZING
-    if len(shape) == IMAGE and channel in (1, IMAGE - 1) and not between_integers:
-        return _by_channel(slope.reshape(-1), last=channel != 1)
+    if len(shape) == IMAGE and axes in ([1], [IMAGE - 1]) and not between_integers:
+        return _by_channel(slope.reshape(-1), last=axes != [1])
     return (
         Step("Relu", (0,), "above"),
         Step("Min", (0, _number(0, operator)), "below"),
@@ -299,12 +303,6 @@ def _prelu(operator: Operator, given: Constants) -> Sequence[Step]:
 def _number(number: float, operator: Operator) -> NDArray[np.float32]:
     """A number of as many dimensions as the operand: over a last extent of 1 a scalar takes ten times as long."""
     return np.full((1,) * (operator.rank() or 0), number, np.float32)
-
-
-def _channel(slope: Sequence[int], rank: int) -> int | None:
-    """The one axis of an operand along which slopes differ; None where they differ along none, or several."""
-    found = [axis + rank - len(slope) for axis, extent in enumerate(slope) if extent != 1]
-    return found[0] if len(found) == 1 else None
 
 
 def _by_channel(slope: NDArray[np.generic], *, last: bool) -> Sequence[Step]:
@@ -388,10 +386,9 @@ def _power(base: str, exponent: float, operator: Operator) -> Sequence[Step]:
 
 def _root(operator: Operator, given: Constants) -> Sequence[Step]:
     """A square root, where the exponent is a half of any number of dimensions that the operand has, too."""
-    exponent = given[1]
-    if exponent is None or exponent.size != 1 or exponent.ndim > (operator.rank() or 0) or exponent.item() != 0.5:
-        return ()
-    return (Step("Sqrt", (0,), "y"),)
+    half = given[1]
+    is_half = half is not None and half.size == 1 and half.ndim <= (operator.rank() or 0) and half.item() == 0.5
+    return (Step("Sqrt", (0,), "y"),) if is_half else ()
 
 
 EXPANSIONS = (

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +33,9 @@ MOST_WINDOWED = 512
 
 def fourier(operator: Operator, given: Constants) -> Sequence[Step]:
     """A DFT of floats along the axis before the last, as `r n p -> r k 2`; p: 1 of real numbers, 2 of complex ones."""
-    shape, axis, length = operator.inputs[0], _axis(operator, given), _number(given, 1)
-    if shape is None or len(shape) < 3 or axis != len(shape) - 2:
+    shape, length = operator.inputs[0], _number(given, 1)
+    axis = operator.int("axis", 1) if operator.version < AXIS_IS_INPUT else _number(given, 2) if operator.has(2) else -2
+    if shape is None or len(shape) < 3 or axis not in (len(shape) - 2, -2):
         return ()
     *rows, count, parts = shape
     known = [extent for extent in rows if isinstance(extent, int)]
@@ -55,49 +55,31 @@ def short_time(operator: Operator, given: Constants) -> Sequence[Step]:
 
     It has a channel for each part of each frequency.
     """
-    shape, window, (step, length) = operator.inputs[0], _window(given), [_number(given, slot) for slot in (1, 3)]
+    shape, window = operator.inputs[0], given[2] if len(given) > 2 else None
+    step, length = (_number(given, slot) for slot in (1, 3))
     if shape is None or not (len(shape) == 2 or (len(shape) == 3 and shape[2] == 1)):
         return ()
     if not step or step < 0 or (operator.has(2) and window is None):
         return ()
     count = length or (0 if window is None else window.size)
-    if not _is_quicker(count):
-        return ()
+    if count < LEAST_LENGTH or (count > MOST_WINDOWED and count & (count - 1) == 0):
+        return ()  # one matrix takes no less time
     kept = count // 2 + 1 if operator.int("onesided", 1) else count
     short = isinstance(shape[1], int) and shape[1] < count
     if short or 8 * kept * count > MOST_BYTES or (window is not None and window.shape != (count,)):
         return ()
-    kernel, flat = _kernel(count, kept, window), len(shape) == 2
+    # The windowed matrix of the transform as the kernel of a convolution: `(frequency part) 1 n`.
+    roots = np.exp(-2j * np.pi * np.outer(np.arange(kept), np.arange(count)) / count) * (
+        1 if window is None else window
+    )
+    kernel = np.stack([roots.real, roots.imag], 1).reshape(2 * kept, 1, count).astype(np.float32)
+    flat = len(shape) == 2
     return (
         Step("Unsqueeze", (0, _shape(1)), "signal") if flat else Step("Transpose", (0,), "signal", {"perm": (0, 2, 1)}),
         Step("Conv", ("signal", kernel), "frames", {"strides": (step,), "kernel_shape": (count,)}),
         Step("Transpose", ("frames",), "last", {"perm": (0, 2, 1)}),
         Step("Reshape", ("last", _shape(0, 0, kept, 2)), "y"),
     )
-
-
-def _is_quicker(count: int) -> bool:
-    """Tell whether a window of this length takes less time by one matrix."""
-    is_power = count & (count - 1) == 0
-    return count >= LEAST_LENGTH and (count <= MOST_WINDOWED or not is_power)
-
-
-def _kernel(count: int, kept: int, window: NDArray[Any] | None) -> NDArray[np.float32]:
-    """Return the windowed matrix of a transform as the kernel of a convolution: `(frequency part) 1 n`."""
-    n, k = np.arange(count), np.arange(kept)
-    roots = np.exp(-2j * np.pi * np.outer(k, n) / count) * (1 if window is None else window)
-    return np.stack([roots.real, roots.imag], 1).reshape(2 * kept, 1, count).astype(np.float32)
-
-
-def _window(given: Constants) -> NDArray[np.generic] | None:
-    return given[2] if len(given) > 2 else None
-
-
-def _axis(operator: Operator, given: Constants) -> int | None:
-    """The axis that is transformed, counted from the first; None where it is computed."""
-    rank = operator.rank() or 0
-    axis = operator.int("axis", 1) if operator.version < AXIS_IS_INPUT else _number(given, 2) if operator.has(2) else -2
-    return None if axis is None else axis + rank * (axis < 0)
 
 
 def _number(given: Constants, slot: int) -> int | None:
@@ -119,14 +101,13 @@ class Transform:
     def __init__(self, count: int, parts: int, *, inverse: bool, half: bool) -> None:
         self.count, self.parts, self.half = count, parts, half
         self.sign, self.scale = (1, 1 / count) if inverse else (-1, 1.0)
-        self.a = min((a for a in range(1, count + 1) if count % a == 0), key=self._products)
+        # The fewest numbers are multiplied.
+        self.a = min(
+            (a for a in range(1, count + 1) if count % a == 0),
+            key=lambda a: 2 * a * count * parts * (a > 1) + self._entries(a, count // a),
+        )
         self.b = count // self.a
         self.wanted = count // 2 + 1 if half else count
-
-    def _products(self, a: int) -> int:
-        """How many numbers are multiplied."""
-        b = self.count // a
-        return 2 * a * self.count * self.parts * (a > 1) + self._entries(a, b)
 
     def _entries(self, a: int, b: int) -> int:
         """How many numbers the second matrices have."""
@@ -144,12 +125,6 @@ class Transform:
         roots: NDArray[np.complex128] = np.exp(self.sign * 2j * np.pi * turns)
         return roots
 
-    def _first(self) -> NDArray[np.float32]:
-        """`(c z) a`: cosines and sines, as parts z of a complex number."""
-        a = np.arange(self.a)
-        roots = self._roots(np.outer(a, a) / self.a)
-        return np.stack([roots.real, roots.imag], 1).reshape(2 * self.a, self.a).astype(np.float32)
-
     def _second(self) -> NDArray[np.float32]:
         """`c (z b p) (d q)`: what part p of an element counts, times part z of the first product, in part q."""
         c, b, d = np.ogrid[: self.a, : self.b, : self._kept(self.b)]
@@ -165,7 +140,10 @@ class Transform:
     def steps(self, rows: Sequence[Dim]) -> Sequence[Step]:
         """The operators, of an operand with these axes before the one that is transformed."""
         ahead, size, kept = len(rows), self.b * self.parts, self._kept(self.b)
-        same, second = (0,) * ahead, self._second()
+        same, second, a = (0,) * ahead, self._second(), np.arange(self.a)
+        # `(c z) a`: cosines and sines, as parts z of a complex number.
+        roots = self._roots(np.outer(a, a) / self.a)
+        first = np.stack([roots.real, roots.imag], 1).reshape(2 * self.a, self.a).astype(np.float32)
         if self.a == 1:
             return (
                 Step("Reshape", (0, _shape(*same, size)), "joined"),
@@ -178,7 +156,7 @@ class Transform:
         places = {axis: place for place, axis in enumerate([*others, inner], 1)}
         steps = (
             Step("Reshape", (0, _shape(*same, self.a, size)), "split"),
-            Step("MatMul", (self._first(), "split"), "first"),
+            Step("MatMul", (first, "split"), "first"),
             Step("Reshape", ("first", _shape(*same, self.a, 2 * size)), "joined"),
             Step("Transpose", ("joined",), "apart", {"perm": (ahead, *others, inner, ahead + 1)}),
             Step("MatMul", ("apart", second.reshape(self.a, *[1] * len(others), 2 * size, 2 * kept)), "second"),

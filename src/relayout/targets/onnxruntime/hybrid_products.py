@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.model import Operator, Subgraph, Tensor
+from relayout.formats.tflite.container.model import Tensor
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.operators.elementwise import one, two
@@ -87,18 +87,14 @@ def integer_product(op: Operation) -> bool:
 
 def multiplies_alone(program: Program) -> bool:
     """Tell whether no operators but matrix products have real operands and weights of 8 or 4 bits."""
-    return not any(
-        _has_integer_weights(operator, subgraph)
-        for subgraph in program.model.subgraphs
-        for operator in subgraph.operators
-        if operator.name != "FULLY_CONNECTED"
-    )
-
-
-def _has_integer_weights(operator: Operator, subgraph: Subgraph) -> bool:
-    operands = [subgraph.tensors[i] for i in operator.inputs if i >= 0]
-    weights = any(t.type in (*BYTES_ONLY, TensorType.INT4) and t.data is not None for t in operands)
-    return weights and any(t.type == TensorType.FLOAT32 and t.data is None for t in operands)
+    for subgraph in program.model.subgraphs:
+        for operator in subgraph.operators:
+            operands = [subgraph.tensors[i] for i in operator.inputs if i >= 0]
+            weights = any(t.type in (*BYTES_ONLY, TensorType.INT4) and t.data is not None for t in operands)
+            real = any(t.type == TensorType.FLOAT32 and t.data is None for t in operands)
+            if operator.name != "FULLY_CONNECTED" and weights and real:
+                return False
+    return True
 
 
 def is_hybrid(op: Operation, rows: Dim) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from relayout.formats.tflite.importing.import_passes import Alternative, ImportPasses
+    from relayout.formats.tflite.importing.import_passes import ImportPasses
 
 ROOM = "relayout.targets.onnxruntime"
 VNNI, WITHOUT_VNNI = "unrolled", "unrolled_without_vnni"
@@ -43,21 +43,20 @@ def without_vnni() -> ImportPasses:
 
 
 def _passes(unrolled: str) -> ImportPasses:
-    from relayout.formats.tflite.importing.import_passes import ImportPasses
+    from relayout.formats.tflite.importing.import_passes import ImportPasses, on_use
     from relayout.targets.onnxruntime import int8_weights, pad_depthwise_channels, uint8_activations
     from relayout.targets.onnxruntime.cpu import IN_PLACE_OF
     from relayout.targets.onnxruntime.operation_forms import OnnxRuntimeOperation
 
+    places = {
+        name: [each.format(unrolled=unrolled).split(".") for each in each_of] for name, each_of in ALTERNATIVES.items()
+    }
     return ImportPasses(
         (pad_depthwise_channels.PASS, uint8_activations.PASS, int8_weights.PASS),
-        {name: tuple(_named(each, unrolled) for each in written) for name, written in ALTERNATIVES.items()},
+        {
+            name: tuple(on_use(f"{ROOM}.{module}", function) for module, function in listed)
+            for name, listed in places.items()
+        },
         IN_PLACE_OF,
         OnnxRuntimeOperation,
     )
-
-
-def _named(place: str, unrolled: str) -> Alternative:
-    from relayout.formats.tflite.importing.import_passes import on_use
-
-    module, _, function = place.format(unrolled=unrolled).partition(".")
-    return on_use(f"{ROOM}.{module}", function)

@@ -53,14 +53,12 @@ class _Lowering(SubgraphRewriting):
         if data is None or len(operator.inputs) <= max(data, 1) or min(operator.inputs[data], operator.inputs[1]) < 0:
             return operator
         index = operator.inputs[1]
-        if self.tensors[operator.inputs[data]].stated != TensorType.UINT8 or not _can_be_lowered(self.tensors[index]):
+        weights, quantization = self.tensors[index], self.tensors[index].quantization
+        of_bytes = weights.type == self.tensors[operator.inputs[data]].stated == TensorType.UINT8
+        if not of_bytes or weights.data is None or weights.sparsity is not None:
+            return operator
+        if quantization is None or quantization.per_channel:
             return operator
         if index not in made:
             made[index] = self.add(lowered(self.tensors[index]), "lowered")
         return operator._replace(inputs=(operator.inputs[0], made[index], *operator.inputs[2:]))
-
-
-def _can_be_lowered(tensor: Tensor) -> bool:
-    quantization = tensor.quantization
-    plain = tensor.data is not None and tensor.sparsity is None
-    return plain and tensor.type == TensorType.UINT8 and quantization is not None and not quantization.per_channel

@@ -167,7 +167,11 @@ class Limited:
         else:
             y, ends, asked = self._in_pieces(x, states, how)
         values = [y, *(squeeze(op, state, [0]) for state in ends)]
-        return values if how.most is None or not asked else self._chosen(self._all_within(asked, how.most), values)
+        if how.most is None or not asked:
+            return values
+        largest = [op.emit("ReduceMax", [one(op, "Abs", value)], (), keepdims=0) for value in asked]
+        within = [op.emit("LessOrEqual", [value, op.number(how.most, value, "most")], (), BOOL) for value in largest]
+        return self._chosen(within[0] if len(within) == 1 else two(op, "And", within[0], within[1]), values)
 
     def _in_pieces(
         self, x: ir.Value, states: Sequence[ir.Value | None], how: Pieces
@@ -212,13 +216,6 @@ class Limited:
         *ends, ys, cells = op.emit_all("Scan", [*given, whole], shapes, FLOAT, body=body, num_scan_inputs=1, **way)
         return op.reshape(ys, (count * steps, batch, dims(y)[-1])), list(ends), cells
 
-    def _all_within(self, cells: Sequence[ir.Value], most: float) -> ir.Value:
-        """Whether no cell is greater."""
-        op = self.op
-        largest = [op.emit("ReduceMax", [one(op, "Abs", value)], (), keepdims=0) for value in cells]
-        within = [op.emit("LessOrEqual", [value, op.number(most, value, "most")], (), BOOL) for value in largest]
-        return within[0] if len(within) == 1 else two(op, "And", within[0], within[1])
-
     def _chosen(self, near: ir.Value, values: Sequence[ir.Value]) -> list[ir.Value]:
         """These values, or others."""
         op = self.op
@@ -239,18 +236,15 @@ class LimitedLstm(Lstm):
     ) -> list[ir.Value]:
         """Return results and last states of plain cells; a Scan of them is taken where one reaches its limit."""
         time, batch, columns = dims(x)
-        how = self._plan(time if isinstance(columns, int) else None, batch, first[1])
+        time = time if isinstance(columns, int) else None
+        how: Pieces | Listed | None = Pieces(time)
+        if self.op.options.cell_clip > 0:
+            size = self.units * batch if isinstance(batch, int) else LARGE
+            bounded, begun = self.fused == ActivationFunctionType.TANH, first[1] is not None
+            how = plan(time, size, self.limits()[1], coupled=self.coupled, begun=begun, bounded=bounded)
         if how is None:
             return step_by_step()
         return Limited(self.op, Listing(self.op, *self.matrices(name)), step_by_step).over(x, first, how)
-
-    def _plan(self, time: Dim, batch: Dim, cell: ir.Value | None) -> Pieces | Listed | None:
-        """Return what ONNX's LSTM computes at a time, None where that is another cell."""
-        if not self.op.options.cell_clip > 0:
-            return Pieces(time)
-        size = self.units * batch if isinstance(batch, int) else LARGE
-        bounded, begun = self.fused == ActivationFunctionType.TANH, cell is not None
-        return plan(time, size, self.limits()[1], coupled=self.coupled, begun=begun, bounded=bounded)
 
 
 def lstm_in_pieces(op: Operation) -> bool:

@@ -82,26 +82,30 @@ def widened(op: Operation, perm: Sequence[int]) -> tuple[ir.Value, int] | None:
     if count == 1:
         return None
     shape = ir.Shape((o, depth * count, *window))
-    content = ir.LazyTensor(lambda: ir.Tensor(wider(*_integers(op, perm), groups, count)), ir.DataType.INT8, shape)
-    kernel = op.builder.initializer(op.tensors.hint(op.input(1), "wider"), content)
-    return _dequantized(op, kernel), groups // count
+    weights, quantization = op.input(1), op.tensors.quantization(op.input(1))
+    zeros = (np.zeros(1, np.int64) if quantization is None else quantization.zero_point).astype(np.int8)
+
+    def content() -> ir.TensorProtocol:
+        return ir.Tensor(wider(array(weights).transpose(perm), zeros, groups, count))
+
+    kernel = op.builder.initializer(op.tensors.hint(weights, "wider"), ir.LazyTensor(content, ir.DataType.INT8, shape))
+    axis = 0 if quantization is not None and quantization.per_channel else None
+    return op.dequantize(1, kernel, axis), groups // count
 
 
 def together(groups: int, units: int, depth: int, window: Sequence[int], places: int) -> int:
     """How many groups of so many channels each become one: 1, or as many as take the least time."""
     if depth == 1 and units == groups:
         return 1
-    size = units * depth * math.prod(window)
-    counts = [n for n in range(1, min(groups, 1 + MOST // size) + 1) if groups % n == 0]
-    times = {n: _time(groups // n, units, depth * n * math.prod(window), math.prod(window), places) for n in counts}
+    runs = math.prod(window)
+    counts = [n for n in range(1, min(groups, 1 + MOST // (units * depth * runs)) + 1) if groups % n == 0]
+    times: dict[int, float] = {}
+    for n in counts:  # what ONNX Runtime takes, in ns
+        several = groups // n
+        products = -(-depth * n * runs // DEPTH) * DEPTH * -(-units // several // UNITS) * UNITS
+        times[n] = NODE + places * several * (RUN * runs * (several > 1) + PRODUCT * products)
     best = min(counts, key=times.__getitem__)
     return best if times[best] * GAIN <= times[1] else 1
-
-
-def _time(groups: int, units: int, elements: int, runs: int, places: int) -> float:
-    """What ONNX Runtime takes, in ns, with so many elements in a group's window, in so many runs of bytes."""
-    products = -(-elements // DEPTH) * DEPTH * -(-units // groups // UNITS) * UNITS
-    return NODE + places * groups * (RUN * runs * (groups > 1) + PRODUCT * products)
 
 
 def wider(kernel: Bytes, zeros: Bytes, groups: int, count: int) -> Bytes:
@@ -133,16 +137,3 @@ def _is_of_bytes(op: Operation, axis: int) -> bool:
         and op.input(1).data is not None
         and op.input(1).sparsity is None
     )
-
-
-def _integers(op: Operation, perm: Sequence[int]) -> tuple[Bytes, Bytes]:
-    """The weights `o i *k`, and what means 0."""
-    tensor = op.input(1)
-    quantization = op.tensors.quantization(tensor)
-    zeros = np.zeros(1, np.int64) if quantization is None else quantization.zero_point
-    return array(tensor).transpose(perm), zeros.astype(np.int8)
-
-
-def _dequantized(op: Operation, kernel: ir.Value) -> ir.Value:
-    quantization = op.tensors.quantization(op.input(1))
-    return op.dequantize(1, kernel, 0 if quantization is not None and quantization.per_channel else None)

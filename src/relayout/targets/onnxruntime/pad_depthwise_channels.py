@@ -18,7 +18,7 @@ from dataclasses import field, replace
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.model import Model, Operator, Quantization, Subgraph, Tensor
+from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
 from relayout.formats.tflite.importing.import_passes import AS_IN_FILE, FilePass
 from relayout.formats.tflite.importing.importer import SubgraphRewriting
 from relayout.light_dataclass import dataclass
@@ -66,16 +66,12 @@ def grown(tensor: Tensor, axis: int, extent: int) -> Tensor:
         elements = data.view(np.dtype(_ELEMENTS[tensor.type]).newbyteorder("<")).reshape(tensor.shape)
         data = np.pad(elements, more, constant_values=zero).reshape(-1).view(np.uint8)
     if quantization is not None and quantization.per_channel and quantization.axis == axis:
-        quantization = _repeated(quantization, extent)
+        last = (0, extent - quantization.scale.size)  # the last pair again and again
+        pair = (np.pad(v, last, mode="edge") for v in (quantization.scale, quantization.zero_point))
+        scale, zero_point = pair
+        quantization = quantization._replace(scale=scale.astype(np.float32), zero_point=zero_point.astype(np.int64))
     signature = (*tensor.signature[:axis], extent, *tensor.signature[axis + 1 :])
     return replace(tensor, shape=shape, signature=signature, data=data, quantization=quantization)
-
-
-def _repeated(quantization: Quantization, count: int) -> Quantization:
-    """So many pairs, the last one again and again."""
-    more = (0, count - quantization.scale.size)
-    scale, zero_point = (np.pad(v, more, mode="edge") for v in (quantization.scale, quantization.zero_point))
-    return quantization._replace(scale=scale.astype(np.float32), zero_point=zero_point.astype(np.int64))
 
 
 @dataclass
@@ -156,7 +152,9 @@ class _Growing(SubgraphRewriting):
             return self._has_weights(operator, 3) and operator.inputs[0] in images
         rest = [self.tensors[i] for i in operator.inputs if i >= 0 and i not in images]
         if operator.name == "MEAN":
-            return len(rest) == 1 and self._is_spatial(rest[0])
+            if len(rest) != 1 or not _is_plain(rest[0], TensorType.INT32):
+                return False
+            return set(rest[0].content.view("<i4").tolist()) <= {1, 2}  # height and width, counted from the front
         # A constant beside an image: one for all channels, or one for each.
         return all(
             _is_plain(t, TensorType.INT8)
@@ -165,10 +163,6 @@ class _Growing(SubgraphRewriting):
             and (t.shape[-1:] in ((), (1,)) or t.shape[-1] in counts)
             for t in rest
         )
-
-    def _is_spatial(self, axes: Tensor) -> bool:
-        """Whether axes, counted from the front, are height and width."""
-        return _is_plain(axes, TensorType.INT32) and set(axes.content.view("<i4").tolist()) <= {1, 2}
 
     def _rewritten(self, operator: Operator, growing: set[int]) -> Operator:
         """The operator with constants that fit its tensors."""

@@ -43,26 +43,13 @@ def recurrent_rows(op: Operation) -> bool:
 
 def _takes_less_time(cell: Cell, bound: Bound, state: ir.Value) -> bool:
     """Tell whether real numbers take less time than the file's integers, if any, and are near enough to them."""
-    matrices = [value.matrix for value in bound.values() if isinstance(value, Columns)]
-    if any(map(_runs_each_time, matrices)):
-        return False
-    if not any(map(_is_of_integers, matrices)):
-        return True
-    units = dims(state)[-1]
-    return cell.steady and isinstance(units, int) and len(cell.gates) * units**2 <= MOST_WIDENED
-
-
-def _runs_each_time(matrix: ir.Value) -> bool:
-    """Tell whether a matrix is dequantized in every inference: ONNX Runtime does not fold that."""
-    while (node := matrix.producer()) is not None and node.inputs[0] is not None:
-        if node.op_type in DEQUANTIZING:
-            return True
-        matrix = node.inputs[0]
-    return False
-
-
-def _is_of_integers(matrix: ir.Value) -> bool:
-    """Tell whether the file holds a matrix as integers, beside which LiteRT rounds rows."""
-    while (node := matrix.producer()) is not None and node.inputs[0] is not None:
-        matrix = node.inputs[0]
-    return matrix.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+    is_of_integers = False
+    for matrix in (value.matrix for value in bound.values() if isinstance(value, Columns)):
+        while (node := matrix.producer()) is not None and node.inputs[0] is not None:
+            if node.op_type in DEQUANTIZING:
+                return False  # ONNX Runtime does not fold that: it runs in every inference
+            matrix = node.inputs[0]
+        is_of_integers |= matrix.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+    units = dims(state)[-1]  # where the file holds integers, LiteRT rounds rows beside them
+    few = isinstance(units, int) and len(cell.gates) * units**2 <= MOST_WIDENED
+    return not is_of_integers or (cell.steady and few)

@@ -45,16 +45,12 @@ def own_readers(sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port
             root = port.view.root
             if root in units and root.value.dtype == ir.DataType.INT8:
                 beside[root, forms[port]] += 1
+                # Nobody else reads what the DequantizeLinear reads, and one node alone what it gives.
                 assert site.node is not None
-                if _is_alone(site.node):
+                value = site.node.inputs[0]
+                if value is not None and len(value.uses()) == len(site.node.outputs[0].uses()) == 1:
                     alone.setdefault((root, forms[port]), []).append(port)
     return {port for key, ports in alone.items() if beside[key] > 1 for port in ports}
-
-
-def _is_alone(dequantizing: ir.Node) -> bool:
-    """Whether nobody else reads what a DequantizeLinear reads, and one node alone what it gives."""
-    value = dequantizing.inputs[0]
-    return value is not None and len(value.uses()) == len(dequantizing.outputs[0].uses()) == 1
 
 
 def kept_apart(sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port, Form], own: Set[Port]) -> set[Root]:
@@ -68,7 +64,12 @@ def kept_apart(sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port,
     """
     signed = {root: node for root, node in units.items() if root.value.dtype == ir.DataType.INT8}
     views = {node for node, _, _ in sites.viewing} if signed else set()
-    found = {root for root, node in signed.items() if _alone_behind(node) in views}
+    found = set()
+    for root, node in signed.items():  # whose one DequantizeLinear has one reader, a view
+        readers = [use.node for use in node.outputs[0].uses()]
+        behind = [use.node for reader in readers for use in reader.outputs[0].uses()]
+        if len(readers) == len(behind) == 1 and behind[0] in views:
+            found.add(root)
     if not found:
         return found
     made: dict[Root, Form] = {}
@@ -89,10 +90,3 @@ def kept_apart(sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port,
         return len(others) + sum(alone for *_, alone in behind) + sum(1 if to is None else count(to) for to in direct)
 
     return {root for root in found if count(root) > 1}
-
-
-def _alone_behind(quantizing: ir.Node) -> ir.Node | None:
-    """The one node that reads what the one DequantizeLinear behind a QuantizeLinear gives."""
-    readers = [use.node for use in quantizing.outputs[0].uses()]
-    behind = [use.node for reader in readers for use in reader.outputs[0].uses()]
-    return behind[0] if len(readers) == len(behind) == 1 else None

@@ -130,7 +130,9 @@ def _kernel(op: Operation, axes: Sequence[Taps]) -> ir.Value:
     shape = ir.Shape((kernel.shape[0] * count, kernel.shape[3], *(axis.window for axis in axes)))
     content = ir.LazyTensor(lambda: ir.Tensor(spread(array(kernel), axes)), ir.DataType.INT8, shape)
     value = op.builder.initializer(op.tensors.hint(kernel, "places"), content)
-    scale = _for_each(op.tensors.parameters(kernel)[0], count)
+    steps = op.tensors.parameters(kernel)[0].const_value
+    scale = np.zeros((), np.float32) if steps is None else np.asarray(steps, np.float32)
+    scale = np.tile(scale, count) if scale.ndim else scale
     operands = [value, *(op.builder.shared(op.hint("parameter"), v) for v in (scale, np.zeros(scale.shape, np.int8)))]
     axis = 0 if scale.ndim else None
     return op.emit("DequantizeLinear", operands, dims(value), ir.DataType.FLOAT, axis=axis)
@@ -146,11 +148,6 @@ def _bias(op: Operation, count: int) -> ir.Value | None:
     steps = op.builder.shared(op.hint("steps"), np.tile(scale, count) if scale.size > 1 else scale.reshape(()))
     axis = 0 if scale.size > 1 else None
     return op.emit("DequantizeLinear", [value, steps], dims(value), ir.DataType.FLOAT, axis=axis)
-
-
-def _for_each(scale: ir.Value, count: int) -> npt.NDArray[np.float32]:
-    numbers = np.asarray(scale.const_value, np.float32) if scale.const_value is not None else np.zeros((), np.float32)
-    return np.tile(numbers, count) if numbers.ndim else numbers
 
 
 def spread(kernel: npt.NDArray[np.int8], axes: Sequence[Taps]) -> npt.NDArray[np.int8]:

@@ -66,12 +66,6 @@ def unsigned(model: Model) -> Model:
 PASS = FilePass("uint8_activations", unsigned, ends=frozenset((AS_IN_FILE,)))
 
 
-def _is_signed(tensor: Tensor) -> bool:
-    quantization = tensor.quantization
-    plain = not tensor.is_variable and tensor.sparsity is None
-    return tensor.type == TensorType.INT8 and plain and quantization is not None and not quantization.per_channel
-
-
 def shifted(tensor: Tensor) -> Tensor:
     """The tensor as uint8; a constant's elements become a copy."""
     if tensor.quantization is None:
@@ -94,7 +88,8 @@ class _Shifting(SubgraphRewriting):
             return subgraph
         kept = {*subgraph.inputs, *subgraph.outputs}
         for operator, found in changed:
-            kept |= self._kept(operator) - found
+            if operator.name not in TOLERANT:
+                kept |= {*operator.inputs, *operator.outputs, *operator.intermediates} - {-1} - found
         for index in sorted(set().union(*(found for _, found in changed))):
             if index in kept:
                 self.twins[index] = self.add(shifted(self.tensors[index]), "unsigned")
@@ -125,13 +120,11 @@ class _Shifting(SubgraphRewriting):
         narrow = {i for i in data | results if self.tensors[i].type in BYTES}
         if operator.name in COMPUTING.split() and not results <= narrow:
             return set()
-        return narrow if all(_is_signed(self.tensors[i]) for i in narrow) else set()
-
-    def _kept(self, operator: Operator) -> set[int]:
-        """The tensors that an operator would have as they are, unless it can do with both."""
-        if operator.name in TOLERANT:
-            return set()
-        return {*operator.inputs, *operator.outputs, *operator.intermediates} - {-1}
+        for tensor in (self.tensors[i] for i in narrow):
+            quantization, is_plain = tensor.quantization, not tensor.is_variable and tensor.sparsity is None
+            if tensor.type != TensorType.INT8 or not is_plain or quantization is None or quantization.per_channel:
+                return set()
+        return narrow
 
     def _quantize(self, source: int, target: int) -> Operator:
         place = self.tensors[source].place
