@@ -58,16 +58,9 @@ def levels_of(
         groups: dict[ir.Node, list[ir.Node]] = {}
         for node in nodes:
             groups.setdefault(heads[node], []).append(node)
-        waits: dict[ir.Node, list[ir.Node]] = {}
-        for head, members in groups.items():
-            read = dict.fromkeys(heads[each] for node in members for each in producers(node) if each in heads)
-            waits[head] = [each for each in read if each is not head]
+        waits = {head: _before(head, members, heads) for head, members in groups.items()}
         try:
-            levels: dict[ir.Node, int] = {}
-            for head in TopologicalSorter(waits).static_order():
-                level = max((levels[each] for each in waits[head]), default=0)
-                levels[head] = level + (level + claims[groups[head][0]]) % 2
-            return {node: levels[head] for head, members in groups.items() for node in members}
+            return _in_order(groups, waits, claims)
         except CycleError as error:
             cycle = [head for head in error.args[1] if len(groups[head]) > 1]
             if not cycle:
@@ -75,6 +68,24 @@ def levels_of(
             of_host = [head for head in cycle if not claims[groups[head][0]]]
             for node in (node for head in of_host or cycle for node in groups[head]):
                 heads[node], claims[node] = node, False
+
+
+def _before(head: ir.Node, members: Sequence[ir.Node], heads: Mapping[ir.Node, ir.Node]) -> list[ir.Node]:
+    """Return the groups for which a group waits, by their heads."""
+    read = dict.fromkeys(heads[each] for node in members for each in producers(node) if each in heads)
+    return [each for each in read if each is not head]
+
+
+def _in_order(
+    groups: Mapping[ir.Node, Sequence[ir.Node]],
+    waits: Mapping[ir.Node, Sequence[ir.Node]],
+    claims: Mapping[ir.Node, bool],
+) -> dict[ir.Node, int]:
+    levels: dict[ir.Node, int] = {}
+    for head in TopologicalSorter(waits).static_order():
+        level = max((levels[each] for each in waits[head]), default=0)
+        levels[head] = level + (level + claims[groups[head][0]]) % 2
+    return {node: levels[head] for head, members in groups.items() for node in members}
 
 
 def producers(node: ir.Node) -> Iterator[ir.Node]:

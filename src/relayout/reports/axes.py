@@ -53,12 +53,7 @@ class Axes:
             for port in site.free_ports():
                 axes = _image_axes(port.letters)
                 self._seed(port, axes)
-                if axes:
-                    self._operands.add(port.view.root)
-                for letter, dim in zip(port.letters, port.view.form, strict=True):
-                    for index in dim if letter in axes else ():
-                        item = self._find(self._base[port.view.root] + index)
-                        self._ranks.setdefault(item, set()).add(len(port.letters))
+                self._note(port, axes)
                 if names := _kernel_axes(port.letters):
                     dims = zip(port.letters, port.view.form, strict=True)
                     known = {index: names[letter] for letter, dim in dims for index in dim}
@@ -81,6 +76,15 @@ class Axes:
         ranks = [self._ranks.get(each, set()) for each in classes]
         usual = self._image or rank == len(IMAGE[4].split()) or root in self._operands
         return bool(ranks) and all(each and (usual or rank in each) for each in ranks)
+
+    def _note(self, port: Port, axes: dict[str, str]) -> None:
+        """Note that an operator takes images of a rank."""
+        if axes:
+            self._operands.add(port.view.root)
+        for letter, dim in zip(port.letters, port.view.form, strict=True):
+            for index in dim if letter in axes else ():
+                item = self._find(self._base[port.view.root] + index)
+                self._ranks.setdefault(item, set()).add(len(port.letters))
 
     def of(self, root: Root) -> tuple[str, ...]:
         """The name of each factor of a value; where an axis is split, or two have one name, they are numbered."""

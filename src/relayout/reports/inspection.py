@@ -14,7 +14,7 @@ from relayout.formats.bundle import open_model
 from relayout.formats.onnx.transposes import perms
 from relayout.formats.tflite.container.loading import load, open_source
 from relayout.formats.tflite.container.metadata import metadata
-from relayout.formats.tflite.container.model import Tensor
+from relayout.formats.tflite.container.model import Model, Tensor
 from relayout.formats.tflite.container.transposes import transposes
 from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import all_nodes
@@ -127,13 +127,12 @@ def tflite(path: Path) -> Inspection:
     tensors = [tensor for subgraph in model.subgraphs for tensor in subgraph.tensors]
     made = {id(s.tensors[i]) for s in model.subgraphs for o in s.operators for i in o.outputs}
     constants = [tensor for tensor in tensors if tensor.data is not None]
-    said = metadata(model, 0, open_source(path)).properties
     return Inspection(
         file=str(path),
         format="TensorFlow Lite",
         size=open_model(path).size,
         versions={"schema": 3, "subgraphs": len(model.subgraphs)},
-        about={key: said[f"tflite.{key}"] for key in ABOUT if f"tflite.{key}" in said},
+        about=_about(model, path),
         signatures=tuple(signature.key for signature in model.signatures),
         operators=_ordered(operator.name for subgraph in model.subgraphs for operator in subgraph.operators),
         ends=tuple(
@@ -157,8 +156,6 @@ def onnx(path: Path, model: ir.Model) -> Inspection:
     ort_format = facts_of(model).ort_format
     version = {} if ort_format is None else {"format": ort_format}
     opsets = {name or "opset": number for name, number in sorted(graph.opset_imports.items())}
-    inputs = [value for value in graph.inputs if value.name not in graph.initializers]
-    ends = [("input", value) for value in inputs] + [("output", value) for value in graph.outputs]
     return Inspection(
         file=str(path),
         format="ONNX" if ort_format is None else ORT,
@@ -167,11 +164,17 @@ def onnx(path: Path, model: ir.Model) -> Inspection:
         about={key: text for key, text in about.items() if text},
         signatures=(),
         operators=_ordered(f"{n.domain}:{n.op_type}" if n.domain not in ("", "ai.onnx") else n.op_type for n in nodes),
-        ends=tuple(End(kind, value.name or "", _dtype(value), _dims(value)) for kind, value in ends),
+        ends=_ends(graph),
         values=_ordered(_dtype(value) for node in nodes for value in node.outputs if value.dtype is not None),
         weights=_weighed((str(tensor.dtype).lower(), tensor.nbytes) for tensor in constants),
         transposed=_ordered("reversed" if perm is None else " ".join(map(str, perm)) for perm in perms(model)),
     )
+
+
+def _ends(graph: ir.Graph) -> tuple[End, ...]:
+    inputs = [value for value in graph.inputs if value.name not in graph.initializers]
+    ends = [("input", value) for value in inputs] + [("output", value) for value in graph.outputs]
+    return tuple(End(kind, value.name or "", _dtype(value), _dims(value)) for kind, value in ends)
 
 
 def inspection_lines(found: Inspection) -> Iterator[Line | Grid]:
@@ -205,15 +208,22 @@ def inspection_lines(found: Inspection) -> Iterator[Line | Grid]:
     if found.transposed:
         yield line(f"Transposes by perm: {', '.join(f'{perm} ×{count}' for perm, count in found.transposed.items())}")
     if found.now and found.keep and found.convert:
-        before = {"in the file": found.now}
-        if found.own is not None:
-            before = {"in the file, for LiteRT": found.own, "as ONNX, literally": found.now}
-        into = "as ONNX, " if found.own is not None else ""
-        named = {**before, f"{into}least, interface kept": found.keep, f"{into}least, --io convert": found.convert}
-        moves = ((name, f"{moved.transposes:,}", f"{moved.bytes:,}", moved.verdict) for name, moved in named.items())
-        yield tabled("", "Transposes", "bytes per inference", "", rows=moves)
+        yield _won(found.own, found.now, found.keep, found.convert)
     if found.problem:
         yield line((f"cannot be converted: {found.problem}", "red"))
+
+
+def _won(own: Moved | None, now: Moved, keep: Moved, convert: Moved) -> Grid:
+    before = {"in the file": now} if own is None else {"in the file, for LiteRT": own, "as ONNX, literally": now}
+    into = "" if own is None else "as ONNX, "
+    named = {**before, f"{into}least, interface kept": keep, f"{into}least, --io convert": convert}
+    rows = ((name, f"{moved.transposes:,}", f"{moved.bytes:,}", moved.verdict) for name, moved in named.items())
+    return tabled("", "Transposes", "bytes per inference", "", rows=rows)
+
+
+def _about(model: Model, path: Path) -> dict[str, str]:
+    said = metadata(model, 0, open_source(path)).properties
+    return {key: said[f"tflite.{key}"] for key in ABOUT if f"tflite.{key}" in said}
 
 
 def _number(tensor: Tensor) -> str:

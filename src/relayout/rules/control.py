@@ -126,8 +126,8 @@ def scan(operator: Operator) -> Fact:
     ]
     if len(read) != scanned or len(given) != stacked:
         return None
-    values, entering, leaving = (*carried, *read, *given), [*carried, *read], [*carried, *given]
-    inside = Body("body", tuple(each.inner for each in entering), tuple(each.inner for each in leaving))
+    values, entering, leaving = (*carried, *read, *given), _sides(*carried, *read), _sides(*carried, *given)
+    inside = Body("body", entering[1], leaving[1])
 
     def changes(placement: Placement) -> Changes:
         if leading:
@@ -140,17 +140,26 @@ def scan(operator: Operator) -> Fact:
         )
 
     signature = Signature(
-        (*(None,) * skipped, *(each.outer for each in entering)),
-        tuple(each.outer for each in leaving),
+        (*(None,) * skipped, *entering[0]),
+        leaving[0],
         whole=frozenset(value.axis for value in values if value.axis),
         head=tuple(letter for value in values for letter in value.head),
         changes=changes,
     )
-    # How often the body runs: the first known extent that is scanned.
-    shapes = (operator.shape(states + skipped + k) for k in range(scanned))
-    extents = (shape[value.place] for value, shape in zip(read, shapes, strict=True) if value.axis and shape)
-    rounds = min(next((extent for extent in extents if isinstance(extent, int)), 0), MOST_RUNS)
+    rounds = _rounds(operator, states + skipped, read)
     return Nested(signature, (inside,), rounds or UNKNOWN_RUNS, surely=bool(rounds))
+
+
+def _sides(*values: _Carried) -> tuple[tuple[Letters | None, ...], tuple[Letters | None, ...]]:
+    """The letters of values outside and inside."""
+    return tuple(value.outer for value in values), tuple(value.inner for value in values)
+
+
+def _rounds(operator: Operator, first: int, read: Sequence[_Carried]) -> int:
+    """How often the body runs: the first known extent that is scanned; 0 where none is known."""
+    shapes = (operator.shape(first + k) for k in range(len(read)))
+    extents = (shape[value.place] for value, shape in zip(read, shapes, strict=True) if value.axis and shape)
+    return min(next((extent for extent in extents if isinstance(extent, int)), 0), MOST_RUNS)
 
 
 def _across(prefix: str, outside: Sequence[int | None], inside: Sequence[int | None], leading: Letters) -> _Carried:

@@ -17,7 +17,7 @@ from relayout.graph.value_names import Names
 from relayout.layout import ONE, Extent
 from relayout.rules import Fact, Facts, Nested, Operator, Permuted, Regrouped, Signature, rule_of
 from relayout.rules.facts import operator_of
-from relayout.shapes.constants import STATED, Change, Computed, Items, is_arithmetic
+from relayout.shapes.constants import STATED, Change, Computed, Items, State, is_arithmetic
 from relayout.shapes.own_axes import OWN, VIEWS, Binding, extents_of, of_lengths, of_rows, repeats_along, sources
 from relayout.shapes.parts import MoreInputsError, OpenedFactor, OpeningError, Parts, dims_of
 from relayout.shapes.through_bodies import follow_bodies
@@ -35,8 +35,8 @@ def part_of(extent: Extent | None, part: OpenedFactor) -> OpenedFactor | None:
     return None if rest is None or not rest.is_static else OpenedFactor(ONE, part.length, part.before, rest)
 
 
-MADE = {("", "ConstantOfShape"): 0, ("", "Expand"): 1, ("", "Tile"): 1}
-"""(domain, operator) -> the input that holds the extents of its result, or for a Tile how often they are repeated."""
+MADE = {("", "ConstantOfShape"): (0, False), ("", "Expand"): (1, False), ("", "Tile"): (1, True)}
+"""(domain, operator) -> the input that holds the extents of its result, and whether it holds how often they repeat."""
 
 
 def made_parts(operator: Operator, items: Items, part: OpenedFactor) -> dict[int, OpenedFactor] | None:
@@ -49,7 +49,7 @@ def made_parts(operator: Operator, items: Items, part: OpenedFactor) -> dict[int
     """
     output = operator.outputs[0]
     extents: Sequence[Extent | None] = items
-    if operator.node.op_type == "Tile":
+    if MADE[operator.node.domain, operator.node.op_type][1]:
         dims = operator.shape() or ()
         extents = [None if item is None else Extent.of(dim) * item for dim, item in zip(dims, items, strict=False)]
     if output is None or any(extent is None for extent in extents) or len(extents) > len(output):
@@ -255,11 +255,14 @@ class Following:
                 opened = {axis: given[name] for axis, name in enumerate(names) if name in given}
                 self.parts[value] = {a: part for a, part in opened.items() if not dims or dims[a] == part.source_extent}
         if (stated := STATED.get((node.domain, node.op_type))) is not None and letters:
-            changes = stated(operator, self.parts[node.outputs[0]], next(iter(places.values())))
-            # What the graph computes from extents follows by itself.
-            if changes is None and not any(self.computed.knows(value) for value in node.inputs[1:]):
-                raise self.bound(node, "reads the extents that it gives from an operand that is no constant")
-            self.changes += changes or []
+            self._state(node, operator, stated, next(iter(places.values())))
+
+    def _state(self, node: ir.Node, operator: Operator, stated: State, place: tuple[ir.Value, int]) -> None:
+        """Note how the constants of a node are stated anew; what the graph computes from extents follows by itself."""
+        changes = stated(operator, self.parts[node.outputs[0]], place)
+        if changes is None and not any(self.computed.knows(value) for value in node.inputs[1:]):
+            raise self.bound(node, "reads the extents that it gives from an operand that is no constant")
+        self.changes += changes or []
 
     def _letters(
         self, node: ir.Node, fact: Signature, restored: Mapping[int, RowOperand]
@@ -358,8 +361,8 @@ class Following:
         """Follow a node that reads nothing but what is computed from opened extents."""
         if bodies(node):
             raise self.bound(node, "runs bodies by an opened extent")
-        slot = MADE.get((node.domain, node.op_type))
-        extents = node.inputs[slot] if slot is not None else None
+        made = MADE.get((node.domain, node.op_type))
+        extents = node.inputs[made[0]] if made is not None else None
         items = self.computed.items(extents) if extents is not None and extents in self.computed else None
         opened = next(part for parts in self.parts.values() for part in parts.values())
         parts = None if items is None else made_parts(operator, items, opened)

@@ -50,11 +50,8 @@ def of_lengths(fact: Signature, operator: Operator, letter: str, part: OpenedFac
     if computes and part.source_extent.is_one:
         return "computes along its one element"
     node = operator.node
-    counts = (
-        node.domain
-        or node.op_type not in ALONG_ANY_LENGTH
-        or (node.op_type in ("GRU", "LSTM", "RNN") and operator.has(4))
-    )
+    lengths = SEQUENCES.get(node.op_type)
+    counts = node.domain or node.op_type not in SEQUENCES or (lengths is not None and operator.has(lengths))
     if letter in fact.whole and counts:
         return "slices, pads, joins or picks along it by number"
     for names, shape in zip(fact.outputs, operator.outputs, strict=True):
@@ -66,8 +63,11 @@ def of_lengths(fact: Signature, operator: Operator, letter: str, part: OpenedFac
     return ""
 
 
-ALONG_ANY_LENGTH = frozenset(("ArgMax", "ArgMin", "CumProd", "CumSum", "GRU", "Hardmax", "LSTM", "RNN", "Trilu"))
-"""Operators that treat an axis as a sequence, of whatever length; a recurrent layer, if it has no input of lengths."""
+SEQUENCES: Mapping[str, int | None] = {
+    **dict.fromkeys(("ArgMax", "ArgMin", "CumProd", "CumSum", "Hardmax", "Trilu")),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), 4),
+}
+"""Operators that treat an axis as a sequence, of whatever length -> the input of lengths, with which they do not."""
 
 
 # Values of fixed extents that hold the same for every step of an axis: more steps are as good.

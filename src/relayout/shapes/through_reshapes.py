@@ -81,12 +81,13 @@ def flatten(operator: Operator, parts: Parts) -> dict[int, OpenedFactor] | None:
     return sides
 
 
-NATURAL: Mapping[str, Callable[[Operator, Parts], dict[int, OpenedFactor] | None]] = {
+NATURAL: Mapping[str, Callable[[Operator, Parts], dict[int, OpenedFactor] | None] | None] = {
+    **dict.fromkeys(("Gather", "Split")),
     "Flatten": flatten,
     "Squeeze": squeeze,
     "Unsqueeze": unsqueeze,
 }
-"""Operator -> where parts lie behind it; None if it would have to become a Reshape, as a Gather or a Split has to."""
+"""Operator beside Reshape -> where parts lie behind it; None if it has to become a Reshape."""
 
 
 def follow_reshape(following: "Following", node: ir.Node, operator: Operator, target: Sequence[Extent]) -> None:
@@ -140,7 +141,7 @@ def _state_shape(following: "Following", node: ir.Node, operator: Operator, dims
     items = shape_items(dims, following.dims(value))
     if items is None:
         raise following.bound(node, f"would need a shape of several open extents: {_text(dims)}")
-    if node.op_type != "Reshape":
+    if node.op_type in NATURAL:
         following.last.append(lambda r: r.become_reshape(node, items))
     elif operator.has(1):
         following.changes.append(lambda r: r.reshape(node, items))
@@ -156,8 +157,8 @@ def _natural(
     following: "Following", node: ir.Node, operator: Operator, parts: Parts
 ) -> tuple[Parts | None, list[Extent] | None]:
     """Return where the parts lie if the node stays as it is, and the extents that a Reshape's own shape gives."""
-    if node.op_type != "Reshape":
-        natural = NATURAL.get(node.op_type)
+    if node.op_type in NATURAL:
+        natural = NATURAL[node.op_type]
         return None if natural is None else natural(operator, parts), None
     value = node.inputs[0]
     assert value is not None

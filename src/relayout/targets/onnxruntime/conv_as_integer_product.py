@@ -183,14 +183,7 @@ def _unrolled(op: Operation, times: Times) -> bool:
     windows = _Windows(tuple(bordered), depth, tuple(window), tuple(counts), tuple(strides), tuple(dilations))
     read, given = math.prod(extents) * depth, math.prod(counts) * o
     best = min(windows.ways(), key=lambda way: way.time(times, read, o))
-    # ONNX Runtime quantizes the image once for all convolutions that read it.
-    flow, (source, *_), (result, *_) = op.tensors.flow, op.operator.inputs, op.operator.outputs
-    together = sum(reader.name == op.operator.name for reader in flow.readers(source))
-    # Elements of image and result that an operator beside it has channels first.
-    maker = flow.producer(source)
-    reordered = read if maker is not None and maker.name in FIRST else 0
-    reordered += given if any(reader.name in FIRST for reader in flow.readers(result)) else 0
-    taken = best.time(times, read / together, o) + REORDERING * reordered
+    taken = best.time(times, read / _together(op), o) + REORDERING * _reordered(op, read, given)
     floats = times.floats + times.float_product * windows.products(o) + times.float_element * (read + given)
     if taken + times.node >= MARGIN * floats:
         return False
@@ -200,6 +193,19 @@ def _unrolled(op: Operation, times: Times) -> bool:
     bias = op.bias(2, 0, 1)
     op.result(y if bias is None else two(op, "Add", y, bias), fused=options.fused_activation_function)
     return True
+
+
+def _together(op: Operation) -> int:
+    """How many convolutions read the image: ONNX Runtime quantizes it once for all."""
+    return sum(reader.name == op.operator.name for reader in op.tensors.flow.readers(op.operator.inputs[0]))
+
+
+def _reordered(op: Operation, read: int, given: int) -> int:
+    """How many elements of image and result an operator beside it has channels first."""
+    maker = op.tensors.flow.producer(op.operator.inputs[0])
+    readers = op.tensors.flow.readers(op.operator.outputs[0])
+    before = read if maker is not None and maker.name in FIRST else 0
+    return before + (given if any(reader.name in FIRST for reader in readers) else 0)
 
 
 def _rows(op: Operation, x: ir.Value, windows: _Windows, form: str) -> ir.Value:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,24 +63,31 @@ def short_time(operator: Operator, given: Constants) -> Sequence[Step]:
     if not step or step < 0 or (operator.has(2) and window is None):
         return ()
     count = length or (0 if window is None else window.size)
-    if count < LEAST_LENGTH or (count > MOST_WINDOWED and count & (count - 1) == 0):
-        return ()  # one matrix takes no less time
+    if not _is_quicker(count):
+        return ()
     kept = count // 2 + 1 if operator.int("onesided", 1) else count
     short = isinstance(shape[1], int) and shape[1] < count
     if short or 8 * kept * count > MOST_BYTES or (window is not None and window.shape != (count,)):
         return ()
-    # The windowed matrix of the transform as the kernel of a convolution: `(frequency part) 1 n`.
-    roots = np.exp(-2j * np.pi * np.outer(np.arange(kept), np.arange(count)) / count) * (
-        1 if window is None else window
-    )
-    kernel = np.stack([roots.real, roots.imag], 1).reshape(2 * kept, 1, count).astype(np.float32)
-    flat = len(shape) == 2
+    kernel, flat = _kernel(count, kept, window), len(shape) == 2
     return (
         Step("Unsqueeze", (0, _shape(1)), "signal") if flat else Step("Transpose", (0,), "signal", {"perm": (0, 2, 1)}),
         Step("Conv", ("signal", kernel), "frames", {"strides": (step,), "kernel_shape": (count,)}),
         Step("Transpose", ("frames",), "last", {"perm": (0, 2, 1)}),
         Step("Reshape", ("last", _shape(0, 0, kept, 2)), "y"),
     )
+
+
+def _is_quicker(count: int) -> bool:
+    """Tell whether a window of this length takes less time by one matrix."""
+    return count >= LEAST_LENGTH and (count <= MOST_WINDOWED or count & (count - 1) != 0)
+
+
+def _kernel(count: int, kept: int, window: NDArray[Any] | None) -> NDArray[np.float32]:
+    """Return the windowed matrix of a transform as the kernel of a convolution: `(frequency part) 1 n`."""
+    roots = np.exp(-2j * np.pi * np.outer(np.arange(kept), np.arange(count)) / count)
+    roots = roots * (1 if window is None else window)
+    return np.stack([roots.real, roots.imag], 1).reshape(2 * kept, 1, count).astype(np.float32)
 
 
 def _number(given: Constants, slot: int) -> int | None:
