@@ -57,7 +57,7 @@ def short_time(operator: Operator, given: Constants) -> Sequence[Step]:
     It has a channel for each part of each frequency.
     """
     shape, window = operator.inputs[0], given[2] if len(given) > 2 else None
-    step, length = (_number(given, slot) for slot in (1, 3))
+    step, length = _number(given, 1), _number(given, 3)
     if shape is None or not (len(shape) == 2 or (len(shape) == 3 and shape[2] == 1)):
         return ()
     if not step or step < 0 or (operator.has(2) and window is None):
