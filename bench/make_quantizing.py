@@ -205,10 +205,10 @@ def picture(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
 
 
 def enliven(module: nn.Module) -> nn.Module:
-    """Give a network biases and scales that differ."""
+    """Give a network biases, scales and weights that differ."""
     with torch.no_grad():
         for parameter in module.parameters():
-            if parameter.ndim == 1 and parameter.numel() > 1 and parameter.std() == 0:
+            if parameter.numel() > 1 and parameter.std() == 0:
                 is_bias = float(parameter.mean()) == 0
                 parameter.copy_(
                     torch.randn_like(parameter) * 0.05 if is_bias else torch.rand_like(parameter) * 0.4 + 0.8

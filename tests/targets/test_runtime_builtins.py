@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 import relayout
-from relayout.targets import target
+from relayout.targets import target, targets
 from running import run
 from targets.judging import answers, saved
 from targets.test_unit_exports import litert
@@ -91,3 +91,8 @@ def test_tflite_micro_loads_what_is_written(name: str, tmp_path: Path) -> None:
     found = answers(PYTHON, SCRIPT, paths)
     assert not {path: each["refused"] for path, each in found.items() if "refused" in each}
     assert max(each["off"] for each in found.values()) <= 1
+
+
+def test_only_litert_itself_may_get_what_other_runtimes_lack() -> None:
+    """Targets that begin as LiteRT's table are others."""
+    assert {name for name, each in targets().items() if each.is_litert} == {"litert", "litert-gpu"}

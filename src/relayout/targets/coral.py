@@ -115,6 +115,7 @@ TARGET = replace(
         Kernel("QuantizeLinear", types=BYTES, limits=(STATIC, THREE_DIMS)),
     ),
     prefers_integers=True,
+    is_litert=False,
     builtins=Builtins(
         "the runtime of Coral's Edge TPU, TensorFlow Lite 2.5,",
         frozenset(

@@ -81,5 +81,6 @@ TARGET = replace(
         Kernel("DequantizeLinear", types=INT8, limits=(constant(1, "scale"), constant(2, "zero point"))),
     ),
     prefers_integers=True,
+    is_litert=False,
     fallback=LITERT,
 )

@@ -67,6 +67,7 @@ TARGET = replace(
         Kernel("QuantizeLinear", types=TYPES, limits=(STATIC,)),
     ),
     prefers_integers=True,
+    is_litert=False,
     builtins=MICRO,
     fallback=LITERT,
 )

@@ -143,5 +143,6 @@ TARGET = replace(
         Kernel("ReduceL1 ReduceL2 ReduceProd ReduceSum", types=FLOAT32, limits=(AXES, STATIC)),
     ),
     prefers_integers=True,
+    is_litert=False,
     fallback=LITERT,
 )

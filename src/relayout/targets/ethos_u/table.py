@@ -267,6 +267,7 @@ TARGET = replace(
     per_scattered=PER_SCATTERED,
     expansions=(*LITERT.expansions, GATE, STRIDED_BORDER),
     prefers_integers=True,
+    is_litert=False,
     builtins=MICRO._replace(integers=frozenset({"GELU", "TILE", "RELU_N1_TO_1"})),
     fallback=LITERT,
 )
