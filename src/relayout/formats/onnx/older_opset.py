@@ -297,21 +297,9 @@ def _always_newer(older: OlderModel, node: ir.Node) -> None:
     raise NewerError("it means something else in older opsets")
 
 
+_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod SumSquare"
 ROWS: Mapping[str, Callable[[OlderModel, ir.Node], None]] = {
-    **dict.fromkeys(
-        (
-            "ReduceL1",
-            "ReduceL2",
-            "ReduceLogSum",
-            "ReduceLogSumExp",
-            "ReduceMax",
-            "ReduceMean",
-            "ReduceMin",
-            "ReduceProd",
-            "ReduceSumSquare",
-        ),
-        _axes_as_attribute,
-    ),
+    **dict.fromkeys((f"Reduce{each}" for each in _REDUCTIONS.split()), _axes_as_attribute),
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
     "DFT": _always_newer,
     "GridSample": _grid_sample,

@@ -76,25 +76,13 @@ _NAMES = {
 ENUMS = {name: text.split() for name, text in _NAMES.items()}
 """Names behind the numbers."""
 
+_CONTENT = "Feature Image BoundingBox Audio"
+_PROCESSING = "Normalization ScoreCalibration ScoreThresholding BertTokenizer SentencePieceTokenizer RegexTokenizer"
 SCHEMA = Schema(
     tables={name: rows(text) for name, text in _TABLES.items()},
     unions={
-        "ContentProperties": (
-            "NONE",
-            "FeatureProperties",
-            "ImageProperties",
-            "BoundingBoxProperties",
-            "AudioProperties",
-        ),
-        "ProcessUnitOptions": (
-            "NONE",
-            "NormalizationOptions",
-            "ScoreCalibrationOptions",
-            "ScoreThresholdingOptions",
-            "BertTokenizerOptions",
-            "SentencePieceTokenizerOptions",
-            "RegexTokenizerOptions",
-        ),
+        "ContentProperties": ("NONE", *(f"{kind}Properties" for kind in _CONTENT.split())),
+        "ProcessUnitOptions": ("NONE", *(f"{kind}Options" for kind in _PROCESSING.split())),
     },
     enums=dict.fromkeys(ENUMS, "int8"),
 )

@@ -26,28 +26,16 @@ MAX_RANK = 32
 MAX_NAME = 200
 """Characters of a name that go into messages and into the names of values made from it."""
 
-BITS = {
-    TensorType.FLOAT64: 64,
-    TensorType.FLOAT32: 32,
-    TensorType.FLOAT16: 16,
-    TensorType.BFLOAT16: 16,
-    TensorType.FLOAT8_E4M3FN: 8,
-    TensorType.FLOAT8_E5M2: 8,
-    TensorType.COMPLEX64: 64,
-    TensorType.COMPLEX128: 128,
-    TensorType.INT64: 64,
-    TensorType.UINT64: 64,
-    TensorType.INT32: 32,
-    TensorType.UINT32: 32,
-    TensorType.INT16: 16,
-    TensorType.UINT16: 16,
-    TensorType.INT8: 8,
-    TensorType.UINT8: 8,
-    TensorType.INT4: 4,
-    TensorType.UINT4: 4,
-    TensorType.INT2: 2,
-    TensorType.BOOL: 8,
+_TYPES_OF = {
+    2: "INT2",
+    4: "INT4 UINT4",
+    8: "FLOAT8_E4M3FN FLOAT8_E5M2 INT8 UINT8 BOOL",
+    16: "FLOAT16 BFLOAT16 INT16 UINT16",
+    32: "FLOAT32 INT32 UINT32",
+    64: "FLOAT64 COMPLEX64 INT64 UINT64",
+    128: "COMPLEX128",
 }
+BITS = {TensorType[name]: bits for bits, names in _TYPES_OF.items() for name in names.split()}
 """Bits per element; types without a fixed width (strings, resources, variants) are not listed."""
 
 

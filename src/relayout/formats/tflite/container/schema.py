@@ -13,101 +13,28 @@ from relayout.formats.flatbuffer import Schema, rows
 
 # Which table of options each builtin operator has; those that are not named here have none that a reader looks at.
 
+_OPTIONS = """
+    ADD ARG_MAX ARG_MIN ASSIGN_VARIABLE AVERAGE_POOL_2D=Pool2D BATCH_MATMUL=BatchMatMul
+    BIDIRECTIONAL_SEQUENCE_LSTM=BidirectionalSequenceLSTM BIDIRECTIONAL_SEQUENCE_RNN=BidirectionalSequenceRNN
+    BUCKETIZE CALL_ONCE CAST CONCATENATION CONV_2D=Conv2D CONV_3D=Conv3D CONV_3D_TRANSPOSE=Conv3D CUMSUM
+    DEPTHWISE_CONV_2D=DepthwiseConv2D DEPTH_TO_SPACE DILATE DIV EMBEDDING_LOOKUP_SPARSE FAKE_QUANT FULLY_CONNECTED
+    GATHER GELU HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE IF L2_NORMALIZATION=L2Norm L2_POOL_2D=Pool2D
+    LEAKY_RELU LOCAL_RESPONSE_NORMALIZATION LSTM=LSTM MAX_POOL_2D=Pool2D MEAN=Reducer MIRROR_PAD MUL
+    MULTINOMIAL=Random ONE_HOT PACK RANDOM_STANDARD_NORMAL=Random RANDOM_UNIFORM=Random READ_VARIABLE
+    REDUCE_ALL=Reducer REDUCE_ANY=Reducer REDUCE_MAX=Reducer REDUCE_MIN=Reducer REDUCE_PROD=Reducer REDUCE_WINDOW
+    RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR REVERSE_SEQUENCE RFFT2D RNN=RNN SHAPE SOFTMAX SPACE_TO_DEPTH
+    SPARSE_TO_DENSE SPLIT SPLIT_V SQUEEZE STABLEHLO_BROADCAST_IN_DIM STABLEHLO_CASE STABLEHLO_COMPARE
+    STABLEHLO_COMPOSITE=StableHLOComposite STABLEHLO_CONCATENATE STABLEHLO_CONVOLUTION STABLEHLO_DOT_GENERAL
+    STABLEHLO_DYNAMIC_SLICE STABLEHLO_GATHER STABLEHLO_IOTA STABLEHLO_PAD STABLEHLO_REDUCE STABLEHLO_REDUCE_WINDOW
+    STABLEHLO_SCATTER STABLEHLO_SLICE STABLEHLO_SORT STABLEHLO_TRANSPOSE STABLEHLO_WHILE STRIDED_SLICE SUB SUM=Reducer
+    SVDF=SVDF TRANSPOSE_CONV UNIDIRECTIONAL_SEQUENCE_LSTM=UnidirectionalSequenceLSTM
+    UNIDIRECTIONAL_SEQUENCE_RNN=SequenceRNN UNIQUE UNPACK VAR_HANDLE WHILE
+"""
 OPTIONS: Mapping[str, str] = {
-    "ADD": "AddOptions",
-    "ARG_MAX": "ArgMaxOptions",
-    "ARG_MIN": "ArgMinOptions",
-    "ASSIGN_VARIABLE": "AssignVariableOptions",
-    "AVERAGE_POOL_2D": "Pool2DOptions",
-    "BATCH_MATMUL": "BatchMatMulOptions",
-    "BIDIRECTIONAL_SEQUENCE_LSTM": "BidirectionalSequenceLSTMOptions",
-    "BIDIRECTIONAL_SEQUENCE_RNN": "BidirectionalSequenceRNNOptions",
-    "BUCKETIZE": "BucketizeOptions",
-    "CALL_ONCE": "CallOnceOptions",
-    "CAST": "CastOptions",
-    "CONCATENATION": "ConcatenationOptions",
-    "CONV_2D": "Conv2DOptions",
-    "CONV_3D": "Conv3DOptions",
-    "CONV_3D_TRANSPOSE": "Conv3DOptions",
-    "CUMSUM": "CumsumOptions",
-    "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
-    "DEPTH_TO_SPACE": "DepthToSpaceOptions",
-    "DILATE": "DilateOptions",
-    "DIV": "DivOptions",
-    "EMBEDDING_LOOKUP_SPARSE": "EmbeddingLookupSparseOptions",
-    "FAKE_QUANT": "FakeQuantOptions",
-    "FULLY_CONNECTED": "FullyConnectedOptions",
-    "GATHER": "GatherOptions",
-    "GELU": "GeluOptions",
-    "HASHTABLE": "HashtableOptions",
-    "HASHTABLE_FIND": "HashtableFindOptions",
-    "HASHTABLE_IMPORT": "HashtableImportOptions",
-    "HASHTABLE_SIZE": "HashtableSizeOptions",
-    "IF": "IfOptions",
-    "L2_NORMALIZATION": "L2NormOptions",
-    "L2_POOL_2D": "Pool2DOptions",
-    "LEAKY_RELU": "LeakyReluOptions",
-    "LOCAL_RESPONSE_NORMALIZATION": "LocalResponseNormalizationOptions",
-    "LSTM": "LSTMOptions",
-    "MAX_POOL_2D": "Pool2DOptions",
-    "MEAN": "ReducerOptions",
-    "MIRROR_PAD": "MirrorPadOptions",
-    "MUL": "MulOptions",
-    "MULTINOMIAL": "RandomOptions",
-    "ONE_HOT": "OneHotOptions",
-    "PACK": "PackOptions",
-    "RANDOM_STANDARD_NORMAL": "RandomOptions",
-    "RANDOM_UNIFORM": "RandomOptions",
-    "READ_VARIABLE": "ReadVariableOptions",
-    "REDUCE_ALL": "ReducerOptions",
-    "REDUCE_ANY": "ReducerOptions",
-    "REDUCE_MAX": "ReducerOptions",
-    "REDUCE_MIN": "ReducerOptions",
-    "REDUCE_PROD": "ReducerOptions",
-    "REDUCE_WINDOW": "ReduceWindowOptions",
-    "RESHAPE": "ReshapeOptions",
-    "RESIZE_BILINEAR": "ResizeBilinearOptions",
-    "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
-    "REVERSE_SEQUENCE": "ReverseSequenceOptions",
-    "RFFT2D": "Rfft2dOptions",
-    "RNN": "RNNOptions",
-    "SHAPE": "ShapeOptions",
-    "SOFTMAX": "SoftmaxOptions",
-    "SPACE_TO_DEPTH": "SpaceToDepthOptions",
-    "SPARSE_TO_DENSE": "SparseToDenseOptions",
-    "SPLIT": "SplitOptions",
-    "SPLIT_V": "SplitVOptions",
-    "SQUEEZE": "SqueezeOptions",
-    "STABLEHLO_BROADCAST_IN_DIM": "StablehloBroadcastInDimOptions",
-    "STABLEHLO_CASE": "StablehloCaseOptions",
-    "STABLEHLO_COMPARE": "StablehloCompareOptions",
-    "STABLEHLO_COMPOSITE": "StableHLOCompositeOptions",
-    "STABLEHLO_CONCATENATE": "StablehloConcatenateOptions",
-    "STABLEHLO_CONVOLUTION": "StablehloConvolutionOptions",
-    "STABLEHLO_DOT_GENERAL": "StablehloDotGeneralOptions",
-    "STABLEHLO_DYNAMIC_SLICE": "StablehloDynamicSliceOptions",
-    "STABLEHLO_GATHER": "StablehloGatherOptions",
-    "STABLEHLO_IOTA": "StablehloIotaOptions",
-    "STABLEHLO_PAD": "StablehloPadOptions",
-    "STABLEHLO_REDUCE": "StablehloReduceOptions",
-    "STABLEHLO_REDUCE_WINDOW": "StablehloReduceWindowOptions",
-    "STABLEHLO_SCATTER": "StablehloScatterOptions",
-    "STABLEHLO_SLICE": "StablehloSliceOptions",
-    "STABLEHLO_SORT": "StablehloSortOptions",
-    "STABLEHLO_TRANSPOSE": "StablehloTransposeOptions",
-    "STABLEHLO_WHILE": "StablehloWhileOptions",
-    "STRIDED_SLICE": "StridedSliceOptions",
-    "SUB": "SubOptions",
-    "SUM": "ReducerOptions",
-    "SVDF": "SVDFOptions",
-    "TRANSPOSE_CONV": "TransposeConvOptions",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
-    "UNIDIRECTIONAL_SEQUENCE_RNN": "SequenceRNNOptions",
-    "UNIQUE": "UniqueOptions",
-    "UNPACK": "UnpackOptions",
-    "VAR_HANDLE": "VarHandleOptions",
-    "WHILE": "WhileOptions",
+    name: f"{kind or ''.join(map(str.capitalize, name.split('_')))}Options"
+    for name, _, kind in (word.partition("=") for word in _OPTIONS.split())
 }
+"""Operator -> its table of options, which has the operator's name where none is given behind a `=`."""
 
 
 _MODEL = {

@@ -264,10 +264,6 @@ def _sum(a: Dim, b: Dim) -> Dim:
     return shifted(b, a) if isinstance(a, int) else None
 
 
-def _difference(a: Dim, b: Dim) -> Dim:
-    return shifted(a, -b) if isinstance(b, int) else None
-
-
 def _product(a: Dim, b: Dim) -> Dim:
     return product((a, b))
 
@@ -292,7 +288,7 @@ _PAIRS: dict[str, Callable[[Dim, Dim], Dim]] = {
     "Div": _quotient,
     "Mod": _remainder,
     "Mul": _product,
-    "Sub": _difference,
+    "Sub": lambda a, b: shifted(a, -b) if isinstance(b, int) else None,
 }
 
 _SCATTERED: dict[str, Callable[[Dim, Dim], Dim]] = {"add": _sum, "mul": _product}

@@ -35,10 +35,6 @@ def _broadcast(operands: Operands, _: Attributes) -> Dims:
     return broadcast(*map(dims, operands))
 
 
-def _unchanged(operands: Operands, _: Attributes) -> Dims:
-    return dims(operands[0])
-
-
 def _joined(operands: Operands, attributes: Attributes) -> Dims:
     """All extents but that of the axis are equal: what one operand leaves open another may state."""
     axis, shapes = attributes["axis"], [dims(operand) for operand in operands]
@@ -60,10 +56,6 @@ def _expanded(operands: Operands, _: Attributes) -> Dims:
             raise ValueError(f"{operands[1].name} has an unknown number of extents")
         target = (None,) * rank
     return broadcast(dims(operands[0]), target)
-
-
-def _filled(operands: Operands, _: Attributes) -> Dims:
-    return _expanded([_SCALAR, operands[0]], {})
 
 
 _SCALAR = ir.Value(name="scalar", shape=ir.Shape([]))
@@ -158,20 +150,16 @@ def _tiled(operands: Operands, _: Attributes) -> Dims:
     return tuple(times(d, r) if isinstance(r, int) else r if d == 1 else None for d, r in pairs)
 
 
-def _transposed(operands: Operands, attributes: Attributes) -> Dims:
-    return perms.permute(attributes["perm"], dims(operands[0]))
-
-
 _KEEPING = """
     Clip CumSum DequantizeLinear LogSoftmax PRelu QuantizeLinear ReverseSequence ScatterElements ScatterND Softmax
 """
 _REDUCING = "ArgMax ArgMin ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"
 
 SHAPES: Mapping[str, Callable[[Operands, Attributes], Dims]] = {
-    **dict.fromkeys(_KEEPING.split(), _unchanged),
+    **dict.fromkeys(_KEEPING.split(), lambda operands, _: dims(operands[0])),
     **dict.fromkeys(_REDUCING.split(), _reduced),
     "Concat": _joined,
-    "ConstantOfShape": _filled,
+    "ConstantOfShape": lambda operands, _: _expanded([_SCALAR, operands[0]], {}),
     "Expand": _expanded,
     "Gather": _picked,
     "GatherElements": lambda operands, _: dims(operands[1]),
@@ -186,7 +174,7 @@ SHAPES: Mapping[str, Callable[[Operands, Attributes], Dims]] = {
     "Slice": _cut,
     "Squeeze": _squeezed,
     "Tile": _tiled,
-    "Transpose": _transposed,
+    "Transpose": lambda operands, attributes: perms.permute(attributes["perm"], dims(operands[0])),
     "Unsqueeze": _unsqueezed,
 }
 """Operators whose operands do not broadcast."""

@@ -73,7 +73,7 @@ class _Lists:
         for s, subgraph in enumerate(model.subgraphs):
             for operator in subgraph.operators:
                 for one, other in self._same(s, operator):
-                    self._join(one, other)
+                    self._parents[self._first(one)] = self._first(other)
         for s, subgraph in enumerate(model.subgraphs):
             for operator in subgraph.operators:
                 if operator.name.startswith((PREFIX, EMPTY)):
@@ -120,9 +120,6 @@ class _Lists:
         for places in zip(*sides, strict=False):
             lists = [place for place in places if _is_list(self.model.subgraphs[place[0]], place[1])]
             yield from ((lists[0], other) for other in lists[1:])
-
-    def _join(self, one: _Place, other: _Place) -> None:
-        self._parents[self._first(one)] = self._first(other)
 
     def _first(self, place: _Place) -> _Place:
         """The tensor that stands for all that are the same list."""

@@ -199,7 +199,7 @@ class Operation(Emission):
         if quantization.per_channel and quantization.scale.size != prod(tensor.shape):
             raise Unsupported(f"bias of {prod(tensor.shape)} elements for {quantization.scale.size} channels")
         values = self.constant(i).reshape(-1) if tensor.type == TensorType.INT64 else None
-        if self.tensors.dequantize or not (values is None or _fits_32_bits(values)):
+        if self.tensors.dequantize or not (values is None or np.array_equal(values.astype(np.int32), values)):
             shape, steps = ir.Shape([prod(tensor.shape)]), Quantization(quantization.scale, quantization.zero_point, 0)
             lazy = ir.LazyTensor(
                 lambda: ir.Tensor(dequantized(self.constant(i).reshape(-1), steps)), ir.DataType.FLOAT, shape
@@ -385,7 +385,3 @@ def _meanings(tensors: Sequence[Tensor]) -> list[Quantization | None]:
     if any(meanings) and len(kinds) > 1:
         raise Unsupported(f"{' and '.join(sorted(kind.name for kind in kinds))} together, where elements are moved")
     return meanings
-
-
-def _fits_32_bits(values: np.ndarray[Any, Any]) -> bool:
-    return bool(np.array_equal(values.astype(np.int32), values))

@@ -159,7 +159,10 @@ class Program:
             if entry is None:
                 raise Unsupported(NO_TRANSLATION)
             if has_type(operator, tensors.subgraph, TensorType.STRING):
-                _require_texts(entry, self.builder.opset)
+                if not entry.texts:
+                    raise Unsupported("texts")
+                if self.builder.opset < entry.texts:
+                    raise Unsupported(f"texts need opset {entry.texts}")
             try:
                 complex_ = has_type(operator, tensors.subgraph, TensorType.COMPLEX64)
                 passes = self.choices.passes
@@ -188,14 +191,6 @@ class Program:
             _give_up(operator, tensors)
         if unsure:
             tensors.unsure.update(operator.outputs)
-
-
-def _require_texts(entry: Entry, opset: int) -> None:
-    """Refuse texts of an operator that has none, in ONNX or in an opset."""
-    if not entry.texts:
-        raise Unsupported("texts")
-    if opset < entry.texts:
-        raise Unsupported(f"texts need opset {entry.texts}")
 
 
 def _give_up(operator: Operator, tensors: Tensors) -> None:

@@ -33,32 +33,22 @@ from relayout.layout.stored_as import TENSOR, Holds
 # are followed through a subgraph, operator by operator: which tensors' elements depend on data at all (those of a shape
 # do not), which operands decide an extent, and whose extents are open for either reason.
 
-_SEGMENTS = ("UNSORTED_SEGMENT_MAX", "UNSORTED_SEGMENT_MIN", "UNSORTED_SEGMENT_PROD", "UNSORTED_SEGMENT_SUM")
 
+_SIZED_BY_SECOND = """
+    BROADCAST_TO MIRROR_PAD ONE_HOT PAD PADV2 RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR SPARSE_TO_DENSE SPLIT_V
+    TILE TOPK_V2
+"""
+_SIZED_BY_THIRD = """
+    EMBEDDING_LOOKUP_SPARSE NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5 SCATTER_ND UNSORTED_SEGMENT_MAX
+    UNSORTED_SEGMENT_MIN UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_SUM
+"""
 _SIZING: dict[str, tuple[int, ...]] = {
-    "BROADCAST_TO": (1,),
-    "CONV_3D_TRANSPOSE": (0,),
-    "EMBEDDING_LOOKUP_SPARSE": (2,),
-    "FILL": (0,),
-    "MIRROR_PAD": (1,),
-    "NON_MAX_SUPPRESSION_V4": (2,),
-    "NON_MAX_SUPPRESSION_V5": (2,),
-    "ONE_HOT": (1,),
-    "PAD": (1,),
-    "PADV2": (1,),
+    **dict.fromkeys(("CONV_3D_TRANSPOSE", "FILL", "TRANSPOSE_CONV"), (0,)),
+    **dict.fromkeys(_SIZED_BY_SECOND.split(), (1,)),
+    **dict.fromkeys(_SIZED_BY_THIRD.split(), (2,)),
     "RANGE": (0, 1, 2),
-    "RESHAPE": (1,),
-    "RESIZE_BILINEAR": (1,),
-    "RESIZE_NEAREST_NEIGHBOR": (1,),
-    "SCATTER_ND": (2,),
     "SLICE": (1, 2),
-    "SPARSE_TO_DENSE": (1,),
-    "SPLIT_V": (1,),
     "STRIDED_SLICE": (1, 2, 3),
-    "TILE": (1,),
-    "TOPK_V2": (1,),
-    "TRANSPOSE_CONV": (0,),
-    **dict.fromkeys(_SEGMENTS, (2,)),
 }
 """Operator -> the operands whose elements decide the extents of its results."""
 
@@ -95,23 +85,12 @@ class Placeholders:
 Quant = Literal["qdq", "float"]
 """What becomes of quantized tensors: integers in Quantize-Dequantize units, or real numbers."""
 
+_ALIKE = "FLOAT16 BFLOAT16 INT64 UINT64 INT32 UINT32 INT16 UINT16 INT8 UINT8 INT4 UINT4 BOOL"
 DTYPES = {
     TensorType.FLOAT64: ir.DataType.DOUBLE,
     TensorType.FLOAT32: ir.DataType.FLOAT,
-    TensorType.FLOAT16: ir.DataType.FLOAT16,
-    TensorType.BFLOAT16: ir.DataType.BFLOAT16,
-    TensorType.INT64: ir.DataType.INT64,
-    TensorType.UINT64: ir.DataType.UINT64,
-    TensorType.INT32: ir.DataType.INT32,
-    TensorType.UINT32: ir.DataType.UINT32,
-    TensorType.INT16: ir.DataType.INT16,
-    TensorType.UINT16: ir.DataType.UINT16,
-    TensorType.INT8: ir.DataType.INT8,
-    TensorType.UINT8: ir.DataType.UINT8,
-    TensorType.INT4: ir.DataType.INT4,
     TensorType.INT2: ir.DataType.INT4,
-    TensorType.UINT4: ir.DataType.UINT4,
-    TensorType.BOOL: ir.DataType.BOOL,
+    **{TensorType[name]: ir.DataType[name] for name in _ALIKE.split()},
 }
 """The element types that ONNX Runtime can store, and what it stores them as: numbers of 2 bits as those of 4."""
 

@@ -51,7 +51,8 @@ def compared(op: Operation, op_type: str, number: Callable[[int], ir.Value]) -> 
         return two(op, op_type, op.whole(0), op.whole(1), ir.DataType.BOOL)
     tables = [_table(kind, quantization) for quantization in both]
     first, second = tables
-    if first is None or second is None or (_is_strict(first) and both[0] and both[0].equals(both[1])):
+    # Where no two integers become one, integers of equal parameters are compared as they are.
+    if first is None or second is None or (np.all(np.diff(first) > 0) and both[0] and both[0].equals(both[1])):
         return two(op, op_type, number(0), number(1), ir.DataType.BOOL)
     a, b = (_in_steps(op, i, table) for i, table in enumerate((first, second)))
     return two(op, op_type, a, b, ir.DataType.BOOL)
@@ -76,11 +77,6 @@ def in_fixed_point(integers: npt.NDArray[np.int64], factor: float) -> npt.NDArra
     high, bits = product + (1 << 30) >> 31, min(-exponent, 62)
     found: npt.NDArray[np.int64] = np.sign(high) * (np.abs(high) + (1 << bits >> 1) >> bits)
     return found
-
-
-def _is_strict(table: npt.NDArray[np.int32]) -> bool:
-    """Whether no two integers become one."""
-    return bool(np.all(np.diff(table) > 0))
 
 
 def _in_steps(op: Operation, i: int, table: npt.NDArray[np.int32]) -> ir.Value:

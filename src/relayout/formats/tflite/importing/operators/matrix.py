@@ -1,7 +1,6 @@
 """Matrix products."""
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -14,11 +13,6 @@ from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.weights import mark_rounded, weights
 from relayout.formats.tflite.importing.registry import Unsupported, operator
-
-
-def _rows(shape: Sequence[Dim], columns: int) -> Dim:
-    """How many rows of so many columns a tensor holds; a single named dimension in front of them passes through."""
-    return divided(product(shape), columns)
 
 
 class Rows(NamedTuple):
@@ -56,7 +50,7 @@ def fully_connected_rows(op: Operation) -> Rows:
     fixed = [d for d in shape if isinstance(d, int)]
     if len(fixed) == len(shape) and math.prod(fixed) % columns:
         raise ReadError(f"shape {list(shape)} does not make rows of {columns}", where=op.place)
-    rows = shape[0] if len(shape) == 2 and shape[1] == columns else _rows(shape, columns)
+    rows = shape[0] if len(shape) == 2 and shape[1] == columns else divided(product(shape), columns)
     return Rows(x, rows, columns, units)
 
 

@@ -149,18 +149,13 @@ def average_pool_2d(op: Operation) -> None:
     op.require_rank(0, 4)
     fused = op.options.fused_activation_function
     if op.input(0).type in MOVABLE and op.input(0).quantization is None:
-        _without_scale(op)
+        if op.options.fused_activation_function:
+            raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
+        mean = average(op, Sliding.of(op), lambda x: op.cast(x, ir.DataType.FLOAT))
+        op.result_whole(op.transpose(rounded_away(op, mean), TO_LAST))
         return
     y = average(op, Sliding.of(op), partial(op.dequantize, 0))
     op.result_alike(y, 0, perm=TO_LAST, fused=fused)
-
-
-def _without_scale(op: Operation) -> None:
-    """The average of plain integers, halves away from zero."""
-    if op.options.fused_activation_function:
-        raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
-    mean = average(op, Sliding.of(op), lambda x: op.cast(x, ir.DataType.FLOAT))
-    op.result_whole(op.transpose(rounded_away(op, mean), TO_LAST))
 
 
 @operator("MAX_POOL_2D", options="Pool2DOptions")

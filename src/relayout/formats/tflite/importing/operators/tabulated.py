@@ -33,14 +33,6 @@ def _exp(x: Floats) -> Floats:
     return np.exp(x).astype(np.float32)
 
 
-def _log(x: Floats) -> Floats:
-    return np.log(np.maximum(x, _POSITIVE)).astype(np.float32)
-
-
-def _rsqrt(x: Floats) -> Floats:
-    return (1 / np.sqrt(np.maximum(x, _POSITIVE))).astype(np.float32)
-
-
 def _gelu(x: Floats) -> Floats:
     y: Floats = (x * 0.5 * (1 + _ERF(x * math.sqrt(0.5)).astype(np.float64))).astype(np.float32)
     return y
@@ -125,14 +117,14 @@ def exp(op: Operation) -> None:
 @operator("LOG")
 def log(op: Operation) -> None:
     """Log; of 16 bits a table."""
-    if not tabulated(op, _log, _LEAST):
+    if not tabulated(op, lambda x: np.log(np.maximum(x, _POSITIVE)).astype(np.float32), _LEAST):
         op.result(one(op, "Log", op.real(0)))
 
 
 @operator("RSQRT")
 def rsqrt(op: Operation) -> None:
     """Reciprocal of Sqrt; of 16 bits a table."""
-    if not tabulated(op, _rsqrt, _GREATEST):
+    if not tabulated(op, lambda x: (1 / np.sqrt(np.maximum(x, _POSITIVE))).astype(np.float32), _GREATEST):
         op.result(one(op, "Reciprocal", one(op, "Sqrt", op.real(0))))
 
 
