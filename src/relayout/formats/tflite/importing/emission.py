@@ -16,7 +16,6 @@ from relayout.formats.tflite.importing.builder import Builder, Dim, Dims, dims
 from relayout.formats.tflite.importing.emitted_shapes import shape_of, type_of
 from relayout.formats.tflite.importing.registry import Entry, Unsupported, entry_of
 from relayout.formats.tflite.importing.tensors import Tensors
-from relayout.layout import perm as perms
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.importing.program import Program
@@ -136,7 +135,7 @@ class Emission:
         if len(dims(value)) != len(perm):
             raise ReadError(f"{self.operator.name} wants rank {len(perm)}, not {len(dims(value))}", where=self.place)
         name = name or f"{(value.name or '')[:MAX_NAME]}/transposed"
-        return self.emit("Transpose", [value], perms.permute(perm, dims(value)), name=name, perm=list(perm))
+        return self.emit("Transpose", [value], name=name, perm=list(perm))
 
     def reshape(self, value: ir.Value, shape: Sequence[Dim]) -> ir.Value:
         """A Reshape to known extents, of which at most one may be known only at run time."""
@@ -149,7 +148,7 @@ class Emission:
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
         """A Cast, or the value itself if it has the type."""
-        return value if value.dtype == dtype else self.emit("Cast", [value], dims(value), dtype, to=dtype)
+        return value if value.dtype == dtype else self.emit("Cast", [value], dtype=dtype, to=dtype)
 
     def out_dims(self, known: Sequence[Dim], i: int = 0) -> Dims:
         """The shape of result i: what is known from the operands, else what the file says, else a name."""

@@ -369,7 +369,7 @@ class Operation(Emission):
         if dtype == ir.DataType.FLOAT and tensor.type in QUANTIZED_TYPES and value.dtype != dtype:
             # A float graph, and an operator that yields integers: a Cast, for one.
             scale, zero_point = self.tensors.parameters(tensor)
-            value = self.emit("DequantizeLinear", [value, scale, zero_point], dims(value), dtype)
+            value = self.emit("DequantizeLinear", [value, scale, zero_point])
         value = self.cast(value, dtype)
         node = value.producer()
         # A value that has its name already, or that this operator did not compute, needs a node to rename it.

@@ -188,7 +188,7 @@ def _filters(
     first = one(op, "Floor", two(op, "Add", two(op, "Div", constant("lower", lower), step), constant("next", 1.5)))
     last = one(op, "Floor", two(op, "Div", constant("upper", upper), step))
     bounds = ("GreaterOrEqual", first), ("LessOrEqual", last)
-    above, below = (two(op, name, places, bound, ir.DataType.BOOL) for name, bound in bounds)
+    above, below = (two(op, name, places, bound) for name, bound in bounds)
     ratio = two(op, "Div", two(op, "Mul", places, step), constant("corner", CORNER))
     mels = two(op, "Mul", one(op, "Log", two(op, "Add", ratio, unit)), constant("mels", MELS))
     away = one(op, "Abs", two(op, "Sub", mels, constant("middles", low + width * np.arange(1, bands + 1))))
@@ -198,4 +198,4 @@ def _filters(
     filters = op.cast(two(op, "Mul", triangles, inside), ir.DataType.FLOAT)
     if op.is_constant(1) and math.floor(upper / (op.integers(1, 1)[0] * (0.5 / (frequencies - 1)))) < frequencies:
         return filters, None
-    return filters, two(op, "Less", last, constant("frequencies", frequencies), ir.DataType.BOOL)
+    return filters, two(op, "Less", last, constant("frequencies", frequencies))

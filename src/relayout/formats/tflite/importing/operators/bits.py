@@ -29,7 +29,7 @@ def shifted_right(op: Operation, x: ir.Value, count: ir.Value) -> ir.Value:
     dtype = x.dtype or ir.DataType.INT32
     wide = _UINT64 if dtype in (ir.DataType.INT64, _UINT64) else ir.DataType.UINT32
     if dtype.is_signed():
-        negative = two(op, "Less", x, op.number(0, x, "zero"), ir.DataType.BOOL)
+        negative = two(op, "Less", x, op.number(0, x, "zero"))
         mask = op.emit("Neg", [op.cast(negative, dtype)])  # all bits set where x is negative
         x = two(op, "BitwiseXor", x, mask)
     operands = [op.cast(x, wide), op.cast(count, wide)]
@@ -83,67 +83,61 @@ def _bits_of(op: Operation, x: ir.Value) -> ir.Value:
     then moved by one where the guess is off. Magnitude over the worth of a last bit is then a whole number.
     """
     layout = _LAYOUTS[x.dtype or ir.DataType.FLOAT]
-    x, whole, bool_, shape = op.cast(x, layout.computed), layout.whole, ir.DataType.BOOL, dims(x)
+    x, whole = op.cast(x, layout.computed), layout.whole
     table = op.builder.shared(op.hint("powers"), layout.powers)
-    infinite = one(op, "IsInf", x, bool_)
-    strange = two(op, "Or", one(op, "IsNaN", x, bool_), infinite)
-    magnitude = op.emit("Where", [strange, op.number(1, x, "one"), one(op, "Abs", x)], shape, x.dtype)
+    infinite = one(op, "IsInf", x)
+    strange = two(op, "Or", one(op, "IsNaN", x), infinite)
+    magnitude = op.emit("Where", [strange, op.number(1, x, "one"), one(op, "Abs", x)])
     least = op.number(2.0 ** (1 - layout.bias), x, "least")
     logarithm = two(op, "Div", one(op, "Log", two(op, "Max", magnitude, least)), op.number(math.log(2), x, "log_two"))
     exponent = two(op, "Add", op.cast(one(op, "Floor", logarithm), whole), _whole(op, whole, layout.bias))
     exponent = two(op, "Min", exponent, _whole(op, whole, 2 * layout.bias))
 
     def fraction(number: ir.Value) -> ir.Value:
-        worth = op.emit("Gather", [table, two(op, "Max", number, _whole(op, whole, 0))], shape, x.dtype, axis=0)
+        worth = op.emit("Gather", [table, two(op, "Max", number, _whole(op, whole, 0))], axis=0)
         return op.cast(two(op, "Div", magnitude, worth), whole)
 
     lead = _whole(op, whole, 1 << layout.fraction)
-    low = op.cast(two(op, "Less", fraction(exponent), lead, bool_), whole)
+    low = op.cast(two(op, "Less", fraction(exponent), lead), whole)
     exponent = two(op, "Sub", exponent, low)
-    high = op.cast(two(op, "GreaterOrEqual", fraction(exponent), two(op, "Add", lead, lead), bool_), whole)
+    high = op.cast(two(op, "GreaterOrEqual", fraction(exponent), two(op, "Add", lead, lead)), whole)
     exponent = two(op, "Max", two(op, "Add", exponent, high), _whole(op, whole, 1))
     # The leading 1 of the fraction adds one to the exponent's number; the smallest numbers have none.
     bits = two(op, "Mul", two(op, "Sub", exponent, _whole(op, whole, 1)), lead)
     bits = two(op, "Add", bits, fraction(exponent))
     top = (2 * layout.bias + 1) << layout.fraction
     quiet = top | 1 << layout.fraction - 1
-    odd = op.emit("Where", [infinite, _whole(op, whole, top), _whole(op, whole, quiet)], shape, whole)
-    bits = op.emit("Where", [strange, odd, bits], shape, whole)
+    odd = op.emit("Where", [infinite, _whole(op, whole, top), _whole(op, whole, quiet)])
+    bits = op.emit("Where", [strange, odd, bits])
     inverse = one(op, "Reciprocal", x)
     zero = op.number(0, x, "zero")
-    below = two(op, "Or", two(op, "Less", x, zero, bool_), two(op, "Less", inverse, zero, bool_))
+    below = two(op, "Or", two(op, "Less", x, zero), two(op, "Less", inverse, zero))
     sign = _whole(op, whole, -(1 << layout.dtype.bitwidth - 1))
-    bits = op.emit("Where", [below, two(op, "BitwiseOr", bits, sign), bits], shape, whole)
+    bits = op.emit("Where", [below, two(op, "BitwiseOr", bits, sign), bits])
     return op.cast(bits, layout.integer)
 
 
 def _float_of(op: Operation, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """The floats whose bits these integers of their width are; what is not a number loses its payload."""
     layout = _LAYOUTS[dtype]
-    x, whole, shape, bool_ = op.cast(x, layout.whole), layout.whole, dims(x), ir.DataType.BOOL
+    x, whole = op.cast(x, layout.whole), layout.whole
     like = op.builder.array(op.hint("zero"), np.zeros((), layout.computed.numpy()))
     magnitude = two(op, "BitwiseAnd", x, _whole(op, whole, (1 << dtype.bitwidth - 1) - 1))
     lead = _whole(op, whole, 1 << layout.fraction)
     exponent = two(op, "Div", magnitude, lead)
     rest = two(op, "Sub", magnitude, two(op, "Mul", exponent, lead))
-    normal = op.cast(two(op, "Greater", exponent, _whole(op, whole, 0), bool_), whole)
+    normal = op.cast(two(op, "Greater", exponent, _whole(op, whole, 0)), whole)
     count = op.cast(two(op, "Add", rest, two(op, "Mul", normal, lead)), layout.computed)
     last = _whole(op, whole, 2 * layout.bias)
     table = op.builder.shared(op.hint("powers"), layout.powers)
-    y = two(
-        op, "Mul", count, op.emit("Gather", [table, two(op, "Min", exponent, last)], shape, layout.computed, axis=0)
-    )
-    infinite = two(op, "Equal", rest, _whole(op, whole, 0), bool_)
+    y = two(op, "Mul", count, op.emit("Gather", [table, two(op, "Min", exponent, last)], axis=0))
+    infinite = two(op, "Equal", rest, _whole(op, whole, 0))
     ends = [op.number(math.inf, like, "infinity"), op.number(math.nan, like, "nan")]
-    odd = op.emit("Where", [infinite, *ends], shape, layout.computed)
-    y = op.emit("Where", [two(op, "Greater", exponent, last, bool_), odd, y], shape, layout.computed)
+    odd = op.emit("Where", [infinite, *ends])
+    y = op.emit("Where", [two(op, "Greater", exponent, last), odd, y])
     # Multiplied, not chosen: a Where of ONNX Runtime forgets the sign of 0.
-    sign = op.emit(
-        "Where",
-        [two(op, "Less", x, _whole(op, whole, 0), bool_), op.number(-1, like, "minus"), op.number(1, like, "plus")],
-        shape,
-        like.dtype,
-    )
+    signs = [op.number(-1, like, "minus"), op.number(1, like, "plus")]
+    sign = op.emit("Where", [two(op, "Less", x, _whole(op, whole, 0)), *signs])
     return op.cast(two(op, "Mul", y, sign), dtype)
 
 

@@ -143,7 +143,7 @@ def _cropped(op: Operation, x: ir.Value, begins: list[int] | None, ends: list[in
         lasts = [d - e if isinstance(d, int) else -e or LAST for d, e in zip(dims(x)[1:], ends, strict=False)]
         return cut(op, x, begins, lasts, axes) if any(begins + ends) else x
     before, behind = _margins(op, many)
-    shape = op.emit("Shape", [x], (many,), ir.DataType.INT64, start=1, end=1 + many)
+    shape = op.emit("Shape", [x], start=1, end=1 + many)
     open_: list[Dim] = [dims(x)[0], *[None] * many, *dims(x)[1 + many :]]
     return op.emit("Slice", [x, before, two(op, "Sub", shape, behind), op.ints(axes)], op.out_dims(open_))
 

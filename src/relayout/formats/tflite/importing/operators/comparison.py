@@ -48,14 +48,14 @@ def compared(op: Operation, op_type: str, number: Callable[[int], ir.Value]) -> 
     both = [op.tensors.quantization(op.input(i)) for i in (0, 1)]
     kind = op.input(0).type
     if None not in both and kind == TensorType.INT16 and op_type != "Equal":
-        return two(op, op_type, op.whole(0), op.whole(1), ir.DataType.BOOL)
+        return two(op, op_type, op.whole(0), op.whole(1))
     tables = [_table(kind, quantization) for quantization in both]
     first, second = tables
     # Where no two integers become one, integers of equal parameters are compared as they are.
     if first is None or second is None or (np.all(np.diff(first) > 0) and both[0] and both[0].equals(both[1])):
-        return two(op, op_type, number(0), number(1), ir.DataType.BOOL)
+        return two(op, op_type, number(0), number(1))
     a, b = (_in_steps(op, i, table) for i, table in enumerate((first, second)))
-    return two(op, op_type, a, b, ir.DataType.BOOL)
+    return two(op, op_type, a, b)
 
 
 def _table(kind: TensorType, quantization: Quantization | None) -> npt.NDArray[np.int32] | None:

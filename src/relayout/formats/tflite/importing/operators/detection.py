@@ -251,19 +251,19 @@ def _softly(op: Operation, sigma: float) -> None:
     with op.builder.body() as nodes:
         best = op.emit("ArgMax", [left], axis=0, keepdims=0)
         score = picked(left, best)
-        valid = two(op, "Greater", score, least, _BOOL)
+        valid = two(op, "Greater", score, least)
         sides = [
             two(op, "Max", two(op, "Sub", two(op, "Min", h, picked(h, best)), two(op, "Max", w, picked(w, best))), zero)
             for h, w in zip(high, low, strict=True)
         ]
         shared = two(op, "Mul", sides[0], sides[1])
         whole = two(op, "Sub", two(op, "Add", area, picked(area, best)), shared)
-        empty = two(op, "LessOrEqual", whole, zero, _BOOL)
+        empty = two(op, "LessOrEqual", whole, zero)
         overlap = two(op, "Div", shared, op.emit("Where", [empty, op.number(1, scores, "one"), whole]))
         square = two(op, "Mul", two(op, "Mul", overlap, overlap), op.number(-0.5 / sigma, scores, "rate"))
         less = two(op, "Mul", left, op.emit("Exp", [square]))
-        at_best = two(op, "Equal", counted(op, op.emit("Size", [left]), n), best, _BOOL)
-        gone = two(op, "Or", two(op, "GreaterOrEqual", overlap, limit, _BOOL), at_best)
+        at_best = two(op, "Equal", counted(op, op.emit("Size", [left]), n), best)
+        gone = two(op, "Or", two(op, "GreaterOrEqual", overlap, limit), at_best)
         kept = op.emit("Where", [gone, op.number(-math.inf, scores, "none"), less])
         index = op.emit("Where", [valid, best, op.number(0, best, "zero")])
         given = op.emit("Where", [valid, score, zero])

@@ -46,9 +46,9 @@ _ARITHMETIC = {"ADD": "Add", "DIV": "Div", "MUL": "Mul", "SUB": "Sub"}
 """The same, with an activation fused."""
 
 
-def two(op: Operation, op_type: str, a: ir.Value, b: ir.Value, dtype: ir.DataType | None = None) -> ir.Value:
+def two(op: Operation, op_type: str, a: ir.Value, b: ir.Value) -> ir.Value:
     """A node of two operands that broadcast."""
-    return op.emit(op_type, [a, b], dtype=dtype)
+    return op.emit(op_type, [a, b])
 
 
 def one(op: Operation, op_type: str, x: ir.Value, dtype: ir.DataType | None = None, **attributes: Any) -> ir.Value:
@@ -153,7 +153,7 @@ def floor_div(op: Operation) -> None:
         op.result(one(op, "Floor", quotient))
         return
     floored, truncated = op.emit("Mod", [a, b]), op.emit("Mod", [a, b], fmod=1)
-    inexact = one(op, "Not", two(op, "Equal", floored, truncated, ir.DataType.BOOL))
+    inexact = one(op, "Not", two(op, "Equal", floored, truncated))
     op.result_whole(two(op, "Sub", quotient, op.cast(inexact, a.dtype or ir.DataType.INT32)))
 
 
@@ -165,9 +165,8 @@ def floor_mod(op: Operation) -> None:
         op.result_whole(op.emit("Mod", [a, b]))
         return
     remainder, zero = op.emit("Mod", [a, b], fmod=1), op.number(0, a, "zero")
-    bool_ = ir.DataType.BOOL
-    signs = two(op, "Xor", two(op, "Less", remainder, zero, bool_), two(op, "Less", b, zero, bool_))
-    wrong = two(op, "And", signs, one(op, "Not", two(op, "Equal", remainder, zero, bool_)))
+    signs = two(op, "Xor", two(op, "Less", remainder, zero), two(op, "Less", b, zero))
+    wrong = two(op, "And", signs, one(op, "Not", two(op, "Equal", remainder, zero)))
     op.result(op.emit("Where", [wrong, two(op, "Add", remainder, b), remainder]))
 
 
@@ -187,14 +186,14 @@ def angle(op: Operation) -> None:
 
 
 def _angle(op: Operation, y: ir.Value, x: ir.Value) -> ir.Value:
-    bool_, zero = ir.DataType.BOOL, op.number(0, x, "zero")
+    zero = op.number(0, x, "zero")
     angle = one(op, "Atan", two(op, "Div", y, x))
     half_turn = op.emit(
-        "Where", [two(op, "Less", y, zero, bool_), op.number(-math.pi, x, "minus_pi"), op.number(math.pi, x, "pi")]
+        "Where", [two(op, "Less", y, zero), op.number(-math.pi, x, "minus_pi"), op.number(math.pi, x, "pi")]
     )
-    left = two(op, "Less", x, zero, bool_)
+    left = two(op, "Less", x, zero)
     angle = op.emit("Where", [left, two(op, "Add", angle, half_turn), angle])
-    origin = two(op, "And", two(op, "Equal", y, zero, bool_), two(op, "Equal", x, zero, bool_))
+    origin = two(op, "And", two(op, "Equal", y, zero), two(op, "Equal", x, zero))
     return op.emit("Where", [origin, zero, angle])
 
 

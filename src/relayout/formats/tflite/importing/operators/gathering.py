@@ -110,7 +110,7 @@ def one_hot(op: Operation) -> None:
     positions = counted(op, count, extent_dim)
     if axis < rank:
         positions = unsqueeze(op, positions, range(1, rank - axis + 1))
-    hot = two(op, "Equal", unsqueeze(op, indices, [axis]), positions, _BOOL)
+    hot = two(op, "Equal", unsqueeze(op, indices, [axis]), positions)
     finish(chosen(op, hot, on, off))
 
 
@@ -124,7 +124,7 @@ def _diagonal(op: Operation, x: ir.Value, row: int, column: int) -> ir.Value:
         shape = op.emit("Shape", [x], start=axis, end=axis + 1)
         return counted(op, scalar(op, shape), extent)
 
-    return two(op, "Equal", unsqueeze(op, positions(row), [1]), positions(column), _BOOL)
+    return two(op, "Equal", unsqueeze(op, positions(row), [1]), positions(column))
 
 
 _WITH_DIAGONALS = ("FLOAT32", "INT64", "INT32", "INT16", "INT8", "UINT8")

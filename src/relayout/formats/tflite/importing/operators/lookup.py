@@ -58,7 +58,7 @@ def _scattered(op: Operation, x: ir.Value, into: _Segments, reduction: str, star
         extents = op.emit("Shape", [x], start=rank, end=all_)
         rows = op.emit("Concat", [rows, extents], axis=0)
     data = op.emit("Expand", [op.number(first, x, "start"), rows])
-    negative = two(op, "Less", into.ids, op.number(0, into.ids, "zero"), _BOOL)
+    negative = two(op, "Less", into.ids, op.number(0, into.ids, "zero"))
     ids = op.emit("Where", [negative, into.count, into.ids])
     y = op.emit("ScatterND", [data, unsqueeze(op, ids, [rank]), x], reduction=reduction)
     ends = [op.ints([0], "starts"), op.ints([-1], "ends"), op.ints([0], "axes")]
@@ -136,7 +136,7 @@ def _extreme(reduction: str, start: str) -> Translation:
         into = _sorted(op)
         y = _scattered(op, op.stored(0), into, reduction, start)
         zero = op.number(0, y, "zero")
-        some = two(op, "Greater", _rows_of(op, into, y), zero, _BOOL)
+        some = two(op, "Greater", _rows_of(op, into, y), zero)
         op.result_stored(op.emit("Where", [some, y, zero]))
 
     return described(
@@ -181,7 +181,7 @@ def embedding_lookup(op: Operation) -> None:
             scale = unsqueeze(op, scale, range(len(dims(indices)), len(shape)))
         op.result(two(op, "Mul", rows, scale))
     elif few:
-        op.result(op.emit("Gather", [op.real(1), indices], shape, axis=0))
+        op.result(op.emit("Gather", [op.real(1), indices], axis=0))
     else:
         raise Unsupported("a table with a scale for each column, of which the kernel knows nothing")
 
@@ -233,7 +233,7 @@ def embedding_lookup_sparse(op: Operation) -> None:
     y = added(rows, dims(table)[1:])
     if combiner != SUM:
         total = added(two(op, "Mul", weights, weights) if combiner == SQRTN else weights, ())
-        empty = two(op, "Equal", total, op.number(0, total, "zero"), _BOOL)
+        empty = two(op, "Equal", total, op.number(0, total, "zero"))
         total = op.emit("Where", [empty, op.number(1, total, "one"), total])
         total = op.emit("Sqrt", [total]) if combiner == SQRTN else total
         y = two(op, "Div", y, unsqueeze(op, total, range(depth - 1, depth - 1 + rank)))
@@ -246,7 +246,7 @@ def hashtable_lookup(op: Operation) -> None:
     wanted, keys, x = op.stored(0), op.stored(1), op.raw(2)
     if op.input(2).type not in (op.output().type,) or x.dtype is None or len(dims(x)) < 1:
         raise Unsupported("values of another type")
-    same = two(op, "Equal", unsqueeze(op, wanted, [1]), unsqueeze(op, keys, [0]), _BOOL)
+    same = two(op, "Equal", unsqueeze(op, wanted, [1]), unsqueeze(op, keys, [0]))
     bits = op.cast(same, ir.DataType.UINT8)
     hits = op.emit("ReduceMax", [bits, op.ints([1])], keepdims=0)
     where = op.emit("ArgMax", [bits], axis=1, keepdims=0)
@@ -265,7 +265,7 @@ def bucketize(op: Operation) -> None:
     x = op.cast(op.real(0), ir.DataType.FLOAT)
     boundaries = op.builder.array(op.hint("boundaries"), np.array(op.options.boundaries, np.float32))
     rank = len(dims(x))
-    above = two(op, "GreaterOrEqual", unsqueeze(op, x, [rank]), boundaries, _BOOL)
+    above = two(op, "GreaterOrEqual", unsqueeze(op, x, [rank]), boundaries)
     counted = op.cast(above, ir.DataType.INT32)
     op.result_stored(op.emit("ReduceSum", [counted, op.ints([rank])], keepdims=0))
 
@@ -308,7 +308,7 @@ def broadcast_args(op: Operation) -> None:
         return op.emit("Concat", [ones, value], axis=0)
 
     a, b = filled(a, known[0]), filled(b, known[1])
-    single = two(op, "Equal", a, op.number(1, a, "one"), _BOOL)
+    single = two(op, "Equal", a, op.number(1, a, "one"))
     op.result_stored(op.emit("Where", [single, b, a]))
 
 

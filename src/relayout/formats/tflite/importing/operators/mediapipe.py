@@ -53,7 +53,7 @@ def _matrix(op: Operation, i: int) -> ir.Value:
 
 def _column(op: Operation, matrix: ir.Value, column: int) -> ir.Value:
     """What a column of the transform adds to x and to y: `[2]`."""
-    return op.emit("Gather", [matrix, op.ints([column, 4 + column], "column")], (2,))
+    return op.emit("Gather", [matrix, op.ints([column, 4 + column], "column")])
 
 
 def _moved(op: Operation, matrix: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -94,8 +94,8 @@ def transform_tensor_bilinear(op: Operation) -> None:
     # How far each place is from the first and from the last row and column: inside, where none is below 0.
     after = two(op, "Sub", op.builder.array(op.hint("last"), last), place)
     around = joined(op, [place, after], 3)
-    least = op.emit("ReduceMin", [around, op.ints([3])], (1, rows, columns, 1), keepdims=1)
-    inside = op.reshape(two(op, "LessOrEqual", zero, least, ir.DataType.BOOL), (1, 1, rows, columns))
+    least = op.emit("ReduceMin", [around, op.ints([3])], keepdims=1)
+    inside = op.reshape(two(op, "LessOrEqual", zero, least), (1, 1, rows, columns))
     span = op.builder.array(op.hint("span"), np.maximum(last, 1) / 2)
     grid = two(op, "Sub", two(op, "Div", place, span), op.number(1, place, "one"))
     sampled = op.emit(
@@ -106,7 +106,7 @@ def transform_tensor_bilinear(op: Operation) -> None:
         mode="linear" if op.builder.opset >= 20 else "bilinear",
         padding_mode="border",
     )
-    op.result(op.emit("Where", [inside, sampled, zero], dims(sampled), ir.DataType.FLOAT), perm=TO_LAST)
+    op.result(op.emit("Where", [inside, sampled, zero]), perm=TO_LAST)
 
 
 @operator("CUSTOM Landmarks2TransformMatrix")
@@ -130,15 +130,15 @@ def landmarks_to_transform_matrix(op: Operation) -> None:
 
     plane = cut(op, points, [0], [2], [2])
     back, forth = _turns(op, plane, ends, options.number("target_rotation_radians", 0))
-    some = op.emit("Gather", [plane, op.ints(chosen, "chosen")], (1, len(chosen), 2), axis=1)
-    turned = op.emit("MatMul", [some, back], (1, len(chosen), 2))
-    high, low = (op.emit(f"Reduce{which}", [turned, op.ints([1])], (1, 1, 2), keepdims=1) for which in ("Max", "Min"))
+    some = op.emit("Gather", [plane, op.ints(chosen, "chosen")], axis=1)
+    turned = op.emit("MatMul", [some, back])
+    high, low = (op.emit(f"Reduce{which}", [turned, op.ints([1])], keepdims=1) for which in ("Max", "Min"))
     middle = two(op, "Mul", two(op, "Add", high, low), op.number(0.5, high, "half"))
-    centre = op.emit("MatMul", [middle, forth], (1, 1, 2))
+    centre = op.emit("MatMul", [middle, forth])
     extents = op.builder.array(op.hint("scales"), np.array(scales, np.float32))
     scaled = two(op, "Mul", back, two(op, "Mul", two(op, "Sub", high, low), extents))
     corner = op.builder.array(op.hint("corner"), -np.array(sizes, np.float32).reshape(1, 2, 1) / 2)
-    shift = two(op, "Add", op.reshape(centre, (1, 2, 1)), op.emit("MatMul", [scaled, corner], (1, 2, 1)))
+    shift = two(op, "Add", op.reshape(centre, (1, 2, 1)), op.emit("MatMul", [scaled, corner]))
     level = op.builder.array(op.hint("level"), np.zeros((1, 2, 1), np.float32))
     rest = op.builder.array(op.hint("rest"), np.eye(4, dtype=np.float32)[None, 2:])
     op.result(joined(op, [joined(op, [scaled, level, shift], 2), rest], 1))
@@ -149,18 +149,18 @@ def _turns(op: Operation, plane: ir.Value, ends: list[int], target: float) -> li
 
     No arc is needed: of the way's own angle the cosine and the sine are its coordinates, divided by its length.
     """
-    first, last = (op.emit("Gather", [plane, op.ints([end], "end")], (1, 1, 2), axis=1) for end in ends)
+    first, last = (op.emit("Gather", [plane, op.ints([end], "end")], axis=1) for end in ends)
     way = two(op, "Sub", last, first)
-    squares = op.emit("ReduceSumSquare", [way, op.ints([2])], (1, 1, 1), keepdims=1)
-    none = two(op, "Equal", squares, op.number(0, squares, "zero"), ir.DataType.BOOL)
+    squares = op.emit("ReduceSumSquare", [way, op.ints([2])], keepdims=1)
+    none = two(op, "Equal", squares, op.number(0, squares, "zero"))
     level = op.builder.array(op.hint("level"), np.array([1, 0], np.float32))  # the kernel's arc of no way is 0
     unit = two(op, "Div", way, one(op, "Sqrt", squares))
-    unit = op.emit("Where", [none, level, unit], (1, 1, 2), ir.DataType.FLOAT)
+    unit = op.emit("Where", [none, level, unit])
     # The cosine and the sine of target - own, as sums of the own cosine and sine.
     c, s = np.array([math.cos(target), math.sin(target)]), np.array([math.sin(target), -math.cos(target)])
     turns = (np.stack(turn, 1).astype(np.float32) for turn in ([c, s, -s, c], [c, -s, s, c]))
     weights = (op.builder.array(op.hint("turn"), turn) for turn in turns)
-    return [op.reshape(op.emit("MatMul", [unit, weight], (1, 1, 4)), (1, 2, 2)) for weight in weights]
+    return [op.reshape(op.emit("MatMul", [unit, weight]), (1, 2, 2)) for weight in weights]
 
 
 _INT64 = ir.DataType.INT64
@@ -242,18 +242,15 @@ def max_unpooling(op: Operation) -> None:
     if (stride_x, stride_y) != (width, height):
         raise Unsupported("windows that overlap or leave gaps")
     x, places = op.stored(0), op.cast(op.stored(1), _INT64)
-    n, rows, columns, channels = dims(x)
     if dims(places) != dims(x):
         raise ReadError(f"indices of shape {list(dims(places))} for {list(dims(x))}", where=op.place)
     spread = op.ints([2, 4], "axes")
-    apart: Dims = (n, rows, 1, columns, 1, channels)
-    x, places = (op.emit("Unsqueeze", [value, spread], apart) for value in (x, places))
+    x, places = (op.emit("Unsqueeze", [value, spread]) for value in (x, places))
     each = np.arange(width * height).reshape(1, 1, height, 1, width, 1)
-    whole: Dims = (n, rows, height, columns, width, channels)
-    here = op.emit("Equal", [places, op.builder.array(op.hint("places"), each)], whole, ir.DataType.BOOL)
-    chosen = op.emit("Where", [here, x, op.number(0, x, "zero")], whole, ir.DataType.FLOAT)
+    here = op.emit("Equal", [places, op.builder.array(op.hint("places"), each)])
+    chosen = op.emit("Where", [here, x, op.number(0, x, "zero")])
     tall, wide, deep = _fixed(op, x, 1, 3, 5)
-    op.result(op.reshape(chosen, (n, tall * height, wide * width, deep)))
+    op.result(op.reshape(chosen, (dims(x)[0], tall * height, wide * width, deep)))
 
 
 @operator("CUSTOM Convolution2DTransposeBias")

@@ -65,7 +65,7 @@ def svdf(op: Operation) -> None:
             older = zeros(op, seen, x, 0)
         else:
             bounds = [op.ints([v], name) for v, name in ((1, "starts"), (memory, "ends"), (2, "axes"))]
-            older = op.emit("Slice", [op.reshape(first, (batch, filters, memory)), *bounds], seen)
+            older = op.emit("Slice", [op.reshape(first, (batch, filters, memory)), *bounds])
         state = joined(op, [older, state], 2)
     keep(op, _STATE, op.reshape(state, shape))
     weighted = op.emit("Mul", [state, unsqueeze(op, times, [0])])

@@ -75,7 +75,7 @@ def keep(op: Operation, i: int, value: ir.Value) -> None:
     tensor, program = op.input(i), op.program
     if op.tensors.quantization(tensor) is not None:
         scale, zero_point = op.tensors.parameters(tensor)
-        value = op.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype)
+        value = op.emit("QuantizeLinear", [value, scale, zero_point])
     if _is_kept(op, i):
         program.variables.store(_key(op, i), op.tensors.names[tensor.index], value)
     else:

@@ -137,7 +137,7 @@ def topk(op: Operation) -> None:
         (count,) = op.integers(1, 1)
         k, extent = op.ints([count], "k"), count
     else:
-        k = op.cast(op.emit("Reshape", [op.stored(1), op.ints([1], "shape")], (1,)), ir.DataType.INT64)
+        k = op.cast(op.emit("Reshape", [op.stored(1), op.ints([1], "shape")]), ir.DataType.INT64)
         extent = None
     shape = op.out_dims((*dims(x)[:-1], extent))
     name, dtype = op.hint("topk"), x.dtype or ir.DataType.FLOAT

@@ -60,9 +60,9 @@ def _target(
         int(np.float32(a) * s) == int(a * float(s)) == b for (a, b), s in zip(pairs, scales[2:], strict=True)
     ):
         return op.builder.array(op.hint("scales"), scales), None
-    front = op.emit("Shape", [x], (2,), ir.DataType.INT64, start=0, end=2)
+    front = op.emit("Shape", [x], start=0, end=2)
     back = op.ints(op.integers(1), "sizes") if op.is_constant(1) else op.cast(op.stored(1), ir.DataType.INT64)
-    return None, op.emit("Concat", [front, back], (4,), axis=0)
+    return None, op.emit("Concat", [front, back], axis=0)
 
 
 def size_of(op: Operation) -> tuple[Dim, Dim]:
@@ -116,7 +116,7 @@ def _interpolated(op: Operation, x: ir.Value) -> ir.Value:
         )
         x = two(op, "Add", before, after)
     # Not a Sign: that of ONNX Runtime looks at 32 bits.
-    below = two(op, "Less", x, op.number(0, x, "zero"), ir.DataType.BOOL)
+    below = two(op, "Less", x, op.number(0, x, "zero"))
     halves = [op.number(sign << 2 * _BITS - 1, x, "half") for sign in (-1, 1)]
     half = op.emit("Where", [below, *halves])
     y = two(op, "Div", two(op, "Add", x, half), op.number(1 << 2 * _BITS, x, "whole"))

@@ -84,7 +84,7 @@ def _bounds(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value]:
         size = constant(2, "sizes", most)
     else:
         size = op.cast(op.stored(2), kind)
-        size = op.emit("BitwiseAnd", [size, op.number(most, size, "most")], dims(size))
+        size = op.emit("BitwiseAnd", [size, op.number(most, size, "most")])
     at_front = op.is_constant(1) and not any(op.integers(1))
     return first, size if at_front else op.emit("Add", [first, size])
 
@@ -295,12 +295,12 @@ def _part_by_computed(
 ) -> None:
     """Split by sizes that the graph computes; one of them may be -1, which no Split takes: it is what is left."""
     sizes = op.cast(op.stored(1), ir.DataType.INT64)
-    stated = op.emit("Max", [sizes, op.ints([0], "none")], (count,), ir.DataType.INT64)
-    total = op.emit("ReduceSum", [stated], (1,), ir.DataType.INT64, keepdims=1)
-    extent = op.emit("Shape", [x], (1,), ir.DataType.INT64, start=axis, end=axis + 1)
-    left = op.emit("Sub", [extent, total], (1,), ir.DataType.INT64)
-    is_left = op.emit("Less", [sizes, op.ints([0], "none")], (count,), ir.DataType.BOOL)
-    whole = op.emit("Where", [is_left, left, sizes], (count,), ir.DataType.INT64)
+    stated = op.emit("Max", [sizes, op.ints([0], "none")])
+    total = op.emit("ReduceSum", [stated], keepdims=1)
+    extent = op.emit("Shape", [x], start=axis, end=axis + 1)
+    left = op.emit("Sub", [extent, total])
+    is_left = op.emit("Less", [sizes, op.ints([0], "none")])
+    whole = op.emit("Where", [is_left, left, sizes])
     shapes = [tuple(None if place == axis else dim for place, dim in enumerate(dims(x)))] * count
     for i, part in enumerate(op.emit_all("Split", [x, whole], shapes, axis=axis)):
         finish(part, i)
@@ -348,7 +348,7 @@ def extents_of(op: Operation, i: int) -> tuple[ir.Value, tuple[Dim, ...] | None]
 
 # STRIDED_SLICE: one operator that cuts, indexes and inserts axes.
 
-_BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
+_INT64 = ir.DataType.INT64
 
 
 @dataclass(frozen=True)
@@ -471,13 +471,13 @@ def _computed(op: Operation, x: ir.Value, positions: list[_Position], steps: lis
     if op.options.offset:
         extents = op.emit("Shape", [x])
         extents = op.emit("Gather", [extents, op.ints(axes)], axis=0)
-        negative = two(op, "Less", low, op.number(0, low, "zero"), _BOOL)
+        negative = two(op, "Less", low, op.number(0, low, "zero"))
         low = op.emit("Where", [negative, two(op, "Add", low, extents), low])
         high = two(op, "Add", low, high)
     low, high = _open_ends(op, positions, steps, low, high)
     shrunk = [p.shrink for p in positions]
     if any(shrunk):
-        last = two(op, "Equal", low, op.number(-1, low, "last"), _BOOL)
+        last = two(op, "Equal", low, op.number(-1, low, "last"))
         after = two(op, "Add", low, op.number(1, low, "one"))
         after = op.emit("Where", [last, op.number(LAST, low, "end"), after])
         high = _select(op, shrunk, after, high)

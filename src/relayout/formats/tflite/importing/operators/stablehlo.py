@@ -336,7 +336,7 @@ def compared(op: Operation, direction: int, a: ir.Value, b: ir.Value) -> ir.Valu
     """A comparison by the number that the schema has for it."""
     if not 0 <= direction < len(_COMPARISONS):
         raise Unsupported(f"comparison {direction}")
-    y = two(op, _COMPARISONS[direction] or "Equal", a, b, ir.DataType.BOOL)
+    y = two(op, _COMPARISONS[direction] or "Equal", a, b)
     return y if _COMPARISONS[direction] else one(op, "Not", y)
 
 

@@ -150,7 +150,7 @@ class _Starts(NamedTuple):
             return self
         picked = op.ints([self.axes.index(axis) for axis in keep], "kept")
         rows = dims(self.value)[:-1]
-        value = op.emit("Gather", [self.value, picked], (*rows, len(keep)), axis=len(rows))
+        value = op.emit("Gather", [self.value, picked], axis=len(rows))
         return _Starts(value, list(keep))
 
 
@@ -215,7 +215,7 @@ def _windows(
     """The windows `batch (axes in order)`; where none starts at an index, the whole operand for each of the batch."""
     batch, indexed = dims(starts.value)[:-1], starts.axes
     if not indexed:
-        return op.emit("Expand", [x, op.ints([*fixed(op, batch), *sizes], "shape")], (*batch, *sizes))
+        return op.emit("Expand", [x, op.ints([*fixed(op, batch), *sizes], "shape")])
     low = two(op, "Max", starts.value, op.number(0, starts.value, "zero"))
     room = op.ints([extents[a] - sizes[a] for a in indexed], "room")
     fits = _Starts(two(op, "Min", low, room), indexed)
@@ -298,8 +298,8 @@ def _scattered(
 ) -> ir.Value:
     rank, many = len(order), len(extents)
     x = op.transpose(x, order) if order != list(range(rank)) else x
-    inside = two(op, "And", two(op, "GreaterOrEqual", indices, op.number(0, indices, "zero"), _BOOL),
-                 two(op, "Less", indices, op.ints(extents, "extents"), _BOOL), _BOOL)  # fmt: skip
+    inside = two(op, "And", two(op, "GreaterOrEqual", indices, op.number(0, indices, "zero")),
+                 two(op, "Less", indices, op.ints(extents, "extents")))  # fmt: skip
     worst = op.emit("ReduceMin", [op.cast(inside, ir.DataType.UINT8), op.ints([-1])], keepdims=1)
     spare = op.ints([extents[0], *[0] * (many - 1)], "spare")
     indices = op.emit("Where", [op.cast(worst, _BOOL), indices, spare])

@@ -210,7 +210,7 @@ def softmax(op: Operation, scale: float, beta: float) -> None:
     total = op.emit("ReduceSum", [wide, op.ints([-1])], keepdims=1)
     # The power of two at or below the sum: one of a short list, found by comparing.
     twos = op.builder.shared(op.hint("twos"), 2 ** np.arange(31, dtype=np.int64))
-    reached = two(op, "GreaterOrEqual", total, twos, ir.DataType.BOOL)
+    reached = two(op, "GreaterOrEqual", total, twos)
     size = op.emit("ReduceSum", [op.cast(reached, ir.DataType.INT64), op.ints([-1])], keepdims=1)
     place = two(op, "Sub", size, op.number(1, size, "one"))
     first = op.emit("Gather", [twos, place], axis=0)

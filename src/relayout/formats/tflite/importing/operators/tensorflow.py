@@ -99,9 +99,9 @@ def _rolled(op: Operation, x: ir.Value, shift: int, axis: int) -> ir.Value:
         at = -shift % max(extent, 1)
         return joined(op, [cut(op, x, [at], [LAST], [axis]), cut(op, x, [0], [at], [axis])], axis) if at else x
     # The shift may be longer than the axis, and the axis empty.
-    extents = op.emit("Shape", [x], (1,), ir.DataType.INT64, start=axis, end=axis + 1)
-    extents = op.emit("Max", [extents, op.ints([1], "one")], (1,))
-    place = op.emit("Mod", [op.ints([-shift], "shift"), extents], (1,))
+    extents = op.emit("Shape", [x], start=axis, end=axis + 1)
+    extents = op.emit("Max", [extents, op.ints([1], "one")])
+    place = op.emit("Mod", [op.ints([-shift], "shift"), extents])
     shape = (*dims(x)[:axis], None, *dims(x)[axis + 1 :])
     bounds = ((place, op.ints([LAST], "last")), (op.ints([0], "first"), place))
     parts = [op.emit("Slice", [x, *both, op.ints([axis], "axis")], shape) for both in bounds]
@@ -192,7 +192,6 @@ for _alike_name, (_of_tflite, _options) in ALIKE.items():
 
 # Operators of TensorFlow on each element by itself that TFLite does not have: they are left to the Flex delegate.
 
-_BOOL = ir.DataType.BOOL
 _INT64 = ir.DataType.INT64
 _UINT32 = ir.DataType.UINT32
 _UINT64 = ir.DataType.UINT64
@@ -240,14 +239,14 @@ def right_shift(op: Operation) -> None:
 @operator("CUSTOM FlexIsNan")
 def is_nan(op: Operation) -> None:
     """IsNaN."""
-    op.result(one(op, "IsNaN", op.stored(0), _BOOL))
+    op.result(one(op, "IsNaN", op.stored(0)))
 
 
 @operator("CUSTOM FlexIsFinite")
 def is_finite(op: Operation) -> None:
     """Neither IsInf nor IsNaN."""
     x = op.stored(0)
-    op.result(one(op, "Not", two(op, "Or", one(op, "IsInf", x, _BOOL), one(op, "IsNaN", x, _BOOL))))
+    op.result(one(op, "Not", two(op, "Or", one(op, "IsInf", x), one(op, "IsNaN", x))))
 
 
 def _unless(op_type: str, name: str) -> Translation:
@@ -256,7 +255,7 @@ def _unless(op_type: str, name: str) -> Translation:
     def translate(op: Operation) -> None:
         a, b = op.stored(0), op.stored(1)
         zero = op.number(0, b, "zero")
-        nothing = two(op, "Equal", b, zero, _BOOL)
+        nothing = two(op, "Equal", b, zero)
         # A quotient of integers by 0 ends the process, though it is not chosen.
         by = chosen(op, nothing, op.number(1, b, "one"), b)
         op.result(chosen(op, nothing, zero, two(op, op_type, a, by)))
@@ -483,5 +482,5 @@ def dynamic_partition(op: Operation) -> None:
             rows = np.flatnonzero(known == k)
             op.result(op.emit("Gather", [x, op.builder.array(op.hint("rows"), rows)], axis=0), k)
             continue
-        here = two(op, "Equal", parts, op.number(k, parts, "part"), ir.DataType.BOOL)
+        here = two(op, "Equal", parts, op.number(k, parts, "part"))
         op.result(op.emit("Compress", [x, here], (op.tensors.symbol(op.output(k), 0), *rest), axis=0), k)

@@ -112,13 +112,12 @@ def _elements(op: Operation, x: ir.Value, *axes: int) -> ir.Value:
     extents = [d for d in dims(x)[axes[0] : axes[-1] + 1] if isinstance(d, int)]
     if len(extents) == len(axes):
         return op.number(math.prod(extents), op.ints([0]), "extent")
-    shape = op.emit("Shape", [x], (len(axes),), _INT64, start=axes[0], end=axes[-1] + 1)
-    return op.emit("ReduceProd", [shape], (), keepdims=0)
+    shape = op.emit("Shape", [x], start=axes[0], end=axes[-1] + 1)
+    return op.emit("ReduceProd", [shape], keepdims=0)
 
 
 _FLOAT = ir.DataType.FLOAT
 _INT32 = ir.DataType.INT32
-_BOOL = ir.DataType.BOOL
 
 
 @operator("CUSTOM FlexCombinedNonMaxSuppression")
@@ -147,7 +146,7 @@ def combined_non_max_suppression(op: Operation) -> None:
         source=op.source,
         axis=1,
     )
-    there = two(op, "Greater", values, op.number(-math.inf, values, "none"), _BOOL)
+    there = two(op, "Greater", values, op.number(-math.inf, values, "none"))
     length = op.emit("Shape", [scores], start=2, end=3)
     if each:
         boxes, index = _flat(op, op.transpose(boxes, [0, 2, 1, 3]), (batch, whole, 4)), places
@@ -206,7 +205,7 @@ def _at_most(op: Operation, total: int, table: ir.Value) -> tuple[ir.Value, Dim]
     there = dims(table)[1]
     if isinstance(there, int):
         return op.ints([min(total, there)], "most"), min(total, there)
-    return two(op, "Min", op.ints([total], "most"), op.emit("Shape", [table], (1,), _INT64, start=1, end=2)), None
+    return two(op, "Min", op.ints([total], "most"), op.emit("Shape", [table], start=1, end=2)), None
 
 
 def _filled(op: Operation, value: ir.Value, most: ir.Value, total: int) -> ir.Value:

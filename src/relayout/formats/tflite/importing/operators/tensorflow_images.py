@@ -36,8 +36,6 @@ from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST, is_open,
 
 # Operators of TensorFlow on colours that are left to the Flex delegate; the last axis holds three.
 
-_BOOL = ir.DataType.BOOL
-
 
 def _channels(op: Operation) -> Sequence[ir.Value]:
     x = op.stored(0)
@@ -65,17 +63,17 @@ def _hue(op: Operation, rgb: Sequence[ir.Value]) -> tuple[ir.Value, ir.Value, ir
         part = two(op, "Div", two(op, "Sub", a, b), unit)
         return two(op, "Add", part, op.number(turn / 6, part, "turn")) if turn else part
 
-    other = _where(op, two(op, "Equal", green, greatest, _BOOL), sixth(blue, red, 2), sixth(red, green, 4))
-    hue = _where(op, two(op, "Equal", red, greatest, _BOOL), sixth(green, blue, 0), other)
+    other = _where(op, two(op, "Equal", green, greatest), sixth(blue, red, 2), sixth(red, green, 4))
+    hue = _where(op, two(op, "Equal", red, greatest), sixth(green, blue, 0), other)
     zero = op.number(0, hue, "zero")
-    hue = _where(op, two(op, "Greater", width, zero, _BOOL), hue, zero)
-    below = two(op, "Less", hue, zero, _BOOL)
+    hue = _where(op, two(op, "Greater", width, zero), hue, zero)
+    below = two(op, "Less", hue, zero)
     return _where(op, below, two(op, "Add", hue, op.number(1, hue, "one")), hue), greatest, width
 
 
 def _saturation(op: Operation, greatest: ir.Value, width: ir.Value) -> ir.Value:
     zero = op.number(0, width, "zero")
-    return _where(op, two(op, "Greater", greatest, zero, _BOOL), two(op, "Div", width, greatest), zero)
+    return _where(op, two(op, "Greater", greatest, zero), two(op, "Div", width, greatest), zero)
 
 
 def _coloured(op: Operation, hue: ir.Value, greatest: ir.Value, width: ir.Value) -> ir.Value:
@@ -278,14 +276,14 @@ def greedy_decoder(op: Operation) -> None:
     if blank < 0 and not isinstance(classes, int):
         raise Unsupported("unknown dimensions, of which the last class is the blank")
     steps = scalar(op, op.emit("Shape", [x], start=0, end=1))
-    within = two(op, "Less", counted(op, steps, time), unsqueeze(op, lengths, [1]), _BOOL)
+    within = two(op, "Less", counted(op, steps, time), unsqueeze(op, lengths, [1]))
     logits = op.transpose(x, (1, 0, 2))
     best = op.emit("ArgMax", [logits], axis=2, keepdims=0)
     last = op.number(blank + (classes if blank < 0 and isinstance(classes, int) else 0), best, "blank")
-    kept = two(op, "And", within, one(op, "Not", two(op, "Equal", best, last, _BOOL)))
+    kept = two(op, "And", within, one(op, "Not", two(op, "Equal", best, last)))
     if given.number("merge_repeated"):
         before = bordered(op, best, [0, 1], [0, -1], op.number(-1, best, "none"))
-        kept = two(op, "And", kept, one(op, "Not", two(op, "Equal", best, before, _BOOL)))
+        kept = two(op, "And", kept, one(op, "Not", two(op, "Equal", best, before)))
     count = op.tensors.symbol(op.output(1), 0)
     places = op.transpose(op.emit("NonZero", [kept], (2, count), _INT64), (1, 0))
     so_far = op.emit("CumSum", [op.cast(kept, _INT64), op.number(1, op.ints([1]), "axis")])
@@ -424,7 +422,7 @@ def _extent(op: Operation, x: ir.Value, axis: int) -> ir.Value:
     extent = dims(x)[axis]
     if isinstance(extent, int):
         return op.number(extent, op.ints([0]), "extent")
-    return scalar(op, op.emit("Shape", [x], (1,), _INT64, start=axis, end=axis + 1))
+    return scalar(op, op.emit("Shape", [x], start=axis, end=axis + 1))
 
 
 def _in_boxes(op: Operation, axis: int, count: int, extent: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -442,7 +440,7 @@ def _in_boxes(op: Operation, axis: int, count: int, extent: ir.Value) -> tuple[i
         at = two(op, "Mul", two(op, "Add", low, high), op.number(0.5, low, "half"))
         at = two(op, "Mul", at, last)
     zero = op.number(0, at, "zero")
-    inside = two(op, "And", two(op, "GreaterOrEqual", at, zero, _BOOL), two(op, "LessOrEqual", at, last, _BOOL))
+    inside = two(op, "And", two(op, "GreaterOrEqual", at, zero), two(op, "LessOrEqual", at, last))
     return two(op, "Min", two(op, "Max", at, zero), last), inside
 
 
