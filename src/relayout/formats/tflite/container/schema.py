@@ -13,7 +13,7 @@ from relayout.formats.flatbuffer import Schema, rows
 
 # Which table of options each builtin operator has; those that are not named here have none that a reader looks at.
 
-_OPTIONS = """
+_OPTIONS_OF = """
     ADD ARG_MAX ARG_MIN ASSIGN_VARIABLE AVERAGE_POOL_2D=Pool2D BATCH_MATMUL=BatchMatMul
     BIDIRECTIONAL_SEQUENCE_LSTM=BidirectionalSequenceLSTM BIDIRECTIONAL_SEQUENCE_RNN=BidirectionalSequenceRNN
     BUCKETIZE CALL_ONCE CAST CONCATENATION CONV_2D=Conv2D CONV_3D=Conv3D CONV_3D_TRANSPOSE=Conv3D CUMSUM
@@ -32,7 +32,7 @@ _OPTIONS = """
 """
 OPTIONS: Mapping[str, str] = {
     name: f"{kind or ''.join(map(str.capitalize, name.split('_')))}Options"
-    for name, _, kind in (word.partition("=") for word in _OPTIONS.split())
+    for name, _, kind in (word.partition("=") for word in _OPTIONS_OF.split())
 }
 """Operator -> its table of options, which has the operator's name where none is given behind a `=`."""
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from relayout.formats.onnx.shape_vectors import MOVES
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.extents import divided, product, shifted
 
@@ -158,13 +159,24 @@ class _Reader:
         out[()] = product(dims(source)) if source is not None else None
         return out
 
-    def same(self, node: ir.Node) -> _Known:
-        return self.known(node.inputs[0])
+    def moved(self, node: ir.Node) -> _Known:
+        """The elements where an operator that only moves them puts them; of several parts some may be unknown."""
+        data, *others = node.inputs
+        if node.op_type == "Concat":
+            operands = [self.part(value) for value in node.inputs]
+        else:
+            operands = [self.known(data), *(self.known(each).astype(np.int64) for each in others)]
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        elements = MOVES[node.op_type](attributes, *operands)
+        if elements is None:
+            raise _Unknown
+        kind = object if any(each.dtype == object for each in operands) else operands[0].dtype
+        return np.asarray(elements, kind)  # of objects, numpy takes one out of the array
 
     def cast(self, node: ir.Node) -> _Known:
         source, result = node.inputs[0], node.outputs[0]
         if source is None or result.dtype is None or (source.dtype in _INTEGERS and result.dtype in _INTEGERS):
-            return self.same(node)
+            return self.known(source)
         array = self.typed(source)
         if result.dtype in _INTEGERS:
             limits = np.iinfo(result.dtype.numpy())
@@ -179,37 +191,11 @@ class _Reader:
             array = np.asarray(_FUNCTIONS[node.op_type](*map(self.typed, node.inputs)))
         return array.astype(object) if node.outputs[0].dtype in _INTEGERS else array
 
-    def transpose(self, node: ir.Node) -> _Known:
-        return np.transpose(self.known(node.inputs[0]), node.attributes["perm"].as_ints())
-
     def expand(self, node: ir.Node) -> _Known:
         x, extents = self.known(node.inputs[0]), self.fixed(node, 1)
         if prod(extents) > MAX_ELEMENTS:
             raise _Unknown
         return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(extents)))
-
-    def slice(self, node: ir.Node) -> _Known:
-        x = self.known(node.inputs[0])
-        starts, ends = self.fixed(node, 1), self.fixed(node, 2)
-        axes = self.fixed(node, 3) if len(node.inputs) > 3 else list(range(len(starts)))
-        steps = self.fixed(node, 4) if len(node.inputs) > 4 else [1] * len(starts)
-        index = [slice(None)] * x.ndim
-        for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-            before_first = step < 0 and end < -x.shape[axis]
-            index[axis] = slice(start, None if before_first else end, step)
-        return x[tuple(index)]
-
-    def squeeze(self, node: ir.Node) -> _Known:
-        return np.squeeze(self.known(node.inputs[0]), tuple(self.fixed(node, 1)))
-
-    def unsqueeze(self, node: ir.Node) -> _Known:
-        return np.expand_dims(self.known(node.inputs[0]), tuple(self.fixed(node, 1)))
-
-    def reshape(self, node: ir.Node) -> _Known:
-        return self.known(node.inputs[0]).reshape(self.fixed(node, 1))
-
-    def concat(self, node: ir.Node) -> _Known:
-        return np.concatenate([self.part(v) for v in node.inputs], axis=node.attributes["axis"].as_int())
 
     def part(self, value: ir.Value | None) -> _Known:
         """Of several parts, one may be unknown."""
@@ -220,11 +206,6 @@ class _Reader:
             if value is None or len(shape) != len(dims(value)) or prod(shape) > MAX_ELEMENTS:
                 raise
             return np.full(shape, None, object)
-
-    def gather(self, node: ir.Node) -> _Known:
-        axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
-        x, index = self.known(node.inputs[0]), self.known(node.inputs[1]).astype(np.int64)
-        return np.asarray(np.take(x, index, axis=axis), x.dtype)  # of objects, numpy takes one out of the array
 
     def product(self, node: ir.Node) -> _Known:
         x, axes = self.known(node.inputs[0]), self.fixed(node, 1)
@@ -326,23 +307,16 @@ _FAILURES = (_Unknown, ValueError, IndexError, TypeError, ArithmeticError, Recur
 
 _RULES: dict[str, Callable[[_Reader, ir.Node], _Known]] = {
     **dict.fromkeys(_FUNCTIONS, _Reader.computed),
+    **dict.fromkeys(MOVES.keys() - {"Flatten"}, _Reader.moved),
     "Add": _Reader.pairwise,
     "Cast": _Reader.cast,
-    "Concat": _Reader.concat,
     "Div": _Reader.pairwise,
     "Expand": _Reader.expand,
-    "Gather": _Reader.gather,
-    "Identity": _Reader.same,
     "Mod": _Reader.pairwise,
     "Mul": _Reader.pairwise,
     "ReduceProd": _Reader.product,
-    "Reshape": _Reader.reshape,
     "ScatterND": _Reader.scattered,
     "Shape": _Reader.shape,
     "Size": _Reader.size,
-    "Slice": _Reader.slice,
-    "Squeeze": _Reader.squeeze,
     "Sub": _Reader.pairwise,
-    "Transpose": _Reader.transpose,
-    "Unsqueeze": _Reader.unsqueeze,
 }
