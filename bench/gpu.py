@@ -186,7 +186,8 @@ def page(rows: Sequence[Row]) -> str:
         " the accelerator computing in float32. The networks are made from configurations with random weights, with"
         " inputs of 64 to 224 pixels or 15 to 40 tokens (`bench/gpu_networks.py`). Inputs and outputs of int64 are"
         " int32 in our files (`--input-type int32`) and in those of litert-torch."
-        f" {verified} files of `litert-gpu` agree with their ONNX source by `relayout verify`, too.",
+        f" {verified} files of `litert-gpu` agree with their ONNX source by `relayout verify`, too."
+        " An empty cell: that converter was not asked.",
         "",
         "The accelerator is that of ai-edge-litert 2.3 for Linux, over WebGPU, on SwiftShader. Phones have the same"
         " graph compiler over OpenCL or OpenGL, which differs in places: it takes some operators that WebGPU does not,"

@@ -37,6 +37,13 @@ def test_what_is_read_behind_a_writer_is_copied(extents: str) -> None:
     assert copies(graph(itself, f"int32[{extents}] y, int32[u,1] z", extents)) == 1
 
 
+def test_what_is_written_over_a_copy_is_copied_again() -> None:
+    """c lies where the copy of t does, which has one reader: LiteRT does not see that c is read behind e."""
+    again = "d = Reshape(c, s1)  e = Mul(d, two)  w = Sub(e, one)  z = Sub(c, one)  y = Add(a, a)"
+    body = f"{CHAIN} a = Reshape(t, s1)  b = Reshape(t, s2)  c = Mul(b, two)  {again}"
+    assert copies(graph(body, "int32[u] y, int32[u,1] z, int32[u] w")) == 2
+
+
 @pytest.mark.parametrize(
     "body",
     [

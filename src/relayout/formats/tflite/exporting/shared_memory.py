@@ -37,10 +37,11 @@ def separate(draft: Draft) -> None:
             root, result = memory.get(written, written), operator.outputs[0]
             if operator.name in WRITERS and last.get(root, place) > place:
                 operators.append(copy := whole_slice(draft, written))
-                operator.inputs = [copy.outputs[0] if each is written else each for each in operator.inputs]
-            else:
-                memory[result] = root
-                last[root] = max(last.get(root, place), last.get(result, place))  # of all that lies there
+                (root,) = copy.outputs  # in whose memory the result lies
+                readers[root] = 1
+                operator.inputs = [root if each is written else each for each in operator.inputs]
+            memory[result] = root
+            last[root] = max(last.get(root, place), last.get(result, place))  # of all that lies there
         operators.append(operator)
     draft.operators = operators
 
