@@ -277,6 +277,8 @@ files wholly on the NPU, and {peers_whole} of litert-torch's.
 
 Cells have `--quantize int8` / ONNX Runtime's QDQ through `relayout convert` / litert-torch.
 
+`--quantize int8` is behind litert-torch's way here: {_behind(rows)}.
+
 - Signal to noise: of the worst output, beside the float network, on an input that the calibration has not seen. Weights
   are random: networks with trained weights have other ratios. Measure yours with [`relayout verify`](verify.md).
 - Float operators: those that compute real numbers in the file.
@@ -317,6 +319,23 @@ def _cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
+def _behind(rows: list[dict[str, Any]]) -> str:
+    """Return the networks on which `--quantize int8` is behind litert-torch."""
+
+    def more(key: str, row: dict[str, Any], factor: float) -> bool:
+        ours, peers = (row["ways"][way].get(key) for way in ("quantize", "peer"))
+        ours, peers = (sum(each.values()) if isinstance(each, dict) else each for each in (ours, peers))
+        return ours is not None and peers is not None and ours > peers * factor
+
+    kinds = {
+        "over 0.5 dB": [row["name"] for row in rows if _loss(row) > 0.5],
+        "over 1.05 of the time": [row["name"] for row in rows if (_ratio(row, "quantize") or 0) > 1.05],
+        "more operators on the CPU": [row["name"] for row in rows if more("cpu", row, 1)],
+        "over 1.01 of the cycles": [row["name"] for row in rows if more("cycles", row, 1.01)],
+    }
+    return "; ".join(f"{kind}: {', '.join(names) or 'none'}" for kind, names in kinds.items())
+
+
 def _faults(rows: list[dict[str, Any]]) -> str:
     """Return what went wrong, a line for each."""
     lines = []
@@ -325,7 +344,8 @@ def _faults(rows: list[dict[str, Any]]) -> str:
             found = row["ways"][way]
             said = [found.get(key) for key in ("error", "vela")]
             said += [found["tflm"]] if isinstance(found.get("tflm"), str) else []
-            lines += [f"- {row['name']}, {title}: {text}" for text in said if text]
+            told = dict.fromkeys(str(text).partition(";")[0] for text in said if text)
+            lines += [f"- {row['name']}, {title}: {text}" for text in told]
     return "\n## What is not written, or not run\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
