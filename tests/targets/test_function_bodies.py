@@ -75,5 +75,6 @@ def test_onnx_runtime_does_not_cancel_all_of_them(tmp_path: Path) -> None:
 def test_a_transpose_that_stays_says_which_kernels_a_backend_would_need() -> None:
     reasons = [row.reason for row in relayout.optimize(network()).report.remaining]
     kinds = ("Conv or LayerNormalization", "LayerNormalization or Conv")
-    assert [any(f"a kernel for {each} in the other's layout (--target" in text for each in kinds) for text in reasons]
-    assert all("Without such a kernel that does not pay." in text for text in reasons)
+    said = [f"Only a backend with a kernel for {each} in the other's layout can do without it" for each in kinds]
+    assert reasons
+    assert all(any(each in text for each in said) for text in reasons)

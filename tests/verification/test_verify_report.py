@@ -178,16 +178,16 @@ def test_shares_are_plain_numbers() -> None:
 def test_one_value_and_several_have_their_own_words() -> None:
     bad = report("Sin")
     a, b, y = bad.rows
-    assert "the value compared before it agrees" in shown(bad)
-    assert "values compared: 1 equal, 2 differ" in shown(bad)
+    assert "the tensor compared before it agrees" in shown(bad)
+    assert "tensors compared: 1 equal, 2 differ" in shown(bad)
     assert "inner values, the worst first: 1 of 2 compared" in shown(bad)
     two = replace(
         bad, rows=(a, replace(a, name="second"), replace(b, order=9), replace(y, order=10, verdict=Verdict.SHAPE))
     )
-    assert "the 2 values compared before it agree" in " ".join(shown(two).split())
+    assert "the 2 tensors compared before it agree" in " ".join(shown(two).split())
     assert "2 equal, 1 differs, 1 shape differs" in shown(two)
     shapes = replace(bad, rows=tuple(replace(row, verdict=Verdict.SHAPE) for row in bad.rows))
-    assert "values compared: 3 shapes differ" in shown(shapes)
+    assert "tensors compared: 3 shapes differ" in shown(shapes)
     lost = replace(bad, rows=(replace(y, verdict=Verdict.MISSING),))
     assert lost.verdict.startswith("FAILED: output 'y' is missing; ")
 

@@ -20,7 +20,12 @@ STAGES = ("loading", "measuring")
 @click.argument("second", type=MODEL)
 @click.option("--threads", type=WholeNumber(1, 1024), default=1, show_default=True, help="Of each runtime.")
 @click.option(
-    "--seconds", type=click.FloatRange(0.01, 86400), default=3.0, show_default=True, help="How long to measure, in all."
+    "--seconds",
+    type=click.FloatRange(0.01, 86400),
+    default=3.0,
+    show_default=True,
+    metavar="NUMBER",
+    help="How long to measure, in all.",
 )
 @options.feeds
 @options.seed

@@ -199,6 +199,8 @@ class TargetName(click.ParamType[str]):
 class WholeNumber(click.IntRange):
     """A whole number between bounds; what is none is answered with the bounds, in words."""
 
+    name = "number"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number."""
         try:

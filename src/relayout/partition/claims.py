@@ -32,7 +32,7 @@ def whole_units(model: ir.Model) -> Iterator[None]:
         together(duplicates)
 
 
-ELSEWHERE = "it lies in a layout that the target does not have"
+ELSEWHERE = "the target has no kernel in its layout"
 TRANSPOSES = frozenset({"Transpose"})
 MOST_STEPS = 64
 """Views and ends of quantized units in a row that are passed on the way from a Transpose to an operator."""
@@ -199,7 +199,7 @@ def _name(node: ir.Node) -> str:
 MOST_PLACES = 3
 """Tensors that a line names."""
 LONG_INTEGERS = "Tensor type(INT64) is not supported"
-REMEDY_OF_LONG_INTEGERS = "--input-type int32, --output-type int32 make inputs and outputs of int64 such of int32"
+REMEDY_OF_LONG_INTEGERS = "--input-type int32 and --output-type int32 make int64 inputs and outputs int32"
 
 
 class FileClaims(NamedTuple):

@@ -58,8 +58,8 @@ def scattered(plan: Plan) -> tuple[str, ...]:
         return ()
     each = f"{len(found)} Transpose{'s copy' if len(found) > 1 else ' copies'}"
     return (
-        f"{each} single elements, or runs that are hardly longer ({sum(found):,} bytes): ONNX Runtime's CPU takes"
-        " longer for these than for two in runs, as --target onnxruntime-cpu writes them",
+        f"{each} single elements or short runs ({sum(found):,} bytes): ONNX Runtime's CPU is faster with two that copy"
+        " long runs, as --target onnxruntime-cpu writes them",
     )
 
 
@@ -99,11 +99,11 @@ def at_any_extent(found: Report, decided: Plan, fewer: Plan) -> Report:
     """
     if fewer.size == decided.size:
         return found
-    told = f"{FOR_SOME}, and {fewer.size:,} bytes where each counts as 1; fix them with --dim"
+    told = f"{FOR_SOME}, and {fewer.size:,} bytes if each counts as 1; fix them with --dim"
     return replace(found, notes=(*found.notes, told))
 
 
 def unstated(names: Sequence[str]) -> str:
     """Return the note on values whose stated type or shape is not the one that their operators give."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"not of the type and shape that the source states, but of what its operator gives: {names[0]}{more}"
+    return f"the operator gives another type or shape than the source states: {names[0]}{more}"

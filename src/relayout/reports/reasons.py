@@ -75,10 +75,7 @@ def remedy(causes: Sequence[Cause]) -> str:
     if any(cause.barrier for cause in causes):
         return "Remove it by a rule for that operator (docs/how-to/custom-operator.md)."
     kinds = " or ".join(dict.fromkeys(kind for cause in causes[:MOST] for kind in cause.kinds))
-    return (
-        f"It stays unless a backend has a kernel for {kinds} in the other's layout (--target, --to)."
-        " Without such a kernel that does not pay."
-    )
+    return f"Only a backend with a kernel for {kinds} in the other's layout can do without it (--target, --to)."
 
 
 class _Demand(NamedTuple):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"
 """In the place of a shape of which not even the rank is known."""
 
-DROPPED = "some candidate orders were dropped: the bound holds for the orders that were considered"
+DROPPED = "some candidate layouts were left out: the bound holds for the others"
 """What a report notes where there are more orders than the cap on candidates."""
 
 
@@ -259,7 +259,7 @@ def report(plan: Plan, axes: Axes, *, relaxed: "Sequence[Relaxed]" = ()) -> Repo
     if plan.formulation.capped:
         notes.append(DROPPED)
     if not plan.solution.finished:
-        notes.append("a limit stopped the solver: --time-limit, or of the work that a proof may take")
+        notes.append("a limit stopped the solver: --time-limit, or the limit of work for a proof")
     barriers = Counter(site.reason for site in plan.sites.sites if site.reason)
     return Report(
         {},

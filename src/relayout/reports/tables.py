@@ -19,7 +19,7 @@ FEW = 6
 """With more remaining Transposes than this, they are first counted by what stands on both sides; and how many are named
 that are like one that is listed."""
 
-ADD_A_RULE = "A rule lets them: docs/how-to/custom-operator.md"
+ADD_A_RULE = "A rule removes the barrier: docs/how-to/custom-operator.md"
 WIDTH = 88
 """Columns where there is no terminal to ask."""
 

@@ -231,9 +231,9 @@ class VerifyReport:
         said = [f"{self.rtol:g} of the largest value"] if len(by_step) < len(reals) else []
         said += ["one step"] if Kind.STEPS in kinds else []
         said += ["one step of the integers that they stand for"] if by_step else []
-        said += ["what roundings move the source by"] if Verdict.SPREAD in verdicts else []
+        said += ["the source's own rounding"] if Verdict.SPREAD in verdicts else []
         said += (
-            ["what its operators may differ by, each on the source's values"] if Verdict.STEPWISE in verdicts else []
+            ["one rounding of each operator on the source's values"] if Verdict.STEPWISE in verdicts else []
         )
         return ", or ".join(said) if said else "no difference at all"
 
@@ -375,7 +375,7 @@ def render(report: VerifyReport) -> list[Line | Grid]:
     unmatched = (
         f"; {count_of(report.unmatched, 'inner value')} {absent}" if report.interiors and report.unmatched else ""
     )
-    parts.append(line((f"values compared: {counts}{unmatched}", "dim")))
+    parts.append(line((f"tensors compared: {counts}{unmatched}", "dim")))
     return [*parts, *_foot(report)]
 
 
@@ -475,8 +475,8 @@ def _where(row: Row, report: VerifyReport) -> str:
     made = f"{row.operator} {row.node}".strip() or "an input"
     other = f"{row.other_operator} {row.other_node}".strip() or "nothing"
     before = sum(each.order < row.order for each in report.rows)
-    agreed = "the value compared before it agrees" if before == 1 else f"the {before:,} values compared before it agree"
-    agreed = f"; {agreed}" if before else "; no value before it was compared"
+    agreed = "the tensor compared before it agrees" if before == 1 else f"the {before:,} tensors compared before it agree"
+    agreed = f"; {agreed}" if before else "; no tensor before it was compared"
     name = ShortNames((each.name for each in report.rows), SENTENCE_WIDTH)(row.name)
     others = [text for each in report.rows for text in (each.other, f"{each.other_operator} {each.other_node}")]
     short = ShortNames(others, SENTENCE_WIDTH)
