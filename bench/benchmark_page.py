@@ -219,6 +219,17 @@ def details(records: list[Record]) -> str:
     return table(["model", *names(records)], lines)
 
 
+def lead(records: list[Record]) -> str:
+    """Return what the page shows, in three sentences."""
+    tools = [name for name in names(records) if not name.startswith("relayout ")]
+    good = [sum(result(row) in RESULTS[:2] for row in rows_of(records, name)) for name in tools]
+    counts = ", ".join(f"{name} {number}" for name, number in zip(tools, good, strict=True))
+    return (
+        f"Each converter turns {len(records)} `.tflite` models into ONNX, and each result is compared with LiteRT.\n"
+        f"Right or nearly right are: {counts}. Then come the transposed bytes, the times, and every model."
+    )
+
+
 def headlines(records: list[Record]) -> str:
     """What `run.py` takes of it."""
     return "\n\n".join((summary(records), duels(records), latencies(records)))
@@ -230,22 +241,22 @@ def page(records: list[Record], versions: dict[str, str], processor: str) -> str
     count = {group: sum(record["model"].startswith(f"{group}/") for record in records) for group in groups}
     return f"""# Benchmark
 
-Made by `bench/conversion.py` on {len(records)} models: Keras networks with random weights in five number formats
-(`bench/make_keras.py`), Coral's quantized networks, tflite2onnx's own test models, and models of one operator each.
+{lead(records)}
+
+`bench/conversion.py` made this page of Keras networks with random weights in five number formats
+(`bench/make_keras.py`), Coral's quantized networks, tflite2onnx's own test models, and models of one operator each:
 {", ".join(f"{group} {number}" for group, number in count.items())}.
 {", ".join(f"{name} {number}" for name, number in versions.items())}; {processor or "an unnamed processor"}.
-Where ONNX Runtime's products of uint8 by int8 saturate (x64 without VNNI), kernels of int8 run as uint8, of all tools'
-results, as ONNX Runtime itself stores them with `session.x64quantprecision`.
-Seconds and peak memory are those of a whole command, its start and imports included, where it was measured so. The
-machine was busy with other work: take ratios of times. With a result that is not right, or a latency above a peer's or
-with the target above the default's, {sum(bool(record.get("rejudged")) for record in records)} models were judged twice
-(`--twice`): their latencies are means of two.
 
-The reference is LiteRT's default interpreter on one random, image-like input. *Right*: within one step of a quantized
-output, within 1e-4 of the largest value of a float one, or within twice what LiteRT's two kinds of kernels differ by.
-*Nearly*: within 2 % of the largest value (of indices: 2 % of them); dynamic-range models are expected to be, for LiteRT
-rounds their activations while it runs. Bytes are those of run-time Transposes that move data, in one inference;
-SpaceToDepth and DepthToSpace count as Transposes.
+- The reference is LiteRT's default interpreter on one random, image-like input.
+- *Right*: within one step of a quantized output, within 1e-4 of the largest value of a float one, or within twice the
+  difference of LiteRT's two kinds of kernels.
+- *Nearly*: within 2 % of the largest value (of indices: 2 % of them). Dynamic-range models are mostly nearly right,
+  since LiteRT rounds their activations at run time.
+- Bytes are those of run-time Transposes in one inference; SpaceToDepth and DepthToSpace count as Transposes.
+- Seconds and peak memory are those of a whole command with its imports. The machine was busy: compare ratios. Latencies
+  of {sum(bool(record.get("rejudged")) for record in records)} models are means of two runs (`--twice`).
+- On x64 without VNNI int8 kernels run as uint8 in all results, as with `session.x64quantprecision`.
 
 ## What is converted
 
@@ -253,22 +264,21 @@ SpaceToDepth and DepthToSpace count as Transposes.
 
 ## By number format
 
-Right / nearly / wrong; what is missing does not run or is not converted.
+Right / nearly / wrong. All others do not run or are not converted.
 
 {by_kind(records)}
 
 ## Transposes left
 
-On the models that a peer and relayout with the same interface both get right or nearly.
+The models are those that a peer and relayout, with the same interface, both get right or nearly.
 
 {duels(records)}
 
 ## Latency
 
-ONNX Runtime on the result, against LiteRT (XNNPACK) on the source and against the peer's result with the same
-interface. One thread each, taking turns. Medians over models, and over how many. Below 1 is faster. Models on which
-LiteRT takes less than {LATENCY_FROM_MS} ms are left out. relayout's results are for any runtime; those with the target
-are for ONNX Runtime's CPU provider, made of its operators and for its times, and not for the fewest bytes.
+Each number is the time of the result in ONNX Runtime, divided by that of the source in LiteRT (XNNPACK) or of the
+peer's result: the median over models, and their number. Below 1 is faster. Both run on one thread, in turns. Models on
+which LiteRT takes less than {LATENCY_FROM_MS} ms are left out. Results with the target are for ONNX Runtime's CPU only.
 
 {latencies(records)}
 

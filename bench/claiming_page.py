@@ -81,44 +81,47 @@ def page(rows: Rows, extended: Rows) -> str:
     compared = taken(rows, "relayout", "onnxruntime")
     apart = {side: max(row[side].get("difference", 0) for row in compared) for side in ("relayout", "onnxruntime")}
     proved, graphs = sum(row["relayout"]["proved"] for row in taken(rows, "relayout")), len({r["model"] for r in rows})
+    ours, theirs = (sum(row[side]["bytes"] for row in compared) / 1e6 for side in ("relayout", "onnxruntime"))
     parts = [
         "# What a target's claims leave",
-        f"""Made by `bench/claiming.py --emulated --tvm PYTHON` and `bench/claiming_page.py` on {graphs} graphs of
-`bench/make_onnx.py` and `bench/make_jax.py`. A target that wants NHWC claims (a) the convolutions, (b) all
-layout-sensitive operators, (c) a random half of the convolutions. Counted are the Transposes of a run that move data,
-and the megabytes that they give; open extents count as 1. All sides get the same graph: what level 1 of ONNX Runtime
-makes of the file.""",
-        f"""**ONNX Runtime** is its own layout transformer: a session with an execution provider of
-`bench/claiming_provider.c`, which claims those nodes and wants them in NHWC, saves what the transformer made. In that
-file the claimed nodes become calls of model-local functions, so that it runs: the {len(compared)} results are apart
-from their sources' outputs by {apart["onnxruntime"]:.0e} of the largest at most, relayout's by {apart["relayout"]:.0e}.
-**TVM** is ConvertLayout of Relax, which can only be asked for convolutions; pools follow, so it stands beside relayout
-for a target whose pools may follow, too. *Emulated* repeats the transformer's way without it, for machines
-without a C compiler: a Transpose before and after every claimed node, then the optimizer of level 1. It lacks the
-transformer's own cost function.""",
+        f"""A backend that wants NHWC and claims some operators has Transposes at its borders. This page counts
+those that relayout, ONNX Runtime's layout transformer and TVM's ConvertLayout leave in {graphs} graphs. relayout
+transposes {ours:.1f} MB in all, where ONNX Runtime transposes {theirs:.1f} MB.""",
+        """The target claims (a) the convolutions, (b) all layout-sensitive operators, (c) a random half of the
+convolutions. All sides get the graph that level 1 of ONNX Runtime makes of the file. The tables have the
+Transposes of a run that move data, and their megabytes; open extents count as 1. `bench/claiming.py --emulated
+--tvm PYTHON` and `bench/claiming_page.py` made the page of the graphs of `bench/make_onnx.py` and
+`bench/make_jax.py`.""",
+        f"""- **ONNX Runtime**: an execution provider (`bench/claiming_provider.c`) claims the nodes in NHWC, and
+  the session saves the transformer's graph. The claimed nodes become calls of model-local functions, so that it
+  runs: the {len(compared)} results differ from their sources' by {apart["onnxruntime"]:.0e} of the largest value
+  at most, relayout's by {apart["relayout"]:.0e}.
+- **TVM**: ConvertLayout of Relax takes convolutions only, and pools follow. It stands beside relayout for a target
+  whose pools may follow, too.
+- *Emulated*: a Transpose before and after every claimed node, then the optimizer of level 1, for machines without a C
+  compiler. It lacks the transformer's cost function.""",
         sums(rows),
-        f"""Of {len(taken(rows, "relayout"))} results of relayout {proved} are proved minimal. Graphs and claims that a
-side did not take: {refused(rows)}. Open extents count as 1 here, while relayout weighs them as is likely (an image is
-no single pixel), so that it may leave more of what is counted so. More bytes than a peer's are transposed in:""",
+        f"""Of {len(taken(rows, "relayout"))} results of relayout {proved} are proved minimal. Each side refused
+some graphs and claims: {refused(rows)}. Open extents count as 1 here, while relayout weighs them by likely sizes.
+So it may transpose more bytes than a peer, as in:""",
         losses(rows),
-        """TVM's bytes are those of its types. Where neither is less, both leave the same: plain CNNs, fully claimed,
-leave nothing to be beaten in. The difference is made where values are reshaped. Fully claimed, in MB an inference, the
-networks with the largest differences:""",
+        """Plain CNNs, fully claimed, leave no Transposes with either tool. The tools differ where values are
+reshaped. The networks with the largest differences, fully claimed, in MB an inference:""",
         gaps(rows),
     ]
     if extended:
         parts += [
-            """At level 2 (`--extended`), where ONNX Runtime's own kernels run a Resize that nobody claims in either
-order, and relayout's target says the same of the host. Quantized graphs are rounded otherwise there, so that outputs
-are not compared:""",
+            """At level 2 (`--extended`) ONNX Runtime's own kernels run an unclaimed Resize in either order, and
+relayout's target says the same of the host. Outputs are not compared there, since quantized graphs are rounded
+otherwise:""",
             sums(extended),
-            "More bytes are transposed there in:",
+            "relayout transposes more bytes there in:",
             losses(extended),
         ]
     parts += [
         "## Each graph",
-        """Transposes and MB: relayout, ONNX Runtime at level 1. Empty: there is no convolution, or only one, to take
-half of, or the graph was not taken.""",
+        """Transposes and MB: relayout, ONNX Runtime at level 1. Empty: the graph has fewer than two convolutions,
+or was refused.""",
         each(rows),
     ]
     return "\n\n".join(parts) + "\n"

@@ -252,43 +252,39 @@ def summary(found: list[dict[str, Any]], tools: list[str]) -> str:
 
 PAGE = """# Optimizing ONNX models
 
-`relayout optimize` beside its peers, by `bench/optimizing.py` on the models of `bench/make_onnx.py`. These are networks
-of real architectures with random weights, as PyTorch's two exporters (`dynamo`, `script`) and tf2onnx write them. Some
-have dynamic dimensions; some are int8 versions (`qdq`). The onnx package's `light` models are there, too. Weights are
-scaled where a network would ignore its input (`bench/lively.py`), or equal values would say nothing.
-Processor: {processor}.
-{versions}
+`relayout optimize` and its peers optimize {number} ONNX models, and each result runs beside its source. {verdict}
 
 {summary}
 
-{verdict}
+`bench/optimizing.py` made this page of the models of `bench/make_onnx.py`: real architectures with random weights, as
+PyTorch's two exporters (`dynamo`, `script`) and tf2onnx write them, some with dynamic dimensions, some in int8 (`qdq`),
+and the onnx package's `light` models. Weights are scaled where a network would ignore its input (`bench/lively.py`).
+Processor: {processor}.
+{versions}
 
 ## Transposes left
 
-The table has the Transposes that move data in one inference / the kilobytes that they move, counted in each result as
-it runs. DepthToSpace and SpaceToDepth count as the Transposes that they are. `≠`: other values than the source's. `!`:
-the checker refuses the file. `+`: operators that transpose inside and are not counted.
+Each cell has the Transposes of one inference / the kilobytes that they move. DepthToSpace and SpaceToDepth count, too.
+`≠`: other values than the source's. `!`: the checker refuses the file. `+`: operators that transpose inside and are not
+counted.
 
-Three kinds of results are shown but not compared. relayout's for the target `onnxruntime-cpu` run in ONNX Runtime
-alone. So do those of ONNX Runtime's full optimization, and only on a processor like this one. OpenVINO writes no ONNX:
-counted is the graph that it runs.
-
-On x64 without VNNI, ONNX Runtime's products of uint8 by int8 saturate. There, kernels of int8 run as uint8 in all
-tools' results. ONNX Runtime runs its own integer operators as they are, and they differ.
+Three columns are shown but not compared, since no other runtime can use their results: relayout's target
+`onnxruntime-cpu`, ONNX Runtime's full optimization, and OpenVINO. On x64 without VNNI int8 kernels run as uint8 in all
+results.
 
 {bytes}
 
 ## Latency
 
-ONNX Runtime with all of its own optimizations, one thread, interleaved: medians of its processor time as a multiple of
-the source's. "source again" is a second session of the source: noise. In brackets: where the middle 95 % of resampled
-rounds lie. OpenVINO runs the source itself, one thread.
+ONNX Runtime's processor time as a multiple of the source's: medians, one thread, in turns, at full optimization. In
+brackets: the middle 95 % of resampled rounds. "source again" is a second session of the source: noise. OpenVINO
+runs the source itself.
 
 {latency}
 
 ## Cost of optimizing
 
-Processor seconds without imports, with reading and writing / peak memory of the process. "read + write" is onnx-ir
+Processor seconds with reading and writing, without imports / peak memory of the process. "read + write" is onnx-ir
 reading and writing the model.
 
 {cost}
@@ -306,6 +302,7 @@ def page(found: list[dict[str, Any]], tools: list[str], versions: str) -> str:
     verdict += targeted(found)
     return PAGE.format(
         processor=processor(),
+        number=len(found),
         versions=versions,
         summary=summary(found, tools),
         verdict=verdict,

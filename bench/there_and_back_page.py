@@ -81,7 +81,7 @@ def integers(found: Row) -> str:
         if rows:
             exact = sum(verdict(row) == "exact" for row in rows)
             parts.append(f"{tool}: {exact} of {len(rows)}")
-    return f"Files whose operators compute integers alone, equal bit for bit. {'; '.join(parts)}."
+    return f"Files that compute with integers only, equal bit for bit: {'; '.join(parts)}."
 
 
 MEASURES: dict[str, Callable[[Row], int]] = {
@@ -245,36 +245,40 @@ def headlines(found: Row) -> str:
 def page(found: Row, nodes: Row | None = None) -> str:
     """The whole page."""
     used = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
+    counts = Counter(verdict(row) for _, row in converted(found, THROUGH))
+    back = f"{sum(counts[each] for each in USABLE):,}"
     parts = [
         "# There and back, measured",
-        f"""`bench/there_and_back.py` made this page on {found["date"]}. It converted {len(judged(found)):,} `.tflite`
-files to ONNX and back, and {len(judged(found, "onnx"))} ONNX models to `.tflite` and back. Versions: {used}.""",
+        f"""relayout converts {len(judged(found)):,} `.tflite` files to ONNX and back, and {len(judged(found, "onnx"))}
+ONNX models to `.tflite` and back. Of the files that go through ONNX {back} of {sum(counts.values()):,} come back exact,
+right or close, {counts["exact"]:,} of them equal bit for bit. The tables also count operators, transposed bytes, names,
+types, state and metadata.""",
+        f"""`bench/there_and_back.py` made this page on {found["date"]}. Versions: {used}.""",
         samples(found),
         COMMANDS,
         METHOD,
-        f"""onnx2tf takes part with the ONNX model in the middle, which it converts back to `.tflite`: at most
-{found["peer_most"]} models of each set, evenly spaced. That ONNX model has images with channels first (`--io nchw`), as
-onnx2tf expects them. Its file may have other types, and channels last where the source has them elsewhere; the better
-of all readings counts. Of a model that keeps variables, only the first of its runs counts.""",
+        f"""onnx2tf converts the ONNX model in the middle back to `.tflite`, for at most {found["peer_most"]} models of
+each set, evenly spaced. That ONNX model has images with channels first (`--io nchw`), as onnx2tf expects them. Its
+results may have other types and layouts; the best reading counts, and of a model with variables only the first run.""",
         "## From `.tflite` to ONNX and back",
         numbers(found),
         integers(found),
         "## Operators and transposed bytes",
-        """Of results that are exact, right or close. Operators are those of all graphs of a file; bytes are what the
-operators of the main graph transpose in one run, counted as for [ONNX to TensorFlow Lite](onnx-to-tflite-benchmark.md).
-*Where both do* takes the files that relayout and onnx2tf both bring back.""",
+        """The results are those that are exact, right or close. Operators are counted in all graphs of a file, bytes in
+one run of the main graph, as for [ONNX to TensorFlow Lite](onnx-to-tflite-benchmark.md). *Where both do* has the files
+that relayout and onnx2tf both bring back.""",
         sizes(found),
         "### More operators than the source",
-        """Each file that comes back through ONNX with more operators, by the operators that came and went.""",
+        """Files that come back through ONNX with more operators, by the reason.""",
         more_operators(found, THROUGH),
         "## Names, types, state and metadata",
-        """Files that lost any of it, of the results that are exact, right or close.""",
+        """Files that lost any of these, of the results that are exact, right or close.""",
         keeping(found),
         "## Where relayout falls short",
         shortfalls(found),
         "## Where onnx2tf falls short",
-        """Its file is held to the source, and not to ONNX: of a source on integers it computes real numbers between
-DEQUANTIZE and QUANTIZE, as ONNX says, and rounds otherwise.""",
+        """onnx2tf's files are compared with the source, and not with ONNX. For a source on integers they compute real
+numbers between DEQUANTIZE and QUANTIZE, and round otherwise.""",
         peers_faults(found),
         "## From ONNX to `.tflite` and back",
         """ONNX Runtime runs both models as they are written. They are equal within 1e-4 of the largest value, or within
@@ -296,16 +300,15 @@ python bench/node_tests.py --constants --onnx2tf onnx2tf/bin/python --json out/n
 python bench/there_and_back.py --again out --page docs/there-and-back.md
 ```"""
 
-METHOD = """LiteRT runs the source and each result three times in a row with inputs that differ, once with its
-reference kernels, and three times more with other extents where the file leaves some open. A process that dies ends no
-other. The worst of all outputs counts:
+METHOD = """LiteRT runs the source and each result three times in a row with different inputs, once with its
+reference kernels, and three times with other extents where some are open. The worst output counts:
 
 - **exact**: equal bit for bit
 - **right**: within 1e-4 of the largest value, or one step of a quantized output
 - **close**: within 2 % of the largest value, or three steps
 - **wrong**: anything else
 
-The reference kernels count where LiteRT has them for all operators of the result. Where they disagree with the default
-kernels about the source itself, a wrong result of theirs does not count.
+The reference kernels count if LiteRT has them for all operators of the result, and if they agree with the default
+kernels about the source.
 
 *Through ONNX* is `.tflite → .onnx → .tflite`; *at once* is `.tflite → .tflite`."""

@@ -116,8 +116,7 @@ def in_a_sentence(found: Row) -> str:
             )
             parts = ("and ", "in") if said else ("transpose ", "and run in")
             said.append(f"{parts[0]}{bytes_} of the bytes {parts[1]} {time} times the time ({models})")
-    measured = "[Measured](docs/onnx-to-tflite-benchmark.md) in LiteRT."
-    return f"Compared with onnx2tf, relayout's files {', '.join(said)}. {measured}"
+    return f"Compared with onnx2tf, relayout's files {', '.join(said)}." if said else ""
 
 
 def with_sentence(readme: str, found: Row) -> str:
@@ -130,7 +129,8 @@ def with_sentence(readme: str, found: Row) -> str:
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"the README has no line between {BEGIN} and {END}")
-    return f"{before}{BEGIN} {in_a_sentence(found)} {END}{after}"
+    measured = "[Measured](docs/onnx-to-tflite-benchmark.md) in LiteRT."
+    return f"{before}{BEGIN} {in_a_sentence(found)} {measured} {END}{after}"
 
 
 def latencies(found: Row) -> str:
@@ -234,26 +234,32 @@ def page(found: Row) -> str:
     """The whole page."""
     used = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     number = sum(len(rows) for rows in groups(found).values())
+    sentence = in_a_sentence(found) if PEER in tools_of(found) else ""
+    said = f"\n{sentence}" if sentence else ""
     unjudged = [m["model"] for m in found["models"] if m["quantized"] is None]
     parts = [
         "# ONNX to TensorFlow Lite, measured",
-        f"""`bench/to_tflite.py` made this page on {found["date"]} from {number} ONNX models with fixed extents, on one
-{found["processor"] or "processor"}. Versions: {used}.""",
+        f"""relayout and onnx2tf convert {number} ONNX models to `.tflite`, and one judge runs each source and
+result.{said}
+`bench/to_tflite.py` made this page on {found["date"]}, on one {found["processor"] or "processor"}. Versions:
+{used}.""",
         """<!-- not run: needs onnx2tf in an environment of its own -->
 ```sh
 python3.12 -m venv onnx2tf && onnx2tf/bin/pip install onnx2tf==2.6.9
 python bench/to_tflite.py --onnx2tf onnx2tf/bin/python --latency 9 --page docs/onnx-to-tflite-benchmark.md MODELS
 ```""",
-        """`bench/make_onnx.py` makes models from PyTorch. Each tool converts a copy of the model in a separate
-process. relayout runs with `--io keep` and `--io convert`. onnx2tf runs with its defaults, which store images with
-channels last and also write a float16 file. CPU seconds and peak memory are those of the whole process.""",
-        """One judge runs the source in ONNX Runtime and each result in LiteRT, with its default and with its reference
-kernels. A result is **right** within 1e-4 of the largest value, or within one step of a quantized output. It is
-**close** within 2 % of the largest value, three steps, or twice the sensitivity of a quantized source. The sensitivity
-is how far the source's own outputs move when its inputs move by a millionth and ONNX Runtime does not optimize it.
-Beyond that a result is **wrong**.
+        """`bench/make_onnx.py` makes the models from PyTorch. relayout runs with `--io keep` and `--io convert`.
+onnx2tf runs with its defaults, which store images with channels last and also write a float16 file. CPU seconds
+and peak memory are those of the whole process.""",
+        """One judge runs the source in ONNX Runtime and each result in LiteRT, with its default and with its
+reference kernels:
 
-Transposed bytes are written in a run by these operators:
+- **right**: within 1e-4 of the largest value, or within one step of a quantized output
+- **close**: within 2 % of the largest value, three steps, or twice the sensitivity of a quantized source (the change of
+  its outputs when inputs move by a millionth and ONNX Runtime does not optimize)
+- **wrong**: anything else
+
+Transposed bytes are those that these operators write in a run:
 
 - a TRANSPOSE of a computed tensor that moves an axis longer than 1
 - a GATHER with a constant permutation
@@ -269,23 +275,23 @@ Transposed bytes are written in a run by these operators:
     if PEER in tools_of(found):
         parts += [
             "## Beside onnx2tf",
-            """This table covers the models where both tools' results are right or close with the default kernels.
-*ratio* is relayout's sum divided by onnx2tf's, and *median ratio* is the median over models. *onnx2tf better* counts
-the models where onnx2tf is ahead (for times, by more than 5 %).""",
+            """The models are those that both tools get right or close with the default kernels. *ratio* is
+relayout's sum divided by onnx2tf's, *median ratio* the median over models. *onnx2tf better* counts the models
+where onnx2tf is ahead (for times, by more than 5 %).""",
             beside(found),
         ]
     if latencies(found):
         parts += [
             "## Beside ONNX Runtime",
-            """The ratio of two medians of CPU time, each on one thread: the result in LiteRT, and the source in ONNX
-Runtime. Runs of the two alternate, because other work shared the machine.""",
+            """The ratio of two medians of CPU time, each on one thread and in turns: the result in LiteRT, and the
+source in ONNX Runtime.""",
             latencies(found),
         ]
     parts += [
         "## Where relayout falls short",
-        """Results that are not right, whose plan is not proved, that need more memory than the file's size plus
-100 MB, or that move more bytes than the report says. Where `--io convert` is more than 5 % worse than onnx2tf, the
-ratio follows.""",
+        """The list has results that are not right or not proved, that need more memory than the file's size plus
+100 MB, that move more bytes than the report says, or that are more than 5 % worse than onnx2tf's with `--io
+convert`.""",
         losses(found),
     ]
     if PEER in tools_of(found):
