@@ -1,6 +1,6 @@
 """Is the model valid, and does every value have the shape it claims?"""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -189,12 +189,8 @@ def _without_claims(
     for value in bare.graph.output:
         if value.name not in unknown and value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
-    claims = {value.name: value.type.tensor_type for value in _tensors(light.graph) if value.name not in unknown}
-    return bare, claims
-
-
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
-    return (value for value in (*graph.value_info, *graph.output) if value.type.HasField("tensor_type"))
+    values = (value for value in (*light.graph.value_info, *light.graph.output) if value.type.HasField("tensor_type"))
+    return bare, {value.name: value.type.tensor_type for value in values if value.name not in unknown}
 
 
 def _agree(claim: onnx.TypeProto.Tensor, inference: onnx.TypeProto.Tensor) -> bool:

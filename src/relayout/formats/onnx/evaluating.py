@@ -83,10 +83,6 @@ def _gathered_slices(operands: Operands, attributes: Attributes) -> float:
     return slices * float(indices.size // indices.shape[-1])
 
 
-def _one_hot(operands: Operands, _: Attributes) -> float:
-    return float(_first(operands).size) * math.prod(map(float, _integers(operands, 1)))
-
-
 def _padded(operands: Operands, attributes: Attributes) -> float:
     dims = _first(operands).shape
     pads = _integers(operands, 1) or [abs(int(item)) for item in attributes.get("pads", attributes.get("paddings", []))]
@@ -104,21 +100,16 @@ def _range_size(operands: Operands, _: Attributes) -> float:
     return max(0, math.ceil((limit - start) / delta)) if delta else math.inf
 
 
-def _tiled(operands: Operands, _: Attributes) -> float:
-    data, repeats = _first(operands), _integers(operands, 1)
-    return float(data.size) * math.prod(map(float, repeats))
-
-
 SIZES: Mapping[str, Callable[[Operands, Attributes], float]] = {
     "Concat": lambda operands, _: sum(array.size for array in operands if array is not None),
     "ConstantOfShape": lambda operands, _: math.prod(map(float, _integers(operands, 0))),
     "Expand": lambda operands, _: _broadcast(operands[:1], _integers(operands, 1)),
     "Gather": _gathered,
     "GatherND": _gathered_slices,
-    "OneHot": _one_hot,
+    "OneHot": lambda operands, _: float(_first(operands).size) * math.prod(map(float, _integers(operands, 1))),
     "Pad": _padded,
     "Range": _range_size,
-    "Tile": _tiled,
+    "Tile": lambda operands, _: float(_first(operands).size) * math.prod(map(float, _integers(operands, 1))),
 }
 """Operators that write more than their operands have, or other amounts."""
 
@@ -161,19 +152,11 @@ def compute_plainly(node: onnx.NodeProto, operands: Sequence[Array | None]) -> A
     return np.asarray(function(*operands))
 
 
-def _clipped(node: onnx.NodeProto, data: Array, least: Array | None = None, most: Array | None = None) -> Array | None:
-    return None if node.attribute else np.clip(data, least, most)
-
-
 def _filled(node: onnx.NodeProto, shape: Array) -> Array:
     """Return a tensor of the attribute's value; of 0.0 where there is no attribute."""
     values = [numpy_helper.to_array(attribute.t) for attribute in node.attribute if attribute.name == "value"]
     value = values[0] if values else np.zeros(1, np.float32)
     return np.full(tuple(shape.tolist()), value.reshape(()))
-
-
-def _expanded(_: onnx.NodeProto, data: Array, shape: Array) -> Array:
-    return np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(shape.tolist())))
 
 
 def _picked(node: onnx.NodeProto, data: Array, indices: Array) -> Array:
@@ -188,10 +171,6 @@ def _scattered(node: onnx.NodeProto, data: Array, indices: Array, updates: Array
     result = data.copy()
     result[tuple(np.moveaxis(indices, -1, 0))] = updates
     return result
-
-
-def _ranged(start: Array, limit: Array, delta: Array) -> Array:
-    return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
 
 
 def _quotient(one: Array, other: Array) -> Array:
@@ -229,7 +208,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Not": np.logical_not,
     "Or": np.logical_or,
     "Pow": np.power,
-    "Range": _ranged,
+    "Range": lambda start, limit, delta: np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype),
     "Relu": lambda x: np.maximum(x, 0),
     "Sigmoid": _sigmoid,
     "Sub": np.subtract,
@@ -238,9 +217,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 """Operators without attributes but flags that are 0, on operands of one type."""
 
 OTHERS: dict[str, Callable[..., Array | None]] = {
-    "Clip": _clipped,
+    "Clip": lambda node, data, least=None, most=None: None if node.attribute else np.clip(data, least, most),
     "ConstantOfShape": _filled,
-    "Expand": _expanded,
+    "Expand": lambda _, data, shape: np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(shape.tolist()))),
     "GatherElements": _picked,
     "ScatterND": _scattered,
 }

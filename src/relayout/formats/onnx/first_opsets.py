@@ -291,10 +291,6 @@ def _dropout(old: _Old) -> None:
     old.drop("is_test")
 
 
-def _gemm(old: _Old) -> None:
-    old.drop("broadcast")
-
-
 def _gru(old: _Old) -> None:
     """The first definition calls its default direction `foward`."""
     if old.attribute("direction") == b"foward":
@@ -393,7 +389,7 @@ ROWS: Mapping[str, Callable[[_Old], None]] = {
     "Concat": _concat,
     "Dropout": _dropout,
     "GRU": _gru,
-    "Gemm": _gemm,
+    "Gemm": lambda old: old.drop("broadcast"),
     "GlobalLpPool": _lp_pool,
     "LSTM": _recurrent,
     "LpPool": _lp_pool,

@@ -33,7 +33,10 @@ def infer_in_rounds(light: onnx.ModelProto, used: set[str]) -> tuple[onnx.GraphP
         used: names that have been made up for extents, and are not again; it grows.
     """
     stated = {value.name: value for value in light.graph.value_info}
-    symbols = set(_symbols([*light.graph.input, *light.graph.output, *light.graph.value_info]))
+    shapes = [
+        value.type.tensor_type.shape for value in (*light.graph.input, *light.graph.output, *light.graph.value_info)
+    ]
+    symbols = {dim.dim_param for shape in shapes for dim in shape.dim if dim.dim_param}
     whole: dict[str, onnx.ValueInfoProto] = {}
     known: dict[str, Array] = {}
     nodes = len(light.graph.node)
@@ -188,8 +191,3 @@ def _named(value: onnx.ValueInfoProto, shape: Sequence[Item], symbols: Container
             dim.dim_param = str(item)
         new |= dim.WhichOneof("value") is not None and dim.dim_param != before
     return better if new and len(dims) == len(shape) else None
-
-
-def _symbols(values: Iterable[onnx.ValueInfoProto]) -> Iterator[str]:
-    for value in values:
-        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim if dim.dim_param)

@@ -116,10 +116,6 @@ def _hard_swish(steps: OlderSteps) -> None:
     steps.give(steps.add("Mul", steps.x, slope))
 
 
-def _mish(steps: OlderSteps) -> None:
-    steps.give(steps.add("Mul", steps.x, steps.add("Tanh", steps.add("Softplus", steps.x))))
-
-
 def _gelu(steps: OlderSteps) -> None:
     half = steps.add("Mul", steps.x, steps.constant(0.5))
     if steps.original.attributes.get_string("approximate", "none") == "tanh":
@@ -160,7 +156,7 @@ DEFINITIONS: Mapping[str, Callable[[OlderSteps], None]] = {
     "Gelu": _gelu,
     "HardSwish": _hard_swish,
     "LayerNormalization": _layer_normalization,
-    "Mish": _mish,
+    "Mish": lambda steps: steps.give(steps.add("Mul", steps.x, steps.add("Tanh", steps.add("Softplus", steps.x)))),
 }
 """Operators that become older ones."""
 
@@ -375,17 +371,14 @@ class _Rewriting:
             if name in then.attributes:
                 continue
             if not is_default(now, name, attribute):
-                raise NewerError(f"{name} {_shown(attribute)}, from opset {first_version_with(node.op_type, name)} on")
+                since = first_version_with(node.op_type, name)
+                raise NewerError(f"{name} {str(attribute.value)[:40]}, from opset {since} on")
             del node.attributes[name]
         if len(node.inputs) < then.min_input or any(value is None for value in node.inputs[: then.min_input]):
             raise NewerError("an absent operand")
         if len(node.inputs) > then.max_input:
             raise NewerError(f"{len(node.inputs)} operands, where opset {self.older.opset} has {then.max_input}")
         _hold_types(node, then)
-
-
-def _shown(attribute: ir.Attr) -> str:
-    return str(attribute.value)[:40]
 
 
 def _hold_types(node: ir.Node, schema: Any) -> None:

@@ -415,15 +415,9 @@ def _replace_tensors(model: ir.Model, files: DataFiles | None) -> None:
         for value in graph.initializers.values():
             if value.const_value is not None:
                 value.const_value = own(value.const_value)
-    for node in _nodes(model):
+    for node in chain(all_nodes(model.graph), *map(all_nodes, model.functions.values())):
         for name, attribute in list(node.attributes.data.items()) if node.attributes.data else ():
             if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
                 node.attributes[name] = ir.AttrTensor(name, own(attribute.value))
             elif attribute.type == ir.AttributeType.TENSORS and attribute.value:
                 node.attributes[name] = ir.AttrTensors(name, [own(tensor) for tensor in attribute.value])
-
-
-def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    yield from all_nodes(model.graph)
-    for function in model.functions.values():
-        yield from all_nodes(function)

@@ -121,10 +121,6 @@ def _cast(attributes: Attributes, data: Array) -> Array | None:
     return None if kind is None else data.astype(kind)
 
 
-def _concatenated(attributes: Attributes, *operands: Array) -> Array:
-    return np.concatenate(operands, axis=attributes["axis"])
-
-
 def _flattened(attributes: Attributes, data: Array) -> Array:
     axis = attributes.get("axis", 1)
     axis += data.ndim if axis < 0 else 0
@@ -158,10 +154,6 @@ def _sliced(
     return data[tuple(cuts)]
 
 
-def _squeezed(attributes: Attributes, data: Array, axes: Array | None = None) -> Array:
-    return np.squeeze(data, _axes(attributes, axes) or None)
-
-
 def _unsqueezed(attributes: Attributes, data: Array, axes: Array | None = None) -> Array | None:
     named = _axes(attributes, axes)
     return np.expand_dims(data, named) if named else None
@@ -174,13 +166,13 @@ def _axes(attributes: Attributes, axes: Array | None) -> tuple[int, ...]:
 
 MOVES: dict[str, Callable[..., Array | None]] = {
     "Cast": _cast,
-    "Concat": _concatenated,
+    "Concat": lambda attributes, *operands: np.concatenate(operands, axis=attributes["axis"]),
     "Flatten": _flattened,
     "Gather": lambda attributes, data, indices: np.take(data, indices, axis=attributes.get("axis", 0)),
     "Identity": lambda _, data: data,
     "Reshape": _reshaped,
     "Slice": _sliced,
-    "Squeeze": _squeezed,
+    "Squeeze": lambda attributes, data, axes=None: np.squeeze(data, _axes(attributes, axes) or None),
     "Transpose": lambda attributes, data: np.transpose(data, attributes.get("perm")),
     "Unsqueeze": _unsqueezed,
 }

@@ -307,16 +307,12 @@ _FAILURES = (_Unknown, ValueError, IndexError, TypeError, ArithmeticError, Recur
 
 _RULES: dict[str, Callable[[_Reader, ir.Node], _Known]] = {
     **dict.fromkeys(_FUNCTIONS, _Reader.computed),
+    **dict.fromkeys(_PAIRS, _Reader.pairwise),
     **dict.fromkeys(MOVES.keys() - {"Flatten"}, _Reader.moved),
-    "Add": _Reader.pairwise,
     "Cast": _Reader.cast,
-    "Div": _Reader.pairwise,
     "Expand": _Reader.expand,
-    "Mod": _Reader.pairwise,
-    "Mul": _Reader.pairwise,
     "ReduceProd": _Reader.product,
     "ScatterND": _Reader.scattered,
     "Shape": _Reader.shape,
     "Size": _Reader.size,
-    "Sub": _Reader.pairwise,
 }

@@ -60,10 +60,6 @@ class Sum(NamedTuple):
             raise ValueError("too many unknowns")
         return Sum(self.number + times * other.number, tuple(terms))
 
-    def minus(self, other: "Sum") -> "Sum":
-        """Subtract another sum."""
-        return self.plus(other, -1)
-
 
 class Sums:
     """The integer tensors of a subgraph as sums."""
@@ -166,14 +162,6 @@ class Sums:
         pairs = zip(first.reshape(-1), second.reshape(-1), strict=True)
         return _filled(first.shape, (compute(self, one, other) for one, other in pairs))
 
-    def sum(self, one: Sum, other: Sum) -> Sum:
-        """Add two elements."""
-        return one.plus(other)
-
-    def difference(self, one: Sum, other: Sum) -> Sum:
-        """Subtract two elements."""
-        return one.minus(other)
-
     def product(self, one: Sum, other: Sum) -> Sum:
         """Multiply two elements: an unknown of its own where neither is a number."""
         first, second = (one, other) if not other.terms else (other, one)
@@ -199,10 +187,10 @@ def _filled(shape: tuple[int, ...], items: Iterable[Sum]) -> Elements:
 
 
 _PAIRS: dict[str, Callable[[Sums, Sum, Sum], Sum]] = {
-    "ADD": Sums.sum,
+    "ADD": lambda _, one, other: one.plus(other),
     "FLOOR_MOD": Sums.remainder,
     "MUL": Sums.product,
-    "SUB": Sums.difference,
+    "SUB": lambda _, one, other: one.plus(other, -1),
 }
 
 _RULES: dict[str, Callable[[Sums, Operator, Table], Elements]] = {
@@ -337,7 +325,7 @@ class _Joining(SubgraphRewriting):
             return None
         if min(blocks[0]) < 1 or pads is None or crops is None or not pads.shape == crops.shape == (count, 2):
             return None
-        found = [pad.minus(crop) for pad, crop in zip(pads.reshape(-1), crops.reshape(-1), strict=True)]
+        found = [pad.plus(crop, -1) for pad, crop in zip(pads.reshape(-1), crops.reshape(-1), strict=True)]
         if any(each.terms or each.number < 0 for each in found):
             return None
         pairs = [(found[2 * i].number, found[2 * i + 1].number) for i in range(count)]
