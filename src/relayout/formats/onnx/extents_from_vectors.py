@@ -103,16 +103,6 @@ def reduced(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
     return [1 if dim == 1 else None for dim in dims] if kept else _with_axes(evaluation, node, -1)
 
 
-def squeezed(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
-    """Find how many extents are left without computed axes."""
-    return _with_axes(evaluation, node, -1)
-
-
-def unsqueezed(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
-    """Find how many extents there are with computed axes."""
-    return _with_axes(evaluation, node, 1)
-
-
 def _with_axes(evaluation: Evaluation, node: onnx.NodeProto, sign: int) -> list[Item]:
     """Count extents: the operand's, and as many more or fewer as there are axes in the second operand."""
     dims, axes = evaluation.dims(node.input[0]), evaluation.dims(node.input[1]) if len(node.input) > 1 else None
@@ -241,9 +231,9 @@ TOLD: dict[str, Callable[[Evaluation, onnx.NodeProto], list[Item]]] = {
     **dict.fromkeys(REDUCING, reduced),
     "Slice": cut,
     "Split": parted,
-    "Squeeze": squeezed,
+    "Squeeze": lambda evaluation, node: _with_axes(evaluation, node, -1),
     "Tile": tiled,
-    "Unsqueeze": unsqueezed,
+    "Unsqueeze": lambda evaluation, node: _with_axes(evaluation, node, 1),
     "Upsample": resized,
 }
 """Operators that read the extents of what they give, or where it is cut."""

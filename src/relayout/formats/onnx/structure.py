@@ -25,13 +25,6 @@ MOST_NODES = 2_000_000
 """Nodes of a model with all calls of its functions spelled out."""
 
 
-def refuse_endless_calls(model: onnx.ModelProto) -> None:
-    """Refuse functions that call themselves, are too large spelled out, or give fewer outputs than a call asks for."""
-    _refuse_recursion(model)
-    _refuse_expansion(model)
-    _refuse_more_results(model)
-
-
 def _refuse_recursion(model: onnx.ModelProto) -> None:
     calls = {(f.domain, f.name): list(_operators(f.node)) for f in model.functions}
     finished: dict[tuple[str, str], int] = {}  # how deep the calls go from there
@@ -259,7 +252,9 @@ def check_structure(model: onnx.ModelProto) -> bool:
         scope = _Scope(place, frozenset(), set(function.input), in_function=True)
         unsorted.append(_check_nodes(scope, function.node, function.output)[1])
     if model.functions:
-        refuse_endless_calls(model)
+        _refuse_recursion(model)
+        _refuse_expansion(model)
+        _refuse_more_results(model)
     return any(unsorted)
 
 
@@ -423,7 +418,7 @@ def _remaining_sources(before: Sequence[set[int]]) -> list[int]:
 
 def _refuse_names(place: str, names: Iterable[str]) -> None:
     """Refuse names that are too long, or bytes: so protobuf gives a string that is not UTF-8, and cannot write it."""
-    for name in filter(_is_unfit, names):
+    for name in filter(lambda name: not isinstance(name, str) or len(name) > MOST_NAME, names):
         if not isinstance(name, str):
             raise ReadError(f"the name {name!r} is not UTF-8 text", where=place)
         raise ReadError(f"a name has {len(name)} characters: '{shortened(name, 80)}'", where=shortened(place))
@@ -435,10 +430,6 @@ def _are_short(names: Sequence[str]) -> bool:
         return len("".join(names)) <= MOST_NAME
     except TypeError:  # bytes among them
         return False
-
-
-def _is_unfit(name: object) -> bool:
-    return not isinstance(name, str) or len(name) > MOST_NAME
 
 
 def _refuse_few(scope: _Scope, node: onnx.NodeProto, count: int) -> None:

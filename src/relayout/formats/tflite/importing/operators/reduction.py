@@ -164,14 +164,9 @@ def shape(op: Operation) -> None:
 def zeros_like(op: Operation) -> None:
     """ConstantOfShape of Shape."""
     x = op.stored(0)
-    extents = one_dimensional(op, x)
+    extents = op.emit("Shape", [x])
     zero = ir.tensor([0], dtype=x.dtype)
     op.result_stored(op.emit("ConstantOfShape", [extents], dtype=x.dtype, value=zero))
-
-
-def one_dimensional(op: Operation, x: ir.Value) -> ir.Value:
-    """The extents of a value, as an operand."""
-    return op.emit("Shape", [x])
 
 
 @operator("WHERE")
