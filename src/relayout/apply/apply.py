@@ -110,7 +110,15 @@ class _Rewrite:
         graphs = [self.graph, *(graph for site in self.plan.sites.sites for graph in site.bodies)]
         self.graphs = list(dict.fromkeys(graphs))
         reading = [site for site in self.plan.sites.sites if any(port.slot < 0 for port in site.ports)]
-        self.captures = {site.node: _nested_uses(site.node) for site in reading}
+        self.captures = {  # node -> each use of a value inside its subgraphs: (node, slot, value)
+            site.node: [
+                (user, slot, value)
+                for user in (nested(site.node) if site.node is not None else ())
+                for slot, value in enumerate(user.inputs)
+                if value is not None
+            ]
+            for site in reading
+        }
         # As they are before the rewrite: a value that ends in another order is renamed.
         self.outputs = {
             graph: [
@@ -131,7 +139,11 @@ class _Rewrite:
         if self.plan.sites.inners:
             place_inside(self.plan.sites, self.storage.nodes, self.storage.conversions, self.given)
         relaid = any(root.constant and root.value.producer() is not None for root, _ in self.storage.stored)
-        self.known = {site.node for site in self.plan.sites.sites if _is_known(site)} if relaid else set()
+        self.known: set[ir.Node | None] = set()  # all that they give is known when the model is converted
+        for site in self.plan.sites.sites if relaid else ():
+            constant = [port.view.root.constant for port in site.ports if port.output]
+            if constant and all(constant):
+                self.known.add(site.node)
         reserved = {value.name for value in results}
         for graph in self.graphs:
             nodes = self.storage.nodes[graph]
@@ -224,7 +236,8 @@ class _Rewrite:
         assert node is not None
         assert site.graph is not None
         self._read_operands(site)
-        variant = self._variant(site)
+        label = self.labels[site].variant
+        variant = site.signature.variants[label] if label >= 0 else None
         if variant is not None and variant.steps is not None:
             self._write_steps(site, variant.steps)
             return
@@ -279,11 +292,6 @@ class _Rewrite:
                 (outputs if port.output else inputs)[port.slot] = placed(border, self.labels[border], port).dims
         return Placement(tuple(inputs), tuple(outputs))
 
-    def _variant(self, site: Site) -> Variant | None:
-        """The variant that was chosen, of an operator that has some."""
-        label = self.labels[site]
-        return site.signature.variants[label.variant] if label.variant >= 0 else None
-
     def _write_as(self, node: ir.Node, variant: Variant, written: Written) -> None:
         """Write a node as a variant asks for: another operator, or a call of a function."""
         node.domain, node.op_type, node.overload = written.domain, written.op_type, ""
@@ -336,20 +344,16 @@ class _Rewrite:
             node_name = self.storage.names.unique(f"{name}/Identity")
             self.storage.nodes[graph].append(ir.Node("", "Identity", [value], outputs=[output], name=node_name))
             value = output
-        if graph is not self.graph and original.shape is not None:
-            value.shape = self._declared(port, original.shape, value.shape)
+        # A body's result is stated as it is stored: a loop without trips gives that.
+        form, source, declared = self.forms[port], port.view.form, original.shape
+        shape = None if graph is self.graph or sorted(form) != sorted(source) else value.shape
+        if declared is not None and shape is not None and len(shape) == len(form) == len(declared):
+            dims = dict(zip(source, declared, strict=True))
+            value.shape = ir.Shape([dims[dim] if dim else 1 for dim in form])
         self.results[graph].append((port.slot, value))
         self.given.setdefault(value, set()).add(graph)
         self.listed[listed] = value
         return value
-
-    def _declared(self, port: Port, declared: ir.Shape, stored: ir.Shape | None) -> ir.Shape | None:
-        """Return what a body states of a result, as it is stored: a loop without trips gives that."""
-        form, source = self.forms[port], port.view.form
-        if stored is None or len(stored) != len(form) or len(declared) != len(source) or sorted(form) != sorted(source):
-            return stored
-        given = dict(zip(source, declared, strict=True))
-        return ir.Shape([given[dim] if dim else 1 for dim in form])
 
     def _read(self, site: Site, port: Port) -> None:
         assert site.node is not None
@@ -380,15 +384,3 @@ class _Rewrite:
 
 def _is_used(value: ir.Value) -> bool:
     return bool(value.uses()) or value.is_graph_output()
-
-
-def _is_known(site: Site) -> bool:
-    """Whether all that a node gives is known when the model is converted."""
-    outputs = [port for port in site.ports if port.output]
-    return bool(outputs) and all(port.view.root.constant for port in outputs)
-
-
-def _nested_uses(node: ir.Node | None) -> list[tuple[ir.Node, int, ir.Value]]:
-    """Every use of a value by the nodes inside a node's subgraphs: (node, slot, value)."""
-    users = [] if node is None else list(nested(node))
-    return [(user, slot, value) for user in users for slot, value in enumerate(user.inputs) if value is not None]

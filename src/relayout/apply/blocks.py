@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from relayout.infer import Form, Root
 from relayout.layout import Extent, product
-from relayout.rules import Letters, Variant
+from relayout.rules import Variant
 from relayout.rules.signature import part_of
 
 # Which operands of a node lie in tiles, and are called by shapes in which each tile is joined to its axis.
@@ -23,14 +23,16 @@ BLOCKED: Groups = ((0,), (1, 4), (2,), (3,))
 def state_joined(node: ir.Node, variant: Variant) -> None:
     """Note of a node which of its operands it calls by joined shapes."""
     sides = ((False, variant.inputs), (True, variant.outputs))
-    found = {(output, slot): _groups(held) for output, side in sides for slot, held in enumerate(side) if held}
-    node.meta[JOINED] = {key: groups for key, groups in found.items() if any(len(group) > 1 for group in groups)}
-
-
-def _groups(letters: Letters) -> Groups:
-    parts = list(enumerate(map(part_of, letters)))
-    inner = {part.letter: place for place, part in parts if part.inner}
-    return tuple((place, inner[part.letter]) if part.tile else (place,) for place, part in parts if not part.inner)
+    joined: dict[tuple[bool, int], Groups] = {}
+    for output, slot, letters in ((o, slot, each) for o, side in sides for slot, each in enumerate(side) if each):
+        parts = list(enumerate(map(part_of, letters)))
+        inner = {part.letter: place for place, part in parts if part.inner}
+        if inner:
+            outer = [(place, part) for place, part in parts if not part.inner]
+            joined[output, slot] = tuple(
+                (place, inner[part.letter]) if part.tile else (place,) for place, part in outer
+            )
+    node.meta[JOINED] = joined
 
 
 def plain_forms(root: Root, form: Form, tile: int) -> tuple[Form, ...]:

@@ -60,7 +60,10 @@ def _fewest(
     """The forms of a site's operands with the fewest Reshapes around it: those of an operand as it is given, or as its
     readers want it, or `now`.
     """
-    tokens = [_tokens(port) for port in free]
+    # Of each operand: leaf of its root -> the site's token.
+    tokens = [
+        {leaf: (factor, k) for factor, leaves in port.factors.items() for k, leaf in enumerate(leaves)} for port in free
+    ]
     full = max(map(len, tokens), default=0)
     read = [place for place, port in enumerate(free) if not port.output]
     best, least = None, reshapes_beside(beside, now)
@@ -97,11 +100,6 @@ def _offered(
             if len(held) == full and order_of(form) == order:
                 found[tuple(tuple(held[leaf] for leaf in dim) for dim in form)] = None
     return found
-
-
-def _tokens(port: Port) -> dict[int, Token]:
-    """Leaf of the port's root -> the site's token."""
-    return {leaf: (factor, k) for factor, held in port.factors.items() for k, leaf in enumerate(held)}
 
 
 def _dealt(tokens: Mapping[int, Token], dims: Sequence[Sequence[Token]]) -> Form | None:
@@ -162,7 +160,12 @@ class _Choice:
                 self._note([site.ports[position] for position in found.uneven])
         if not self.uneven:
             return
-        self.free = {site for site in self.sites if _counts_no_axes(site)}
+        self.free = set[Site]()  # they count no axes
+        for site in self.sites:
+            signature = site.signature
+            fixed = signature.variants or signature.tail or site.whole or signature.block
+            if site.kind == "node" and not fixed and signature.changes is unchanged:
+                self.free.update([site] if any(port.output for port in site.free_ports()) else [])
         wanting = (site for site in self.sites if site not in self.free)
         self.readers = _by_root(port for site in wanting for port in site.ports if not port.output)
         self.given: dict[Root, Form] = {}
@@ -174,20 +177,14 @@ class _Choice:
     def follow_producers(self) -> None:
         """Choose site by site, in the order of the graph."""
         for site in self.sites:
-            if self._is_uneven(site):
-                self._choose(site)
+            if not self.uneven.isdisjoint([port.view.root for port in site.ports]):
+                if site in self.free:
+                    self._take(site)
+                elif ones := site.pattern.of(_ones, None, site):
+                    self._move(site, ones)
             for port in site.ports:
                 if port.output:
                     self.given[port.view.root] = self.chosen[port]
-
-    def _is_uneven(self, site: Site) -> bool:
-        return not self.uneven.isdisjoint([port.view.root for port in site.ports])
-
-    def _choose(self, site: Site) -> None:
-        if site in self.free:
-            self._take(site)
-        elif ones := site.pattern.of(_ones, None, site):
-            self._move(site, ones)
 
     def go_back(self) -> None:
         """Choose again from the end: store operands in the source's dimensions where others won nothing, so that a
@@ -195,7 +192,7 @@ class _Choice:
         """
         readers = _by_root(port for site in self.sites for port in site.ports if not port.output)
         for site in reversed(self.sites):
-            if site not in self.free or not self._is_uneven(site):
+            if site not in self.free or self.uneven.isdisjoint([port.view.root for port in site.ports]):
                 continue
             free = site.free_ports()
             beside, taken = self._beside(free, readers), tuple(self.chosen[port] for port in free)
@@ -216,7 +213,8 @@ class _Choice:
         Where the source has them so, too, there may be a fusion for what is computed, such as LayerNormalization, which
         wants a scalar.
         """
-        ones = max(map(self._ones_behind, free), default=0)
+        forms = [form for port in free if (form := self.chosen[port]) != port.view.form and any(form)]
+        ones = max((ones_in_front(form[::-1]) for form in forms), default=0)
         most = max(len(self.chosen[port]) for port in free)
         for port in free:
             root, form = port.view.root, self.chosen[port]
@@ -232,11 +230,6 @@ class _Choice:
                 longest = len(given) if unidirectional and port is free[0] else max([len(given), *others])
                 if longest == most:  # the result has as many dimensions as the longest operand
                     self.chosen[port] = given
-
-    def _ones_behind(self, port: Port) -> int:
-        """How many size-1 axes stand behind all others of an operand, where the source has them elsewhere."""
-        form = self.chosen[port]
-        return ones_in_front(form[::-1]) if form != port.view.form and any(form) else 0
 
     def _beside(self, ports: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> tuple[Beside, ...]:
         found = []
@@ -335,21 +328,6 @@ def _like(site: Site, label: Label, ones: frozenset[int], port: Port, form: Form
     return found if same and placed(site, found, port).form == form else None
 
 
-def _counts_no_axes(site: Site) -> bool:
-    signature = site.signature
-    fixed = signature.variants or signature.tail or site.whole or signature.block
-    free = site.free_ports()
-    return site.kind == "node" and not fixed and signature.changes is unchanged and any(port.output for port in free)
-
-
-def _counted_forms(sites: Sequence[Site], chosen: Forms) -> dict[Root, Counter[Form]]:
-    """Root -> how many operands have it in each form."""
-    there: dict[Root, Counter[Form]] = {}
-    for port in (port for site in sites for port in site.ports):
-        there.setdefault(port.view.root, Counter())[chosen[port]] += 1
-    return there
-
-
 def _follow_makers(sites: Sequence[Site], chosen: Forms) -> None:
     """Let what belongs to its maker have its dimensions, as in the source, where that needs no more Reshapes.
 
@@ -390,7 +368,9 @@ def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
         return
     led = (site for site in sites if not site.signature.with_maker)
     readers = _by_root(port for site in led for port in site.ports if not port.output)
-    there = _counted_forms(sites, chosen)
+    there: dict[Root, Counter[Form]] = {}  # how many operands have it in each form
+    for port in (port for site in sites for port in site.ports):
+        there.setdefault(port.view.root, Counter())[chosen[port]] += 1
 
     def before(source: Port, form: Form) -> int:
         """How many Reshapes bring what is dequantized into a form, from what is there without it."""

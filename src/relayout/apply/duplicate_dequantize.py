@@ -31,7 +31,11 @@ def apart(model: ir.Model, is_copied: Callable[[ir.Node], bool] = lambda _: Fals
     """
     nodes = list(all_nodes(model.graph))
     views = [node for node in nodes if is_copied(node)]
-    found = [node for node in nodes if may_repeat(node) and not _narrows(node)]
+    found = []
+    for node in filter(may_repeat, nodes):  # where what is read has no more bytes than what is given
+        read, given = node.inputs[0].dtype if node.inputs[0] is not None else None, node.outputs[0].dtype
+        if read is not None and given is not None and read.bitwidth <= given.bitwidth:
+            found.append(node)
     if not any(_others(node.outputs[0]) for node in (*views, *found)):
         return ()
     values = [*model.graph.inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
@@ -65,27 +69,17 @@ def together(shared: Shared) -> None:
                 continue
             if graph not in places:
                 places[graph] = {node: place for place, node in enumerate(graph)}
-            _bring_before(first, min(copies, key=places[graph].__getitem__), places[graph])
+            place = places[graph]
+            earliest = min(copies, key=place.__getitem__)
+            if place[first] > place[earliest]:
+                graph.remove(first)
+                graph.insert_before(earliest, first)
+                place[first] = place[earliest]
             for node in copies:
                 node.outputs[0].replace_all_uses_with(first.outputs[0])
             spare.setdefault(graph, []).extend(copies)
     for graph, nodes in spare.items():
         graph.remove(nodes, safe=True)
-
-
-def _bring_before(first: ir.Node, node: ir.Node, places: dict[ir.Node, int]) -> None:
-    """Move a node to where another one of its graph is, if it comes behind that one.
-
-    Args:
-        first: the node.
-        node: the other one.
-        places: node -> its place in the graph.
-    """
-    graph = node.graph
-    if graph is not None and places[first] > places[node]:
-        graph.remove(first)
-        graph.insert_before(node, first)
-        places[first] = places[node]
 
 
 def is_divided_view(node: ir.Node) -> bool:
@@ -98,14 +92,6 @@ def is_divided_view(node: ir.Node) -> bool:
     sides = [shape.numpy() for shape in shapes if shape is not None and shape.is_static()]
     found = segments(*sides) if len(sides) == 2 else None
     return found is not None and not any(segment.is_barrier for segment in found)
-
-
-def _narrows(node: ir.Node) -> bool:
-    """Whether what is read has more bytes than what is given."""
-    read, given = node.inputs[0], node.outputs[0]
-    if read is None or read.dtype is None or given.dtype is None:
-        return True
-    return read.dtype.bitwidth > given.dtype.bitwidth
 
 
 def _others(value: ir.Value) -> list[tuple[ir.Node, list[int]]]:

@@ -14,8 +14,6 @@ from relayout.infer import Root, Sites
 from relayout.infer.graph_sites import entered
 from relayout.rules import Attribute, Changes, Step
 
-# Steps of which several operators are made that stand for one: what each reads.
-
 
 def operands_of_step(
     step: Step,
@@ -23,14 +21,7 @@ def operands_of_step(
     constant: Callable[[str, NDArray[Any]], ir.Value],
     stem: str | None,
 ) -> list[ir.Value | None]:
-    """What a step reads.
-
-    Args:
-        step: the step.
-        found: the operands of the node that it stands for, and what the steps before it give.
-        constant: how a constant is made, of a name and an array.
-        stem: what names of constants begin with.
-    """
+    """Return what a step reads of the operands of its node and of steps before it, `found`; names begin with `stem`."""
     return [
         found[each] if isinstance(each, int | str) else constant(f"{stem}/{step.name}", each) for each in step.inputs
     ]
@@ -57,26 +48,17 @@ def place_inside(
     for graph in list(nodes):
         kept: list[ir.Node] = []
         for node in reversed(nodes[graph]):
-            body = _only_body(sites, node, graph, owner) if node in conversions else None
-            if (
-                body is None
-                or any(value in given for value in node.outputs)
-                or not _may_enter(sites, body, node, conversions)
-            ):
+            bodies: set[ir.Graph | None] = set()  # right in its graph, in which its readers are
+            for use in (use for value in node.outputs for use in value.uses()) if node in conversions else ():
+                *_, outermost = (None, *entered(sites.inners, owner.get(use.node), graph))
+                bodies.add(outermost)
+            body = bodies.pop() if len(bodies) == 1 and not any(value in given for value in node.outputs) else None
+            if body is None or not _may_enter(sites, body, node, conversions):
                 kept.append(node)
             else:
                 nodes[body].insert(0, node)
                 owner[node] = body
         nodes[graph] = kept[::-1]
-
-
-def _only_body(sites: Sites, node: ir.Node, graph: ir.Graph, owner: Mapping[ir.Node, ir.Graph]) -> ir.Graph | None:
-    """Return the body in which all readers of a node are, right in its graph; None where there is none."""
-    bodies: set[ir.Graph | None] = set()
-    for use in (use for value in node.outputs for use in value.uses()):
-        *_, outermost = (None, *entered(sites.inners, owner.get(use.node), graph))
-        bodies.add(outermost)
-    return bodies.pop() if len(bodies) == 1 else None
 
 
 def _may_enter(sites: Sites, body: ir.Graph, node: ir.Node, conversions: Mapping[ir.Node, Root]) -> bool:
@@ -162,7 +144,10 @@ class NodeChanges:
             followed = self.storage.constant(stem, np.take(value.const_value.numpy(), indices, axis))
         else:
             followed = ir.Value(name=self.storage.names.unique(stem), type=value.type, shape=value.shape)
-            self._gather(graph, value, followed, axis, indices)
+            items = self._indices(followed.name or "", indices)
+            name, attributes = self.storage.names.unique(f"{followed.name}/Gather"), [ir.AttrInt64("axis", axis)]
+            gather = ir.Node("", "Gather", [value, items], attributes, outputs=[followed], name=name)
+            self.storage.nodes[graph].append(gather)
         node.replace_input_with(slot, followed)
 
     def _look_up(self, graph: ir.Graph, node: ir.Node, slot: int, table: tuple[int, ...]) -> None:
@@ -210,9 +195,3 @@ class NodeChanges:
 
     def _indices(self, stem: str, indices: Sequence[int]) -> ir.Value:
         return self.storage.constant(f"{stem}/items", np.array(indices, np.int64))
-
-    def _gather(self, graph: ir.Graph, value: ir.Value, output: ir.Value, axis: int, indices: tuple[int, ...]) -> None:
-        items = self._indices(output.name or "", indices)
-        name = self.storage.names.unique(f"{output.name}/Gather")
-        attributes = [ir.AttrInt64("axis", axis)]
-        self.storage.nodes[graph].append(ir.Node("", "Gather", [value, items], attributes, outputs=[output], name=name))

@@ -11,7 +11,6 @@ import onnx_ir as ir
 from relayout.apply.transposing import distinct
 from relayout.errors import LayoutError, NamesError, nearest
 from relayout.graph.source_names import is_made
-from relayout.graph.subgraphs import all_nodes
 from relayout.infer import Form, Root, Sites, order_of
 from relayout.layout import Extent, product
 from relayout.layout.normalization import NORMALIZE, Normalization
@@ -44,18 +43,15 @@ def _tag(root: Root, form: Form) -> str:
 
 def declared_dims(extents: Sequence[Extent], named: Mapping[Extent, str]) -> list[int | str | None]:
     """Extents as a file declares them: a number, the source's name, or None for what nobody named."""
-    return [_dim(extent, named) for extent in extents]
-
-
-def _dim(extent: Extent, named: Mapping[Extent, str]) -> int | str | None:
-    if extent.is_static:
-        return extent.number
-    if extent in named:
-        return named[extent]
-    if any(name.startswith("?") for name in extent.names):
-        return None
-    text = str(extent)
-    return text if Extent.of(text) == extent else None
+    dims: list[int | str | None] = []
+    for extent in extents:
+        text = str(extent)
+        if extent.is_static or extent in named:
+            dims.append(extent.number if extent.is_static else named[extent])
+        else:
+            unnamed = any(name.startswith("?") for name in extent.names) or Extent.of(text) != extent
+            dims.append(None if unnamed else text)
+    return dims
 
 
 def entry_of_holds(extents: Sequence[Extent], source: Form, stored: Form) -> tuple[tuple[int, ...], ...]:
@@ -129,36 +125,28 @@ def _named(model: ir.Model, old: str, new: str) -> Iterator[tuple[ir.Value, str]
         if not stem and mark:
             yield value, f"{new}__{order}"
         elif not found:
-            yield value, new if _as_it_is(value, item) else f"{new}__{TAGS.get(item.perm, 'stored')}"
+            same = value.shape is not None and is_identity(item.perm) and len(value.shape) == len(item.shape)
+            yield value, new if same else f"{new}__{TAGS.get(item.perm, 'stored')}"
         found.append(value)
     if not found:
-        raise NamesError(f"--rename {old}={new}: {_why_not(model, old)}")
-
-
-def _as_it_is(value: ir.Value, item: Holds) -> bool:
-    return value.shape is not None and is_identity(item.perm) and len(value.shape) == len(item.shape)
-
-
-def _why_not(model: ir.Model, old: str) -> str:
-    for node in all_nodes(model.graph):
-        if node.graph is not model.graph and any(value.name == old for value in node.outputs):
-            return "the value lies inside the body of another operator, where names are its own affair"
-    names = [name for value in _values(model.graph) for name in (value.name, *(h.name for h in _held(value))) if name]
-    return f"the result has no value of that name{nearest(old, names)}"
+        inside = (value.name for body in model.graph.subgraphs() for node in body for value in node.outputs)
+        if old in inside:
+            why = "the value lies inside the body of another operator, where names are its own affair"
+        else:
+            known = [name for value in values for name in (value.name, *(h.name for h in _held(value))) if name]
+            why = f"the result has no value of that name{nearest(old, known)}"
+        raise NamesError(f"--rename {old}={new}: {why}")
 
 
 def _refuse_taken(model: ir.Model, wanted: Mapping[ir.Value, str]) -> None:
     twice = [name for name, count in Counter(wanted.values()).items() if count > 1]
     if twice:
         raise NamesError(f"--rename gives two values the name {twice[0]!r}")
-    kept = {value.name for graph in (model.graph, *_bodies(model)) for value in _values(graph) if value not in wanted}
+    graphs = dict.fromkeys((model.graph, *model.graph.subgraphs()))
+    kept = {value.name for graph in graphs for value in _values(graph) if value not in wanted}
     for value, name in wanted.items():
         if name in kept:
             raise NamesError(f"--rename {value.name}={name}: another value has that name")
-
-
-def _bodies(model: ir.Model) -> Iterator[ir.Graph]:
-    return iter(dict.fromkeys(graph for graph in model.graph.subgraphs()))
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:

@@ -7,7 +7,7 @@ what is named stays in the graph, though no node reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -48,7 +48,8 @@ class Annotations:
         """
         if not self._said:
             return []
-        values = {value for graph in graphs for value in _values(graph)}
+        values = {value for graph in graphs for value in (*graph.inputs, *graph.initializers.values())}
+        values.update(value for graph in graphs for node in graph for value in node.outputs)
         there = {value.name for value in values}
         for value in values:
             if not there.issuperset(value.meta.get(KEY, {}).values()):
@@ -64,10 +65,3 @@ class Annotations:
             kept = [value.meta.get(KEY) for value in self._holding[root] if value in values]
             left += [name for name, annotation in said.items() if annotation not in kept]
         return left
-
-
-def _values(graph: ir.Graph) -> Iterator[ir.Value]:
-    yield from graph.inputs
-    yield from graph.initializers.values()
-    for node in graph:
-        yield from node.outputs

@@ -118,7 +118,7 @@ def transposed(source: Form, target: Form, *, bounded: bool = False) -> tuple[Fo
         found = [leading, *_ordered(source, target)]
         return source, next((far for far in found if _moves_one(source, far)), leading)
     coarse = _common(source, target, bounded=bounded)
-    before, after = (tuple(coarse[dim] for dim in _runs(order_of(form), coarse)) for form in (source, target))
+    before, after = (tuple(coarse[f] for f in order_of(form) if f in coarse) for form in (source, target))
     if bounded:
         return before, after
     # One Reshape is enough where either form has its dimensions in the other's order, too.
@@ -193,10 +193,6 @@ def _common(first: Form, second: Form, *, bounded: bool) -> dict[int, tuple[int,
         else:
             runs.append([factor])
     return {run[0]: tuple(run) for run in runs}
-
-
-def _runs(order: Order, coarse: dict[int, tuple[int, ...]]) -> list[int]:
-    return [factor for factor in order if factor in coarse]
 
 
 def distinct(form: Form) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -33,25 +33,6 @@ SHAPE_HAS_ENDS = 15
 """Opset from which a Shape tells of some axes alone."""
 
 
-class StoredValues(Protocol):
-    """The values that are there, and what adds nodes that compute one from them."""
-
-    sites: Sites
-    stored: dict[tuple[Root, Form], ir.Value]
-
-    @property
-    def version(self) -> int:
-        """The version of the standard's operators."""
-
-    def constant(self, name: str, array: NDArray[np.generic]) -> ir.Value:
-        """A new initializer."""
-
-    def compute(
-        self, root: Root, name: str, op_type: str, inputs: Sequence[ir.Value], attributes: Sequence[ir.Attr] = ()
-    ) -> ir.Value:
-        """The result of a new node, integers, in the graph where `root` is computed."""
-
-
 class RunTimeShapes:
     """Shapes computed at run time.
 
@@ -59,7 +40,7 @@ class RunTimeShapes:
         storage: the values that are there.
     """
 
-    def __init__(self, storage: StoredValues) -> None:
+    def __init__(self, storage: Storage) -> None:
         self.storage = storage
 
     def of(self, root: Root, source: Form, target: Form) -> ir.Value:
@@ -71,8 +52,7 @@ class RunTimeShapes:
         """
         stem = f"{root.value.name}__{tag(root, target)}"
         held, parts = self.storage.stored[root, source], list[Any]()
-        for place, dim in enumerate(target):
-            extent = product(root.extents[index] for index in dim)
+        for place, (dim, extent) in enumerate(zip(target, root.shape(target), strict=True)):
             axes = tuple([axis for axis, found in enumerate(source) if found and set(found) <= set(dim)])
             if extent.is_static:
                 parts.append(extent.number)
@@ -163,15 +143,10 @@ def constant_shape(root: Root, source: Form, target: Form) -> tuple[int, ...] | 
 
     None where several dimensions would have to be computed.
     """
-    shape: list[int] = []
-    for axis, dim in enumerate(target):
-        extent = product(root.extents[index] for index in dim)
-        if extent.is_static:
-            shape.append(extent.number)
-        elif axis < len(source) and source[axis] == dim:
-            shape.append(0)
-        else:
-            shape.append(-1)
+    shape = []
+    for axis, extent in enumerate(root.shape(target)):
+        stays = axis < len(source) and source[axis] == target[axis]
+        shape.append(extent.number if extent.is_static else 0 if stays else -1)
     return tuple(shape) if shape.count(-1) <= 1 else None
 
 
@@ -361,10 +336,8 @@ class Storage:
     def _transpose(self, root: Root, source: Form, target: Form) -> None:
         if self._original(root, source, target, permuting=True):
             return
-        filled = distinct(source), distinct(target)
-        perm = between(*filled)
-        attributes = [ir.AttrInt64s("perm", perm)]
-        self._emit("Transpose", [self.stored[root, source]], root, target, attributes)
+        perm = ir.AttrInt64s("perm", between(distinct(source), distinct(target)))
+        self._emit("Transpose", [self.stored[root, source]], root, target, [perm])
 
     def _reshape(self, root: Root, source: Form, target: Form) -> None:
         if self._original(root, source, target, permuting=False):
@@ -375,15 +348,13 @@ class Storage:
         if (shape is None or infers) and (filled := filled_dims(source)) == filled_dims(target):
             self._place_ones(root, source, filled, target)
             return
+        value = self.stored[root, source]
         if shape is None or (infers and self.version >= SHAPE_IS_INPUT):
-            computed = RunTimeShapes(self).of(root, source, target)
-            self._emit("Reshape", [self.stored[root, source], computed], root, target)
-            return
-        if self.version < SHAPE_IS_INPUT:
-            attributes = [ir.AttrInt64s("shape", shape)]
-            self._emit("Reshape", [self.stored[root, source]], root, target, attributes)
-            return
-        self._emit("Reshape", [self.stored[root, source], self._shape(shape)], root, target)
+            self._emit("Reshape", [value, RunTimeShapes(self).of(root, source, target)], root, target)
+        elif self.version < SHAPE_IS_INPUT:
+            self._emit("Reshape", [value], root, target, [ir.AttrInt64s("shape", shape)])
+        else:
+            self._emit("Reshape", [value, self._shape(shape)], root, target)
 
     @property
     def version(self) -> int:

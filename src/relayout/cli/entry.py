@@ -326,16 +326,16 @@ def _of_usage(error: click.ClickException) -> str:
 
 def _of_others(error: click.NoSuchOption) -> str:
     """Return which verbs have an option that this one does not have; empty where none has it."""
-    verbs = [name for name, command in cli.every_command().items() if _has(command, error.option_name)]
+    verbs = [
+        name
+        for name, command in cli.every_command().items()
+        if any(error.option_name in (*each.opts, *each.secondary_opts) for each in command.params)
+    ]
     own = error.ctx.info_name if error.ctx is not None else ""
     if "info" in verbs and error.ctx is not None and error.ctx.parent is None:
         return f"{error.option_name} stands behind the file, or behind the verb"
     listed = ", ".join(f"relayout {name}" for name in verbs)
     return f"{error.option_name} is no option of {own}, but of {listed}" if verbs and own else ""
-
-
-def _has(command: click.Command, option: str) -> bool:
-    return any(option in (*each.opts, *each.secondary_opts) for each in command.params)
 
 
 def _told_to_end(number: int, frame: FrameType | None) -> None:

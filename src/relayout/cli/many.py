@@ -25,6 +25,7 @@ from relayout.cli.running import (
     print_json,
     refuse_original,
     refuse_own_source,
+    run_job,
     said_of,
 )
 from relayout.terminal import Line, count_of, line, show, tabled
@@ -48,13 +49,13 @@ def settled(perform: Callable[[J], R], jobs: Sequence[J], workers: int) -> Itera
         for future in as_completed(waiting):
             job = waiting[future]
             # A process that died takes those with it that had not ended: each of them is tried alone.
-            yield job, _alone(perform, job) if future.exception() else future.result()
-
-
-def _alone(perform: Callable[[J], R], job: J) -> R | str:
-    with _processes(1) as pool:
-        error = (future := pool.submit(perform, job)).exception()
-        return future.result() if error is None else f"its process ended: {error}"
+            if future.exception():
+                with _processes(1) as single:
+                    future = single.submit(perform, job)
+                    error = future.exception()
+            else:
+                error = None
+            yield job, future.result() if error is None else f"its process ended: {error}"
 
 
 def _processes(count: int) -> ProcessPoolExecutor:
@@ -98,6 +99,25 @@ class Row(NamedTuple):
     notes: tuple[str, ...] = ()
     hint: str = ""
     seconds: Mapping[str, float] | None = None
+
+
+def run(
+    verb: str,
+    paths: Sequence[Path],
+    out: Path | None,
+    out_dir: Path | None,
+    jobs: int,
+    verify: bool,
+    as_json: bool,
+    quiet: bool,
+    **given: Any,
+) -> None:
+    """Do what a verb does with `SOURCE TARGET`, or with a directory for each source, `jobs` of them at a time."""
+    listed = jobs_of(verb, paths, out, out_dir, jobs, verify, given)
+    if out_dir is None:
+        run_job(listed[0], as_json, quiet)
+    else:
+        run_all(listed, jobs, as_json, quiet)
 
 
 def jobs_of(
@@ -174,7 +194,9 @@ def _format(verb: str, target: Path | None, stated: str | None) -> str | None:
         onnx = target.with_suffix(".onnx")
         raise click.UsageError(f"relayout writes no .ort: write {onnx}, then `{ORT_CONVERTER} {onnx}`")
     if suffix not in FORMATS:
-        if verb == "convert" and stated is None and target is not None and _would_be_a_file(target):
+        # It would be a file there, and neither standard output nor refused for being no file.
+        is_file = target is not None and target != STDOUT and (target.is_file() or not target.exists())
+        if verb == "convert" and stated is None and is_file:
             ends = (
                 f"ends in .{suffix}, which names no format" if suffix else "has no suffix, which would name its format"
             )
@@ -185,11 +207,6 @@ def _format(verb: str, target: Path | None, stated: str | None) -> str | None:
     if stated not in (None, suffix):
         raise click.UsageError(f"--format {stated}: {target} has the suffix of the other format")
     return None if verb != "convert" else suffix
-
-
-def _would_be_a_file(place: Path) -> bool:
-    """Tell whether a result would be a file there, and neither standard output nor refused for being no file."""
-    return place != STDOUT and (place.is_file() or not place.exists())
 
 
 def run_all(jobs: Sequence[Job], workers: int, as_json: bool, quiet: bool) -> None:

@@ -44,16 +44,27 @@ def pairs_by(separator: str, form: str) -> Callable[[click.Context, click.Parame
     """Return what reads texts of two parts with a separator between: `NAME=N`, as `form` says."""
 
     def parse(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
-        found: dict[str, str] = {}
+        pairs: dict[str, str] = {}
         for item in items:
             name, mark, rest = item.rpartition(separator)
             if not mark or not name or not rest:
                 raise click.BadParameter(f"{item!r} is not {form}")
-            if found.setdefault(name, rest) != rest:
-                raise click.BadParameter(f"{name!r} is given twice: {found[name]!r} and {rest!r}")
-        return found
+            if pairs.setdefault(name, rest) != rest:
+                raise click.BadParameter(f"{name!r} is given twice: {pairs[name]!r} and {rest!r}")
+        return pairs
 
     return parse
+
+
+def repeatable(
+    flag: str,
+    name: str,
+    metavar: str,
+    read: Callable[[click.Context, click.Parameter, tuple[str, ...]], Any],
+    what: str,
+) -> Callable[[F], F]:
+    """An option that may be given several times; `read` makes one value of its texts."""
+    return click.option(flag, name, multiple=True, metavar=metavar, callback=read, help=what)
 
 
 def choice_option(name: str, values: Sequence[str], what: str) -> Callable[[F], F]:
@@ -75,13 +86,19 @@ def dimensions(context: click.Context, parameter: click.Parameter, items: tuple[
 def sizes_by_name(context: click.Context, parameter: click.Parameter, items: tuple[str, ...]) -> dict[str, int]:
     """Read dynamic dimensions and the extents that bytes are counted at."""
     form = "NAME=N, such as height=640,width=640"
-    listed = tuple(each for item in items for each in item.split(","))
     sizes = {}
-    for name, text in pairs_by("=", form)(context, parameter, listed).items():
-        if not text.isdecimal() or len(text) > MOST_DIGITS or not int(text):
+    for name, text in pairs_by("=", form)(
+        context, parameter, tuple(",".join(items).split(",") if items else ())
+    ).items():
+        if (size := _whole(text)) is None:
             raise click.BadParameter(f"{f'{name}={text}'!r} is not {form}: an extent is a whole number from 1 on")
-        sizes[name] = int(text)
+        sizes[name] = size
     return sizes
+
+
+def _whole(text: str) -> int | None:
+    """The extent that a text says; None where it is none."""
+    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS and int(text) else None
 
 
 def normalizations(
@@ -97,12 +114,6 @@ def normalizations(
             raise click.BadParameter(f"{f'{name}={text}'!r} is not {form}") from None
         by_input[name] = (mean, std)
     return by_input
-
-
-def custom_domains(context: click.Context, parameter: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
-    """Read custom operators and their domains; "" where a text names none."""
-    bare = dict.fromkeys((item for item in items if "=" not in item), "")
-    return bare | pairs_by("=", "NAME=DOMAIN")(context, parameter, tuple(item for item in items if "=" in item))
 
 
 def comma_separated(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> list[str]:
@@ -151,14 +162,14 @@ def _extent(text: str, dimension: str | None, option: str) -> int | str:
     """
     if is_symbol(text):
         return text
-    if not text.isdecimal() or len(text) > MOST_DIGITS or not int(text):
+    if (size := _whole(text)) is None:
         before = "" if dimension is None else f"{dimension}="
         raise click.BadParameter(
             f"{before}{text}: an extent is a whole number from 1 on, of at most {MOST_DIGITS} digits; to leave it open"
             f" give a name: {option} {before}N",
             param_hint=option,
         )
-    return int(text)
+    return size
 
 
 def _wishes(options: dict[str, Any]) -> dict[str, Any]:
@@ -248,38 +259,23 @@ class _Model(click.Path):
 MODEL = _Model(path_type=Path)
 
 
-layouts = click.option(
-    "--layout",
-    "layouts",
-    multiple=True,
-    metavar="TENSOR=SRC:DST",
-    callback=pairs_by("=", "TENSOR=SRC:DST"),
-    help="Store a tensor in this layout: x=NHWC:NCHW (repeatable).",
-)
-counterparts = click.option(
-    "--layout",
-    "layouts",
-    multiple=True,
-    metavar="TENSOR=SRC:DST",
-    callback=pairs_by("=", "TENSOR=SRC:DST"),
-    help="An input or output that is SRC in FIRST is DST in SECOND: x=NHWC:NCHW (repeatable).",
-)
-dims = click.option(
+PIN = "--layout", "layouts", "TENSOR=SRC:DST", pairs_by("=", "TENSOR=SRC:DST")
+layouts = repeatable(*PIN, "Store a tensor in this layout: x=NHWC:NCHW (repeatable).")
+counterparts = repeatable(*PIN, "An input or output that is SRC in FIRST is DST in SECOND: x=NHWC:NCHW (repeatable).")
+dims = repeatable(
     "--dim",
     "dims",
-    multiple=True,
-    metavar="NAME=N",
-    callback=dimensions,
-    help="Fix a dynamic dimension, batch=1, or say that it is another, unk__7=batch; open a fixed one, image:0=batch"
+    "NAME=N",
+    dimensions,
+    "Fix a dynamic dimension, batch=1, or say that it is another, unk__7=batch; open a fixed one, image:0=batch"
     " (repeatable).",
 )
-at = click.option(
+at = repeatable(
     "--at",
     "at",
-    multiple=True,
-    metavar="NAME=N,…",
-    callback=sizes_by_name,
-    help="Count bytes, and choose layouts, at these extents of dynamic dimensions, height=640,width=640; the result"
+    "NAME=N,…",
+    sizes_by_name,
+    "Count bytes, and choose layouts, at these extents of dynamic dimensions, height=640,width=640; the result"
     " stays open (repeatable).",
 )
 batch = click.option(
@@ -300,25 +296,22 @@ input_type = click.option(
     " too.",
 )
 output_type = click.option("--output-type", type=INTERFACE_TYPES, help="The same for outputs.")
-normalize = click.option(
+normalize = repeatable(
     "--normalize",
-    multiple=True,
-    metavar="INPUT=MEAN:STD",
-    callback=normalizations,
-    help="Let the result normalize an input, image=127.5:127.5, or with a number for each channel,"
+    "normalize",
+    "INPUT=MEAN:STD",
+    normalizations,
+    "Let the result normalize an input, image=127.5:127.5, or with a number for each channel,"
     " image=124,116,104:58,57,57 (repeatable).",
 )
+FORMATS = click.Choice(["onnx", "tflite"], case_sensitive=False)
 output_format = click.option(
     "--format",
-    "format",
-    type=click.Choice(["onnx", "tflite"], case_sensitive=False),
+    type=FORMATS,
     help="Format of the result, where no suffix says it: with --out-dir, on standard output. [default: onnx]",
 )
 explained_format = click.option(
-    "--format",
-    "format",
-    type=click.Choice(["onnx", "tflite"], case_sensitive=False),
-    help="Format of the result that is explained. [default: onnx]",
+    "--format", type=FORMATS, help="Format of the result that is explained. [default: onnx]"
 )
 runtime = click.option(
     "--runtime",
@@ -340,12 +333,12 @@ calibrate = click.option(
     help="For --quantize int8 and int16x8: a folder, or files, of .npy, .npz or images as the source is fed them"
     " (repeatable).",
 )
-keep_float = click.option(
+keep_float = repeatable(
     "--keep-float",
-    multiple=True,
-    metavar="NAME,…",
-    callback=comma_separated,
-    help="For --quantize: operators or values that stay float; * stands for any characters (repeatable).",
+    "keep_float",
+    "NAME,…",
+    comma_separated,
+    "For --quantize: operators or values that stay float; * stands for any characters (repeatable).",
 )
 opset = click.option(
     "--opset",
@@ -357,13 +350,16 @@ signature = click.option("--signature", metavar="NAME", help="Which signature of
 state = choice_option(
     "--state", ["zero", "io"], "Variables of a .tflite: their initial values in every run, or inputs and outputs."
 )
-custom_ops = click.option(
+custom_ops = repeatable(
     "--custom-op",
     "custom_ops",
-    multiple=True,
-    metavar="NAME[=DOMAIN]",
-    callback=custom_domains,
-    help="A custom operator: of a .tflite source it becomes a node of DOMAIN; in a .tflite result a node of DOMAIN, or"
+    "NAME[=DOMAIN]",
+    # "" where a text names no domain
+    lambda context, parameter, items: {
+        **dict.fromkeys((item for item in items if "=" not in item), ""),
+        **pairs_by("=", "NAME=DOMAIN")(context, parameter, tuple(item for item in items if "=" in item)),
+    },
+    "A custom operator: of a .tflite source it becomes a node of DOMAIN; in a .tflite result a node of DOMAIN, or"
     " of any, becomes CUSTOM (repeatable).",
 )
 time_limit = click.option(
@@ -400,7 +396,7 @@ max_bytes = click.option(
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-def _log(_: click.Context, __: click.Parameter, verbose: bool) -> None:
+def log_stages(_: click.Context, __: click.Parameter, verbose: bool) -> None:
     """Show on standard error what the library logs, with the milliseconds since the start."""
     if verbose:
         logging.basicConfig(format="%(relativeCreated)7.0f ms  %(message)s", stream=sys.stderr)
@@ -412,7 +408,7 @@ verbose = click.option(
     "--verbose",
     is_flag=True,
     expose_value=False,
-    callback=_log,
+    callback=log_stages,
     help="Log each stage; give names whole and, in a report, every Transpose.",
 )
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -424,34 +420,15 @@ overwrite = click.option(
     is_flag=True,
     help="Allow the result to replace its source (convert: and new parts to replace earlier ones).",
 )
-feeds = click.option(
-    "--input",
-    "feeds",
-    multiple=True,
-    metavar="NAME=FILE.npy",
-    callback=pairs_by("=", "NAME=FILE.npy"),
-    help="What to feed (repeatable; default: random, image-like for images).",
+FILES = pairs_by("=", "NAME=FILE.npy")
+feeds = repeatable(
+    "--input", "feeds", "NAME=FILE.npy", FILES, "What to feed (repeatable; default: random, image-like for images)."
 )
-inputs = click.option(
-    "--inputs",
-    multiple=True,
-    metavar="A,B",
-    callback=comma_separated,
-    help="Only the part of the graph from these values on.",
-)
-outputs = click.option(
-    "--outputs",
-    multiple=True,
-    metavar="C,D",
-    callback=comma_separated,
-    help="Only the part of the graph up to these values.",
-)
-rename = click.option(
-    "--rename",
-    multiple=True,
-    metavar="OLD=NEW",
-    callback=pairs_by("=", "OLD=NEW"),
-    help="Give an input, output or interior value another name (repeatable).",
+inputs = repeatable("--inputs", "inputs", "A,B", comma_separated, "Only the part of the graph from these values on.")
+outputs = repeatable("--outputs", "outputs", "C,D", comma_separated, "Only the part of the graph up to these values.")
+NAMES = pairs_by("=", "OLD=NEW")
+rename = repeatable(
+    "--rename", "rename", "OLD=NEW", NAMES, "Give an input, output or interior value another name (repeatable)."
 )
 to = click.option(
     "--to",

@@ -38,14 +38,13 @@ OPTION = "--json"
 
 def print_json(data: Mapping[str, Any], *, err: bool = False) -> None:
     """Print an object with the version of its form: a line for each key, and for each row of a list of objects."""
-    lines = (f"  {_dumped(key)}: {_lines(value)}" for key, value in {"schema": SCHEMA, **data}.items())
+    lines = []
+    for key, value in {"schema": SCHEMA, **data}.items():
+        text = _dumped(value)
+        if isinstance(value, list | tuple) and value and all(isinstance(row, dict) for row in value):
+            text = "[\n" + ",\n".join(f"    {_dumped(row)}" for row in value) + "\n  ]"
+        lines.append(f"  {_dumped(key)}: {text}")
     click.echo("{\n" + ",\n".join(lines) + "\n}", err=err)
-
-
-def _lines(value: Any) -> str:
-    if not isinstance(value, list | tuple) or not all(isinstance(row, dict) for row in value) or not value:
-        return _dumped(value)
-    return "[\n" + ",\n".join(f"    {_dumped(row)}" for row in value) + "\n  ]"
 
 
 def _dumped(value: Any) -> str:
@@ -121,18 +120,8 @@ class Job(NamedTuple):
         from relayout.formats.bundle import outermost
 
         rest = dict(given)
-        names = (
-            "feeds",
-            "seed",
-            "rtol",
-            "external_data",
-            "plan_file",
-            "html",
-            "model_explorer",
-            "overwrite",
-            "max_bytes",
-        )
-        own = {name: rest.pop(name) for name in names} | {"parts": rest.pop("parts", None)}
+        names = Job._fields[Job._fields.index("feeds") :]
+        own = {name: rest.pop(name, None) if name == "parts" else rest.pop(name) for name in names}
         if rest.get("format") == "tflite":
             _refuse_onnx_options({**rest, **own})
         if target is None:
@@ -403,14 +392,6 @@ def print_report(report: Report, as_json: bool, *, err: bool = False, hint: bool
     show(*paragraphs(report, hint=hint), err=err)
 
 
-def print_hint(report: Report, *, err: bool = False) -> None:
-    """Print what to ask for to get a better result, if anything is known."""
-    from relayout.reports.tables import hinted
-
-    if report.hint:
-        show(hinted(report), err=err)
-
-
 def print_verification(found: VerifyReport, *, err: bool = False) -> None:
     """What a verification found, for people."""
     from relayout.verification.report import render
@@ -441,7 +422,10 @@ def run_job(job: Job, as_json: bool, quiet: bool) -> None:
         print_report(report, False, err=job.console_is_taken, hint=False)
         if found is not None:
             print_verification(found, err=job.console_is_taken)
-        print_hint(report, err=job.console_is_taken)
+        if report.hint:
+            from relayout.reports.tables import hinted
+
+            show(hinted(report), err=job.console_is_taken)
     over = exceeds(report, job.max_bytes)
     if over:
         click.echo(f"relayout: {over} (written nevertheless)", err=True)
