@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from relayout.rules.elementwise import aligned
-from relayout.rules.operator import Operator, axis_letters, normalized
+from relayout.rules.operator import Operator, normalized
 from relayout.rules.reductions import along, flattened_from, reduced_letters
 from relayout.rules.registry import rule
-from relayout.rules.signature import Changes, Fact, Placement, Signature
+from relayout.rules.signature import Changes, Fact, Placement, Signature, renumbered_axis
 
 DOMAIN = "com.microsoft"
 
@@ -51,20 +51,17 @@ def qlinear_where(operator: Operator) -> Fact:
 @rule("QLinearConcat", kind="axis attributes", domain=DOMAIN)
 def qlinear_concat(operator: Operator) -> Fact:
     """Any order, the same for all operands; the axis is one dimension in order and is renumbered."""
-    rank = operator.needed_rank(2, least=1)
-    letters = axis_letters(rank)
-    axis = letters[operator.int("axis", 0) % rank]
+    letters = operator.letters(2, least=1)
+    axis = letters[operator.int("axis", 0) % len(letters)]
     inputs = operator.operands(dict.fromkeys(range(2, len(operator.inputs), 3), letters))
-    return Signature(inputs, (letters,), frozenset({axis}), changes=lambda p: Changes({"axis": p.axis(axis, 2)}))
+    return Signature(inputs, (letters,), frozenset({axis}), changes=renumbered_axis(axis, 2))
 
 
 @rule("QLinearSoftmax", kind="axis attributes", domain=DOMAIN)
 def qlinear_softmax(operator: Operator) -> Fact:
     """Any order; the axis is one dimension and is renumbered (before opset 13: all from the axis on stay last)."""
-    axis = operator.int("axis", -1)
-    if operator.int("opset", 0) < 13:
-        return flattened_from(operator, axis, ordered=False)
-    return along(operator, axis, ordered=False)
+    normalizes = flattened_from if operator.int("opset", 0) < 13 else along
+    return normalizes(operator, operator.int("axis", -1), ordered=False)
 
 
 @rule("QLinearReduceMean", kind="axis attributes", domain=DOMAIN)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from types import FunctionType
@@ -60,12 +60,8 @@ def operator_of(model: ir.Model, node: ir.Node, imports: Mapping[str, int] | Non
 def _shape(value: ir.Value | None) -> tuple[Dim, ...] | None:
     if value is None or value.shape is None or type(value.type) in WRAPPING:
         return None
-    return tuple(_dims(value.name or "", value.shape))
-
-
-def _dims(name: str, shape: Iterable[int | ir.SymbolicDim]) -> Iterator[Dim]:
-    for axis, dim in enumerate(shape):
-        yield dim if isinstance(dim, int) else str(dim.value or f"?{name}.{axis}")
+    unnamed, dims = f"?{value.name or ''}", enumerate(value.shape)
+    return tuple(dim if isinstance(dim, int) else str(dim.value or f"{unnamed}.{axis}") for axis, dim in dims)
 
 
 def rule_of(operator: Operator) -> Rule | None:
@@ -149,17 +145,16 @@ def is_laid(operator: Operator) -> bool:
 def _written_as(operator: Operator) -> list[tuple[tuple[str, str], LayoutVariant]]:
     """The registered variants that a node is."""
     node = operator.node
+    variants = variant_keys().get((node.domain, node.op_type), ())
+    if not variants:
+        return []
+    pairs = ((name, attribute.value) for name, attribute in node.attributes.items())
+    values = {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in pairs}
     return [
         (key, variant)
-        for key, variant in variant_keys().get((node.domain, node.op_type), ())
-        if all(_value(node, name) == value for name, value in variant.attributes.items())
+        for key, variant in variants
+        if all(values.get(name) == value for name, value in variant.attributes.items())
     ]
-
-
-def _value(node: ir.Node, name: str) -> object:
-    found = node.attributes.get(name)
-    value = None if found is None else found.value
-    return tuple(value) if isinstance(value, list | tuple) else value
 
 
 def facts(operator: Operator) -> Fact:
@@ -200,7 +195,10 @@ class Facts:
         if (known := self._known.get(key)) is not None:
             return known[0]
         fact = facts(operator)
-        if not operator.looked and (not isinstance(fact, Signature) or _stands_alone(fact)):
+        # A signature must hold nothing of the node that it was found for.
+        if not operator.looked and (
+            not isinstance(fact, Signature) or (fact.price is None and _is_plain(fact.changes))
+        ):
             self._known[key] = (fact,)
         return fact
 
@@ -223,11 +221,6 @@ def _described(operator: Operator) -> tuple[object, ...] | None:
         value = attribute.value
         key += [attribute.name, attribute.type, tuple(value) if attribute.type in LISTS else value]
     return tuple(key)
-
-
-def _stands_alone(fact: Signature) -> bool:
-    """Whether a signature holds nothing of the node that it was found for."""
-    return fact.price is None and _is_plain(fact.changes)
 
 
 def _is_plain(held: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
-from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature
+from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, renumbered_axis
 
 
 @rule("Gather", kind="axis attributes")
@@ -26,9 +26,7 @@ def gather(operator: Operator) -> Fact:
     # dimensions, which stay together.
     inner = (taken,) * indices
     output = (*letters[:axis], *inner, *letters[axis + 1 :])
-    return Signature(
-        (letters, inner), (output,), frozenset({taken}), changes=lambda p: Changes({"axis": p.axis(taken)})
-    )
+    return Signature((letters, inner), (output,), frozenset({taken}), changes=renumbered_axis(taken))
 
 
 @rule("GatherElements", kind="axis attributes")
@@ -51,12 +49,8 @@ def _elements(operator: Operator, inputs: tuple[int, ...]) -> Signature | None:
     axis = letters[operator.int("axis", 0) % len(data)]
     # Where the indices cover only the first items of an axis, its order counts.
     partly = {letter for letter, whole, part in zip(letters, data, indices, strict=True) if whole != part}
-    return Signature(
-        operator.operands(dict.fromkeys(inputs, letters)),
-        (letters,),
-        frozenset({axis} | partly),
-        changes=lambda p: Changes({"axis": p.axis(axis)}),
-    )
+    given = operator.operands(dict.fromkeys(inputs, letters))
+    return Signature(given, (letters,), frozenset({axis} | partly), changes=renumbered_axis(axis))
 
 
 @rule("GatherND", kind="axis attributes")
@@ -79,16 +73,13 @@ def indexed_by_tuples(operator: Operator, batch: int) -> Signature | None:
     shared, indexed, rest, items = found
     data, indices, output = (*shared, *indexed, *rest), (*shared, *items, "t"), (*shared, *items, *rest)
     whole = frozenset((*indexed, "t"))
-    if batch:  # indexed axes and indices' axes come after the shared ones, so they keep their order
-        return Signature(
-            (data, indices),
-            (output,),
-            whole,
-            tail=(*indexed, *items, *rest, "t"),
-            changes=lambda p: Changes({"batch_dims": len(p.axes(shared))}),
-        )
-    tail = (*rest, "t")
-    return Signature((data, indices), (output,), whole, tail=tail, changes=lambda p: _follow(indexed, p))
+
+    def changes(placement: Placement) -> Changes:
+        return Changes({"batch_dims": len(placement.axes(shared))}) if batch else _follow(indexed, placement)
+
+    # Indexed axes and indices' axes come after the shared ones, if there are any, so they keep their order.
+    tail = (*indexed, *items, *rest, "t") if batch else (*rest, "t")
+    return Signature((data, indices), (output,), whole, tail=tail, changes=changes)
 
 
 @rule("ScatterND", kind="axis attributes")
@@ -129,29 +120,21 @@ def _follow(indexed: Letters, placement: Placement) -> Changes:
 @rule("Compress", kind="axis attributes")
 def compress(operator: Operator) -> Fact:
     """Any order; the axis is one dimension in order and is renumbered (without one: flattened, a barrier)."""
-    rank = operator.rank()
-    if not rank or "axis" not in operator.node.attributes:
+    letters = operator.letters(least=1)
+    if "axis" not in operator.node.attributes:
         return None
-    letters = axis_letters(rank)
-    axis = letters[operator.int("axis", 0) % rank]
-    return Signature((letters, None), (letters,), frozenset({axis}), changes=lambda p: Changes({"axis": p.axis(axis)}))
+    axis = letters[operator.int("axis", 0) % len(letters)]
+    return Signature((letters, None), (letters,), frozenset({axis}), changes=renumbered_axis(axis))
 
 
 @rule("OneHot", kind="axis attributes")
 def one_hot(operator: Operator) -> Fact:
     """`i[*a *b] -> y[*a o *b]`: any order; the axis of the new one is renumbered."""
-    rank = operator.rank()
-    if rank is None or not operator.gives(0):
-        return None
-    letters = axis_letters(rank)
-    axis = operator.int("axis", -1) % (rank + 1)
-    output = (*letters[:axis], "o", *letters[axis:])
-    return Signature(
-        operator.operands({0: letters}),
-        (output,),
-        frozenset("o"),
-        changes=lambda p: Changes({"axis": p.axis("o", output=True)}),
-    )
+    letters = operator.letters()
+    axis = operator.int("axis", -1) % (len(letters) + 1)
+    inputs, output = operator.operands({0: letters}), (*letters[:axis], "o", *letters[axis:])
+    changes = renumbered_axis("o", output=True)
+    return Signature(inputs, (output,), frozenset("o"), changes=changes) if operator.gives(0) else None
 
 
 @rule("TensorScatter", kind="layout-sensitive")

@@ -43,11 +43,6 @@ class Laid:
     written: Written | None = field(default=None, compare=False)
 
     @property
-    def in_tiles(self) -> bool:
-        """Whether any of them is blocked."""
-        return not all(layout.is_plain for layout in (self.data, self.kernel, self.result) if layout is not None)
-
-    @property
     def given(self) -> Layout:
         """The layout of the images that it gives."""
         return self.result or self.data
@@ -164,8 +159,12 @@ def laid(rule: Rule, operator: Operator, signature: Signature, layouts: Laid) ->
     for slot, named, letters, shape in images(rule, operator, signature):
         extents = [Extent.of(dim) for dim in shape]
         if named != "NC":
-            kernel = None if layouts.kernel is None else _whole(fitted(layouts.kernel, len(letters)), named, extents)
+            kernel = None if layouts.kernel is None else fitted(layouts.kernel, len(letters))
             if kernel is not None:
+                # Axes of extent 1 have no tiles: a depthwise kernel has no input channels to tile.
+                axes = standard(named, len(letters)).axes
+                ones = {axis for axis, extent in zip(axes, extents, strict=True) if extent.is_one}
+                kernel = Layout(tuple(each for each in kernel.factors if not (each.tile and each.axis in ones)))
                 inputs[slot] = tokens(letters, named, kernel, extents)
                 kernel = kernel if kernel != standard(named, len(letters)) else None
         elif slot >= 0:
@@ -181,23 +180,20 @@ def laid(rule: Rule, operator: Operator, signature: Signature, layouts: Laid) ->
     if (tuple(inputs), tuple(outputs)) == (body.inputs, body.outputs):
         return body
     found = Laid(fitted(layouts.data, rank), kernel, None if layouts.result is None else fitted(layouts.result, rank))
-    written = layouts.written or _registered(rule, found, rank)
+    written = layouts.written
+    for variant in variants_of(rule) if written is None else ():  # what was registered, before a function
+        if str(found) == str(at_rank(Laid.parse(variant.layouts), rank, kernels=rule)):
+            others = dict.fromkeys(_told(rule) - variant.attributes.keys())
+            written = Written(variant.domain, variant.op_type, others | dict(variant.attributes))
+            break
     if written is None and rule.domain:
         raise LayoutError(f"{rule.domain}:{rule.op_type} in {found} is no function of ONNX, and no variant of a user's")
-    if written is None and found.in_tiles and operator.version < SHAPES:
+    is_plain = all(each.is_plain for each in (found.data, found.kernel, found.result) if each is not None)
+    if written is None and not is_plain and operator.version < SHAPES:
         raise LayoutError(f"{found} needs constants that ONNX has from opset {SHAPES} on")
     if written is None:
         written = Written(found.domain, rule.op_type, dict.fromkeys(_told(rule)), body)
     return Variant(tuple(inputs), tuple(outputs), str(found), written)
-
-
-def _registered(rule: Rule, layouts: Laid, rank: int) -> Written | None:
-    """The node that was registered to run an operator in layouts of a rank, before a function does."""
-    for variant in variants_of(rule):
-        if str(layouts) == str(at_rank(Laid.parse(variant.layouts), rank, kernels=rule)):
-            others = dict.fromkeys(_told(rule) - variant.attributes.keys())
-            return Written(variant.domain, variant.op_type, others | dict(variant.attributes))
-    return None
 
 
 def _told(rule: Rule) -> set[str]:
@@ -235,12 +231,6 @@ def images(rule: Rule, operator: Operator, signature: Signature) -> Iterator[tup
 def _ordered(shape: Shape, held: Letters | None, letters: Letters) -> Shape:
     """A shape whose dimensions are `held`, with these letters in their order."""
     return shape if held is None or held == letters else tuple(shape[held.index(letter)] for letter in letters)
-
-
-def _whole(layout: Layout, named: str, extents: Sequence[Extent]) -> Layout:
-    """A kernel's layout without the tiles of axes of extent 1: a depthwise kernel has no input channels to tile."""
-    ones = {axis for axis, extent in zip(standard(named, len(extents)).axes, extents, strict=True) if extent.is_one}
-    return Layout(tuple(factor for factor in layout.factors if not (factor.tile and factor.axis in ones)))
 
 
 def is_function(operator: Operator) -> bool:
@@ -354,14 +344,14 @@ def _usual(layout: Layout, spatial: str, what: str) -> None:
     """
     order, usual = "".join(layout.axes), [each.replace("*", spatial) for each in USUAL[what]]
     if layout.is_plain and order not in usual:
-        meant = min(usual, key=lambda each: _swaps(order, each))
+
+        def swaps(other: str) -> int:
+            """How many swaps of neighbours lead to another order of axes."""
+            places = [other.index(axis) for axis in order]
+            return sum(place > later for i, place in enumerate(places) for later in places[i + 1 :])
+
+        meant = min(usual, key=swaps)
         raise LayoutError(
             f"{order} is no usual layout of {what}; did you mean {meant!r}? "
             f"(Usual are {', '.join(usual)}; --layout TENSOR=SRC:DST stores one tensor in any order.)"
         )
-
-
-def _swaps(order: str, other: str) -> int:
-    """How many swaps of neighbours lead from one order of axes to another."""
-    places = [other.index(axis) for axis in order]
-    return sum(place > later for i, place in enumerate(places) for later in places[i + 1 :])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from relayout.layout import Extent
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
-from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature
+from relayout.rules.signature import Fact, Letters, Signature, renumbered_axis
 
 PER_AXIS_SINCE = 13
 """Opset from which scales may lie along an axis."""
@@ -23,22 +23,17 @@ def quantized_along(operator: Operator, axis: int) -> Signature | None:
     letters = axis_letters(len(shape))
     if scale is None:
         return _by_unknown_scales(operator, letters, axis)
-    per_tensor = not scale or (len(scale) == 1 and Extent.of(scale[0]).is_one and shape != scale)
-    if per_tensor:
+    if not scale or (len(scale) == 1 and Extent.of(scale[0]).is_one and shape != scale):  # per tensor
         back = operator.name == "DequantizeLinear"
         return Signature(operator.operands({0: letters}), (letters,), with_reader=back, with_maker=not back)
     if not letters:
         return None
     along = letters[axis % len(letters)] if len(letters) > 1 else letters[0]
-
-    def changes(placement: Placement) -> Changes:
-        return Changes({"axis": placement.axis(along)})
-
+    one, changes = frozenset({along}), renumbered_axis(along)
     if len(scale) == 1:
         inputs = operator.operands({0: letters, 1: (along,), 2: (along,)})
-        return Signature(inputs, (letters,), block=frozenset({along}), changes=changes)
-    inputs = operator.operands({0: letters, 1: letters, 2: letters})
-    return Signature(inputs, (letters,), whole=frozenset({along}), changes=changes)
+        return Signature(inputs, (letters,), block=one, changes=changes)
+    return Signature(operator.operands(dict.fromkeys(range(3), letters)), (letters,), whole=one, changes=changes)
 
 
 INTEGERS = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
@@ -54,18 +49,13 @@ def undoes(back: ir.Node, node: ir.Node) -> bool:
         return False
     if node.outputs[0].dtype != ir.DataType.FLOAT or "precision" in back.attributes:
         return False  # halves, since opset 23
-    return len(said) == len(known) and all(map(_is_same, said, known)) and _is_moderate(said[0])
-
-
-def _is_same(value: ir.Value | None, other: ir.Value | None) -> bool:
-    """Whether two parameters are one constant."""
-    one, two = _constant(value), _constant(other)
-    return one is not None and two is not None and bool(np.array_equal(one, two))
-
-
-def _is_moderate(scale: ir.Value | None) -> bool:
-    found = _constant(scale)
-    return found is not None and found.dtype == np.float32 and LEAST < float(found.reshape(-1)[0]) < MOST
+    if len(said) != len(known):
+        return False
+    pairs = [(_constant(one), _constant(other)) for one, other in zip(said, known, strict=True)]
+    if any(one is None or other is None or not np.array_equal(one, other) for one, other in pairs):
+        return False
+    scale = pairs[0][0]
+    return scale is not None and scale.dtype == np.float32 and LEAST < float(scale.reshape(-1)[0]) < MOST
 
 
 def _constant(value: ir.Value | None) -> NDArray[np.generic] | None:
@@ -84,7 +74,7 @@ def _by_unknown_scales(operator: Operator, letters: Letters, axis: int) -> Signa
     if not -len(letters) <= axis < len(letters):
         return None
     along = letters[axis]
-    return Signature(inputs, (letters,), whole=frozenset({along}), changes=lambda p: Changes({"axis": p.axis(along)}))
+    return Signature(inputs, (letters,), whole=frozenset({along}), changes=renumbered_axis(along))
 
 
 @rule("DequantizeLinear", kind="axis attributes", repeats=True)

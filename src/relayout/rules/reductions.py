@@ -10,7 +10,7 @@ import numpy as np
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
 from relayout.rules.renumbering import along_computed
-from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
+from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant, renumbered_axis
 
 AXES_AS_INPUT = 18
 """Opset from which reductions (13 for ReduceSum) take axes as an input."""
@@ -58,11 +58,10 @@ def reduction(operator: Operator) -> Fact:
 @rule("ArgMax", "ArgMin", kind="axis attributes")
 def arg(operator: Operator) -> Fact:
     """Any order; the axis is one dimension in order and is renumbered."""
-    rank = operator.needed_rank(least=1)
-    letters = axis_letters(rank)
-    axis = letters[operator.int("axis", 0) % rank]
+    letters = operator.letters(least=1)
+    axis = letters[operator.int("axis", 0) % len(letters)]
     output = reduced_letters(letters, (axis,), operator.int("keepdims", 1))
-    return Signature((letters,), (output,), frozenset({axis}), changes=lambda p: Changes({"axis": p.axis(axis)}))
+    return Signature((letters,), (output,), frozenset({axis}), changes=renumbered_axis(axis))
 
 
 @rule("Softmax", "LogSoftmax", "Hardmax", kind="axis attributes")
@@ -74,25 +73,22 @@ def softmax(operator: Operator) -> Fact:
     return along(operator, operator.int("axis", -1), ordered=ordered)
 
 
-def along(operator: Operator, axis: int, *, ordered: bool) -> Signature | None:
+def along(operator: Operator, axis: int, *, ordered: bool) -> Signature:
     """Everything happens along one axis, in order or in any order of its factors."""
-    rank = operator.needed_rank(least=1)
-    letters = axis_letters(rank)
-    one = letters[axis % rank]
-    return Signature(
+    letters = operator.letters(least=1)
+    one = frozenset((letter := letters[axis % len(letters)],))
+    inputs, whole, changes = (
         operator.operands({0: letters}),
-        (letters,),
-        frozenset({one}) if ordered else frozenset(),
-        frozenset({one}),
-        changes=lambda p: Changes({"axis": p.axis(one)}),
-        across=frozenset({one}),
+        one if ordered else frozenset[str](),
+        renumbered_axis(letter),
     )
+    return Signature(inputs, (letters,), whole, one, changes=changes, across=one)
 
 
 def flattened_from(operator: Operator, axis: int, *, ordered: bool) -> Signature | None:
     """Everything happens along all axes from one on, as if they were one: they stay last, in order or in any order."""
-    rank = operator.needed_rank(least=1)
-    letters = axis_letters(rank)
+    letters = operator.letters(least=1)
+    rank = len(letters)
     if axis >= rank:  # nothing is left to normalise
         return None
     head, tail = letters[: axis % rank], letters[axis % rank :]
@@ -141,12 +137,7 @@ def cumulative(operator: Operator) -> Fact:
 @rule("TopK", kind="axis attributes")
 def top_k(operator: Operator) -> Fact:
     """Any order, the same for values and indices; the axis is one dimension in order and is renumbered."""
-    rank = operator.needed_rank(least=1)
-    letters = axis_letters(rank)
-    axis = letters[operator.int("axis", -1) % rank]
-    return Signature(
-        operator.operands({0: letters}),
-        operator.results(letters),
-        frozenset({axis}),
-        changes=lambda p: Changes({"axis": p.axis(axis)}),
-    )
+    letters = operator.letters(least=1)
+    axis = letters[operator.int("axis", -1) % len(letters)]
+    inputs, outputs = operator.operands({0: letters}), operator.results(letters)
+    return Signature(inputs, outputs, frozenset({axis}), changes=renumbered_axis(axis))

@@ -97,6 +97,11 @@ def unchanged(_: Placement) -> Changes:
     return Changes()
 
 
+def renumbered_axis(letter: str, index: int = 0, *, output: bool = False) -> Callable[[Placement], Changes]:
+    """Return the changes of a node whose attribute `axis` is the dimension of an operand that holds a letter."""
+    return lambda placement: Changes({"axis": placement.axis(letter, index, output=output)})
+
+
 def costs_nothing(_: Placement) -> int:
     """Every order of a node costs the same: a price that nobody need ask for."""
     return 0

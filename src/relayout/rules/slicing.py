@@ -11,7 +11,7 @@ from relayout.layout import Dim, Extent
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
 from relayout.rules.renumbering import along_computed
-from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature
+from relayout.rules.signature import Changes, Fact, Placement, Signature, renumbered_axis
 
 AXIS_REQUIRED = 4
 """Opset from which Concat has no default axis (1 before)."""
@@ -25,14 +25,8 @@ def concat(operator: Operator) -> Fact:
     axis = letters[operator.int("axis", 1 if operator.version < AXIS_REQUIRED else 0) % rank]
     inputs = tuple(letters for _ in operator.inputs)
     parts = [(shape[letters.index(axis)] if shape and len(shape) == rank else 0) or "?" for shape in operator.inputs]
-    return Signature(
-        inputs,
-        (letters,),
-        frozenset({axis}),
-        grain=grain({axis: parts}),
-        changes=lambda p: Changes({"axis": p.axis(axis)}),
-        grows=frozenset({axis}),
-    )
+    one, runs = frozenset({axis}), grain({axis: parts})
+    return Signature(inputs, (letters,), one, grain=runs, changes=renumbered_axis(axis), grows=one)
 
 
 def grain(cuts: Mapping[str, Sequence[Dim]]) -> tuple[tuple[str, int], ...]:
@@ -177,13 +171,25 @@ def padding(operator: Operator, *, as_input: bool) -> Signature | None:
     inputs = operator.operands({0: letters})
     if pads is None:
         whole = frozenset(axes)
-        return Signature(inputs, (letters,), whole, changes=lambda p: _renumbered(operator, axes, p), grows=whole)
+
+        def follow(placement: Placement) -> Changes:
+            """The axes that the pads are for are renumbered, or they change places themselves."""
+            if operator.has(3):
+                return Changes(inputs={3: np.array([placement.axis(axis) for axis in axes], operator.dtype(3))})
+            places = [axes.index(letter) for letter in placement.letters()]
+            return Changes(gathered={1: (0, (*places, *(place + len(axes) for place in places)))})
+
+        return Signature(inputs, (letters,), whole, changes=follow, grows=whole)
     count = len(axes)
     padded = {axis: (pads[i], pads[i + count]) for i, axis in enumerate(axes) if pads[i] or pads[i + count]}
 
     def changes(placement: Placement) -> Changes:
-        dims = zip(placement.letters(), placement.extents(), strict=True)
-        each = [_shorter(padded[letter], shape[letter], new) if letter in padded else (0, 0) for letter, new in dims]
+        each = []
+        for letter, extent in zip(placement.letters(), placement.extents(), strict=True):
+            before, after = padded.get(letter, (0, 0))
+            if letter in padded and extent != (old := shape[letter]):  # what its grain holds lies elsewhere
+                before, after = (pad * extent.number // old.number for pad in (before, after))
+            each.append((before, after))
         new = (*(before for before, _ in each), *(after for _, after in each))
         if not as_input:
             return Changes({"pads": new})
@@ -198,20 +204,6 @@ def padding(operator: Operator, *, as_input: bool) -> Signature | None:
         cuts[letter] = [shape[letter].number, *pair] if zeros and shape[letter].is_static else ["?"]
     longer = frozenset(letter for letter, pair in padded.items() if min(pair) >= 0)
     return Signature(inputs, (letters,), frozenset(padded), grain=grain(cuts), changes=changes, grows=longer)
-
-
-def _shorter(pair: tuple[int, int], old: Extent, new: Extent) -> tuple[int, int]:
-    """Pads of an axis that has become shorter, since what its grain holds lies elsewhere."""
-    before, after = pair
-    return pair if old == new else (before * new.number // old.number, after * new.number // old.number)
-
-
-def _renumbered(operator: Operator, axes: Letters, placement: Placement) -> Changes:
-    """Pads that are not known: the axes they are for are renumbered, or they change places themselves."""
-    if operator.has(3):
-        return Changes(inputs={3: np.array([placement.axis(axis) for axis in axes], operator.dtype(3))})
-    places = [axes.index(letter) for letter in placement.letters()]
-    return Changes(gathered={1: (0, (*places, *(place + len(axes) for place in places)))})
 
 
 @rule("Tile", kind="axis attributes")

@@ -32,20 +32,17 @@ from relayout.rules.users_functions import UsersFunction, asked_of, is_vague, pl
 
 
 def _is_axis(value: Any) -> bool:
-    """`c/16` and `c%16` are parts of an axis, `h*d` is two axes."""
     return isinstance(value, str) and bool(value) and set(value).isdisjoint("/%*")
 
 
-def _is_token(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"[^/%*]+([/%][1-9]\d*)?(\*[^/%*]+)*", value) is not None
+def _are_tokens(value: Any) -> bool:
+    """`c/16` and `c%16` are parts of an axis, `h*d` is two axes."""
+    token = re.compile(r"[^/%*]+([/%][1-9]\d*)?(\*[^/%*]+)*")
+    return isinstance(value, tuple) and all(isinstance(each, str) and token.fullmatch(each) for each in value)
 
 
 def _is_letters(value: Any) -> bool:
     return isinstance(value, tuple) and all(map(_is_axis, value)) and len(set(value)) == len(value)
-
-
-def _is_exchanged(value: Any) -> bool:
-    return isinstance(value, tuple) and all(each == "*" or _is_axis(each) for each in value)
 
 
 _AXES = arguments.ArgumentKind(
@@ -53,13 +50,13 @@ _AXES = arguments.ArgumentKind(
 )
 _STORED = arguments.ArgumentKind(
     "a tuple with the dimensions of each operand, or None: (('n', 'c/16', 'h', 'c%16'), None)",
-    lambda value: (
-        isinstance(value, tuple)
-        and all(each is None or (isinstance(each, tuple) and all(map(_is_token, each))) for each in value)
-    ),
+    lambda value: isinstance(value, tuple) and all(each is None or _are_tokens(each) for each in value),
 )
 _LETTERS = arguments.ArgumentKind("a tuple of names of axes, none twice, such as ('m', 'n')", _is_letters)
-_EXCHANGED = arguments.ArgumentKind("a tuple of names of axes, such as ('n', 'm')", _is_exchanged)
+_EXCHANGED = arguments.ArgumentKind(
+    "a tuple of names of axes, such as ('n', 'm')",
+    lambda value: isinstance(value, tuple) and all(each == "*" or _is_axis(each) for each in value),
+)
 _OPERANDS = arguments.ArgumentKind(
     "a tuple with the names of the axes of each operand, none twice, or None: (('n', 'c'), None)",
     lambda value: isinstance(value, tuple) and all(each is None or _is_letters(each) for each in value),
@@ -116,14 +113,15 @@ def _is_attribute(value: Any) -> bool:
     return value is None or isinstance(value, str) or all(type(number) in (int, float, bool) for number in numbers)
 
 
-def _is_gather(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and arguments.whole(0).fits(value[0]) and _PERM.fits(value[1])
-
-
 _CHANGES = {
     "attributes": arguments.mapping("{'axis': 1}, of Python's numbers and texts, or tuples of numbers", _is_attribute),
     "inputs": _by_slot("{1: numpy.array([0, 2])}", lambda value: isinstance(value, np.ndarray | None)),
-    "gathered": _by_slot("{1: (0, (0, 2, 1))}: an axis and places on it", _is_gather),
+    "gathered": _by_slot(
+        "{1: (0, (0, 2, 1))}: an axis and places on it",
+        lambda value: (
+            isinstance(value, tuple) and len(value) == 2 and arguments.whole(0).fits(value[0]) and _PERM.fits(value[1])
+        ),
+    ),
     "looked_up": _by_slot("{1: (0, 2, 1)}: a table of axes", _PERM.fits),
     "op_type": arguments.WORDS,
     "domain": arguments.TEXT,

@@ -11,7 +11,16 @@ from relayout.layout import Dim
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
 from relayout.rules.renumbering import along_computed
-from relayout.rules.signature import Changes, Fact, Letters, Permuted, Placement, Regrouped, Signature
+from relayout.rules.signature import (
+    Changes,
+    Fact,
+    Letters,
+    Permuted,
+    Placement,
+    Regrouped,
+    Signature,
+    renumbered_axis,
+)
 
 # Operators for which the order along some axes counts: triangles, sequences, spectra, sorted sets.
 
@@ -96,9 +105,7 @@ def unique(operator: Operator) -> Fact:
     if not rank or (in_order and rank > 1):
         return None  # slices are compared in the order in which they lie
     axis = letters[operator.int("axis", 0) % rank]
-    return Signature(
-        (letters,), (letters, *others), frozenset({axis}), changes=lambda p: Changes({"axis": p.axis(axis)})
-    )
+    return Signature((letters,), (letters, *others), frozenset({axis}), changes=renumbered_axis(axis))
 
 
 @rule("Size", kind="layout-agnostic")
@@ -143,8 +150,11 @@ def reshape(operator: Operator) -> Fact:
 @rule("Squeeze", kind="regrouping")
 def squeeze(operator: Operator) -> Fact:
     """Axes of one element leave; the others keep their extents, whatever the result calls them."""
-    dims, gone = operator.inputs[0], _listed(operator)
-    gone = _only(operator) if gone is None else gone
+    dims, gone, count = operator.inputs[0], _listed(operator), operator.shape(1)
+    if gone is None and dims is not None and all(isinstance(dim, int) for dim in dims):
+        # Computed axes must be these, if they are as many as have one element.
+        ones = [axis for axis, dim in enumerate(dims) if dim == 1]
+        gone = ones if count == (len(ones),) else None
     if dims is None or gone is None:
         return reshape(operator)
     return _stated(operator, [dim for axis, dim in enumerate(dims) if axis not in normalized(gone, len(dims))])
@@ -163,15 +173,6 @@ def unsqueeze(operator: Operator) -> Fact:
 def _listed(operator: Operator) -> Sequence[int] | None:
     """The axes that an operator names, as an attribute or as a constant operand; None where it names none."""
     return operator.integers(1) if operator.has(1) else operator.ints("axes")
-
-
-def _only(operator: Operator) -> Sequence[int] | None:
-    """List the axes that computed ones must be: as many as have one element, where every extent is known."""
-    dims, count = operator.inputs[0], operator.shape(1)
-    if dims is None or not count or not all(isinstance(dim, int) for dim in dims):
-        return None
-    ones = [axis for axis, dim in enumerate(dims) if dim == 1]
-    return ones if count == (len(ones),) else None
 
 
 def _stated(operator: Operator, shape: Sequence[Dim]) -> Fact:
