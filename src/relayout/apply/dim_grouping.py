@@ -88,10 +88,7 @@ def _offered(
 ) -> dict[tuple[tuple[Token, ...], ...], None]:
     """The dimensions in which operands are given or wanted, each once: of a thousand operands nearly all are alike.
 
-    Args:
-        tokens: of each operand; those count that have the most.
-        now: the forms of the operands, whose orders stay.
-        beside: what stands beside each.
+    Operands with the most tokens count; their orders stay.
     """
     full = max(map(len, tokens), default=0)
     found: dict[tuple[tuple[Token, ...], ...], None] = {}

@@ -20,11 +20,7 @@ from relayout.layout.perm import between
 
 
 class Turns:
-    """The orders that a plan has besides those of producers, and which of them have been asked for.
-
-    Args:
-        crossings: the plan's.
-    """
+    """The orders that a plan has besides those of producers, and which of them have been asked for."""
 
     def __init__(self, crossings: Iterable[Crossing] = ()) -> None:
         self.orders = {(crossing.root, crossing.order) for crossing in crossings}
@@ -179,10 +175,8 @@ def _moves_one(source: Form, target: Form) -> bool:
 def _common(first: Form, second: Form, *, bounded: bool) -> dict[int, tuple[int, ...]]:
     """The longest runs of factors that are adjacent, in order, in both stored orders: first factor -> run.
 
-    Args:
-        first: one form.
-        second: the other.
-        bounded: runs end where a dimension of either form does. What is dynamic is not merged: it could not be split.
+    Runs that are `bounded` end where a dimension of either form does. What is dynamic is not merged: it could not be
+    split.
     """
     follows = dict(zip(order_of(second), order_of(second)[1:], strict=False))
     ends = {dim[-1] for dim in (*first, *second) if dim} if bounded else set()

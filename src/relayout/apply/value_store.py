@@ -34,11 +34,7 @@ SHAPE_HAS_ENDS = 15
 
 
 class RunTimeShapes:
-    """Shapes computed at run time.
-
-    Args:
-        storage: the values that are there.
-    """
+    """Shapes computed at run time."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
@@ -301,11 +297,7 @@ class Storage:
     def _original(self, root: Root, source: Form, target: Form, *, permuting: bool) -> bool:
         """Use the source's own node for a conversion, where it has one and what that reads is there.
 
-        Args:
-            root: the value.
-            source: how it lies.
-            target: how it is wanted.
-            permuting: whether data is moved: a Transpose of axes of one element is a Reshape.
+        If it is `permuting`, data is moved: a Transpose of axes of one element is a Reshape.
         """
         for node, before, after in self.viewing.get(root, ()):
             value = node.outputs[0]

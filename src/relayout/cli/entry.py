@@ -32,11 +32,6 @@ from relayout.foreign_options import VERBS, answers
 def refuse_repeated_options(command: click.Command, context: click.Context, words: Sequence[str]) -> None:
     """Refuse an option that takes one value and is given different ones.
 
-    Args:
-        command: the verb.
-        context: its context.
-        words: the command line behind the verb.
-
     Raises:
         click.UsageError: there is one, or the words are none that the verb understands.
     """

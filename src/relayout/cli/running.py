@@ -52,12 +52,7 @@ def _dumped(value: Any) -> str:
 
 
 def error_object(error: Exception, message: str) -> dict[str, Any]:
-    """Return what is printed of an error.
-
-    Args:
-        error: what was raised.
-        message: the line that people get.
-    """
+    """Return what is printed of an error."""
     kind = type(error).__name__ if isinstance(error, RelayoutError) else "UsageError"
     told: dict[str, Any] = {"kind": kind, "message": printable(message)}
     for key in ("what", "where", "hint"):

@@ -69,12 +69,7 @@ def facts_of(model: ir.Model) -> ModelFacts:
 
 
 def add_facts(model: ir.Model, **changes: Any) -> None:
-    """Replace facts about a model.
-
-    Args:
-        model: the model.
-        changes: fields of `ModelFacts`.
-    """
+    """Replace facts about a model."""
     model.meta[KEY] = facts_of(model)._replace(**changes)
 
 

@@ -40,12 +40,7 @@ def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[i
 
 
 def _exchanged(site: Site, order: Sequence[int]) -> tuple[int, ...] | None:
-    """The nearest order in which a product has its operands exchanged; None where the other way is nearer.
-
-    Args:
-        site: the product.
-        order: its factors, each block together.
-    """
+    """The nearest order with the operands of a product exchanged; None where the other way is nearer."""
     tail, exchanged = site.signature.tail, site.signature.exchanged
     letters = [letter for letter, _ in site.factors]
     by_letter = {letter: [factor for factor in order if letters[factor] == letter] for letter in tail}

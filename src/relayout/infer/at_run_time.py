@@ -135,11 +135,7 @@ def _moved(found: Plan, extents: Mapping[str, int]) -> int:
 def _repriced(found: Plan, best: Formulation, solution: Solution, time_limit: float | None) -> Plan:
     """Return the choice that is best in a run as a plan at the prices of `found`.
 
-    Args:
-        found: the plan.
-        best: its problem with the extents of the run; its labels are those of `found` and the source's.
-        solution: of that problem.
-        time_limit: seconds for the solver.
+    `best` is the problem with the extents of the run; its labels are those of `found` and the source's.
     """
     chosen = zip(found.formulation.labels, best.labels, solution.choice, strict=True)
     try:

@@ -258,12 +258,7 @@ def placement(site: Site, label: Label) -> Placement:
 
 
 def candidates(sites: Sites, follow: Aggregation | None = None) -> Candidates:
-    """The labels of every site.
-
-    Args:
-        sites: the graph.
-        follow: which sites follow others (default: none).
-    """
+    """The labels of every site."""
     follow = follow or Aggregation.of_none(sites.roots)
     most = max(MOST, EACH * len(sites.sites))
     search = _Search(sites, follow, most)

@@ -107,11 +107,6 @@ class Formulation(NamedTuple):
         """The bytes below which no choice can go that costs as much besides as this one: for its operators beside their
         best orders, and for each Transpose by itself. What a choice moves above them is what it may cost too much:
         they are below nothing where it pays more in prices than was proved of the whole.
-
-        Args:
-            proved: the cost that the checker proved.
-            cost: what a choice costs.
-            size: the bytes that it moves.
         """
         return self.weights.bytes_in(proved) - (self.weights.bytes_in(cost) - size)
 
@@ -211,11 +206,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
 def _parts(sites: Sites, follow: Aggregation, stored: "Sequence[Stored]", dims: Mapping[str, int]) -> list[Part]:
     """The values that may have to be transposed: computed, read, and in several orders under some labels.
 
-    Args:
-        sites: the graph.
-        follow: the sites that follow others.
-        stored: of each site, by label.
-        dims: extents of dynamic dimensions: orders that differ in axes of one element are one.
+    Orders that differ in axes of one element are one.
     """
     parts: list[Part] = []
     for root, (producer, readers) in zip(sites.roots, _ends(sites, follow), strict=True):

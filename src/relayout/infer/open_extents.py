@@ -28,9 +28,6 @@ class ValueExtents:
 
     A dynamic extent that some Reshape divides by a number is that many times its quotient, everywhere.
 
-    Args:
-        known: what is known of dynamic extents.
-
     Attributes:
         learned: the same, with what was found.
         symbolic: some extents are not numbers.

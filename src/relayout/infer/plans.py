@@ -121,12 +121,7 @@ def plan(
 
 
 def plan_of(formulation: Formulation, solution: Solution) -> Plan:
-    """A choice as a plan.
-
-    Args:
-        formulation: the graph as a problem.
-        solution: the choice in numbers.
-    """
+    """A choice as a plan."""
     sites = formulation.sites
     labels = _labels(formulation, solution.choice)
     crossings = tuple(_crossings(formulation, solution.choice, labels))

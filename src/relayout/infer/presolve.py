@@ -73,12 +73,7 @@ class Aggregation:
 
 
 def following(sites: Sequence[Site], roots: Sequence[Root]) -> Aggregation:
-    """The followers of a graph; none where it is not large.
-
-    Args:
-        sites: the graph's sites, in its order.
-        roots: all roots.
-    """
+    """The followers of a graph; none where it is not large."""
     found = Aggregation.of_none(roots)
     if len(sites) > LARGE:
         _look(found, sites)
@@ -130,9 +125,7 @@ def result(site: Site) -> Port:
 def _through(site: Site, operands: frozenset[int]) -> tuple[int, int] | None:
     """The value that a site reads and the one that it gives, if it may follow: alike, and all else is constant.
 
-    Args:
-        site: the site.
-        operands: the positions of those whose factors are the result's.
+    The factors of `operands` are the result's.
     """
     read = [port for port in site.ports if not port.output and not port.view.root.constant]
     if len(read) != 1 or read[0].position not in operands or site.kind != "node" or site.signature.is_priced:

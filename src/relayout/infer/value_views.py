@@ -23,9 +23,6 @@ from relayout.rules import draws, undoes
 class RequantizedViews:
     """The values that are integers again, and the real numbers between, of which nobody else reads some.
 
-    Args:
-        sites: of the graph.
-
     Attributes:
         dequantized: root of real numbers -> what made them of integers.
         integers: root of real numbers that were seen through -> the root of the integers.
@@ -140,13 +137,7 @@ class ValueViews:
 
 
 def regrouped_view(view: View, parts: Sequence[Segment], shape: Sequence[Extent]) -> View | None:
-    """A view behind a Reshape; None where an axis was split before in a way that does not agree.
-
-    Args:
-        view: what the Reshape reads.
-        parts: which of its axes become which.
-        shape: the extents behind the Reshape.
-    """
+    """A view behind a Reshape; None where an axis was split before in a way that does not agree."""
     dims: list[tuple[Piece, ...]] = [()] * len(shape)
     for part in parts:
         pieces = [piece for axis in part.source for piece in view.dims[axis]]

@@ -297,11 +297,7 @@ class _Drawn:
     ) -> Side:
         """Return one side.
 
-        Args:
-            edges: who reads what.
-            marks: its Transposes.
-            layouts: the layout of each value.
-            ends: outputs, which give no value -> the layout of what they read, in the dimensions that it has there.
+        `ends` are outputs, which give no value -> the layout of what they read, in the dimensions that it has there.
         """
         distinct = tuple(dict.fromkeys(edge for edge in edges if edge.producer != edge.reader))
         factors = [len(root.extents) for root in self.producers]

@@ -64,10 +64,6 @@ gives, such as `n h w c -> n c h w`, since viewers show metadata of nodes, but n
 class Naming:
     """What the values of the source are, noted before the graph is rewritten.
 
-    Args:
-        sites: the source graph.
-        axes: names of its axes.
-
     `tensors` holds what values are called in the file that was read, where that is another name than the graph's.
     """
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from relayout.infer.plans import Relaxed
     from relayout.partition.claims import Claims, FileClaims
     from relayout.quantization.findings import QuantizationSummary
+    from relayout.reports import inspection
     from relayout.reports.chart import Chart
-    from relayout.reports.inspection import End
     from relayout.reports.reasons import Cause
 
 UNKNOWN = "unknown"
@@ -75,7 +75,7 @@ class Interface(NamedTuple):
     zero_point: int | None = None
 
 
-def integers_in_words(ends: "Iterable[Interface | End]") -> list[str]:
+def integers_in_words(ends: "Iterable[Interface | inspection.End]") -> list[str]:
     """Return a line for each input and output of quantized integers: `image: int8 = round(x / 0.0039) - 128`."""
     lines = []
     for end in ends:
@@ -248,13 +248,7 @@ def priced(per_transpose: int, per_scattered: int = 0) -> str:
 
 
 def report(plan: Plan, axes: Axes, *, relaxed: "Sequence[Relaxed]" = ()) -> Report:
-    """The report of a plan, before it is applied.
-
-    Args:
-        plan: the plan.
-        axes: names of the graph's axes.
-        relaxed: what single constraints cost.
-    """
+    """The report of a plan, before it is applied."""
     notes, remains = [], Remaining(plan, axes)
     if plan.formulation.capped:
         notes.append(DROPPED)

@@ -24,12 +24,9 @@ Operands = dict[int, Letters]
 
 
 def _positional(operator: Operator, inputs: Operands, outputs: Operands) -> Signature:
-    """Make a signature with a place for every axis; batches may hold their factors in any order.
+    """Make a signature with a place for every axis; an output whose rank is not known keeps its order.
 
-    Args:
-        operator: the node.
-        inputs: input -> its letters.
-        outputs: output -> its letters; one whose rank is not known keeps its order.
+    Batches may hold their factors in any order.
     """
     given = {slot: letters for slot, letters in inputs.items() if operator.rank(slot) == len(letters)}
     gives = tuple(

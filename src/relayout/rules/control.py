@@ -177,13 +177,8 @@ def _sliced(
 ) -> _Carried:
     """A value that is read or given slice by slice.
 
-    Args:
-        prefix: of its letters.
-        whole: the value outside.
-        part: a slice of it, inside.
-        axis: the axis that is sliced.
-        leading: letters of axes that stand before it, outside only.
-        first: whether it stands first, or behind what leads, and cannot be renumbered.
+    `leading` are letters of axes that stand before the sliced one outside only. An axis that is `first` stands first,
+    or behind what leads, and cannot be renumbered.
     """
     outer, inner = _rank(whole), _rank(part)
     if outer is None or inner is None or outer != inner + len(leading) + 1:

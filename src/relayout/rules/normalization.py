@@ -144,12 +144,7 @@ def _as_before(count: int, *extents: int) -> NDArray[np.int64]:
 
 
 class Normalizing(NamedTuple):
-    """`(x - mean) / sqrt(variance + epsilon) * scale + bias` as operators on each element and reductions.
-
-    Args:
-        version: of the operators.
-        epsilon: what is added to the variance.
-    """
+    """`(x - mean) / sqrt(variance + epsilon) * scale + bias` as operators on each element and reductions."""
 
     version: int
     epsilon: float
@@ -162,14 +157,7 @@ class Normalizing(NamedTuple):
     def __call__(
         self, operand: int | str, axes: Sequence[int], scale: NDArray[np.generic], bias: NDArray[np.generic]
     ) -> Iterator[Step]:
-        """The steps, of which the last gives `normalized`.
-
-        Args:
-            operand: x.
-            axes: those that mean and variance are taken over.
-            scale: it stretches to x.
-            bias: likewise.
-        """
+        """The steps, of which the last gives `normalized`; scale and bias stretch to the operand."""
         yield from self.by(lambda source, name: iter([self.mean(source, axes, name)]), operand, scale, bias)
 
     def by(

@@ -82,13 +82,7 @@ def one_step(operator: Operator) -> Fact:
 
 
 def _in_both(found: Signature, name: str, batch_first: int) -> Signature:
-    """Add the variant that has the other value of an attribute.
-
-    Args:
-        found: the signature with the attribute as it is.
-        name: the attribute.
-        batch_first: its value where the batch comes first.
-    """
+    """Add the variant with the other value of an attribute, which is `batch_first` where the batch comes first."""
     (plain,) = found.variants
     if plain.inputs[0] is None:
         return found

@@ -228,10 +228,8 @@ def _dims(tensor: onnx.TypeProto.Tensor | None) -> Shape | None:
 def _by_letters(operator: Operator, known: bool) -> Iterator[Shape | None]:
     """The first output has the extents that its axes have on the inputs; of others the rank is known.
 
-    Args:
-        operator: the node.
-        known: whether the operator's axes are known to keep their extents: another may reduce one to 1. An axis that is
-            cut or joined never is.
+    It has them if the axes are `known` to keep their extents: an operator may reduce one to 1. An axis that is cut or
+    joined never does.
     """
     fact = _signature(operator)
     if fact is None:

@@ -165,11 +165,6 @@ def promised(name: str, rule: Callable[[Operator], Fact]) -> Callable[[Operator]
 def refuse_unfit(place: str, fact: Fact, operator: Operator) -> None:
     """Hold what a rule of a user says to the node that it is said of.
 
-    Args:
-        place: how errors call the rule.
-        fact: what it says.
-        operator: the node.
-
     Raises:
         ExtensionError: it speaks of other operands or axes than the node has, or not of an attribute that counts axes.
     """

@@ -20,7 +20,7 @@ from relayout.rules.facts import operator_of
 from relayout.shapes.constants import STATED, Change, Computed, Items, State, is_arithmetic
 from relayout.shapes.own_axes import OWN, VIEWS, Binding, extents_of, of_lengths, of_rows, repeats_along, sources
 from relayout.shapes.parts import MoreInputsError, OpenedFactor, OpeningError, Parts, dims_of
-from relayout.shapes.through_bodies import follow_bodies
+from relayout.shapes.through_bodies import NodeWithBodies
 from relayout.shapes.through_reshapes import Choice, follow_reshape
 from relayout.shapes.windows import WINDOWS, WindowLength
 
@@ -227,7 +227,7 @@ class Following:
             case Signature():
                 self._along(node, operator, fact)
             case Nested():
-                follow_bodies(self, node, fact)
+                NodeWithBodies(self, node, fact).follow()
             case _:
                 raise self.bound(node, "has no rule that says what becomes of its axes")
 

@@ -103,14 +103,7 @@ class DimensionRewriting:
         self._replace(node, "Reshape", [value, self._shape(node, items)])
 
     def move(self, node: ir.Node, axis: int, place: int, items: Sequence[int]) -> None:
-        """Put Transposes and a Reshape in the place of a node that regroups its first operand, and moves an axis.
-
-        Args:
-            node: the node.
-            axis: the axis of the operand.
-            place: its place in the result.
-            items: the extents of the result without it.
-        """
+        """Put Transposes and a Reshape in the place of a node that regroups its first operand, and moves an axis."""
         value = node.inputs[0]
         assert value is not None
         assert value.shape is not None

@@ -6,7 +6,7 @@ gives may open a state that began with a fixed extent: then the body is followed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -21,113 +21,91 @@ MOST_ROUNDS = 8
 """How often a body is followed: each round opens another state."""
 
 
-def follow_bodies(following: Following, node: ir.Node, fact: Nested) -> None:
-    """Follow an axis through a node with bodies.
+class NodeWithBodies:
+    """A node with bodies through which an axis is followed.
 
-    Raises:
-        OpeningError: an operator in a body, or the node itself, binds it.
+    Attributes:
+        letters: the opened part of each letter that has one.
     """
-    letters: dict[str, OpenedFactor] = {}
-    for value, names in zip(node.inputs, fact.signature.inputs, strict=True):
-        _learn(following, node, value, names, letters)
-    _settle(following, node, fact, letters)
-    if not fact.signature.whole.isdisjoint(letters):
-        raise following.bound(node, "runs once for each of its elements")
-    for body, graph in _bodies(node, fact):
-        for value, names in zip(graph.outputs, body.outputs, strict=False):
-            opened = following.parts.get(value, {})
-            if any(name in letters and axis not in opened for axis, name in enumerate(names or ())):
-                raise following.bound(node, f"gives '{value.name}' with a fixed extent from one of its bodies")
-    _demand_states(following, node, fact, letters)
-    for value, names in zip(node.outputs, fact.signature.outputs, strict=True):
-        if value.name:
-            following.parts[value] = _parts(names, letters)
 
+    def __init__(self, following: Following, node: ir.Node, fact: Nested) -> None:
+        self.following, self.node, self.fact = following, node, fact
+        self.letters: dict[str, OpenedFactor] = {}
 
-def _settle(following: Following, node: ir.Node, fact: Nested, letters: dict[str, OpenedFactor]) -> None:
-    """Follow the axis through the bodies again and again, until no letter gets a part any more."""
-    begun = following.mark()
-    for _ in range(MOST_ROUNDS):
-        following.reset(begun)
-        known = dict(letters)
-        for body, graph in _bodies(node, fact):
-            for value, names in zip(graph.inputs, body.inputs, strict=False):
-                following.parts[value] = _parts(names, letters)
-            try:
-                following.follow_all(graph)
-            except MoreInputsError as more:
-                _open_states(following, node, body, graph, more, letters)
-                continue
+    def follow(self) -> None:
+        """Follow the axis through the node.
+
+        Raises:
+            OpeningError: an operator in a body, or the node itself, binds it.
+        """
+        parts, signature = self.following.parts, self.fact.signature
+        for operand, names in zip(self.node.inputs, signature.inputs, strict=True):
+            self._learn(operand, names)
+        self._settle()
+        if not signature.whole.isdisjoint(self.letters):
+            raise self.following.bound(self.node, "runs once for each of its elements")
+        for body, graph in self._bodies():
             for value, names in zip(graph.outputs, body.outputs, strict=False):
-                _learn(following, node, value, names, letters)
-        if letters == known:
-            return
-    raise following.bound(node, "opens one state after another")
+                if any(
+                    name in self.letters and axis not in parts.get(value, {}) for axis, name in enumerate(names or ())
+                ):
+                    reason = f"gives '{value.name}' with a fixed extent from one of its bodies"
+                    raise self.following.bound(self.node, reason)
+        for slot, names in enumerate(signature.inputs):
+            operand = self.node.inputs[slot]
+            for axis, name in enumerate(names or ()):
+                if operand is not None and name in self.letters and axis not in parts.get(operand, {}):
+                    part = self.letters[name]
+                    self.following.demand(self.node, slot, axis, part, self._visible(part))
+        for value, names in zip(self.node.outputs, signature.outputs, strict=True):
+            if value.name:
+                parts[value] = self._parts(names)
 
+    def _settle(self) -> None:
+        """Follow the axis through the bodies again and again, until no letter gets a part any more."""
+        begun = self.following.mark()
+        for _ in range(MOST_ROUNDS):
+            self.following.reset(begun)
+            known = dict(self.letters)
+            for body, graph in self._bodies():
+                for value, names in zip(graph.inputs, body.inputs, strict=False):
+                    self.following.parts[value] = self._parts(names)
+                outputs = list(zip(graph.outputs, body.outputs, strict=False))
+                try:
+                    self.following.follow_all(graph)
+                except MoreInputsError as more:  # states that an operator of the body pairs with an opened axis
+                    outputs = [each for each in zip(graph.inputs, body.inputs, strict=False) if each[0] in more.seeds]
+                    if not outputs:
+                        raise
+                    self.following.parts.update((value, dict(more.seeds[value])) for value, _ in outputs)
+                for value, names in outputs:
+                    self._learn(value, names)
+            if self.letters == known:
+                return
+        raise self.following.bound(self.node, "opens one state after another")
 
-def _demand_states(following: Following, node: ir.Node, fact: Nested, letters: Mapping[str, OpenedFactor]) -> None:
-    """Open the axes of the node's operands that are open in its bodies."""
-    for slot, names in enumerate(fact.signature.inputs):
-        value = node.inputs[slot]
-        if value is None:
-            continue
-        own = following.parts.get(value, {})
-        for axis, name in enumerate(names or ()):
-            if name in letters and axis not in own:
-                following.demand(node, slot, axis, letters[name], _visible(following, node, letters[name]))
+    def _bodies(self) -> Iterator[tuple[Body, ir.Graph]]:
+        for body in self.fact.bodies:
+            yield body, self.node.attributes[body.attribute].as_graph()
 
+    def _learn(self, value: ir.Value | None, names: Letters | None) -> None:
+        """Let letters have the parts of a value.
 
-def _open_states(
-    following: Following,
-    node: ir.Node,
-    body: Body,
-    graph: ir.Graph,
-    more: MoreInputsError,
-    letters: dict[str, OpenedFactor],
-) -> None:
-    """Let letters have the parts of states that an operator of a body pairs with an opened axis.
+        Raises:
+            OpeningError: the value has no letters, or a letter another part.
+        """
+        for axis, part in self.following.parts.get(value, {}).items() if value is not None else ():
+            if names is None:
+                raise self.following.bound(self.node, f"reads '{value.name}' as a parameter" if value else "")
+            if self.letters.setdefault(names[axis], part) != part:
+                raise self.following.bound(self.node, "carries it in two ways that do not agree")
 
-    Raises:
-        MoreInputsError: inputs outside of the body hold the axis.
-        OpeningError: a letter has another part.
-    """
-    states = [(value, names) for value, names in zip(graph.inputs, body.inputs, strict=False) if value in more.seeds]
-    if not states:
-        raise more
-    for value, names in states:
-        following.parts[value] = dict(more.seeds[value])
-        _learn(following, node, value, names, letters)
+    def _parts(self, names: Letters | None) -> Parts:
+        return {axis: self.letters[name] for axis, name in enumerate(names or ()) if name in self.letters}
 
-
-def _bodies(node: ir.Node, fact: Nested) -> Iterator[tuple[Body, ir.Graph]]:
-    for body in fact.bodies:
-        yield body, node.attributes[body.attribute].as_graph()
-
-
-def _learn(
-    following: Following, node: ir.Node, value: ir.Value | None, names: Letters | None, letters: dict[str, OpenedFactor]
-) -> None:
-    """Let letters have the parts of a value.
-
-    Raises:
-        OpeningError: the value has no letters, or a letter another part.
-    """
-    for axis, part in following.parts.get(value, {}).items() if value is not None else ():
-        if names is None:
-            raise following.bound(node, f"reads '{value.name}' as a parameter" if value is not None else "")
-        if letters.setdefault(names[axis], part) != part:
-            raise following.bound(node, "carries it in two ways that do not agree")
-
-
-def _parts(names: Sequence[str] | None, letters: dict[str, OpenedFactor]) -> Parts:
-    return {axis: letters[name] for axis, name in enumerate(names or ()) if name in letters}
-
-
-def _visible(following: Following, node: ir.Node, part: OpenedFactor) -> tuple[ir.Value, int]:
-    """Return a dimension with a part that a node can see."""
-    seen = (value for value in following.parts if value.graph is node.graph or value.is_graph_input())
-    for value in seen:
-        for axis, found in following.parts[value].items():
-            if found == part and value.graph is node.graph and value not in node.outputs:
-                return value, axis
-    raise following.bound(node, "begins with a state of fixed extent")
+    def _visible(self, part: OpenedFactor) -> tuple[ir.Value, int]:
+        """Return a dimension with a part that the node can see."""
+        for value, parts in self.following.parts.items():
+            if value.graph is self.node.graph and value not in self.node.outputs and part in parts.values():
+                return value, next(axis for axis, own in parts.items() if own == part)
+        raise self.following.bound(self.node, "begins with a state of fixed extent")

@@ -151,13 +151,7 @@ class Limited:
     otherwise: Callable[[], list[ir.Value]]
 
     def over(self, x: ir.Value, first: Sequence[ir.Value | None], how: Pieces | Listed) -> list[ir.Value]:
-        """Results `time batch units`, and last states `batch units`.
-
-        Args:
-            x: the sequence, `time batch c`.
-            first: the first states, None for zeros.
-            how: what is computed at a time.
-        """
+        """Results `time batch units`, and last states `batch units`."""
         op = self.op
         states = [None if state is None else unsqueeze(op, state, [0]) for state in first]
         if isinstance(how, Listed):
