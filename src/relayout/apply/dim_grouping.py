@@ -60,10 +60,7 @@ def _fewest(
     """The forms of a site's operands with the fewest Reshapes around it: those of an operand as it is given, or as its
     readers want it, or `now`.
     """
-    # Of each operand: leaf of its root -> the site's token.
-    tokens = [
-        {leaf: (factor, k) for factor, leaves in port.factors.items() for k, leaf in enumerate(leaves)} for port in free
-    ]
+    tokens = [_tokens(port) for port in free]
     full = max(map(len, tokens), default=0)
     read = [place for place, port in enumerate(free) if not port.output]
     best, least = None, reshapes_beside(beside, now)
@@ -97,6 +94,11 @@ def _offered(
             if len(held) == full and order_of(form) == order:
                 found[tuple(tuple(held[leaf] for leaf in dim) for dim in form)] = None
     return found
+
+
+def _tokens(port: Port) -> dict[int, Token]:
+    """Leaf of the port's root -> the site's token."""
+    return {leaf: (factor, k) for factor, leaves in port.factors.items() for k, leaf in enumerate(leaves)}
 
 
 def _dealt(tokens: Mapping[int, Token], dims: Sequence[Sequence[Token]]) -> Form | None:
@@ -210,8 +212,7 @@ class _Choice:
         Where the source has them so, too, there may be a fusion for what is computed, such as LayerNormalization, which
         wants a scalar.
         """
-        forms = [form for port in free if (form := self.chosen[port]) != port.view.form and any(form)]
-        ones = max((ones_in_front(form[::-1]) for form in forms), default=0)
+        ones = max(map(self._ones_behind, free), default=0)
         most = max(len(self.chosen[port]) for port in free)
         for port in free:
             root, form = port.view.root, self.chosen[port]
@@ -227,6 +228,11 @@ class _Choice:
                 longest = len(given) if unidirectional and port is free[0] else max([len(given), *others])
                 if longest == most:  # the result has as many dimensions as the longest operand
                     self.chosen[port] = given
+
+    def _ones_behind(self, port: Port) -> int:
+        """How many size-1 axes stand behind all others of an operand, where the source has them elsewhere."""
+        form = self.chosen[port]
+        return ones_in_front(form[::-1]) if form != port.view.form and any(form) else 0
 
     def _beside(self, ports: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> tuple[Beside, ...]:
         found = []
@@ -355,6 +361,14 @@ def _follow_makers(sites: Sequence[Site], chosen: Forms) -> None:
             chosen[source], chosen[result] = form, mirrored
 
 
+def _counted_forms(sites: Sequence[Site], chosen: Forms) -> dict[Root, Counter[Form]]:
+    """Root -> how many operands have it in each form."""
+    there: dict[Root, Counter[Form]] = {}
+    for port in (port for site in sites for port in site.ports):
+        there.setdefault(port.view.root, Counter())[chosen[port]] += 1
+    return there
+
+
 def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
     """Let what belongs to its reader have its dimensions; a Reshape before what belongs to its maker is theirs.
 
@@ -365,9 +379,7 @@ def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
         return
     led = (site for site in sites if not site.signature.with_maker)
     readers = _by_root(port for site in led for port in site.ports if not port.output)
-    there: dict[Root, Counter[Form]] = {}  # how many operands have it in each form
-    for port in (port for site in sites for port in site.ports):
-        there.setdefault(port.view.root, Counter())[chosen[port]] += 1
+    there = _counted_forms(sites, chosen)
 
     def before(source: Port, form: Form) -> int:
         """How many Reshapes bring what is dequantized into a form, from what is there without it."""

@@ -125,17 +125,21 @@ def _named(model: ir.Model, old: str, new: str) -> Iterator[tuple[ir.Value, str]
         if not stem and mark:
             yield value, f"{new}__{order}"
         elif not found:
-            same = value.shape is not None and is_identity(item.perm) and len(value.shape) == len(item.shape)
-            yield value, new if same else f"{new}__{TAGS.get(item.perm, 'stored')}"
+            yield value, new if _as_it_is(value, item) else f"{new}__{TAGS.get(item.perm, 'stored')}"
         found.append(value)
     if not found:
-        inside = (value.name for body in model.graph.subgraphs() for node in body for value in node.outputs)
-        if old in inside:
-            why = "the value lies inside the body of another operator, where names are its own affair"
-        else:
-            known = [name for value in values for name in (value.name, *(h.name for h in _held(value))) if name]
-            why = f"the result has no value of that name{nearest(old, known)}"
-        raise NamesError(f"--rename {old}={new}: {why}")
+        raise NamesError(f"--rename {old}={new}: {_why_not(model, old)}")
+
+
+def _as_it_is(value: ir.Value, item: Holds) -> bool:
+    return value.shape is not None and is_identity(item.perm) and len(value.shape) == len(item.shape)
+
+
+def _why_not(model: ir.Model, old: str) -> str:
+    if old in (value.name for body in model.graph.subgraphs() for node in body for value in node.outputs):
+        return "the value lies inside the body of another operator, where names are its own affair"
+    names = [name for value in _values(model.graph) for name in (value.name, *(h.name for h in _held(value))) if name]
+    return f"the result has no value of that name{nearest(old, names)}"
 
 
 def _refuse_taken(model: ir.Model, wanted: Mapping[ir.Value, str]) -> None:

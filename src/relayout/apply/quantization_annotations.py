@@ -15,6 +15,10 @@ from relayout.formats.onnx.parts import ANNOTATION as KEY
 from relayout.infer import Root
 
 
+def _values(graph: ir.Graph) -> list[ir.Value]:
+    return [*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)]
+
+
 class Annotations:
     """The annotations of a source, noted before it is rewritten.
 
@@ -48,8 +52,7 @@ class Annotations:
         """
         if not self._said:
             return []
-        values = {value for graph in graphs for value in (*graph.inputs, *graph.initializers.values())}
-        values.update(value for graph in graphs for node in graph for value in node.outputs)
+        values = {value for graph in graphs for value in _values(graph)}
         there = {value.name for value in values}
         for value in values:
             if not there.issuperset(value.meta.get(KEY, {}).values()):

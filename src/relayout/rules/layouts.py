@@ -43,6 +43,11 @@ class Laid:
     written: Written | None = field(default=None, compare=False)
 
     @property
+    def in_tiles(self) -> bool:
+        """Whether any of them is blocked."""
+        return not all(layout.is_plain for layout in (self.data, self.kernel, self.result) if layout is not None)
+
+    @property
     def given(self) -> Layout:
         """The layout of the images that it gives."""
         return self.result or self.data
@@ -161,10 +166,7 @@ def laid(rule: Rule, operator: Operator, signature: Signature, layouts: Laid) ->
         if named != "NC":
             kernel = None if layouts.kernel is None else fitted(layouts.kernel, len(letters))
             if kernel is not None:
-                # Axes of extent 1 have no tiles: a depthwise kernel has no input channels to tile.
-                axes = standard(named, len(letters)).axes
-                ones = {axis for axis, extent in zip(axes, extents, strict=True) if extent.is_one}
-                kernel = Layout(tuple(each for each in kernel.factors if not (each.tile and each.axis in ones)))
+                kernel = _whole(kernel, named, extents)
                 inputs[slot] = tokens(letters, named, kernel, extents)
                 kernel = kernel if kernel != standard(named, len(letters)) else None
         elif slot >= 0:
@@ -180,20 +182,29 @@ def laid(rule: Rule, operator: Operator, signature: Signature, layouts: Laid) ->
     if (tuple(inputs), tuple(outputs)) == (body.inputs, body.outputs):
         return body
     found = Laid(fitted(layouts.data, rank), kernel, None if layouts.result is None else fitted(layouts.result, rank))
-    written = layouts.written
-    for variant in variants_of(rule) if written is None else ():  # what was registered, before a function
-        if str(found) == str(at_rank(Laid.parse(variant.layouts), rank, kernels=rule)):
-            others = dict.fromkeys(_told(rule) - variant.attributes.keys())
-            written = Written(variant.domain, variant.op_type, others | dict(variant.attributes))
-            break
+    written = layouts.written or _registered(rule, found, rank)
     if written is None and rule.domain:
         raise LayoutError(f"{rule.domain}:{rule.op_type} in {found} is no function of ONNX, and no variant of a user's")
-    is_plain = all(each.is_plain for each in (found.data, found.kernel, found.result) if each is not None)
-    if written is None and not is_plain and operator.version < SHAPES:
+    if written is None and found.in_tiles and operator.version < SHAPES:
         raise LayoutError(f"{found} needs constants that ONNX has from opset {SHAPES} on")
     if written is None:
         written = Written(found.domain, rule.op_type, dict.fromkeys(_told(rule)), body)
     return Variant(tuple(inputs), tuple(outputs), str(found), written)
+
+
+def _registered(rule: Rule, layouts: Laid, rank: int) -> Written | None:
+    """The node that was registered to run an operator in layouts of a rank, before a function does."""
+    for variant in variants_of(rule):
+        if str(layouts) == str(at_rank(Laid.parse(variant.layouts), rank, kernels=rule)):
+            others = dict.fromkeys(_told(rule) - variant.attributes.keys())
+            return Written(variant.domain, variant.op_type, others | dict(variant.attributes))
+    return None
+
+
+def _whole(layout: Layout, named: str, extents: Sequence[Extent]) -> Layout:
+    """A kernel's layout without the tiles of axes of extent 1: a depthwise kernel has no input channels to tile."""
+    ones = {axis for axis, extent in zip(standard(named, len(extents)).axes, extents, strict=True) if extent.is_one}
+    return Layout(tuple(factor for factor in layout.factors if not (factor.tile and factor.axis in ones)))
 
 
 def _told(rule: Rule) -> set[str]:

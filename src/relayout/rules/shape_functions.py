@@ -130,12 +130,8 @@ def outputs_of(node: ir.Node, opsets: Mapping[str, int]) -> list[Output]:
 def _by_row(operator: Operator, told: Told) -> list[Output]:
     """The outputs as a row of a table tells them."""
     node = operator.node
-    tensors = (node.inputs[slot] for slot in told.typed if operator.has(slot))
-    kind = next((None if value is None else value.dtype for value in tensors), told.kind)
-    # A node may say so of itself; what is no integer is the file's mistake, and says nothing.
-    said = node.attributes.get("channels_last")
-    own = said is not None and said.type == ir.AttributeType.INT and not said.is_ref() and bool(said.as_int())
-    last = told.last or own
+    kind = next((value.dtype for slot in told.typed for value in node.inputs[slot : slot + 1] if value), told.kind)
+    last = told.last or _has_channels_last(node)
     if told.like is not None:
         found = next(_by_schema(operator, *told.like, _operands(node, told.operands), last), (None, None))
         if found[1] is not None:
@@ -143,13 +139,32 @@ def _by_row(operator: Operator, told: Told) -> list[Output]:
             return [(kind, found[1]) if slot in alike else (None, None) for slot in range(len(node.outputs))]
     for places in told.extents:
         if all(operator.rank(place[0]) == len(places) for place in places if place):
-            shapes = {
-                slot: tuple((operator.shape(each[0]) or ())[each[1]] if each else UNKNOWN for each in extents)
-                for slot, extents in ((0, places), *told.others)
-            }
+            shapes = {slot: _read(operator, other) for slot, other in ((0, places), *told.others)}
             return [(kind, shapes[slot]) if slot in shapes else (None, None) for slot in range(len(node.outputs))]
     by_letters = _by_letters(operator, known=told.like is None)
     return [(None if slot else kind, shape) for slot, shape in enumerate(by_letters)]
+
+
+def _constants(given: Sequence[tuple[str, ir.Value]]) -> Iterator[tuple[str, onnx.TensorProto]]:
+    for name, value in given:
+        tensor = None if value.is_graph_input() else value.const_value
+        if tensor is not None and tensor.size <= MOST_ELEMENTS:
+            yield name, ir.serde.serialize_tensor(tensor)
+
+
+def _type(shape: Shape | None, kind: ir.DataType | None) -> onnx.TypeProto:
+    return onnx.helper.make_tensor_type_proto(int(kind or 0), shape and [dim or None for dim in shape])
+
+
+def _read(operator: Operator, places: Sequence[tuple[int, int] | None]) -> Shape:
+    """Return extents by the (input, axis) of which each is."""
+    return tuple((operator.shape(place[0]) or ())[place[1]] if place else UNKNOWN for place in places)
+
+
+def _has_channels_last(node: ir.Node) -> bool:
+    """Whether a node says so of itself; what is no integer is the file's mistake, and says nothing."""
+    said = node.attributes.get("channels_last")
+    return said is not None and said.type == ir.AttributeType.INT and not said.is_ref() and bool(said.as_int())
 
 
 def _shape(value: ir.Value | None) -> Shape | None:
@@ -185,13 +200,8 @@ def _by_schema(
     first = shapes.get("i0")
     if last and first:
         shapes["i0"] = (*first[:1], *first[-1:], *first[1:-1])
-    types, data = {}, {}
-    for name, value in given:
-        shape, element = shapes[name], int(kind or value.dtype or 0)
-        types[name] = onnx.helper.make_tensor_type_proto(element, shape and [dim or None for dim in shape])
-        tensor = None if value.is_graph_input() else value.const_value
-        if tensor is not None and tensor.size <= MOST_ELEMENTS:
-            data[name] = ir.serde.serialize_tensor(tensor)
+    types = {name: _type(shapes[name], kind or value.dtype) for name, value in given}
+    data = dict(_constants(given))
     node = _standard_node(operator, schema, operands)
     try:
         found = isolation.infer_node_outputs(schema, node, types, data, version)
