@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from relayout.formats.own_results import PRODUCER
+from relayout.formats.recognition import PRODUCER
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Quantization, Subgraph

@@ -20,7 +20,7 @@ from ai_edge_litert.interpreter import Interpreter
 from tables import table
 
 import relayout
-from relayout.formats.own_results import SOURCE_FORMAT
+from relayout.formats.recognition import SOURCE_FORMAT
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]> g '
 

@@ -26,10 +26,9 @@ from onnx import helper, numpy_helper, parser
 import relayout
 from relayout.errors import RelayoutError
 from relayout.verification import verify
-from relayout.verification.compare import Difference, Tolerance, difference, judge, kind_of
+from relayout.verification.compare import Difference, Spread, Tolerance, difference, judge, kind_of
 from relayout.verification.comparison import Comparison
 from relayout.verification.side import Feeds, Runner, Source, open_side
-from relayout.verification.spread import Spread
 
 ROOT = Path(__file__).resolve().parents[1]
 FACTORS = (1.001, 1.01, 1.1)

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from relayout.formats.own_results import is_own_result
+from relayout.formats.recognition import is_own_result
 
 MODELS = Path(__file__).parents[1] / "models"
 

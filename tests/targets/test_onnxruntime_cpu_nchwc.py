@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import relayout
 from relayout import pipeline
 from relayout.errors import LayoutError
-from relayout.lowering.merge_block_dims import join_tiles
+from relayout.lowering.pad_channels import join_tiles
 from relayout.targets import BlockSizes, targets
 from relayout.targets.onnxruntime import cpu_guard
 from relayout.targets.onnxruntime.blocked_prices import KERNELS

@@ -15,7 +15,7 @@ import relayout
 from relayout.errors import UnsupportedError
 from relayout.targets.litert import quantized_units
 from relayout.targets.litert.integer_forms import FORMS
-from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
+from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from rules.cases.making import f
 from rules.law import Case
 from running import run

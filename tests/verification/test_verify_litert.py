@@ -17,10 +17,10 @@ from products import EXACT_CPU
 from relayout import convert
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.verification import Verdict, litert_runtime, verify
+from relayout.verification.compare import Spread, moved_by_rounding
 from relayout.verification.litert import LiteRTSide
 from relayout.verification.litert_runtime import OPTIMIZED, LiteRTFile
 from relayout.verification.side import open_side
-from relayout.verification.spread import Spread, moved_by_rounding
 
 MODELS = Path(__file__).parents[2] / "models"
 

@@ -48,7 +48,7 @@ def reduce(
     SOURCE is an .onnx or an .ort file; TARGET, where the part for a bug report goes, too, or `-` for standard output.
     """
     from relayout.formats.onnx import check, write
-    from relayout.formats.own_results import SOURCE_FORMAT
+    from relayout.formats.recognition import SOURCE_FORMAT
     from relayout.pipeline import reduction
 
     place = target or output

@@ -218,7 +218,7 @@ def refuse_original(place: Path, source: Path, advice: str = "") -> None:
     """
     from filecmp import cmp
 
-    from relayout.formats.own_results import is_own_result
+    from relayout.formats.recognition import is_own_result
 
     refuse_own_source([place], [source])
     if not place.is_file() or not place.stat().st_size or is_own_result(place):
@@ -241,7 +241,7 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
     from relayout import pipeline
 
     if job.parts is not None:
-        from relayout.pipeline.parts_folder import replaceable_files
+        from relayout.pipeline.result import replaceable_files
 
         replaceable_files(job.parts, job.overwrite)
     result = getattr(pipeline, job.verb)(job.source, **job.given)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
-from relayout.formats.own_results import SOURCE_FORMAT
+from relayout.formats.recognition import SOURCE_FORMAT
 from relayout.graph.facts import copy_facts
 from relayout.graph.quantized_unit import QuantizedUnit, unit_of
 from relayout.graph.subgraphs import all_nodes, bodies, captured, nested

@@ -106,7 +106,7 @@ def _state_blocks(model: ir.Model, target: Target) -> tuple[str, ...]:
     blocks = target.blocks
     if blocks is None or blocks.domain not in {node.domain for node in all_nodes(model.graph)}:
         return ()
-    from relayout.lowering.merge_block_dims import join_tiles
+    from relayout.lowering.pad_channels import join_tiles
 
     reshapes = join_tiles(model, blocks.joining)
     stamp_cpu(model, blocks)
@@ -121,7 +121,7 @@ def _state_blocks(model: ir.Model, target: Target) -> tuple[str, ...]:
 TARGET_PASSES: Mapping[str, TargetPass] = {
     "qlinear-to-qdq": _on_use("lowering.qlinear_to_qdq.qlinear_to_qdq", "reads_units"),
     "recognise-gelu": _on_use("lowering.recognise_layer_norm.recognise_gelu", "has_gelu"),
-    "drop-expand": _on_use("lowering.drop_expand.drop_expand", "broadcasts"),
+    "drop-expand": _on_use("lowering.decompose.drop_expand", "broadcasts"),
     "keep-integers": _on_use("targets.litert.keep_integers.keep_integers", "prefers_integers", "self"),
     "decompose": _on_use("lowering.decompose.expand", "expansions", "expansions"),
     "keep-float": _on_use("lowering.quantized_units.keep_reals", "units", "units"),

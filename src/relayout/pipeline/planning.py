@@ -11,7 +11,7 @@ from relayout.graph.facts import facts_of
 from relayout.graph.quantized_unit import is_reshape
 from relayout.infer import Plan, Sites, build, plan, plan_file
 from relayout.pipeline.dimensions import inferred_extents
-from relayout.pipeline.interface import IMAGE_LAYOUTS, image_pins
+from relayout.pipeline.names import IMAGE_LAYOUTS, image_pins
 from relayout.pipeline.request import Request
 from relayout.progress import say
 from relayout.reports import Axes, Report, at_any_extent, no_worse, report

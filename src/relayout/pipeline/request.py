@@ -11,7 +11,7 @@ from relayout.formats.in_memory import AnySource
 from relayout.layout import Dim
 from relayout.light_dataclass import dataclass
 from relayout.lowering.interface_types import TYPES, Numbers, numbers_by_input
-from relayout.pipeline.interface import IMAGE_LAYOUTS
+from relayout.pipeline.names import IMAGE_LAYOUTS
 from relayout.quantization.request import QUANTIZED, QuantizationRequest
 from relayout.targets import Wishes
 

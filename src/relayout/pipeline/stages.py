@@ -16,16 +16,15 @@ from relayout.apply.apply import apply
 from relayout.apply.layout_functions import inline_functions, transposes_in_bodies
 from relayout.errors import InvalidModelError, LayoutError
 from relayout.formats.in_memory import ModelSource
-from relayout.formats.own_results import SOURCE_FORMAT
+from relayout.formats.recognition import SOURCE_FORMAT
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.source_names import forget
 from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
 from relayout.layout.stored_as import INTERFACE
 from relayout.lowering.interface_types import integer_ends
 from relayout.lowering.passes import Stage
-from relayout.pipeline.interface import images
 from relayout.pipeline.lowering_list import before_layouts, lower
-from relayout.pipeline.names import contradicted_names
+from relayout.pipeline.names import contradicted_names, images
 from relayout.pipeline.planning import Planned, planned
 from relayout.pipeline.request import OutputOptions, Request
 from relayout.pipeline.result import Result, target_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, nearest
-from relayout.formats.own_results import was_tflite
+from relayout.formats.recognition import was_tflite
 from relayout.graph.facts import add_notes
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.normalization import NORMALIZE

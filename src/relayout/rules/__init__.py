@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 __getattr__ = loaded_later(
     __name__,
     {
-        "check": "relayout.verification.rules_of_users",  # it runs models
+        "check": "relayout.verification.law",  # it runs models
         "outputs_of": "relayout.rules.shape_functions",
         **dict.fromkeys(("register", "register_variant", "scope"), "relayout.rules.registration"),
     },

@@ -23,7 +23,7 @@ from relayout.lowering.conditions import (
     attribute,
     clip_bounds,
 )
-from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
+from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
 from relayout.targets.micro_builtins import MICRO
 from relayout.targets.target_table import Kernel

@@ -26,7 +26,7 @@ from relayout.lowering.conditions import (
     constant,
 )
 from relayout.rules import Operator
-from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
+from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
 from relayout.targets.target_table import Kernel
 

@@ -15,13 +15,22 @@ from relayout.layout.perm import permute
 from relayout.light_dataclass import dataclass
 from relayout.progress import say
 from relayout.verification import matching
-from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of, top1_agreement, wider
+from relayout.verification.compare import (
+    Kind,
+    Spread,
+    Tolerance,
+    Verdict,
+    difference,
+    judge,
+    kind_of,
+    top1_agreement,
+    wider,
+)
 from relayout.verification.feeds import BATCH, EXTENTS, random_feeds, to_give
 from relayout.verification.matching import batches, match_ends, match_interface, match_interiors, stands_for_integers
 from relayout.verification.pairs import Pair, advice, permuted, proposal, refuse_unknown, with_layouts
 from relayout.verification.report import Fed, Row
 from relayout.verification.side import OPEN, Array, DeclaredPart, Feeds, ModelValue, RunError, RunnableModel, Runner
-from relayout.verification.spread import Spread
 from relayout.verification.stepwise import Stepwise, judged_by_operator
 
 FAR = 100

@@ -232,9 +232,7 @@ class VerifyReport:
         said += ["one step"] if Kind.STEPS in kinds else []
         said += ["one step of the integers that they stand for"] if by_step else []
         said += ["the source's own rounding"] if Verdict.SPREAD in verdicts else []
-        said += (
-            ["one rounding of each operator on the source's values"] if Verdict.STEPWISE in verdicts else []
-        )
+        said += ["one rounding of each operator on the source's values"] if Verdict.STEPWISE in verdicts else []
         return ", or ".join(said) if said else "no difference at all"
 
     @property
@@ -475,7 +473,9 @@ def _where(row: Row, report: VerifyReport) -> str:
     made = f"{row.operator} {row.node}".strip() or "an input"
     other = f"{row.other_operator} {row.other_node}".strip() or "nothing"
     before = sum(each.order < row.order for each in report.rows)
-    agreed = "the tensor compared before it agrees" if before == 1 else f"the {before:,} tensors compared before it agree"
+    agreed = (
+        "the tensor compared before it agrees" if before == 1 else f"the {before:,} tensors compared before it agree"
+    )
     agreed = f"; {agreed}" if before else "; no tensor before it was compared"
     name = ShortNames((each.name for each in report.rows), SENTENCE_WIDTH)(row.name)
     others = [text for each in report.rows for text in (each.other, f"{each.other_operator} {each.other_node}")]

@@ -34,6 +34,7 @@ import numpy as np
 from relayout.errors import LayoutError, RelayoutError
 from relayout.light_dataclass import dataclass
 from relayout.verification.compare import (
+    DISTURBANCES,
     PIECE,
     SPREADS,
     Difference,
@@ -44,6 +45,7 @@ from relayout.verification.compare import (
     judge,
     kind_of,
     magnitude,
+    moved_by_rounding,
     relative,
     wider,
 )
@@ -51,7 +53,6 @@ from relayout.verification.matching import Holders, batches, choices, holding
 from relayout.verification.pairs import Pair
 from relayout.verification.report import Row
 from relayout.verification.side import Array, Feeds, Forced, Precision, RunnableModel
-from relayout.verification.spread import DISTURBANCES, moved_by_rounding
 
 ENOUGH = 16
 """Elements from which on a direction is told from chance."""

@@ -35,8 +35,8 @@ from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.unit_rows import SAME_SCALES, weights_of
 from relayout.rules import Operator, Placement, Signature, Step
 from relayout.targets.ethos_u.strided_borders import LONGEST_STRIDE, STRIDED_BORDER
-from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from relayout.targets.litert.prices import PRICES
+from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
 from relayout.targets.micro_builtins import MICRO
 from relayout.targets.target_table import Kernel

@@ -19,9 +19,8 @@ from relayout.lowering.unit_rows import affine_weights
 from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
-from relayout.targets.litert.integer_kernel import INTEGER_KERNEL
 from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, SHIFTS, Scale, scale_of
-from relayout.targets.litert.quantized_units import WORD_STEP, reaches_logarithms
+from relayout.targets.litert.quantized_units import INTEGER_KERNEL, WORD_STEP, reaches_logarithms
 
 WIDE_STEPS = 128
 """Steps of 16 bits in a step of 8 bits: 255 × 128 are less than 2^15, and the product is exact."""

@@ -10,7 +10,7 @@ import pytest
 from export_running import agrees
 
 import relayout
-from relayout.formats.own_results import SOURCE_FORMAT
+from relayout.formats.recognition import SOURCE_FORMAT
 from relayout.formats.tflite.container.loading import load
 from rules.law import Array
 from small import build

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from relayout.formats.own_results import PRODUCER, was_tflite
+from relayout.formats.recognition import PRODUCER, was_tflite
 from relayout.formats.tflite.builtin_set import Builtins
 from relayout.formats.tflite.container.model import Model, Signature
 from relayout.formats.tflite.container.versions import finished
@@ -24,8 +24,7 @@ from relayout.formats.tflite.exporting.kernel_types import free_scales
 from relayout.formats.tflite.exporting.older import lacking, newer_operators, write_with
 from relayout.formats.tflite.exporting.quantizable import STATIC, fuse_lone_activations, make_quantizable
 from relayout.formats.tflite.exporting.refusals import UnwritableGraphError, dims_to_fix
-from relayout.formats.tflite.exporting.shared_memory import separate
-from relayout.formats.tflite.exporting.tidying import separate_operands, tidy
+from relayout.formats.tflite.exporting.tidying import separate, separate_operands, tidy
 from relayout.formats.tflite.exporting.units import QuantizedUnits
 from relayout.formats.tflite.exporting.variables import as_ends, write_tables, write_variables
 from relayout.layout.normalization import NORMALIZE

@@ -20,7 +20,7 @@ Where the file is quantized afterwards, since LiteRT takes longer for them on re
     RELU6(x)            ->  ADD(x, 0) that applies it, where no other operator does
     GATHER(table, i)    ->  EMBEDDING_LOOKUP, whose table may be integers or halves while all else is float
 
-Where LiteRT runs the integers, whose own kernel takes 25 times as long as three of XNNPACK's:
+Where LiteRT runs the integers, in whose kernel for it they take longer:
 
     HARD_SWISH(x)       ->  MUL(MUL(x, 1/6), RELU6(ADD(x, 3)))
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from relayout.errors import ReadError, RelayoutError, UnsupportedError, nearest
-from relayout.formats.own_results import PRODUCER, SOURCE_FORMAT
+from relayout.formats.recognition import PRODUCER, SOURCE_FORMAT
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load, open_source
 from relayout.formats.tflite.container.metadata import Metadata, metadata

@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from relayout.formats.own_results import was_tflite
+from relayout.formats.recognition import was_tflite
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
