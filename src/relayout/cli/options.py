@@ -281,7 +281,7 @@ at = repeatable(
 batch = click.option(
     "--batch",
     metavar="NUMBER|NAME",
-    help="What the first axis of all inputs becomes, also where it is fixed: a number, or a name that leaves it open.",
+    help="Change the first axis of all inputs, also a fixed one, to this number, or open it under this name.",
 )
 io = choice_option(
     "--io",
@@ -316,14 +316,14 @@ explained_format = click.option(
 runtime = click.option(
     "--runtime",
     metavar="VERSION",
-    help="Of a .tflite result: the oldest TensorFlow Lite that has to run it, such as 2.14. What its kernels lack is"
-    " written by others, or refused.",
+    help="The oldest TensorFlow Lite that must run a .tflite result, such as 2.14. Newer operators are replaced, or"
+    " refused.",
 )
 quantize = click.option(
     "--quantize",
     type=click.Choice(["int8", "int16x8", "dynamic", "float16"], case_sensitive=False),
-    help="Of a .tflite result: integers of 8 bits, of 16 with weights of 8, weights of 8 bits alone, or halves as"
-    " weights (needs onnx-relayout[quantize]).",
+    help="Quantize a .tflite result: all to 8 bits, activations to 16 and weights to 8, weights to 8, or weights to"
+    " float16 (needs onnx-relayout[quantize]).",
 )
 calibrate = click.option(
     "--calibrate",
@@ -343,10 +343,10 @@ keep_float = repeatable(
 opset = click.option(
     "--opset",
     type=WholeNumber(*OPSETS),
-    help="Of an ONNX result. [default: the least that a .tflite needs, from 18 on; that of an ONNX source]",
+    help="Opset of an ONNX result. [default: the least that a .tflite needs, from 18 on; that of an ONNX source]",
 )
 quant = choice_option("--quant", ["qdq", "float"], "A quantized .tflite as integers (QDQ), or as a float model.")
-signature = click.option("--signature", metavar="NAME", help="Which signature of a .tflite (default: the first).")
+signature = click.option("--signature", metavar="NAME", help="Signature of a .tflite (default: the first).")
 state = choice_option(
     "--state", ["zero", "io"], "Variables of a .tflite: their initial values in every run, or inputs and outputs."
 )
@@ -372,13 +372,13 @@ per_transpose = click.option(
     "--per-transpose",
     type=WholeNumber(0, MOST_BYTES),
     metavar="BYTES",
-    help="What each Transpose costs besides its bytes: with a large number there are as few as can be. [default: 0, but"
-    " no more of them than an ONNX source has, where its layouts stay]",
+    help="Price of each Transpose, besides its bytes: a large one leaves as few as possible. [default: 0, but"
+    " no more of them than an ONNX source has, if its layouts stay]",
 )
 exchange = click.option(
     "--exchange", is_flag=True, help="Let a MatMul or Gemm run with its operands exchanged, where that saves bytes."
 )
-what_if = click.option("--what-if", is_flag=True, help="Also list which single constraint costs how many bytes.")
+what_if = click.option("--what-if", is_flag=True, help="Also list the bytes that each single constraint costs.")
 plan_file = click.option(
     "--plan", "plan_file", type=click.Path(dir_okay=False, path_type=Path), help="Write choice and certificate as JSON."
 )
@@ -391,7 +391,7 @@ max_bytes = click.option(
     "--max-bytes",
     type=WholeNumber(0),
     metavar="BYTES",
-    help="Exit with 1 where more bytes than these stay transposed.",
+    help="Exit with 1 if more bytes than these stay transposed.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
@@ -409,7 +409,7 @@ verbose = click.option(
     is_flag=True,
     expose_value=False,
     callback=log_stages,
-    help="Log each stage; give names whole and, in a report, every Transpose.",
+    help="Log each stage, and list every Transpose with whole names.",
 )
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 external_data = click.option(
@@ -422,7 +422,7 @@ overwrite = click.option(
 )
 FILES = pairs_by("=", "NAME=FILE.npy")
 feeds = repeatable(
-    "--input", "feeds", "NAME=FILE.npy", FILES, "What to feed (repeatable; default: random, image-like for images)."
+    "--input", "feeds", "NAME=FILE.npy", FILES, "An array to feed (repeatable; default: random, image-like for images)."
 )
 inputs = repeatable("--inputs", "inputs", "A,B", comma_separated, "Only the part of the graph from these values on.")
 outputs = repeatable("--outputs", "outputs", "C,D", comma_separated, "Only the part of the graph up to these values.")
@@ -441,8 +441,8 @@ backend = click.option(
     "backend",
     type=TargetName(),
     metavar="NAME|FILE",
-    help="What the result is for: layouts, operators and tuning of that backend, as `relayout targets` lists them; or a"
-    " table in a file: npu.toml, file.py:NAME. By default any runtime; `none` chooses layouts and does nothing else.",
+    help="The backend that runs the result, as `relayout targets` lists them, or a table in a file: npu.toml,"
+    " file.py:NAME. By default any runtime; `none` chooses layouts and does nothing else.",
 )
 claimed_operators = click.option(
     "--ops",
@@ -460,7 +460,7 @@ desired = click.option(
 regions = choice_option(
     "--regions",
     ["flat", "functions"],
-    "What the target runs stays in one graph, or becomes a function for each connected part.",
+    "Keep the target's parts in one graph, or make each a function.",
 )
 parts = click.option(
     "--partition-dir",
@@ -468,7 +468,7 @@ parts = click.option(
     "parts",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="A model for each part that the target or the host runs, and a manifest; TARGET may be left out.",
+    help="Write a model for each part that the target or the host runs, and a manifest; TARGET is optional.",
 )
 inline = click.option(
     "--inline", is_flag=True, help="Write standard operators between Transposes instead of functions."

@@ -473,11 +473,9 @@ def _where(row: Row, report: VerifyReport) -> str:
     made = f"{row.operator} {row.node}".strip() or "an input"
     other = f"{row.other_operator} {row.other_node}".strip() or "nothing"
     before = sum(each.order < row.order for each in report.rows)
-    agreed = (
-        "the tensor compared before it agrees" if before == 1 else f"the {before:,} tensors compared before it agree"
-    )
-    agreed = f"; {agreed}" if before else "; no tensor before it was compared"
+    several = f"the {before:,} tensors compared before it agree"
+    agreed = {0: "no tensor before it was compared", 1: "the tensor compared before it agrees"}.get(before, several)
     name = ShortNames((each.name for each in report.rows), SENTENCE_WIDTH)(row.name)
     others = [text for each in report.rows for text in (each.other, f"{each.other_operator} {each.other_node}")]
     short = ShortNames(others, SENTENCE_WIDTH)
-    return f"first divergence: '{name}', made by {made}, against '{short(row.other)}', made by {short(other)}{agreed}"
+    return f"first divergence: '{name}', made by {made}, against '{short(row.other)}', made by {short(other)}; {agreed}"
