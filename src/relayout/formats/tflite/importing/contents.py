@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from relayout.formats.onnx.evaluating import FUNCTIONS
 from relayout.formats.onnx.shape_vectors import MOVES
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.extents import divided, product, shifted
@@ -274,30 +275,15 @@ _PAIRS: dict[str, Callable[[Dim, Dim], Dim]] = {
 
 _SCATTERED: dict[str, Callable[[Dim, Dim], Dim]] = {"add": _sum, "mul": _product}
 
+_SAME = "Abs Add And Ceil Div Equal Floor Greater GreaterOrEqual Less LessOrEqual Mul Neg Not Or Sub Where"
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "Abs": np.abs,
-    "Add": np.add,
-    "And": np.logical_and,
-    "Ceil": np.ceil,
-    "Div": np.divide,
-    "Equal": np.equal,
-    "Floor": np.floor,
-    "Greater": np.greater,
-    "GreaterOrEqual": np.greater_equal,
-    "Less": np.less,
-    "LessOrEqual": np.less_equal,
+    **{name: FUNCTIONS[name] for name in _SAME.split()},
     "Max": np.maximum,
     "Min": np.minimum,
     "Mod": np.fmod,
-    "Mul": np.multiply,
-    "Neg": np.negative,
-    "Not": np.logical_not,
-    "Or": np.logical_or,
     "Round": np.rint,
     "Sign": np.sign,
     "Sqrt": np.sqrt,
-    "Sub": np.subtract,
-    "Where": np.where,
     "Xor": np.logical_xor,
 }
 """Operators that numpy has: those whose results are the same everywhere, to the last bit."""

@@ -135,8 +135,7 @@ class Operation(Emission):
         name = self.tensors.hint(tensor, "dequantized")
         if tensor.data is not None and self.output().quantization is None and value.dtype in BYTES:
             return self.real_constant(tensor, quantization, value, axis)
-        scale, zero_point = self.tensors.parameters(tensor)
-        return self.emit("DequantizeLinear", [value, scale, zero_point], name=name, axis=axis)
+        return self.emit("DequantizeLinear", [value, *self.tensors.parameters(tensor)], name=name, axis=axis)
 
     def real_constant(self, tensor: Tensor, quantization: Quantization, value: ir.Value, axis: int | None) -> ir.Value:
         """Return the real numbers of a constant beside which nothing is quantized."""
@@ -155,8 +154,7 @@ class Operation(Emission):
         tensor, value = self.input(i), self.stored(i)
         if not self.tensors.dequantize or self.tensors.dtype(tensor) == DTYPES.get(tensor.type):
             return value
-        scale, zero_point = self.tensors.parameters(tensor)
-        return self.emit("QuantizeLinear", [value, scale, zero_point])
+        return self.emit("QuantizeLinear", [value, *self.tensors.parameters(tensor)])
 
     def plain(self, i: int) -> ir.Value:
         """Operand i as numbers: real ones if it is quantized, else integers of a width that ONNX Runtime computes with.
@@ -333,14 +331,14 @@ class Operation(Emission):
         """The integers of result i from its real numbers; `perm` is the order that a later Transpose will restore."""
         tensor = self.output(i)
         quantization = self.tensors.quantization(tensor)
-        if quantization is None or value.dtype != ir.DataType.FLOAT:
-            return activation.emit_activation(self, value, fused, tensor, quantization)
+        is_real = value.dtype == ir.DataType.FLOAT
         value = activation.emit_activation(self, value, fused, tensor, quantization)
-        scale, zero_point = self.tensors.parameters(tensor)
+        if quantization is None or not is_real:
+            return value
         axis = None
         if quantization.per_channel:
             axis = quantization.axis if perm is None else perm[quantization.axis]
-        return self.emit("QuantizeLinear", [value, scale, zero_point], axis=axis)
+        return self.emit("QuantizeLinear", [value, *self.tensors.parameters(tensor)], axis=axis)
 
     def result_whole(self, value: ir.Value, i: int = 0) -> None:
         """Hand over result i as integers of any width: of those that do not fit, the lowest bits."""
@@ -355,8 +353,7 @@ class Operation(Emission):
         if before is None or after is None:  # a float graph
             self.result(self.reread(value, self.input(operand).quantization, after), perm=perm, fused=fused)
             return
-        scale, zero_point = self.tensors.parameters(self.input(operand))
-        value = self.emit("QuantizeLinear", [value, scale, zero_point])
+        value = self.emit("QuantizeLinear", [value, *self.tensors.parameters(self.input(operand))])
         value = activation.apply_stored(self, value, fused, self.output(), after)
         self.result_stored(value if perm is None else self.transpose(value, perm))
 
@@ -368,8 +365,7 @@ class Operation(Emission):
             raise Unsupported("a result of INT2, whose range no type of ONNX has before opset 25")
         if dtype == ir.DataType.FLOAT and tensor.type in QUANTIZED_TYPES and value.dtype != dtype:
             # A float graph, and an operator that yields integers: a Cast, for one.
-            scale, zero_point = self.tensors.parameters(tensor)
-            value = self.emit("DequantizeLinear", [value, scale, zero_point])
+            value = self.emit("DequantizeLinear", [value, *self.tensors.parameters(tensor)])
         value = self.cast(value, dtype)
         node = value.producer()
         # A value that has its name already, or that this operator did not compute, needs a node to rename it.

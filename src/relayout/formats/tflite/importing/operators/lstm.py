@@ -181,8 +181,7 @@ class Lstm:
         if not self.quantized:
             op.result(op.reread(y, self.state, own), perm=perm)
             return
-        scale, zero_point = op.tensors.parameters(state)
-        copied = op.emit("QuantizeLinear", [y, scale, zero_point])
+        copied = op.emit("QuantizeLinear", [y, *op.tensors.parameters(state)])
         op.result_stored(copied if perm is None else op.transpose(copied, perm))
 
     # A step of a Scan.

@@ -5,21 +5,15 @@ So two runs of the two runtimes agree in nothing but shape, type, range and mome
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.slicing import extents_of
-from relayout.formats.tflite.importing.registry import Unsupported, operator
+from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
 
 _FLOAT = ir.DataType.FLOAT
-_UNIT: dict[str, dict[str, Any]] = {
-    "RandomUniform": {"low": 0.0, "high": 1.0},
-    "RandomNormal": {"mean": 0.0, "scale": 1.0},
-}
 
 
 def _seed(op: Operation) -> float | None:
@@ -28,27 +22,24 @@ def _seed(op: Operation) -> float | None:
     return float((options.seed ^ options.seed2 << 1) % (1 << 24)) if options.seed or options.seed2 else None
 
 
-def _draw(op: Operation, op_type: str) -> None:
-    extents, shape = extents_of(op, 0)
-    if op.output().type.name != "FLOAT32":
-        raise Unsupported(f"random numbers of type {op.output().type.name}")
-    count = dims(extents)[0] if len(dims(extents)) == 1 else None
-    rank = count if isinstance(count, int) else len(op.tensors.declared(op.output()))
-    known: Dims = op.out_dims(shape if shape is not None else (None,) * rank)
-    zeros = op.emit("ConstantOfShape", [extents], known, _FLOAT)
-    op.result(op.emit(f"{op_type}Like", [zeros], seed=_seed(op), **_UNIT[op_type]))
+def _draw(name: str, op_type: str, what: str, **unit: float) -> Translation:
+    def translate(op: Operation) -> None:
+        extents, shape = extents_of(op, 0)
+        if op.output().type.name != "FLOAT32":
+            raise Unsupported(f"random numbers of type {op.output().type.name}")
+        count = dims(extents)[0] if len(dims(extents)) == 1 else None
+        rank = count if isinstance(count, int) else len(op.tensors.declared(op.output()))
+        known: Dims = op.out_dims(shape if shape is not None else (None,) * rank)
+        zeros = op.emit("ConstantOfShape", [extents], known, _FLOAT)
+        op.result(op.emit(op_type, [zeros], seed=_seed(op), **unit))
+
+    return described(translate, name, f"{op_type}, {what}; another stream of numbers than TFLite's.")
 
 
-@operator("RANDOM_UNIFORM", options="RandomOptions")
-def random_uniform(op: Operation) -> None:
-    """RandomUniformLike, from 0 to 1; another stream of numbers than TFLite's."""
-    _draw(op, "RandomUniform")
-
-
-@operator("RANDOM_STANDARD_NORMAL", options="RandomOptions")
-def random_standard_normal(op: Operation) -> None:
-    """RandomNormalLike, mean 0 and deviation 1; another stream of numbers than TFLite's."""
-    _draw(op, "RandomNormal")
+_uniform = _draw("random_uniform", "RandomUniformLike", "from 0 to 1", low=0.0, high=1.0)
+operator("RANDOM_UNIFORM", options="RandomOptions")(_uniform)
+_normal = _draw("random_standard_normal", "RandomNormalLike", "mean 0 and deviation 1", mean=0.0, scale=1.0)
+operator("RANDOM_STANDARD_NORMAL", options="RandomOptions")(_normal)
 
 
 @operator("MULTINOMIAL", options="RandomOptions")

@@ -74,8 +74,7 @@ def keep(op: Operation, i: int, value: ir.Value) -> None:
         return
     tensor, program = op.input(i), op.program
     if op.tensors.quantization(tensor) is not None:
-        scale, zero_point = op.tensors.parameters(tensor)
-        value = op.emit("QuantizeLinear", [value, scale, zero_point])
+        value = op.emit("QuantizeLinear", [value, *op.tensors.parameters(tensor)])
     if _is_kept(op, i):
         program.variables.store(_key(op, i), op.tensors.names[tensor.index], value)
     else:

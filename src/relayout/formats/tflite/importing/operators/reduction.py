@@ -96,24 +96,17 @@ for _name, _op_type, _kind in _ROWS:
     operator(_name, options="ReducerOptions")(_kind(_op_type))
 
 
-def _extreme(op: Operation, op_type: str) -> None:
-    x = op.stored(0) if op.input(0).type in BYTES_ONLY else op.real(0)
-    rank = len(dims(x))
-    (axis,) = op.integers(1, 1)
-    axis = op.axis(axis, rank)
-    op.result_stored(op.emit(op_type, [x], axis=axis, keepdims=0))
+def _extreme(name: str, op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        x = op.stored(0) if op.input(0).type in BYTES_ONLY else op.real(0)
+        (axis,) = op.integers(1, 1)
+        op.result_stored(op.emit(op_type, [x], axis=op.axis(axis, len(dims(x))), keepdims=0))
+
+    return described(translate, name, f"{op_type}; the first of equals, in both.")
 
 
-@operator("ARG_MAX", options="ArgMaxOptions")
-def arg_max(op: Operation) -> None:
-    """ArgMax; the first of equals, in both."""
-    _extreme(op, "ArgMax")
-
-
-@operator("ARG_MIN", options="ArgMinOptions")
-def arg_min(op: Operation) -> None:
-    """ArgMin; the first of equals, in both."""
-    _extreme(op, "ArgMin")
+operator("ARG_MAX", options="ArgMaxOptions")(_extreme("arg_max", "ArgMax"))
+operator("ARG_MIN", options="ArgMinOptions")(_extreme("arg_min", "ArgMin"))
 
 
 @operator("CUMSUM", options="CumsumOptions")

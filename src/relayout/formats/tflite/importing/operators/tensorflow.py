@@ -197,6 +197,14 @@ _UINT32 = ir.DataType.UINT32
 _UINT64 = ir.DataType.UINT64
 
 
+def _unary(name: str, op_type: str) -> Translation:
+    return described(lambda op: op.result(one(op, op_type, op.stored(0))), name, f"{op_type}.")
+
+
+operator("CUSTOM FlexInvert")(_unary("invert", "BitwiseNot"))
+operator("CUSTOM FlexIsNan")(_unary("is_nan", "IsNaN"))
+
+
 def _bitwise(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
         op.result(two(op, op_type, op.stored(0), op.stored(1)))
@@ -206,12 +214,6 @@ def _bitwise(op_type: str) -> Translation:
 
 operator("CUSTOM FlexBitwiseAnd")(_bitwise("BitwiseAnd"))
 operator("CUSTOM FlexBitwiseOr")(_bitwise("BitwiseOr"))
-
-
-@operator("CUSTOM FlexInvert")
-def invert(op: Operation) -> None:
-    """BitwiseNot."""
-    op.result(one(op, "BitwiseNot", op.stored(0)))
 
 
 def _count(op: Operation) -> ir.Value:
@@ -234,12 +236,6 @@ def left_shift(op: Operation) -> None:
 def right_shift(op: Operation) -> None:
     """As RIGHT_SHIFT; by at most all bits but one."""
     op.result(shifted_right(op, op.stored(0), _count(op)))
-
-
-@operator("CUSTOM FlexIsNan")
-def is_nan(op: Operation) -> None:
-    """IsNaN."""
-    op.result(one(op, "IsNaN", op.stored(0)))
 
 
 @operator("CUSTOM FlexIsFinite")

@@ -48,10 +48,6 @@ def _joined(op: Operation, parts: Sequence[ir.Value]) -> ir.Value:
     return joined(op, parts, len(dims(parts[0])) - 1)
 
 
-def _where(op: Operation, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-    return op.emit("Where", [condition, a, b])
-
-
 def _hue(op: Operation, rgb: Sequence[ir.Value]) -> tuple[ir.Value, ir.Value, ir.Value]:
     """The hue, a turn being 1, the greatest of three, and how much less the least is; grey has the hue 0."""
     red, green, blue = rgb
@@ -63,17 +59,17 @@ def _hue(op: Operation, rgb: Sequence[ir.Value]) -> tuple[ir.Value, ir.Value, ir
         part = two(op, "Div", two(op, "Sub", a, b), unit)
         return two(op, "Add", part, op.number(turn / 6, part, "turn")) if turn else part
 
-    other = _where(op, two(op, "Equal", green, greatest), sixth(blue, red, 2), sixth(red, green, 4))
-    hue = _where(op, two(op, "Equal", red, greatest), sixth(green, blue, 0), other)
+    other = op.emit("Where", [two(op, "Equal", green, greatest), sixth(blue, red, 2), sixth(red, green, 4)])
+    hue = op.emit("Where", [two(op, "Equal", red, greatest), sixth(green, blue, 0), other])
     zero = op.number(0, hue, "zero")
-    hue = _where(op, two(op, "Greater", width, zero), hue, zero)
+    hue = op.emit("Where", [two(op, "Greater", width, zero), hue, zero])
     below = two(op, "Less", hue, zero)
-    return _where(op, below, two(op, "Add", hue, op.number(1, hue, "one")), hue), greatest, width
+    return op.emit("Where", [below, two(op, "Add", hue, op.number(1, hue, "one")), hue]), greatest, width
 
 
 def _saturation(op: Operation, greatest: ir.Value, width: ir.Value) -> ir.Value:
     zero = op.number(0, width, "zero")
-    return _where(op, two(op, "Greater", greatest, zero), two(op, "Div", width, greatest), zero)
+    return op.emit("Where", [two(op, "Greater", greatest, zero), two(op, "Div", width, greatest), zero])
 
 
 def _coloured(op: Operation, hue: ir.Value, greatest: ir.Value, width: ir.Value) -> ir.Value:
