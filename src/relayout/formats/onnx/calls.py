@@ -93,12 +93,12 @@ def source_of(value: ir.Value | None) -> ir.Value | None:
 
 
 def is_identity(node: ir.Node) -> bool:
-    """Whether a node hands on what it reads."""
+    """Tell whether a node hands on what it reads."""
     return node.op_type == "Identity" and not node.domain and len(node.inputs) == 1
 
 
 def holds_graph(attribute: ir.Attr) -> bool:
-    """Whether an attribute is a graph, or several."""
+    """Tell whether an attribute is a graph, or several."""
     return attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
@@ -202,7 +202,7 @@ def _name_unread(model: ir.Model, calls: Sequence[ir.Node]) -> None:
 
 
 def _is_as_made(made: InlinedNode, through: Mapping[ir.Node, None], actual: dict[int, ir.Value | None]) -> bool:
-    """Whether a node is what it was, and reads what it did.
+    """Tell whether a node is what it was, and reads what it did.
 
     Args:
         made: what it was.
@@ -258,7 +258,7 @@ def _equal(one: ir.Attr, other: ir.Attr) -> bool:
 
 
 def _escapes(value: ir.Value, inside: set[ir.Node]) -> bool:
-    """Whether anything outside of a body reads one of its values."""
+    """Tell whether anything outside of a body reads one of its values."""
     outputs = value.is_graph_output() and not any(value in graph.outputs for node in inside for graph in bodies(node))
     return outputs or any(use.node not in inside and use.node.graph is not None for use in value.uses())
 

@@ -87,8 +87,7 @@ def drop_contradicted(proto: onnx.ModelProto) -> Claims:
     """
     strange = _unknown(proto)
     bare, claims = _without_claims(proto, strange)
-    inferred = _consistent(bare)
-    if inferred is None:
+    if (inferred := _consistent(bare)) is None:
         return Claims([], [], None)
     values = chain(inferred.graph.value_info, inferred.graph.output)
     found = {value.name: value.type.tensor_type for value in values if value.name in claims}

@@ -301,15 +301,14 @@ def _give_contents(graph: ir.Graph, known: Mapping[str, Array]) -> None:
 
 
 def _begun(model: ir.Model) -> int:
-    """How many states of Loops begin with what is known of shape."""
+    """Return how many states of Loops begin with what is known of shape."""
     loops = (node for node in model.graph if node.op_type == "Loop" and not node.domain)
     return sum(value is not None and value.shape is not None for node in loops for value in node.inputs[2:])
 
 
 def _open_claims(model: ir.Model) -> None:
     """Open the extents that a file states of values and that do not follow from its inputs, in place."""
-    claimed = facts_of(model).unimplied
-    if claimed:
+    if claimed := facts_of(model).unimplied:
         add_facts(model, unimplied=frozenset())
     for value in (value for node in model.graph for value in node.outputs) if claimed else ():
         if value.name in claimed:
@@ -348,7 +347,7 @@ def _give_types(node: ir.Node, told: Iterable[Output]) -> bool:
 
 
 def _read_back(node: ir.Node) -> bool:
-    """What a Transpose reads has the type and the extents of what it gives, or at least the rank of its perm.
+    """Give what a Transpose reads the type and extents of what it gives, or at least the rank of its perm.
 
     Returns:
         Whether that was not known.
@@ -371,7 +370,7 @@ def _read_back(node: ir.Node) -> bool:
 
 
 def _is_inferred(node: ir.Node, opsets: Mapping[str, int]) -> bool:
-    """Whether ONNX infers what an operator of the standard gives: of a GroupNormalization it does not."""
+    """Tell whether ONNX infers what an operator of the standard gives: of a GroupNormalization it does not."""
     try:
         schema = onnx.defs.get_schema(node.op_type, opsets.get("", 1), "")
     except onnx.defs.SchemaError:

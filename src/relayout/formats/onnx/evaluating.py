@@ -62,8 +62,7 @@ def _integers(operands: Operands, slot: int) -> list[int]:
 
 
 def _first(operands: Operands) -> Array:
-    array = operands[0]
-    if array is None:
+    if (array := operands[0]) is None:
         raise ValueError("the first input is left out")
     return array
 
@@ -248,8 +247,7 @@ def node_results(
     slots = [operands.get(name) for name in node.input]
     try:
         with np.errstate(all="ignore"):
-            moved = move_elements(node, slots)
-            if moved is not None:
+            if (moved := move_elements(node, slots)) is not None:
                 return [moved]
             if any(array.dtype.kind not in NUMERIC for array in operands.values()):
                 return []
@@ -357,7 +355,7 @@ class Evaluation:
                 self.weights[tensor.name] = tensor
 
     def run(self, node: onnx.NodeProto) -> Iterator[tuple[str, Array]]:
-        """What a node gives, as far as it is known as a whole; what is known in part is kept."""
+        """Return what a node gives, as far as it is known as a whole; what is known in part is kept."""
         names = [name for name in node.input if name]
         follows = node.op_type in STARTS or any(name in self.extents for name in names)
         if node.op_type in JOINING:
@@ -408,8 +406,7 @@ class Evaluation:
 
     def _types(self, names: Sequence[str]) -> Iterator[tuple[str, onnx.TypeProto]]:
         for name in names:
-            tensor = self.initializers.get(name)
-            if tensor is not None:
+            if (tensor := self.initializers.get(name)) is not None:
                 yield name, onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
             elif name in self.shapes:
                 yield name, onnx.TypeProto(tensor_type=self.shapes[name])

@@ -313,8 +313,7 @@ def _mean_variance_normalization(old: _Old) -> None:
 
 
 def _pad(old: _Old) -> None:
-    pads = old.attribute("paddings")
-    if pads is not None:
+    if (pads := old.attribute("paddings")) is not None:
         old.drop("paddings")
         old.set(pads=pads)
 

@@ -266,8 +266,7 @@ class FixedSource:
             return _written(field, self._fixed(stated, self._known.get(stated.name)))
         if field.kind == LENGTH and field.number == GRAPH_NODE:
             node = onnx.NodeProto.FromString(bytes(buffer[field.start : field.stop]))
-            bodies = list(_bodies(node.attribute))
-            if bodies:
+            if bodies := list(_bodies(node.attribute)):
                 for body in bodies:
                     self._fixed_inside(body)
                 return _written(field, node)

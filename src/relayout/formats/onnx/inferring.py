@@ -89,8 +89,7 @@ def _inferred(model: onnx.ModelProto, ask: Ask) -> onnx.ModelProto | None:
     _replace(bare.graph.value_info, [value for value in model.graph.value_info if value.name not in opened])
     _replace(bare.graph.output, [opened.get(value.name, value) for value in model.graph.output])
     bare.graph.input.extend(opened.values())
-    again = _inferred(bare, ask)
-    if again is None:
+    if (again := _inferred(bare, ask)) is None:
         return None
     for index in empty:
         again.graph.node.insert(index, inferred.graph.node[index])
@@ -113,8 +112,7 @@ def _made_empty(model: onnx.ModelProto) -> list[int]:
     """
     graph = model.graph
     values = (*graph.input, *graph.value_info, *graph.output)
-    empty = _names_with(values, lambda kind: _has(kind, _is_zero))
-    if not empty:
+    if not (empty := _names_with(values, lambda kind: _has(kind, _is_zero))):
         return []
     types = {value.name: value.type for value in values}
     weights = {tensor.name: tensor for tensor in graph.initializer}
@@ -206,7 +204,7 @@ def is_settled(graph: onnx.GraphProto) -> bool:
 
 
 def _is_plain(kind: onnx.TypeProto) -> bool:
-    """Whether it is a tensor of known extents, and not of the numbers that shapes are made of."""
+    """Tell whether it is a tensor of known extents, and not of the numbers that shapes are made of."""
     tensor = kind.tensor_type
     known = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
     return known and tensor.elem_type not in INTEGERS
@@ -235,7 +233,7 @@ def infer_node(
 
 
 def _is_complete(graph: onnx.GraphProto) -> bool:
-    """Whether the shape of every value is stated, with all extents of vectors; a subgraph never says so."""
+    """Tell whether the shape of every value is stated, with all extents of vectors; a subgraph never says so."""
     shaped = _names_with((*graph.value_info, *graph.output), _has_lengths)
     return all(
         all(name in shaped for name in node.output if name) and not any(a.HasField("g") for a in node.attribute)

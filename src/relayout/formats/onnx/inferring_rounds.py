@@ -111,8 +111,7 @@ def _name_by_others(
                 if _is_made_up(name, symbols):
                     evaluation.named[name] = item
     for dim in dims:
-        item = evaluation.named.get(dim.dim_param)
-        if item is not None:
+        if (item := evaluation.named.get(dim.dim_param)) is not None:
             dim.Clear()
             if isinstance(item, int):
                 dim.dim_value = item

@@ -42,8 +42,7 @@ def name_known(proto: onnx.ModelProto) -> Internal:
     for node in nodes:
         _name(node, constants)
     _import_domains(proto, nodes)
-    count = sum(node.domain == INTERNAL_NHWC for node in nodes)
-    if count:
+    if count := sum(node.domain == INTERNAL_NHWC for node in nodes):
         what = f"operators of {INTERNAL_NHWC}, with which ONNX Runtime loads no file: {count}"
         return Internal(count < len(nodes), (f"{what}; convert --to NCHW makes them the standard's",))
     kept = [opset for opset in proto.opset_import if opset.domain != INTERNAL_NHWC]

@@ -364,8 +364,7 @@ class _Rewriting:
                 raise NewerError(f"from opset {first_version(node.op_type)} on")
             DEFINITIONS[node.op_type](OlderSteps(self.older, node))
             return
-        row = ROWS.get(node.op_type)
-        if row is not None:
+        if (row := ROWS.get(node.op_type)) is not None:
             row(self.older, node)
         for name, attribute in list(node.attributes.items()):
             if name in then.attributes:

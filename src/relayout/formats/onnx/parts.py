@@ -54,7 +54,7 @@ class Weight(NamedTuple):
 
     @property
     def is_string(self) -> bool:
-        """Whether it has no raw data."""
+        """Tell whether it has no raw data."""
         return self.dtype == ir.DataType.STRING
 
     def header(self) -> onnx.TensorProto:
@@ -154,7 +154,7 @@ def split(model: ir.Model, *, inferred: bool = False) -> tuple[onnx.ModelProto, 
 
 
 def holds_map(kind: onnx.TypeProto) -> bool:
-    """Whether values of a type are maps, or sequences of them."""
+    """Tell whether values of a type are maps, or sequences of them."""
     which = kind.WhichOneof("value")
     if which in ("sequence_type", "optional_type"):
         return holds_map(getattr(kind, which).elem_type)
@@ -250,7 +250,7 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
 
 
 def wrong_length(weight: Weight, length: int) -> str:
-    """What to say when a tensor's data is not what its type and shape promise."""
+    """Return what to say when a tensor's data is not what its type and shape promise."""
     stated = f"{weight.dtype.name}{list(weight.dims)}"
     return f"initializer '{weight.value.name}' is {stated}, {weight.size} bytes, and gave {length}"
 
@@ -376,8 +376,7 @@ def _known(graph: ir.Graph) -> dict[str, ir.Value]:
 
 
 def _find(model: ir.Model, known: dict[str, ir.Value], side: str, name: str) -> ir.Value:
-    value = known.get(name)
-    if value is not None:
+    if (value := known.get(name)) is not None:
         return value
     for node in all_nodes(model.graph):
         if node.graph is not model.graph and any(made.name == name for made in node.outputs):

@@ -21,8 +21,8 @@ def product_or_quotient(node: onnx.NodeProto, given: Mapping[str, Array]) -> lis
     """Return the products or the quotients of extents, by the operator of a node."""
     left, right = np.broadcast_arrays(*(given[name] for name in node.input))
     pairs = zip(left.ravel().tolist(), right.ravel().tolist(), strict=True)
-    found = [combine_items(node.op_type, one, other) for one, other in pairs]
-    return [as_integers(object_vector(found).reshape(left.shape))]
+    items = [combine_items(node.op_type, one, other) for one, other in pairs]
+    return [as_integers(object_vector(items).reshape(left.shape))]
 
 
 def combine_items(operator: str, one: Item, other: Item) -> Item:
@@ -38,13 +38,13 @@ def combine_items(operator: str, one: Item, other: Item) -> Item:
 def _equal(one: Array, other: Array) -> list[Array]:
     """Which elements are equal, if it is known of each: no extent is negative, and one that has a name is itself."""
     left, right = np.broadcast_arrays(one, other)
-    found: list[bool] = []
+    flags: list[bool] = []
     for a, b in zip(left.ravel().tolist(), right.ravel().tolist(), strict=True):
         negative = any(isinstance(item, int) and item < 0 for item in (a, b))
         if a is None or b is None or not (a == b or negative or (isinstance(a, int) and isinstance(b, int))):
             return []
-        found.append(a == b)
-    return [np.array(found, bool).reshape(left.shape)]
+        flags.append(a == b)
+    return [np.array(flags, bool).reshape(left.shape)]
 
 
 def _chosen(condition: Array, one: Array, other: Array) -> list[Array]:

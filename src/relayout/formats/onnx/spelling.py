@@ -84,7 +84,7 @@ class _SpellingOut:
         return self.sizes[key]
 
     def _agrees(self, function: ir.Function) -> bool:
-        """Whether the operators of a body mean the same under the model's versions as under the function's own."""
+        """Tell whether the operators of a body mean the same under the model's versions as under the function's own."""
         for node in all_nodes(function):
             theirs = function.opset_imports.get(node.domain, function.opset_imports.get("", 1))
             ours = self.model.opset_imports.get(node.domain, theirs)
@@ -186,7 +186,7 @@ class _SpellingOut:
 
 
 def _is_closed(function: ir.Function) -> bool:
-    """Whether each subgraph of a body gives values of its own."""
+    """Tell whether each subgraph of a body gives values of its own."""
     inner = [graph for node in all_nodes(function) for graph in bodies(node)]
     return all(
         value.is_initializer() or value.is_graph_input() or getattr(value.producer(), "graph", None) is graph

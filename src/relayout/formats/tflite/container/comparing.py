@@ -73,8 +73,7 @@ def _parts(value: Any) -> list[tuple[str, Any]] | None:
     if isinstance(value, Table):
         return [("kind", value.kind), *value.fields.items()]
     if isinstance(value, tuple):
-        names = getattr(value, "_fields", None)
-        if names is None:
+        if (names := getattr(value, "_fields", None)) is None:
             return [(str(i), part) for i, part in enumerate(value)]
         return [(name, part) for name, part in zip(names, value, strict=True) if name not in _UNSAID]
     if is_dataclass(value):

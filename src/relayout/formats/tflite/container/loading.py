@@ -62,7 +62,7 @@ def dense(tensor: Tensor) -> npt.NDArray[Any]:
 
 
 def _positions(tensor: Tensor, sparsity: Table, count: int) -> list[_Indices]:
-    """Where each stored element belongs: an index for each dimension."""
+    """Return where each stored element belongs: an index for each dimension."""
     rank, place = len(tensor.shape), f"{tensor.place}.sparsity"
     order, blocks, levels = sparsity.traversal_order.tolist(), sparsity.block_map.tolist(), sparsity.dim_metadata
     if sorted(order) != list(range(rank + len(blocks))) or len(levels) != len(order) or not rank:

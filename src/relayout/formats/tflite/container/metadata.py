@@ -218,7 +218,7 @@ def _described(found: Metadata, model: Model, index: int, buffer: Raw, data: Sou
 
 
 def _place(buffer: Raw, data: Source) -> int:
-    """Where in the file a buffer begins."""
+    """Return where in the file a buffer begins."""
     if isinstance(buffer, StoredArray):
         return buffer.offset
     assert isinstance(data, memoryview)  # what is in memory is a part of it

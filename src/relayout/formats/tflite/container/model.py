@@ -53,11 +53,11 @@ class Quantization(NamedTuple):
 
     @property
     def per_channel(self) -> bool:
-        """Whether there is one scale per index of `axis`."""
+        """Tell whether there is one scale per index of `axis`."""
         return self.scale.size > 1
 
     def equals(self, other: Quantization | None) -> bool:
-        """Whether the same integer means the same number in both."""
+        """Tell whether the same integer means the same number in both."""
         return (
             other is not None
             and np.array_equal(self.scale, other.scale)

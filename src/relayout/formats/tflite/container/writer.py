@@ -190,7 +190,7 @@ class _Plan:
         return Flatbuffer(root, SCHEMA, TFL3, present=_PRESENT, last=_LAST, alignment=ALIGNMENT)
 
     def places(self, length: int) -> Iterator[tuple[int, Bytes]]:
-        """Where each buffer begins behind a flatbuffer of that length."""
+        """Return where each buffer begins behind a flatbuffer of that length."""
         for content in self.contents:
             start = next_multiple(length, ALIGNMENT)
             yield start, content

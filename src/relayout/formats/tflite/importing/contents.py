@@ -36,16 +36,16 @@ _Known = npt.NDArray[Any]
 
 def contents(value: ir.Value) -> tuple[Dim, ...] | None:
     """The elements of a one-dimensional integer tensor, as far as they are known; None where nothing is."""
-    found = _Reader().read(value)
-    if found is None or found.ndim != 1 or all(e is None for e in found.tolist()):
+    elements = _Reader().read(value)
+    if elements is None or elements.ndim != 1 or all(e is None for e in elements.tolist()):
         return None
-    return tuple(found.tolist())
+    return tuple(elements.tolist())
 
 
 def element(value: ir.Value) -> Dim:
     """The only element of an integer tensor, if it is known."""
-    found = _Reader().read(value)
-    single: Dim = found.reshape(-1).tolist()[0] if found is not None and found.size == 1 else None
+    elements = _Reader().read(value)
+    single: Dim = elements.reshape(-1).tolist()[0] if elements is not None and elements.size == 1 else None
     return single
 
 
@@ -60,8 +60,8 @@ def constant_elements(value: ir.Value, is_settled: Callable[[ir.Value], bool]) -
     size = product(extents)
     if not isinstance(size, int) or size > MAX_ELEMENTS:
         return None
-    found = _Reader(is_settled).numbers(value)
-    return found if found is not None and found.shape == extents else None
+    elements = _Reader(is_settled).numbers(value)
+    return elements if elements is not None and elements.shape == extents else None
 
 
 def without_unread(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value], spare: Container[int]) -> list[ir.Node]:
@@ -112,12 +112,12 @@ class _Reader:
 
     def typed(self, value: ir.Value | None) -> _Known:
         """The same in the tensor's own type, in which arithmetic rounds and wraps as it should."""
-        found = self.known(value)
-        if found.dtype != object or value is None or value.dtype is None:
-            return found
-        if not all(isinstance(e, int) for e in found.flat):
+        elements = self.known(value)
+        if elements.dtype != object or value is None or value.dtype is None:
+            return elements
+        if not all(isinstance(e, int) for e in elements.flat):
             raise _Unknown
-        return found.astype(value.dtype.numpy())
+        return elements.astype(value.dtype.numpy())
 
     def known(self, value: ir.Value | None) -> _Known:
         self.left -= 1
@@ -144,8 +144,7 @@ class _Reader:
         return elements
 
     def shape(self, node: ir.Node) -> _Known:
-        source = node.inputs[0]
-        if source is None:
+        if (source := node.inputs[0]) is None:
             raise _Unknown
         start, end = (node.attributes.get(name) for name in ("start", "end"))
         extents: Dims = dims(source)
@@ -168,8 +167,7 @@ class _Reader:
         else:
             operands = [self.known(data), *(self.known(each).astype(np.int64) for each in others)]
         attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-        elements = MOVES[node.op_type](attributes, *operands)
-        if elements is None:
+        if (elements := MOVES[node.op_type](attributes, *operands)) is None:
             raise _Unknown
         kind = object if any(each.dtype == object for each in operands) else operands[0].dtype
         return np.asarray(elements, kind)  # of objects, numpy takes one out of the array
@@ -187,7 +185,7 @@ class _Reader:
         return array.astype(result.dtype.numpy())
 
     def computed(self, node: ir.Node) -> _Known:
-        """What a function of numpy makes of operands that are known as a whole."""
+        """Return what a function of numpy makes of operands that are known as a whole."""
         with np.errstate(all="ignore"):
             array = np.asarray(_FUNCTIONS[node.op_type](*map(self.typed, node.inputs)))
         return array.astype(object) if node.outputs[0].dtype in _INTEGERS else array

@@ -131,8 +131,7 @@ class _Names:
     def find(self, side: str, name: str) -> int:
         if name in self.signed[side]:
             return self.signed[side][name]
-        found = self.own.get(name, [])
-        if not found:
+        if not (found := self.own.get(name, [])):
             stem, _, number = name.rpartition("#")
             found = [i for i in self.own.get(stem, []) if str(i) == number]
         if len(found) == 1:

@@ -100,8 +100,7 @@ class Sums:
 
     def operand(self, operator: Operator, i: int) -> Elements:
         """Return the elements of an operand."""
-        found = self.of(operator.inputs[i])
-        if found is None:
+        if (found := self.of(operator.inputs[i])) is None:
             raise ValueError("not known")
         return found
 

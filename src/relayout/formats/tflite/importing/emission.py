@@ -51,7 +51,7 @@ class Emission:
         tensors.placeholders.follow(operator)
 
     def has(self, i: int) -> bool:
-        """Whether operand i is given."""
+        """Tell whether operand i is given."""
         return i < len(self.operator.inputs) and self.operator.inputs[i] >= 0
 
     def input(self, i: int) -> Tensor:
@@ -68,7 +68,7 @@ class Emission:
 
     @property
     def place(self) -> str:
-        """Where the operator stands in the file."""
+        """Return where the operator stands in the file."""
         return self.operator.place
 
     def emit(
@@ -97,8 +97,7 @@ class Emission:
         **attributes: Any,
     ) -> tuple[ir.Value, ...]:
         """Append a node with one output for each shape, between Casts where another type stands in for its own."""
-        dtype = dtype or type_of(op_type, inputs)
-        if dtype is None:
+        if (dtype := dtype or type_of(op_type, inputs)) is None:
             raise ValueError(f"{op_type} has no input to take its type from")
         name = name or self.hint(op_type.lower())
         others = self.program.choices.passes.stand_ins.get(op_type, {})

@@ -25,8 +25,7 @@ def _numbers(operands: Operands, slot: int) -> list[int]:
     Raises:
         ValueError: it is computed.
     """
-    constant = operands[slot].const_value
-    if constant is None:
+    if (constant := operands[slot].const_value) is None:
         raise ValueError(f"{operands[slot].name} is computed: the shape behind it has to be stated")
     return [int(item) for item in constant.numpy().reshape(-1)]
 
@@ -49,8 +48,7 @@ def _joined(operands: Operands, attributes: Attributes) -> Dims:
 
 
 def _expanded(operands: Operands, _: Attributes) -> Dims:
-    target = contents(operands[1])
-    if target is None:
+    if (target := contents(operands[1])) is None:
         (rank,) = dims(operands[1])
         if not isinstance(rank, int):
             raise ValueError(f"{operands[1].name} has an unknown number of extents")

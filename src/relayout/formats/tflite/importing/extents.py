@@ -33,9 +33,8 @@ def shifted(dim: Dim, by: int) -> Dim:
         return dim + by
     if dim is None or not by:
         return dim
-    found = _SHIFTED.fullmatch(dim)
-    if found:
-        dim, by = found[1], by + (int(found[3]) if found[2] == "+" else -int(found[3]))
+    if match := _SHIFTED.fullmatch(dim):
+        dim, by = match[1], by + (int(match[3]) if match[2] == "+" else -int(match[3]))
     return _named(f"{dim} {'+' if by > 0 else '-'} {abs(by)}") if by else dim
 
 
@@ -47,9 +46,8 @@ def times(dim: Dim, factor: int) -> Dim:
         return dim
     if factor < 1:
         return 0 if factor == 0 else None
-    found = _MULTIPLE.fullmatch(dim)
-    if found:
-        return _named(f"{int(found[1]) * factor}*{found[2]}")
+    if match := _MULTIPLE.fullmatch(dim):
+        return _named(f"{int(match[1]) * factor}*{match[2]}")
     return _named(f"{factor}*{_closed(dim)}")
 
 
@@ -59,9 +57,9 @@ def divided(dim: Dim, by: int) -> Dim:
         return dim // by
     if dim is None or by == 1:
         return dim
-    found = _MULTIPLE.fullmatch(dim)
-    if found and int(found[1]) % by == 0:
-        return times(found[2][1:-1] if found[2].startswith("(") else found[2], int(found[1]) // by)
+    match = _MULTIPLE.fullmatch(dim)
+    if match and int(match[1]) % by == 0:
+        return times(match[2][1:-1] if match[2].startswith("(") else match[2], int(match[1]) // by)
     return _named(f"{_closed(dim)}/{by}")
 
 
@@ -71,9 +69,8 @@ def shrunk(dim: Dim, by: int) -> Dim:
         return -(-dim // by)
     if dim is None or by == 1:
         return dim
-    found = _CEILING.fullmatch(dim)
-    if found:
-        return _named(f"ceil({found[1]}/{int(found[2]) * by})")
+    if match := _CEILING.fullmatch(dim):
+        return _named(f"ceil({match[1]}/{int(match[2]) * by})")
     multiple = _MULTIPLE.fullmatch(dim)
     if multiple and int(multiple[1]) % by == 0:
         return divided(dim, by)
@@ -81,7 +78,7 @@ def shrunk(dim: Dim, by: int) -> Dim:
 
 
 def product(dims: Iterable[Dim]) -> Dim:
-    """How many elements a shape has; names are multiplied in alphabetical order."""
+    """Return how many elements a shape has; names are multiplied in alphabetical order."""
     factor, names = 1, []
     for dim in dims:
         if isinstance(dim, int):

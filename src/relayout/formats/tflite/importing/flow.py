@@ -44,7 +44,7 @@ class Flow:
         return readers[0] if len(readers) == 1 and index not in self._outputs else None
 
     def leads_to_spatial(self, index: int, far: int = FAR) -> bool:
-        """Whether all that reads a tensor wants channels first, directly or behind elementwise operators.
+        """Tell whether all that reads a tensor wants channels first, directly or behind elementwise operators.
 
         Then its axes will be transposed wherever it is computed, and computing it with channels first costs nothing.
         """

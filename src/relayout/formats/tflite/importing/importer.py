@@ -145,14 +145,13 @@ def _unknown_custom_ops(model: Model, custom_ops: Mapping[str, str]) -> list[str
 
 
 def _describe(result: ir.Model, found: Metadata, subgraph: Subgraph) -> None:
-    """What the file says of itself, into the model."""
+    """Write what the file says of itself into the model."""
     result.doc_string = found.description or None
     result.metadata_props.update(found.properties)
     add_notes(result, *found.notes)
     own = {subgraph.tensors[i].name: text for i, text in found.texts.items()}
     for value in (*result.graph.inputs, *result.graph.outputs):
-        text = own.get(value.metadata_props.get(TENSOR, value.name or ""))
-        if text:
+        if text := own.get(value.metadata_props.get(TENSOR, value.name or "")):
             value.doc_string = text
 
 
@@ -274,7 +273,7 @@ class _Import:
         return value
 
     def extent(self, name: str) -> int | str:
-        """What a dynamic dimension is fixed to, or its name."""
+        """Return what a dynamic dimension is fixed to, or its name."""
         extent = self.dims.get(name, 0)
         if extent < 1:
             return name

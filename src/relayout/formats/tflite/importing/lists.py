@@ -129,7 +129,7 @@ class _Lists:
         return place
 
     def _listen(self, s: int, subgraph: Subgraph, operator: Operator) -> None:
-        """What an operator says of its list."""
+        """Return what an operator says of its list."""
         kind = operator.name.removeprefix(PREFIX) if operator.name != EMPTY else "Reserve"
         lists = [i for i in (*operator.inputs, *operator.outputs) if i >= 0 and _is_list(subgraph, i)]
         if not lists:

@@ -60,7 +60,7 @@ class Operation(Emission):
         return self.input(i).shape if self.input(i).blocks is not None else dims(self.stored(i))
 
     def is_constant(self, i: int) -> bool:
-        """Whether operand i lies in the file."""
+        """Tell whether operand i lies in the file."""
         return self.tensors.is_constant(self.input(i)) or self.stored(i).const_value is not None
 
     def constant(self, i: int) -> npt.NDArray[Any]:
@@ -125,8 +125,7 @@ class Operation(Emission):
             axis: where the axis of the scales is now, if there are several and it has moved.
         """
         tensor = self.input(i)
-        quantization = self.tensors.quantization(tensor)
-        if quantization is None:
+        if (quantization := self.tensors.quantization(tensor)) is None:
             if tensor.type in MOVABLE and tensor.quantization is None:
                 raise Unsupported(f"arithmetic on {tensor.type.name} without a scale, for which the kernel takes 0")
             return value
@@ -237,7 +236,7 @@ class Operation(Emission):
         return Quantization(scale, np.zeros(scale.shape, np.int64), 0)
 
     def alike(self, *operands: int) -> bool:
-        """Whether operands and result mean the same by an integer."""
+        """Tell whether operands and result mean the same by an integer."""
         mine = self.output().quantization
         others = [self.input(i).quantization for i in operands]
         return all(o is None for o in others) if mine is None else all(mine.equals(o) for o in others)

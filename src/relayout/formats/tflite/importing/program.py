@@ -101,7 +101,7 @@ class Program:
 
     @property
     def nested(self) -> bool:
-        """Whether the subgraph now being written is part of another."""
+        """Tell whether the subgraph now being written is part of another."""
         return bool(self._open)
 
     def subgraph(self, index: int, place: str) -> Subgraph:

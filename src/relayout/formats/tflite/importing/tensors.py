@@ -267,7 +267,7 @@ class Tensors:
         return DTYPES[tensor.type]
 
     def quantization(self, tensor: Tensor) -> Quantization | None:
-        """What the tensor's integers mean, None where its value holds plain numbers."""
+        """Return what the tensor's integers mean, None where its value holds plain numbers."""
         return tensor.quantization if tensor.type in QUANTIZED_TYPES and not self.dequantize else None
 
     def declared(self, tensor: Tensor) -> Dims:
@@ -285,24 +285,23 @@ class Tensors:
         return tuple(None if unsure else dim for dim in self.declared(tensor))
 
     def is_constant(self, tensor: Tensor) -> bool:
-        """Whether the file holds its elements (or it has none) and nothing computes it."""
+        """Tell whether the file holds its elements (or it has none) and nothing computes it."""
         return tensor.index not in self._values and (tensor.data is not None or 0 in tensor.signature)
 
     def value(self, tensor: Tensor) -> ir.Value:
         """The tensor's value; a constant becomes an initializer."""
         if tensor.blocks is not None:
             raise Unsupported(tensor.blocks.unknown or "a scale for each block of elements, which only products take")
-        value = self._values.get(tensor.index)
-        if value is None:
+        if (value := self._values.get(tensor.index)) is None:
             value = self._values[tensor.index] = self._initial(tensor)
         return value
 
     def has_value(self, tensor: Tensor) -> bool:
-        """Whether something has computed the tensor, or it was used before."""
+        """Tell whether something has computed the tensor, or it was used before."""
         return tensor.index in self._values
 
     def is_bound(self, value: ir.Value) -> bool:
-        """Whether a value is some tensor's own already."""
+        """Tell whether a value is some tensor's own already."""
         return id(value) in self._bound
 
     def placeholder(self, tensor: Tensor) -> None:
@@ -322,8 +321,7 @@ class Tensors:
         """Make a value the tensor's own: from here on it carries its name."""
         if tensor.index in self._values:
             raise ReadError(f"tensor {tensor.index} is computed twice or also given", where=tensor.place)
-        elements = constant_elements(value, self.is_bound)
-        if elements is not None:
+        if (elements := constant_elements(value, self.is_bound)) is not None:
             value = self.builder.array(self.hint(tensor, "known"), elements)
         shape = value.shape
         declared = self.claimed(tensor)
@@ -368,10 +366,8 @@ class Tensors:
 
     def parameters(self, tensor: Tensor) -> tuple[ir.Value, ir.Value]:
         """The tensor's scale and zero point as initializers, shared by all of its Q and DQ nodes."""
-        found = self._parameters.get(tensor.index)
-        if found is None:
-            quantization = tensor.quantization
-            if quantization is None:
+        if (found := self._parameters.get(tensor.index)) is None:
+            if (quantization := tensor.quantization) is None:
                 raise Unsupported(f"{tensor.type.name} without quantization parameters")
             self.need_opset(tensor)
             shape = (-1,) if quantization.per_channel else ()

@@ -27,7 +27,7 @@ class Handle(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What tells it from all other state."""
+        """Return what tells it from all other state."""
         return f"{self.kind} {self.name}"
 
 
@@ -73,7 +73,7 @@ class Variables:
         self.current[key] = value
 
     def held(self, key: str, like: ir.Value) -> ir.Value:
-        """What a variable holds before it is assigned such a value, for the case that it is not."""
+        """Return what a variable holds before it is assigned such a value, for the case that it is not."""
         value = self.load(key, self._names[key], like.dtype, dims(like)) if like.dtype is not None else None
         if value is None:
             raise Unsupported("a variable without a value before a branch or loop assigns to it")

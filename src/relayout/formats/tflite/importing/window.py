@@ -32,7 +32,7 @@ class Border(NamedTuple):
 
 
 def slid(extent: Dim, window: Dim, stride: int, dilation: int, same: bool) -> Dim:
-    """How many places a window takes along one axis: every `stride`-th with SAME, only whole ones with VALID."""
+    """Return how many places a window takes along one axis: every `stride`-th with SAME, only whole ones with VALID."""
     if stride < 1 or dilation < 1:
         raise ValueError(f"stride {stride} and dilation {dilation}")
     if same:
@@ -49,7 +49,7 @@ def slid(extent: Dim, window: Dim, stride: int, dilation: int, same: bool) -> Di
 
 
 def is_open(extents: Sequence[Dim], windows: Sequence[Dim], strides: Sequence[int], dilations: Sequence[int]) -> bool:
-    """Whether the border that SAME means depends on extents that are known only at run time.
+    """Tell whether the border that SAME means depends on extents that are known only at run time.
 
     It does not where the stride is 1: then the window less one element is what is added. Windows of one element need no
     border.
@@ -59,7 +59,7 @@ def is_open(extents: Sequence[Dim], windows: Sequence[Dim], strides: Sequence[in
 
 
 def left_to_the_runtime(windows: Sequence[Dim], strides: Sequence[int], dilations: Sequence[int]) -> bool:
-    """Whether `auto_pad` may stand for an open SAME.
+    """Tell whether `auto_pad` may stand for an open SAME.
 
     ONNX Runtime knows it without dilations only. Where strides are longer than windows it counts a border below 0: a
     convolution or an average begins too late, a maximum is refused.
@@ -69,7 +69,7 @@ def left_to_the_runtime(windows: Sequence[Dim], strides: Sequence[int], dilation
 
 
 def reach(window: Dim, dilation: int) -> int | None:
-    """How far behind its first element a window ends."""
+    """Return how far behind its first element a window ends."""
     return (window - 1) * dilation if isinstance(window, int) else None
 
 

@@ -59,7 +59,7 @@ class _Layout(NamedTuple):
 
     @property
     def powers(self) -> npt.NDArray[Any]:
-        """What the last bit of the fraction is worth, by the exponent's number; 0 has the same as 1."""
+        """Return what the last bit of the fraction is worth, by the exponent's number; 0 has the same as 1."""
         exponents = np.maximum(np.arange(2 * self.bias + 1), 1) - self.bias - self.fraction
         worth: npt.NDArray[Any] = np.ldexp(1.0, exponents).astype(self.computed.numpy())
         return worth

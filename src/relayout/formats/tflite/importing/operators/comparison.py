@@ -59,7 +59,7 @@ def compared(op: Operation, op_type: str, number: Callable[[int], ir.Value]) -> 
 
 
 def _table(kind: TensorType, quantization: Quantization | None) -> npt.NDArray[np.int32] | None:
-    """What the kernel makes of each integer, from the least on; None where it takes no steps.
+    """Return what the kernel makes of each integer, from the least on; None where it takes no steps.
 
     None, too, for a scale of 1 or above, which the kernel's arithmetic does not hold: its answers are arbitrary.
     """

@@ -43,7 +43,7 @@ _REALS = {TensorType.FLOAT16, TensorType.FLOAT32, TensorType.FLOAT64}
 
 
 def is_complex(op: Operation, i: int = 0) -> bool:
-    """Whether operand i is of complex numbers."""
+    """Tell whether operand i is of complex numbers."""
     return op.has(i) and op.input(i).type == TensorType.COMPLEX64
 
 
@@ -60,8 +60,7 @@ def halves(op: Operation, i: int = 0) -> tuple[ir.Value, ir.Value]:
     tensor = _complex(op, i)
     known = op.tensors.halves
     if tensor.index not in known:
-        elements = _constant(op, tensor)
-        if elements is None:
+        if (elements := _constant(op, tensor)) is None:
             known[tensor.index] = _halves(op, op.tensors.value(tensor), op.tensors.hint(tensor, "halves"))
         else:
             names = (op.tensors.hint(tensor, what) for what in ("real", "imaginary"))
@@ -99,8 +98,7 @@ def real_parts(op: Operation, x: ir.Value) -> ir.Value:
 
 def _passing(op: Operation, value: ir.Value) -> ir.Value:
     """A value whose node goes if nobody reads it."""
-    node = value.producer()
-    if node is not None:
+    if (node := value.producer()) is not None:
         op.builder.spare.add(id(node))
     return value
 

@@ -23,7 +23,7 @@ BOOL = ir.DataType.BOOL
 
 
 def carried_operands(op: Operation, first: int = 0) -> list[Given]:
-    """What stands behind each operand from a position on."""
+    """Return what stands behind each operand from a position on."""
     return [
         op.tensors.handles.get(op.operator.inputs[i]) or op.stored(i) for i in range(first, len(op.operator.inputs))
     ]
@@ -190,7 +190,7 @@ def _aligned(op: Operation, ours: Sequence[Given], theirs: Sequence[Given]) -> l
 
 
 def _either(op: Operation, a: Dims, b: Dims) -> Dims:
-    """What is known of a result that has one shape or the other."""
+    """Return what is known of a result that has one shape or the other."""
     if len(a) != len(b):
         raise Unsupported("results of different ranks")
     return tuple(m if m == n and m is not None else fresh(op) for m, n in zip(a, b, strict=True))
@@ -284,7 +284,7 @@ def _closed(op: Operation, state: ir.Value) -> list[Dim]:
 
 
 def _test(op: Operation, condition: int, given: Sequence[Given]) -> ir.Value:
-    """Whether there is another round."""
+    """Tell whether there is another round."""
     results = op.program.inline(condition, given, op.place)
     if len(results) != 1 or not isinstance(results[0], ir.Value) or results[0].dtype != BOOL:
         raise ReadError("the condition does not yield one boolean", where=op.place)

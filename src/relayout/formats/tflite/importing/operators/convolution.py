@@ -35,8 +35,7 @@ def convolved(
         raise Unsupported("a kernel of unknown size")
     same = options.padding == Padding.SAME
     known: list[Dim] = [slid(e, k, s, d, same) for e, k, s, d in zip(spatial, window, strides, dilations, strict=True)]
-    around = unbordered(op, window, dilations)
-    if around is None:
+    if (around := unbordered(op, window, dilations)) is None:
         x, border, _ = bordered(op, op.real(0, first), window, strides, dilations, same)
     else:
         x = op.dequantize(0, op.transpose(op.tensors.value(around.inner), first))
@@ -55,7 +54,7 @@ def convolved(
 
 
 def groups(op: Operation, depth: Dim) -> int:
-    """How many groups a kernel of so many input channels divides the data into."""
+    """Return how many groups a kernel of so many input channels divides the data into."""
     channels = dims(op.stored(0))[-1]
     if not isinstance(channels, int) and isinstance(depth, int):
         raise Unsupported("an unknown number of channels, of which ONNX wants the number of groups")

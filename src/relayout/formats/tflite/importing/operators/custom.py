@@ -51,8 +51,7 @@ def carried_over(op: Operation) -> None:
     3. What is no such map becomes one attribute, `custom_options`, a tensor of its bytes.
     """
     name = op.operator.name.removeprefix("CUSTOM ")
-    domain = op.program.choices.custom_ops.get(name)
-    if domain is None:
+    if (domain := op.program.choices.custom_ops.get(name)) is None:
         raise Unsupported(NO_TRANSLATION)
     op.program.domains.setdefault(domain, 1)
     results = [op.output(i) for i in range(len(op.operator.outputs))]
@@ -90,7 +89,7 @@ def _bytes(content: bytes) -> ir.TensorProtocol:
 
 
 def _attribute(value: FlexValue) -> Any:
-    """What ONNX can hold: numbers, texts, and lists of them, all of one kind; None for anything else."""
+    """Return what ONNX can hold: numbers, texts, and lists of them, all of one kind; None for anything else."""
     if isinstance(value, int):
         return int(value) if abs(value) < 1 << 63 else None
     if isinstance(value, float | str):

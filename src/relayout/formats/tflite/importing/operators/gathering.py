@@ -115,7 +115,7 @@ def one_hot(op: Operation) -> None:
 
 
 def _diagonal(op: Operation, x: ir.Value, row: int, column: int) -> ir.Value:
-    """Where row equals column in a matrix as large as two axes of a value."""
+    """Return where row equals column in a matrix as large as two axes of a value."""
 
     def positions(axis: int) -> ir.Value:
         extent = dims(x)[axis]

@@ -115,7 +115,7 @@ def segment_product(op: Operation) -> None:
 
 
 def _rows_of(op: Operation, into: _Segments, y: ir.Value) -> ir.Value:
-    """How many rows there are in each segment, with axes of 1 behind."""
+    """Return how many rows there are in each segment, with axes of 1 behind."""
     extents = op.emit("Shape", [into.ids])
     ones = op.emit("Expand", [op.number(1, y, "one"), extents])
     found = _scattered(op, ones, into, "add", "zero")

@@ -116,7 +116,7 @@ class Lstm:
         ]
 
     def _factors(self, gate: int) -> tuple[int | Quantization | None, ...]:
-        """What the bias of a gate is added to: the product of operand and weights, or what was normalized."""
+        """Return what the bias of a gate is added to: the product of operand and weights, or what was normalized."""
         if not self.normalized:
             return 0, self.which.kernels[gate]
         norm = self.op.input(self.which.norms[gate]).quantization
@@ -231,12 +231,12 @@ class Lstm:
         return h if given == self.state else op.reread(h, given, self.state)
 
     def _yielded(self) -> Quantization | None:
-        """What the integers mean that a step yields; the state's own parameters where they are the same."""
+        """Return what the integers mean that a step yields; the state's own parameters where they are the same."""
         given = None if self.projected or self.state is None else self._intermediate(_HIDDEN)
         return self.state if given is None or given.equals(self.state) else given
 
     def _together(self, x: ir.Value) -> ir.Value:
-        """What the operand adds to the sums of all gates, at all steps: `time batch (gate units)`.
+        """Return what the operand adds to the sums of all gates, at all steps: `time batch (gate units)`.
 
         The weights of the gates become one matrix, for the operand and for the last output.
         """
@@ -306,7 +306,7 @@ class Lstm:
         return grid(self.op, value, float(quantization.scale[0]), int(quantization.zero_point[0]), bits)
 
     def _intermediate(self, stage: int) -> Quantization | None:
-        """How an intermediate result is quantized, if it is."""
+        """Return how an intermediate result is quantized, if it is."""
         stages = self.op.operator.intermediates
         if self.state is None or stage >= len(stages) or stages[stage] < 0:
             return None

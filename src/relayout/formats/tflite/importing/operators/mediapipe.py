@@ -52,12 +52,12 @@ def _matrix(op: Operation, i: int) -> ir.Value:
 
 
 def _column(op: Operation, matrix: ir.Value, column: int) -> ir.Value:
-    """What a column of the transform adds to x and to y: `[2]`."""
+    """Return what a column of the transform adds to x and to y: `[2]`."""
     return op.emit("Gather", [matrix, op.ints([column, 4 + column], "column")])
 
 
 def _moved(op: Operation, matrix: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
-    """Where the points (x, y), `[… 1]` each, lie: `[… 2]`."""
+    """Return where the points (x, y), `[… 1]` each, lie: `[… 2]`."""
     along_x, along_y = (two(op, "Mul", value, _column(op, matrix, i)) for i, value in enumerate((x, y)))
     return two(op, "Add", two(op, "Add", along_x, along_y), _column(op, matrix, 3))
 

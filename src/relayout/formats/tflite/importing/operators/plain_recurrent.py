@@ -79,8 +79,7 @@ def svdf(op: Operation) -> None:
 
 def _saturated(op: Operation, i: int, value: ir.Value) -> ir.Value:
     """A value as operand i can hold it: rounded to its scale, and no further than its type reaches."""
-    quantization = op.tensors.quantization(op.input(i))
-    if quantization is None:
+    if (quantization := op.tensors.quantization(op.input(i))) is None:
         return value
     return grid(op, value, float(quantization.scale[0]), int(quantization.zero_point[0]), 16)
 

@@ -102,8 +102,7 @@ def average(op: Operation, over: Sliding, prepare: Callable[[ir.Value], ir.Value
 
     With a computed border, it is divided by the share of each window that is there.
     """
-    border = unbordered(op, over.window, over.ones, alone=True)
-    if border is not None:
+    if (border := unbordered(op, over.window, over.ones, alone=True)) is not None:
         x = prepare(over.first(op, op.tensors.value(border.inner)))
         return pooled(op, over, "AveragePool", x, border, count_include_pad=1)[0]
     x = prepare(over.first(op, op.stored(0)))

@@ -5,6 +5,8 @@ So two runs of the two runtimes agree in nothing but shape, type, range and mome
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx_ir as ir
 
 from relayout.errors import ReadError
@@ -22,7 +24,7 @@ def _seed(op: Operation) -> float | None:
     return float((options.seed ^ options.seed2 << 1) % (1 << 24)) if options.seed or options.seed2 else None
 
 
-def _draw(name: str, op_type: str, what: str, **unit: float) -> Translation:
+def _draw(name: str, op_type: str, what: str, **unit: Any) -> Translation:
     def translate(op: Operation) -> None:
         extents, shape = extents_of(op, 0)
         if op.output().type.name != "FLOAT32":

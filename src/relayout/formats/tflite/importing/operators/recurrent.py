@@ -43,7 +43,7 @@ def activated(op: Operation, value: ir.Value, fused: int) -> ir.Value:
 
 
 def _is_kept(op: Operation, i: int) -> bool:
-    """Whether operand i is memory that the runtime keeps between runs."""
+    """Tell whether operand i is memory that the runtime keeps between runs."""
     return op.input(i).is_variable and not op.tensors.has_value(op.input(i))
 
 
@@ -163,7 +163,7 @@ def one_step(op: Operation) -> ir.Value:
 
 
 def paired(op: Operation, auxiliary: int, kernel: int, *, time_major: bool) -> tuple[ir.Value, ir.Value, bool]:
-    """What the forward and the backward half read, and whether both read the auxiliary operand too.
+    """Return what the forward and the backward half read, and whether both read the auxiliary operand too.
 
     Without weights for it the auxiliary operand is what the backward half reads instead of the first.
     """
@@ -194,7 +194,7 @@ def only_floats(op: Operation) -> None:
 
 
 def units_of(op: Operation, i: int) -> int:
-    """How many rows a matrix of weights has."""
+    """Return how many rows a matrix of weights has."""
     op.require_rank(i, 2)
     units = dims(op.stored(i))[0]
     if not isinstance(units, int):

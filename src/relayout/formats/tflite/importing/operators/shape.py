@@ -153,8 +153,7 @@ def _resolved(shape: Dims, wanted: Dims) -> tuple[list[int], Dims] | None:
     if None in target or 0 in target or target.count(-1) > 1:
         return None
     if -1 in target:
-        left = _remainder(shape, target)
-        if left is None:
+        if (left := _remainder(shape, target)) is None:
             return None
         target[target.index(-1)] = left
     numbers = [d if isinstance(d, int) else 0 if i < len(shape) and shape[i] == d else -1 for i, d in enumerate(target)]

@@ -68,7 +68,7 @@ def slice_(op: Operation) -> None:
 
 
 def _bounds(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Where computed slices start and end, in few nodes: loops compute them again and again.
+    """Return where computed slices start and end, in few nodes: loops compute them again and again.
 
     A size of -1 without its upper bits is more than any extent, and any other size is what it is.
     """
@@ -110,7 +110,7 @@ def _padded(op: Operation, x: ir.Value) -> tuple[ir.Value, tuple[Dim, ...]]:
 
 
 def pad_value(op: Operation, x: ir.Value) -> ir.Value:
-    """What the real number 0 is in the result's terms."""
+    """Return what the real number 0 is in the result's terms."""
     quantization = op.output().quantization
     zero = int(quantization.zero_point[0]) if quantization and x.dtype != ir.DataType.FLOAT else 0
     return op.number(zero, x, "zero")
@@ -139,7 +139,7 @@ _MOVING = ("Reshape", "Transpose")
 
 
 def _is_positive(op: Operation, value: ir.Value) -> bool:
-    """Whether it is known that nothing is below the real number 0."""
+    """Tell whether it is known that nothing is below the real number 0."""
     quantization, node = op.tensors.quantization(op.input(0)), value.producer()
     if quantization is not None and op.input(0).type in BYTES_ONLY:
         return int(quantization.zero_point[0]) == (0 if op.input(0).type == TensorType.UINT8 else -128)

@@ -115,7 +115,7 @@ def sort(op: Operation) -> None:
 
 
 def _descending(op: Operation, index: int) -> bool:
-    """Whether a comparator asks for the larger first: it compares its first two operands, and nothing else."""
+    """Tell whether a comparator asks for the larger first: it compares its first two operands, and nothing else."""
     subgraph = op.program.subgraph(index, op.place)
     if len(subgraph.operators) != 1 or len(subgraph.inputs) != 2 * len(op.operator.inputs):
         raise Unsupported("a comparator of several operators")

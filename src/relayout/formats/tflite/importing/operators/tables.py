@@ -25,7 +25,7 @@ def var_handle(op: Operation) -> None:
 
 
 def handle(op: Operation, kind: str) -> Handle:
-    """What operand 0 refers to."""
+    """Return what operand 0 refers to."""
     op.input(0)
     found = op.tensors.handles.get(op.operator.inputs[0])
     if found is None or found.kind != kind:
@@ -115,8 +115,7 @@ def hashtable_import(op: Operation) -> None:
 
 
 def _content(op: Operation) -> dict[str | int, str | int]:
-    found = op.program.tables.get(handle(op, "table").key)
-    if found is None:
+    if (found := op.program.tables.get(handle(op, "table").key)) is None:
         raise Unsupported("a table that nothing fills")
     return found
 

@@ -47,7 +47,7 @@ def padding(op: Operation, given: NodeDef) -> Padding:
 
 
 def planar(given: NodeDef, ranks: str = "HW") -> bool:
-    """Whether channels come before the axes that are named."""
+    """Tell whether channels come before the axes that are named."""
     layout = given.text("data_format")
     if layout not in (f"N{ranks}C", f"NC{ranks}"):
         raise Unsupported(f"the layout {layout}")
@@ -108,7 +108,7 @@ def max_pool_with_argmax(op: Operation) -> None:
 
 
 def _elements(op: Operation, x: ir.Value, *axes: int) -> ir.Value:
-    """How many elements a value has along neighbouring axes, as a scalar."""
+    """Return how many elements a value has along neighbouring axes, as a scalar."""
     extents = [d for d in dims(x)[axes[0] : axes[-1] + 1] if isinstance(d, int)]
     if len(extents) == len(axes):
         return op.number(math.prod(extents), op.ints([0]), "extent")
@@ -191,7 +191,7 @@ def _flat(op: Operation, x: ir.Value, shape: tuple[Dim, ...]) -> ir.Value:
 
 
 def _total(op: Operation, classes: int) -> int:
-    """How many boxes of an image the results have."""
+    """Return how many boxes of an image the results have."""
     (total,) = op.integers(3, 1)
     if total < 1:
         raise ReadError(f"{total} boxes are wanted", where=op.place)
@@ -201,7 +201,7 @@ def _total(op: Operation, classes: int) -> int:
 
 
 def _at_most(op: Operation, total: int, table: ir.Value) -> tuple[ir.Value, Dim]:
-    """How many scores are looked at: no more than there are."""
+    """Return how many scores are looked at: no more than there are."""
     there = dims(table)[1]
     if isinstance(there, int):
         return op.ints([min(total, there)], "most"), min(total, there)

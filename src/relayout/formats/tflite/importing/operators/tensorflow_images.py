@@ -193,7 +193,7 @@ def resize_bicubic(op: Operation) -> None:
 
 
 def _places(extent: int, size: int, aligned: bool, half: bool) -> npt.NDArray[np.float32]:
-    """Where the elements of the result lie, as TensorFlow computes it in single precision."""
+    """Return where the elements of the result lie, as TensorFlow computes it in single precision."""
     if aligned and size > 1:
         scale = np.float32(extent - 1) / np.float32(size - 1)
     else:
