@@ -138,8 +138,7 @@ def _layer_normalization(steps: OlderSteps) -> None:
 
     def mean(each: ir.Value | None) -> ir.Value:
         if steps.older.opset >= 18:
-            numbers = steps.older.constant("axes", np.array(axes, np.int64))
-            return steps.add("ReduceMean", each, numbers, keepdims=1)
+            return steps.add("ReduceMean", each, steps.older.constant("axes", np.array(axes, np.int64)), keepdims=1)
         return steps.add("ReduceMean", each, axes=axes, keepdims=1)
 
     centred = steps.add("Sub", value, mean(value))

@@ -319,8 +319,7 @@ def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | 
         if value not in read and not value.is_graph_input():
             raise NamesError(f"--inputs {name}: none of the outputs is computed from it, or only through other inputs")
     starts += [value for value in graph.inputs if value in read and value not in starts and not value.is_initializer()]
-    part = ir.convenience.extract(graph, [_entry(graph, value) for value in starts], ends)
-    return _make_model(model, part)
+    return _make_model(model, ir.convenience.extract(graph, [_entry(graph, value) for value in starts], ends))
 
 
 def _check_end(value: ir.Value, name: str) -> None:

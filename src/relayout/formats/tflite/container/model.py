@@ -175,8 +175,7 @@ class Model(NamedTuple):
 def packed_texts(encoded: Sequence[bytes]) -> npt.NDArray[np.uint8]:
     """Return the data of a constant of strings."""
     starts = np.cumsum([4 * (len(encoded) + 2), *map(len, encoded)])
-    head = np.array([len(encoded), *starts], "<i4").tobytes()
-    return np.frombuffer(head + b"".join(encoded), np.uint8)
+    return np.frombuffer(np.array([len(encoded), *starts], "<i4").tobytes() + b"".join(encoded), np.uint8)
 
 
 def texts(tensor: Tensor) -> list[str]:
@@ -226,5 +225,4 @@ class TensorContent:
 
 def array_content(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """Return the bytes of an array as a constant's data: little-endian, in C order, copied only if they are not so."""
-    ordered = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    return ordered.reshape(-1).view(np.uint8)
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)

@@ -149,8 +149,7 @@ class Sums:
 
     def same(self, operator: Operator, _: Table) -> Elements:
         """Keep the elements, in the shape of the result."""
-        tensor = self.tensors[operator.outputs[0]]
-        return self.operand(operator, 0).reshape(tensor.shape)
+        return self.operand(operator, 0).reshape(self.tensors[operator.outputs[0]].shape)
 
     def pairwise(self, operator: Operator, options: Table) -> Elements:
         """Compute with two elements each."""

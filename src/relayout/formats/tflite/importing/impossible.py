@@ -21,5 +21,4 @@ REASONS = {
 
 def untranslated() -> dict[str, str]:
     """Every builtin operator without a translation, with the reason."""
-    there = entries()
-    return {name: REASONS.get(name, "not yet") for name in BUILTIN_OPERATORS if name not in there}
+    return {name: REASONS.get(name, "not yet") for name in BUILTIN_OPERATORS if name not in entries()}

@@ -136,8 +136,7 @@ def sufficient_opset(model: Model, *, quant: Quant = "qdq") -> int:
 
 def has_type(operator: Operator, subgraph: Subgraph, kind: TensorType) -> bool:
     """Tell whether an operand or a result of an operator is of a type."""
-    indices = (*operator.inputs, *operator.outputs)
-    return any(i >= 0 and subgraph.tensors[i].type == kind for i in indices)
+    return any(i >= 0 and subgraph.tensors[i].type == kind for i in (*operator.inputs, *operator.outputs))
 
 
 def array(tensor: Tensor) -> npt.NDArray[Any]:
@@ -158,8 +157,7 @@ def array(tensor: Tensor) -> npt.NDArray[Any]:
         quarters = np.stack([data >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1).reshape(-1)
         signed = (quarters[: int(np.prod(tensor.shape))] ^ 2).astype(np.int8) - 2
         return signed.astype(ml_dtypes.int4).reshape(tensor.shape)
-    dtype = np.dtype(DTYPES[tensor.type].numpy()).newbyteorder("<")
-    return tensor.content.view(dtype).reshape(tensor.shape)
+    return tensor.content.view(np.dtype(DTYPES[tensor.type].numpy()).newbyteorder("<")).reshape(tensor.shape)
 
 
 def literal(tensor: Tensor, dtype: ir.DataType) -> ir.TensorProtocol:

@@ -113,8 +113,7 @@ def _bits_of(op: Operation, x: ir.Value) -> ir.Value:
     zero = op.number(0, x, "zero")
     below = two(op, "Or", two(op, "Less", x, zero), two(op, "Less", inverse, zero))
     sign = _whole(op, whole, -(1 << layout.dtype.bitwidth - 1))
-    bits = op.emit("Where", [below, two(op, "BitwiseOr", bits, sign), bits])
-    return op.cast(bits, layout.integer)
+    return op.cast(op.emit("Where", [below, two(op, "BitwiseOr", bits, sign), bits]), layout.integer)
 
 
 def _float_of(op: Operation, x: ir.Value, dtype: ir.DataType) -> ir.Value:

@@ -26,8 +26,7 @@ def _regrouped(op: Operation, x: ir.Value, parts: Sequence[Part]) -> ir.Value:
     if sum(not isinstance(dim, int) for dim in shape) < 2:
         return op.reshape(x, shape)
     vectors = [op.ints([dim], "extent") if isinstance(dim, int) else computed() for dim, computed in parts]
-    target = op.emit("Concat", vectors, axis=0)
-    return op.emit("Reshape", [x, target], shape, allowzero=1)
+    return op.emit("Reshape", [x, op.emit("Concat", vectors, axis=0)], shape, allowzero=1)
 
 
 class _Extents:
@@ -184,8 +183,7 @@ def overwritten(op: Operation, x: ir.Value, update: ir.Value, start: ir.Value) -
     if update.dtype == ir.DataType.BOOL:  # ONNX Runtime has no Where of booleans
         kept = two(op, "And", x, op.emit("Not", [mask]))
         return two(op, "Or", kept, op.emit("Pad", [update, pads], whole, mode="constant"))
-    moved = op.emit("Pad", [update, pads], whole, mode="constant")
-    return op.emit("Where", [mask, moved, x])
+    return op.emit("Where", [mask, op.emit("Pad", [update, pads], whole, mode="constant"), x])
 
 
 def fitting(op: Operation, x: ir.Value, part: Sequence[Dim], update: ir.Value | None = None) -> ir.Value:

@@ -193,8 +193,7 @@ def _angle(op: Operation, y: ir.Value, x: ir.Value) -> ir.Value:
     )
     left = two(op, "Less", x, zero)
     angle = op.emit("Where", [left, two(op, "Add", angle, half_turn), angle])
-    origin = two(op, "And", two(op, "Equal", y, zero), two(op, "Equal", x, zero))
-    return op.emit("Where", [origin, zero, angle])
+    return op.emit("Where", [two(op, "And", two(op, "Equal", y, zero), two(op, "Equal", x, zero)), zero, angle])
 
 
 @operator("CAST", options="CastOptions")

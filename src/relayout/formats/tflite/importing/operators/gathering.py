@@ -121,8 +121,7 @@ def _diagonal(op: Operation, x: ir.Value, row: int, column: int) -> ir.Value:
         extent = dims(x)[axis]
         if isinstance(extent, int):
             return counted(op, op.number(extent, op.ints([0], "zero"), "extent"), extent)
-        shape = op.emit("Shape", [x], start=axis, end=axis + 1)
-        return counted(op, scalar(op, shape), extent)
+        return counted(op, scalar(op, op.emit("Shape", [x], start=axis, end=axis + 1)), extent)
 
     return two(op, "Equal", unsqueeze(op, positions(row), [1]), positions(column))
 

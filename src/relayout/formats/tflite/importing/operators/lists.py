@@ -133,8 +133,7 @@ def _widened(op: Operation, rows: ir.Value, row: ir.Value, place: ir.Value | Non
     have = op.emit("Shape", [rows], start=0, end=1)
     if place is not None:
         have = op.emit("Max", [have, op.emit("Add", [place, op.ints([1], "one")])])
-    extents = op.emit("Shape", [row])
-    return padded(op, rows, op.emit("Concat", [have, extents], axis=0), shape)
+    return padded(op, rows, op.emit("Concat", [have, op.emit("Shape", [row])], axis=0), shape)
 
 
 def padded(op: Operation, rows: ir.Value, wanted: ir.Value, shape: Dims) -> ir.Value:

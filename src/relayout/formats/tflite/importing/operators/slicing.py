@@ -499,8 +499,7 @@ def _open_ends(
 def _select(op: Operation, mask: list[bool], yes: ir.Value, no: ir.Value) -> ir.Value:
     if not any(mask):
         return no
-    flags = op.builder.array(op.hint("mask"), np.array(mask))
-    return op.emit("Where", [flags, yes, no])
+    return op.emit("Where", [op.builder.array(op.hint("mask"), np.array(mask)), yes, no])
 
 
 def _result_dims(x: ir.Value, positions: list[_Position], steps: list[int] | None) -> Dims:

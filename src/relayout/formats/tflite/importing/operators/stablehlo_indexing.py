@@ -150,8 +150,7 @@ class _Starts(NamedTuple):
             return self
         picked = op.ints([self.axes.index(axis) for axis in keep], "kept")
         rows = dims(self.value)[:-1]
-        value = op.emit("Gather", [self.value, picked], axis=len(rows))
-        return _Starts(value, list(keep))
+        return _Starts(op.emit("Gather", [self.value, picked], axis=len(rows)), list(keep))
 
 
 def _starts(op: Operation, i: int, vector: int, axes: Sequence[int], rank: int) -> _Starts:

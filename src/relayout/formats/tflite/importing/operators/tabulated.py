@@ -81,8 +81,7 @@ def looked_up(
 ) -> ir.Value:
     """The entry for each integer. Results are listed from the least integer on."""
     table = op.builder.shared(op.hint(name), np.roll(results, least))
-    index = op.cast(x, ir.DataType.INT32)
-    return op.emit("Gather", [table, index], axis=0)
+    return op.emit("Gather", [table, op.cast(x, ir.DataType.INT32)], axis=0)
 
 
 def tabulated(op: Operation, curve: Function, undefined: int | None = None) -> bool:

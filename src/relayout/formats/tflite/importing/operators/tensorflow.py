@@ -353,8 +353,7 @@ def _log_of_sum(op: Operation, a: ir.Value, b: ir.Value) -> ir.Value:
     least = op.number(float(np.finfo((a.dtype or ir.DataType.FLOAT).numpy()).min), a, "least")
     greater = op.emit("Max", [a, b, least])
     first, second = (one(op, "Exp", two(op, "Sub", each, greater)) for each in (a, b))
-    total = two(op, "Add", first, second)
-    return two(op, "Add", one(op, "Log", total), greater)
+    return two(op, "Add", one(op, "Log", two(op, "Add", first, second)), greater)
 
 
 # Operators of TensorFlow on matrices that are left to the Flex delegate.

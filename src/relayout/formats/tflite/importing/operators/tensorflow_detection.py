@@ -112,8 +112,7 @@ def _elements(op: Operation, x: ir.Value, *axes: int) -> ir.Value:
     extents = [d for d in dims(x)[axes[0] : axes[-1] + 1] if isinstance(d, int)]
     if len(extents) == len(axes):
         return op.number(math.prod(extents), op.ints([0]), "extent")
-    shape = op.emit("Shape", [x], start=axes[0], end=axes[-1] + 1)
-    return op.emit("ReduceProd", [shape], keepdims=0)
+    return op.emit("ReduceProd", [op.emit("Shape", [x], start=axes[0], end=axes[-1] + 1)], keepdims=0)
 
 
 _FLOAT = ir.DataType.FLOAT

@@ -368,8 +368,7 @@ def _side_by_side(op: Operation, x: ir.Value, window: list[int], count: tuple[in
     x = cut(op, x, [0, 0], [rows * a, columns * b], [1, 2]) if dims(x)[1:3] != (rows * a, columns * b) else x
     x = op.reshape(x, (n, rows, a, columns, b, c))
     x = op.transpose(x, (0, 1, 3, 2, 4, 5), op.hint("transposed"))
-    depth = c * a * b if isinstance(c, int) else None
-    return op.reshape(x, (n, rows, columns, depth))
+    return op.reshape(x, (n, rows, columns, c * a * b if isinstance(c, int) else None))
 
 
 @operator("CUSTOM FlexCropAndResize")

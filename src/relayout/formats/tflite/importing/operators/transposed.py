@@ -93,8 +93,7 @@ def _biased(op: Operation, y: ir.Value) -> ir.Value:
     bias, rank = op.bias(3, 2, 1), len(dims(y))
     if bias is None:
         return y
-    column = op.emit("Unsqueeze", [bias, op.ints(range(1, rank - 1))])
-    return op.emit("Add", [y, column])
+    return op.emit("Add", [y, op.emit("Unsqueeze", [bias, op.ints(range(1, rank - 1))])])
 
 
 def _computed(

@@ -77,8 +77,7 @@ def weights_in_blocks(
         zero = np.zeros(scales.shape, integers.dtype.numpy())
         values.append(op.builder.initializer(op.tensors.hint(tensor, "zero_point"), ir.Tensor(zero, integers.dtype)))
     moved = [value if tuple(perm) == (0, 1) else op.transpose(value, perm) for value in values]
-    axis = list(perm).index(1)
-    return op.emit("DequantizeLinear", moved, name=name, axis=axis, block_size=size)
+    return op.emit("DequantizeLinear", moved, name=name, axis=list(perm).index(1), block_size=size)
 
 
 def _signed(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:
