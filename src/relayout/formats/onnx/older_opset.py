@@ -112,8 +112,7 @@ class OlderSteps:
 
 
 def _hard_swish(steps: OlderSteps) -> None:
-    slope = steps.add("HardSigmoid", steps.x, alpha=1 / 6, beta=0.5)
-    steps.give(steps.add("Mul", steps.x, slope))
+    steps.give(steps.add("Mul", steps.x, steps.add("HardSigmoid", steps.x, alpha=1 / 6, beta=0.5)))
 
 
 def _gelu(steps: OlderSteps) -> None:

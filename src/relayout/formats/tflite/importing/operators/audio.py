@@ -130,8 +130,7 @@ def audio_spectrogram(op: Operation) -> None:
     frames = (samples - window) // stride + 1 if isinstance(samples, int) else None
     step, size = (op.builder.array(op.hint(name), np.array(n)) for name, n in (("stride", stride), ("length", length)))
     parts = op.emit("STFT", [signal, step, hann, size], (channels, frames, length // 2 + 1, 2), onesided=1)
-    last = op.ints([3], "axes")
-    squares = op.emit("ReduceSumSquare", [parts, last], keepdims=0)
+    squares = op.emit("ReduceSumSquare", [parts, op.ints([3], "axes")], keepdims=0)
     op.result(squares if options.number("magnitude_squared", 0) else one(op, "Sqrt", squares))
 
 
@@ -158,8 +157,7 @@ def mfcc(op: Operation) -> None:
     table = op.builder.array(op.hint("cosines"), (np.sqrt(2 / bands) * np.cos(angles)).astype(np.float32))
     cepstrum = op.emit("MatMul", [heard, table])
     if fits is not None:
-        silence = op.number(0, cepstrum, "silence")
-        cepstrum = op.emit("Where", [fits, cepstrum, silence])
+        cepstrum = op.emit("Where", [fits, cepstrum, op.number(0, cepstrum, "silence")])
     op.result(cepstrum)
 
 

@@ -32,8 +32,7 @@ def shifted_right(op: Operation, x: ir.Value, count: ir.Value) -> ir.Value:
         negative = two(op, "Less", x, op.number(0, x, "zero"))
         mask = op.emit("Neg", [op.cast(negative, dtype)])  # all bits set where x is negative
         x = two(op, "BitwiseXor", x, mask)
-    operands = [op.cast(x, wide), op.cast(count, wide)]
-    y = op.emit("BitShift", operands, direction="RIGHT")
+    y = op.emit("BitShift", [op.cast(x, wide), op.cast(count, wide)], direction="RIGHT")
     y = op.cast(y, dtype)
     return two(op, "BitwiseXor", y, mask) if dtype.is_signed() else y
 

@@ -162,8 +162,7 @@ def _regular(
     by_class = op.emit("Transpose", [scores], perm=[0, 2, 1])
     rows = limits.suppress(boxes, by_class, per_class)
     values = op.emit("GatherND", [by_class, rows])
-    there = op.emit("Shape", [values])
-    wanted = op.emit("Min", [there, op.ints([most], "most")])
+    wanted = op.emit("Min", [op.emit("Shape", [values]), op.ints([most], "most")])
     found: Dims = (op.builder.names.unique(op.hint("kept")),)
     best, order = op.builder.emit(
         "TopK",
@@ -217,8 +216,7 @@ def non_max_suppression_v5(op: Operation) -> None:
         _softly(op, sigma)
         return
     indices, count, missing = _chosen(op)
-    scores = op.real(1)
-    kept = op.emit("Gather", [scores, indices], axis=0)
+    kept = op.emit("Gather", [op.real(1), indices], axis=0)
     op.result_stored(_filled(op, indices, missing), 0)
     op.result_stored(_filled(op, kept, missing), 1)
     op.result_stored(scalar(op, count), 2)

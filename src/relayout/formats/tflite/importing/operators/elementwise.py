@@ -191,8 +191,7 @@ def _angle(op: Operation, y: ir.Value, x: ir.Value) -> ir.Value:
     half_turn = op.emit(
         "Where", [two(op, "Less", y, zero), op.number(-math.pi, x, "minus_pi"), op.number(math.pi, x, "pi")]
     )
-    left = two(op, "Less", x, zero)
-    angle = op.emit("Where", [left, two(op, "Add", angle, half_turn), angle])
+    angle = op.emit("Where", [two(op, "Less", x, zero), two(op, "Add", angle, half_turn), angle])
     return op.emit("Where", [two(op, "And", two(op, "Equal", y, zero), two(op, "Equal", x, zero)), zero, angle])
 
 
@@ -243,8 +242,7 @@ def prelu(op: Operation) -> None:
         slope = op.builder.array(op.tensors.hint(tensor, "widened"), vector(narrow).reshape(narrow.shape))
     else:
         slope = op.real(1)
-    x = op.real(0)
-    op.result(op.emit("PRelu", [x, slope]))
+    op.result(op.emit("PRelu", [op.real(0), slope]))
 
 
 def require_prelu(op: Operation) -> None:

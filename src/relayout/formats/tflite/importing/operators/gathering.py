@@ -60,8 +60,7 @@ def scatter_nd(op: Operation) -> None:
     extents, known = extents_of(op, 2)
     shape = op.out_dims(known if known is not None else (None,) * len(op.tensors.declared(op.output())))
     zeros = op.emit("Expand", [op.number(0, updates, "zero"), extents], shape)
-    indices = op.cast(op.stored(0), _INT64)
-    op.result_whole(op.emit("ScatterND", [zeros, indices, updates], reduction="add"))
+    op.result_whole(op.emit("ScatterND", [zeros, op.cast(op.stored(0), _INT64), updates], reduction="add"))
 
 
 def chosen(op: Operation, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -110,8 +109,7 @@ def one_hot(op: Operation) -> None:
     positions = counted(op, count, extent_dim)
     if axis < rank:
         positions = unsqueeze(op, positions, range(1, rank - axis + 1))
-    hot = two(op, "Equal", unsqueeze(op, indices, [axis]), positions)
-    finish(chosen(op, hot, on, off))
+    finish(chosen(op, two(op, "Equal", unsqueeze(op, indices, [axis]), positions), on, off))
 
 
 def _diagonal(op: Operation, x: ir.Value, row: int, column: int) -> ir.Value:

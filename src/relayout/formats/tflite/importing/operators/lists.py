@@ -45,8 +45,7 @@ def set_item(op: Operation) -> None:
     longer = attributes(op).number("resize_if_index_out_of_bounds")
     rows = _widened(op, op.stored(0), op.stored(2), place if longer else None)
     updates = unsqueeze(op, op.stored(2), [0])
-    index = op.emit("Unsqueeze", [place, op.ints([0])])
-    op.result_stored(op.emit("ScatterND", [rows, index, updates]))
+    op.result_stored(op.emit("ScatterND", [rows, op.emit("Unsqueeze", [place, op.ints([0])]), updates]))
 
 
 @operator("CUSTOM FlexTensorListPushBack")
@@ -67,8 +66,7 @@ def pop_back(op: Operation) -> None:
 @operator("CUSTOM FlexTensorListGetItem")
 def get_item(op: Operation) -> None:
     """Gather of one row. Operands: list, index, what is known of a row's shape."""
-    rows = op.stored(0)
-    op.result_stored(op.emit("Gather", [rows, scalar(op, op.stored(1))], axis=0))
+    op.result_stored(op.emit("Gather", [op.stored(0), scalar(op, op.stored(1))], axis=0))
 
 
 @operator("CUSTOM FlexTensorListGather")
@@ -87,8 +85,7 @@ def stack(op: Operation) -> None:
 @operator("CUSTOM FlexTensorListLength")
 def length(op: Operation) -> None:
     """Shape."""
-    rows = op.emit("Shape", [op.stored(0)], start=0, end=1)
-    op.result_whole(op.reshape(rows, ()))
+    op.result_whole(op.reshape(op.emit("Shape", [op.stored(0)], start=0, end=1), ()))
 
 
 @operator("CUSTOM FlexTensorListResize")

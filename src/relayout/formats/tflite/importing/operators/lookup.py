@@ -55,8 +55,7 @@ def _scattered(op: Operation, x: ir.Value, into: _Segments, reduction: str, star
     # One row more takes what belongs to no segment; it is cut off again.
     rows = two(op, "Add", into.count, op.ints([1], "one"))
     if rest:
-        extents = op.emit("Shape", [x], start=rank, end=all_)
-        rows = op.emit("Concat", [rows, extents], axis=0)
+        rows = op.emit("Concat", [rows, op.emit("Shape", [x], start=rank, end=all_)], axis=0)
     data = op.emit("Expand", [op.number(first, x, "start"), rows])
     negative = two(op, "Less", into.ids, op.number(0, into.ids, "zero"))
     ids = op.emit("Where", [negative, into.count, into.ids])
@@ -116,8 +115,7 @@ def segment_product(op: Operation) -> None:
 
 def _rows_of(op: Operation, into: _Segments, y: ir.Value) -> ir.Value:
     """Return how many rows there are in each segment, with axes of 1 behind."""
-    extents = op.emit("Shape", [into.ids])
-    ones = op.emit("Expand", [op.number(1, y, "one"), extents])
+    ones = op.emit("Expand", [op.number(1, y, "one"), op.emit("Shape", [into.ids])])
     found = _scattered(op, ones, into, "add", "zero")
     return unsqueeze(op, found, range(1, len(dims(y)))) if len(dims(y)) > 1 else found
 
@@ -136,8 +134,7 @@ def _extreme(reduction: str, start: str) -> Translation:
         into = _sorted(op)
         y = _scattered(op, op.stored(0), into, reduction, start)
         zero = op.number(0, y, "zero")
-        some = two(op, "Greater", _rows_of(op, into, y), zero)
-        op.result_stored(op.emit("Where", [some, y, zero]))
+        op.result_stored(op.emit("Where", [two(op, "Greater", _rows_of(op, into, y), zero), y, zero]))
 
     return described(
         translate, f"segment_{reduction}", f"ScatterND, reduction {reduction}; a segment without rows is 0."
@@ -249,8 +246,7 @@ def hashtable_lookup(op: Operation) -> None:
     same = two(op, "Equal", unsqueeze(op, wanted, [1]), unsqueeze(op, keys, [0]))
     bits = op.cast(same, ir.DataType.UINT8)
     hits = op.emit("ReduceMax", [bits, op.ints([1])], keepdims=0)
-    where = op.emit("ArgMax", [bits], axis=1, keepdims=0)
-    rows = op.emit("Gather", [x, where], axis=0)
+    rows = op.emit("Gather", [x, op.emit("ArgMax", [bits], axis=1, keepdims=0)], axis=0)
     hit = op.cast(hits, _BOOL)
     hit = unsqueeze(op, hit, range(1, len(dims(x)))) if len(dims(x)) > 1 else hit
     # A row that is not there is all 0, whatever that means.
@@ -265,8 +261,7 @@ def bucketize(op: Operation) -> None:
     x = op.cast(op.real(0), ir.DataType.FLOAT)
     boundaries = op.builder.array(op.hint("boundaries"), np.array(op.options.boundaries, np.float32))
     rank = len(dims(x))
-    above = two(op, "GreaterOrEqual", unsqueeze(op, x, [rank]), boundaries)
-    counted = op.cast(above, ir.DataType.INT32)
+    counted = op.cast(two(op, "GreaterOrEqual", unsqueeze(op, x, [rank]), boundaries), ir.DataType.INT32)
     op.result_stored(op.emit("ReduceSum", [counted, op.ints([rank])], keepdims=0))
 
 
@@ -308,8 +303,7 @@ def broadcast_args(op: Operation) -> None:
         return op.emit("Concat", [ones, value], axis=0)
 
     a, b = filled(a, known[0]), filled(b, known[1])
-    single = two(op, "Equal", a, op.number(1, a, "one"))
-    op.result_stored(op.emit("Where", [single, b, a]))
+    op.result_stored(op.emit("Where", [two(op, "Equal", a, op.number(1, a, "one")), b, a]))
 
 
 @operator("SPARSE_TO_DENSE", options="SparseToDenseOptions")
@@ -324,7 +318,5 @@ def sparse_to_dense(op: Operation) -> None:
         count: Dim = dims(indices)[0] if dims(indices) else 1
         indices = op.emit("Reshape", [indices, op.ints([-1, rank], "shape")], (count if rank == 1 else 1, rank))
     if not dims(values):
-        rows = op.emit("Shape", [indices], start=0, end=1)
-        values = op.emit("Expand", [values, rows])
-    whole = op.emit("Expand", [default, extents], shape)
-    op.result_whole(op.emit("ScatterND", [whole, indices, values]))
+        values = op.emit("Expand", [values, op.emit("Shape", [indices], start=0, end=1)])
+    op.result_whole(op.emit("ScatterND", [op.emit("Expand", [default, extents], shape), indices, values]))

@@ -109,8 +109,7 @@ def average(op: Operation, over: Sliding, prepare: Callable[[ir.Value], ir.Value
     mean, computed = pooled(op, over, "AveragePool", x, count_include_pad=0)
     if not computed:
         return mean
-    many = len(over.window)
-    extents = op.emit("Shape", [x], start=2, end=2 + many)
+    extents = op.emit("Shape", [x], start=2, end=2 + len(over.window))
     plane = op.emit("Concat", [op.ints([1, 1], "one"), extents], axis=0)
     there = op.emit("Expand", [op.number(1, x, "there"), plane])
     share, _ = pooled(op, over, "AveragePool", there, count_include_pad=0)
@@ -153,8 +152,7 @@ def average_pool_2d(op: Operation) -> None:
         mean = average(op, Sliding.of(op), lambda x: op.cast(x, ir.DataType.FLOAT))
         op.result_whole(op.transpose(rounded_away(op, mean), TO_LAST))
         return
-    y = average(op, Sliding.of(op), partial(op.dequantize, 0))
-    op.result_alike(y, 0, perm=TO_LAST, fused=fused)
+    op.result_alike(average(op, Sliding.of(op), partial(op.dequantize, 0)), 0, perm=TO_LAST, fused=fused)
 
 
 @operator("MAX_POOL_2D", options="Pool2DOptions")

@@ -60,8 +60,7 @@ def mean_of_steps(op: Operation) -> bool:
         return False
     y = _reduce(op, "ReduceMean", op.cast(op.stored(0), ir.DataType.FLOAT))
     step = op.builder.array(op.hint("step"), (after.scale / before.scale).reshape(()))
-    zero_point = op.tensors.parameters(op.output())[1]
-    op.result_stored(op.emit("QuantizeLinear", [y, step, zero_point]))
+    op.result_stored(op.emit("QuantizeLinear", [y, step, op.tensors.parameters(op.output())[1]]))
     return True
 
 
@@ -78,8 +77,7 @@ def _choosing(op_type: str) -> Translation:
 def _logical(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
         # ReduceMax and ReduceMin take booleans only from opset 20 on.
-        bytes_ = op.cast(op.stored(0), ir.DataType.UINT8)
-        op.result(op.cast(_reduce(op, op_type, bytes_), ir.DataType.BOOL))
+        op.result(op.cast(_reduce(op, op_type, op.cast(op.stored(0), ir.DataType.UINT8)), ir.DataType.BOOL))
 
     return described(translate, op_type.lower(), f"{op_type} of booleans.")
 
@@ -149,8 +147,7 @@ def rank(op: Operation) -> None:
 @operator("SHAPE", options="ShapeOptions", texts=ANY_OPSET)
 def shape(op: Operation) -> None:
     """Shape; a constant where all extents are known."""
-    x = op.stored(0)
-    op.result_stored(op.emit("Shape", [x]))
+    op.result_stored(op.emit("Shape", [op.stored(0)]))
 
 
 @operator("ZEROS_LIKE")
@@ -168,5 +165,4 @@ def where(op: Operation) -> None:
     x = op.stored(0)
     # How many there are depends on the data: whatever extent the file states is a placeholder.
     rank_, count = len(dims(x)), op.tensors.symbol(op.output(), 0)
-    found = op.emit("NonZero", [x], (rank_, count), ir.DataType.INT64)
-    op.result_stored(op.transpose(found, (1, 0)))
+    op.result_stored(op.transpose(op.emit("NonZero", [x], (rank_, count), ir.DataType.INT64), (1, 0)))

@@ -146,8 +146,7 @@ def resize_nearest_neighbor(op: Operation) -> None:
     op.require_rank(0, 4)
     plain = not op.options.align_corners and not op.options.half_pixel_centers
     (x,), finish = op.carried(0, types=BYTES_ONLY, perm=TO_FIRST)
-    nearest = "floor" if plain else "round_prefer_ceil"
-    finish(resized(op, x, mode="nearest", nearest_mode=nearest))
+    finish(resized(op, x, mode="nearest", nearest_mode="floor" if plain else "round_prefer_ceil"))
 
 
 def scaled(dim: Dim, factor: int, down: bool, op: Operation) -> Dim:

@@ -295,12 +295,9 @@ def _part_by_computed(
 ) -> None:
     """Split by sizes that the graph computes; one of them may be -1, which no Split takes: it is what is left."""
     sizes = op.cast(op.stored(1), ir.DataType.INT64)
-    stated = op.emit("Max", [sizes, op.ints([0], "none")])
-    total = op.emit("ReduceSum", [stated], keepdims=1)
-    extent = op.emit("Shape", [x], start=axis, end=axis + 1)
-    left = op.emit("Sub", [extent, total])
-    is_left = op.emit("Less", [sizes, op.ints([0], "none")])
-    whole = op.emit("Where", [is_left, left, sizes])
+    total = op.emit("ReduceSum", [op.emit("Max", [sizes, op.ints([0], "none")])], keepdims=1)
+    left = op.emit("Sub", [op.emit("Shape", [x], start=axis, end=axis + 1), total])
+    whole = op.emit("Where", [op.emit("Less", [sizes, op.ints([0], "none")]), left, sizes])
     shapes = [tuple(None if place == axis else dim for place, dim in enumerate(dims(x)))] * count
     for i, part in enumerate(op.emit_all("Split", [x, whole], shapes, axis=axis)):
         finish(part, i)

@@ -274,8 +274,7 @@ def _append_zeros(op: Operation, starts: _Starts, axes: list[int]) -> _Starts:
     shape = op.emit("Concat", [op.emit("Shape", [starts.value], start=0, end=len(rows)),
                                op.ints([len(axes)], "partial")], axis=0)  # fmt: skip
     zeros = op.emit("Expand", [zeros, shape])
-    both = op.emit("Concat", [starts.value, zeros], axis=len(rows))
-    return _Starts(both, [*starts.axes, *axes])
+    return _Starts(op.emit("Concat", [starts.value, zeros], axis=len(rows)), [*starts.axes, *axes])
 
 
 def _arrange_updates(op: Operation, updates: ir.Value, sources: Mapping[int, int], order: list[int]) -> ir.Value:
@@ -302,8 +301,7 @@ def _scattered(
     worst = op.emit("ReduceMin", [op.cast(inside, ir.DataType.UINT8), op.ints([-1])], keepdims=1)
     spare = op.ints([extents[0], *[0] * (many - 1)], "spare")
     indices = op.emit("Where", [op.cast(worst, _BOOL), indices, spare])
-    pads = op.ints([*[0] * rank, 1, *[0] * (rank - 1)], "pads")
-    x = op.emit("Pad", [x, pads], mode="constant")
+    x = op.emit("Pad", [x, op.ints([*[0] * rank, 1, *[0] * (rank - 1)], "pads")], mode="constant")
     y = op.emit("ScatterND", [x, indices, updates], reduction=reduction)
     y = cut(op, y, [0], [extents[0]], [0])
     back = [order.index(axis) for axis in range(rank)]

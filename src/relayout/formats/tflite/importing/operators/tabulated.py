@@ -204,15 +204,13 @@ def softmax(op: Operation, scale: float, beta: float) -> None:
     scaled = np.floor(np.arange(65536) * step + 0.5)
     exponential = interpolated(_exp, _EXPONENT, _FRACTION)[np.maximum(65535 - scaled, 0).astype(np.int64)]
     table = op.builder.shared(op.hint("exponential"), exponential.astype(np.int32))
-    powers = op.emit("Gather", [table, distance], axis=0)
-    wide = op.cast(powers, ir.DataType.INT64)
+    wide = op.cast(op.emit("Gather", [table, distance], axis=0), ir.DataType.INT64)
     total = op.emit("ReduceSum", [wide, op.ints([-1])], keepdims=1)
     # The power of two at or below the sum: one of a short list, found by comparing.
     twos = op.builder.shared(op.hint("twos"), 2 ** np.arange(31, dtype=np.int64))
     reached = two(op, "GreaterOrEqual", total, twos)
     size = op.emit("ReduceSum", [op.cast(reached, ir.DataType.INT64), op.ints([-1])], keepdims=1)
-    place = two(op, "Sub", size, op.number(1, size, "one"))
-    first = op.emit("Gather", [twos, place], axis=0)
+    first = op.emit("Gather", [twos, two(op, "Sub", size, op.number(1, size, "one"))], axis=0)
     whole = two(op, "Div", op.number(1 << 30, first, "whole"), first)
     shifted = two(op, "Add", two(op, "Mul", total, whole), op.number(1 << 13, total, "half"))
     behind = two(

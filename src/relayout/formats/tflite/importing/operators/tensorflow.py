@@ -228,8 +228,7 @@ def left_shift(op: Operation) -> None:
     """BitShift of integers without a sign; by at most all bits but one."""
     x, count = op.stored(0), _count(op)
     wide = _UINT64 if x.dtype in (_INT64, _UINT64) else _UINT32
-    operands = [op.cast(x, wide), op.cast(count, wide)]
-    op.result_whole(op.emit("BitShift", operands, direction="LEFT"))
+    op.result_whole(op.emit("BitShift", [op.cast(x, wide), op.cast(count, wide)], direction="LEFT"))
 
 
 @operator("CUSTOM FlexRightShift")
@@ -448,8 +447,7 @@ def bincount(op: Operation) -> None:
     zeros = op.emit("Expand", [op.number(0, weights, "zero"), op.emit("Reshape", [total, vector], (1,))], (None,))
     binary = attributes(op).number("binary_output")
     if binary or 0 in dims(weights):
-        extents = op.emit("Shape", [x])
-        weights = op.emit("Expand", [op.number(1, weights, "one"), extents])
+        weights = op.emit("Expand", [op.number(1, weights, "one"), op.emit("Shape", [x])])
     reduction = "max" if binary else "add"
     y = op.emit("ScatterND", [zeros, unsqueeze(op, x, [rank]), weights], reduction=reduction)
     if rank == 2:

@@ -179,8 +179,7 @@ def _kept(op: Operation, boxes: ir.Value, scores: ir.Value, each: bool) -> ir.Va
     rows = op.emit("NonMaxSuppression", [boxes, scores, most, *limits], (found, 3), _INT64)
     shape = op.emit("Shape", [scores])
     low = op.emit("ConstantOfShape", [shape], dtype=_FLOAT, value=ir.tensor([-math.inf], _FLOAT))
-    theirs = op.emit("GatherND", [scores, rows])
-    kept = op.emit("ScatterND", [low, rows, theirs])
+    kept = op.emit("ScatterND", [low, rows, op.emit("GatherND", [scores, rows])])
     return op.reshape(kept, (batch, classes, count)) if each else kept
 
 

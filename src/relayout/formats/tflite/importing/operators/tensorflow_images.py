@@ -122,8 +122,7 @@ def adjust_contrast(op: Operation) -> None:
     rank = len(dims(x))
     if rank < 3:
         raise ReadError(f"{op.operator.name} of rank {rank}", where=op.place)
-    axes = op.ints([rank - 3, rank - 2])
-    mean = op.emit("ReduceMean", [x, axes], keepdims=1)
+    mean = op.emit("ReduceMean", [x, op.ints([rank - 3, rank - 2])], keepdims=1)
     op.result(two(op, "Add", two(op, "Mul", two(op, "Sub", x, mean), op.stored(1)), mean))
 
 
@@ -226,8 +225,7 @@ def _weighted(op: Operation, x: ir.Value, axis: int, places: npt.NDArray[np.floa
     if half:
         weights = np.where(inside == indices, weights, 0)
         weights /= weights.sum(0)
-    shape = (*dims(x)[:axis], len(places), *dims(x)[axis + 1 :])
-    behind = (1,) * (len(shape) - axis - 1)
+    behind = (1,) * (len(dims(x)) - axis - 1)
     parts = []
     for index, weight in zip(inside, weights, strict=True):
         part = op.emit("Gather", [x, op.ints([int(i) for i in index], "places")], axis=axis)
