@@ -176,8 +176,8 @@ def differs(wanted: NDArray[Any], got: NDArray[Any], family: str) -> str:
         return f"has extents {got.shape}, not {wanted.shape}"
     if wanted.dtype.kind not in "iuf" or not wanted.size:
         return "" if np.array_equal(wanted, got) else "has other elements"
-    off = np.abs(wanted.astype(np.float64) - got.astype(np.float64))
-    off[(wanted == got) | ((wanted != wanted) & (got != got))] = 0
+    off = np.atleast_1d(np.abs(wanted.astype(np.float64) - got.astype(np.float64)))
+    off[np.atleast_1d((wanted == got) | ((wanted != wanted) & (got != got)))] = 0
     off[off != off] = np.inf
     if family == "quantized":
         few = STEPS if wanted.dtype.kind in "iu" else 0.06 * max(float(np.abs(wanted).max()), 1e-6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 import relayout as package
 from infer.mixed import mixed_model
 from relayout.errors import MOST_CHARACTERS
+from relayout.internal_errors import InternalError
 
 HEADER = '<ir_version: 10, opset_import: ["": 21]>\n'
 WON = """g (float[2,3,4,5] x) => (float[2,3,4,5] y) {
@@ -336,3 +338,80 @@ def test_a_node_without_some_of_its_operands_is_one_error(seed: int) -> None:
                 except package.RelayoutError:
                     refusals += 1
     assert refusals
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ("y = LRN(x)", "Required attribute 'size' is missing"),
+        ("y = AveragePool(x)", "Required attribute 'kernel_shape' is missing"),
+        ("y = Loop(, , x)", "Required attribute 'body' is missing"),
+        ("y = Min(, )", "expected to have type"),
+        ("y = ConvTranspose<group=-3>(x, x)", "group"),
+    ],
+)
+def test_a_fault_over_what_is_no_valid_onnx_is_the_files(node: str, said: str) -> None:
+    """Only then ONNX's checker is asked: a fault of relayout's own stays one."""
+    model = parser.parse_model(f"{HEADER}g (float[2,3,4,5] x) => (float[2,3,4,5] y) {{ {node} }}")
+    with pytest.raises(package.RelayoutError) as error:
+        package.convert(model, format="tflite")
+    assert not isinstance(error.value, InternalError)
+    assert said in str(error.value)
+
+
+def test_a_fault_over_valid_onnx_is_relayouts_own(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relayout.pipeline.stages.planned", None)
+    for source in (model, onnx.load(model)):
+        with pytest.raises(InternalError, match="TypeError: 'NoneType' object is not callable"):
+            package.optimize(source)
+
+
+def test_a_text_that_is_no_utf8_is_an_error(model: Path) -> None:
+    proto = onnx.load(model)
+    proto.graph.node[1].CopyFrom(helper.make_node("Pad", ["a"], ["b"], mode=b"\xff", pads=[0] * 8))
+    with pytest.raises(package.ReadError, match=r"an attribute is not UTF-8 text at .*Pad 'b', mode"):
+        package.convert(proto)
+
+
+SHORT = {
+    "Expand": ("a = Expand(one, large)  b = ReduceMax(a)  y = Add(x, b)", [20000, 90000]),
+    "Einsum": ('a = Einsum<equation="a,b,c->abc">(k, k, k)  b = ReduceMax(a)  y = Add(x, b)', [1]),
+    "MatMul": ("r = Unsqueeze(k, zero)  c = Transpose(r)  a = MatMul(c, r)  b = ReduceMax(a)  y = Add(x, b)", [1]),
+    "ConvTranspose": ("a = ConvTranspose<strides=[20000,20000]>(i, i)  b = ReduceMax(a)  y = Add(x, b)", [1]),
+    "EyeLike": ("e = ConstantOfShape(large)  a = EyeLike(e)  b = ReduceMax(a)  y = Add(x, b)", [40000, 40000]),
+    "Trilu": ("e = Expand(x, large)  a = Trilu(e)  b = ReduceMax(a)  y = Add(x, b)", [30000, 30000]),
+    "AveragePool": (
+        "e = Expand(x, large)  a = AveragePool<kernel_shape=[3,3],pads=[1,1,0,0]>(e)  b = ReduceMax(a)  y = Add(x, b)",
+        [1, 1, 30000, 30000],
+    ),
+    "Col2Im": (
+        "e = Expand(x, large)  a = Col2Im(e, size, two)  b = ReduceMax(a)  y = Add(x, b)",
+        [1, 4, 900000000],
+    ),
+    "Pad": ("a = Pad(x, far)  b = ReduceMax(a)  y = Add(x, b)", [1]),
+    "kernel": ("y = AveragePool<kernel_shape=[5000000000,2],pads=[2500000000,0,2500000000,0]>(i)", [1]),
+}
+"""Operators of a few bytes that ask for much -> how they are called, and extents."""
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_short_file_makes_no_large_constants(name: str) -> None:
+    nodes, large = SHORT[name]
+    constants = {
+        "one": np.ones(1, np.float32), "k": np.ones(2000, np.float32), "i": np.ones((1, 1, 2, 2), np.float32),
+        "zero": np.array([0]), "large": np.array(large), "size": np.array([30001, 30001]), "two": np.array([2, 2]),
+        "far": np.array([0, 2**40]),
+    }  # fmt: skip
+    source = parser.parse_model(f"{HEADER}g (float[1] x) => (y) {{ {nodes} }}")
+    source.graph.initializer.extend(numpy_helper.from_array(array, each) for each, array in constants.items())
+    errors: list[package.RelayoutError] = []
+    tracemalloc.start()
+    try:
+        package.convert(source, format="tflite")
+    except package.RelayoutError as error:
+        errors.append(error)
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 150 << 20
+    assert not any(isinstance(error, InternalError) for error in errors), errors

@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from relayout.errors import ReadError, RelayoutError, in_file
+from relayout.errors import ReadError, RelayoutError, in_file, shortened
 from relayout.formats.in_memory import ModelSource, model_source
 from relayout.formats.recognition import is_tflite
 from relayout.graph.facts import add_facts, add_notes, facts_of
@@ -23,6 +23,8 @@ from relayout.targets import Wishes, note
 
 MOST_NAMED = 3
 """Inputs that a note names."""
+MOST_SAID = 300
+"""Characters of what ONNX's checker says."""
 
 
 def holds_tflite(source: ModelSource) -> bool:
@@ -173,3 +175,26 @@ def _extents_in_errors(extents: Mapping[str, int]) -> Iterator[None]:
             raise
         options = ", ".join(f"{name}={extent}" for name, extent in extents.items())
         raise ReadError(error.what, where=error.where, hint=f"it was read with --dim {options}") from error
+
+
+def why_invalid(source: Source) -> str:
+    """Say what ONNX's checker has against a source; empty where that is nothing, or it cannot be asked."""
+    from onnx import checker, external_data_helper, load, shape_inference
+
+    from relayout.isolation import NativeCrashError, check_model
+
+    known = model_source(source)
+    if isinstance(known, bytes) or holds_tflite(known):
+        return ""
+    try:
+        if isinstance(known, ir.Model):
+            proto = ir.to_proto(known)
+        else:
+            proto = known if isinstance(known, onnx.ModelProto) else load(str(known), load_external_data=False)
+        if not any(map(external_data_helper.uses_external_data, proto.graph.initializer)):
+            check_model(proto)
+    except (checker.ValidationError, shape_inference.InferenceError, NativeCrashError) as error:
+        return shortened(" ".join(str(error).split()), MOST_SAID)
+    except Exception:  # of many types: it is asked over a model that something has failed on already
+        return ""
+    return ""

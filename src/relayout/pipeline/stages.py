@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from relayout.apply.apply import apply
 from relayout.apply.layout_functions import inline_functions, transposes_in_bodies
-from relayout.errors import InvalidModelError, LayoutError
+from relayout.errors import InvalidModelError, LayoutError, ReadError, RelayoutError
 from relayout.formats.in_memory import ModelSource
 from relayout.formats.recognition import SOURCE_FORMAT
 from relayout.graph.facts import add_facts, facts_of
@@ -28,7 +28,7 @@ from relayout.pipeline.names import contradicted_names, images
 from relayout.pipeline.planning import Planned, planned
 from relayout.pipeline.request import OutputOptions, Request
 from relayout.pipeline.result import Result, target_of
-from relayout.pipeline.source import holds_tflite, read
+from relayout.pipeline.source import holds_tflite, read, why_invalid
 from relayout.pipeline.tflite_result import (
     forms_of,
     refuse_unknown_custom_ops,
@@ -57,6 +57,17 @@ def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> 
         UnsupportedError: operators that cannot be converted, all of them.
         LayoutError: a layout does not fit its tensor.
     """
+    try:
+        return _run(source, request, output)
+    except (RelayoutError, OSError, MemoryError):
+        raise
+    except Exception as error:  # of any type: what a stage makes of a node that is not as its operator is defined
+        if problem := why_invalid(source):
+            raise ReadError(f"the model is not valid ONNX: {problem}") from error
+        raise
+
+
+def _run(source: ModelSource, request: Request, output: OutputOptions) -> Result:
     began = perf_counter()
     say("reading")
     model = read(source, request.imports, request.layout.wishes, request.format)

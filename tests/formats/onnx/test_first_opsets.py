@@ -120,6 +120,12 @@ CASES: dict[str, tuple[int, str, dict[str, Array], Array]] = {
         {"b": B, "c": B, "m": B, "v": np.array([1, 4, 9], np.float32)},
         (X - CHANNELS) / np.array([1, 2, 3], np.float32)[:, None, None] * CHANNELS + CHANNELS,
     ),
+    "BatchNormalization of each element": (
+        6,
+        "y = BatchNormalization<is_test=1, spatial=0, epsilon=0.0>(x, b, b, b, v)",
+        {"b": X[0], "v": np.full(X[0].shape, 4, np.float32)},
+        (X - X[0]) / 2 * X[0] + X[0],
+    ),
     "Gemm": (
         6,
         "f = Flatten(x)  y = Gemm<broadcast=1, transB=1>(f, w, c)",

@@ -454,6 +454,13 @@ def _refuse_types(scope: _Scope, node: onnx.NodeProto) -> None:
         if types is not None and attribute.type not in types:
             what = _TYPES.Name(attribute.type) if attribute.type in _TYPES.values() else attribute.type
             raise ReadError(f"an attribute has the type {what}", where=f"{_at(scope, node)}, {attribute.name}")
+        if attribute.type == _TYPES.STRING and not attribute.s.isascii():
+            try:
+                attribute.s.decode()
+            except UnicodeDecodeError:
+                raise ReadError(
+                    "an attribute is not UTF-8 text", where=f"{_at(scope, node)}, {attribute.name}"
+                ) from None
 
 
 def _refuse_axes(scope: _Scope, node: onnx.NodeProto) -> None:

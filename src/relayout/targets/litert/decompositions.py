@@ -346,12 +346,13 @@ STATIC_RANK = Condition("a known rank", lambda operator: operator.rank() is not 
 
 
 def _batch_normalization(operator: Operator, _: Constants) -> Sequence[Step]:
-    """`a x + b` for each channel."""
+    """`a x + b` for each channel; for each element of an image with `spatial=0` of opsets up to 8."""
     factors, dtype = channel_factors(operator), operator.node.outputs[0].dtype
     if factors is None:
         return ()
     kind = np.float32 if dtype is None else dtype.numpy()
-    factor, shift = (each.astype(kind).reshape(-1, *[1] * ((operator.rank() or 2) - 2)) for each in factors)
+    ones = [1] * ((operator.rank() or 2) - 2)
+    factor, shift = (each.astype(kind).reshape(*(each.shape if each.ndim > 1 else (-1, *ones))) for each in factors)
     return (Step("Mul", (0, factor), "scaled"), Step("Add", ("scaled", shift), "normalized"))
 
 

@@ -84,7 +84,8 @@ GROWING = frozenset(
         "DFT",
     ]
 )
-"""Operators whose results can be larger than their operands: they are computed where their extents are known."""
+"""Operators whose results can be larger than their operands, also where shape inference does not know their extents:
+they are computed where they are known."""
 
 
 def fold(model: ir.Model, size_at_first: int) -> bool:
@@ -193,7 +194,8 @@ def _elements(value: ir.Value) -> int:
 def bytes_of(value: ir.Value) -> int | None:
     """Return the bytes of a value; None where its extents or its type are not known."""
     shape, kind = value.shape, value.dtype
-    if shape is None or kind is None or not shape.is_static() or kind == ir.DataType.STRING:
+    unknown = (None, ir.DataType.STRING, ir.DataType.UNDEFINED)
+    if shape is None or kind is None or not shape.is_static() or kind in unknown:
         return None
     return int(prod(shape.numpy()) * kind.bitwidth // 8)
 
@@ -242,7 +244,7 @@ def _of_constants(model: ir.Model, node: ir.Node, most: int) -> list[NDArray[Any
     operands = [value for value in node.inputs if value is not None]
     if not all(_is_known(value, most) for value in operands) or (not node.inputs and node.op_type != "Constant"):
         return None
-    if node.op_type in GROWING and not _is_bounded(node, most):
+    if not _is_bounded(node, most):
         return None
     tensors = {value.name or "": value.const_value for value in operands}
     arrays = {name: tensor.numpy() for name, tensor in tensors.items() if tensor is not None}
@@ -280,6 +282,8 @@ def _is_bounded(node: ir.Node, most: int) -> bool:
     shapes = [value.shape for value in node.outputs]
     if all(shape is not None and shape.is_static() for shape in shapes):
         return all(prod(shape.numpy()) <= most for shape in shapes if shape is not None)
+    if node.op_type not in GROWING:
+        return True
     numbers = [
         value.const_value.numpy() for value in node.inputs if value is not None and value.const_value is not None
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,9 @@ from relayout.formats.tflite.exporting.signs import SHIFTS, SHIFTS_OF_WORDS, cha
 from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes, UnitResults, real_numbers
 from relayout.formats.tflite.exporting.variables import DraftVariables
 from relayout.formats.tflite.spelled_out import DOMAIN
+
+MOST_ELEMENTS = 1 << 31
+"""Elements of a result: kernels count them in 32 bits."""
 
 # Operands and results without elements: kernels refuse most of them, and what comes of them is known.
 
@@ -282,7 +286,7 @@ class GraphExport:
                 from relayout.formats.tflite.exporting.ml_definitions import reason_of_lack
 
                 raise Unwritable(reason_of_lack(domain, node.op_type))
-            elif reason := self._reason_of_types(node):
+            elif reason := self._reason_of_types(node) or _reason_of_size(node):
                 raise Unwritable(reason)
             else:
                 self.begin = len(self.draft.operators)
@@ -296,6 +300,8 @@ class GraphExport:
                     write_for(self.draft, self.begin, self.runtime)
                 for operator in self.draft.operators[self.begin :]:
                     operator.node = node.outputs[0].name or ""
+        except OverflowError:
+            self._refuse(node, "a number that does not fit 32 bits")
         except Unwritable as problem:
             if isinstance(problem, OpenExtentError):
                 self.refusals.open_extents |= problem.extents or _open_extents(node)
@@ -487,3 +493,13 @@ def _raised(tensor: DraftTensor, kind: TensorType) -> Quantization | None:
     if meaning is None or tensor.type == kind or kind not in SHIFTS:
         return None
     return meaning._replace(zero_point=meaning.zero_point + SHIFTS[kind][1])
+
+
+def _reason_of_size(node: ir.Node) -> str:
+    """Return the reason why no kernel can count what a node gives; empty where one can."""
+    for value in node.outputs:
+        if value.shape is not None and value.shape.is_static():
+            count = prod(value.shape.numpy())
+            if count >= MOST_ELEMENTS:
+                return f"a tensor of {count:,} elements, which kernels count in 32 bits"
+    return ""

@@ -334,7 +334,14 @@ class NodeExport:
         return self.emit("CAST", [tensor], tensor.dims, kind, in_data_type=tensor.type, out_data_type=kind)
 
 
-NUMPY: dict[TensorType, type[Any]] = {
+class _NumpyTypes(dict[TensorType, type[Any]]):
+    """NumPy's types of constants."""
+
+    def __missing__(self, kind: TensorType) -> type[Any]:
+        raise Unwritable(f"constants of {kind.name}")
+
+
+_NUMPY: dict[TensorType, type[Any]] = {
     TensorType.FLOAT32: np.float32,
     TensorType.FLOAT16: np.float16,
     TensorType.FLOAT64: np.float64,
@@ -348,6 +355,7 @@ NUMPY: dict[TensorType, type[Any]] = {
     TensorType.UINT64: np.uint64,
     TensorType.BOOL: np.bool_,
 }
+NUMPY = _NumpyTypes(_NUMPY)
 
 
 def all_known(dims: Dims) -> bool:

@@ -21,11 +21,16 @@ from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import NUMPY_TYPES, Dims, DraftTensor
 from relayout.formats.tflite.exporting.few_axes import batched_product
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
+from relayout.formats.tflite.exporting.registry import Unwritable
 
 MULTIPLIED = frozenset([TensorType.FLOAT32, TensorType.INT32])
 """Types of which MUL by 1 is the same number, in every runtime."""
 MOST_MULTIPLIED = 6
 """Axes up to which MUL stretches its operands."""
+MOST_STRETCHED = 1 << 20
+"""Elements of a stretched constant up to which the file holds them."""
+MOST_HELD = 1 << 24
+"""Elements of a constant that an operator may need though its node has but a few bytes."""
 MOST_ONES = 1 << 12
 """Ones up to which they lie in the file."""
 
@@ -44,6 +49,23 @@ FOLDED: Mapping[str, Callable[..., Any]] = {
     "SELECT_V2": np.where,
 }
 """Operators that are computed here where their operands are constants."""
+
+
+def _has_few(arrays: Sequence[NDArray[Any] | None]) -> bool:
+    """Tell whether constants that stretch to each other give no more elements than the file may hold."""
+    held = [array for array in arrays if array is not None]
+    shape = np.broadcast_shapes(*(array.shape for array in held))
+    return prod(shape) <= max(MOST_STRETCHED, *(array.size for array in held))
+
+
+def require_few(count: int) -> None:
+    """Refuse an operator that needs a constant of too many elements.
+
+    Raises:
+        Unwritable: there are more than `MOST_HELD`.
+    """
+    if count > MOST_HELD:
+        raise Unwritable(f"it needs a constant of {count:,} elements")
 
 
 class Steps:
@@ -83,7 +105,7 @@ class Steps:
         assert first is not None
         tensors = [self.tensor(operand, first.type) for operand in operands]
         arrays = [tensor.array for tensor in tensors]
-        if name in FOLDED and all(array is not None for array in arrays):
+        if name in FOLDED and all(array is not None for array in arrays) and _has_few(arrays):
             with np.errstate(all="ignore"):
                 return self.op.const(np.asarray(FOLDED[name](*arrays)))
         return self.op.emit(
@@ -146,7 +168,7 @@ class Steps:
         """Return a tensor stretched to extents."""
         if tensor.dims == tuple(dims):
             return tensor
-        if tensor.array is not None:
+        if tensor.array is not None and prod(dims) <= max(MOST_STRETCHED, tensor.array.size):
             return self.op.const(np.ascontiguousarray(np.broadcast_to(tensor.array, dims)))
         if (ones := self.ones(tensor, dims)) is not None:
             return self.op.emit("MUL", [tensor, ones], tuple(dims))

@@ -11,7 +11,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps, stretched
+from relayout.formats.tflite.exporting.steps import Steps, require_few, stretched
 
 # Operators that make tensors, and small ones of linear algebra.
 
@@ -25,6 +25,7 @@ EXACT = 256
 def eye_like(op: NodeExport) -> None:
     """A constant."""
     rows, columns = op.static()
+    require_few(rows * columns)
     kind = NUMPY[op.output(0).type]
     op.give(op.const(np.eye(rows, columns, op.integer("k"), kind)))
 

@@ -15,7 +15,7 @@ from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, all_known,
 from relayout.formats.tflite.exporting.operators.indexing import lowest
 from relayout.formats.tflite.exporting.operators.window import Window, bordered, known_dims, require_whole
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
+from relayout.formats.tflite.exporting.steps import Steps, require_few
 
 # Pools that no builtin has, as one STRIDED_SLICE for each element of the window: dilations, places of maxima.
 
@@ -348,6 +348,7 @@ def _factors(op: NodeExport, window: Window, counted: bool) -> np.ndarray[Any, n
         return np.ones((1,) * len(window.sizes))  # no window reaches behind a border, however large the image is
     extents, results = known_dims(window.extents), known_dims(window.results)
     count = len(extents)
+    require_few(prod(results))
     given = op.integers("pads", [0] * (2 * count))
     same = op.text("auto_pad", "NOTSET").startswith("SAME")
     found = np.ones(())

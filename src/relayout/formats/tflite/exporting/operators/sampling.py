@@ -13,7 +13,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, all_known, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Operand, Steps
+from relayout.formats.tflite.exporting.steps import Operand, Steps, require_few
 
 CUBIC = -0.75
 """The coefficient of GridSample's cubic weights."""
@@ -147,6 +147,7 @@ def col2im(op: NodeExport) -> None:
     whole = [extent + pads[axis] + pads[count + axis] for axis, extent in enumerate(image)]
     batch, columns, blocks = op.static()
     channels = columns // prod(block)
+    require_few(prod(block) * blocks)
     places = _block_places(whole, block, strides, dilations)
     if places.size != prod(block) * blocks:
         raise Unwritable("another number of blocks than the image has")

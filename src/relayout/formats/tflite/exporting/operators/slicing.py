@@ -69,6 +69,8 @@ def slice_(op: NodeExport) -> None:
         starts, ends = (op.required_constant(slot, "a slice").reshape(-1).tolist() for slot in (1, 2))
         axes = op.required_constant(3, "the axes of a slice").tolist() if op.has(3) else list(range(len(starts)))
         strides = op.required_constant(4, "the steps of a slice").tolist() if op.has(4) else [1] * len(starts)
+        if any(not -op.rank() <= axis < op.rank() for axis in axes):
+            raise Unwritable("an axis that its operand does not have")
         if any(_is_counted_from_behind(op, *each) for each in zip(starts, ends, axes, strides, strict=True)):
             _computed_slice(op)
             return
