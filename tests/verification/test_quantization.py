@@ -19,6 +19,7 @@ from relayout.errors import RelayoutError
 from relayout.verification import QuantizationLoss, quantization_loss, verify
 from relayout.verification.compare import top1_agreement
 from relayout.verification.side import Precision, open_side
+from relayout.verification.spread import Spread
 
 MODELS = Path(__file__).parents[2] / "models"
 FLOAT = """
@@ -216,3 +217,32 @@ def test_integers_in_a_body_are_those_of_the_model() -> None:
         assert report.ok
     with open_side(result) as side:
         assert side.precision is Precision.QUANTIZED
+
+
+BYTES_AND_WORDS = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    g (float[1,4,4,6] x) => (float[1,1,4,6] y)
+    <float step = {0.0235}, uint8 zero = {128}, int64[1] channels = {1}, float fine = {0.00002}, int16 none = {0}> {
+        a = QuantizeLinear(x, step, zero)
+        b = DequantizeLinear(a, step, zero)
+        c = ReduceMean(b, channels)
+        d = QuantizeLinear(c, step, zero)
+        e = DequantizeLinear(d, step, zero)
+        f = Tanh(e)
+        h = QuantizeLinear(f, fine, none)
+        y = DequantizeLinear(h, fine, none)
+    }
+"""
+
+
+def test_an_input_of_bytes_moves_by_its_step_also_beside_words() -> None:
+    """A MEAN that rounds a tie the other way is within the source's own spread, whatever type comes later."""
+    source = parser.parse_model(BYTES_AND_WORDS)
+    result = relayout.convert(source, format="tflite").tflite
+    with open_side(source.SerializeToString()) as left, open_side(result) as right:
+        assert right.levels == 65535
+        spread = Spread(left, [], right)
+        feeds = {"x": np.random.default_rng(0).normal(size=(1, 4, 4, 6)).astype(np.float32)}
+        values = left.runner().run(feeds, ["y"])
+        assert 0.01 < spread.of(values, feeds)["y"].max_abs < 0.1
+    assert verify(source, result, runs=4).ok

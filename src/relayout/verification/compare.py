@@ -235,7 +235,7 @@ class Spread:
 
     An input is moved by up to a rounding of its floats, or by up to one step where it is quantized at once. Roundings
     on the way then fall elsewhere, as they do in another runtime. Of a model with hybrid operators, which quantize a
-    float operand at run time, or with 16-bit activations, inputs are moved by up to half a level of their range.
+    float operand at run time, or with 16-bit activations, other inputs are moved by up to half a level of their range.
     Values that the result declares to be some steps off are moved by as much on the way.
 
     Args:
@@ -254,7 +254,7 @@ class Spread:
             moved_by_rounding,
             levels=levels or (0 if rounding else EIGHT_BITS),
             rounding=rounding,
-            steps={} if levels else {name: (high - low) / EIGHT_BITS for name, (low, high) in side.ranges.items()},
+            steps={name: step for name, (_, _, step) in side.ranges.items()},
             quantized={value.name for value in side.inputs if value.quantized},
         )
         self._runners: tuple[Runner, Runner] | None = None

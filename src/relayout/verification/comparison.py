@@ -75,7 +75,7 @@ class Comparison:
     rows: dict[tuple[str, int], Row] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     fed: tuple[Fed, ...] = ()
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     seconds: float = 0.0
 
     def __post_init__(self) -> None:

@@ -286,15 +286,16 @@ class LiteRTSide:
         return max((math.prod(map(int, shape)) for shape in floats), default=0)
 
     @cached_property
-    def ranges(self) -> dict[str, tuple[float, float]]:
+    def ranges(self) -> dict[str, tuple[float, float, float]]:
         """The numbers that the integers of an input stand for, or those of the QUANTIZE that reads it."""
-        found: dict[str, tuple[float, float]] = {}
+        found: dict[str, tuple[float, float, float]] = {}
         reading = {int(o["inputs"][0]): int(o["outputs"][0]) for o in self._operators if o["op_name"] == "QUANTIZE"}
         for value in self.inputs:
             index = self.indices[value.name]
-            limits = limits_of(self._details[reading.get(index, index)])
+            details = self._details[reading.get(index, index)]
+            limits = limits_of(details)
             if limits is not None:
-                found[value.name] = limits
+                found[value.name] = (*limits, float(details["quantization"][0]))
         return found
 
     @property

@@ -269,7 +269,7 @@ class OrtSide:
         return nodes_in_float(self.model.graph) if self.precision is Precision.QUANTIZED else {}
 
     @cached_property
-    def ranges(self) -> dict[str, tuple[float, float]]:
+    def ranges(self) -> dict[str, tuple[float, float, float]]:
         """The numbers that the integers of an input stand for, or those of the QuantizeLinear that reads it."""
         return ranges_of_inputs(self.model.graph, self._integer_ends)
 

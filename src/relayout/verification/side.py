@@ -236,8 +236,8 @@ class RunnableModel(Protocol):
         """Type of an operator -> the names of those that compute in float in a model with quantized integers."""
 
     @property
-    def ranges(self) -> Mapping[str, tuple[float, float]]:
-        """Inputs that are quantized, or are as soon as they are read -> the least and greatest number for that."""
+    def ranges(self) -> Mapping[str, tuple[float, float, float]]:
+        """Inputs that are quantized, or are as soon as they are read -> the least and greatest number, and the step."""
 
     @property
     def levels(self) -> int:

@@ -65,7 +65,7 @@ class SignatureSide(LiteRTSide):
         return {}
 
     @property
-    def ranges(self) -> dict[str, tuple[float, float]]:
+    def ranges(self) -> dict[str, tuple[float, float, float]]:
         """No operators are known."""
         return {}
 

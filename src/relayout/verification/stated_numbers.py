@@ -133,8 +133,8 @@ def nodes_in_float(graph: ir.Graph) -> dict[str, tuple[str, ...]]:
     return {operator: tuple(each[::-1]) for operator, each in reversed(names.items())}
 
 
-def ranges_of_inputs(graph: ir.Graph, ends: Mapping[str, tuple[float, int]]) -> dict[str, tuple[float, float]]:
-    """Return the least and the greatest number that each input may be without being clipped.
+def ranges_of_inputs(graph: ir.Graph, ends: Mapping[str, tuple[float, int]]) -> dict[str, tuple[float, float, float]]:
+    """Return the least and the greatest number that each input may be without being clipped, and the step between two.
 
     Args:
         graph: the graph.
@@ -156,9 +156,9 @@ def _zero_of(node: ir.Node) -> int:
     return 0 if zero is None or zero.const_value is None else int(zero.const_value.numpy().max())
 
 
-def _range(scale: float, zero: int, dtype: ir.DataType | None) -> tuple[float, float]:
+def _range(scale: float, zero: int, dtype: ir.DataType | None) -> tuple[float, float, float]:
     limits = np.iinfo(np.uint8 if dtype is None or not dtype.is_integer() else dtype.numpy())
-    return scale * (int(limits.min) - zero), scale * (int(limits.max) - zero)
+    return scale * (int(limits.min) - zero), scale * (int(limits.max) - zero), scale
 
 
 # Extents of inputs that a model leaves open and its weights imply: the width that a recurrent layer multiplies by.
