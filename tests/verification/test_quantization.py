@@ -17,9 +17,8 @@ import relayout
 from relayout.cli.entry import cli
 from relayout.errors import RelayoutError
 from relayout.verification import QuantizationLoss, quantization_loss, verify
-from relayout.verification.compare import top1_agreement
+from relayout.verification.compare import Spread, top1_agreement
 from relayout.verification.side import Precision, open_side
-from relayout.verification.spread import Spread
 
 MODELS = Path(__file__).parents[2] / "models"
 FLOAT = """
