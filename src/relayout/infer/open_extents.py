@@ -262,8 +262,20 @@ def runs(
         roots: the values whose extents are asked for.
         declared: the names that the model's inputs state.
     """
-    known = _asked(found, roots, declared)
-    return [*_small_and_large(known), *_exactly_one(known)]
+    known, every = _asked(found, roots, declared), list[dict[str, int]]()
+    # Some names are large; what one operator gives is large while what others give is small.
+    for large in _some([frozenset((name,)) for name in known.names]):
+        given = known.with_expressions({name: most for name, most in known.names.items() if name in large})
+        runs_of_names = (_numbers(known.found, given, most) for most in _some(known.values))
+        every += [{symbol: number for symbol, number in run.items() if number != 1} for run in runs_of_names]
+    # Some names are exactly 1 and the others are large: none, one alone, and two together, as a language model reads
+    # one token of one sequence. What a Tile gives that repeats nothing is exactly 1 where its operand is.
+    few = list(known.names) if len(known.names) <= SEVERAL else []
+    for ones in chain.from_iterable(combinations(few, count) for count in range(0 if known.values else 1, 3)):
+        given = known.with_expressions({**known.names, **dict.fromkeys(ones, 1)})
+        for most in (frozenset[str](), frozenset[str]().union(*known.values)):
+            every.append(_numbers(known.found, given, most))
+    return every
 
 
 class _Asked(NamedTuple):
@@ -305,28 +317,6 @@ def _asked(found: Sequence[Relation], roots: Sequence[Root], declared: Collectio
     made_up = [_symbols_of(root).intersection(unnamed) for root in roots]
     values = dict.fromkeys(_with_sources(symbols, found) for symbols in made_up if symbols)
     return _Asked(found, names, stated, list(values))
-
-
-def _small_and_large(known: _Asked) -> Iterator[dict[str, int]]:
-    """Yield runs in which some names are large; what one operator gives is large while what others give is small."""
-    for large in _some([frozenset((name,)) for name in known.names]):
-        given = known.with_expressions({name: most for name, most in known.names.items() if name in large})
-        for most in _some(known.values):
-            numbers = _numbers(known.found, given, most)
-            yield {symbol: number for symbol, number in numbers.items() if number != 1}
-
-
-def _exactly_one(known: _Asked) -> Iterator[dict[str, int]]:
-    """Yield runs in which some names are exactly 1 and the others are large, those without a name small and large.
-
-    No name, one alone, and two together: a language model reads one token of one sequence. What a Tile gives that
-    repeats nothing is exactly 1 where its operand is.
-    """
-    few = list(known.names) if len(known.names) <= SEVERAL else []
-    for ones in chain.from_iterable(combinations(few, count) for count in range(0 if known.values else 1, 3)):
-        given = known.with_expressions({**known.names, **dict.fromkeys(ones, 1)})
-        for most in (frozenset[str](), frozenset[str]().union(*known.values)):
-            yield _numbers(known.found, given, most)
 
 
 def orders_alike(root: Root, dims: Mapping[str, int]) -> Callable[[int], int] | None:

@@ -60,11 +60,8 @@ def prelu(operator: Operator) -> Fact:
 @rule("CastLike", kind="layout-agnostic")
 def cast_like(operator: Operator) -> Fact:
     """Any order: the output is stored as input 0; of the other input only the type is read, so it lies as it likes."""
-    rank, other = operator.rank(), operator.rank(1)
-    if rank is None or other is None:
-        return None
-    letters = axis_letters(rank)
-    return Signature((letters, axis_letters(other, "t")), (letters,))
+    letters = operator.letters()
+    return Signature((letters, axis_letters(operator.needed_rank(1), "t")), (letters,))
 
 
 def _trains(node: ir.Node) -> bool:

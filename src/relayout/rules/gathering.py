@@ -13,14 +13,11 @@ def gather(operator: Operator) -> Fact:
 
     Of a list any order of the indices, `x[g], i[*i] -> y[*i]`: a table of results.
     """
-    rank, indices = operator.rank(), operator.rank(1)
-    if not rank or indices is None:
-        return None
-    letters = axis_letters(rank)
-    if rank == 1:
+    letters, indices = operator.letters(least=1), operator.needed_rank(1)
+    if len(letters) == 1:
         free = axis_letters(indices, "i")
         return Signature((letters, free), (free,), frozenset(letters))
-    axis = operator.int("axis", 0) % rank
+    axis = operator.int("axis", 0) % len(letters)
     taken = letters[axis]
     # The axes of the indices stand where the gathered axis stood: one letter, of another extent and in several
     # dimensions, which stay together.
@@ -140,8 +137,7 @@ def one_hot(operator: Operator) -> Fact:
 @rule("TensorScatter", kind="layout-sensitive")
 def tensor_scatter(operator: Operator) -> Fact:
     """`x[n *a s *b], u[n *a s *b], i[n] -> y[n *a s *b]`: n first; the axis s is one dimension and is renumbered."""
-    rank = operator.needed_rank(least=2)
-    letters = axis_letters(rank)
-    axis = letters[operator.int("axis", -2) % rank]
+    letters = operator.letters(least=2)
+    axis = letters[operator.int("axis", -2) % len(letters)]
     inputs = operator.operands({0: letters, 1: letters, 2: letters[:1]})
     return Signature(inputs, (letters,), frozenset({axis}), frozenset(letters)).positional()

@@ -30,8 +30,8 @@ STRETCHING = 7
 @rule("BatchNormalization", kind="layout-sensitive", layouts={0: "NC"})
 def batch_normalization(operator: Operator) -> Fact:
     """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for s; with constants c last, too, as Mul and Add."""
-    rank = operator.rank()
-    if rank is None or not operator.int("spatial", 1):
+    rank = operator.needed_rank()
+    if not operator.int("spatial", 1):
         return None
     letters = ("n", "c", *spatial(rank, "s")) if rank > 1 else ("n",)
     inputs = operator.operands({0: letters, **dict.fromkeys(range(1, len(operator.inputs)), ("c",))})
@@ -197,10 +197,9 @@ class Normalizing(NamedTuple):
 def mean_variance_normalization(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *s]`: positions fixed; all axes in any order of their factors."""
     # Any axes would do by the standard; runtimes know those of an n c h w tensor only.
-    rank = operator.needed_rank()
-    letters = axis_letters(rank)
-    axes = operator.ints("axes") or (0, *range(2, rank))
-    across = frozenset(letters[axis] for axis in normalized(axes, rank))
+    letters = operator.letters()
+    axes = operator.ints("axes") or (0, *range(2, len(letters)))
+    across = frozenset(letters[axis] for axis in normalized(axes, len(letters)))
     return Signature((letters,), (letters,), block=frozenset(letters), across=across).positional()
 
 
@@ -251,10 +250,9 @@ def skip_simplified_layer_normalization(operator: Operator) -> Fact:
 
 
 def _with_skip(operator: Operator, scales: tuple[int, ...]) -> Signature | None:
-    rank = operator.rank()
-    if not rank or operator.shape() != operator.shape(1):
+    letters = operator.letters(least=1)
+    if operator.shape() != operator.shape(1):
         return None  # the skip is stretched over the batch
-    letters = axis_letters(rank)
     inputs = operator.operands({0: letters, 1: letters, **dict.fromkeys(scales, letters[-1:])})
     # Kernels count the dimensions, so none may lie in pieces.
     last = letters[-1:]

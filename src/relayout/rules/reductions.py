@@ -32,18 +32,15 @@ def reduced_letters(letters: Letters, axes: Letters, keep: int) -> Letters:
 )
 def reduction(operator: Operator) -> Fact:
     """Any order; the reduced axes are renumbered, even in pieces; computed ones only where axes are kept."""
-    rank = operator.rank()
+    letters = operator.letters()
     as_input = operator.version >= (13 if operator.name == "ReduceSum" else AXES_AS_INPUT)
     axes = operator.integers(1) if as_input else operator.ints("axes")
-    if rank is None:
-        return None
     if as_input and operator.has(1) and axes is None:
         return along_computed(operator, 1, ordered=False) if operator.int("keepdims", 1) else None
-    letters = axis_letters(rank)
     if not axes:
         gone = () if as_input and operator.int("noop_with_empty_axes", 0) else letters
     else:
-        gone = tuple(letters[axis] for axis in normalized(axes, rank))
+        gone = tuple(letters[axis] for axis in normalized(axes, len(letters)))
 
     def changes(placement: Placement) -> Changes:
         if not axes:

@@ -20,11 +20,12 @@ AXIS_REQUIRED = 4
 @rule("Concat", kind="axis attributes")
 def concat(operator: Operator) -> Fact:
     """Any order, the same for all operands; the axis is one dimension in order and is renumbered."""
-    rank = operator.needed_rank(least=1)
-    letters = axis_letters(rank)
-    axis = letters[operator.int("axis", 1 if operator.version < AXIS_REQUIRED else 0) % rank]
+    letters = operator.letters(least=1)
+    axis = letters[operator.int("axis", 1 if operator.version < AXIS_REQUIRED else 0) % len(letters)]
     inputs = tuple(letters for _ in operator.inputs)
-    parts = [(shape[letters.index(axis)] if shape and len(shape) == rank else 0) or "?" for shape in operator.inputs]
+    parts = [
+        (shape[letters.index(axis)] if shape and len(shape) == len(letters) else 0) or "?" for shape in operator.inputs
+    ]
     one, runs = frozenset({axis}), grain({axis: parts})
     return Signature(inputs, (letters,), one, grain=runs, changes=renumbered_axis(axis), grows=one)
 
@@ -43,12 +44,11 @@ def grain(cuts: Mapping[str, Sequence[Dim]]) -> tuple[tuple[str, int], ...]:
 @rule("Split", kind="axis attributes")
 def split(operator: Operator) -> Fact:
     """Any order, the same for all outputs; the axis is one dimension in order and is renumbered."""
-    rank = operator.needed_rank(least=1)
-    letters = axis_letters(rank)
-    where = operator.int("axis", 0) % rank
+    letters = operator.letters(least=1)
+    where = operator.int("axis", 0) % len(letters)
     axis = letters[where]
     inputs = operator.operands({0: letters})
-    parts = [(shape[where] if shape and len(shape) == rank else 0) or "?" for shape in operator.outputs]
+    parts = [(shape[where] if shape and len(shape) == len(letters) else 0) or "?" for shape in operator.outputs]
     sizes, whole = operator.integers(1) or operator.ints("split"), operator.extent(0, where)
     as_input = operator.has(1)
 
@@ -159,15 +159,14 @@ def contributed_pad(operator: Operator) -> Fact:
 
 def padding(operator: Operator, *, as_input: bool) -> Signature | None:
     """The signature of a Pad whose pads are an attribute or an input."""
-    rank = operator.needed_rank()
-    letters = axis_letters(rank)
+    letters = operator.letters()
     pads = operator.integers(1) if as_input else operator.ints("pads") or operator.ints("paddings")
-    chosen = operator.integers(3) if operator.has(3) else tuple(range(rank))
+    chosen = operator.integers(3) if operator.has(3) else tuple(range(len(letters)))
     if chosen is None:
         return along_computed(operator, 3, ordered=True)
-    if len(chosen) > rank:
+    if len(chosen) > len(letters):
         return None
-    axes = tuple(letters[axis] for axis in normalized(chosen, rank))
+    axes = tuple(letters[axis] for axis in normalized(chosen, len(letters)))
     inputs = operator.operands({0: letters})
     if pads is None:
         whole = frozenset(axes)
@@ -209,10 +208,9 @@ def padding(operator: Operator, *, as_input: bool) -> Signature | None:
 @rule("Tile", kind="axis attributes")
 def tile(operator: Operator) -> Fact:
     """Any order; the repeated axes are dimensions in order, and the repeats follow, even where they are computed."""
-    rank, repeats = operator.rank(), operator.integers(1)
-    if rank is None or operator.version < 6:
+    letters, repeats = operator.letters(), operator.integers(1)
+    if operator.version < 6:
         return None
-    letters = axis_letters(rank)
     if repeats is None:
         return Signature(
             (letters, None),
@@ -267,9 +265,10 @@ def expand(operator: Operator) -> Fact:
 @rule("CenterCropPad", kind="axis attributes")
 def center_crop_pad(operator: Operator) -> Fact:
     """Any order; the axes cut or padded are dimensions in order and are renumbered."""
-    rank = operator.needed_rank()
-    letters = axis_letters(rank)
-    axes = tuple(letters[axis] for axis in normalized(operator.ints("axes") or tuple(range(rank)), rank))
+    letters = operator.letters()
+    axes = tuple(
+        letters[axis] for axis in normalized(operator.ints("axes") or tuple(range(len(letters))), len(letters))
+    )
 
     def changes(placement: Placement) -> Changes:
         return Changes({"axes": tuple(placement.axis(axis) for axis in axes)})

@@ -66,8 +66,7 @@ def reverse_sequence(operator: Operator) -> Fact:
 @rule("DFT", kind="axis attributes")
 def dft(operator: Operator) -> Fact:
     """`x[*a s *b r] -> y[*a f *b c]`: the complex axis last, any order of the others; any axis is renumbered."""
-    rank = operator.needed_rank(least=2)
-    letters = axis_letters(rank)
+    letters = operator.letters(least=2)
     if operator.version < 20:
         axis = operator.int("axis", 1)
     elif not operator.has(2):
@@ -80,7 +79,7 @@ def dft(operator: Operator) -> Fact:
         if not given:
             return None
         axis = given[0]
-    along = letters[axis % rank]
+    along = letters[axis % len(letters)]
     tail = letters[-1:]
 
     def changes(placement: Placement) -> Changes:
@@ -94,17 +93,16 @@ def dft(operator: Operator) -> Fact:
 @rule("Unique", kind="axis attributes")
 def unique(operator: Operator) -> Fact:
     """Any order for the sorted values alone; along an axis in order of first occurrence: the axis is renumbered."""
-    rank = operator.needed_rank()
-    letters = axis_letters(rank)
+    letters = operator.letters()
     others: tuple[Letters | None, ...] = (None,) * (len(operator.outputs) - 1)
     in_order = operator.int("sorted", 1)
     if "axis" not in operator.node.attributes:
         # Only where an element occurs depends on how the input is flattened.
         alone = in_order and not operator.gives(1) and not operator.gives(2)
         return Signature((letters,), (None, *others)) if alone else None
-    if not rank or (in_order and rank > 1):
+    if not letters or (in_order and len(letters) > 1):
         return None  # slices are compared in the order in which they lie
-    axis = letters[operator.int("axis", 0) % rank]
+    axis = letters[operator.int("axis", 0) % len(letters)]
     return Signature((letters,), (letters, *others), frozenset({axis}), changes=renumbered_axis(axis))
 
 
@@ -185,9 +183,8 @@ def _stated(operator: Operator, shape: Sequence[Dim]) -> Fact:
 @rule("Shape", kind="axis attributes")
 def shape(operator: Operator) -> Fact:
     """Any order: the extents are read from where the axes lie, in however many pieces."""
-    rank = operator.needed_rank()
-    letters = axis_letters(rank)
-    window = range(rank)[slice(operator.int("start", 0), operator.int("end", rank))]
+    letters = operator.letters()
+    window = range(len(letters))[slice(operator.int("start", 0), operator.int("end", len(letters)))]
 
     def changes(placement: Placement) -> Changes:
         groups = tuple(placement.axes((letters[axis],)) for axis in window)

@@ -23,22 +23,6 @@ class Choice(NamedTuple):
     ways: int
 
 
-class _Offer(NamedTuple):
-    """The dimensions into which a Reshape may put the parts of an axis.
-
-    Args:
-        ways: all of them, the likeliest first.
-        moving: ways that need the axis moved to another place first.
-        natural: the way of the node as it stands.
-        written: the extents that a Reshape's own shape gives.
-    """
-
-    ways: list[Parts]
-    moving: list[Parts]
-    natural: Parts | None
-    written: list[Extent] | None
-
-
 def _listed_axes(operator: Operator) -> Sequence[int] | None:
     return operator.integers(1) if operator.has(1) else operator.ints("axes")
 
@@ -97,22 +81,37 @@ def follow_reshape(following: "Following", node: ir.Node, operator: Operator, ta
     parts = following.parts.get(value)
     if not parts:
         raise following.bound(node, "takes its shape from an opened extent, and its operand has none")
-    offer = _offer(following, node, operator, target)
-    index = following.choices.get(node, 0)
-    if len(offer.ways) > 1:
-        following.offered.append(Choice(node, len(offer.ways)))
-    way = offer.ways[index]
+    natural, written = _natural(following, node, operator, parts)
+    found, moving = _ways(following, node, target, natural, written)
+    if len(found) > 1:
+        following.offered.append(Choice(node, len(found)))
+    way = found[following.choices.get(node, 0)]
     following.parts[result] = way
     dims = list(dims_of(tuple(target), way))
-    if way in offer.moving and way != offer.natural:
+    if way in moving and way != natural:
         ((axis, _),), ((place, _),) = parts.items(), way.items()
         rest = [extent.number for index, extent in enumerate(target) if index != place]
         following.last.append(lambda r: r.move(node, axis, place, rest))
-    elif way != offer.natural and dims != offer.written:
+    elif way != natural and dims != written:
         _state_shape(following, node, operator, dims)
 
 
-def _offer(following: "Following", node: ir.Node, operator: Operator, target: Sequence[Extent]) -> _Offer:
+def _ways(
+    following: "Following",
+    node: ir.Node,
+    target: Sequence[Extent],
+    natural: Parts | None,
+    written: list[Extent] | None,
+) -> tuple[list[Parts], list[Parts]]:
+    """Return the ways in which a Reshape may put the parts of an axis, the likeliest first; those that move the axis.
+
+    Args:
+        following: the axis on its way.
+        node: the Reshape, or the operator that does as one.
+        target: the extents of its result in the source.
+        natural: the way of the node as it stands.
+        written: the extents that a Reshape's own shape gives.
+    """
     value = node.inputs[0]
     assert value is not None
     source, parts = extents_of(value), following.parts[value]
@@ -120,18 +119,17 @@ def _offer(following: "Following", node: ir.Node, operator: Operator, target: Se
     moving: list[Parts] = [way for way in moving_ways(source, parts, target) if way not in found]
     if not found and not moving:
         raise following.bound(node, f"mixes it with other axes: {_text(source)} becomes {_text(target)}")
-    natural, written = _natural(following, node, operator, parts)
     alone = [way for way in found if _is_alone(way)]
+    computed = len(node.inputs) > 1 and node.inputs[1] in following.computed
     if natural is None:
-        found = likeliest(found, target, written, computed=_is_computed(following, node))
+        found = likeliest(found, target, written, computed=computed)
     else:  # the natural way is first, or behind those that put the parts in dimensions of their own
         ordered = [natural, *found] if _is_alone(natural) else [*alone, natural, *found]
         found = [way for place, way in enumerate(ordered) if way not in ordered[:place]]
     # A batch has mostly a dimension of its own: it is joined with another only where there is none.
-    means = _is_computed(following, node) and list(dims_of(tuple(target), found[0])) == written if found else False
+    means = computed and list(dims_of(tuple(target), found[0])) == written if found else False
     moving = [] if means else [way for way in moving if way not in found]
-    found = [*filter(_is_alone, found), *moving, *(way for way in found if not _is_alone(way))]
-    return _Offer(found, moving, natural, written)
+    return [*filter(_is_alone, found), *moving, *(way for way in found if not _is_alone(way))], moving
 
 
 def _state_shape(following: "Following", node: ir.Node, operator: Operator, dims: Sequence[Extent]) -> None:
@@ -147,10 +145,6 @@ def _state_shape(following: "Following", node: ir.Node, operator: Operator, dims
         following.changes.append(lambda r: r.reshape(node, items))
     else:
         following.changes.append(lambda r: r.set_integers(node, "shape", items))
-
-
-def _is_computed(following: "Following", node: ir.Node) -> bool:
-    return len(node.inputs) > 1 and node.inputs[1] in following.computed
 
 
 def _natural(
