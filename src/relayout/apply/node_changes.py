@@ -31,10 +31,7 @@ def operands_of_step(
 
 
 def place_inside(
-    sites: Sites,
-    nodes: dict[ir.Graph, list[ir.Node]],
-    conversions: Mapping[ir.Node, Root],
-    given: Container[ir.Value],
+    sites: Sites, nodes: dict[ir.Graph, list[ir.Node]], conversions: Mapping[ir.Node, Root], given: Container[ir.Value]
 ) -> None:
     """Move conversions into the one body that reads what they give, in place, as far in as that goes.
 

@@ -31,13 +31,7 @@ STAGES = ("loading", "measuring")
 @options.seed
 @options.as_json
 def bench(
-    first: Path,
-    second: Path,
-    threads: int,
-    seconds: float,
-    feeds: dict[str, str],
-    seed: int,
-    as_json: bool,
+    first: Path, second: Path, threads: int, seconds: float, feeds: dict[str, str], seed: int, as_json: bool
 ) -> None:
     """Time two models in turns, each in its own runtime.
 

@@ -291,13 +291,7 @@ out_dir = click.option(
     metavar="DIR",
     help="Any number of sources, each to DIR/NAME.onnx (convert --format tflite: .tflite).",
 )
-out = click.option(
-    "-o",
-    "out",
-    type=MODEL,
-    metavar="TARGET",
-    help="The same as TARGET behind SOURCE.",
-)
+out = click.option("-o", "out", type=MODEL, metavar="TARGET", help="The same as TARGET behind SOURCE.")
 jobs_option = click.option(
     "--jobs", type=WholeNumber(1), default=1, show_default=True, help="Models at a time, with --out-dir."
 )

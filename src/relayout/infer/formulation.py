@@ -14,10 +14,7 @@ from relayout.infer.graph_sites import Sites
 from relayout.infer.open_extents import orders_alike
 from relayout.infer.presolve import Aggregation, following
 from relayout.infer.sites import Label, Order, Port, Root, Site
-from relayout.infer.stored_orders import (
-    source_numbers,
-    stored_order_numbers,
-)
+from relayout.infer.stored_orders import source_numbers, stored_order_numbers
 from relayout.infer.strided_copies import SPAN, is_run, scattering, span, stretches_elements
 from relayout.layout.stored_as import ELEMENT_BITS
 from relayout.rules import is_transposed
@@ -299,11 +296,7 @@ def _is_far(follower: Site, order: int) -> int:
 
 
 def _costs(
-    site: Site,
-    choice: Sequence[Label],
-    stretched: Sequence[bool],
-    aside: Sequence[int],
-    weights: Weights,
+    site: Site, choice: Sequence[Label], stretched: Sequence[bool], aside: Sequence[int], weights: Weights
 ) -> tuple[int, ...]:
     """What each label costs by itself: its price in bytes, and a little for being far from the source, or if it
     stretches an operand in short runs.

@@ -95,12 +95,7 @@ class Plan:
         return self.bound == self.size and not self.formulation.capped
 
 
-def plan(
-    sites: Sites,
-    *,
-    time_limit: float | None = None,
-    among: Candidates | None = None,
-) -> Plan:
+def plan(sites: Sites, *, time_limit: float | None = None, among: Candidates | None = None) -> Plan:
     """The plan with the fewest transposed bytes, then the fewest Transposes, then the closest to the source that
     moves few innermost axes. Where Transposes cost something by themselves, bytes and that cost count together.
 

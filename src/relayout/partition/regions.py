@@ -40,9 +40,7 @@ from relayout.terminal import count_of
 
 
 def levels_of(
-    nodes: Sequence[ir.Node],
-    claims: MutableMapping[ir.Node, bool],
-    units: Mapping[ir.Node, QuantizedUnit | None],
+    nodes: Sequence[ir.Node], claims: MutableMapping[ir.Node, bool], units: Mapping[ir.Node, QuantizedUnit | None]
 ) -> dict[ir.Node, int]:
     """Return how often the side has changed on the longest way to each node: even on the host, odd on the target.
 

@@ -3,13 +3,7 @@
 from relayout.reports.axes import Axes
 from relayout.reports.layouts import Naming
 from relayout.reports.notes import at_any_extent, constants, grown, left_out, no_worse, scattered, unsaid, unstated
-from relayout.reports.report import (
-    Interface,
-    Report,
-    Transposed,
-    operators,
-    report,
-)
+from relayout.reports.report import Interface, Report, Transposed, operators, report
 
 __all__ = [
     "Axes",

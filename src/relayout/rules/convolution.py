@@ -140,9 +140,7 @@ def deform_conv(operator: Operator) -> Fact:
     x, y, k = spatial(rank, "s"), spatial(rank, "t"), spatial(rank, "k")
     plain = operator.int("group", 1) == 1 and operator.int("offset_group", 1) == 1
     kernel = ("o", "c" if plain else "i", *k)
-    operands = operator.operands(
-        {0: ("n", "c", *x), 1: kernel, 2: ("n", "p", *y), 3: ("o",), 4: ("n", "q", *y)},
-    )
+    operands = operator.operands({0: ("n", "c", *x), 1: kernel, 2: ("n", "p", *y), 3: ("o",), 4: ("n", "q", *y)})
     ordered = frozenset("pq") if plain else frozenset("copqi")
     whole = frozenset((*x, *y, *k)) | ordered
     return Signature(operands, (("n", "o", *y),), whole, frozenset("nco") - ordered).positional()

@@ -299,10 +299,7 @@ def stored(signature: Signature, variant: Variant) -> Signature:
 
 # Which layouts there are for images and for kernels; any other is more likely a typing error.
 
-USUAL = {
-    "images": ("N*C", "NC*", "C*N", "*CN", "*NC"),
-    "kernels": ("OI*", "O*I", "*IO", "*OI", "IO*", "I*O"),
-}
+USUAL = {"images": ("N*C", "NC*", "C*N", "*CN", "*NC"), "kernels": ("OI*", "O*I", "*IO", "*OI", "IO*", "I*O")}
 """The orders that images and kernels are stored in anywhere; `*` are the spatial axes, together and as D, H, W."""
 IMAGES, KERNELS = frozenset("NC"), frozenset("OI")
 

@@ -92,8 +92,7 @@ _VARIANT = {
     **dict.fromkeys(("free", "follows", "exchanged", "costly"), arguments.FLAG),
 }
 _PERM = arguments.ArgumentKind(
-    "a tuple of whole numbers",
-    lambda value: isinstance(value, tuple) and all(map(arguments.whole(0).fits, value)),
+    "a tuple of whole numbers", lambda value: isinstance(value, tuple) and all(map(arguments.whole(0).fits, value))
 )
 
 
@@ -176,10 +175,7 @@ def refuse_unfit(place: str, fact: Fact, operator: Operator) -> None:
         raise ExtensionError(f"{where}{wrong}")
     if not isinstance(fact, Signature):
         return
-    for what, operands, shapes in (
-        ("input", fact.inputs, operator.inputs),
-        ("output", fact.outputs, operator.outputs),
-    ):
+    for what, operands, shapes in (("input", fact.inputs, operator.inputs), ("output", fact.outputs, operator.outputs)):
         if len(operands) != len(shapes):
             raise ExtensionError(f"{where}its signature has {len(operands)} {what}s, and the node {len(shapes)}")
         for slot, (letters, shape) in enumerate(zip(operands, shapes, strict=True)):

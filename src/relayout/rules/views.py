@@ -11,16 +11,7 @@ from relayout.layout import Dim
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
 from relayout.rules.renumbering import along_computed
-from relayout.rules.signature import (
-    Changes,
-    Fact,
-    Letters,
-    Permuted,
-    Placement,
-    Regrouped,
-    Signature,
-    renumbered_axis,
-)
+from relayout.rules.signature import Changes, Fact, Letters, Permuted, Placement, Regrouped, Signature, renumbered_axis
 
 # Operators for which the order along some axes counts: triangles, sequences, spectra, sorted sets.
 

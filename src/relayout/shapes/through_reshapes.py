@@ -97,11 +97,7 @@ def follow_reshape(following: "Following", node: ir.Node, operator: Operator, ta
 
 
 def _ways(
-    following: "Following",
-    node: ir.Node,
-    target: Sequence[Extent],
-    natural: Parts | None,
-    written: list[Extent] | None,
+    following: "Following", node: ir.Node, target: Sequence[Extent], natural: Parts | None, written: list[Extent] | None
 ) -> tuple[list[Parts], list[Parts]]:
     """Return the ways in which a Reshape may put the parts of an axis, the likeliest first; those that move the axis.
 

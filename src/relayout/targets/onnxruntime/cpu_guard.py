@@ -37,10 +37,7 @@ def has_unstated_blocks(model: ir.Model) -> bool:
     """Whether a model has kernels that do not say how large their blocks are."""
     if DOMAINS.isdisjoint(model.opset_imports):
         return False
-    nodes = [
-        *all_nodes(model.graph),
-        *(node for function in model.functions.values() for node in all_nodes(function)),
-    ]
+    nodes = [*all_nodes(model.graph), *(node for function in model.functions.values() for node in all_nodes(function))]
     return any(node.domain in DOMAINS for node in nodes)
 
 

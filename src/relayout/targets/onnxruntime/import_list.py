@@ -12,11 +12,7 @@ VNNI, WITHOUT_VNNI = "unrolled", "unrolled_without_vnni"
 ALTERNATIVES = {
     "ADD": ("channel_constants.normalized", "recognised_forms.layer_norm_of_rows"),
     "AVERAGE_POOL_2D": ("average_pool_as_conv.average_pool_as_conv",),
-    "CONV_2D": (
-        "space_to_depth_stem.condensed",
-        "conv_as_integer_product.{unrolled}",
-        "merge_conv_groups.merged_conv",
-    ),
+    "CONV_2D": ("space_to_depth_stem.condensed", "conv_as_integer_product.{unrolled}", "merge_conv_groups.merged_conv"),
     "DEPTHWISE_CONV_2D": ("merge_conv_groups.merged_depthwise",),
     "FULLY_CONNECTED": ("hybrid_products.integer_product", "hybrid_products.product_by_blocks"),
     **dict.fromkeys(
