@@ -126,42 +126,35 @@ class NodeChanges:
             stem = f"{node.name or node.outputs[0].name}/{slot}"
             node.replace_input_with(slot, None if array is None else self.storage.constant(stem, array))
         for slot, (axis, indices) in changes.gathered.items():
-            self._follow(graph, node, slot, axis, indices)
+            self._follow(graph, node, slot, indices, axis)
         for slot, table in changes.looked_up.items():
-            self._look_up(graph, node, slot, table)
+            self._follow(graph, node, slot, table, None)
         while changes.inputs and node.inputs[-1] is None:
             node.resize_inputs(len(node.inputs) - 1)
 
-    def _follow(self, graph: ir.Graph, node: ir.Node, slot: int, axis: int, indices: tuple[int, ...]) -> None:
-        """A parameter with its items in the new order: folded, or a Gather."""
+    def _follow(self, graph: ir.Graph, node: ir.Node, slot: int, items: tuple[int, ...], axis: int | None) -> None:
+        """Let a parameter have its items along an axis in another order, or without one look its axes up in a table.
+
+        It is folded, or a Gather, which takes negative axes, too.
+        """
         value = node.inputs[slot]
         assert value is not None
         stem = f"{node.name or node.outputs[0].name}/{slot}"
+        table = np.array(items, np.int64 if value.dtype is None else value.dtype.numpy())
         if value.const_value is not None and not value.is_graph_input():
-            followed = self.storage.constant(stem, np.take(value.const_value.numpy(), indices, axis))
+            array = value.const_value.numpy()
+            followed = self.storage.constant(stem, table[array] if axis is None else np.take(array, items, axis))
         else:
             followed = ir.Value(name=self.storage.names.unique(stem), type=value.type, shape=value.shape)
-            items = self._indices(followed.name or "", indices)
-            name, attributes = self.storage.names.unique(f"{followed.name}/Gather"), [ir.AttrInt64("axis", axis)]
-            gather = ir.Node("", "Gather", [value, items], attributes, outputs=[followed], name=name)
-            self.storage.nodes[graph].append(gather)
+            if axis is None:
+                name = self.storage.names.unique(f"{stem}/Gather")
+                operands = [self.storage.constant(f"{stem}/table", table), value]
+            else:
+                operands = [value, self._indices(followed.name or "", items)]
+                name = self.storage.names.unique(f"{followed.name}/Gather")
+            along = [ir.AttrInt64("axis", axis or 0)]
+            self.storage.nodes[graph].append(ir.Node("", "Gather", operands, along, outputs=[followed], name=name))
         node.replace_input_with(slot, followed)
-
-    def _look_up(self, graph: ir.Graph, node: ir.Node, slot: int, table: tuple[int, ...]) -> None:
-        """Look the axes of a parameter up in a table: folded, or by a Gather, which takes negative axes, too."""
-        value = node.inputs[slot]
-        assert value is not None
-        stem = f"{node.name or node.outputs[0].name}/{slot}"
-        items = np.array(table, np.int64 if value.dtype is None else value.dtype.numpy())
-        if value.const_value is not None and not value.is_graph_input():
-            found = self.storage.constant(stem, items[value.const_value.numpy()])
-        else:
-            found = ir.Value(name=self.storage.names.unique(stem), type=value.type, shape=value.shape)
-            name = self.storage.names.unique(f"{stem}/Gather")
-            held = self.storage.constant(f"{stem}/table", items)
-            axis = ir.AttrInt64("axis", 0)
-            self.storage.nodes[graph].append(ir.Node("", "Gather", [held, value], [axis], outputs=[found], name=name))
-        node.replace_input_with(slot, found)
 
     def multiplied(self, graph: ir.Graph, stored: ir.Value, groups: Sequence[tuple[int, ...]]) -> ir.Value:
         """Return the source's extents as products of the stored ones, under the source's name."""

@@ -6,15 +6,11 @@ ONNX Runtime multiplies uint8 by int8 twice as fast as uint8 by uint8. The tenso
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
-
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
+from relayout.formats.tflite.container.model import Model, Operator, Subgraph
 from relayout.formats.tflite.importing.import_passes import FilePass
 from relayout.formats.tflite.importing.importer import SubgraphRewriting
-from relayout.targets.onnxruntime.uint8_activations import SHIFT
+from relayout.targets.onnxruntime.uint8_activations import shifted
 
 DATA = {"CONV_2D": 0, "CONV_3D": 0, "CONV_3D_TRANSPOSE": 2, "DEPTHWISE_CONV_2D": 0, "FULLY_CONNECTED": 0}
 DATA |= {"TRANSPOSE_CONV": 2}
@@ -28,16 +24,6 @@ def int8_weights(model: Model) -> Model:
 
 PASS = FilePass("int8_weights", int8_weights)
 """It goes by the type that each tensor has in the file: it may stand anywhere."""
-
-
-def lowered(tensor: Tensor) -> Tensor:
-    """Return a constant of uint8 as int8, 128 lower."""
-    if tensor.quantization is None:
-        raise ValueError(f"{tensor.name} is not quantized")
-    quantization = tensor.quantization._replace(zero_point=tensor.quantization.zero_point - SHIFT)
-    return replace(
-        tensor, type=TensorType.INT8, quantization=quantization, data=tensor.content ^ np.uint8(SHIFT), shifted=True
-    )
 
 
 class _Lowering(SubgraphRewriting):
@@ -60,5 +46,5 @@ class _Lowering(SubgraphRewriting):
         if quantization is None or quantization.per_channel:
             return operator
         if index not in made:
-            made[index] = self.add(lowered(self.tensors[index]), "lowered")
+            made[index] = self.add(shifted(self.tensors[index], TensorType.INT8), "lowered")
         return operator._replace(inputs=(operator.inputs[0], made[index], *operator.inputs[2:]))

@@ -66,13 +66,14 @@ def unsigned(model: Model) -> Model:
 PASS = FilePass("uint8_activations", unsigned, ends=frozenset((AS_IN_FILE,)))
 
 
-def shifted(tensor: Tensor) -> Tensor:
-    """The tensor as uint8; a constant's elements become a copy."""
+def shifted(tensor: Tensor, kind: TensorType = TensorType.UINT8) -> Tensor:
+    """The same numbers as uint8, or as int8; a constant's elements become a copy."""
     if tensor.quantization is None:
         raise ValueError(f"{tensor.name} is not quantized")
-    quantization = tensor.quantization._replace(zero_point=tensor.quantization.zero_point + SHIFT)
+    shift = SHIFT if kind == TensorType.UINT8 else -SHIFT
+    quantization = tensor.quantization._replace(zero_point=tensor.quantization.zero_point + shift)
     data = None if tensor.data is None else tensor.content ^ np.uint8(SHIFT)
-    return replace(tensor, type=TensorType.UINT8, quantization=quantization, data=data, shifted=True)
+    return replace(tensor, type=kind, quantization=quantization, data=data, shifted=True)
 
 
 @dataclass
