@@ -41,16 +41,16 @@ def _positional(operator: Operator, inputs: Operands, outputs: Operands) -> Sign
 
 
 def _also(
-    found: Signature, name: str, inputs: Operands, outputs: Operands, changes: Callable[[Placement], Changes]
+    signature: Signature, name: str, inputs: Operands, outputs: Operands, changes: Callable[[Placement], Changes]
 ) -> Signature:
     """Add a variant in which these operands lie otherwise."""
-    (plain,) = found.variants
+    (plain,) = signature.variants
     other = Variant(
         tuple(letters and inputs.get(slot, letters) for slot, letters in enumerate(plain.inputs)),
         tuple(letters and outputs.get(slot, letters) for slot, letters in enumerate(plain.outputs)),
         name,
     )
-    return replace(found, variants=(plain, other), changes=changes)
+    return replace(signature, variants=(plain, other), changes=changes)
 
 
 def _packed(letters: Letters) -> Letters:
@@ -99,32 +99,32 @@ def attention(operator: Operator) -> Fact:
 
 def _with_heads_apart(operator: Operator, inputs: Operands, outputs: Operands) -> Signature:
     q, k, v, y = ("b", "h", "s", "d"), ("b", "g", "t", "d"), ("b", "g", "t", "e"), ("b", "h", "s", "e")
-    found = _positional(operator, {0: q, 1: k, 2: v, **inputs}, {0: y, **outputs})
+    signature = _positional(operator, {0: q, 1: k, 2: v, **inputs}, {0: y, **outputs})
     heads, shared = _length(operator, 0, 1), _length(operator, 1, 1)
     if not heads or not shared:
-        return found
+        return signature
 
     def changes(placement: Placement) -> Changes:
         packed = len(placement.letters()) == PACKED
         return Changes({"q_num_heads": heads, "kv_num_heads": shared} if packed else {})
 
-    return _also(found, "heads packed", {0: _packed(q), 1: _packed(k), 2: _packed(v)}, {0: _packed(y)}, changes)
+    return _also(signature, "heads packed", {0: _packed(q), 1: _packed(k), 2: _packed(v)}, {0: _packed(y)}, changes)
 
 
 def _with_heads_packed(operator: Operator, inputs: Operands, outputs: Operands) -> Signature:
     q, k, v, y = ("b", "s", "c"), ("b", "t", "i"), ("b", "t", "j"), ("b", "s", "o")
-    found = _positional(operator, {0: q, 1: k, 2: v, **inputs}, {0: y, **outputs})
+    signature = _positional(operator, {0: q, 1: k, 2: v, **inputs}, {0: y, **outputs})
     shared = operator.int("kv_num_heads", 0)
     size, length = _size(operator, 1, shared), _size(operator, 2, shared)
     if not size or not length or _size(operator, 0, operator.int("q_num_heads", 0)) != size:
-        return found
+        return signature
 
     def changes(placement: Placement) -> Changes:
         apart = len(placement.letters()) == APART  # their numbers are extents then
         return Changes(dict.fromkeys(("q_num_heads", "kv_num_heads")) if apart else {})
 
     others = {0: _unpacked(q, size), 1: _unpacked(k, size), 2: _unpacked(v, length)}
-    return _also(found, "heads apart", others, {0: _unpacked(y, length)}, changes)
+    return _also(signature, "heads apart", others, {0: _unpacked(y, length)}, changes)
 
 
 @rule("RotaryEmbedding", kind="layout-sensitive")
@@ -161,17 +161,17 @@ def _rotary(operator: Operator, cosine: int, sine: int, positions: int, heads: i
     where = ("b", "s") if operator.rank(positions) == 2 else ("o",)
     inputs: Operands = {cosine: angles, sine: angles, positions: where}
     x = ("b", "h", "s", "d") if rank == APART else ("b", "s", "c")
-    found = _positional(operator, {0: x, **inputs}, {0: x})
+    signature = _positional(operator, {0: x, **inputs}, {0: x})
     if rank == PACKED:
         size = _size(operator, 0, heads)
         apart = _unpacked(x, size)
-        return _also(found, "heads apart", {0: apart}, {0: apart}, unchanged) if size else found
+        return _also(signature, "heads apart", {0: apart}, {0: apart}, unchanged) if size else signature
     number = _length(operator, 0, 1)
 
     def changes(placement: Placement) -> Changes:
         return Changes({"num_heads": number} if len(placement.letters()) == PACKED else {})
 
-    return _also(found, "heads packed", {0: _packed(x)}, {0: _packed(x)}, changes) if number else found
+    return _also(signature, "heads packed", {0: _packed(x)}, {0: _packed(x)}, changes) if number else signature
 
 
 @rule("MultiHeadAttention", kind="layout-sensitive", domain=CONTRIBUTED)
@@ -184,16 +184,16 @@ def multi_head_attention(operator: Operator) -> Fact:
     if operator.rank() != PACKED or rank != operator.rank(2) or rank not in (PACKED, APART):
         return _positional(operator, {}, outputs)
     k, v = (("b", "h", "t", "d"),) * 2 if rank == APART else (("b", "t", "i"), ("b", "t", "j"))
-    found = _positional(operator, {**inputs, 1: k, 2: v}, outputs)
+    signature = _positional(operator, {**inputs, 1: k, 2: v}, outputs)
     # A kernel adds no bias to keys and values whose heads are apart, and joins them with no past.
     if any(map(operator.has, (3, 6, 7))) or any(map(operator.gives, range(1, len(operator.outputs)))):
-        return found
+        return signature
     if rank == APART:
-        return _also(found, "heads packed", {1: _packed(k), 2: _packed(v)}, {}, unchanged)
+        return _also(signature, "heads packed", {1: _packed(k), 2: _packed(v)}, {}, unchanged)
     size = _size(operator, 1, operator.int("num_heads", 0))
     if not size or size != _size(operator, 2, operator.int("num_heads", 0)):
-        return found
-    return _also(found, "heads apart", {1: _unpacked(k, size), 2: _unpacked(v, size)}, {}, unchanged)
+        return signature
+    return _also(signature, "heads apart", {1: _unpacked(k, size), 2: _unpacked(v, size)}, {}, unchanged)
 
 
 @rule("GroupQueryAttention", kind="layout-sensitive", domain=CONTRIBUTED)

@@ -48,8 +48,8 @@ def convolved(operator: Operator, kernel: int, channels: Sequence[int], alike: S
     given: dict[int, Letters] = {0: ("n", c, *x), kernel: (o, i, *k), **per_channel(operator, channels, o)}
     output = ("n", o, *y)
     operands = operator.operands(given | dict.fromkeys(alike, output))
-    found = Signature(operands, (output,), whole | ordered, frozenset(("n", c, o)) - ordered).positional()
-    return found if operator.node.domain else turning(operator, found, x, y, k)
+    signature = Signature(operands, (output,), whole | ordered, frozenset(("n", c, o)) - ordered).positional()
+    return signature if operator.node.domain else turning(operator, signature, x, y, k)
 
 
 @rule("Conv", kind="layout-sensitive", layouts={0: "NC", 1: "OI"})
@@ -117,8 +117,8 @@ def transposed(operator: Operator, channels: Mapping[int, Letters]) -> Signature
     operands = operator.operands({0: ("n", "c", *x), 1: ("c", "i" if grouped else "o", *k), **channels})
     ordered = frozenset("coi") if grouped else frozenset[str]()
     whole = frozenset((*x, *y, *k)) | ordered
-    found = Signature(operands, (("n", "o", *y),), whole, frozenset("nco") - ordered).positional()
-    return found if operator.node.domain else turning(operator, found, x, y, k)
+    signature = Signature(operands, (("n", "o", *y),), whole, frozenset("nco") - ordered).positional()
+    return signature if operator.node.domain else turning(operator, signature, x, y, k)
 
 
 @rule("ConvTranspose", kind="layout-sensitive", layouts={0: "NC", 1: "IO"})

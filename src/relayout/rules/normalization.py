@@ -39,14 +39,14 @@ def batch_normalization(operator: Operator) -> Fact:
     trained = operator.int("training_mode", 0) or any(map(operator.gives, range(1, len(operator.outputs))))
     across = frozenset(letters) - {"c"} if trained else frozenset[str]()
     plain = Signature(inputs, outputs, block=frozenset(letters), across=across).positional()
-    found = turning(operator, plain, letters[2:])
-    if found is None or rank < 3 or trained or not _has_constants(operator, PARAMETERS):
-        return found
+    signature = turning(operator, plain, letters[2:])
+    if rank < 3 or trained or not _has_constants(operator, PARAMETERS):
+        return signature
     steps = partial(_affine, operator.node.attributes.get_float("epsilon", 1e-5))
     channels = operator.extent(0, 1)
     costly = channels is None or not channels.is_static or channels.number < LEAST_CHANNELS
-    others = (replace(_channels_last(each), steps=steps, costly=costly) for each in found.variants)
-    return replace(found, variants=(*found.variants, *others))
+    others = (replace(_channels_last(each), steps=steps, costly=costly) for each in signature.variants)
+    return replace(signature, variants=(*signature.variants, *others))
 
 
 def _has_constants(operator: Operator, count: int) -> bool:
@@ -91,12 +91,12 @@ def instance_normalization(operator: Operator) -> Fact:
     letters = ("n", "c", *spatial(rank, "s"))
     inputs = operator.operands({0: letters, 1: ("c",), 2: ("c",)})
     plain = Signature(inputs, (letters,), block=frozenset(letters), across=frozenset(letters[2:])).positional()
-    found = turning(operator, plain, letters[2:])
-    if found is None or rank < 3 or not _has_constants(operator, 3):
-        return found
+    signature = turning(operator, plain, letters[2:])
+    if rank < 3 or not _has_constants(operator, 3):
+        return signature
     steps = partial(_over_space, Normalizing.of(operator))
-    anyhow = replace(found.standard, name="several operators", steps=steps, free=True, follows=True, costly=True)
-    return replace(found, variants=(*found.variants, anyhow))
+    anyhow = replace(signature.standard, name="several operators", steps=steps, free=True, follows=True, costly=True)
+    return replace(signature, variants=(*signature.variants, anyhow))
 
 
 def _over_space(normalizing: "Normalizing", placement: Placement, given: Constants) -> Iterator[Step]:
@@ -117,10 +117,10 @@ def group_normalization(operator: Operator) -> Fact:
     each = ("c",) if operator.version >= 21 else ("g",)
     inputs = operator.operands({0: letters, 1: each, 2: each})
     block, across = frozenset(letters) - {"c"}, frozenset(letters[2:])
-    found = Signature(inputs, (letters,), frozenset("cg"), block, across=across).positional()
-    turned = turning(operator, found, letters[2:])
+    signature = Signature(inputs, (letters,), frozenset("cg"), block, across=across).positional()
+    turned = turning(operator, signature, letters[2:])
     groups, channels = operator.int("num_groups", 0), operator.extent(0, 1)
-    if turned is None or rank < 3 or not groups or channels is None or not channels.is_static:
+    if rank < 3 or not groups or channels is None or not channels.is_static:
         return turned
     if not _has_constants(operator, 3):
         return turned

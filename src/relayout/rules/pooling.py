@@ -113,8 +113,8 @@ def lrn(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *s]`: neighbours in c are summed, so c keeps its place and its order; s in any."""
     rank = operator.needed_rank()
     letters = ("n", "c", *spatial(rank, "s"))
-    found = Signature((letters,), (letters,), frozenset("c"), frozenset(letters)).positional()
-    return turning(operator, found, letters[2:])
+    signature = Signature((letters,), (letters,), frozenset("c"), frozenset(letters)).positional()
+    return turning(operator, signature, letters[2:])
 
 
 @rule("ImageScaler", kind="layout-sensitive")

@@ -204,16 +204,16 @@ def matmul(operator: Operator) -> Fact:
     are free then, too: those that lie behind `n k` become one dimension. For a target with transposed products
     c may lie as `n k` where it is many matrices.
     """
-    found = product_of(operator, 0, 1)
-    if found is None or (operator.rank() or 0) < 2 or (operator.rank(1) or 0) < 2:
-        return found
-    if "m" not in found.tail:
-        return replace(found, exchanged=("n", "k", "*"), changes=_rewritten)
+    signature = product_of(operator, 0, 1)
+    if signature is None or (operator.rank() or 0) < 2 or (operator.rank(1) or 0) < 2:
+        return signature
+    if "m" not in signature.tail:
+        return replace(signature, exchanged=("n", "k", "*"), changes=_rewritten)
     sides = (operator.shape(0) or ())[-2], (operator.shape(1) or ())[-1]
     vector = any(Extent.of(dim).is_one for dim in sides)
     turned = TAILS[False, True] if operator.dtype(0) in FUSED else ()
-    found = replace(found, transposed=turned, changes=_rewritten)
-    return replace(found, exchanged=("n", "k", "m"), freely=vector)
+    signature = replace(signature, transposed=turned, changes=_rewritten)
+    return replace(signature, exchanged=("n", "k", "m"), freely=vector)
 
 
 @rule("MatMulInteger", kind="layout-sensitive")
@@ -243,9 +243,9 @@ def matmul_integer_to_float(operator: Operator) -> Fact:
 @rule("DynamicQuantizeMatMul", kind="layout-sensitive", domain="com.microsoft")
 def dynamic_quantize_matmul(operator: Operator) -> Fact:
     """`a[*b m k], c[*b k n], d[n] -> y[*b m n]`: m, k, n last; scales of c scalars or per n."""
-    found = product_of(operator, 0, 1, (2, 3, 4))
+    signature = product_of(operator, 0, 1, (2, 3, 4))
     # All of a is quantized by one scale.
-    return None if found is None else replace(found, across=frozenset(found.inputs[0] or ()))
+    return None if signature is None else replace(signature, across=frozenset(signature.inputs[0] or ()))
 
 
 @rule("MatMulNBits", "MatMulBnb4", kind="layout-sensitive", domain="com.microsoft")

@@ -40,8 +40,8 @@ def recurrent(operator: Operator) -> Fact:
     }
     every: Letters = ("b", "t", "d", "h") if first else ("t", "d", "b", "h")
     outputs = (every, state, state)[: len(operator.outputs)]
-    found = Signature(operator.operands(given), outputs, frozenset("tdghrap"), frozenset("bi")).positional()
-    return _in_both(found, "layout", 1) if operator.node.meta.get(BATCH_FIRST) else found
+    signature = Signature(operator.operands(given), outputs, frozenset("tdghrap"), frozenset("bi")).positional()
+    return _in_both(signature, "layout", 1) if operator.node.meta.get(BATCH_FIRST) else signature
 
 
 @rule(
@@ -59,8 +59,8 @@ def builtin(operator: Operator) -> Fact:
 @rule("BIDIRECTIONAL_SEQUENCE_LSTM", kind="layout-sensitive", domain="tflite")
 def bidirectional_lstm(operator: Operator) -> Fact:
     """`x[t b i] -> y[t b h]`, or `x[b t i] -> y[b t h]`; with both halves in one result as it is."""
-    found = _builtin(operator)
-    return found if operator.int("merge_outputs", 0) else _in_both(found, "time_major", 0)
+    signature = _builtin(operator)
+    return signature if operator.int("merge_outputs", 0) else _in_both(signature, "time_major", 0)
 
 
 def _builtin(operator: Operator) -> Signature:
@@ -81,11 +81,11 @@ def one_step(operator: Operator) -> Fact:
     return Signature(operator.operands(given), outputs, frozenset("ihklm"), frozenset("b")).positional()
 
 
-def _in_both(found: Signature, name: str, batch_first: int) -> Signature:
+def _in_both(signature: Signature, name: str, batch_first: int) -> Signature:
     """Add the variant with the other value of an attribute, which is `batch_first` where the batch comes first."""
-    (plain,) = found.variants
+    (plain,) = signature.variants
     if plain.inputs[0] is None:
-        return found
+        return signature
     places = {**PLACES, **{there: here for here, there in PLACES.items()}}
     inputs = tuple(letters and places.get(letters, letters) for letters in plain.inputs)
     outputs = tuple(letters and places.get(letters, letters) for letters in plain.outputs)
@@ -93,7 +93,7 @@ def _in_both(found: Signature, name: str, batch_first: int) -> Signature:
     def changes(placement: Placement) -> Changes:
         return Changes({name: batch_first if placement.letters(0)[0] == "b" else 1 - batch_first})
 
-    return replace(found, variants=(plain, Variant(inputs, outputs, "batch first")), changes=changes)
+    return replace(signature, variants=(plain, Variant(inputs, outputs, "batch first")), changes=changes)
 
 
 @rule("DynamicQuantizeLSTM", kind="layout-sensitive", domain="com.microsoft")

@@ -33,8 +33,10 @@ def resize(operator: Operator) -> Fact:
     rank = operator.needed_rank()
     letters = axis_letters(rank)
     resized = frozenset(letters[axis] for axis in _resized(operator, rank))
-    found = Signature(operator.operands({0: letters}), (letters,), resized, frozenset(letters)).positional()
-    found = replace(found, changes=_following(operator, letters), price=_uncertainty(operator, letters), grows=resized)
+    signature = Signature(operator.operands({0: letters}), (letters,), resized, frozenset(letters)).positional()
+    signature = replace(
+        signature, changes=_following(operator, letters), price=_uncertainty(operator, letters), grows=resized
+    )
     # Of an image whose channels are last (JAX's) the resized axes may lie last, too.
     known = _standard(operator, rank)
     order = tuple(range(rank)) if known is None else known
@@ -45,16 +47,16 @@ def resize(operator: Operator) -> Fact:
         last, *_ = _ways(operator, letters, (0, rank - 1, *range(1, rank - 1)))
         others += (replace(last, name="channels last"),)
     if order == tuple(range(rank)):
-        return replace(found, variants=(others[0], *(replace(each, follows=True) for each in others[1:])))
-    own = replace(found.variants[0], name="as it is")
-    return replace(found, variants=(own, *(replace(each, follows=True) for each in others)))
+        return replace(signature, variants=(others[0], *(replace(each, follows=True) for each in others[1:])))
+    own = replace(signature.variants[0], name="as it is")
+    return replace(signature, variants=(own, *(replace(each, follows=True) for each in others)))
 
 
 def _ways(operator: Operator, letters: Letters, order: Sequence[int]) -> tuple[Variant, ...]:
     """List the variant whose operands have their axes in this order, and those with the axes of space turned."""
     usual = tuple(letters[axis] for axis in order)
-    found = Signature(operator.operands({0: usual}), (usual,)).positional()
-    return (turning(operator, found, usual[2:]) or found).variants
+    signature = Signature(operator.operands({0: usual}), (usual,)).positional()
+    return turning(operator, signature, usual[2:]).variants
 
 
 def _uncertainty(operator: Operator, letters: Letters) -> Callable[[Placement], int] | None:

@@ -65,8 +65,8 @@ def dft(operator: Operator) -> Fact:
     else:
         given = operator.integers(2)
         if given is None:
-            found = along_computed(operator, 2, ordered=True)
-            return found and replace(found, tail=letters[-1:])
+            signature = along_computed(operator, 2, ordered=True)
+            return signature and replace(signature, tail=letters[-1:])
         if not given:
             return None
         axis = given[0]
