@@ -20,28 +20,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from importlib.abc import Loader
 
-DEFERRED = (
-    "sympy",
-    "onnx_ir._symbolic_shapes",
-    "google.protobuf.json_format",
-    "google.protobuf.text_format",
-    "google.protobuf.internal.python_message",
-    "concurrent.futures",
-    "onnx.compose",
-    "onnx.gen_proto",
-    "tarfile",
-    "socket",
-    "zipfile",
-    "onnx_ir.schemas",
-    "onnx.parser",
-    "onnx.printer",
-    "onnx.version_converter",
-    "packaging.version",
-    "bz2",
-    "lzma",
-    "numpy._core._add_newdocs",
-    "numpy._core._add_newdocs_scalars",
-)
+_DEFERRED = """
+    sympy onnx_ir._symbolic_shapes google.protobuf.json_format google.protobuf.text_format
+    google.protobuf.internal.python_message concurrent.futures onnx.compose onnx.gen_proto tarfile socket zipfile
+    onnx_ir.schemas onnx.parser onnx.printer onnx.version_converter packaging.version bz2 lzma
+    numpy._core._add_newdocs numpy._core._add_newdocs_scalars
+"""
+DEFERRED = tuple(_DEFERRED.split())
 """Loaded when something of them is first used. onnx-ir imports sympy for arithmetic with symbolic extents, of which a
 conversion does none; sympy takes as long to load as numpy and onnx together. The second is onnx-ir's module that takes
 functions out of sympy as it is imported. The next are what click, onnx, onnx-ir and the standard library import for

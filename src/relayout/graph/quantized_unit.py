@@ -25,14 +25,8 @@ QUANTIZING_DOMAINS = ("", "ai.onnx", "com.microsoft")
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
 FLOAT_PARAMETERS: Mapping[str, frozenset[int]] = {
     "BatchNormalization": frozenset({1, 2, 3, 4}),
-    "Clip": frozenset({1, 2}),
-    "Conv": frozenset({2}),
-    "ConvTranspose": frozenset({2}),
-    "Gemm": frozenset({2}),
-    "InstanceNormalization": frozenset({1, 2}),
-    "LayerNormalization": frozenset({1, 2}),
-    "Pad": frozenset({2}),
-    "Resize": frozenset({1, 2}),
+    **dict.fromkeys(("Clip", "InstanceNormalization", "LayerNormalization", "Resize"), frozenset({1, 2})),
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "Pad"), frozenset({2})),
 }
 """Operator -> the inputs that may be real constants in a unit: bounds, scales of an image, a bias."""
 MOST_STEPS = 16

@@ -45,16 +45,8 @@ KNOWN = frozenset(f"{COMPUTING} {MOVING}".split())
 TOLERANT = frozenset(("DEQUANTIZE", "QUANTIZE", "RANK", "SHAPE"))
 """Operators that take either type, and give either where they give one of the two."""
 
-WEIGHTS = {
-    "BATCH_MATMUL": (0, 1),
-    "CONV_2D": (1,),
-    "CONV_3D": (1,),
-    "CONV_3D_TRANSPOSE": (1,),
-    "DEPTHWISE_CONV_2D": (1,),
-    "FULLY_CONNECTED": (1,),
-    "PRELU": (1,),
-    "TRANSPOSE_CONV": (1,),
-}
+_WEIGHTS = "CONV_2D CONV_3D CONV_3D_TRANSPOSE DEPTHWISE_CONV_2D FULLY_CONNECTED PRELU TRANSPOSE_CONV"
+WEIGHTS = {"BATCH_MATMUL": (0, 1), **dict.fromkeys(_WEIGHTS.split(), (1,))}
 """Which operands stay as they are where nothing in their subgraph computes them."""
 
 
