@@ -16,10 +16,8 @@ RANGE_OPERANDS = 3
 
 def tiled(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
     """The extents of what a Tile gives: its operand's, as often as it is repeated."""
-    repeats, dims = (
-        evaluation.values.get(node.input[1]) if len(node.input) == 2 else None,
-        evaluation.dims(node.input[0]),
-    )
+    repeats = evaluation.values.get(node.input[1]) if len(node.input) == 2 else None
+    dims = evaluation.dims(node.input[0])
     if repeats is None or dims is None or repeats.shape != (len(dims),):
         return []
     return [combine_items("Mul", dim, item) for dim, item in zip(dims, repeats.tolist(), strict=True)]
@@ -69,11 +67,9 @@ def resized(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
         return []
     axes = [axis % len(dims) for axis in given.get("axes", range(len(dims)))] if dims else []
     found = list(dims)
-    factors, sizes, count = (
-        (evaluation.values.get(names[slot]) for slot in (2, 1)),
-        evaluation.values.get(names[3]),
-        len(axes),
-    )
+    factors = (evaluation.values.get(names[slot]) for slot in (2, 1))
+    sizes = evaluation.values.get(names[3])
+    count = len(axes)
     scales = given.get("scales") or next((array for array in factors if _is_for(array, axes, "f")), None)
     crops = given.get("coordinate_transformation_mode") == b"tf_crop_and_resize"
     items: list[Item] = [None] * count

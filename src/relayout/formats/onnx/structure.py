@@ -145,11 +145,9 @@ def check_data(tensor: onnx.TensorProto, where: str) -> None:
             raise ReadError("strings cannot be raw data", where=where)
         need, have, unit = -(-count * dtype.bitwidth // 8), len(tensor.raw_data), "bytes"
     else:
-        need, have, unit = (
-            _elements(dtype, count),
-            len(getattr(tensor, _TYPED.get(dtype.name, "int32_data"))),
-            "elements",
-        )
+        need = _elements(dtype, count)
+        have = len(getattr(tensor, _TYPED.get(dtype.name, "int32_data")))
+        unit = "elements"
     if need != have:
         raise ReadError(f"{dtype.name}{list(shape)} needs {need} {unit} of data and has {have}", where=where)
 

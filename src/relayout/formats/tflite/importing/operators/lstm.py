@@ -207,10 +207,8 @@ class Lstm:
         h = two(op, "Mul", leave, activated(op, c, self.fused))
         if self.projected:
             h = self._rounded(h, _HIDDEN, 8)
-            kernel, offset = (
-                weights(op, which.projection[0], 0),
-                op.bias(which.projection[1], self._intermediate(_HIDDEN), which.projection[0]),
-            )
+            kernel = weights(op, which.projection[0], 0)
+            offset = op.bias(which.projection[1], self._intermediate(_HIDDEN), which.projection[0])
             limit = op.options.proj_clip
             h = op.emit("Gemm", [h, kernel, offset], transB=1)
             h = clip(op, h, -limit, limit) if limit > 0 else h

@@ -168,14 +168,10 @@ def dot_general(op: Operation) -> None:
     """MatMul, the axes of either operand put together as batch, free, contracted."""
     options, a, b = op.options, op.real(0), op.real(1)
     rank_a, rank_b = len(dims(a)), len(dims(b))
-    batch_a, batch_b = (
-        distinct_axes(options.lhs_batching_dimensions, rank_a, op),
-        distinct_axes(options.rhs_batching_dimensions, rank_b, op),
-    )
-    shared_a, shared_b = (
-        distinct_axes(options.lhs_contracting_dimensions, rank_a, op),
-        distinct_axes(options.rhs_contracting_dimensions, rank_b, op),
-    )
+    batch_a = distinct_axes(options.lhs_batching_dimensions, rank_a, op)
+    batch_b = distinct_axes(options.rhs_batching_dimensions, rank_b, op)
+    shared_a = distinct_axes(options.lhs_contracting_dimensions, rank_a, op)
+    shared_b = distinct_axes(options.rhs_contracting_dimensions, rank_b, op)
     if not shared_a:
         raise Unsupported("a product without a common axis")
     if len(batch_a) != len(batch_b) or len(shared_a) != len(shared_b):

@@ -216,10 +216,8 @@ def _weighted(op: Operation, x: ir.Value, axis: int, places: npt.NDArray[np.floa
     step = np.round((places - first.astype(np.float32)) * _STEPS) / _STEPS
     a = -0.5 if half else -0.75
     distances = np.abs(np.stack([step + 1, step, 1 - step, 2 - step]))
-    inner, outer = (
-        ((a + 2) * distances - (a + 3)) * distances**2 + 1,
-        ((a * distances - 5 * a) * distances + 8 * a) * distances - 4 * a,
-    )
+    inner = ((a + 2) * distances - (a + 3)) * distances**2 + 1
+    outer = ((a * distances - 5 * a) * distances + 8 * a) * distances - 4 * a
     indices, weights = first + np.array([[-1], [0], [1], [2]]), np.where(distances <= 1, inner, outer)
     inside = np.clip(indices, 0, extent - 1)
     if half:
