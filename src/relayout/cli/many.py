@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -30,6 +28,9 @@ from relayout.cli.running import (
 )
 from relayout.terminal import Line, count_of, line, show, tabled
 
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
 # Jobs in processes of their own, one of which may die and cost nobody else anything.
 
 J = TypeVar("J")
@@ -44,8 +45,10 @@ def settled(perform: Callable[[J], R], jobs: Sequence[J], workers: int) -> Itera
         jobs: what it is given, one at a time.
         workers: processes at a time.
     """
+    from concurrent.futures import as_completed
+
     with _processes(min(workers, len(jobs))) as pool:
-        waiting: dict[Future[R], J] = {pool.submit(perform, job): job for job in jobs}
+        waiting = {pool.submit(perform, job): job for job in jobs}
         for future in as_completed(waiting):
             job = waiting[future]
             # A process that died takes those with it that had not ended: each of them is tried alone.
@@ -59,6 +62,9 @@ def settled(perform: Callable[[J], R], jobs: Sequence[J], workers: int) -> Itera
 
 
 def _processes(count: int) -> ProcessPoolExecutor:
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
     # Spawned, not forked: the runtimes that verification loads have threads.
     return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
 

@@ -16,22 +16,12 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.tflite.importing.operation import Operation
 from relayout.layout.normalization import Normalization
 from relayout.lowering.constants import Constants
 from relayout.lowering.fuse_epilogue import Fusion, only_reader
 from relayout.lowering.unit_rows import Reals, scale_and_shift
 from relayout.rules import Permuted
 from relayout.rules.facts import operator_of
-
-# A PAD of zeros as the border of the convolution or pool behind it, for which every runtime has an attribute.
-
-
-class FoldingOperation(Operation):
-    """An operator whose borders become those of the windows that slide over it."""
-
-    folds_borders = True
-
 
 # An input's normalization in the kernels of the convolutions that read it, where that computes the same.
 #

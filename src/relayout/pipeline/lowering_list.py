@@ -22,7 +22,6 @@ from relayout.lowering.passes import PASSES, Stage, passes_of
 from relayout.pipeline.request import Request
 from relayout.rules.facts import operator_of
 from relayout.targets import Target, refuse_others
-from relayout.targets.onnxruntime.cpu_guard import note, stamp_cpu
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.spelled_out import Builtin
@@ -107,6 +106,7 @@ def _state_blocks(model: ir.Model, target: Target) -> tuple[str, ...]:
     if blocks is None or blocks.domain not in {node.domain for node in all_nodes(model.graph)}:
         return ()
     from relayout.lowering.pad_channels import join_tiles
+    from relayout.targets.onnxruntime.cpu_guard import note, stamp_cpu
 
     reshapes = join_tiles(model, blocks.joining)
     stamp_cpu(model, blocks)

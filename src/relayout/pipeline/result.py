@@ -17,18 +17,15 @@ import onnx_ir as ir
 
 from relayout.errors import LayoutError, WriteError
 from relayout.formats.tflite.container.model import Model
-from relayout.formats.tflite.container.transposes import TRANSPOSE, transposes
-from relayout.formats.tflite.container.versions import min_runtime_version
-from relayout.formats.tflite.exporting.file_order import transposes_of_graph
 from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import all_nodes
 from relayout.internal_errors import one_error
 from relayout.light_dataclass import dataclass
-from relayout.partition.regions import Part
 from relayout.reports import Naming, Report
 
 if TYPE_CHECKING:
     from relayout.formats.onnx.fixing import FixedSource
+    from relayout.partition.regions import Part
     from relayout.targets import Target
 
 
@@ -140,6 +137,9 @@ def tflite_report(report: Report, model: ir.Model, file: Model, source: Model | 
         file: the result.
         source: the whole `.tflite` that it was made of, if it was one: its own Transposes are the source's.
     """
+    from relayout.formats.tflite.container.transposes import transposes
+    from relayout.formats.tflite.container.versions import min_runtime_version
+
     if source is not None:
         count, size = transposes(source)
         report = replace(report, source_transposes=count, source_bytes=size)
@@ -166,6 +166,9 @@ def _beyond_plan(report: Report, model: ir.Model, file: Model) -> tuple[int, int
 
     What open extents and the bodies of loops count as, the plan alone knows. There the file is held to its graph.
     """
+    from relayout.formats.tflite.container.transposes import transposes
+    from relayout.formats.tflite.exporting.file_order import transposes_of_graph
+
     count, size = transposes(file)
     if len(file.subgraphs) == 1 and _is_static(file):
         return count - report.transposes, size - report.bytes
@@ -188,6 +191,8 @@ def _names_of_tensors(node: ir.Node) -> Iterator[str]:
 
 def _inside_operators(count: int, size: int, model: ir.Model, file: Model) -> str:
     """Return the note on TRANSPOSEs that operators become besides those of the plan."""
+    from relayout.formats.tflite.container.transposes import TRANSPOSE
+
     names = {name: node.op_type for node in all_nodes(model.graph) for name in _names_of_tensors(node)}
     tensors = (
         graph.tensors[operator.outputs[0]].name

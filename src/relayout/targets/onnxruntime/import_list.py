@@ -41,7 +41,7 @@ def without_vnni() -> ImportPasses:
 def _passes(unrolled: str) -> ImportPasses:
     from relayout.formats.tflite.importing.import_passes import ImportPasses, on_use
     from relayout.targets.onnxruntime import int8_weights, pad_depthwise_channels, uint8_activations
-    from relayout.targets.onnxruntime.cpu import IN_PLACE_OF
+    from relayout.targets.onnxruntime.missing_kernels import IN_PLACE_OF
     from relayout.targets.onnxruntime.operation_forms import OnnxRuntimeOperation
 
     places = {

@@ -11,8 +11,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, Tensor
 from relayout.formats.tflite.importing import activation
 from relayout.formats.tflite.importing.builder import dims
-from relayout.formats.tflite.importing.operation import BYTES_ONLY
-from relayout.lowering.fold_affine import FoldingOperation
+from relayout.formats.tflite.importing.operation import BYTES_ONLY, FoldingOperation
 
 
 class OnnxRuntimeOperation(FoldingOperation):

@@ -373,6 +373,12 @@ class Operation(Emission):
         self.tensors.bind(tensor, value)
 
 
+class FoldingOperation(Operation):
+    """An operator whose borders of zeros become those of the windows that slide over it, as every runtime has them."""
+
+    folds_borders = True
+
+
 def _meanings(tensors: Sequence[Tensor]) -> list[Quantization | None]:
     """Return what the integers of tensors mean between which elements are moved; None where they are plain numbers."""
     meanings = [t.quantization if t.type in QUANTIZED_TYPES else None for t in tensors]
