@@ -237,7 +237,7 @@ def hybrid(
         {"window": (11, 9), "padding": VALID, "channels": 17},
     ],
 )
-@pytest.mark.parametrize("form", ["_by_slices", "_by_columns", "_by_pixels"])
+@pytest.mark.parametrize("form", ["SLICES", "COLUMNS", "PIXELS"])
 def test_hybrid_convolutions_are_products_as_the_interpreter_computes_them(
     given_: Any, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,7 +271,7 @@ def holds(content: bytes, shape: tuple[int, ...]) -> None:
         {"window": (1, 9), "strides": (1, 2), "padding": VALID},
     ],
 )
-@pytest.mark.parametrize("form", ["_by_slices", "_by_columns", "_by_pixels"])
+@pytest.mark.parametrize("form", ["SLICES", "COLUMNS", "PIXELS"])
 def test_columns_as_far_apart_as_windows_are_one(given_: Any, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ways = unrolled._Windows.ways
     monkeypatch.setattr(unrolled, "MARGIN", np.inf)
