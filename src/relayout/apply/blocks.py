@@ -1,7 +1,5 @@
 """Blocks of channels, as the kernels of a target want them: how images come there, and which CPUs have them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import onnx_ir as ir

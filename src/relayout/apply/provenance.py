@@ -1,7 +1,5 @@
 """The names that a value had in the source, and in that source's own source, with the form that each names."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Several models at once: each on its own, none in the way of another, and one table in the end."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -61,7 +59,7 @@ def settled(perform: Callable[[J], R], jobs: Sequence[J], workers: int) -> Itera
             yield job, future.result() if error is None else f"its process ended: {error}"
 
 
-def _processes(count: int) -> ProcessPoolExecutor:
+def _processes(count: int) -> "ProcessPoolExecutor":
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 

@@ -1,7 +1,5 @@
 """What the verbs do alike: read, write, verify, print, and say so."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -106,7 +104,7 @@ class Job(NamedTuple):
     max_bytes: int | None = None
 
     @staticmethod
-    def of(verb: str, source: Path, target: Path | None, verify: bool, given: dict[str, Any]) -> Job:
+    def of(verb: str, source: Path, target: Path | None, verify: bool, given: dict[str, Any]) -> "Job":
         """A job from the options of its verb.
 
         Raises:
@@ -232,7 +230,7 @@ def refuse_original(place: Path, source: Path, advice: str = "") -> None:
         )
 
 
-def perform(job: Job) -> tuple[Report, VerifyReport | None]:
+def perform(job: Job) -> "tuple[Report, VerifyReport | None]":
     """Make the model, verify it if that is asked for, and write it, whether it agrees or not.
 
     Raises:
@@ -260,7 +258,7 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
     return result.report, found
 
 
-def _verified_first(result: Result, job: Job) -> VerifyReport:
+def _verified_first(result: "Result", job: Job) -> "VerifyReport":
     """Verify what will be written before it stands in its place: in a directory beside it, of which nothing stays.
 
     Raises:
@@ -289,7 +287,7 @@ def _verified_first(result: Result, job: Job) -> VerifyReport:
     return replace(found, b=str(job.target))
 
 
-def write_views(result: Result, title: str, html: Path | None, model_explorer: Path | None) -> None:
+def write_views(result: "Result", title: str, html: Path | None, model_explorer: Path | None) -> None:
     """Write what was asked for to look at: the page, the node data."""
     if html is not None:
         put_text(html, result.html(title))
@@ -330,19 +328,19 @@ def put_text(place: Path, text: str) -> None:
         write_text(place, text)
 
 
-def verified(first: Path, second: Path, feeds: Mapping[str, Any], seed: int, **options: Any) -> VerifyReport:
+def verified(first: Path, second: Path, feeds: Mapping[str, Any], seed: int, **options: Any) -> "VerifyReport":
     """Both models run on the same inputs and compared; `options` are those of `verify`."""
     from relayout.verification import verify
 
     return verify(first, second, inputs=feeds or None, seed=seed, **options)
 
 
-def code_of(found: VerifyReport) -> int:
+def code_of(found: "VerifyReport") -> int:
     """The exit code of a verification."""
     return 0 if found.ok else FAILED if found.is_compared else REFUSED
 
 
-def exceeds(report: Report, max_bytes: int | None) -> str:
+def exceeds(report: "Report", max_bytes: int | None) -> str:
     """What to say where more bytes stay transposed than may; nothing where they do not."""
     if max_bytes is None or report.bytes <= max_bytes:
         return ""
@@ -377,7 +375,7 @@ def _saved(error: InternalError) -> str:
     return f"; the traceback is in {file.name}: please report it"
 
 
-def print_report(report: Report, as_json: bool, *, err: bool = False, hint: bool = True) -> None:
+def print_report(report: "Report", as_json: bool, *, err: bool = False, hint: bool = True) -> None:
     """The report of a conversion, for people or for machines; `hint` says whether it ends with its hint."""
     if as_json:
         print_json(report.to_dict(), err=err)
@@ -387,7 +385,7 @@ def print_report(report: Report, as_json: bool, *, err: bool = False, hint: bool
     show(*paragraphs(report, hint=hint), err=err)
 
 
-def print_verification(found: VerifyReport, *, err: bool = False) -> None:
+def print_verification(found: "VerifyReport", *, err: bool = False) -> None:
     """What a verification found, for people."""
     from relayout.verification.report import render
 

@@ -1,7 +1,5 @@
 """What a file is, by its first bytes: a `.tflite`, or something else that is often given in the place of a model."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

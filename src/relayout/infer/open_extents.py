@@ -5,8 +5,6 @@ bounded by those beside it: it is as long as another operand's, at least as long
 pads, or at most as long as what it cuts. A price takes the least, and 1 for whatever else is open.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import chain, combinations

@@ -5,8 +5,6 @@ convolution in a form that it does not know; so what is written in such a form h
 behind a Relu stands as well before it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial

@@ -4,8 +4,6 @@
 one, in place: the value that it gives, and its name, stay.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple

@@ -7,8 +7,6 @@ one scale and zero point, perhaps behind Transposes and Reshapes; an output like
 end and the graph come a DequantizeLinear, a QuantizeLinear, or both. Every value inside stays what it was.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -244,7 +242,7 @@ class _Quantization(NamedTuple):
     scale: float
     zero_point: int
 
-    def of_type(self, dtype: ir.DataType) -> _Quantization:
+    def of_type(self, dtype: ir.DataType) -> "_Quantization":
         """Return the quantization of these numbers as integers of another type."""
         return _Quantization(dtype, self.scale, self.zero_point - HIGHER[self.dtype] + HIGHER[dtype])
 

@@ -8,8 +8,6 @@
 `relayout.pipeline.lowering_list` runs them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple

@@ -6,8 +6,6 @@ from 0, `m f` takes the digits away. Rows of pixels stay in pieces: those take a
 convolutions around them do.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple

@@ -4,8 +4,6 @@ A row says which operator runs the unit and how its operands are named there. Th
 real arithmetic: what a row gives differs from the unit by less than one step of the result.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -376,7 +374,7 @@ class Integers(NamedTuple):
         """Tell whether one scale and one zero point hold for all."""
         return self.scales.size == self.zeros.size == 1
 
-    def alike(self, other: Integers) -> bool:
+    def alike(self, other: "Integers") -> bool:
         """Tell whether an integer means the same in both."""
         kinds = self.values.dtype == other.values.dtype
         scales = bool(np.array_equal(self.scales, other.scales))

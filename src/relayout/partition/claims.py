@@ -1,7 +1,5 @@
 """The share of a model that a target runs, at a glance: how many operators, in how many parts, and why not the rest."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

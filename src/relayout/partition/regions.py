@@ -14,8 +14,6 @@ Calls of the model's own functions are spelled out when it is read, so that thei
 that had to stay a call is the target's as a whole or the host's as a whole, likewise.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager

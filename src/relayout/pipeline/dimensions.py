@@ -1,7 +1,5 @@
 """Dimensions that a user asks for: open ones are fixed, and fixed ones are opened."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -82,7 +80,7 @@ class Asked(NamedTuple):
     batch: Dim | None = None
 
     @staticmethod
-    def of(dims: Mapping[str, Dim] | None, batch: Dim | None = None) -> Asked:
+    def of(dims: Mapping[str, Dim] | None, batch: Dim | None = None) -> "Asked":
         """Sort what the options say; a key that ends in a colon and a number is an axis of an input."""
         given = dict(dims or {})
         places = {key: extent for key, extent in given.items() if _PLACE.fullmatch(key)}
@@ -211,7 +209,7 @@ def _extent(value: ir.Value, axis: int) -> Extent:
     return Extent.of(dim if isinstance(dim, int) else str(dim.value))
 
 
-def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str) -> Opened | None:
+def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str) -> "Opened | None":
     """Open one dimension, which several inputs may hold, and give it its name or number."""
     from relayout.shapes import open_axes
     from relayout.shapes.parts import whole_dimension

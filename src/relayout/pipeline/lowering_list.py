@@ -3,8 +3,6 @@
 `relayout.lowering.passes` has the rows: what each requires, and which always run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -21,10 +19,11 @@ from relayout.lowering.interface_types import normalize_inputs, set_interface_ty
 from relayout.lowering.passes import PASSES, Stage, passes_of
 from relayout.pipeline.request import Request
 from relayout.rules.facts import operator_of
-from relayout.targets import Target, refuse_others
+from relayout.targets import refuse_others
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.spelled_out import Builtin
+    from relayout.targets import Target
 
 
 class TargetPass(NamedTuple):
@@ -35,11 +34,11 @@ class TargetPass(NamedTuple):
         run: does it to a model for a target, in place; returns counts for the report, by what is counted, or sentences.
     """
 
-    applies: Callable[[Target], object]
-    run: Callable[[ir.Model, Target], Mapping[str, int] | Sequence[str]]
+    applies: "Callable[[Target], object]"
+    run: "Callable[[ir.Model, Target], Mapping[str, int] | Sequence[str]]"
 
 
-def lower(model: ir.Model, target: Target | None, stage: Stage) -> tuple[str, ...]:
+def lower(model: ir.Model, target: "Target | None", stage: Stage) -> tuple[str, ...]:
     """Run the passes that a target lists for a stage, in place; return what a report says of them."""
     if target is None:
         return ()
@@ -65,7 +64,7 @@ def _on_use(function: str, column: str, *arguments: str) -> TargetPass:
     """
     module, _, name = function.rpartition(".")
 
-    def run(model: ir.Model, target: Target) -> Mapping[str, int]:
+    def run(model: ir.Model, target: "Target") -> Mapping[str, int]:
         columns = [target if each == "self" else getattr(target, each) for each in arguments]
         counts: Mapping[str, int] = getattr(import_module(f"relayout.{module}"), name)(model, *columns)
         return counts
@@ -73,20 +72,20 @@ def _on_use(function: str, column: str, *arguments: str) -> TargetPass:
     return TargetPass(attrgetter(column), run)
 
 
-def _fold_affine(model: ir.Model, target: Target) -> Mapping[str, int]:
+def _fold_affine(model: ir.Model, target: "Target") -> Mapping[str, int]:
     from relayout.lowering.fold_affine import fold_scales
 
     return fold_scales(model, target.fusions, target.blocks.tile if target.blocks else 0)
 
 
-def _pad_channels(model: ir.Model, target: Target) -> Mapping[str, int]:
+def _pad_channels(model: ir.Model, target: "Target") -> Mapping[str, int]:
     from relayout.lowering.pad_channels import pad_channels
 
     assert target.blocks is not None
     return {f"to whole blocks of {target.blocks.tile}": pad_channels(model, target.blocks)}
 
 
-def _split_transposes(model: ir.Model, target: Target) -> tuple[str, ...]:
+def _split_transposes(model: ir.Model, target: "Target") -> tuple[str, ...]:
     from relayout.lowering.split_transposes import in_two_steps
 
     count, size = in_two_steps(model, target.least_run)
@@ -94,14 +93,14 @@ def _split_transposes(model: ir.Model, target: Target) -> tuple[str, ...]:
     return (told,) if count else ()
 
 
-def _avoid_saturation(model: ir.Model, target: Target) -> tuple[str, ...]:
+def _avoid_saturation(model: ir.Model, target: "Target") -> tuple[str, ...]:
     from relayout.lowering.int8_weights_to_uint8 import unsigned_kernels
 
     count = unsigned_kernels(model)
     return (f"kernels of int8 stored as uint8, so that products do not saturate: {count}",) if count else ()
 
 
-def _state_blocks(model: ir.Model, target: Target) -> tuple[str, ...]:
+def _state_blocks(model: ir.Model, target: "Target") -> tuple[str, ...]:
     blocks = target.blocks
     if blocks is None or blocks.domain not in {node.domain for node in all_nodes(model.graph)}:
         return ()
@@ -193,7 +192,7 @@ def _widen_half_precision(model: ir.Model) -> None:
                 value.meta[ELEMENT_BITS] = ir.DataType.FLOAT.bitwidth
 
 
-def _is_restored(target: Target | None, runtime: str, builtin: Builtin) -> bool:
+def _is_restored(target: "Target | None", runtime: str, builtin: "Builtin") -> bool:
     """Return whether a result has a builtin that the nodes of a model say that they were.
 
     1. Not where the runtime is older than it.
@@ -209,7 +208,7 @@ def _is_restored(target: Target | None, runtime: str, builtin: Builtin) -> bool:
     return target is None or claimed or builtin.has_reals or builtin.has_variables
 
 
-def _is_decomposed(constants: Constants, target: Target | None, node: ir.Node) -> bool:
+def _is_decomposed(constants: Constants, target: "Target | None", node: ir.Node) -> bool:
     """Return whether a target writes a node as others, which it runs in less time than what defines it."""
     rows = [row for row in (() if target is None else target.expansions) if row.op_type == node.op_type]
     if node.domain not in ("", "ai.onnx") or not rows:
@@ -218,7 +217,7 @@ def _is_decomposed(constants: Constants, target: Target | None, node: ir.Node) -
     return any(row.takes(operator) and row.of(operator, known) for row in rows)
 
 
-def _is_looped(model: ir.Model, target: Target | None, runtime: str, node: ir.Node) -> bool:
+def _is_looped(model: ir.Model, target: "Target | None", runtime: str, node: ir.Node) -> bool:
     """Return whether a recurrent node may be a loop: LiteRT runs it itself; an NPU or a GPU takes it step by step."""
     from relayout.formats.tflite.exporting.older import is_older
     from relayout.formats.tflite.exporting.operators.recurrent_loop import NEWEST_BUILTIN

@@ -4,8 +4,6 @@ Nothing is changed here. What is found is where the axis lies in each value, and
 that binds the axis is an error that names it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple

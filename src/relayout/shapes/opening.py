@@ -1,7 +1,5 @@
 """Open a fixed dimension of an input, in place: follow the axis, state anew what holds its extent, and infer again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The part of a dimension that is opened, and where it lies in the dimension."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -83,7 +81,7 @@ class OpeningError(RelayoutError):
         names = f" {shlex.quote(','.join(ends))}" if ends else ""
         super().__init__(f"{what}: {self.operator} {reason}; {HINT.format(names)}")
 
-    def with_ends(self, ends: Sequence[str]) -> OpeningError:
+    def with_ends(self, ends: Sequence[str]) -> "OpeningError":
         """Return the same error with the names of the values that the graph may be cut at."""
         return OpeningError(self.what, self.node, self.reason, ends)
 

@@ -6,8 +6,6 @@ Each relaxation's dual is rounded to exact prices (the certificate of a leaf); a
 integers. HiGHS works in floating point, so neither is believed: the checker decides what is proved.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
@@ -119,7 +117,7 @@ class Rows(NamedTuple):
     lower: NDArray[np.float64]
 
     @staticmethod
-    def of(value: Value) -> Rows:
+    def of(value: Value) -> "Rows":
         """The rows of a value; a port of one label stands for a node outside the component, whose label is known."""
         rows = _Writing(value)
         if not value.hard:

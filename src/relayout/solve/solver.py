@@ -5,8 +5,6 @@ is a minimum cut. Any other is contracted: what is left is nothing, a minimum cu
 not tight, nodes are eliminated one after another, and only where the tables for that are too large there are branches.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """What a target is: the operators that it runs, in which layouts, on which element types. A table, not a program."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 # The functions of a user in a target's rows: each error in one names the target, the row, the node and the line.
 
 
-def guard_rows(target: Target) -> None:
+def guard_rows(target: "Target") -> None:
     """Put a `UsersFunction` in the place of each function of a target that is none of this package's.
 
     Rows are replaced, and never changed: they may be another target's, too.
@@ -207,7 +205,7 @@ class Kernel:
         named = self.domain == domain and name in self.op_types.split()
         return named and (self.when is None or self.when.holds(operator))
 
-    def lacks(self, operator: Operator, elements: Callable[[], _Elements] | None = None) -> str:
+    def lacks(self, operator: Operator, elements: "Callable[[], _Elements] | None" = None) -> str:
         """Why this row does not run a node of its operators; empty if it does.
 
         Args:
@@ -339,10 +337,10 @@ class Target:
     prefers_integers: bool = False
     is_litert: bool = False
     lowering: tuple[str, ...] = IN_ORDER
-    tflite: Callable[[], ImportPasses] = portable
-    single_consumers: SingleConsumers | None = None
-    file_forms: Callable[[], FileForms] | None = None
-    fallback: Target | None = None
+    tflite: "Callable[[], ImportPasses]" = portable
+    single_consumers: "SingleConsumers | None" = None
+    file_forms: "Callable[[], FileForms] | None" = None
+    fallback: "Target | None" = None
     builtins: Builtins | None = None
 
     @property
@@ -367,7 +365,7 @@ class Target:
         """The rows for a node's operator."""
         yield from self._rows(_standard(operator))
 
-    def _rows(self, known: _Standard) -> Iterator[Kernel]:
+    def _rows(self, known: "_Standard") -> Iterator[Kernel]:
         rows = self._by_operator.get((known.domain, known.name), ())
         yield from (row for row in rows if row.when is None or row.when.holds(known.operator))
 
@@ -384,13 +382,13 @@ class Target:
         """Why the target cannot run a node; empty if it can."""
         return "" if not self.kernels or self.rest else self._lacks(_standard(operator))
 
-    def _lacks(self, known: _Standard) -> str:
+    def _lacks(self, known: "_Standard") -> str:
         reasons = [row.lacks(known.operator, known.elements) for row in self._rows(known)]
         if not reasons:
             return self._not_there(known)
         return "" if not all(reasons) else reasons[0]
 
-    def _not_there(self, known: _Standard) -> str:
+    def _not_there(self, known: "_Standard") -> str:
         """Why no row is about a node: its operator is not there, or only under conditions that it does not meet."""
         rows = self._by_operator.get((known.domain, known.name), ())
         whens = dict.fromkeys(str(row.when) for row in rows)
@@ -400,7 +398,7 @@ class Target:
         """Whether the target runs a node, in one of its layouts."""
         return not self.lacks(operator)
 
-    def runner(self, operator: Operator) -> Target:
+    def runner(self, operator: Operator) -> "Target":
         """Return the target that runs a node: this one, or where it does not claim the node its fallback."""
         return self if self.fallback is None or self.claims(operator) else self.fallback.runner(operator)
 
@@ -450,7 +448,7 @@ class Target:
         """The ways in which the target runs a node that it claims, best first; none: any order of axes."""
         return self._layouts(_standard(operator))
 
-    def _layouts(self, known: _Standard) -> list[Laid]:
+    def _layouts(self, known: "_Standard") -> list[Laid]:
         rows = (row for row in self._rows(known) if not row.lacks(known.operator, known.elements))
         return [way for row in rows for way in row.ways()]
 

@@ -1,7 +1,5 @@
 """A .tflite in LiteRT, whose default interpreter (with XNNPACK) is what its model means."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -331,7 +329,7 @@ class LiteRTSide:
 
     def forced(
         self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
-    ) -> ForcedLiteRT | None:
+    ) -> "ForcedLiteRT | None":
         """A file of the operators that make some tensors of others; None for what only a graph can be changed to give.
 
         That is what integer kernels make of other numbers than they are given (`nudge`), and the rest.
@@ -340,7 +338,7 @@ class LiteRTSide:
             return None
         return self._part(shown, given)
 
-    def _part(self, shown: Sequence[str], given: Sequence[str], *, reference: bool = False) -> ForcedLiteRT:
+    def _part(self, shown: Sequence[str], given: Sequence[str], *, reference: bool = False) -> "ForcedLiteRT":
         """A file of the operators that make some tensors of others, and of the inputs."""
         part = cut(self._model, [self.indices[name] for name in shown], {self.indices[name] for name in given})
         return ForcedLiteRT(self, to_bytes(part.model), part, given, reference=reference)

@@ -1,7 +1,5 @@
 """Verify a model: run it and its source on the same inputs, and report how they compare."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace

@@ -5,8 +5,6 @@ standard, and other calls. So each call is replaced by a copy of its function's 
 Afterwards every call whose nodes are still those of its body, joined as the body joins them, is the call that it was.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
@@ -30,7 +28,7 @@ class InlinedNode(NamedTuple):
     operator: Key
     attributes: Mapping[str, ir.Attr]
     reads: tuple[Read, ...]
-    bodies: tuple[tuple[tuple[InlinedNode, ...], tuple[Read, ...]], ...]
+    bodies: "tuple[tuple[tuple[InlinedNode, ...], tuple[Read, ...]], ...]"
     """Of each of its subgraphs: its nodes, and what it gives."""
 
 

@@ -1,7 +1,5 @@
 """What the layout engine expects of a model and a file may leave out: types, shapes, and what is known in advance."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from itertools import zip_longest
@@ -139,7 +137,7 @@ class _State(NamedTuple):
     first: Dims
     dims: Dims
 
-    def weakened(self, node: onnx.NodeProto | None) -> _State | None:
+    def weakened(self, node: onnx.NodeProto | None) -> "_State | None":
         """The state with those extents alone that the body gives back; None where it gives no such rank."""
         bodies_of = [each.g for each in node.attribute if each.name == "body"] if node is not None else []
         if not bodies_of or len(bodies_of[0].output) <= self.slot + 1:

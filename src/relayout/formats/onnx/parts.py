@@ -1,7 +1,5 @@
 """A model in two parts: the proto of everything but the weights, and the weights one by one."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -47,7 +45,7 @@ class Weight(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, value: ir.Value, tensor: ir.TensorProtocol) -> Weight:
+    def of(cls, value: ir.Value, tensor: ir.TensorProtocol) -> "Weight":
         """An initializer with a tensor."""
         dtype, dims = tensor.dtype, tuple(tensor.shape.numpy())
         return cls(value, tensor, dtype, dims, 0 if dtype == ir.DataType.STRING else nbytes(dtype, dims))

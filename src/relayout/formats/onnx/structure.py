@@ -1,7 +1,5 @@
 """Is the graph a graph: every value made once, made before it is read, and no node waiting for itself?"""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence

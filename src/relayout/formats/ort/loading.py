@@ -4,8 +4,6 @@ The reader of ONNX goes on from there: it checks that the graph is one, and that
 of element types and of attribute types are ONNX's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Any, NamedTuple

@@ -6,8 +6,6 @@ description is true of the nodes as they were written alone: `tflite.digest` is 
 of theirs the description counts for nothing. Another extent of the batch is no such change, where relayout makes it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -87,7 +85,7 @@ class Operand(NamedTuple):
     numbers: tuple[int | float, ...] | None = None
 
     @staticmethod
-    def of(tensor: Tensor, name: str = "") -> Operand:
+    def of(tensor: Tensor, name: str = "") -> "Operand":
         """Describe a tensor of a file."""
         return Operand(tensor.type, tensor.shape, tensor.quantization, name, tensor.is_variable)
 
@@ -103,7 +101,7 @@ class Operand(NamedTuple):
         return found | ({"name": self.name} if self.name else {}) | ({"variable": True} if self.variable else {})
 
     @staticmethod
-    def from_json(found: Mapping[str, Any]) -> Operand:
+    def from_json(found: Mapping[str, Any]) -> "Operand":
         """Read what `to_json` wrote."""
         meaning = None
         if "scale" in found:
@@ -182,7 +180,7 @@ class Builtin(NamedTuple):
         return json.dumps(data, separators=(",", ":"))
 
     @staticmethod
-    def parse(text: str) -> Builtin | None:
+    def parse(text: str) -> "Builtin | None":
         """Read what `dump` wrote; None where it is something else."""
         try:
             data = json.loads(text)

@@ -4,8 +4,6 @@ They are written before layouts are chosen: means and products run in any order 
 stand for exists in one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import prod
 from typing import NamedTuple
@@ -120,7 +118,7 @@ class Groups(NamedTuple):
     normalizing: Normalizing
 
     @staticmethod
-    def of_reshaped(operator: Operator) -> Groups | None:
+    def of_reshaped(operator: Operator) -> "Groups | None":
         """The groups of an InstanceNormalization behind a Reshape that joins channels; None of any other."""
         source, shape = operator.node.inputs[0], operator.shape()
         producer = None if source is None else source.producer()

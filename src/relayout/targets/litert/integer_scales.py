@@ -1,7 +1,5 @@
 """Scales and zero points of quantized integers, as LiteRT's signed kernels have them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -37,7 +35,7 @@ class Scale(NamedTuple):
         """True if all zero points are 0."""
         return not self.zero.any()
 
-    def equals(self, other: Scale | None) -> bool:
+    def equals(self, other: "Scale | None") -> bool:
         """Tell whether the same integer means the same number."""
         return (
             other is not None

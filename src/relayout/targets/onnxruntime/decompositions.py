@@ -7,8 +7,6 @@ up and raises to a power one by one, 32 ns, and so does a cubic Resize, 80 to 50
 as products of matrices do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import chain, takewhile
 from math import prod

@@ -1,7 +1,5 @@
 """A TFLite model as values. `loading` makes them, with every index, shape and length proved to fit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import field
@@ -56,7 +54,7 @@ class Quantization(NamedTuple):
         """Tell whether there is one scale per index of `axis`."""
         return self.scale.size > 1
 
-    def equals(self, other: Quantization | None) -> bool:
+    def equals(self, other: "Quantization | None") -> bool:
         """Tell whether the same integer means the same number in both."""
         return (
             other is not None

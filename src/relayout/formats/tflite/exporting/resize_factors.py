@@ -8,8 +8,6 @@ an axis not named   1
 Where all extents stay, ONNX Runtime copies the tensor, whatever the scales.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A quantized unit, DequantizeLinear -> operator -> QuantizeLinear, that one operator on integers computes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -153,7 +151,7 @@ DEQUANTIZED = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataTy
 """Types that DEQUANTIZE has kernels for."""
 
 
-def real_numbers(graph: GraphExport, value: ir.Value, source: ir.Value, node: ir.Node) -> DraftTensor:
+def real_numbers(graph: "GraphExport", value: ir.Value, source: ir.Value, node: ir.Node) -> DraftTensor:
     """Return the tensor of the real numbers that integers mean.
 
     Args:
@@ -197,7 +195,7 @@ def _from_blocks(draft: Draft, node: ir.Node) -> DraftTensor | None:
     return DraftTensor(draft.unique(name), TensorType.FLOAT32, dims, TensorContent(numbers))
 
 
-def _integers_or_none(graph: GraphExport, source: ir.Value, node: ir.Node) -> DraftTensor | None:
+def _integers_or_none(graph: "GraphExport", source: ir.Value, node: ir.Node) -> DraftTensor | None:
     try:
         return graph.integers.read(source, node)
     except Unwritable:
@@ -221,7 +219,7 @@ def _dequantized_constant(
     return draft.constant(value.name or "constant", ((array - zero) * scale).astype(np.float32))
 
 
-def _scaled(graph: GraphExport, node: ir.Node) -> DraftTensor:
+def _scaled(graph: "GraphExport", node: ir.Node) -> DraftTensor:
     """Return what integers mean where no kernel knows: their distance from the zero point times the scale."""
     op = NodeExport(graph, node)
     steps = Steps(op)

@@ -1,7 +1,5 @@
 """Convolutions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
@@ -307,7 +305,7 @@ class _Side(NamedTuple):
     short: int
     is_same: bool
 
-    def as_same(self) -> _Side:
+    def as_same(self) -> "_Side":
         """Return the axis with SAME."""
         return self._replace(more=self.short, before=0, after=0)
 
@@ -330,7 +328,7 @@ class _Transposed:
         self.sides = [side.as_same() for side in sides] if self.padding == Padding.SAME else list(sides)
 
     @staticmethod
-    def of(op: NodeExport, kernel: DraftTensor, image: Dims, wanted: Dims) -> _Transposed:
+    def of(op: NodeExport, kernel: DraftTensor, image: Dims, wanted: Dims) -> "_Transposed":
         """Read a node: SAME where its pads are TensorFlow's, else VALID over all, of which a part is cut out."""
         count = op.rank(0) - 2
         front = [] if count > 1 else [1]

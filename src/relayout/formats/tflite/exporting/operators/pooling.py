@@ -1,7 +1,5 @@
 """Pools."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
@@ -48,7 +46,7 @@ class Sliding(NamedTuple):
     begins: tuple[int, ...]
 
     @staticmethod
-    def of(op: NodeExport) -> Sliding:
+    def of(op: NodeExport) -> "Sliding":
         """Read a node.
 
         Raises:

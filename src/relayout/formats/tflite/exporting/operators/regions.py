@@ -11,8 +11,6 @@ A bin with k samples is larger than k - 1 elements, so its samples lie more than
 three lie within one element of an element and weigh on it. They are found from the element's own place.
 """
 
-from __future__ import annotations
-
 from itertools import product
 from math import prod
 from typing import NamedTuple

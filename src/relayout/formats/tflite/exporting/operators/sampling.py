@@ -1,7 +1,5 @@
 """Images read at places that a tensor lists: GridSample, Col2Im."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from math import prod

@@ -1,7 +1,5 @@
 """Recurrent networks without gates."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import onnx_ir as ir

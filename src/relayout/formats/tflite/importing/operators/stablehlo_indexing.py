@@ -4,8 +4,6 @@ Both become their ONNX namesakes over single elements along the indexed axes. A 
 elements of an indexed axis has an index for each of them: the start plus a constant grid.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -144,7 +142,7 @@ class _Starts(NamedTuple):
     value: ir.Value
     axes: list[int]
 
-    def only(self, op: Operation, keep: Sequence[int]) -> _Starts:
+    def only(self, op: Operation, keep: Sequence[int]) -> "_Starts":
         """Without the coordinates of other axes."""
         if list(keep) == self.axes:
             return self
