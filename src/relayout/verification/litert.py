@@ -242,7 +242,9 @@ class LiteRTSide:
         if any(map(is_quantized, self._details.values())):
             return True
         try:
-            tensors = [tensor for graph in self._model.subgraphs[1:] for tensor in graph.tensors]
+            bodies = self._model.subgraphs[1:]
+            # Computed ones: weights alone are those of hybrid operators, which the levels tell.
+            tensors = [graph.tensors[t] for graph in bodies for each in graph.operators for t in each.outputs]
         except RelayoutError:  # the reader is stricter than the runtime
             return False
         return any(tensor.quantization is not None and "INT" in tensor.type.name for tensor in tensors)
