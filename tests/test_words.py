@@ -20,7 +20,6 @@ SAME_MEANING = {
     "load read write": "a file of a format, each in the room of its format",
     "check": "refuse what is wrong, in arguments, in a plan file and in an ONNX model",
     "prepare": "make a model ready for what comes next, an export or a runtime",
-    "text": "what a terminal shows of a report",
     "one_line": "the message of an error in one line, as each library words it",
     "all_nodes": "the nodes of a graph and its bodies, as protobuf and as IR",
     "infer_shapes": "ONNX's shape inference, in this process or in a child process",

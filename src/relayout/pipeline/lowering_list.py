@@ -154,10 +154,10 @@ def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tupl
     """
     if request.format == "tflite":
         from relayout.formats.onnx import complete
-        from relayout.formats.tflite.exporting.preparing import Source, prepare
+        from relayout.formats.tflite.exporting.preparing import UnpreparedModel, prepare
         from relayout.rules import outputs_of
 
-        source = Source(
+        source = UnpreparedModel(
             model,
             lambda changed: complete(changed, outputs_of),
             from_tflite=facts_of(model).is_tflite,

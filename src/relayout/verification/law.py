@@ -195,7 +195,7 @@ def parted_inputs(model: onnx.ModelProto, feed: Mapping[str, Array]) -> tuple[on
         model.graph.value_info.append(value)
         whole, value.name = value.name, f"{value.name}_parts"
         found[value.name] = found.pop(whole).reshape(parts)
-        value.type.tensor_type.shape.CopyFrom(shape_of(parts))
+        value.type.tensor_type.shape.CopyFrom(shape_proto(parts))
         model.graph.initializer.append(numpy_helper.from_array(np.array(array.shape, np.int64), f"{whole}_shape"))
         reshapes.append(helper.make_node("Reshape", [value.name, f"{whole}_shape"], [whole]))
     nodes = [*reshapes, *model.graph.node]
@@ -224,12 +224,12 @@ def _part(model: onnx.ModelProto, value: onnx.ValueInfoProto, parts: Sequence[in
         return
     model.graph.value_info.append(value)
     whole, value.name = value.name, f"{value.name}_parts"
-    value.type.tensor_type.shape.CopyFrom(shape_of(parts))
+    value.type.tensor_type.shape.CopyFrom(shape_proto(parts))
     model.graph.initializer.append(numpy_helper.from_array(np.array(parts, np.int64), f"{value.name}_shape"))
     model.graph.node.append(helper.make_node("Reshape", [whole, f"{value.name}_shape"], [value.name]))
 
 
-def shape_of(extents: Sequence[int]) -> onnx.TensorShapeProto:
+def shape_proto(extents: Sequence[int]) -> onnx.TensorShapeProto:
     """Make a shape of extents."""
     shape: onnx.TensorShapeProto = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, extents).tensor_type.shape
     return shape

@@ -1,7 +1,7 @@
 """Weights of uint8 beside data of uint8 as int8: the same numbers, integers and zero point 128 lower.
 
 ONNX Runtime multiplies uint8 by int8 twice as fast as uint8 by uint8. The tensor that is added beside the file's own is
-`shifted`: what refuses or reads it goes by the type in the file.
+`moved_by_128`: what refuses or reads it goes by the type in the file.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph
 from relayout.formats.tflite.importing.import_passes import FilePass
 from relayout.formats.tflite.importing.importer import SubgraphRewriting
-from relayout.targets.onnxruntime.uint8_activations import shifted
+from relayout.targets.onnxruntime.uint8_activations import moved_by_128
 
 DATA = {"CONV_2D": 0, "CONV_3D": 0, "CONV_3D_TRANSPOSE": 2, "DEPTHWISE_CONV_2D": 0, "FULLY_CONNECTED": 0}
 DATA |= {"TRANSPOSE_CONV": 2}
@@ -46,5 +46,5 @@ class _Lowering(SubgraphRewriting):
         if quantization is None or quantization.per_channel:
             return operator
         if index not in made:
-            made[index] = self.add(shifted(self.tensors[index], TensorType.INT8), "lowered")
+            made[index] = self.add(moved_by_128(self.tensors[index], TensorType.INT8), "lowered")
         return operator._replace(inputs=(operator.inputs[0], made[index], *operator.inputs[2:]))

@@ -58,7 +58,7 @@ def unsigned(model: Model) -> Model:
 PASS = FilePass("uint8_activations", unsigned, ends=frozenset((AS_IN_FILE,)))
 
 
-def shifted(tensor: Tensor, kind: TensorType = TensorType.UINT8) -> Tensor:
+def moved_by_128(tensor: Tensor, kind: TensorType = TensorType.UINT8) -> Tensor:
     """The same numbers as uint8, or as int8; a constant's elements become a copy."""
     if tensor.quantization is None:
         raise ValueError(f"{tensor.name} is not quantized")
@@ -85,9 +85,9 @@ class _Shifting(SubgraphRewriting):
                 kept |= {*operator.inputs, *operator.outputs, *operator.intermediates} - {-1} - found
         for index in sorted(set().union(*(found for _, found in changed))):
             if index in kept:
-                self.twins[index] = self.add(shifted(self.tensors[index]), "unsigned")
+                self.twins[index] = self.add(moved_by_128(self.tensors[index]), "unsigned")
             else:
-                self.tensors[index] = shifted(self.tensors[index])
+                self.tensors[index] = moved_by_128(self.tensors[index])
         operators = [*self._twinned(subgraph.inputs)]
         for operator, found in changed:
             operators += self._written(operator, found)

@@ -197,7 +197,7 @@ BODIES = "relayout.definition"
 
 
 @dataclass
-class Source:
+class UnpreparedModel:
     """A model that becomes a `.tflite`, before its layouts are chosen: what passes over it see and change.
 
     Args:
@@ -222,7 +222,7 @@ class Source:
     """Of the constants before any was computed."""
 
 
-SourcePass = Callable[[Source], object]
+SourcePass = Callable[[UnpreparedModel], object]
 """Rewrites a model in place; one that repeats returns whether it changed anything."""
 SOURCE_PASSES: Mapping[str, SourcePass] = {
     "standard-domains": lambda source: name_standard_operators(source.model),
@@ -246,7 +246,9 @@ SOURCE_PASSES: Mapping[str, SourcePass] = {
 }
 
 
-def prepare(source: Source, once_before: Sequence[str], repeated: Sequence[str], once_after: Sequence[str]) -> None:
+def prepare(
+    source: UnpreparedModel, once_before: Sequence[str], repeated: Sequence[str], once_after: Sequence[str]
+) -> None:
     """Run passes over a model in place: some once, some until nothing changes any more, some once again."""
     source.names = _names(source.model)
     for name in once_before:
@@ -284,7 +286,7 @@ def _mark_batch_first(model: ir.Model) -> None:
         mark_batch_first(model)
 
 
-def _recurrences(source: Source) -> bool:
+def _recurrences(source: UnpreparedModel) -> bool:
     """Decide how recurrent operators are written, in place; return whether any is a Scan now."""
     model, names = source.model, source.names
     if not _has_recurrences(model):

@@ -13,7 +13,7 @@ from relayout.formats.flatbuffer import Table, empty_table
 from relayout.formats.tflite.container.model import MAX_NAME, Operator, Tensor
 from relayout.formats.tflite.container.schema import SCHEMA
 from relayout.formats.tflite.importing.builder import Builder, Dim, Dims, dims
-from relayout.formats.tflite.importing.emitted_shapes import shape_of, type_of
+from relayout.formats.tflite.importing.emitted_shapes import emitted_shape, emitted_type
 from relayout.formats.tflite.importing.registry import Entry, Unsupported, entry_of
 from relayout.formats.tflite.importing.tensors import Tensors
 
@@ -83,7 +83,7 @@ class Emission:
     ) -> ir.Value:
         """Append a node with one output, of the shape and type that follow from the inputs unless they are stated."""
         if shape is None:
-            shape = shape_of(op_type, inputs, attributes)
+            shape = emitted_shape(op_type, inputs, attributes)
         return self.emit_all(op_type, inputs, [shape], dtype, name=name, **attributes)[0]
 
     def emit_all(
@@ -97,7 +97,7 @@ class Emission:
         **attributes: Any,
     ) -> tuple[ir.Value, ...]:
         """Append a node with one output for each shape, between Casts where another type stands in for its own."""
-        if (dtype := dtype or type_of(op_type, inputs)) is None:
+        if (dtype := dtype or emitted_type(op_type, inputs)) is None:
             raise ValueError(f"{op_type} has no input to take its type from")
         name = name or self.hint(op_type.lower())
         others = self.program.choices.passes.stand_ins.get(op_type, {})

@@ -183,7 +183,7 @@ _BOOLEAN = frozenset(
 _INTEGER = frozenset(("ArgMax", "ArgMin", "NonZero", "Shape", "Size"))
 
 
-def shape_of(op_type: str, operands: Sequence[ir.Value | None], attributes: Attributes) -> Dims:
+def emitted_shape(op_type: str, operands: Sequence[ir.Value | None], attributes: Attributes) -> Dims:
     """Return the shape of a node's only result, of an operator in `SHAPES` or one whose operands broadcast.
 
     Raises:
@@ -192,7 +192,7 @@ def shape_of(op_type: str, operands: Sequence[ir.Value | None], attributes: Attr
     return SHAPES.get(op_type, _broadcast)([operand for operand in operands if operand is not None], attributes)
 
 
-def type_of(op_type: str, operands: Sequence[ir.Value | None]) -> ir.DataType | None:
+def emitted_type(op_type: str, operands: Sequence[ir.Value | None]) -> ir.DataType | None:
     """Return the type of a node's results; that of its first operand where the operator has no other."""
     if op_type in _BOOLEAN or op_type in _INTEGER:
         return ir.DataType.BOOL if op_type in _BOOLEAN else ir.DataType.INT64
