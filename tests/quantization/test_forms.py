@@ -7,11 +7,12 @@ from collections import Counter
 import numpy as np
 import onnx
 import pytest
-from calibrating import by_google, float_operators, operators, quantized, samples_of, signal_to_noise
+from calibrating import by_google, float_operators, operators, quantized, run_reals, samples_of, signal_to_noise
 
 import relayout
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
+from relayout.quantization import quantize
 from small import build
 
 SIX = {"three": np.array(3, np.float32), "low": np.array(0, np.float32), "six": np.array(6, np.float32)}
@@ -73,6 +74,9 @@ FOR_INTEGERS = {
     "ReduceMax": ("float[1,6,32] x", "y = ReduceMax<keepdims = 0>(x, i)", {"i": [1]}),
     "ReduceL2": ("float[1,6,32] x", "y = ReduceL2<keepdims = 1>(x, last)", LAST),
     "Swish": ("float[1,4,8,8] x", "s = Sigmoid(x) y = Mul(s, x)", {}),
+    "DepthToSpace": ("float[2,18,3,5] x", "y = DepthToSpace<blocksize = 3>(x)", {}),
+    "DepthToSpace of PyTorch": ("float[2,18,3,5] x", 'y = DepthToSpace<blocksize = 3, mode = "CRD">(x)', {}),
+    "SpaceToDepth": ("float[2,3,6,15] x", "y = SpaceToDepth<blocksize = 3>(x)", {}),
 }
 CONVERSIONS = {"QUANTIZE": 1, "DEQUANTIZE": 1}
 LEAST = 20.0
@@ -130,6 +134,40 @@ def test_litert_normalizes_real_numbers(name: str) -> None:
     assert float_operators(on_npu) == {}
     (loss,), (least,) = (signal_to_noise(model, each.tflite) for each in (result, on_npu))
     assert loss > least
+
+
+def test_an_npu_gets_a_product_and_a_sum_by_channels_as_a_convolution() -> None:
+    """It reads their constants again for each pixel."""
+    constants = {"s": (4, 1, 1), "b": (4, 1, 1)}
+    model = build(
+        "float[2,4,8,6] x", "r = MaxPool<kernel_shape = [3, 3]>(x) m = Mul(r, s) a = Add(b, m) y = Relu(a)", constants
+    )
+    result, on_npu = quantized(model), quantized(model, target="ethos-u")
+    assert operators(result)["ADD"] == operators(on_npu)["DEPTHWISE_CONV_2D"] == 1
+    assert not {"MUL", "ADD"} & set(operators(on_npu))
+    (loss,), (least,) = (signal_to_noise(model, each.tflite) for each in (on_npu, result))
+    assert loss > least - 1
+
+
+GUARD = "n = IsNaN(f) g = Where(n, none, f) y = MatMul(g, w)"
+
+
+def test_integers_are_not_tested_for_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's exporter guards each attention so; where the guarded number stays float, so does the guard."""
+    constants = {"w": (32, 8), "none": np.array(0, np.float32)}
+    model = build("float[1,6,32] x", f"f = Softmax<axis = -1>(x) {GUARD}", constants)
+    result = quantized(model)
+    assert not {"NOT_EQUAL", "SELECT_V2"} & set(operators(result))
+    with monkeypatch.context() as patch:
+        patch.setattr(quantize, "_without_guards", lambda graph: graph)
+        guarded = quantized(model)
+    assert operators(guarded)["SELECT_V2"]
+    feed = samples_of(model, 1, seed=99)[0]
+    (expected,), (got,) = run_reals(guarded.tflite, feed), run_reals(result.tflite, feed)
+    assert np.array_equal(expected, got)
+    assert relayout.convert(result.tflite, format="tflite").tflite
+    kept = quantized(model, keep_float=["f", "n", "g"])
+    assert operators(kept)["NOT_EQUAL"] == operators(kept)["SELECT_V2"] == 1
 
 
 def test_a_mean_and_a_root_of_others_stay_on_integers() -> None:

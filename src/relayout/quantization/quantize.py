@@ -15,7 +15,7 @@ from typing import Any
 
 from relayout.errors import LayoutError, NamesError, RelayoutError, nearest
 from relayout.formats.tflite.container.loading import load
-from relayout.formats.tflite.container.model import Model
+from relayout.formats.tflite.container.model import Model, Operator, Subgraph
 from relayout.formats.tflite.container.writer import save
 from relayout.isolation import DiedError, Process, frames
 from relayout.progress import say
@@ -224,9 +224,42 @@ def quantize_file(
         save(file, source)
         key = file.signatures[0].key
         ranges, count = quantized_file(source, result, recipe(request, reasons), key, samples, pixels)
-        quantized = _with_names_of_ends(load(result.read_bytes())._replace(files=file.files), file)
+        written = load(result.read_bytes())
+        graphs = tuple(map(_without_guards, written.subgraphs))
+        quantized = _with_names_of_ends(written._replace(files=file.files, subgraphs=graphs), file)
     joined = joined_outputs(file, ranges) if request.kind == "int8" else ()
     return quantized, summary_of(request.kind, count, quantized, reasons, joined)
+
+
+def _without_guards(graph: Subgraph) -> Subgraph:
+    """Return a graph that tests no integer for NaN: `SELECT_V2(NOT_EQUAL(x, x), c, y)` is y."""
+    producers = {each: operator for operator in graph.operators for each in operator.outputs}
+    guards = [row for row in graph.operators if row.name == "SELECT_V2" and _is_guard(graph, row, producers)]
+    same = {row.outputs[0]: row.inputs[2] for row in guards}
+    rest = [
+        row._replace(inputs=tuple(_behind(each, same) for each in row.inputs))
+        for row in graph.operators
+        if row not in guards
+    ]
+    read = {*graph.outputs, *(each for row in rest for each in row.inputs)}
+    return graph._replace(operators=tuple(row for row in rest if row.name != "NOT_EQUAL" or row.outputs[0] in read))
+
+
+def _is_guard(graph: Subgraph, operator: Operator, producers: Mapping[int, Operator]) -> bool:
+    """Return whether a choice between two tensors always gives the second: its condition is that integers are none."""
+    test = producers.get(operator.inputs[0])
+    if test is None or test.name != "NOT_EQUAL" or test.inputs[0] != test.inputs[1]:
+        return False
+    number, given, result = (graph.tensors[each] for each in (test.inputs[0], operator.inputs[2], operator.outputs[0]))
+    meaning = result.quantization
+    is_same = given.shape == result.shape and meaning is not None and meaning.equals(given.quantization)
+    return is_same and number.type in BYTES and result.index not in graph.outputs
+
+
+def _behind(tensor: int, same: Mapping[int, int]) -> int:
+    while tensor in same:
+        tensor = same[tensor]
+    return tensor
 
 
 def _with_names_of_ends(quantized: Model, file: Model) -> Model:

@@ -17,12 +17,17 @@ Where the file is quantized afterwards, since LiteRT takes longer for them on re
     ABS(x)              ->  MAXIMUM(x, MUL(x, -1))
     MINIMUM(x, y)       ->  SUB(y, RELU(SUB(y, x)))
     REDUCE_MAX(x)       ->  MAX_POOL_2D, or REDUCE_MIN between products with -1
+    DEPTH_TO_SPACE(x)   ->  SPLIT, CONCATENATION and a view; SPACE_TO_DEPTH likewise
     RELU6(x)            ->  ADD(x, 0) that applies it, where no other operator does
     GATHER(table, i)    ->  EMBEDDING_LOOKUP, whose table may be integers or halves while all else is float
 
 Where LiteRT runs the integers, in whose kernel for it they take longer:
 
     HARD_SWISH(x)       ->  MUL(MUL(x, 1/6), RELU6(ADD(x, 3)))
+
+Where others run them, of which an NPU reads the constants again for each pixel:
+
+    ADD(MUL(x, a), b)   ->  DEPTHWISE_CONV_2D(x, a, b), of an image and a number for each channel
 """
 
 from __future__ import annotations
@@ -32,6 +37,7 @@ from math import frexp, prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import ActivationFunctionType, Padding, TensorType
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftOperator, DraftTensor
@@ -63,7 +69,7 @@ def make_quantizable(draft: Draft, quantization: str, *, as_source: bool, for_li
     if quantization in TO_READ_WEIGHTS:
         _Rewriting(draft, OF_TABLES).run()
     elif quantization in STATIC:
-        _Rewriting(draft, {**FOR_INTEGERS, **(FOR_LITERT if for_litert else {})}).run()
+        _Rewriting(draft, {**FOR_INTEGERS, **(FOR_LITERT if for_litert else FOR_OTHERS)}).run()
     remove_unread(draft)
 
 
@@ -232,6 +238,30 @@ class _Rewriting:
         self.step("MUL", [self.step("MUL", [x, self.number(1 / SIX)], result), gate], result, to=result)
         return True
 
+    def affine(self, operator: DraftOperator) -> bool:
+        """Write a product and a sum with a number for each channel."""
+        product, bias = self._with_channels(operator)
+        before = None if product is None else self.producers.get(product)
+        if product is None or bias is None or before is None or before.name != "MUL" or self.readers.get(product) != 1:
+            return False
+        x, factor = self._with_channels(before)
+        if x is None or factor is None or before.options.get("fused_activation_function"):
+            return False
+        weights = self.draft.constant("weights", factor.reshape(1, 1, 1, -1))
+        options: dict[str, Any] = {"padding": Padding.VALID, "stride_h": 1, "stride_w": 1, "depth_multiplier": 1}
+        inputs = [x, weights, self.draft.constant("bias", bias.reshape(-1))]
+        self.draft.add("DEPTHWISE_CONV_2D", inputs, operator.outputs, **options, **_fused(operator))
+        return True
+
+    def _with_channels(self, operator: DraftOperator) -> tuple[DraftTensor | None, NDArray[np.generic] | None]:
+        """Return the image that an operator reads, and its other operand, a constant for each channel."""
+        for x, other in (operator.inputs, operator.inputs[::-1]):
+            array, dims = None if other is None else other.array, operator.outputs[0].dims
+            is_image = x is not None and x.data is None and len(dims) == 4 and x.dims == dims
+            if is_image and array is not None and array.size > 1 and array.size == array.shape[-1] == dims[-1]:
+                return x, array
+        return None, None
+
     def leaky_relu(self, operator: DraftOperator) -> bool:
         """Write LEAKY_RELU with a slope of 0 to 1."""
         (x,), (result,) = operator.inputs, operator.outputs
@@ -282,6 +312,39 @@ class _Rewriting:
         least = self.step("REDUCE_MIN", [turned, axes], result, **operator.options)
         self.step("MUL", [least, self.number(-1.0)], result, to=result)
         return True
+
+    def depth_to_space(self, operator: DraftOperator) -> bool:
+        """Write `n h w (b1 b2 c) -> n (h b1) (w b2) c`: the parts of one b1 stand beside each other along w."""
+        (x,), (result,) = operator.inputs, operator.outputs
+        if x is None or not x.is_static or not result.is_static:
+            return False
+        made = self.draft.tensor(f"{result.name}/joined", x.type, x.dims)
+        self._joined(x, operator.options["block_size"], made, (3, 2))
+        self._reshape(made, result)
+        return True
+
+    def space_to_depth(self, operator: DraftOperator) -> bool:
+        """Write what undoes it."""
+        (x,), (result,) = operator.inputs, operator.outputs
+        if x is None or not x.is_static or not result.is_static:
+            return False
+        block = operator.options["block_size"]
+        count, rows, columns, channels = result.shape
+        view = self.draft.tensor(f"{result.name}/view", x.type, (count, rows, columns * block, channels // block))
+        self._reshape(x, view)
+        self._joined(view, block, result, (2, 3))
+        return True
+
+    def _joined(self, x: DraftTensor, count: int, result: DraftTensor, axes: tuple[int, int]) -> None:
+        """Split a tensor along one axis and join the parts along another; the result gets its extents."""
+        split, joined = axes
+        dims = list(x.shape)
+        dims[split] //= count
+        parts = [self.draft.tensor(f"{result.name}/part_{place}", x.type, tuple(dims)) for place in range(count)]
+        self.draft.add("SPLIT", [self.draft.constant("axis", np.array(split, np.int32)), x], parts, num_splits=count)
+        dims[joined] *= count
+        result.dims = tuple(dims)
+        self.draft.add("CONCATENATION", [*parts], [result], axis=joined)
 
     def _reshape(self, source: DraftTensor, result: DraftTensor) -> None:
         self.draft.add("RESHAPE", [source], [result])
@@ -348,6 +411,9 @@ FOR_INTEGERS: Mapping[str, Form] = {
     "ABS": _Rewriting.absolute,
     "MINIMUM": _Rewriting.minimum,
     "REDUCE_MAX": _Rewriting.greatest,
+    "DEPTH_TO_SPACE": _Rewriting.depth_to_space,
+    "SPACE_TO_DEPTH": _Rewriting.space_to_depth,
 }
 FOR_LITERT: Mapping[str, Form] = {"HARD_SWISH": _Rewriting.gated}
+FOR_OTHERS: Mapping[str, Form] = {"ADD": _Rewriting.affine}
 OF_TABLES: Mapping[str, Form] = {"GATHER": _Rewriting.embedding}
