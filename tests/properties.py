@@ -16,8 +16,7 @@ import relayout
 from infer.mixed import Made
 from relayout.infer import build
 from relayout.pipeline import check_plan, read
-from relayout.reports.notes import FOR_SOME
-from relayout.reports.report import DROPPED
+from relayout.reports.report import DROPPED, FOR_SOME
 from running import moved_bytes, refusal, run
 from transposes import left
 

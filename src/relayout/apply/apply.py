@@ -13,8 +13,8 @@ from relayout.apply.quantization_annotations import Annotations
 from relayout.apply.transposing import Turns, relaid
 from relayout.apply.value_store import Storage
 from relayout.graph.facts import add_facts, facts_of
+from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import nested
-from relayout.graph.value_names import Names
 from relayout.infer import Form, Plan, Port, Root, Site, Sites, placed, placement
 from relayout.layout import Extent
 from relayout.layout.stored_as import STATED

@@ -12,9 +12,8 @@ import onnx_ir as ir
 
 from relayout.apply.provenance import holds_itself
 from relayout.graph.quantized_unit import is_dequantized_view, is_reshape
-from relayout.graph.source_names import copied, stands_for
+from relayout.graph.source_names import Names, copied, stands_for
 from relayout.graph.subgraphs import all_nodes
-from relayout.graph.value_names import Names
 from relayout.layout import segments
 from relayout.rules import may_repeat
 

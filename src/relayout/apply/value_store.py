@@ -20,7 +20,7 @@ from relayout.apply.provenance import Origins, declared_dims, entry_of_holds, or
 from relayout.apply.quantization_annotations import Annotations
 from relayout.apply.transposing import Turns, distinct, filled_dims, nearest_form, quantizers, relaid, transposed
 from relayout.errors import LayoutError
-from relayout.graph.value_names import Names
+from relayout.graph.source_names import Names
 from relayout.infer import Form, Order, Root, Sites, View, order_of
 from relayout.layout import Extent, product
 from relayout.layout.perm import between

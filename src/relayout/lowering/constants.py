@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_nodes
-from relayout.graph.value_names import Names
 from relayout.rules import Facts, Permuted, Regrouped
 from relayout.rules.facts import operator_of
 

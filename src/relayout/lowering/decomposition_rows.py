@@ -11,8 +11,8 @@ import onnx_ir as ir
 
 from relayout import arguments
 from relayout.errors import LayoutError, shortened
+from relayout.formats.onnx.checking import first_version
 from relayout.formats.onnx.inferring import SHORT
-from relayout.formats.onnx.operator_schemas import first_version
 from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import Condition, is_about
 from relayout.lowering.passes import check_operators

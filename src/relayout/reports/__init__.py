@@ -2,8 +2,21 @@
 
 from relayout.reports.axes import Axes
 from relayout.reports.layouts import Naming
-from relayout.reports.notes import at_any_extent, constants, grown, left_out, no_worse, scattered, unsaid, unstated
-from relayout.reports.report import Interface, Report, Transposed, operators, report
+from relayout.reports.report import (
+    Interface,
+    Report,
+    Transposed,
+    at_any_extent,
+    constants,
+    grown,
+    left_out,
+    no_worse,
+    operators,
+    report,
+    scattered,
+    unsaid,
+    unstated,
+)
 
 __all__ = [
     "Axes",

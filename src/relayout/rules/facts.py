@@ -16,11 +16,34 @@ from relayout.layout import Dim, Extent
 from relayout.rules.internal_nhwc import is_internal, layouts_of_internal, standard_of
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid, stored, unlaid
-from relayout.rules.operator import WRAPPING, Operator
+from relayout.rules.operator import WRAPPING, Letters, Operator
 from relayout.rules.registry import LayoutVariant, Rule, find, variant_keys
-from relayout.rules.signature import Fact, Permuted, Signature, Variant
+from relayout.rules.signature import Changes, Fact, Permuted, Placement, Signature, Variant
 from relayout.rules.users_functions import UsersFunction
 from relayout.rules.validation import refuse_unfit
+
+# Axes that a graph computes: whichever they are, they are renumbered when the model runs.
+
+
+def along_computed(operator: Operator, slot: int, *, ordered: bool) -> Signature | None:
+    """Let an operator run in any order of axes, along those that input `slot` holds; each is one dimension.
+
+    Args:
+        operator: the node.
+        slot: the input that holds the axes.
+        ordered: whether the elements of such an axis have an order.
+    """
+    letters = operator.letters(least=1)
+    inputs, outputs = operator.operands({0: letters}), operator.results(letters)
+    whole = frozenset(letters) if ordered else frozenset()
+    block = frozenset(letters)
+    return Signature(inputs, outputs, whole, block, changes=lambda p: renumbered(slot, letters, p), across=block)
+
+
+def renumbered(slot: int, letters: Letters, placement: Placement) -> Changes:
+    """Renumber the axes in input `slot`, of an operand whose axes are `letters`."""
+    return Changes(looked_up={slot: tuple(placement.axis(letter) for letter in letters)})
+
 
 # What element types Transposes and Reshapes take: those that quantize to few bits came with later opsets.
 

@@ -7,9 +7,9 @@ from math import factorial
 
 import numpy as np
 
+from relayout.rules.facts import along_computed
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
-from relayout.rules.renumbering import along_computed
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant, renumbered_axis
 
 AXES_AS_INPUT = 18

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.layout import Dim, Extent
+from relayout.rules.facts import along_computed
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
-from relayout.rules.renumbering import along_computed
 from relayout.rules.signature import Changes, Fact, Placement, Signature, renumbered_axis
 
 AXIS_REQUIRED = 4

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from relayout.layout import Dim
+from relayout.rules.facts import along_computed
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
-from relayout.rules.renumbering import along_computed
 from relayout.rules.signature import Changes, Fact, Letters, Permuted, Placement, Regrouped, Signature, renumbered_axis
 
 # Operators for which the order along some axes counts: triangles, sequences, spectra, sorted sets.

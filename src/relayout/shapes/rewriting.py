@@ -10,8 +10,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_graphs
-from relayout.graph.value_names import Names
 from relayout.layout import Extent
 from relayout.light_dataclass import dataclass
 from relayout.shapes.own_axes import extents_of

@@ -16,11 +16,11 @@ from registered_modules import modules
 from relayout.errors import RelayoutError, UnsupportedError
 from relayout.formats.tflite import read
 from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS
-from relayout.formats.tflite.importing.impossible import REASONS, untranslated
 from relayout.formats.tflite.importing.program import Choices
 from relayout.formats.tflite.importing.registry import entries
 from relayout.formats.tflite.importing.tensors import Quant
 from relayout.reports import coverage
+from relayout.reports.coverage import REASONS, untranslated
 
 
 def test_every_builtin_is_translated_or_has_a_reason() -> None:

@@ -13,10 +13,9 @@ from relayout.lazy_exports import loaded_later
 if TYPE_CHECKING:
     from relayout.formats.onnx.calls import restore_calls
     from relayout.formats.onnx.completing import complete
-    from relayout.formats.onnx.lifting_constants import lift_constants
     from relayout.formats.onnx.parts import cut
     from relayout.formats.onnx.reading import read
-    from relayout.formats.onnx.spelling import spell_out
+    from relayout.formats.onnx.spelling import lift_constants, spell_out
 
 __all__ = [
     "check",
@@ -39,7 +38,7 @@ __getattr__ = loaded_later(  # what only a source in ONNX needs
     {
         "complete": f"{__name__}.completing",
         "cut": f"{__name__}.parts",
-        "lift_constants": f"{__name__}.lifting_constants",
+        "lift_constants": f"{__name__}.spelling",
         "read": f"{__name__}.reading",
         "restore_calls": f"{__name__}.calls",
         "spell_out": f"{__name__}.spelling",

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from relayout.graph.facts import add_facts, facts_of
+from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_graphs, all_nodes, bodies
-from relayout.graph.value_names import Names
 from relayout.light_dataclass import dataclass
 
 Key = tuple[str, str, str]

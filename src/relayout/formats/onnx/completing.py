@@ -10,11 +10,11 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.onnx.checking import without_weights
-from relayout.formats.onnx.extent_names import ExtentNames
+from relayout.formats.onnx.inferring import ExtentNames
 from relayout.formats.onnx.inferring_rounds import infer_in_rounds
-from relayout.formats.onnx.lifting_constants import lift_constants
 from relayout.formats.onnx.parts import holds_map
 from relayout.formats.onnx.shape_vectors import Array
+from relayout.formats.onnx.spelling import lift_constants
 from relayout.formats.onnx.value_shapes import (
     Dims,
     Output,

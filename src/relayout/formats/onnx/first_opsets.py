@@ -21,8 +21,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from relayout.errors import ReadError, UnsupportedError
-from relayout.formats.onnx.bodies import all_nodes, bodies_of
 from relayout.formats.onnx.inferring import ALIASES, infer
+from relayout.formats.onnx.wire import all_nodes, bodies_of
 
 OLDEST = 7
 """The opset that is written instead: ONNX Runtime has no kernels for many operators of older ones."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import onnx
 
-from relayout.formats.onnx.bodies import all_nodes
+from relayout.formats.onnx.wire import all_nodes
 from relayout.graph.domains import INTERNAL_NHWC, MICROSOFT
 
 WITH_ATTRIBUTE = ("QLinearAveragePool", "QLinearGlobalAveragePool")

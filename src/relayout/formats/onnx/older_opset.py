@@ -16,9 +16,9 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
-from relayout.formats.onnx.operator_schemas import first_version, first_version_with, is_default, schema_of
+from relayout.formats.onnx.checking import first_version, first_version_with, is_default, schema_of
+from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_nodes
-from relayout.graph.value_names import Names
 
 # A model while it is written in an older opset, and the error of a node that needs a newer one.
 

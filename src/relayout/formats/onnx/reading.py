@@ -14,16 +14,24 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from relayout.errors import ReadError, in_file
 from relayout.formats.bundle import HEAD
 from relayout.formats.onnx.atomic import known_files
-from relayout.formats.onnx.bodies import bodies_of
 from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.first_opsets import OLDEST, raise_first_opsets
 from relayout.formats.onnx.inferring import is_settled
 from relayout.formats.onnx.internal_nhwc import name_known
-from relayout.formats.onnx.lifting_constants import lift_tensors
 from relayout.formats.onnx.parts import MAP, holds_map
+from relayout.formats.onnx.spelling import lift_tensors
 from relayout.formats.onnx.structure import EXTERNAL_KEYS, check_data, check_structure, shape_of, tensors_in, type_of
 from relayout.formats.onnx.tensors import CachedTensor, DataFiles, make_dense, rename_generated
-from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
+from relayout.formats.onnx.wire import (
+    GRAPH_INITIALIZER,
+    LENGTH,
+    MODEL_GRAPH,
+    TENSOR_RAW_DATA,
+    Bytes,
+    bodies_of,
+    fields,
+    opening,
+)
 from relayout.formats.recognition import ORTM, not_a
 from relayout.formats.stored import FileWindow, StoredFile, content_of, nbytes, open_stored, stored_tensor
 from relayout.graph.facts import add_facts, add_notes

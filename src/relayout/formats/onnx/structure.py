@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import ReadError, shortened
-from relayout.formats.onnx.bodies import all_nodes, graphs_in
+from relayout.formats.onnx.wire import all_nodes, graphs_in
 from relayout.light_dataclass import dataclass
 
 # Do the calls of a model's functions end, and is what they spell out small enough to be read?

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from relayout.errors import ReadError
-from relayout.formats.onnx.bodies import graphs_in
 from relayout.formats.onnx.parts import ANNOTATION
 from relayout.formats.onnx.structure import MOST_ELEMENTS, check_data, shape_of
+from relayout.formats.onnx.wire import graphs_in
 from relayout.formats.stored import StoredFile, nbytes, stored_tensor
+from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_graphs, all_nodes
-from relayout.graph.value_names import Names
 
 # Tensors of a file that are decoded once, though many ask for them.
 

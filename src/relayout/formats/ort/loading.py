@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from relayout.errors import ReadError
 from relayout.formats.flatbuffer import OVERLAP, Schema, Source, Table, read_root, rows
-from relayout.formats.onnx.bodies import all_nodes
 from relayout.formats.onnx.structure import shape_of, type_of
+from relayout.formats.onnx.wire import all_nodes
 from relayout.formats.recognition import ORTM
 from relayout.formats.stored import StoredArray, nbytes, tensor_of
 

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from relayout.formats.onnx.evaluating import node_results
 from relayout.formats.onnx.parts import ANNOTATION
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
-from relayout.graph.source_names import known_as, stands_for
-from relayout.graph.value_names import Names
+from relayout.graph.source_names import Names, known_as, stands_for
 from relayout.layout.stored_as import STEPS_OFF
 from relayout.lowering.constants import Constants
 from relayout.lowering.decompose import WORDS_FROM, expand

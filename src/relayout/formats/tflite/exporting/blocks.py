@@ -17,8 +17,8 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, TensorContent
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
 from relayout.formats.tflite.exporting.scales import DEQUANTIZE
+from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_graphs
-from relayout.graph.value_names import Names
 
 BITS = {TensorType.INT4: 4, TensorType.INT8: 8}
 STORED = {ir.DataType.INT4: TensorType.INT4, ir.DataType.INT8: TensorType.INT8}

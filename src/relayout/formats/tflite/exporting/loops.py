@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from relayout.graph.source_names import label, stands_for
+from relayout.graph.source_names import Names, label, stands_for
 from relayout.graph.subgraphs import all_graphs, all_nodes, bodies
-from relayout.graph.value_names import Names
 
 MOST_NODES = 4096
 """Nodes that the bodies of a Loop that is written out may have together."""

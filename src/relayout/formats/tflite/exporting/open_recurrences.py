@@ -25,9 +25,8 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
     STATES,
     is_recurrent,
 )
-from relayout.graph.source_names import stands_for
+from relayout.graph.source_names import Names, stands_for
 from relayout.graph.subgraphs import all_graphs
-from relayout.graph.value_names import Names
 
 
 def scan_open_recurrences(model: ir.Model, names: Names) -> bool:

@@ -25,9 +25,8 @@ from relayout.formats.tflite.spelled_out import DOMAIN, Builtin
 from relayout.formats.tflite.states import RESTORED
 from relayout.graph.domains import INTERNAL_NHWC, MICROSOFT
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
-from relayout.graph.source_names import added, stands_for
+from relayout.graph.source_names import Names, added, stands_for
 from relayout.graph.subgraphs import all_graphs, all_nodes
-from relayout.graph.value_names import Names
 
 # NonZero as the builtin that lists coordinates row by row, before layouts are chosen.
 #
