@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from products import in_full
 from relayout.verification import law
-from relayout.verification.law import MOST, Array, Runner, Tried, parted_inputs, shape_of, two_factors
+from relayout.verification.law import MOST, Array, Runner, Tried, parted_inputs, shape_proto, two_factors
 
 __all__ = [
     "MOST",
@@ -24,7 +24,7 @@ __all__ = [
     "forced",
     "holds",
     "parted_inputs",
-    "shape_of",
+    "shape_proto",
     "two_factors",
     "typed",
 ]

@@ -13,7 +13,7 @@ import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 import relayout
-from relayout.layout.stored_as import steps_off
+from relayout.layout.stored_as import STEPS_OFF, steps_off
 from relayout.targets import target
 from running import run
 from targets.test_unit_exports import litert
@@ -320,6 +320,70 @@ def test_vela_takes_them_whole(tmp_path: Path) -> None:
     model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
     relayout.convert(model, format="tflite", target="ethos-u").save(tmp_path / "strided.tflite")
     assert not judge(tmp_path / "strided.tflite", tmp_path).on_cpu
+
+
+def normalized(op_type: str, shape: tuple[int, ...], step: float, top: float, epsilon: float) -> onnx.ModelProto:
+    """Return a quantized normalization whose result reaches some number."""
+    dims = ", ".join(map(str, shape))
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (int8[{dims}] x) => (int8[{dims}] y) <float s = {{{step}}}, int8 z = {{5}}, float t = {{{2 * top / 255}}}> {{
+            d = DequantizeLinear(x, s, z)
+            n = {op_type}<epsilon = {epsilon}>(d, w, b)
+            y = QuantizeLinear(n, t, z)
+        }}""")
+    count, rng = shape[-1] if op_type == "LayerNormalization" else shape[1], np.random.default_rng(3)
+    for name, low, high in (("w", 0.5, 1.5), ("b", -0.2, 0.2)):
+        array = rng.uniform(low, high, count).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return model
+
+
+def rows_of_all_spreads(count: int) -> np.ndarray:  # type: ignore[type-arg]
+    """Return rows of bytes that vary by one step or by all, with and without outliers, near an end or in the middle."""
+    rng = np.random.default_rng(4)
+    rows = [rng.normal(0, spread, (6, count)) for spread in (0.3, 1, 2, 6, 20, 60)]
+    for size in (1, 2, 5, 20, 127):
+        for many in (1, 2, 3, count // 2):
+            plain = np.zeros((5, count))
+            plain[:, :many] = size
+            plain[1] = -plain[1]
+            plain[2] += rng.integers(-1, 2, count)
+            plain[3] += 100
+            plain[4, many : 2 * many] = -size
+            rows.append(plain)
+    return np.clip(np.rint(np.concatenate(rows)), -128, 127).astype(np.int8)
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-5])
+@pytest.mark.parametrize("step", [0.003, 0.05])
+@pytest.mark.parametrize("top", [1.5, 4.0, 20.0])
+@pytest.mark.parametrize("count", [4, 32, 256, 784])
+def test_a_normalization_is_as_near_as_announced(count: int, top: float, step: float, epsilon: float) -> None:
+    """Rows that vary by little have the fewest steps."""
+    rows = rows_of_all_spreads(count)
+    side = int(count**0.5)
+    for op_type, shape in (
+        ("LayerNormalization", (1, len(rows), count)),
+        ("InstanceNormalization", (1, len(rows), side, side)),
+    ):
+        if side * side != count and op_type == "InstanceNormalization":
+            continue
+        model = normalized(op_type, shape, step, top, epsilon)
+        result = relayout.convert(model, format="tflite", target="ethos-u")
+        (announced,) = steps_off(result.model.metadata_props[STEPS_OFF]).values()
+        assert announced <= 2 + count / 256 + 12.1 / top + 1
+        assert result.report.claims is not None
+        assert result.report.claims.claimed == result.report.claims.total
+        feed = {"x": rows.reshape(shape)}
+        off = np.abs(litert(result, feed)["y"].astype(int) - run(model, feed)[0].astype(int)).max()
+        assert off <= announced, (op_type, off, announced)
+
+
+def test_a_normalization_of_too_many_elements_stays_float() -> None:
+    model = normalized("InstanceNormalization", (1, 2, 64, 64), 0.05, 4.0, 1e-5)
+    result = relayout.convert(model, format="tflite", target="ethos-u")
+    assert "DEQUANTIZE" in result.report.operators
+    assert STEPS_OFF not in result.model.metadata_props
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", '{"a": "2"}', '{"a": 17}', '{"a": -1}', '{"a": true}', "{" * 9999])

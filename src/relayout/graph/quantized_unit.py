@@ -27,8 +27,9 @@ FLOAT_PARAMETERS: Mapping[str, frozenset[int]] = {
     "BatchNormalization": frozenset({1, 2, 3, 4}),
     **dict.fromkeys(("Clip", "InstanceNormalization", "LayerNormalization", "Resize"), frozenset({1, 2})),
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "Pad"), frozenset({2})),
+    "Pow": frozenset({1}),
 }
-"""Operator -> the inputs that may be real constants in a unit: bounds, scales of an image, a bias."""
+"""Operator -> the inputs that may be real constants in a unit: bounds, scales of an image, a bias, an exponent."""
 MOST_STEPS = 16
 """Views in a row that are followed."""
 

@@ -5,7 +5,7 @@ Each form says how many steps of the result it may be off. Between two units sta
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from math import ceil, prod, sqrt
+from math import ceil, inf, prod, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.quantized_unit import unit_of
+from relayout.layout.stored_as import MOST_STEPS_OFF
 from relayout.lowering.conditions import Condition, clip_bounds
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.unit_rows import affine_weights
@@ -245,11 +246,17 @@ def _normalization_of(operator: Operator) -> _Normalization | None:
         weight, bias = (each.reshape(-1, *[1] * len(axes)) for each in (weight, bias))
     ends = [(end - int(scales.result.zero[0])) * float(scales.result.scale[0]) for end in (-128, 127)]
     reach, step = np.maximum(*(np.abs(end - bias) for end in ends)), float(scales.first.scale[0])
-    greatest = min(sqrt(max(prod(extents) - 1, 1)), float((reach / np.maximum(np.abs(weight), TINY)).max()))
+    longest, epsilon = sqrt(max(prod(extents) - 1, 1)), operator.node.attributes.get_float("epsilon", 1e-5)
+    greatest = min(longest, float((reach / np.maximum(np.abs(weight), TINY)).max()))
     limits = {
         "squared": (STEPS * step) ** 2,
         "variance": (STEPS / 2 * step) ** 2,
-        "inverse": 1 / step,
+        "inverse": 2 / step,
+        "factor": min((2 / step) ** 2, 2 / epsilon if epsilon else inf),
+        "coarse": 2 * longest,
+        "second_squared": (2 * longest) ** 2,
+        "second_variance": 8.0,
+        "second": 4 * (longest + 1),
         "normalized": greatest,
         "weighted": float(reach.max()),
         "result": max(map(abs, ends)),
@@ -259,46 +266,84 @@ def _normalization_of(operator: Operator) -> _Normalization | None:
 
 
 def _normalization_of_words(operator: Operator, _: Constants) -> Sequence[Step]:
-    """Mean, variance and inverse root on 16 bits, of which 255 steps of 8 bits have 128 each.
+    """Mean, variance and inverse root on 16 bits, of which 255 steps of 8 bits have 128 each, twice.
 
-    LiteRT's RSQRT has 512 straight lines, which are above the root: a small variance is enlarged, and the lesser of two
-    roots is right.
+    Words have too few steps for the variances of rows that vary by a step and of those that vary by all. The first
+    inverse root is right within a factor, and the variance behind it near 1: the second has the rest.
     """
     known = _normalization_of(operator)
     if known is None:
         return ()
-    words, variance = known.words, known.words["variance"]
-    epsilon, root = operator.node.attributes.get_float("epsilon", 1e-5), np.array(-0.5, np.float32)
-    mean = Normalizing.of(operator).mean
-
-    def on_words(made: Step, meaning: str) -> tuple[Step, ...]:
-        return (made, *requantized(made.name, f"{made.name}_words", words[meaning], 0, ir.DataType.INT16))
+    words, mean = known.words, Normalizing.of(operator).mean
+    epsilon = operator.node.attributes.get_float("epsilon", 1e-5)
 
     def constant(array: NDArray[np.float64], name: str, step: float) -> tuple[Step, ...]:
         return _constant(array, name, step or 1 / WORDS, 0, ir.DataType.INT16)
 
     raised: tuple[Step, ...] = ()
-    if round(epsilon / variance):
-        raised = constant(np.asarray(epsilon), "epsilon", variance)
-        raised += on_words(Step("Add", ("variance_words", "epsilon"), "raised"), "variance")
-    last = "raised_words" if raised else "variance_words"
+    if round(epsilon / words["variance"]):
+        raised = constant(np.asarray(epsilon), "epsilon", words["variance"])
+        raised += _on_words(Step("Add", ("variance_words", "epsilon"), "raised"), words["variance"])
+    last, second = "raised_words" if raised else "variance_words", "second_variance_words"
+    share: tuple[Step, ...] = ()
+    if round(epsilon * WORDS * words["factor"] / words["second_variance"]):
+        share = _on_words(Step("Mul", ("inverse_words", "inverse_words"), "factor"), words["factor"])
+        share += constant(np.asarray(epsilon), "share", epsilon / WORDS)
+        share += _on_words(Step("Mul", ("factor_words", "share"), "lesser"), words["second_variance"])
+        share += _on_words(Step("Add", (second, "lesser_words"), "whole"), words["second_variance"])
+        second = "whole_words"
     return (
         *requantized(0, "wide", words["moved"], 0, ir.DataType.INT16),
-        *on_words(mean("wide", known.axes, "mean"), "moved"),
-        *on_words(Step("Sub", ("wide", "mean_words"), "moved"), "moved"),
-        *on_words(Step("Mul", ("moved_words", "moved_words"), "squared"), "squared"),
-        *on_words(mean("squared_words", known.axes, "variance"), "variance"),
+        *_on_words(mean("wide", known.axes, "mean"), words["moved"]),
+        *_on_words(Step("Sub", ("wide", "mean_words"), "moved"), words["moved"]),
+        *_on_words(Step("Mul", ("moved_words", "moved_words"), "squared"), words["squared"]),
+        *_on_words(mean("squared_words", known.axes, "variance"), words["variance"]),
         *raised,
-        *requantized(last, "enlarged", variance / ENLARGED, 0, ir.DataType.INT16),
-        *on_words(Step("Pow", (last, root), "inverse_of_large"), "inverse"),
-        *on_words(Step("Pow", ("enlarged", root), "inverse_of_small"), "inverse"),
-        *on_words(Step("Min", ("inverse_of_large_words", "inverse_of_small_words"), "inverse"), "inverse"),
-        *on_words(Step("Mul", ("moved_words", "inverse_words"), "normalized"), "normalized"),
+        *_inverse_root(last, "inverse", words["variance"], words["inverse"]),
+        *_on_words(Step("Mul", ("moved_words", "inverse_words"), "coarse"), words["coarse"]),
+        *_on_words(Step("Mul", ("coarse_words", "coarse_words"), "second_squared"), words["second_squared"]),
+        *_on_words(mean("second_squared_words", known.axes, "second_variance"), words["second_variance"]),
+        *share,
+        *_inverse_root(second, "second", words["second_variance"], words["second"]),
+        *_on_words(Step("Mul", ("coarse_words", "second_words"), "normalized"), words["normalized"]),
         *constant(known.weight, "weight", float(np.abs(known.weight).max()) / WORDS),
-        *on_words(Step("Mul", ("normalized_words", "weight"), "weighted"), "weighted"),
+        *_on_words(Step("Mul", ("normalized_words", "weight"), "weighted"), words["weighted"]),
         *constant(known.bias, "bias", float(np.abs(known.bias).max()) / WORDS),
-        *on_words(Step("Add", ("weighted_words", "bias"), "result"), "result"),
+        *_on_words(Step("Add", ("weighted_words", "bias"), "result"), words["result"]),
     )
+
+
+def _on_words(made: Step, step: float) -> tuple[Step, ...]:
+    return (made, *requantized(made.name, f"{made.name}_words", step, 0, ir.DataType.INT16))
+
+
+def _inverse_root(operand: str, name: str, step: float, result: float) -> tuple[Step, ...]:
+    """The lesser of two roots: RSQRT has 512 straight lines above the root, so that a small number is enlarged."""
+    root = np.array(-0.5, np.float32)
+    return (
+        *requantized(operand, f"{name}_enlarged", step / ENLARGED, 0, ir.DataType.INT16),
+        *_on_words(Step("Pow", (operand, root), f"{name}_of_large"), result),
+        *_on_words(Step("Pow", (f"{name}_enlarged", root), f"{name}_of_small"), result),
+        *_on_words(Step("Min", (f"{name}_of_large_words", f"{name}_of_small_words"), name), result),
+    )
+
+
+def _off_normalized(operator: Operator) -> int:
+    """Return the steps that a normalization of words may be off.
+
+    Squares have the fewer steps the more are summed. A mean may be half a word off, 1/256 of a step: where rows vary by
+    a step in few elements, that is up to 1/16 of what is normalized.
+    """
+    shape, known, scales = operator.shape() or (), _normalization_of(operator), unit_scales(operator.node)
+    if known is None or scales is None:
+        return 0
+    count = prod(int(shape[axis]) for axis in known.axes)
+    weight = float(np.abs(known.weight).max()) / float(scales.result.scale[0])
+    return ceil(2 + count / 256 + weight * min(sqrt(count), 16) / 256)
+
+
+def _is_near(operator: Operator) -> bool:
+    return _off_normalized(operator) <= MOST_STEPS_OFF
 
 
 def _of_one_scale(operator: Operator, _: Constants) -> Sequence[Step]:
@@ -383,12 +428,13 @@ def _quantized_bounds(operator: Operator) -> tuple[float, float] | None:
 
 
 UNLIKE_BORDER = Condition("with a border, in a quantized unit of bytes of two scales", _has_unlike_border)
+NEAR = Condition(f"of so few elements that it is at most {MOST_STEPS_OFF} steps off", _is_near)
 FORMS = (
     *(IntegerForm(Expansion(name, (UNIT,), _through_words), _one, name) for name in ("Sigmoid", "Tanh", "Softmax")),
     *(IntegerForm(Expansion(name, (UNIT,), _through_bytes), off_through_bytes) for name in KERNEL_SCALES),
     IntegerForm(Expansion("BatchNormalization", (UNIT,), _batch_normalization), _one),
     *(
-        IntegerForm(Expansion(name, (UNIT,), _normalization_of_words), lambda _: 2, "ReduceMean")
+        IntegerForm(Expansion(name, (UNIT, NEAR), _normalization_of_words), _off_normalized, "ReduceMean")
         for name in ("LayerNormalization", "InstanceNormalization")
     ),
     *(IntegerForm(Expansion(name, (UNIT,), _of_one_scale), _one) for name in ("Max", "Min", "Where")),
