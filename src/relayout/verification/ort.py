@@ -57,14 +57,15 @@ from relayout.verification.side import (
     precision_of_types,
 )
 from relayout.verification.stated_numbers import (
-    QUANTIZING,
     dequantized_step,
+    has_constant_scale,
     held_by,
     implied_extents,
     index_bounds,
     initial_array,
     nodes_in_float,
     operand_names,
+    quantizes,
     ranges_of_inputs,
     sample_rates,
     written_places,
@@ -220,7 +221,7 @@ class OrtSide:
             functions = map(all_nodes, self.model.functions.values())
             self._nodes = [*chain(all_nodes(self.model.graph), *functions)]
             """All nodes, also those in bodies and functions."""
-            self._quantized = any(n.op_type in QUANTIZING or n.op_type.startswith("QLinear") for n in self._nodes)
+            self._quantized = any(map(quantizes, self.model.graph)) or any(map(has_constant_scale, self._nodes))
             if has_products(self.model) and saturates(Session):
                 self._compute_in_full()
             self._collect()
@@ -250,7 +251,7 @@ class OrtSide:
     @cached_property
     def precision(self) -> Precision:
         """Quantized where a node quantizes or has weights of integers; float16 where a value is stored so."""
-        if self._quantized or any(map(_multiplies_integers, self._nodes)):
+        if self._quantized or any(map(_multiplies_integers, self.model.graph)):
             return Precision.QUANTIZED
         values = chain(self.model.graph.initializers.values(), *(node.outputs for node in self._nodes))
         return precision_of_types(v.dtype.numpy() for v in values if v.dtype in NARROW_FLOATS)

@@ -53,6 +53,18 @@ SCATTERING = frozenset({"ScatterND", "ScatterElements", "Scatter"})
 """Operators whose second operand are places, which the standard lets no one write twice without a reduction."""
 
 
+def quantizes(node: ir.Node) -> bool:
+    """Return whether a node makes integers that stand for real numbers, or reads them."""
+    return node.op_type in QUANTIZING or node.op_type.startswith("QLinear")
+
+
+def has_constant_scale(node: ir.Node) -> bool:
+    """Return whether a node makes integers of a constant scale: a hybrid operator computes its own when it runs."""
+    if node.op_type in DEQUANTIZING or not quantizes(node):
+        return False
+    return len(node.inputs) > 1 and node.inputs[1] is not None and node.inputs[1].const_value is not None
+
+
 def step_of(node: ir.Node) -> float:
     """Return the step of the integers that a node quantizes to or dequantizes; 0 if its scale is computed."""
     scale = node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] is not None else None
