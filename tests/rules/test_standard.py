@@ -20,7 +20,7 @@ from rules.law import (
     forced,
     holds,
     parted_inputs,
-    shape_of,
+    shape_proto,
     two_factors,
     typed,
     with_reference,
@@ -70,7 +70,7 @@ class Standard:
                 model.graph.initializer.append(numpy_helper.from_array(feed.pop(value.name), value.name))
                 model.graph.input.remove(value)
         for value in model.graph.input:
-            value.type.tensor_type.shape.CopyFrom(shape_of(feed[value.name].shape))
+            value.type.tensor_type.shape.CopyFrom(shape_proto(feed[value.name].shape))
         return parted_inputs(model, feed) if self.split else (model, feed)
 
 
