@@ -270,13 +270,13 @@ Right / nearly / wrong. All others do not run or are not converted.
 
 ## Transposes left
 
-The models are those that a peer and relayout, with the same interface, both get right or nearly.
+A row has the models that both the peer and relayout convert right, or nearly right, with the same interface.
 
 {duels(records)}
 
 ## Latency
 
-Each number is the time of the result in ONNX Runtime, divided by that of the source in LiteRT (XNNPACK) or of the
+A number is a ratio: the time of the result in ONNX Runtime by the time of the source in LiteRT (XNNPACK) or of the
 peer's result: the median over models, and their number. Below 1 is faster. Both run on one thread, in turns. Models on
 which LiteRT takes less than {LATENCY_FROM_MS} ms are left out. Results with the target are for ONNX Runtime's CPU only.
 

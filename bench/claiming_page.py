@@ -85,7 +85,7 @@ def page(rows: Rows, extended: Rows) -> str:
     parts = [
         "# What a target's claims leave",
         f"""A backend that wants NHWC and claims some operators has Transposes at its borders. This page counts
-those that relayout, ONNX Runtime's layout transformer and TVM's ConvertLayout leave in {graphs} graphs. relayout
+them in {graphs} graphs, after relayout, ONNX Runtime's layout transformer and TVM's ConvertLayout. relayout
 transposes {ours:.1f} MB in all, where ONNX Runtime transposes {theirs:.1f} MB.""",
         """The target claims (a) the convolutions, (b) all layout-sensitive operators, (c) a random half of the
 convolutions. All sides get the graph that level 1 of ONNX Runtime makes of the file. The tables have the

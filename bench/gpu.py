@@ -202,7 +202,7 @@ def page(rows: Sequence[Row]) -> str:
         )
         slower = sum(ratio > 1.1 for ratio in own)
         lines += [
-            "CPU time is the least processor time of a run on one thread, divided by that of the default target's file."
+            "CPU time is a ratio to the default target's file: the fastest run of each counts, on one thread."
             f" Of {len(own)} files of `litert-gpu` {slower} take more than 1.10 of it, and {max(own):.2f} at most."
             f"{tail}",
             "",

@@ -94,7 +94,7 @@ def of_make_onnx(name: str) -> tuple[Any, tuple[Any, ...]]:
 
 
 def step() -> tuple[Any, tuple[Any, ...]]:
-    """Return a language model that reads one token behind those that its cache holds."""
+    """Return one step of a language model: it reads one token and a cache of earlier ones."""
     import torch
     import transformers as hf
 

@@ -25,14 +25,14 @@ class Beside(NamedTuple):
     wanted: frozenset[Form] = frozenset()
 
     def reshapes(self, form: Form) -> int:
-        """How many Reshapes stand beside an operand in `form`."""
+        """Count the Reshapes beside an operand in `form`."""
         if self.given is not None:
             return reshapes_between(self.given, form)
         return sum([reshapes_between(form, other) for other in self.wanted])
 
 
 def reshapes_between(form: Form, other: Form) -> int:
-    """How many Reshapes bring a value from one form into another, beside a Transpose where the orders differ.
+    """Count the Reshapes that bring a value from one form into another, beside a Transpose where the orders differ.
 
     An estimate where extents are dynamic: then dimensions that a Transpose would join stay apart.
     """
@@ -45,7 +45,7 @@ def reshapes_between(form: Form, other: Form) -> int:
 
 
 def reshapes_beside(beside: Sequence[Beside], forms: Sequence[Form]) -> int:
-    """How many Reshapes stand beside all operands of a site."""
+    """Count the Reshapes beside all operands of a site."""
     return sum(each.reshapes(form) for each, form in zip(beside, forms, strict=True))
 
 
@@ -114,7 +114,7 @@ def _dealt(tokens: Mapping[int, Token], dims: Sequence[Sequence[Token]]) -> Form
 
 
 def ones_in_front(form: Form) -> int:
-    """How many size-1 axes stand before all others."""
+    """Count the axes of one element before all others."""
     return next((place for place, dim in enumerate(form) if dim), len(form))
 
 

@@ -53,7 +53,7 @@ def declared_dims(extents: Sequence[Extent], named: Mapping[Extent, str]) -> lis
 
 
 def entry_of_holds(extents: Sequence[Extent], source: Form, stored: Form) -> tuple[tuple[int, ...], ...]:
-    """How a value in form `stored` holds a value of the source in form `source`: all of `Holds` but the name."""
+    """Return how a value in form `stored` holds a value of the source in form `source`: all of `Holds` but the name."""
 
     def number(extent: Extent) -> int:
         return extent.number if extent.is_static else -1

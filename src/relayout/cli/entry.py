@@ -229,7 +229,7 @@ def _answer_foreign_options(command: click.Command, ctx: click.Context, args: li
 
 
 def _is_there(path: str) -> bool:
-    """Whether a path leads to something, or into a file."""
+    """Return whether a path leads to something, or into a file."""
     from relayout.formats.bundle import outermost
 
     return os.path.exists(outermost(Path(path)))

@@ -43,7 +43,7 @@ class Fusion(NamedTuple):
     activations: Mapping[str, Parameters]
 
     def takes(self, operator: Operator) -> bool:
-        """Whether it is about a node."""
+        """Return whether it is about a node."""
         return is_about(operator, self.op_type, self.limits)
 
 

@@ -76,7 +76,7 @@ class _Joining:
                     self.joined[node.outputs[slot]] = groups
 
     def _following(self, node: ir.Node) -> dict[tuple[bool, int], Groups]:
-        """The same for an operator on every element alone, where most of what it reads is given in joined shapes."""
+        """Do the same for an operator on every element alone, where most of what it reads is given in joined shapes."""
         given = [self.joined[value] for value in node.inputs if value in self.joined]
         if not given or len(set(given)) > 1 or not (like := self._elementwise(node) or self._laid(node, given[0])):
             return {}
@@ -109,7 +109,7 @@ class _Joining:
         return list(range(len(node.inputs))) if node.attributes.get_int("axis", -1) == first else []
 
     def _is_wanted(self, node: ir.Node) -> bool:
-        """Whether a kernel reads what a node gives, in a joined shape."""
+        """Return whether a kernel reads what a node gives, in a joined shape."""
         uses = (use for value in node.outputs for use in value.uses())
         return any((False, use.idx) in use.node.meta.get(JOINED, {}) for use in uses)
 
@@ -131,7 +131,7 @@ class _Joining:
                 self._give(graph, slot, value)
 
     def _takes_any_shape(self, node: ir.Node) -> bool:
-        """Whether a node is a Reshape, to a shape that copies no extent of what it reads."""
+        """Return whether a node is a Reshape, to a shape that copies no extent of what it reads."""
         if not node.inputs or node.inputs[0] not in self.joined:
             return False
         fact = self.known.of(operator_of(self.model, node))

@@ -72,7 +72,7 @@ def _instead(name: str) -> str:
 
 
 class Stage(IntEnum):
-    """What a pass runs on, in the order of a conversion."""
+    """The subject of a pass, in the order of a conversion."""
 
     SOURCE = 0
     """The graph of a model that was read, until nothing changes any more."""

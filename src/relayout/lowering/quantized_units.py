@@ -64,7 +64,7 @@ def keep_reals(model: ir.Model, units: Sequence[Unit]) -> dict[str, int]:
 
 
 def read_as_reals(model: ir.Model, value: ir.Value, units: Sequence[Unit]) -> bool:
-    """Whether nothing but what stays on real numbers reads a value, over views."""
+    """Return whether nothing but what stays on real numbers reads a value, over views."""
     written = {unit.written for unit in units if unit.reals}
     readers = list(_readers(model, value)) if written else []
     return bool(readers) and all(f"{node.domain}:{node.op_type}" in written for node in readers)

@@ -156,7 +156,7 @@ def _sides(*values: _Carried) -> tuple[tuple[Letters | None, ...], tuple[Letters
 
 
 def _rounds(operator: Operator, first: int, read: Sequence[_Carried]) -> int:
-    """How often the body runs: the first known extent that is scanned; 0 where none is known."""
+    """Return how often the body runs: the first known extent that is scanned; 0 where none is known."""
     shapes = (operator.shape(first + k) for k in range(len(read)))
     extents = (shape[value.place] for value, shape in zip(read, shapes, strict=True) if value.axis and shape)
     return min(next((extent for extent in extents if isinstance(extent, int)), 0), MOST_RUNS)

@@ -54,7 +54,7 @@ PARTS = frozenset(ir.DataType[name] for name in _PARTS.split() if name in ir.Dat
 
 @cache
 def is_transposed(dtype: ir.DataType | None, version: int) -> bool:
-    """Whether Transpose takes elements of a type in an opset: floats of 8 bits from opset 21 on only."""
+    """Return whether Transpose takes elements of a type in an opset: floats of 8 bits from opset 21 on only."""
     if dtype in (None, ir.DataType.UNDEFINED):
         return True
     try:

@@ -354,7 +354,7 @@ def _usual(layout: Layout, spatial: str, what: str) -> None:
     if layout.is_plain and order not in usual:
 
         def swaps(other: str) -> int:
-            """How many swaps of neighbours lead to another order of axes."""
+            """Count the swaps of neighbours that lead to another order of axes."""
             places = [other.index(axis) for axis in order]
             return sum(place > later for i, place in enumerate(places) for later in places[i + 1 :])
 

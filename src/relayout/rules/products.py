@@ -74,7 +74,7 @@ def _subscripts(term: str, hidden: Letters, rank: int | None) -> Letters:
 
 
 def _broadcasts(operator: Operator, inputs: list[Letters]) -> bool:
-    """Whether an axis has several extents: some are 1 and stretched."""
+    """Return whether an axis has several extents: some are 1 and stretched."""
     extents: dict[str, object] = {}
     for index, letters in enumerate(inputs):
         for letter, extent in zip(letters, operator.shape(index) or (), strict=True):

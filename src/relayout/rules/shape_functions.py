@@ -162,7 +162,7 @@ def _read(operator: Operator, places: Sequence[tuple[int, int] | None]) -> Shape
 
 
 def _has_channels_last(node: ir.Node) -> bool:
-    """Whether a node says so of itself; what is no integer is the file's mistake, and says nothing."""
+    """Return whether a node says so of itself; what is no integer is the file's mistake, and says nothing."""
     said = node.attributes.get("channels_last")
     return said is not None and said.type == ir.AttributeType.INT and not said.is_ref() and bool(said.as_int())
 

@@ -152,7 +152,7 @@ class _Writing:
 
     @property
     def flows(self) -> int:
-        """How many columns `flow` has."""
+        """Count the columns of `flow`."""
         made = len(self.given) * len(set().union(*self.wanted))
         return made if len(self.wanted) == 1 else made + len(self.given) * sum(map(len, self.wanted))
 

@@ -128,7 +128,7 @@ _ROWS = 8
 
 @cache
 def saturates(opened: Callable[[bytes], Any]) -> bool:
-    """Whether products of uint8 by int8 saturate on this CPU.
+    """Return whether products of uint8 by int8 saturate on this CPU.
 
     Args:
         opened: makes a session of a model, as ONNX Runtime does by default.
@@ -165,7 +165,7 @@ def compute_in_full(model: ir.Model, loads_with_option: Callable[[], bool]) -> t
 
 
 def has_products(model: ir.Model) -> bool:
-    """Whether a model has operators whose products may saturate, or what is dequantized for them."""
+    """Return whether a model has operators whose products may saturate, or what is dequantized for them."""
     return any(operator_key(node) in KERNELS for node in all_nodes(model.graph))
 
 
@@ -302,7 +302,7 @@ class OrtSide:
 
     @property
     def steps_off(self) -> Mapping[str, int]:
-        """What the model declares to be some steps off, as `relayout.steps_off`."""
+        """The values that the model declares to be some steps off, as `relayout.steps_off`."""
         return steps_off(self.model.metadata_props.get(STEPS_OFF, "{}"))
 
     @property

@@ -378,7 +378,7 @@ def render(report: VerifyReport) -> list[Line | Grid]:
 
 
 def _foot(report: VerifyReport) -> list[Line | Grid]:
-    """What was fed, by what it was run, and the notes."""
+    """Tell what was fed, by what it was run, and the notes."""
     fed = ", ".join(f"{i.name} {i.dtype}{list(i.shape)} {i.how}" for i in report.inputs) or "nothing"
     runtimes = ", ".join(f"{name} {version}" for name, version in report.runtimes)
     runs = count_of(report.runs, "run")
@@ -387,7 +387,7 @@ def _foot(report: VerifyReport) -> list[Line | Grid]:
 
 
 def _counted(report: VerifyReport) -> Iterator[str]:
-    """How many values have which verdict. If outputs agree, inner values that do not are told by their distance."""
+    """Count the values of each verdict. If outputs agree, inner values that do not are told by their distance."""
     for verdict, count in report.counts.items():
         if verdict != Verdict.DIFFERS.value or not report.ok:
             yield f"{count} {_for_several(verdict) if count > 1 else verdict}"
@@ -408,7 +408,7 @@ def _for_several(verdict: str) -> str:
 
 
 def text(report: VerifyReport) -> str:
-    """The same without colours, in lines of up to `WIDTH` columns."""
+    """Return the same without colours, in lines of up to `WIDTH` columns."""
     from rich.console import Console
 
     written = StringIO()

@@ -120,13 +120,7 @@ def split(model: ir.Model, *, inferred: bool = False) -> tuple[onnx.ModelProto, 
     shell = ir.Model(
         view,  # type: ignore[arg-type]  # documented: a model can be made of a view, to serialize it
         ir_version=_version(model),
-        producer_name=model.producer_name,
-        producer_version=model.producer_version,
-        domain=model.domain,
-        model_version=model.model_version,
-        doc_string=model.doc_string,
-        functions=tuple(model.functions.values()),
-        metadata_props=dict(model.metadata_props),
+        **_frame(model),
     )
     if hasattr(model, "device_configurations"):
         shell.device_configurations = model.device_configurations
@@ -337,13 +331,7 @@ def _make_model(model: ir.Model, part: ir.Graph) -> ir.Model:
     result = ir.Model(
         part,
         ir_version=model.ir_version,
-        producer_name=model.producer_name,
-        producer_version=model.producer_version,
-        domain=model.domain,
-        model_version=model.model_version,
-        doc_string=model.doc_string,
-        functions=tuple(model.functions.values()),
-        metadata_props=dict(model.metadata_props),
+        **_frame(model),
     )
     copy_facts(model, result)
     return result
@@ -424,3 +412,16 @@ def _entry(graph: ir.Graph, value: ir.Value) -> ir.Value:
     value.replace_all_uses_with(entry, replace_graph_outputs=True)
     graph.inputs.append(entry)
     return entry
+
+
+def _frame(model: ir.Model) -> dict[str, Any]:
+    """Return what a model says beside its graph and the version of the IR."""
+    return {
+        "producer_name": model.producer_name,
+        "producer_version": model.producer_version,
+        "domain": model.domain,
+        "model_version": model.model_version,
+        "doc_string": model.doc_string,
+        "functions": tuple(model.functions.values()),
+        "metadata_props": dict(model.metadata_props),
+    }

@@ -86,7 +86,7 @@ class DataFiles:
         return [file.descriptor for file in self._open.values()]
 
     def tensor(self, external: ir.ExternalTensor) -> ir.TensorProtocol:
-        """The same tensor, of a file that was checked."""
+        """Return the same tensor, of a file that was checked."""
         where = f"external data of '{external.name}'"
         shape = external.shape.numpy()
         length = nbytes(external.dtype, shape)

@@ -51,7 +51,7 @@ class Columns:
 
     matrix: ir.Value
     turned: bool
-    """Whether it is stored as `columns rows`."""
+    """Return whether it is stored as `columns rows`."""
     rows: tuple[int, int]
     columns: tuple[int, int]
 
@@ -113,12 +113,12 @@ class Poly:
 
     @property
     def constant(self) -> Coefficient:
-        """What is added to products of atoms."""
+        """Return the numbers that are added to products of atoms."""
         return next((c for atoms, c in self.terms if not atoms), 0.0)
 
     @property
     def leading(self) -> Coefficient:
-        """What the first product of atoms is multiplied by, 0 if there is none."""
+        """Return the factor of the first product of atoms, 0 if there is none."""
         return min(((atoms, c) for atoms, c in self.terms if atoms), key=lambda term: term[0], default=((), 0.0))[1]
 
 

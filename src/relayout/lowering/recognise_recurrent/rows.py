@@ -54,7 +54,7 @@ _INDICES = (TensorType.INT32, TensorType.INT64)
 
 @dataclass
 class Rounds:
-    """What the rounds of a loop do. Positions are those of the operands."""
+    """The work of the rounds of a loop. Positions are those of the operands."""
 
     op: Operation
     test: Subgraph
@@ -67,7 +67,7 @@ class Rounds:
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether no result is another operand, which the runtime would copy in an order of its own."""
+        """Return whether no result is another operand, which the runtime would copy in an order of its own."""
         operands = set(self.body.inputs)
         return all(a == b or b not in operands for a, b in zip(self.body.inputs, self.body.outputs, strict=True))
 
@@ -89,7 +89,7 @@ class Rounds:
 
     @cached_property
     def count(self) -> Dim:
-        """How many rounds there are: a number, or an extent that is known when it runs; None if that is not known."""
+        """Return the number of rounds: a number, or an extent that is known when it runs; None if that is not known."""
         flow = Flow(self.test)
         limits: list[Dim] = []
         waiting = [*self.test.outputs]
@@ -143,7 +143,7 @@ class Rounds:
         return found
 
     def _row(self, whole: int, after: int) -> int | None:
-        """What is written into a list at the place of a counter, if nothing else reads that list."""
+        """Return the value that is written into a list at the place of a counter, if nothing else reads that list."""
         maker = self.flow.producer(after)
         if maker is None or self.flow.readers(after) or self.body.outputs.count(after) != 1:
             return None
@@ -211,7 +211,7 @@ class Rounds:
         return [v for part in known for v in part] if len(known) == len(parts) and len(tensor.shape) == 1 else None
 
     def _is_untouched(self, index: int) -> bool:
-        """Whether a tensor is an operand that is the same in every round."""
+        """Return whether a tensor is an operand that is the same in every round."""
         body = self.body
         return index in body.inputs and body.outputs[body.inputs.index(index)] == index
 

@@ -59,7 +59,7 @@ Kind = TypeVar("Kind")
 
 
 def gathers(placement: Placement) -> bool:
-    """Whether a reduction collects every element that it gives from places that lie apart.
+    """Return whether a reduction collects every element that it gives from places that lie apart.
 
     `R K` of one image it does (`1 h w c` over `h w`), whatever goes to and fro more than `K R K`, and what ends in a
     few elements.
@@ -73,7 +73,7 @@ def gathers(placement: Placement) -> bool:
 
 
 def short_runs(placement: Placement) -> int:
-    """How often an operator begins anew as it goes over an operand that is one element for a few of another's.
+    """Return how often an operator begins anew as it goes over an operand that is one element for a few of another's.
 
     `h w g 4` beside `g 1` has a run of 4 for each `h w g`. Rows are no such runs: ONNX Runtime makes one operator of
     those that normalize a row (`n c` beside `n 1`), and of a product with its scale and bias (`n c` beside `c`).
@@ -97,7 +97,7 @@ def _parts(dims: Iterable[tuple[Kind, Extent]]) -> list[tuple[Kind, Extent]]:
 
 
 def _is_under(extent: Extent, bound: int) -> bool:
-    """Whether an extent is known to be less."""
+    """Return whether an extent is known to be less."""
     return extent.is_static and extent.number < bound
 
 

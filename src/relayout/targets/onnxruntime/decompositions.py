@@ -64,7 +64,7 @@ CUBIC = Condition(
 
 
 def cubic(operator: Operator, given: Constants) -> Sequence[Step]:
-    """The same with `antialias` set, or two products, as `h' h, n c h w, w w' -> n c h' w'`."""
+    """Write the same with `antialias` set, or two products, as `h' h, n c h w, w w' -> n c h' w'`."""
     sides = _sides(operator, given)
     if not sides:
         return ()

@@ -59,7 +59,7 @@ PASS = FilePass("uint8_activations", unsigned, ends=frozenset((AS_IN_FILE,)))
 
 
 def moved_by_128(tensor: Tensor, kind: TensorType = TensorType.UINT8) -> Tensor:
-    """The same numbers as uint8, or as int8; a constant's elements become a copy."""
+    """Return the same numbers as uint8, or as int8; a constant's elements become a copy."""
     if tensor.quantization is None:
         raise ValueError(f"{tensor.name} is not quantized")
     shift = SHIFT if kind == TensorType.UINT8 else -SHIFT

@@ -57,20 +57,22 @@ def _cosine(steps: Steps, x: DraftTensor) -> DraftTensor:
 @exporter("Sinh")
 def sinh(op: NodeExport) -> None:
     """Half the difference of EXP of the operand and of its negation."""
-    steps, x = Steps(op), op.input(0)
-    half = steps.mul(x, 0.5)
-    # exp(x) may overflow where sinh(x) does not: (exp(x/2) / 2) exp(x/2).
-    up, down = steps.each("EXP", half), steps.each("EXP", steps.each("NEG", half))
-    steps.give(steps.sub(steps.mul(steps.mul(up, 0.5), up), steps.mul(steps.mul(down, 0.5), down)))
+    steps = Steps(op)
+    steps.give(steps.sub(*_half_exponentials(steps, op.input(0))))
 
 
 @exporter("Cosh")
 def cosh(op: NodeExport) -> None:
     """Half the sum of EXP of the operand and of its negation."""
-    steps, x = Steps(op), op.input(0)
+    steps = Steps(op)
+    steps.give(steps.add(*_half_exponentials(steps, op.input(0))))
+
+
+def _half_exponentials(steps: Steps, x: DraftTensor) -> tuple[DraftTensor, DraftTensor]:
+    """Return exp(x) / 2 and exp(-x) / 2, each as a product of roots: exp(x) alone overflows earlier."""
     half = steps.mul(x, 0.5)
     up, down = steps.each("EXP", half), steps.each("EXP", steps.each("NEG", half))
-    steps.give(steps.add(steps.mul(steps.mul(up, 0.5), up), steps.mul(steps.mul(down, 0.5), down)))
+    return steps.mul(steps.mul(up, 0.5), up), steps.mul(steps.mul(down, 0.5), down)
 
 
 @exporter("Asinh")

@@ -454,7 +454,7 @@ def _constant(
 
 
 def _computed(op: Operation, x: ir.Value, positions: list[_Position], steps: list[int] | None) -> ir.Value:
-    """The same rules as nodes, on all positions at once."""
+    """Write the same rules as nodes, on all positions at once."""
     many = len(positions)
     where = op.ints([p.index for p in positions], "positions")
     axes = [p.axis for p in positions]

@@ -35,7 +35,7 @@ def handle(op: Operation, kind: str) -> Handle:
 
 @operator("READ_VARIABLE", options="ReadVariableOptions")
 def read_variable(op: Operation) -> None:
-    """What was assigned last, in this run or with `state="io"` in the run before."""
+    """The value assigned last, in this run or with `state="io"` in the run before."""
     variable, tensor = handle(op, "variable"), op.output()
     shape = op.out_dims(op.tensors.declared(tensor))
     op.program.variables.read.add(variable.name)

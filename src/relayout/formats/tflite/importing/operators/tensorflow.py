@@ -362,7 +362,7 @@ MOST_DIAGONALS = 1 << 8
 
 @of_complex("CUSTOM FlexBatchMatMulV2")
 def adjoint_product(op: Operation) -> None:
-    """What is transposed is conjugated, too."""
+    """Conjugate a transposed operand, too."""
     given = attributes(op)
     multiplied(op, bool(given.number("adj_x")), bool(given.number("adj_y")))
 

@@ -93,7 +93,7 @@ def rgb_to_hsv(op: Operation) -> None:
 
 @operator("CUSTOM FlexHSVToRGB")
 def hsv_to_rgb(op: Operation) -> None:
-    """How far the hue is from that of each channel, clipped, times the saturation."""
+    """Return how far the hue is from that of each channel, clipped, times the saturation."""
     hue, saturation, value = _channels(op)
     op.result(_coloured(op, hue, value, two(op, "Mul", saturation, value)))
 
