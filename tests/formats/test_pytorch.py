@@ -98,3 +98,23 @@ def test_a_missing_exporter_is_named(network: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch.onnx, "export", export)
     with pytest.raises(MissingRuntimeError, match="PyTorch's exporter needs onnxscript: pip install onnxscript"):
         relayout.convert(network, (IMAGE,))
+
+
+class Dropping(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
+    """A Dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = torch.nn.Dropout(0.5)
+
+    def forward(self, image: Any) -> Any:
+        return self.drop(image) + 1
+
+
+@pytest.mark.parametrize("result_format", ["onnx", "tflite"])
+def test_a_program_that_was_exported_in_training_is_said_to_be_random(result_format: Any) -> None:
+    program = torch.export.export(Dropping().train(), (IMAGE,))
+    notes = relayout.convert(program, format=result_format).report.notes
+    assert [note for note in notes if "1 Dropout" in note and ".eval()" in note]
+    module = relayout.convert(Dropping().train(), (IMAGE,), format=result_format)
+    assert not [note for note in module.report.notes if "random" in note]

@@ -16,6 +16,7 @@ from relayout.cli import cli
 from relayout.errors import LayoutError, NamesError, RelayoutError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
+from relayout.partition.claims import Claims
 from relayout.quantization.samples import SampleError
 from small import build
 
@@ -53,18 +54,32 @@ def test_a_transpose_that_remains_moves_what_the_file_moves(image: onnx.ModelPro
 
 
 @pytest.mark.parametrize("target", ["ethos-u", "litert-gpu"])
-def test_what_a_target_runs_is_not_told_of_real_numbers_that_became_integers(
+def test_what_a_target_runs_is_told_of_the_integers_of_the_file(
     image: onnx.ModelProto, target: str, tmp_path: Path
 ) -> None:
     result = quantized(image, target=target)
-    assert result.report.claims is None
-    assert f"OUT.tflite --target {target}" in result.report.notes[-1]
     result.save(tmp_path / "int8.tflite")
     claims = relayout.convert(tmp_path / "int8.tflite", format="tflite", target=target).report.claims
     assert claims is not None
+    assert result.report.claims == claims
     assert (claims.claimed > 0) == (target == "ethos-u"), "the GPU takes no quantized activations"
     dynamic = relayout.convert(image, format="tflite", target=target, quantize="dynamic")
     assert dynamic.report.claims is not None
+
+
+def test_an_npu_runs_a_normalization_of_integers_as_a_whole() -> None:
+    """Vela places all but the QUANTIZE and the DEQUANTIZE of the interface: RSQRT is one operator, not two."""
+    network = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 20]> g (float[1,6,16] x) => (float[1,6,16] y)
+        <float[16] scale = {1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1}> { y = LayerNormalization(x, scale) }"""
+    )
+    claims = quantized(network, target="ethos-u").report.claims
+    assert isinstance(claims, Claims)
+    assert {row.operator for row in claims.operators if row.claimed < row.total} == {
+        "DequantizeLinear",
+        "QuantizeLinear",
+    }
+    assert (claims.claimed_parts, claims.parts) == (1, 3)
 
 
 def test_integers_of_16_bits(image: onnx.ModelProto) -> None:

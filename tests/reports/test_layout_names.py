@@ -133,5 +133,5 @@ def test_letters_have_a_legend_and_advice_is_given_once() -> None:
     )
     report = relayout.explain(network)
     assert str(report).count("axes: a = 2, b = 6, c = 4, d = 5, e = 3") == 2
-    assert str(report).count("Remove it with --io convert.") == 1
+    assert str(report).count("Remove it with `convert --io convert`.") == 1
     assert [row.reason.count("--io convert") for row in report.remaining] == [1, 1]

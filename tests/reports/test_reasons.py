@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from onnx import compose, helper, numpy_helper, parser, shape_inference
 
 import relayout
 from infer.graphs import random_model
+from relayout.cli import cli
 from relayout.reports import layouts
 from relayout.reports.layouts import size_name
 from relayout.reports.reasons import Cause, remedy
@@ -275,7 +277,7 @@ def test_a_cause_says_whether_an_input_or_output_keeps_its_layout_and_the_report
     }""".replace("float[1,8,6,4] y", "float[1,4,8,6] y")
     kept = relayout.explain(model(text, k=(4, 4, 1, 1), m=(4, 4)))
     assert any(cause.interface for left in kept.remaining for cause in left.causes)
-    assert "Remove it with --io convert." in " ".join(str(kept).split())
+    assert "Remove it with `convert --io convert`." in " ".join(str(kept).split())
     free = relayout.explain(model(text, k=(4, 4, 1, 1), m=(4, 4)), io="convert")
     assert free.remaining
     assert not any(cause.interface for left in free.remaining for cause in left.causes)
@@ -313,8 +315,19 @@ def test_layouts_have_names_and_sizes_units() -> None:
 
 def test_what_removes_one_of_two_causes_removes_a_part() -> None:
     kept, other = Cause("you keep x", "Conv y needs NHWC", 8, interface=True), Cause("Conv a", "Conv b", 8)
-    assert remedy([kept]) == "Remove it with --io convert."
-    assert remedy([kept, other]) == "A part of it goes with --io convert."
+    assert remedy([kept]) == "Remove it with `convert --io convert`."
+    assert remedy([kept, other]) == "A part of it goes with `convert --io convert`."
+
+
+def test_each_verb_advises_options_that_it_has_or_names_the_verb_that_has_them() -> None:
+    text = "(float[1,8,6,4] x) => (float[1,4,8,6] y) { a = Transpose<perm=[0,3,1,2]>(x) y = Conv(a, k) }"
+    (left,) = relayout.optimize(model(text, k=(4, 4, 1, 1))).report.remaining
+    own = {name for each in cli.every_command()["optimize"].params for name in each.opts}
+    advised = re.findall(r"(?:`(\w+) )?(--[a-z-]+)", left.reason)
+    assert advised == [("convert", "--io")]
+    cause = Cause("Conv a", "Conv b", 8, kinds=("Conv", "Conv"))
+    others = remedy([cause]), remedy([cause._replace(open_extents=True)]), remedy([cause._replace(barrier=True)])
+    assert {name for text in others for name in re.findall("--[a-z-]+", text)} <= own
 
 
 def test_a_layout_that_io_asks_for_is_none_of_an_option_that_nobody_gave() -> None:

@@ -31,16 +31,13 @@ from relayout.pipeline.request import (
 from relayout.pipeline.result import Result
 from relayout.pipeline.source import holds_tflite
 from relayout.pipeline.stages import run_stages
-from relayout.pipeline.tflite_result import LITERT, refuse_onnx_options, refuse_runtime
+from relayout.pipeline.tflite_result import CUSTOM, LITERT, refuse_onnx_options, refuse_runtime
 from relayout.quantization.request import Quantize, request_of
 from relayout.reports import Report
 from relayout.targets import Wishes
 
 if TYPE_CHECKING:
     from relayout.targets import LayoutFor, Target
-
-CUSTOM = "tflite.custom"
-"""The domain of custom operators between two `.tflite` files, where nobody says another."""
 
 
 @contextmanager

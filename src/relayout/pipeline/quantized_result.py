@@ -56,14 +56,6 @@ def quantized_result(result: Result, request: QuantizationRequest) -> Result:
         interface=tuple(_with_type(end, file) for end in before.interface),
         quantization=summary,
     )
-    if report.claims is not None and request.is_calibrated:  # they were made of real numbers
-        target = report.claims.target
-        again = f"relayout convert RESULT.tflite OUT.tflite --target {target}"
-        report = replace(
-            report,
-            claims=None,
-            notes=(*report.notes, f"what {target} runs of the integers is said of the quantized file: {again}"),
-        )
     return replace(result, file=file, report=report)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +15,12 @@ from relayout.errors import ReadError, RelayoutError, in_file, shortened
 from relayout.formats.in_memory import ModelSource, model_source
 from relayout.formats.recognition import is_tflite
 from relayout.graph.facts import add_facts, add_notes, facts_of
+from relayout.graph.subgraphs import all_nodes
 from relayout.layout.stored_as import CUT, STEPS_OFF
 from relayout.pipeline.dimensions import Asked, fix_inferred, name_dimensions, open_dimensions, restate_fixed
 from relayout.pipeline.request import Format, ImportOptions, Source
 from relayout.reports import unstated
-from relayout.rules import is_known
+from relayout.rules import draws, is_known
 from relayout.targets import Wishes, note
 
 MOST_NAMED = 3
@@ -135,8 +137,17 @@ def _read_onnx(
     if not options.is_part or model.functions:
         spell_out(model, is_known)
         complete(model, outputs_of)
-    add_notes(model, *state_names(model, opens=format == "tflite"))
+    add_notes(model, *state_names(model, opens=format == "tflite"), *_drawing(model))
     return model
+
+
+def _drawing(model: ir.Model) -> tuple[str, ...]:
+    """Return the note on operators that draw random numbers, such as a Dropout of a model exported in training."""
+    counts = Counter(node.op_type for node in all_nodes(model.graph) if draws(node))
+    if not counts:
+        return ()
+    listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return (f"random numbers in every run: {listed}. In PyTorch call .eval() on the module before you export it",)
 
 
 def _make_defaults_constant(model: ir.Model, options: ImportOptions) -> None:

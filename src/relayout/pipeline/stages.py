@@ -26,10 +26,11 @@ from relayout.lowering.passes import Stage
 from relayout.pipeline.lowering_list import before_layouts, lower
 from relayout.pipeline.names import contradicted_names, images
 from relayout.pipeline.planning import Planned, planned
-from relayout.pipeline.request import OutputOptions, Request
+from relayout.pipeline.request import ImportOptions, LayoutRequest, OutputOptions, Request, SolverOptions
 from relayout.pipeline.result import Result, target_of
 from relayout.pipeline.source import holds_tflite, read, why_invalid
 from relayout.pipeline.tflite_result import (
+    CUSTOM,
     forms_of,
     refuse_unknown_custom_ops,
     remedy_for,
@@ -38,11 +39,11 @@ from relayout.pipeline.tflite_result import (
 from relayout.progress import say
 from relayout.reports import Naming, Report, constants, grown, left_out, operators, scattered, unsaid
 from relayout.reports.report import Interface
-from relayout.targets import hint
+from relayout.targets import Wishes, hint
 
 if TYPE_CHECKING:
     from relayout.formats.onnx.fixing import FixedSource
-    from relayout.partition.claims import Claims
+    from relayout.partition.claims import Claims, FileClaims
     from relayout.quantization.request import QuantizationRequest
 
 MOST_NAMED = 3
@@ -273,8 +274,23 @@ def _quantized(result: Result, request: QuantizationRequest) -> Result:
     say("quantizing")
     began = perf_counter()
     result = quantized_result(result, request)
+    claims = result.report.claims
+    if claims is not None and request.is_calibrated:  # they were made of real numbers
+        claims = _claims_of_file(result)
     seconds = {**(result.report.seconds or {}), "quantize": perf_counter() - began}
-    return replace(result, report=replace(result.report, seconds=seconds))
+    return replace(result, report=replace(result.report, seconds=seconds, claims=claims))
+
+
+def _claims_of_file(result: Result) -> Claims | FileClaims | None:
+    """Return what a result's target runs of its file, which is read again for that."""
+    from relayout.formats.tflite.container.writer import to_bytes
+
+    assert result.file is not None
+    custom_ops = {name: domain or CUSTOM for name, domain in result.custom_ops.items()}
+    layout = LayoutRequest(wishes=Wishes.of(target=result.target))
+    request = Request(ImportOptions(custom_ops=custom_ops), layout, SolverOptions(), "tflite")
+    output = OutputOptions(custom_ops=result.custom_ops, runtime=result.runtime)
+    return run_stages(to_bytes(result.file), request, output).report.claims
 
 
 def _lower_opset(model: ir.Model, opset: int) -> None:

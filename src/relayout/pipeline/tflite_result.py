@@ -29,6 +29,8 @@ SIGNATURE = "tflite.signature"
 DEFAULT_SIGNATURE = "serving_default"
 LITERT = "litert"
 """The target of a `.tflite` result, where no other is asked for."""
+CUSTOM = "tflite.custom"
+"""The domain of custom operators between two `.tflite` files, where nobody says another."""
 
 
 REMEDY = (

@@ -65,9 +65,9 @@ def why(causes: Sequence[Cause]) -> str:
 def remedy(causes: Sequence[Cause]) -> str:
     """Return what removes a Transpose, or makes it cheaper."""
     if all(cause.interface for cause in causes):
-        return "Remove it with --io convert."
+        return "Remove it with `convert --io convert`."
     if any(cause.interface for cause in causes):
-        return "A part of it goes with --io convert."
+        return "A part of it goes with `convert --io convert`."
     if any(cause.asked for cause in causes):
         return "It stays while you ask for that layout (--layout, --io)."
     if any(cause.open_extents for cause in causes):
@@ -75,7 +75,7 @@ def remedy(causes: Sequence[Cause]) -> str:
     if any(cause.barrier for cause in causes):
         return "Remove it by a rule for that operator (docs/how-to/custom-operator.md)."
     kinds = " or ".join(dict.fromkeys(kind for cause in causes[:MOST] for kind in cause.kinds))
-    return f"Only a backend with a kernel for {kinds} in the other's layout can do without it (--target, --to)."
+    return f"Only a backend with a kernel for {kinds} in the other's layout can do without it (--target)."
 
 
 class _Demand(NamedTuple):

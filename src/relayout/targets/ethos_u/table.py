@@ -245,7 +245,7 @@ TARGET = replace(
         Kernel("Gemm MatMul", types=TYPES, limits=MATRIX),
         Kernel("MatMul", types=BYTES, limits=ANY),
         Kernel("Add Mul Sub", types=TYPES, limits=ANY),
-        Kernel("Pow", types=("INT16",), limits=ANY),
+        Kernel("Pow", types=("INT8", "INT16"), limits=ANY),
         Kernel("Max Min", types=TYPES, limits=(SAME_SCALES, *ANY)),
         Kernel("Concat Flatten Reshape Split Squeeze Unsqueeze", types=TYPES, limits=ANY),
         Kernel("Transpose", types=BYTES, limits=ANY),

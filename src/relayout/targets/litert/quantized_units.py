@@ -64,6 +64,8 @@ class Kernel(NamedTuple):
 
 
 AS_ASKED = Kernel()
+LEAST_BYTE = -128
+"""The least integer of 8 bits: where it means 0, no number is below 0."""
 Row = Callable[[Candidate], "Kernel | None"]
 """The kernel that computes a unit; None: there is none."""
 
@@ -391,10 +393,16 @@ def _clipped(candidate: Candidate) -> Kernel | None:
 
 
 def _inverse_root(candidate: Candidate) -> Kernel | None:
-    """A power of -0.5 is RSQRT, whose kernel of 16 bits has 512 straight lines: right as the lesser of two alone."""
+    """A power of -0.5 is RSQRT, whose kernel of 16 bits has 512 straight lines: right as the lesser of two alone.
+
+    The kernel of 8 bits refuses numbers below 0.
+    """
     node, exponent = candidate.node, candidate.node.inputs[1]
     known = None if exponent is None or exponent.const_value is None else exponent.const_value.numpy()
     is_root = known is not None and known.size == 1 and float(known.reshape(-1)[0]) == -0.5
+    operand = candidate.inputs[0]
+    if is_root and operand is not None and operand.dtype == ir.DataType.INT8:
+        return _on_bytes(candidate) if int(operand.zero[0]) == LEAST_BYTE else None
     values = [node.outputs[0]]
     for _ in range(2):
         values = [use.node.outputs[0] for value in values for use in value.uses()]

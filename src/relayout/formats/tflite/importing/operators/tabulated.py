@@ -190,9 +190,14 @@ def log(op: Operation) -> None:
 
 @operator("RSQRT")
 def rsqrt(op: Operation) -> None:
-    """Reciprocal of Sqrt; of 16 bits a table."""
-    if not tabulated(op, lambda x: (1 / np.sqrt(np.maximum(x, _POSITIVE))).astype(np.float32), _GREATEST):
-        op.result(one(op, "Reciprocal", one(op, "Sqrt", op.real(0))))
+    """Reciprocal of Sqrt, or Pow of integers, which is one operator of a quantized unit; of 16 bits a table."""
+    if tabulated(op, lambda x: (1 / np.sqrt(np.maximum(x, _POSITIVE))).astype(np.float32), _GREATEST):
+        return
+    x = op.real(0)
+    if op.tensors.quantization(op.input(0)) is None:
+        op.result(one(op, "Reciprocal", one(op, "Sqrt", x)))
+    else:
+        op.result(two(op, "Pow", x, op.number(-0.5, x, "exponent")))
 
 
 @operator("GELU", options="GeluOptions", opset=20)
