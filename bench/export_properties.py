@@ -1,16 +1,18 @@
 """Random graphs as `.tflite` models: LiteRT's numbers are ONNX Runtime's, or one error says what cannot be written.
 
-    python bench/export_properties.py --graphs 300 [--first 0] [--of windows,quantized,mixed,moving]
+    python bench/export_properties.py --graphs 300 [--first 0] [--of windows,quantized,mixed,moving,opened]
 
-Each graph is written with the interface kept and converted, and runs with LiteRT's usual kernels and with its
-reference kernels, in a process of its own, which may die. What is far off in a quantized graph is excused only by
-`verify`: its source then shows the same spread by itself ("within spread"). Graph n is always the same. The graphs are
-those of `tests/formats/tflite/exporting/random_*.py` and of `tests/infer/`. Exit code 1 if anything was found.
+Each graph is written with the interface kept and converted, and runs with LiteRT's usual kernels and with its reference
+kernels. That is done in another process, which may end: the next one goes on with the next graph. What is far off in a
+quantized graph is excused only by `verify`: its source then shows the same spread by itself ("within spread"). Graph n
+is always the same. The graphs are those of `tests/formats/tflite/exporting/random_*.py` and of `tests/infer/`. Exit
+code 1 if anything was found.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -19,7 +21,7 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,8 @@ LIMIT = 120
 """Seconds after which a graph is given up."""
 KERNELS = {"usual": OpResolverType.AUTO, "reference": OpResolverType.BUILTIN_REF}
 EXPECTED = ("right", "within spread", "refused", "unusable")
+STRETCH = 500
+"""Graphs for one process."""
 STEPS = 12
 """How many steps of its scale a number in a quantized graph may be off: kernels round as they like."""
 
@@ -60,33 +64,48 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a folder for the models of what is found")
     given = parser.parse_args()
     tally: Counter[str] = Counter()
-    for family in given.of.split(","):
-        for seed in range(given.first, given.first + given.graphs):
-            verdict = forked(family, seed, given.out)
-            tally[verdict.split(":")[0]] += 1
-            if not verdict.startswith(EXPECTED):
-                print(f"{family} {seed}: {verdict}", flush=True)
+    jobs = [(family, seed) for family in given.of.split(",") for seed in range(given.first, given.first + given.graphs)]
+    for family, seed, verdict in verdicts(jobs, given.out):
+        tally[verdict.split(":")[0]] += 1
+        if not verdict.startswith(EXPECTED):
+            print(f"{family} {seed}: {verdict}", flush=True)
     print(dict(tally))
     sys.exit(any(kind not in EXPECTED for kind in tally))
 
 
-def forked(family: str, seed: int, out: Path | None) -> str:
-    """Return what came of a graph, found out in a process of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        note = Path(folder) / "verdict"
+def verdicts(jobs: Sequence[tuple[str, int]], out: Path | None) -> Iterator[tuple[str, int, str]]:
+    """Return what came of each graph. A process takes one after the other, and where it ends another goes on."""
+    place = 0
+    while place < len(jobs):
+        stretch = jobs[place : place + STRETCH]
+        reader, writer = os.pipe()
         child = os.fork()
         if not child:
-            signal.alarm(LIMIT)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-            try:
-                note.write_text(attempt(family, seed, Path(folder), out))
-            except BaseException:
-                note.write_text(f"traceback: {traceback.format_exc()[-1500:]}")
+            os.close(reader)
+            attempt_all(stretch, out, writer)
             os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as lines:
+            for job, line in zip(stretch, lines, strict=False):
+                yield *job, json.loads(line)
+                place += 1
         _, status = os.waitpid(child, 0)
         if status:
-            return f"died: {os.waitstatus_to_exitcode(status)}"
-        return note.read_text()
+            yield *jobs[place], f"died: {os.waitstatus_to_exitcode(status)}"
+            place += 1
+
+
+def attempt_all(jobs: Sequence[tuple[str, int]], out: Path | None, writer: int) -> None:
+    """Write a line for each graph: what came of it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    for family, seed in jobs:
+        signal.alarm(LIMIT)
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                verdict = attempt(family, seed, Path(folder), out)
+            except BaseException:
+                verdict = f"traceback: {traceback.format_exc()[-1500:]}"
+        os.write(writer, f"{json.dumps(verdict)}\n".encode())
 
 
 def attempt(family: str, seed: int, folder: Path, out: Path | None) -> str:
@@ -147,13 +166,26 @@ def in_onnxruntime(model: onnx.ModelProto, feed: Arrays) -> dict[str, NDArray[An
 
 def in_litert(path: Path, feed: Arrays, resolver: Any, ends: Sequence[Any]) -> dict[str, NDArray[Any]]:
     """Return the outputs, all in the source's layouts."""
-    runner = Interpreter(
-        model_path=str(path), experimental_op_resolver_type=resolver, num_threads=1
-    ).get_signature_runner()
+    interpreter = Interpreter(model_path=str(path), experimental_op_resolver_type=resolver, num_threads=1)
+    (signature,) = interpreter._get_full_signature_list().values()
     perms = {end.name: perm_of(end.layout) for end in ends}
-    read = runner.get_input_details()
-    given = {name: turned(array, perms.get(name)) for name, array in feed.items() if name in read}
-    return {name: turned(array, perms.get(name), back=True) for name, array in runner(**given).items()}
+    arrays = {index: turned(feed[name], perms.get(name)) for name, index in signature["inputs"].items()}
+    for index, array in arrays.items():
+        interpreter.resize_tensor_input(index, array.shape)
+    interpreter.allocate_tensors()
+    for index, array in arrays.items():
+        interpreter.set_tensor(index, array)
+    interpreter.invoke()
+    results = {name: result_of(interpreter, index) for name, index in signature["outputs"].items()}
+    return {name: turned(array, perms.get(name), back=True) for name, array in results.items()}
+
+
+def result_of(interpreter: Interpreter, index: int) -> NDArray[Any]:
+    """Return a tensor; LiteRT's Python has no array of one without elements."""
+    details = interpreter._get_tensor_details(index, 0)
+    if 0 in details["shape"]:
+        return np.zeros(details["shape"], details["dtype"])
+    return np.asarray(interpreter.get_tensor(index))
 
 
 def perm_of(layout: str) -> list[int] | None:

@@ -203,6 +203,34 @@ def test_on_a_cpu_exactness_decides() -> None:
     assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
 
 
+@pytest.mark.parametrize(("part", "dtype"), [(0.9, "int8"), (0.39, "int8"), (0.39, "uint8"), (0.2, "int8")])
+def test_a_mean_with_finer_steps_than_its_operand(part: float, dtype: str) -> None:
+    """The kernel rounds to the operand's steps first: a CPU computes in float where the result would show that."""
+    model = chain(
+        "y = AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x)",
+        {"x": (0.02, 10), "y": (0.02 * part, 5)},
+        dtype,
+    )
+    assert_on_integers(model, "AveragePool" if part < 0.6 else "", dtype, 1 if part > 0.6 else 4)
+    (expected,) = run(model, every_byte(dtype))
+    result = relayout.convert(model, format="tflite")
+    assert np.abs(litert(result, every_byte(dtype))["y"].astype(int) - expected.astype(int)).max() <= 1
+    assert ("DEQUANTIZE" in result.report.operators) == (part < 0.6)
+
+
+@pytest.mark.parametrize(("mode", "part", "floats"), [("linear", 0.9, 0), ("linear", 0.3, 1), ("nearest", 0.3, 0)])
+def test_an_image_that_is_resized_to_finer_steps(mode: str, part: float, floats: int) -> None:
+    body = f'y = Resize<mode = "{mode}", coordinate_transformation_mode = "half_pixel">(x, , , sizes)'
+    model = chain(body, {"x": (0.02, 10), "y": (0.02 * part, 5)})
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1, 4, 16, 16]), "sizes"))
+    for dim in model.graph.output[0].type.tensor_type.shape.dim[2:]:
+        dim.dim_value = 16
+    (expected,) = run(model, every_byte("int8"))
+    result = relayout.convert(model, format="tflite")
+    assert np.abs(litert(result, every_byte("int8"))["y"].astype(int) - expected.astype(int)).max() <= 1
+    assert result.report.operators.get("DEQUANTIZE", 0) == floats
+
+
 def test_a_column_of_the_target_asks_for_it() -> None:
     model = chain("s = Sigmoid(x)\n y = Mul(x, s)", {"x": (0.1, 0), "s": (0.3 / 256, -128), "y": (0.05, -100)})
     exact = replace(target("ethos-u"), prefers_integers=False)

@@ -157,6 +157,18 @@ def test_dynamic_sizes_are_resized_or_given_up() -> None:
         verify(dynamic_net(fixed=True), good, inputs={"x": np.ones((2, 4, 3))})
 
 
+def test_extents_that_only_an_input_that_is_given_tells() -> None:
+    """A constant shape asks for 24 elements: neither 1 nor any extent that is guessed prepares a kernel."""
+    source = onnx_of(
+        "(float[n,m] x) => (float[3,8] y) { s = Constant<value = int64[2] {3, 8}>()  r = Reshape(x, s)  y = Tanh(r) }"
+    )
+    result = convert(source, format="tflite").tflite
+    assert verify(source, result, inputs={"x": np.ones((4, 6), np.float32)}).ok
+    assert verify(result, source, inputs={"x": np.ones((4, 6), np.float32)}).ok
+    with pytest.raises(RelayoutError, match="--input x="):
+        verify(result, source)
+
+
 def test_indices_that_differ_are_shares() -> None:
     net = Net()
     x, axis = net.input((9, 40), name="x"), net.const([1], "int32", name="axis")
@@ -489,7 +501,7 @@ def test_open_extents_are_tried_where_those_of_the_file_do_not_run() -> None:
     assert len(report.rows) > 1
     given = np.random.default_rng(1).normal(size=(2, 300)).astype(np.float32)
     assert verify(source, model, inputs={"x": given}).ok
-    with pytest.raises(ReadError, match="failed to prepare"):
+    with pytest.raises(RelayoutError, match="failed to prepare.*--input"):
         verify(windows(100_000), model)
 
 

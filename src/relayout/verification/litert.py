@@ -36,6 +36,7 @@ from relayout.verification.side import (
     ModelValue,
     OnDemandRunner,
     Precision,
+    RunError,
     Runner,
     Source,
     precision_of_types,
@@ -379,9 +380,12 @@ class LiteRTSide:
         if all(value.shape is not None and None not in value.shape for value in self.interiors):
             return
         interpreter = self.file.interpreter(OPTIMIZED)
-        for name, array in feeds.items():
-            interpreter.resize_tensor_input(self.indices[name], array.shape)
-        interpreter.allocate_tensors()
+        try:
+            for name, array in feeds.items():
+                interpreter.resize_tensor_input(self.indices[name], array.shape)
+            interpreter.allocate_tensors()
+        except (ValueError, RuntimeError) as error:
+            raise RunError(self.runtime[0], self.label, error) from None
         shapes = {int(d["index"]): tuple(map(int, d["shape"])) for d in interpreter.get_tensor_details()}
         self._fed.clear()
         self._fed.update((name, shapes[index]) for name, index in self.indices.items() if index in shapes)

@@ -167,6 +167,7 @@ class LiteRTFile:
     def __init__(self, source: Source) -> None:
         self.label = "the given bytes" if isinstance(source, bytes) else str(source)
         self._extents: tuple[int, int, int] | None = None
+        self._awaits_feeds = False
         self._tried = {REFERENCE}  # `lives` tries those, with feeds
         self.content: Any = source if isinstance(source, bytes) else _given(Path(str(source)))
         self._package = TENSORFLOW if _is_left_to_flex(source) else LITERT
@@ -246,7 +247,8 @@ class LiteRTFile:
             self._try(interpreter, kernels)
             if self._extents:
                 _resize(interpreter, self._extents)
-            interpreter.allocate_tensors()
+            if not self._awaits_feeds:
+                interpreter.allocate_tensors()
         except ImportError as error:
             raise MissingRuntimeError(f"{NEEDED[package]} ({one_line(error)})") from None
         except (ValueError, RuntimeError) as error:
@@ -278,8 +280,10 @@ class LiteRTFile:
     def sized(self) -> Any:
         """The model with its own extents for open axes, or the first of `EXTENTS` with which kernels can be prepared.
 
+        Where there are none, its open axes have only the extents that are fed, and it is prepared with these.
+
         Raises:
-            ReadError: there is none.
+            ReadError: it has no open axes, and cannot be prepared.
         """
         errors: list[ReadError] = []
         for extents in (None, *EXTENTS):
@@ -289,6 +293,10 @@ class LiteRTFile:
                 return self.interpreter(OPTIMIZED)
             except ReadError as error:
                 errors.append(error)
+        self._extents, self._awaits_feeds = None, True
+        interpreter = self.interpreter(OPTIMIZED)
+        if any(-1 in details["shape_signature"] for details in interpreter.get_input_details()):
+            return interpreter
         raise errors[0]
 
 

@@ -125,9 +125,9 @@ def _through_bytes(operator: Operator, _: Constants) -> Sequence[Step]:
     if scales is None or (operator.name == "LogSoftmax" and not reaches_logarithms(scales.result)):
         return ()
     attributes = {name: attribute.value for name, attribute in operator.node.attributes.items()}
-    step, zero = KERNEL_SCALES[operator.name]
+    step, zero = _kernel_scale(operator.name, scales)
     return (
-        Step(operator.name, (0,), "coarse", attributes),
+        Step(operator.name, tuple(range(len(operator.node.inputs))), "coarse", attributes),
         *requantized("coarse", "result", step, zero, ir.DataType.INT8),
     )
 
@@ -138,13 +138,20 @@ KERNEL_SCALES: Mapping[str, tuple[float, int]] = {
     "LogSoftmax": (1 / 16, 127),
 }
 """Operator -> the scale and zero point that its kernel of bytes gives."""
+AVERAGING = ("AveragePool", "Resize")
+"""Operators whose kernels of bytes round to the scale of the operand."""
+
+
+def _kernel_scale(name: str, scales: UnitScales) -> tuple[float, int]:
+    """Return the scale and zero point that an operator's kernel of bytes gives."""
+    return KERNEL_SCALES.get(name) or (float(scales.first.scale[0]), int(scales.first.zero[0]))
 
 
 def off_through_bytes(operator: Operator) -> int:
     """Return how many steps a result may be off that its kernel rounds to a scale of its own first."""
     scales = unit_scales(operator.node)
     assert scales is not None
-    return ceil(KERNEL_SCALES[operator.name][0] / float(scales.result.scale[0]) / 2 + 0.5)
+    return ceil(_kernel_scale(operator.name, scales)[0] / float(scales.result.scale[0]) / 2 + 0.5)
 
 
 def channel_factors(operator: Operator) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
@@ -431,7 +438,10 @@ UNLIKE_BORDER = Condition("with a border, in a quantized unit of bytes of two sc
 NEAR = Condition(f"of so few elements that it is at most {MOST_STEPS_OFF} steps off", _is_near)
 FORMS = (
     *(IntegerForm(Expansion(name, (UNIT,), _through_words), _one, name) for name in ("Sigmoid", "Tanh", "Softmax")),
-    *(IntegerForm(Expansion(name, (UNIT,), _through_bytes), off_through_bytes) for name in KERNEL_SCALES),
+    *(
+        IntegerForm(Expansion(name, (UNIT,), _through_bytes), off_through_bytes)
+        for name in (*KERNEL_SCALES, *AVERAGING)
+    ),
     IntegerForm(Expansion("BatchNormalization", (UNIT,), _batch_normalization), _one),
     *(
         IntegerForm(Expansion(name, (UNIT, NEAR), _normalization_of_words), _off_normalized, "ReduceMean")

@@ -323,6 +323,14 @@ def _alike(candidate: Candidate) -> Kernel | None:
     return Kernel((float(operand.scale[0]), int(operand.zero[0])))
 
 
+def _averaged(candidate: Candidate) -> Kernel | None:
+    """The kernel rounds a mean to steps of the operand's before a QUANTIZE to the result's rounds it again."""
+    kernel, operand = _alike(candidate), candidate.inputs[0]
+    if kernel is None or operand is None or candidate.node.attributes.get_string("mode", "linear") == "nearest":
+        return kernel
+    return kernel if float(candidate.outputs[0].scale[0]) >= FINE * float(operand.scale[0]) else None
+
+
 def _alike_bytes(candidate: Candidate) -> Kernel | None:
     return _alike(candidate) if candidate.outputs[0].dtype in BYTES else None
 
@@ -419,7 +427,8 @@ ROWS: Mapping[str, Row] = {
     "MatMul": _product,
     **dict.fromkeys(("Add", "Sub"), _sum),
     "Mul": _multiplied,
-    **dict.fromkeys(("MaxPool", "AveragePool", "Resize"), _alike),
+    "MaxPool": _alike,
+    **dict.fromkeys(("AveragePool", "Resize"), _averaged),
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _alike_bytes),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"), _alike),
     **dict.fromkeys(("Slice", "Split", "Gather", "Pad", "Expand", "Tile"), _alike),
