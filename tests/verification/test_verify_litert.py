@@ -501,7 +501,7 @@ def test_open_extents_are_tried_where_those_of_the_file_do_not_run() -> None:
     assert len(report.rows) > 1
     given = np.random.default_rng(1).normal(size=(2, 300)).astype(np.float32)
     assert verify(source, model, inputs={"x": given}).ok
-    with pytest.raises(RelayoutError, match="failed to prepare.*--input"):
+    with pytest.raises(RelayoutError, match=r"failed to prepare.*--input"):
         verify(windows(100_000), model)
 
 
