@@ -112,6 +112,8 @@ class PassRow(NamedTuple):
         ends: facts that no longer hold behind it.
         file_format: the format of results for which it always runs, `tflite`; "": a target lists it.
         repeats: it runs again, with its neighbours that repeat, until none of them changes anything.
+        on_fixing: it runs for an ONNX result of an ONNX source, too, where `--dim` gives extents numbers, or none is
+            open and there is a target.
     """
 
     name: str
@@ -121,14 +123,20 @@ class PassRow(NamedTuple):
     ends: frozenset[str] = frozenset()
     file_format: str = ""
     repeats: bool = False
+    on_fixing: bool = False
 
 
 def _rows(
-    stage: Stage, *rows: tuple[str, str, set[str], set[str]], repeats: str = "", file_format: str = ""
+    stage: Stage,
+    *rows: tuple[str, str, set[str], set[str]],
+    repeats: str = "",
+    on_fixing: str = "",
+    file_format: str = "",
 ) -> Iterator[PassRow]:
-    """Return the passes of a stage; `repeats` names those that repeat."""
+    """Return the passes of a stage; `repeats` and `on_fixing` name those of which that holds."""
     for name, line, requires, ends in rows:
-        yield PassRow(name, line, stage, frozenset(requires), frozenset(ends), file_format, name in repeats.split())
+        facts = frozenset(requires), frozenset(ends)
+        yield PassRow(name, line, stage, *facts, file_format, name in repeats.split(), name in on_fixing.split())
 
 
 PASSES: Mapping[str, PassRow] = {
@@ -155,6 +163,7 @@ PASSES: Mapping[str, PassRow] = {
             file_format="tflite",
             repeats="rank-reductions inline-sequences fold-constants fold-weights inline-branches open-recurrences"
             " write-out-loops define",
+            on_fixing="fold-constants inline-branches remove-unread",
         ),
         *_rows(
             Stage.GRAPH,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import onnx_ir as ir
 
-from relayout.graph.facts import add_notes, facts_of
+from relayout.graph.facts import add_facts, add_notes, facts_of
 from relayout.graph.subgraphs import all_graphs, all_nodes
 from relayout.layout.stored_as import ELEMENT_BITS
 from relayout.lowering.constants import Constants
@@ -152,24 +152,7 @@ def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tupl
     Raises:
         LayoutError: the interface or the layouts that are asked for do not fit the model.
     """
-    if request.format == "tflite":
-        from relayout.formats.onnx import complete
-        from relayout.formats.tflite.exporting.preparing import UnpreparedModel, prepare
-        from relayout.rules import outputs_of
-
-        source = UnpreparedModel(
-            model,
-            lambda changed: complete(changed, outputs_of),
-            from_tflite=facts_of(model).is_tflite,
-            is_restored=partial(_is_restored, request.target, runtime),
-            is_decomposed=partial(_is_decomposed, Constants(model), request.target),
-            is_looped=partial(_is_looped, model, request.target, runtime),
-        )
-        rows = passes_of((), "tflite", Stage.SOURCE)
-        repeated = [row.name for row in rows if row.repeats]
-        first = rows.index(PASSES[repeated[0]])
-        once = [row.name for row in rows if not row.repeats]
-        prepare(source, once[:first], repeated, once[first:])
+    _prepare(model, request, runtime)
     add_notes(model, *_begun_anew(facts_of(model).begun_anew))
     layout = request.layout
     types = source_types(model, layout.normalize)
@@ -181,6 +164,44 @@ def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tupl
     if request.format == "tflite":
         _widen_half_precision(model)
     return lowered
+
+
+def _prepare(model: ir.Model, request: Request, runtime: str) -> None:
+    """Run the passes over a model as it was read, in place."""
+    is_tflite = request.format == "tflite"
+    is_fixed = not facts_of(model).is_tflite and _is_fixed(model, request)
+    rows = [row for row in passes_of((), "tflite", Stage.SOURCE) if is_tflite or (row.on_fixing and is_fixed)]
+    if not rows:
+        return
+    from relayout.formats.onnx import complete
+    from relayout.formats.onnx.source_passes import ANY_RESULT, UnpreparedModel, prepare
+    from relayout.rules import outputs_of
+
+    passes = ANY_RESULT
+    source = UnpreparedModel(model, lambda changed: complete(changed, outputs_of))
+    if is_tflite:
+        from relayout.formats.tflite.exporting.preparing import SOURCE_PASSES
+
+        passes = SOURCE_PASSES
+        source.from_tflite = facts_of(model).is_tflite
+        source.is_restored = partial(_is_restored, request.target, runtime)
+        source.is_decomposed = partial(_is_decomposed, Constants(model), request.target)
+        source.is_looped = partial(_is_looped, model, request.target, runtime)
+    repeated = [row.name for row in rows if row.repeats]
+    first = rows.index(PASSES[repeated[0]])
+    once = [row.name for row in rows if not row.repeats]
+    node_count = len(model.graph)
+    if prepare(source, passes, once[:first], repeated, once[first:]) and not is_tflite:
+        add_facts(model, is_unlike_source=True)
+        add_notes(model, f"operators computed beforehand, since extents are known: {node_count - len(model.graph)}")
+
+
+def _is_fixed(model: ir.Model, request: Request) -> bool:
+    """Return whether extents are given numbers, or a target gets a model whose inputs leave none open."""
+    if any(not isinstance(extent, str) for extent in request.imports.dims.values()):
+        return True
+    shapes = [value.shape for value in model.graph.inputs]
+    return request.target is not None and all(shape is not None and shape.is_static() for shape in shapes)
 
 
 def _widen_half_precision(model: ir.Model) -> None:

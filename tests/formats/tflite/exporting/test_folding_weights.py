@@ -155,7 +155,7 @@ def test_computed_weights_take_only_so_much_memory(monkeypatch: pytest.MonkeyPat
     joined = ", ".join(f"c{i}" for i in range(8))
     weights = {f"w{i}": floats(260, 260, seed=i) for i in range(8)}
     source = model(f"g (float[4,260] x) => (float[4,2080] y) {{ {scaled} y = Concat<axis=1>({joined}) }}", **weights)
-    monkeypatch.setattr("relayout.formats.tflite.exporting.folding.MOST_IN_MEMORY", 3 * 260 * 260 * 4)
+    monkeypatch.setattr("relayout.formats.onnx.folding.MOST_IN_MEMORY", 3 * 260 * 260 * 4)
     relayout.convert(source, format="tflite").save(tmp_path / "m.tflite")
     counts = Counter(operator.name for operator in load(tmp_path / "m.tflite").subgraphs[0].operators)
     assert counts["TANH"] == 5

@@ -10,13 +10,13 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.formats.onnx.folding import run_node
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.flexbuffer import FlexOption, to_flexbuffer
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.constants import constant_tensor, refused_texts, require_text_kernels
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
 from relayout.formats.tflite.exporting.few_axes import use_few_axes
-from relayout.formats.tflite.exporting.folding import run_node
 from relayout.formats.tflite.exporting.integers import IntegerTensors
 from relayout.formats.tflite.exporting.kernel_types import (
     TENSOR_TYPES,

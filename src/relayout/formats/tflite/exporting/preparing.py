@@ -6,23 +6,22 @@ weights that follow from others. What has no export becomes what the standard de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
+from relayout.formats.onnx.folding import fold_weights
+from relayout.formats.onnx.source_passes import ANY_RESULT, SourcePass, UnpreparedModel
 from relayout.formats.onnx.spelling import spell_out
 from relayout.formats.tflite.exporting.blocks import sign_few_bits
-from relayout.formats.tflite.exporting.folding import bytes_of_weights, fold, fold_weights
 from relayout.formats.tflite.exporting.loops import Writing, inline_sequences, write_out
 from relayout.formats.tflite.exporting.recurrent_operands import HIDDEN, LENGTHS, STATES, drop_zero_states, is_recurrent
 from relayout.formats.tflite.exporting.registry import is_written
 from relayout.formats.tflite.exporting.restoring import restore_builtins, restore_variables
-from relayout.formats.tflite.spelled_out import DOMAIN, Builtin
-from relayout.formats.tflite.states import RESTORED
+from relayout.formats.tflite.spelled_out import DOMAIN
 from relayout.graph.domains import INTERNAL_NHWC, MICROSOFT
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
 from relayout.graph.source_names import Names, added, stands_for
@@ -186,7 +185,6 @@ def _are_positive(lengths: ir.Value) -> bool:
     return bool(np.all(lengths.const_value.numpy() > 0))
 
 
-ROUNDS = 12
 DEFINED = frozenset(["CastLike"])
 """Operators with an export of which the definition tells more: a Cast can be computed here."""
 STANDARDIZED = frozenset([QUANTIZE, DEQUANTIZE, "GridSample"])
@@ -195,35 +193,8 @@ BODIES = "relayout.definition"
 """The domain of the standard's definitions while they are spelled out."""
 
 
-@dataclass
-class UnpreparedModel:
-    """A model that becomes a `.tflite`, before its layouts are chosen: what passes over it see and change.
-
-    Args:
-        model: the model.
-        complete: what infers types and shapes of what is new.
-        from_tflite: whether it was just read from a `.tflite`.
-        is_restored: whether the result may have a builtin that nodes say that they were.
-        is_decomposed: whether a node becomes others later, before layouts are chosen.
-        is_looped: whether a recurrent node of many steps may be a loop.
-    """
-
-    model: ir.Model
-    complete: Callable[[ir.Model], None]
-    from_tflite: bool = False
-    is_restored: Callable[[Builtin], bool] = lambda _: True
-    is_decomposed: Callable[[ir.Node], bool] = lambda _: False
-    is_looped: Callable[[ir.Node], bool] = lambda _: True
-
-    names: Names = field(default_factory=lambda: Names(set()))
-    """Of all values; they grow."""
-    weight_bytes: int = 0
-    """Of the constants before any was computed."""
-
-
-SourcePass = Callable[[UnpreparedModel], object]
-"""Rewrites a model in place; one that repeats returns whether it changed anything."""
 SOURCE_PASSES: Mapping[str, SourcePass] = {
+    **ANY_RESULT,
     "standard-domains": lambda source: name_standard_operators(source.model),
     "restore-builtins": lambda source: restore_builtins(
         source.model, trusted=source.from_tflite, is_restored=source.is_restored
@@ -233,35 +204,13 @@ SOURCE_PASSES: Mapping[str, SourcePass] = {
     "sign-few-bits": lambda source: sign_few_bits(source.model, source.names),
     "rank-reductions": lambda source: _rank_reductions(source.model.graph),
     "inline-sequences": lambda source: inline_sequences(source.model, source.names),
-    "fold-constants": lambda source: fold(source.model, source.weight_bytes),
     "fold-weights": lambda source: fold_weights(source.model, source.weight_bytes),
-    "inline-branches": lambda source: branch(source.model),
     "open-recurrences": lambda source: _recurrences(source),
     "write-out-loops": lambda source: write_out(source.model, source.names),
     "define": lambda source: define(source.model, source.is_decomposed),
-    "remove-unread": lambda source: _remove_unread(source.model.graph),
     "list-coordinates": lambda source: list_coordinates_first(source.model, source.names),
     "batch-first-rows": lambda source: _mark_batch_first(source.model),
 }
-
-
-def prepare(
-    source: UnpreparedModel, once_before: Sequence[str], repeated: Sequence[str], once_after: Sequence[str]
-) -> None:
-    """Run passes over a model in place: some once, some until nothing changes any more, some once again."""
-    source.names = _names(source.model)
-    for name in once_before:
-        SOURCE_PASSES[name](source)
-    source.weight_bytes = bytes_of_weights(source.model)
-    for _ in range(ROUNDS):
-        source.names = _names(source.model)
-        changes = [SOURCE_PASSES[name](source) for name in repeated]  # all of them, whether or not one changed anything
-        if not any(changes):
-            break
-        source.complete(source.model)
-    source.names = _names(source.model)
-    for name in once_after:
-        SOURCE_PASSES[name](source)
 
 
 def name_standard_operators(model: ir.Model) -> None:
@@ -326,55 +275,6 @@ def _rank_reductions(graph: ir.Graph) -> None:
             rank -= count
         node.outputs[0].shape = ir.Shape([f"{node.outputs[0].name}.{axis}" for axis in range(rank)])
         node.outputs[0].type = node.outputs[0].type or operand.type
-
-
-def branch(model: ir.Model) -> bool:
-    """Replace each If whose condition is constant by its branch, in place; return whether there were any."""
-    found = False
-    for graph in list(all_graphs(model.graph)):
-        for node in list(graph):
-            condition = node.inputs[0] if node.op_type == "If" and not node.domain and node.inputs else None
-            if condition is None or condition.const_value is None or condition.is_graph_input():
-                continue
-            chosen = "then_branch" if condition.const_value.numpy().reshape(-1)[0] else "else_branch"
-            _inline(graph, node, node.attributes[chosen].as_graph(), _names(model))
-            found = True
-    return found
-
-
-def _names(model: ir.Model) -> Names:
-    graphs = list(all_graphs(model.graph))
-    values = (
-        value
-        for graph in graphs
-        for value in (*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs))
-    )
-    return Names({value.name for value in values if value.name})
-
-
-def _inline(graph: ir.Graph, node: ir.Node, body: ir.Graph, names: Names) -> None:
-    """Put the nodes of a branch in the place of its If."""
-    outputs = list(body.outputs)
-    body.outputs.clear()
-    for value in list(body.initializers.values()):
-        body.initializers.pop(value.name or "")
-        value.name = names.unique(f"{node.name or 'If'}/{value.name}")
-        graph.register_initializer(value)
-    nodes = list(body)
-    for each in nodes:
-        for value in each.outputs:
-            if value.name:
-                value.name = names.unique(f"{node.name or 'If'}/{value.name}")
-    body.remove(nodes)
-    graph.insert_before(node, nodes)
-    for given, value in zip(node.outputs, outputs, strict=True):
-        copied = ir.Node("", "Identity", [value], name=f"{node.name or 'If'}/Identity")
-        copied.outputs[0].shape, copied.outputs[0].type = value.shape or given.shape, value.type or given.type
-        graph.insert_before(node, copied)
-        name, given.name = given.name, None
-        given.replace_all_uses_with(copied.outputs[0], replace_graph_outputs=True)
-        copied.outputs[0].name = name
-    graph.remove(node, safe=True)
 
 
 def define(model: ir.Model, is_decomposed: Callable[[ir.Node], bool]) -> bool:
@@ -465,10 +365,3 @@ def _type_of(value: ir.Value) -> bytes:
             ir.serde.serialize_shape_into(found, value.shape)
     content: bytes = found.SerializeToString()
     return content
-
-
-def _remove_unread(graph: ir.Graph) -> None:
-    """Remove nodes whose results nobody reads."""
-    for node in reversed(list(graph)):
-        if not any(value.uses() or value.is_graph_output() for value in node.outputs) and RESTORED not in node.meta:
-            graph.remove(node, safe=True)
