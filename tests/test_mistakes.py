@@ -59,6 +59,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "m.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(99))
     (tmp_path / "graph.pb").write_bytes(b"\n\x12\n\x01x\x12\x0bPlaceholder*\0")
     (tmp_path / "m.safetensors").write_bytes((2).to_bytes(8, "little") + b'{"w": {}}' + bytes(9))
+    with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
+        archive.writestr("metadata.json", b"{}")
     with zipfile.ZipFile(tmp_path / "m.pt", "w") as archive:
         archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
     (tmp_path / "saved").mkdir()
@@ -95,7 +97,9 @@ COMMANDS = [
     ("convert notes.txt o.onnx", "not an ONNX model but text at notes.txt; give an .onnx or a .tflite file"),
     ("convert page.onnx o.onnx", "but an HTML page at page.onnx; the download went wrong"),
     ("convert lfs.tflite o.onnx", "but a pointer of Git LFS at lfs.tflite; run `git lfs pull`"),
-    ("convert m.pt o.onnx", "but a ZIP archive without a .tflite (.pt and .keras files are such) at m.pt; export"),
+    ("convert m.pt o.onnx", "but a file of PyTorch at m.pt; give the module to relayout.convert(module, args="),
+    ("convert m.pt", "but a file of PyTorch at m.pt; give the module"),
+    ("convert m.keras o.onnx", "but a ZIP archive without a .tflite (.keras files are such) at m.keras; export"),
     ("convert m.h5 o.onnx", "but an HDF5 file (.h5 files of Keras are such) at m.h5; export it"),
     ("convert graph.pb o.onnx", "but a graph of TensorFlow at graph.pb; export it"),
     ("convert m.safetensors o.onnx", "but a file of safetensors, which has weights and no graph at m.safetensors"),
@@ -126,8 +130,9 @@ COMMANDS = [
     ("explain m.onnx --state io", "--state is for a .tflite source"),
     ("explain m.onnx --signature x", "--signature is for a .tflite source"),
     ("convert m.onnx o.onnx --custom-op a=b", "--custom-op is for a .tflite source"),
-    ("convert m.tflite o.onnx --input image=x.npy", "--input, --seed and --rtol are for --verify"),
-    ("convert m.tflite o.onnx --seed 3", "--input, --seed and --rtol are for --verify"),
+    ("convert m.tflite o.onnx --input image=x.npy", "--input, --seed, --rtol and --atol are for --verify"),
+    ("convert m.tflite o.onnx --seed 3", "--input, --seed, --rtol and --atol are for --verify"),
+    ("convert m.tflite o.onnx --atol 0.1", "--rtol and --atol are for --verify"),
     ("convert m.tflite o.onnx --jobs 2", "--jobs is for many models: give --out-dir"),
     ("convert m.tflite o.onnx --parts p", "give --target, too"),
     ("convert m.onnx o.tflit", "o.tflit ends in .tflit, which names no format: end it in .onnx or .tflite"),
@@ -165,7 +170,7 @@ COMMANDS = [
     ("reduce m.onnx", "give SOURCE and one TARGET"),
     ("reduce m.onnx s.onnx -o t.onnx", "give SOURCE and one TARGET"),
     ("reduce m.onnx - --external-data", "a model on standard output has no file to verify or to keep weights beside"),
-    ("reduce m.onnx s.onnx --time-limit nan", "time_limit=nan: it takes seconds, a number from 0 on"),
+    ("reduce m.onnx s.onnx --time-limit nan", "'nan' is not a number from 0 on"),
     ("m.tflite o.onnx", "`relayout convert m.tflite o.onnx` converts it"),
     ("m.onnx x5.tflite", "`relayout convert m.onnx x5.tflite` converts it"),
     ("m.tflite --verify", "at most; `relayout convert m.tflite OUT.onnx --verify` converts it"),
@@ -197,6 +202,10 @@ COMMANDS = [
     ("convert m.onnx o.onnx --opset latest", "'latest' is not a whole number from 13 to 23"),
     ("convert m.onnx o.onnx --opset 99", "'99' is not a whole number from 13 to 23"),
     ("convert m.onnx o.onnx --max-bytes lots", "'lots' is not a whole number from 0 on"),
+    ("convert m.onnx o.onnx --taget litert", "there is no option '--taget'; did you mean '--target'? (see"),
+    ("convert m.onnx o.onnx --oi NHWC", "there is no option '--oi'; did you mean '--io'? (see"),
+    ("convert m.onnx o.onnx --io NCWH", "it takes no 'NCWH'; did you mean 'NCHW'?"),
+    ("bench m.onnx m.onnx --seconds abc", "'abc' is not a number from 0.01 to 86,400"),
     ("quantize m.onnx", "convert MODEL OUT.tflite --quantize int8 --calibrate DATA"),
     ("convert m.onnx o.onnx --int8", "(docs/how-to/int8.md)"),
     ("convert m.onnx o.tflite --output_quant_dtype int8", "Here: --output-type int8, for a model that is quantized"),
@@ -212,14 +221,15 @@ COMMANDS = [
     ("convert m.tflite o.onnx --target XNNPAK", "there is no target 'XNNPAK'; did you mean 'xnnpack'?"),
     ("convert m.onnx o.tflite --simplify", "--simplify is another tool's option. Here: nothing: no other tool runs"),
     ("convert m.onnx o.onnx --fp16", "Here: --quantize float16, for a .tflite result"),
-    ("convert m.tflite o.onnx --outputs softmax", "; the nearest are '"),
+    ("convert m.tflite o.onnx --outputs pooling", "; the nearest are '"),
+    ("convert m.tflite o.onnx --outputs softmax", "no tensor of that name; `relayout FILE -v` lists all"),
     (
         "convert m.tflite o.onnx --signature other",
         "there is no signature 'other'; there are 'serving_default' at m.tflite",
     ),
     ("convert m.tflite o.onnx --target nothing", "there are 'arm-compute-library', "),
-    ("convert m.tflite o.onnx --time-limit -1", "time_limit=-1.0: it takes seconds, a number from 0 on"),
-    ("convert m.tflite o.onnx --time-limit nan", "seconds, a number from 0 on"),
+    ("convert m.tflite o.onnx --time-limit -1", "'-1' is not a number from 0 on"),
+    ("convert m.tflite o.onnx --time-limit nan", "'nan' is not a number from 0 on"),
     ("convert m.tflite o.onnx --desired-layouts wishes.toml", "wishes.toml cannot be read as TOML: "),
     ("convert m.tflite o.onnx --desired-layouts number.json", "number.json: to is 3: it takes a name, such as 'NHWC'"),
     ("convert m.tflite o.onnx --desired-layouts list.toml", "list.toml: operators is ['Conv']: it takes a table of"),

@@ -120,11 +120,13 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def nearest_values(name: str, names: Iterable[str]) -> str:
-    """Return the end of a message on an unknown name of a model: what was meant, or the three nearest names."""
+    """Return the end of a message on an unknown name of a model: what was meant, or up to three names that are near."""
     known = list(dict.fromkeys(names))[:MOST_NEAR]
     if len(known) <= FEW_VALUES or nearest_name(name, known) is not None:
         return nearest(name, known)
-    return f"; the nearest are {', '.join(map(repr, _most_alike(name, known)))}; `relayout FILE -v` lists all"
+    near = _most_alike(name, known)
+    listed = f"the nearest are {', '.join(map(repr, near))}; " if near else ""
+    return f"; {listed}`relayout FILE -v` lists all"
 
 
 FEW_VALUES = 6
@@ -132,16 +134,18 @@ FEW_VALUES = 6
 
 
 def _most_alike(name: str, names: Iterable[str]) -> list[str]:
-    """Return the three names that share most with one, by its words and letters."""
+    """Return up to three names that share most with one, and at least half of it in a row."""
     from difflib import SequenceMatcher
 
     wanted = name.casefold()
 
-    def alike(each: str) -> float:
+    def alike(each: str) -> tuple[int, float]:
         matcher = SequenceMatcher(None, wanted, each.casefold())
-        return max(block.size for block in matcher.get_matching_blocks()) + matcher.quick_ratio()
+        return max(block.size for block in matcher.get_matching_blocks()), matcher.quick_ratio()
 
-    return [shortened(each, MOST_SHOWN) for each in sorted(names, key=alike, reverse=True)[:3]]
+    found = {each: alike(each) for each in names}
+    near = [each for each in found if 2 * found[each][0] >= len(wanted)]
+    return [shortened(each, MOST_SHOWN) for each in sorted(near, key=lambda each: found[each], reverse=True)[:3]]
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str | None:
@@ -151,9 +155,9 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
     """
     from difflib import SequenceMatcher, get_close_matches
 
-    def likeness(each: str) -> tuple[float, int]:
+    def likeness(each: str) -> tuple[float, bool, int]:
         alike = takewhile(lambda pair: pair[0] == pair[1], zip(wanted, each, strict=False))
-        return SequenceMatcher(None, wanted, each).ratio(), len(list(alike))
+        return SequenceMatcher(None, wanted, each).ratio(), sorted(wanted) == sorted(each), len(list(alike))
 
     wanted = name.casefold()
     known = list(dict.fromkeys(names))[:MOST_NEAR]
@@ -161,7 +165,9 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
         return joined
     folded = {each.casefold(): each for each in known}
     found = get_close_matches(wanted, folded, n=MOST_LISTED)
-    return folded[max(found, key=likeness)] if found else None  # of equally near ones one that begins alike
+    return (
+        folded[max(found, key=likeness)] if found else None
+    )  # of equally near ones the same letters, or one that begins alike
 
 
 MOST_NEAR, MOST_LISTED, MOST_SHOWN = 20_000, 24, 100

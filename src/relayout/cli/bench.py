@@ -9,7 +9,7 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import bars
 from relayout.cli.entry import Command
-from relayout.cli.options import MODEL, WholeNumber
+from relayout.cli.options import MODEL, Number, WholeNumber
 from relayout.cli.running import print_json
 
 STAGES = ("loading", "measuring")
@@ -21,7 +21,7 @@ STAGES = ("loading", "measuring")
 @click.option("--threads", type=WholeNumber(1, 1024), default=1, show_default=True, help="Of each runtime.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(0.01, 86400),
+    type=Number(0.01, 86400),
     default=3.0,
     show_default=True,
     metavar="NUMBER",

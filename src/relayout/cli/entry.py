@@ -23,7 +23,7 @@ from relayout import __version__
 from relayout.cli.options import SECTION
 from relayout.cli.running import OPTION, REFUSED, STDOUT, error_object, in_one_line, print_json, said_of
 from relayout.cli.starting import short_process
-from relayout.errors import nearest, printable, shortened
+from relayout.errors import nearest, nearest_name, printable, shortened
 from relayout.foreign_options import VERBS, answers
 
 # Options that take one value and were given several: click would use the last without a word.
@@ -311,9 +311,15 @@ def _settle_streams() -> None:
 
 def _of_usage(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption):
-        answer = _of_others(error)
-        if answer:
+        if answer := _of_others(error):
             return f"relayout: {answer}"
+        if error.ctx is not None:
+            own = [
+                name for each in error.ctx.command.get_params(error.ctx) for name in (*each.opts, *each.secondary_opts)
+            ]
+            near = nearest_name(error.option_name, [name for name in own if name.startswith("--")])
+            hint = f"; did you mean {near!r}?" if near else ""
+            error.message, error.possibilities = f"there is no option {error.option_name!r}{hint}", None
     said = printable(shortened(" ".join(error.format_message().split())))
     context = getattr(error, "ctx", None)
     return f"relayout: {said} (see {context.command_path} --help)" if context else f"relayout: {said}"

@@ -177,6 +177,10 @@ def _two(
     ends = [*paths, *([] if out is None else [out])]
     if len(ends) == 1 and given.get("parts"):
         return ends[0], None
+    if len(ends) == 1 and ends[0].is_file():
+        from relayout.formats.recognition import refuse_foreign
+
+        refuse_foreign(ends[0])
     if len(ends) != 2:
         raise click.UsageError("give SOURCE and TARGET (or -o TARGET), or any number of sources with --out-dir DIR")
     if jobs != 1:

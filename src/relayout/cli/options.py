@@ -15,6 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from relayout.arguments import MOST_BYTES, OPSETS, is_symbol, whole
+from relayout.errors import nearest
 
 # How an option is declared, and how the text that it is given becomes a value.
 
@@ -69,9 +70,7 @@ def repeatable(
 
 def choice_option(name: str, values: Sequence[str], what: str) -> Callable[[F], F]:
     """An option that takes one of some words, in any case; the first where it is not given."""
-    return click.option(
-        name, type=click.Choice(values, case_sensitive=False), default=values[0], show_default=True, help=what
-    )
+    return click.option(name, type=Word(values), default=values[0], show_default=True, help=what)
 
 
 def dimensions(context: click.Context, parameter: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
@@ -222,7 +221,7 @@ class WholeNumber(click.IntRange):
 
 
 class Number(click.FloatRange):
-    """A number from a least one on; what is none is answered with that, in words."""
+    """A number between bounds; what is none is answered with the bounds, in words."""
 
     name = "number"
 
@@ -233,8 +232,20 @@ class Number(click.FloatRange):
         except click.BadParameter:
             number = math.nan
         if math.isnan(number):
-            self.fail(f"{value!r} is not a number from {self.min or 0:g} on", param, ctx)
+            end = "on" if self.max is None else f"to {self.max:,g}"
+            self.fail(f"{value!r} is not a number from {self.min or 0:g} {end}", param, ctx)
         return number
+
+
+class Word(click.Choice[str]):
+    """One of some words, in any case; what is none is answered with the nearest, or with all."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        super().__init__(words, case_sensitive=False)
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """Return what is wrong."""
+        return f"it takes no {str(value)!r}{nearest(str(value), self.choices)}"
 
 
 class LayoutName(click.ParamType[str]):
@@ -288,7 +299,7 @@ io = choice_option(
     ["keep", "convert", "NCHW", "NHWC"],
     "Inputs and outputs as in the source, in the order that costs nothing, or images in this layout.",
 )
-INTERFACE_TYPES = click.Choice(["float32", "int8", "uint8", "int32"], case_sensitive=False)
+INTERFACE_TYPES = Word(["float32", "int8", "uint8", "int32"])
 input_type = click.option(
     "--input-type",
     type=INTERFACE_TYPES,
@@ -304,7 +315,7 @@ normalize = repeatable(
     "Let the result normalize an input, image=127.5:127.5, or with a number for each channel,"
     " image=124,116,104:58,57,57 (repeatable).",
 )
-FORMATS = click.Choice(["onnx", "tflite"], case_sensitive=False)
+FORMATS = Word(["onnx", "tflite"])
 output_format = click.option(
     "--format",
     type=FORMATS,
@@ -321,7 +332,7 @@ runtime = click.option(
 )
 quantize = click.option(
     "--quantize",
-    type=click.Choice(["int8", "int16x8", "dynamic", "float16"], case_sensitive=False),
+    type=Word(["int8", "int16x8", "dynamic", "float16"]),
     help="Quantize a .tflite result: all to 8 bits, activations to 16 and weights to 8, weights to 8, or weights to"
     " float16 (needs onnx-relayout[quantize]).",
 )
@@ -364,7 +375,7 @@ custom_ops = repeatable(
 )
 time_limit = click.option(
     "--time-limit",
-    type=float,
+    type=Number(0),
     metavar="SECONDS",
     help="Stop the solver and report the gap. [default: limits of work, and no clock]",
 )
@@ -495,7 +506,7 @@ conversion = option_group(runtime, interface, part, at, importing, wishing, solv
 quantizing = option_group(quantize, calibrate, keep_float, section="Quantization")
 splitting = option_group(regions, parts, section="What a target runs")
 writing = option_group(annotate, plan_file, external_data, overwrite, section="What is written")
-verifying = option_group(verify, feeds, seed, rtol, section="Verification")
+verifying = option_group(verify, feeds, seed, rtol, atol, section="Verification")
 written = option_group(writing, verifying, max_bytes, as_json, quiet, verbose)
 """How a model is written, checked and reported."""
 FOR_ONE = {"--plan": "plan_file", "--html": "html", "--model-explorer": "model_explorer", "--partition-dir": "parts"}

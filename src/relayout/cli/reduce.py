@@ -10,7 +10,7 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import bars
 from relayout.cli.entry import Command
-from relayout.cli.options import MODEL, choice_option
+from relayout.cli.options import MODEL, Number, choice_option
 from relayout.cli.running import STDOUT, print_json, put_model, refuse_console, refuse_original, refuse_own_source
 
 
@@ -24,7 +24,7 @@ from relayout.cli.running import STDOUT, print_json, put_model, refuse_console, 
     "What the part must still show: that verification fails after optimize, or that a Transpose remains.",
 )
 @click.option(
-    "--time-limit", type=float, metavar="SECONDS", help="Stop after so long, and write the smallest part so far."
+    "--time-limit", type=Number(0), metavar="SECONDS", help="Stop after so long, and write the smallest part so far."
 )
 @options.external_data
 @options.overwrite

@@ -78,6 +78,7 @@ class Job(NamedTuple):
         feeds: input name -> `.npy` to feed.
         seed: of random inputs.
         rtol: the relative tolerance of the verification.
+        atol: the absolute one.
         external_data: weights in a file of their own; None where their size decides.
         plan_file: where the plan goes, if anywhere.
         html: where the page goes, if anywhere.
@@ -95,6 +96,7 @@ class Job(NamedTuple):
     feeds: Mapping[str, str] = {}
     seed: int = 0
     rtol: float = 1e-5
+    atol: float = 1e-6
     external_data: bool | None = None
     plan_file: Path | None = None
     html: Path | None = None
@@ -122,8 +124,9 @@ class Job(NamedTuple):
                 raise click.UsageError("--verify compares the whole model: give TARGET, too")
             rest["parts"] = rest.get("format") == "tflite"
         refuse_console(target, beside=verify or own["external_data"])
-        if not verify and (own["feeds"] or own["seed"] or own["rtol"] != Job._field_defaults["rtol"]):
-            raise click.UsageError("--input, --seed and --rtol are for --verify: give that, too")
+        asked = (own[name] != Job._field_defaults[name] for name in ("feeds", "seed", "rtol", "atol"))
+        if not verify and any(asked):
+            raise click.UsageError("--input, --seed, --rtol and --atol are for --verify: give that, too")
         converted = python_options(rest)
         if own["parts"] is not None and "target" not in converted and converted.get("format") != "tflite":
             raise click.UsageError("--partition-dir: parts are what a target runs, and the rest: give --target, too")
@@ -279,7 +282,7 @@ def _verified_first(result: "Result", job: Job) -> "VerifyReport":
                 from relayout.pipeline.quantized_result import first_sample
 
                 feeds = first_sample(result, job.given["calibrate"])
-            found = verified(job.source, path, feeds, job.seed, rtol=job.rtol)
+            found = verified(job.source, path, feeds, job.seed, rtol=job.rtol, atol=job.atol)
         except RelayoutError as error:
             said = str(error).replace(str(path), str(job.target))
             error.args = (f"{said} (nothing was written; without --verify it is)",)

@@ -61,6 +61,7 @@ def _key(data: FileWindow, start: int, stop: int) -> bytes:
 ORTM = b"ORTM"
 """Bytes 4 to 8 of every ORT-format model."""
 EXPORT = "export it to ONNX (PyTorch: torch.onnx.export) or TensorFlow Lite (tf.lite.TFLiteConverter) first"
+IN_PYTHON = "give the module to relayout.convert(module, args=(image,)) in Python (docs/how-to/pytorch.md)"
 DOWNLOAD = "the download went wrong: fetch the file itself"
 
 
@@ -75,10 +76,11 @@ class Foreign(NamedTuple):
 FOREIGN = (
     Foreign(r"version https://git-lfs", "a pointer of Git LFS", "run `git lfs pull`"),
     Foreign(r"(?i)\s*<(!doctype|html)", "an HTML page", DOWNLOAD),
-    Foreign(r"PK\x03\x04", "a ZIP archive without a .tflite (.pt and .keras files are such)", EXPORT),
+    Foreign(r"PK\x03\x04.{26}[^/]+/(data|archive_format|byteorder|version|extra)\b", "a file of PyTorch", IN_PYTHON),
+    Foreign(r"PK\x03\x04", "a ZIP archive without a .tflite (.keras files are such)", EXPORT),
     Foreign(r"LITERTLM", "a LiteRT-LM container without a .tflite", "give one that has a model"),
     Foreign(r"\x89HDF", "an HDF5 file (.h5 files of Keras are such)", EXPORT),
-    Foreign(r"\x80[\x02-\x05]", "a Python pickle (older .pt files are such)", EXPORT),
+    Foreign(r"\x80[\x02-\x05]", "a Python pickle (older .pt files are such)", IN_PYTHON),
     Foreign(r"\x08\x01\x12", "a SavedModel of TensorFlow", EXPORT),
     Foreign(r"\n.{1,3}\n[\x01-\x7f]\w", "a graph of TensorFlow", EXPORT),
     Foreign(r".{8}\{\"", "a file of safetensors, which has weights and no graph", EXPORT),
@@ -98,6 +100,19 @@ def foreign(head: bytes) -> Foreign | None:
     """What else than a model a file is, if its first bytes tell."""
     text = head[:HEAD].decode("latin-1")
     return next((kind for kind in FOREIGN if re.match(kind.begins, text, re.DOTALL)), None)
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse a file that is certainly no model here, before anything else is asked about it.
+
+    Raises:
+        ReadError: there is no such file, it is empty, or another tool's model.
+    """
+    file = open_model(path)
+    head = file.read(0, min(HEAD, file.size))
+    found = foreign(head)
+    if found is not None and found.advice in (EXPORT, IN_PYTHON):
+        raise not_a("an ONNX model", head, "").within(str(path))
 
 
 def not_a(wanted: str, head: bytes, detail: str, where: str = "") -> ReadError:

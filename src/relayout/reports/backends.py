@@ -70,7 +70,8 @@ def show(found: Mapping[str, Any]) -> None:
         listed = [list(row.values()) for row in found["targets"]]
         terminal.show(tabled("name", "backend", rows=listed))
         return
-    parts: list[Line | Grid] = [line(f"{found['name']}: {found['line']}")]
+    name, said = found["name"], found["line"]
+    parts: list[Line | Grid] = [line(said if _letters(said).startswith(_letters(name)) else f"{name}: {said}")]
     if found["rows"]:
         parts.append(tabled(*COLUMNS, rows=[list(words(row).values()) for row in found["rows"]]))
         parts += [line(REST)] if found["rest"] else []
@@ -80,6 +81,11 @@ def show(found: Mapping[str, Any]) -> None:
         rows = [list(words(unit).values()) for unit in found["units"]]
         parts += [line(""), line(f"{UNITS}:"), tabled(*UNIT_COLUMNS, rows=rows)]
     terminal.show(*parts)
+
+
+def _letters(text: str) -> str:
+    """Return the letters and digits of a text, by which `my-npu` and "my NPU" are one name."""
+    return "".join(filter(str.isalnum, text.lower()))
 
 
 def markdown() -> str:

@@ -19,7 +19,7 @@ from relayout.formats.tflite.container.transposes import transposes
 from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import all_nodes
 from relayout.light_dataclass import dataclass
-from relayout.reports.layouts import layout_name
+from relayout.reports.layouts import end_layout, layout_name
 from relayout.reports.report import UNKNOWN, Report, integers_in_words
 from relayout.terminal import Grid, Line, line, tabled
 
@@ -191,7 +191,7 @@ def inspection_lines(found: Inspection) -> Iterator[Line | Grid]:
             end.name,
             end.dtype,
             " × ".join(map(str, end.shape)),
-            layout_name(end.layout),
+            layout_name(end.layout) if end.free != end.layout else end_layout(end.layout, end.shape, same=""),
             layout_name(end.free) * (end.free != end.layout),
         )
         for end in found.ends[: 2 * MOST]

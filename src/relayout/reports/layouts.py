@@ -42,6 +42,32 @@ def layout_names(change: str) -> str:
     return " -> ".join(map(layout_name, change.split(" -> ")))
 
 
+def end_layout(change: str, shape: Sequence[int | str], same: str = "unchanged") -> str:
+    """Return the layout of an input or output: its name, or letters with their extents where the order changes.
+
+    Letters of one tensor say nothing of another's, so they are not shown where the order stays.
+
+    Args:
+        change: the layout, or two with an arrow between.
+        shape: the shape in the last one.
+        same: the text where the order stays and has no name.
+
+    >>> end_layout("n h w c -> n c h w", (1, 3, 8, 8)), end_layout("n b", (1, 10))
+    ('NHWC -> NCHW', 'unchanged')
+    >>> end_layout("a b c -> a c b", (1, 49, 16))
+    'a b c -> a c b (a = 1, c = 49, b = 16)'
+    """
+    named = layout_names(change)
+    if named != change:
+        return named
+    if " -> " not in change:
+        return same
+    axes = re.findall(r"\([^)]*\)|[^ ]+", change.rpartition(" -> ")[2])
+    if len(axes) != len(shape):
+        return change
+    return f"{change} ({', '.join(f'{axis} = {extent}' for axis, extent in zip(axes, shape, strict=True))})"
+
+
 def size_name(count: int) -> str:
     """Return a number of bytes in the decimal unit that people say it in.
 

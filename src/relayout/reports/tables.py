@@ -7,7 +7,7 @@ from collections import Counter
 from io import StringIO
 
 from relayout.progress import LOG
-from relayout.reports.layouts import layout_names, size_name
+from relayout.reports.layouts import end_layout, layout_names, size_name
 from relayout.reports.reasons import remedy, why
 from relayout.reports.report import Report, Transposed, integers_in_words
 from relayout.terminal import Grid, Line, ShortNames, as_html, count_of, line, tabled
@@ -52,7 +52,7 @@ def text(report: Report) -> str:
 def _parts(report: Report) -> list[Line | Grid]:
     quantized = map(line, integers_in_words(report.interface))
     rows = [
-        (end.kind, end.name, end.dtype, " × ".join(map(str, end.shape)), layout_names(end.layout))
+        (end.kind, end.name, end.dtype, " × ".join(map(str, end.shape)), end_layout(end.layout, end.shape))
         for end in report.interface
     ]
     interface = tabled("", "name", "type", "shape", "layout", rows=rows)

@@ -99,12 +99,19 @@ def read_table(path: Path) -> Target:
     return _Table(path, lines).target(data)
 
 
-def _key_of(message: str, columns: Mapping[str, Any]) -> str:
-    """Return the key that a message is about: it names the key, or begins with a word of its value."""
-    named = next((key for key in columns if f"{key}=" in message), "")
-    word = message.partition(" ")[0].rstrip(":")
-    texts = ((key, value if isinstance(value, tuple) else (value,)) for key, value in columns.items())
-    return named or next((key for key, several in texts if word in " ".join(map(str, several)).split()), "")
+def _place_in(message: str, columns: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the key that a message of a row is about, and the word of its value: empty where there is none.
+
+    The message names the key, or quotes a word of the value, or begins with one.
+    """
+    message = re.sub(r"^a row for [^:]*: ", "", message)
+    if named := next((key for key in columns if f"{key}=" in message), ""):
+        return named, ""
+    words = {key: " ".join(map(str, value if isinstance(value, tuple) else (value,))) for key, value in columns.items()}
+    for word in (*re.findall(r"'([^']+)'", message), message.partition(" ")[0].rstrip(":")):
+        if key := next((key for key, text in words.items() if word in text.split()), ""):
+            return key, word
+    return "", ""
 
 
 def _blanked(match: re.Match[str]) -> str:
@@ -117,7 +124,9 @@ class _Table:
 
     def __init__(self, path: Path, lines: Sequence[str]) -> None:
         self.path, self.lines = path, lines
-        self.starts = [place for place, line in enumerate(lines) if re.match(rf"\s*\[\[\s*{ROWS}\s*\]\]", line)]
+        begins = rf"\s*\[\[\s*{ROWS}\s*\]\]", r".*\{.*\bop_types\b"  # the second: rows of a list in one value
+        found = ([place for place, line in enumerate(lines) if re.match(begin, line)] for begin in begins)
+        self.starts = next((places for places in found if places), [])
 
     def target(self, data: Mapping[str, Any]) -> Target:
         rows = data.get(ROWS, [])
@@ -165,36 +174,47 @@ class _Table:
             value = columns.get(key, [])
             columns[key] = tuple(value) if isinstance(value, list) else (value,)
         columns["types"] = tuple(each.upper() if isinstance(each, str) else each for each in columns["types"])
-        columns["limits"] = tuple(self._condition(each, "limits", start) for each in columns["limits"])
+        limits = columns["limits"]
+        columns["limits"] = tuple(
+            self._condition(each, "limits", start, limits[:place]) for place, each in enumerate(limits)
+        )
         if "when" in columns:
             columns["when"] = self._condition(columns["when"], "when", start)
         try:
             return Kernel(**columns)
         except LayoutError as error:
-            raise self._error(str(error), _key_of(str(error), columns), start) from error
+            key, word = _place_in(str(error), columns)
+            raise self._error(str(error), key, start, word) from error
 
-    def _condition(self, entry: Any, key: str, start: int) -> Condition:
+    def _condition(self, entry: Any, key: str, start: int, before: Sequence[Any] = ()) -> Condition:
+        """Return a condition of a row; `before` are those in front of it."""
+
+        def error(what: str, word: str) -> LayoutError:
+            count = sum(each == word if isinstance(each, str) else word in each for each in before)
+            return self._error(what, key, start, word, count)
+
         if isinstance(entry, str):
             known = named_conditions()
             name = entry.upper().replace("-", "_")
             if name not in known:
-                raise self._error(f"there is no condition {entry!r}{nearest(name, known)}", key, start)
+                raise error(f"there is no condition {entry!r}{nearest(name, known)}", entry)
             return known[name]
         if not isinstance(entry, dict):
             raise self._error(f"{key} has {entry!r}: write a name, or a table such as {{ window = 7 }}", key, start)
         function = next((name for name in entry if name in CONDITION_FUNCTIONS), None)
         if function is None:
             near = nearest(next(iter(entry), ""), CONDITION_FUNCTIONS)
-            raise self._error(f"{key} has {entry!r}: known are {', '.join(CONDITION_FUNCTIONS)}{near}", key, start)
+            known = ", ".join(CONDITION_FUNCTIONS)
+            raise error(f"{key} has {entry!r}: known are {known}{near}", next(iter(entry), ""))
         make, keys = CONDITION_FUNCTIONS[function]
         if missing := [name for name in keys if name not in entry]:
-            raise self._error(f"the condition {function} needs {', '.join(missing)}, too", key, start)
+            raise error(f"the condition {function} needs {', '.join(missing)}, too", function)
         if unknown := [name for name in entry if name not in keys]:
-            raise self._error(f"the condition {function} takes no {unknown[0]}{nearest(unknown[0], keys)}", key, start)
+            raise error(f"the condition {function} takes no {unknown[0]}{nearest(unknown[0], keys)}", unknown[0])
         try:
             check(entry, keys, where=f"the condition {function}: ", error=LayoutError)
-        except LayoutError as error:
-            raise self._error(str(error), key, start) from None
+        except LayoutError as fault:
+            raise error(str(fault), function) from None
         return make(*(entry[name] for name in keys))
 
     def _refuse_large(self, data: Mapping[str, Any], start: int) -> None:
@@ -207,16 +227,25 @@ class _Table:
             if key not in known:
                 raise self._error(f"there is no key {key!r}{nearest(key, known)}", key, start)
 
-    def _error(self, what: str, key: str, start: int = 0) -> LayoutError:
-        """Return an error that names the file and the line of a key, or of the row."""
+    def _error(self, what: str, key: str, start: int = 0, word: str = "", before: int = 0) -> LayoutError:
+        """Return an error that names the file and the line.
+
+        Args:
+            what: what is wrong.
+            key: the key that it is about; empty: the row as a whole.
+            start: the line on which the row begins.
+            word: the word of the key's value, which may take several lines.
+            before: how often the word stands in the value in front of that.
+        """
         behind = range(start, len(self.lines))
         ends = next((place for place in behind if place > start and place in self.starts), len(self.lines))
-        own = (
-            place
-            for place in range(start, ends)
-            if key and re.match(rf"\s*(\[\[?\s*)?['\"]?{re.escape(key)}\b", self.lines[place])
-        )
-        return LayoutError(f"{self.path}, line {next(own, start) + 1}: {what}")
+        name = rf"(.*\{{)?\s*(\[\[?\s*({ROWS}\s*\.\s*)?)?['\"]?{re.escape(key)}\b"
+        place = next((place for place in range(start, ends) if key and re.match(name, self.lines[place])), start)
+        if word:
+            whole = rf"(?<![\w-]){re.escape(word)}(?![\w-])"
+            places = [at for at in range(place, ends) for _ in re.findall(whole, self.lines[at])]
+            place = places[min(before, len(places) - 1)] if places else place
+        return LayoutError(f"{self.path}, line {place + 1}: {what}")
 
 
 def _has_64_bits(value: Any) -> bool:
