@@ -204,8 +204,8 @@ class _Table:
         function = next((name for name in entry if name in CONDITION_FUNCTIONS), None)
         if function is None:
             near = nearest(next(iter(entry), ""), CONDITION_FUNCTIONS)
-            known = ", ".join(CONDITION_FUNCTIONS)
-            raise error(f"{key} has {entry!r}: known are {known}{near}", next(iter(entry), ""))
+            listed = ", ".join(CONDITION_FUNCTIONS)
+            raise error(f"{key} has {entry!r}: known are {listed}{near}", next(iter(entry), ""))
         make, keys = CONDITION_FUNCTIONS[function]
         if missing := [name for name in keys if name not in entry]:
             raise error(f"the condition {function} needs {', '.join(missing)}, too", function)
