@@ -351,6 +351,11 @@ keep_float = repeatable(
     comma_separated,
     "For --quantize: operators or values that stay float; * stands for any characters (repeatable).",
 )
+float32 = click.option(
+    "--float32",
+    is_flag=True,
+    help="Compute float64 and bfloat16 of an ONNX source in float32, inputs and outputs included.",
+)
 opset = click.option(
     "--opset",
     type=WholeNumber(*OPSETS),
@@ -500,7 +505,7 @@ wishing = option_group(to, backend, claimed_operators, desired, inline, section=
 aiming = option_group(backend, claimed_operators, section="Layouts of operators")
 solving = option_group(per_transpose, exchange, time_limit, what_if, section="The solver")
 views = option_group(html, model_explorer, section="To look at")
-interface = option_group(io, layouts, input_type, output_type, normalize)
+interface = option_group(io, layouts, input_type, output_type, normalize, float32)
 conversion = option_group(runtime, interface, part, at, importing, wishing, solving, views)
 """What `convert` does, and `explain` tells of."""
 quantizing = option_group(quantize, calibrate, keep_float, section="Quantization")

@@ -68,6 +68,7 @@ def convert(
     dims: Mapping[str, Dim] | None = None,
     batch: Dim | None = None,
     at: Mapping[str, int] | None = None,
+    float32: bool = False,
     opset: int | None = None,
     quant: Quant = "qdq",
     signature: str | None = None,
@@ -118,6 +119,7 @@ def convert(
         batch: the name or number that the first axis of all inputs gets, fixed or not.
         at: dynamic dimension -> the extent that bytes are counted with, and the plan is chosen for; the result stays
             open. Any other counts as 1.
+        float32: of an ONNX source: float64 and bfloat16 are computed in float32, inputs and outputs included.
         opset: opset of an ONNX result, from 13 on: operators that need a newer one are one error. By default the least
             that a `.tflite` needs, from 18 on, and that of an ONNX source, which is never raised.
         quant: what becomes of a quantized `.tflite`: integers in Quantize-Dequantize units, or a float model.
@@ -189,6 +191,7 @@ def convert(
         outputs=names.listed(outputs),
         dims=names.places(dims),
         batch=batch,
+        float32=float32,
     )
     quantization = request_of(
         quantize,

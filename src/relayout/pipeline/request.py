@@ -45,6 +45,7 @@ OPTIONS = {
     "batch": arguments.EXTENT,
     "at": arguments.SIZES,
     "quant": one_of("qdq", "float"),
+    "float32": arguments.FLAG,
     "opset": arguments.whole(*arguments.OPSETS),
     "signature": arguments.TEXT,
     "state": one_of("zero", "io"),
@@ -94,6 +95,7 @@ class ImportOptions(NamedTuple):
         dims: dynamic dimension -> its extent, or the name of a dimension of the same extent; `input:axis` -> name or
             number of a fixed one that is opened.
         batch: the name or number of the first axis of all inputs; None leaves it.
+        float32: whether float64 and bfloat16 of an ONNX source are read as float32.
     """
 
     opset: int | None = None
@@ -105,6 +107,7 @@ class ImportOptions(NamedTuple):
     outputs: Sequence[str] = ()
     dims: Mapping[str, Dim] = {}
     batch: Dim | None = None
+    float32: bool = False
 
     @property
     def is_part(self) -> bool:

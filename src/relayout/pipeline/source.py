@@ -61,6 +61,8 @@ def read(
     asked = Asked.of(options.dims, options.batch)
     options = options._replace(dims=asked.named)
     if isinstance(known, bytes) or holds_tflite(known):
+        if options.float32:
+            raise RelayoutError("--float32 is for an ONNX source, and this one is a .tflite: leave it out")
         model = _read_tflite(known, options, Wishes() if wishes is None else wishes)
         if isinstance(known, str | Path) and Path(known).suffix in (".onnx", ".ort"):
             add_notes(model, f"{Path(known).name} is a .tflite, whatever its name says, and is read as one")
@@ -119,6 +121,11 @@ def _read_onnx(
     from relayout.rules import outputs_of
 
     model = read_onnx(source)
+    if options.float32:
+        from relayout.formats.onnx.single_precision import use_float32
+
+        add_facts(model, is_unlike_source=True)
+        add_notes(model, *(use_float32(model) or ("--float32: the model has no float64 and no bfloat16",)))
     if format == "tflite":
         _make_defaults_constant(model, options)
     name_dimensions(model, asked)

@@ -109,7 +109,9 @@ def tflite_model(
             file_forms=forms,
         )
     except UnwritableGraphError as error:
-        raise UnwritableGraphError(error.found, error.values, f"{error.hint}{_made_for(error.found)}{remedy}") from None
+        raise UnwritableGraphError(
+            error.found, error.values, f"{error.hint}{_float32_for(error.found)}{_made_for(error.found)}{remedy}"
+        ) from None
     return file._replace(files=descriptions.files(model))
 
 
@@ -224,6 +226,12 @@ def _source_names(model: ir.Model) -> dict[str, str]:
         for value in ends
     }
     return {name: own for name, own in names.items() if held[name].isdisjoint((name, own))}
+
+
+def _float32_for(found: Collection[str]) -> str:
+    """Return the option that cures operators on types for which LiteRT has no kernels; nothing where none is."""
+    is_cured = any(f"elements of {name}" in reason for reason in found for name in ("FLOAT64", "BFLOAT16"))
+    return "--float32 computes float64 and bfloat16 in float32; " if is_cured else ""
 
 
 def _made_for(found: Collection[str]) -> str:

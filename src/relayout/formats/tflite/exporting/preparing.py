@@ -17,6 +17,7 @@ from relayout.formats.onnx.folding import fold_weights
 from relayout.formats.onnx.source_passes import ANY_RESULT, SourcePass, UnpreparedModel
 from relayout.formats.onnx.spelling import spell_out
 from relayout.formats.tflite.exporting.blocks import sign_few_bits
+from relayout.formats.tflite.exporting.few_bit_floats import decode_few_bit_floats
 from relayout.formats.tflite.exporting.loops import Writing, inline_sequences, write_out
 from relayout.formats.tflite.exporting.recurrent_operands import HIDDEN, LENGTHS, STATES, drop_zero_states, is_recurrent
 from relayout.formats.tflite.exporting.registry import is_written
@@ -201,6 +202,7 @@ SOURCE_PASSES: Mapping[str, SourcePass] = {
     ),
     "restore-variables": lambda source: restore_variables(source.model),
     "fold-empty-inputs": lambda source: _replace_empty_inputs(source.model.graph),
+    "decode-few-bit-floats": lambda source: decode_few_bit_floats(source.model, source.names),
     "sign-few-bits": lambda source: sign_few_bits(source.model, source.names),
     "rank-reductions": lambda source: _rank_reductions(source.model.graph),
     "inline-sequences": lambda source: inline_sequences(source.model, source.names),

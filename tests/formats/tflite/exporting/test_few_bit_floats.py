@@ -1,0 +1,68 @@
+"""Weights in floats of 8 and 4 bits are real numbers in a `.tflite`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+import relayout
+
+RNG = np.random.default_rng(0)
+SCALES: dict[str, tuple[NDArray[np.float32], dict[str, int]]] = {
+    "one scale": (np.array(0.1, np.float32), {}),
+    "a scale for each column": (RNG.uniform(0.1, 1, 6).astype(np.float32), {"axis": 1}),
+    "a scale for each row": (RNG.uniform(0.1, 1, 8).astype(np.float32), {"axis": 0}),
+    "blocks of 4 rows": (RNG.uniform(0.1, 1, (2, 6)).astype(np.float32), {"axis": 0, "block_size": 4}),
+}
+
+
+def product(kind: str, decode: onnx.NodeProto, *constants: onnx.TensorProto) -> onnx.ModelProto:
+    """A product with weights of 8 rows and 6 columns, which a node decodes."""
+    weights = RNG.normal(size=(8, 6)).astype(getattr(ml_dtypes, kind))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 6])
+    nodes = [decode, helper.make_node("MatMul", ["x", "d"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(weights, "w"), *constants])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"])
+@pytest.mark.parametrize("scales", SCALES)
+def test_dequantized_weights(kind: str, scales: str, tmp_path: Path) -> None:
+    scale, attributes = SCALES[scales]
+    decode = helper.make_node("DequantizeLinear", ["w", "s"], ["d"], **attributes)
+    source = product(kind, decode, numpy_helper.from_array(scale, "s"))
+    relayout.convert(source, format="tflite").save(tmp_path / "m.tflite")
+    x = RNG.normal(size=(3, 8)).astype(np.float32)
+    if "block_size" not in attributes:
+        assert relayout.verify(source, tmp_path / "m.tflite", inputs={"x": x}).ok
+    weights = numpy_helper.to_array(source.graph.initializer[0]).astype(np.float32)
+    rows = np.repeat(scale, 4, 0) if scale.ndim == 2 else scale[:, None] if attributes == {"axis": 0} else scale
+    assert_product(tmp_path / "m.tflite", x, weights * rows)
+
+
+def test_cast_weights(tmp_path: Path) -> None:
+    source = product("float8_e4m3fn", helper.make_node("Cast", ["w"], ["d"], to=TensorProto.FLOAT))
+    relayout.convert(source, format="tflite").save(tmp_path / "m.tflite")
+    weights = numpy_helper.to_array(source.graph.initializer[0]).astype(np.float32)
+    assert_product(tmp_path / "m.tflite", RNG.normal(size=(3, 8)).astype(np.float32), weights)
+
+
+def assert_product(file: Path, x: NDArray[np.float32], weights: NDArray[np.float32]) -> None:
+    """Check that LiteRT multiplies by weights."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(str(file))
+    (end,) = interpreter.get_input_details()
+    interpreter.resize_tensor_input(end["index"], x.shape)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(end["index"], x)
+    interpreter.invoke()
+    y = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    np.testing.assert_allclose(y, x @ weights, rtol=0, atol=1e-5 * float(abs(y).max()))
