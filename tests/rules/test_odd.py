@@ -122,3 +122,26 @@ def sides(signature: Signature, operator: Operator) -> tuple[tuple[tuple[tuple[s
         tuple(map(placed, signature.inputs, operator.inputs)),
         tuple(map(placed, signature.outputs, operator.outputs)),
     )
+
+
+@pytest.mark.parametrize(
+    ("op_type", "constants", "slot"),
+    [("Pad", ([0, 0, 0, 1],), 1), ("Slice", ([1], [6], [1]), 2), ("Split", ([2, 4],), 1)],
+)
+def test_an_axis_that_only_the_node_knows_keeps_what_is_said_of_it(
+    op_type: str, constants: tuple[list[int], ...], slot: int
+) -> None:
+    """A Loop states 6 elements of what is open outside of it: no grain has made the axis shorter."""
+    values = [
+        ir.Value(name=f"c{i}", shape=ir.Shape([len(c)]), const_value=ir.Tensor(np.array(c)))
+        for i, c in enumerate(constants)
+    ]
+    axis = [ir.convenience.convert_attribute("axis", 1)] * (op_type == "Split")
+    x, shapes = ir.Value(name="x", shape=ir.Shape([2, 6])), ((2, 6), *((len(each),) for each in constants))
+    node = ir.Node("", op_type, [x, *values], axis, num_outputs=2 if op_type == "Split" else 1)
+    fact = facts(Operator(node, 21, shapes, tuple((2, None) for _ in node.outputs)))
+    assert isinstance(fact, Signature)
+    own = tuple((letter, extent) for letter, extent in zip(fact.inputs[0], (Extent(2), Extent.of("n")), strict=True))
+    changes = fact.changes(Placement((own, *(None for _ in constants)), (own,)))
+    kept = changes.inputs.get(slot)
+    assert kept is None or kept.tolist() == constants[slot - 1]

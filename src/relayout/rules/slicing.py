@@ -56,7 +56,8 @@ def split(operator: Operator) -> Fact:
         extent = placement.extent(axis)
         if sizes is None or extent == whole or whole is None:
             return Changes({"axis": placement.axis(axis)})
-        fewer = tuple(size * extent.number // whole.number for size in sizes)
+        over, under = _length(whole, extent)
+        fewer = tuple(size * over // under for size in sizes)
         if as_input:
             return Changes({"axis": placement.axis(axis)}, inputs={1: np.array(fewer, np.int64)})
         return Changes({"axis": placement.axis(axis), "split": fewer})
@@ -135,11 +136,19 @@ def _bounds(operator: Operator, axes: Sequence[int], *, as_input: bool) -> list[
     return found
 
 
+def _length(before: Extent, after: Extent) -> tuple[int, int]:
+    """Return the part of an axis that is left, as two numbers: what its grains hold lies elsewhere.
+
+    Of one that is open here alone all is left: a node's shapes may say more than those that its operands come with.
+    """
+    return (after.number, before.number) if before.symbols == after.symbols and before != after else (1, 1)
+
+
 def _scaled(bounds: Sequence[Bound], old: Sequence[Extent], new: Sequence[Extent]) -> tuple[list[int], list[int]]:
     """Starts and ends in axes that have become shorter, since what their grains hold lies elsewhere."""
     starts, ends = [], []
     for bound, before, after in zip(bounds, old, new, strict=True):
-        over, under = (after.number, before.number) if before != after else (1, 1)
+        over, under = _length(before, after)
         starts.append(bound.first * over // under)
         ends.append(bound.last * over // under)
     return starts, ends
@@ -186,8 +195,9 @@ def padding(operator: Operator, *, as_input: bool) -> Signature | None:
         each = []
         for letter, extent in zip(placement.letters(), placement.extents(), strict=True):
             before, after = padded.get(letter, (0, 0))
-            if letter in padded and extent != (old := shape[letter]):  # what its grain holds lies elsewhere
-                before, after = (pad * extent.number // old.number for pad in (before, after))
+            if letter in padded:
+                over, under = _length(shape[letter], extent)
+                before, after = before * over // under, after * over // under
             each.append((before, after))
         new = (*(before for before, _ in each), *(after for _, after in each))
         if not as_input:

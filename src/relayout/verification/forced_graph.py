@@ -10,6 +10,8 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import convenience
 
+from relayout.graph.subgraphs import all_nodes
+
 MOVING = {"Clip", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 """Operators that leave integers as they are, moved or clamped at most."""
 ROUNDING = {"QuantizeLinear"}
@@ -33,17 +35,25 @@ def give_values(graph: ir.Graph, given: Sequence[str], shown: Sequence[str]) -> 
     return entries
 
 
-def move_at_random(graph: ir.Graph, steps: Mapping[str, int]) -> None:
-    """Move the real numbers that values are quantized from, at random, by up to so many steps of each."""
-    for number, node in enumerate([node for node in graph if node.op_type in ROUNDING]):
+def move_at_random(graph: ir.Graph, steps: Mapping[str, float], seed: int = 0) -> None:
+    """Move the real numbers that values are quantized from, at random, by up to so many steps of each, in bodies too.
+
+    What has a step for each channel stays where it is.
+    """
+    for number, node in enumerate([node for node in all_nodes(graph) if node.op_type in ROUNDING]):
         real, step, most = node.inputs[0], node.inputs[1], steps.get(node.outputs[0].name or "")
-        if most and real is not None and step is not None:
-            limits = {"low": -float(most), "high": float(most), "seed": float(number)}
-            noise = ir.node("RandomUniformLike", [real], limits)
-            by = ir.node("Mul", [*noise.outputs, step])
-            moved = ir.node("Add", [real, *by.outputs])
-            graph.insert_before(node, [noise, by, moved])
-            node.replace_input_with(0, moved.outputs[0])
+        if not most or real is None or step is None or node.graph is None:
+            continue
+        if step.shape is not None and all(extent == 1 for extent in step.shape):
+            limits = {"low": -float(most), "high": float(most), "seed": float(number + 1000 * seed)}
+            noise, by, moved = (ir.Value(name=f"{node.outputs[0].name}/{part}") for part in ("noise", "by", "moved"))
+            added = [
+                ir.node("RandomUniformLike", [real], limits, outputs=[noise]),
+                ir.node("Mul", [noise, step], outputs=[by]),
+                ir.node("Add", [real, by], outputs=[moved]),
+            ]
+            node.graph.insert_before(node, added)
+            node.replace_input_with(0, moved)
 
 
 def move_quantized(graph: ir.Graph, steps: float) -> None:

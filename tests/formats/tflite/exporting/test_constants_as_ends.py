@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from ai_edge_litert.interpreter import Interpreter
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from export_running import agrees
 from onnx import helper
 
 import relayout as package
+from litert_runs import KERNELS
 from relayout.pipeline import check_plan
 from running import run
 from text_form import floats, model
@@ -139,3 +140,24 @@ def test_an_only_input_stays_one_and_a_note_says_that_its_default_is_gone() -> N
     assert [each.name for each in result.report.interface] == ["x", "y"]
     assert any(note.startswith("the only input has a default value in the file") for note in result.report.notes)
     assert not any("default value" in note for note in package.convert(source).report.notes)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("within", ["graph", "read as well", "branch"])
+def test_real_numbers_of_constant_integers_that_are_a_result(within: str, kernels: OpResolverType) -> None:
+    """XNNPACK writes nothing where a DEQUANTIZE of a constant is a result of its graph."""
+    branches = "else_branch = f () => (float[2,3] e) { e = Tanh(x) }, then_branch = t () => (float[2,3] d)"
+    bodies = {
+        "graph": "y = Tanh(x)  d = DequantizeLinear(w, s, z)",
+        "read as well": "d = DequantizeLinear(w, s, z)  y = Add(x, d)",
+        "branch": f"y = Tanh(x)  d = If<{branches} {{ d = DequantizeLinear(w, s, z) }}>(c)",
+    }
+    constants = {"w": np.arange(6, dtype=np.int8).reshape(2, 3), "s": np.float32(0.5), "z": np.int8(1)}
+    text = f"g (bool c, float[2,3] x) => (float[2,3] y, float[2,3] d) {{ {bodies[within]} }}"
+    source, feed = model(text, **constants), {"c": np.array(True), "x": floats(2, 3)}
+    result = package.convert(source, format="tflite")
+    runner = Interpreter(model_content=result.tflite, experimental_op_resolver_type=kernels).get_signature_runner()
+    read = [end.name for end in result.report.interface if end.name in feed]
+    results = runner(**{name: feed[name] for name in read})
+    for name, expected in zip("yd", run(source, feed), strict=True):
+        np.testing.assert_allclose(results[name], expected, rtol=1e-5, atol=1e-6)

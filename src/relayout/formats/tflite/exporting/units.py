@@ -167,7 +167,8 @@ def real_numbers(graph: "GraphExport", value: ir.Value, source: ir.Value, node: 
     by_axis = scales is not None and scales[0].size > 1
     stored = None if source.is_graph_input() else source.const_value
     has_kernel = source.dtype in DEQUANTIZED and not (by_axis and source.dtype == ir.DataType.INT16)
-    if stored is not None and not has_kernel:
+    # A delegate may not write what a DEQUANTIZE of a constant gives where it is a result of the graph.
+    if stored is not None and (not has_kernel or value.is_graph_output()):
         constant = _dequantized_constant(graph.draft, value, stored, node)
         if constant is not None:
             return constant
