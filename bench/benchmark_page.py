@@ -227,6 +227,7 @@ def lead(records: list[Record]) -> str:
     return (
         f"Each converter turns {len(records)} `.tflite` models into ONNX, and each result is compared with LiteRT.\n"
         f"Right or nearly right are: {counts}. Then come the transposed bytes, the times, and every model."
+        "\n\n![What becomes of 331 TensorFlow Lite files](plots/benchmark.svg)"
     )
 
 

@@ -87,6 +87,7 @@ def page(rows: Rows, extended: Rows) -> str:
         f"""A backend that wants NHWC and claims some operators has Transposes at its borders. This page counts
 them in {graphs} graphs, after relayout, ONNX Runtime's layout transformer and TVM's ConvertLayout. relayout
 transposes {ours:.1f} MB in all, where ONNX Runtime transposes {theirs:.1f} MB.""",
+        "![MB transposed around what a target claims, in the graphs that both take](plots/claims.svg)",
         """The target claims (a) the convolutions, (b) all layout-sensitive operators, (c) a random half of the
 convolutions. All sides get the graph that level 1 of ONNX Runtime makes of the file. The tables have the
 Transposes of a run that move data, and their megabytes; open extents count as 1. `bench/claiming.py --emulated

@@ -175,6 +175,8 @@ def page(rows: Sequence[Row]) -> str:
         f" On the CPU the files of `litert-gpu` take {statistics.median(own) if own else 1:.2f} of the time of the"
         " default target's in the median.",
         "",
+        "![Networks that the GPU takes as a whole, and right](plots/gpu-benchmark.svg)",
+        "",
         "| files | " + " | ".join(KINDS) + " |",
         "|---|" + "---:|" * len(KINDS),
     ]

@@ -168,6 +168,7 @@ def page(found: dict[str, Any]) -> str:
         f" Of {len(ours)} files of relayout {len(whole)} run on the NPU as a whole. Cycles are Vela's estimates, and"
         " count the NPU alone: a file with operators on the CPU takes longer than its cycles say. The ratio is"
         " relayout's cycles by those of the file below it, where both leave as many operators to the CPU.",
+        "![Vela's cycles of relayout's files, the peer's = 1](plots/npu-benchmark.svg)",
     ]
     if sources[".onnx"]:
         lines += from_onnx(sources[".onnx"], found["versions"].get("onnx2tf", ""))

@@ -110,6 +110,8 @@ HEAD = """# Networks whose batch opens
 the source's batch, and with batches of 1, 3 and 7, which the source runs batch after batch. `python bench/opening.py`
 writes this page ([how to open a batch](how-to/batch.md)).
 
+![Networks whose batch relayout opens](plots/opening.svg)
+
 | | to ONNX | to `.tflite` |
 |---|---:|---:|
 """

@@ -254,6 +254,8 @@ PAGE = """# Optimizing ONNX models
 
 `relayout optimize` and its peers optimize {number} ONNX models, and each result runs beside its source. {verdict}
 
+![MB that the results transpose, and the part of the sources'](plots/optimize-benchmark.svg)
+
 {summary}
 
 `bench/optimizing.py` made this page of the models of `bench/make_onnx.py`: real architectures with random weights, as

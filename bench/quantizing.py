@@ -273,6 +273,8 @@ def page(rows: list[dict[str, Any]]) -> str:
 takes {median(times):.2f} of the time in LiteRT in the median, at most {max(times):.2f}. Vela puts {whole} of relayout's
 files wholly on the NPU, and {peers_whole} of litert-torch's.
 
+![Time of int8 files in LiteRT, litert-torch's = 1](plots/int8-benchmark.svg)
+
 {table(head, lines)}
 
 Cells have `--quantize int8` / ONNX Runtime's QDQ through `relayout convert` / litert-torch.

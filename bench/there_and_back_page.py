@@ -253,6 +253,7 @@ def page(found: Row, nodes: Row | None = None) -> str:
 ONNX models to `.tflite` and back. Of the files that go through ONNX {back} of {sum(counts.values()):,} come back exact,
 right or close, {counts["exact"]:,} of them equal bit for bit. The tables also count operators, transposed bytes, names,
 types, state and metadata.""",
+        "![TensorFlow Lite files that go to ONNX and come back](plots/there-and-back.svg)",
         f"""`bench/there_and_back.py` made this page on {found["date"]}. Versions: {used}.""",
         samples(found),
         COMMANDS,

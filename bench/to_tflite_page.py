@@ -241,6 +241,9 @@ def page(found: Row) -> str:
         "# ONNX to TensorFlow Lite, measured",
         f"""relayout and onnx2tf convert {number} ONNX models to `.tflite`, and one judge runs each source and
 result.{said}
+
+![Sums over the models, onnx2tf's = 1](plots/onnx-to-tflite-benchmark.svg)
+
 `bench/to_tflite.py` made this page on {found["date"]}, on one {found["processor"] or "processor"}. Versions:
 {used}.""",
         """<!-- not run: needs onnx2tf in an environment of its own -->

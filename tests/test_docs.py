@@ -128,6 +128,15 @@ def test_drawings_are_current() -> None:
         assert getattr(drawing, name)() == written, "python docs/draw_concepts.py"
 
 
+def test_each_benchmark_page_shows_the_plot_of_its_table() -> None:
+    plots = script("draw_benchmarks").PLOTS
+    for page, draw in plots.items():
+        assert (ROOT / "docs" / "plots" / f"{page}.svg").read_text(encoding="utf-8") == draw(), (
+            "python docs/draw_benchmarks.py"
+        )
+        assert f"](plots/{page}.svg)" in (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+
+
 def test_a_target_of_ones_own_takes_20_lines() -> None:
     text = (ROOT / "examples" / "own_target.py").read_text(encoding="utf-8")
     assert len([line for line in text.splitlines() if line.strip()]) <= 20
@@ -160,6 +169,12 @@ def test_every_page_is_in_the_navigation() -> None:
     brought = {"contributing.md", "changelog.md", "models.md", "examples.md", "notebook.md"}
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     assert sorted(navigation) == sorted(pages | brought)
+
+
+def test_the_first_page_leads_to_every_page() -> None:
+    links = re.findall(r"\]\(([^)#]+\.md)", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert sorted(pages - {"index.md"} - set(links)) == []
 
 
 @pytest.mark.parametrize(
