@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import relayout
 from relayout.cli import cli
-from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
+from relayout.layout.stored_as import OPENED_BATCH, OpenedBatch
 from relayout.pipeline.names import SourceNames, refuse_unusual_layouts
 from relayout.shapes.parts import OpeningError
 from running import run

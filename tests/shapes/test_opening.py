@@ -11,7 +11,7 @@ import pytest
 
 import relayout
 from relayout.errors import LayoutError, RelayoutError
-from relayout.layout.opened_batch import OPENED_BATCH
+from relayout.layout.stored_as import OPENED_BATCH
 from relayout.shapes import OpeningError
 from relayout.shapes.constants import STATED
 from running import run

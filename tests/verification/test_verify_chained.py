@@ -11,7 +11,7 @@ import pytest
 import relayout as package
 from relayout import RelayoutError
 from relayout.formats.tflite.container.loading import load
-from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
+from relayout.layout.stored_as import OPENED_BATCH, OpenedBatch
 from small import build
 
 CONV = ("y = Conv(x, w)", {"w": (4, 3, 1, 1)})

@@ -6,16 +6,14 @@ A result of a result tells of the values of both sources. Where both have one na
 that name is the older's.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from json.encoder import encode_basestring_ascii
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,13 +71,13 @@ class Holds:
     KEY: ClassVar[str] = "relayout.holds"
 
     @staticmethod
-    def as_is(name: str, shape: Iterable[object]) -> Holds:
+    def as_is(name: str, shape: Iterable[object]) -> "Holds":
         """A value of the source as it lies there; what is no integer in its shape is a dynamic dimension."""
         extents = tuple(extent if isinstance(extent, int) else -1 for extent in shape)
         return Holds(name, extents, tuple(range(len(extents))), extents)
 
     @staticmethod
-    def dump(held: Iterable[Holds]) -> str:
+    def dump(held: "Iterable[Holds]") -> str:
         """The metadata's text: a JSON list."""
         items = [
             f'{{"name":{encode_basestring_ascii(item.name)},{_text(item.factors, item.perm, item.shape, item.axes)}}}'
@@ -88,7 +86,7 @@ class Holds:
         return f"[{','.join(items)}]"
 
     @staticmethod
-    def load(text: str) -> list[Holds]:
+    def load(text: str) -> "list[Holds]":
         """Read the metadata's text.
 
         Raises:
@@ -135,7 +133,7 @@ def restore(array: NDArray[np.generic], holds: Holds) -> NDArray[np.generic]:
     return laid.transpose(perms.inverse(holds.perm)).reshape(_filled(holds.shape, array.size))
 
 
-def resolved(holds: Holds, shape: Sequence[int]) -> Holds:
+def resolved(holds: Holds, shape: Sequence[int]) -> "Holds":
     """With an extent for each of several dynamic factors, from the shape that the source's value has in a run.
 
     As it is where at most one is dynamic, or where the shape does not tell. Open factors that stay side by side are
@@ -161,7 +159,7 @@ def resolved(holds: Holds, shape: Sequence[int]) -> Holds:
     return _with_one_open(replace(holds, shape=tuple(shape)) if fits else holds)
 
 
-def resolved_as_stored(holds: Holds, stored: Sequence[int]) -> Holds:
+def resolved_as_stored(holds: Holds, stored: Sequence[int]) -> "Holds":
     """The same from the shape in which the value is stored in a run.
 
     >>> resolved_as_stored(Holds("x", (-1, -1, -1, 2), (0, 3, 1, 2), (-1, 2)), (5, 2, 12)).factors
@@ -177,7 +175,7 @@ def resolved_as_stored(holds: Holds, stored: Sequence[int]) -> Holds:
     return _with_one_open(holds)
 
 
-def _with_axes(holds: Holds, shape: Sequence[int]) -> Holds:
+def _with_axes(holds: Holds, shape: Sequence[int]) -> "Holds":
     """With an extent for each factor that is the only open one of its dimension, where it is said which these are."""
     if len(holds.axes) != len(shape) or sum(holds.axes) != len(holds.factors) or min(holds.axes, default=0) < 0:
         return holds
@@ -191,13 +189,13 @@ def _with_axes(holds: Holds, shape: Sequence[int]) -> Holds:
     return replace(holds, factors=tuple(factors))
 
 
-def _with_one_open(holds: Holds) -> Holds:
+def _with_one_open(holds: Holds) -> "Holds":
     """With one open factor for several, whose extent follows from the number of elements, where they can be joined."""
     joined = _joined(holds)
     return joined if joined.factors.count(-1) == 1 else holds
 
 
-def _joined(holds: Holds) -> Holds:
+def _joined(holds: Holds) -> "Holds":
     """The same with one factor for the open ones that are side by side, in order, in the source and where it is stored.
 
     A run may be longer than one dimension of the source: such factors are no part of a shape, and nothing is found.
@@ -267,3 +265,43 @@ def steps_off(text: str) -> dict[str, int]:
         return {str(name): steps for name, steps in found.items() if type(steps) is int and 0 < steps <= MOST_STEPS_OFF}
     except (ValueError, AttributeError, RecursionError):
         return {}
+
+
+# The batch that was opened in a model, as its metadata says it: `verify` runs the source batch after batch.
+
+OPENED_BATCH = "relayout.batch"
+"""Metadata of a model whose batch was opened, or got another extent: see `OpenedBatch`, as JSON."""
+
+
+class OpenedBatch(NamedTuple):
+    """A batch that was opened: whatever lies along it is computed by itself.
+
+    Args:
+        inputs: input of the source -> the axis that is the batch.
+        outputs: output of the source -> the axis that holds the batch, and how many runs of it.
+    """
+
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, tuple[int, int]]
+
+    def dump(self) -> str:
+        """Return it as JSON; equal batches give equal texts."""
+        outputs = {name: list(place) for name, place in self.outputs.items()}
+        return json.dumps({"inputs": dict(self.inputs), "outputs": outputs}, ensure_ascii=False)
+
+    @classmethod
+    def load(cls, text: str | None) -> "OpenedBatch | None":
+        """Return what a model's metadata says; None where it says nothing, or nothing that can be read."""
+        try:
+            data = json.loads(text or "")
+            inputs = {str(name): _natural(axis) for name, axis in data["inputs"].items()}
+            outputs = {str(name): (_natural(axis), _natural(runs)) for name, (axis, runs) in data["outputs"].items()}
+            return cls(inputs, outputs)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None
+
+
+def _natural(number: object) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 31:
+        raise ValueError("no natural number")
+    return number

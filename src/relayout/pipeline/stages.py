@@ -19,8 +19,7 @@ from relayout.formats.in_memory import ModelSource
 from relayout.formats.recognition import SOURCE_FORMAT
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.source_names import forget
-from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
-from relayout.layout.stored_as import INTERFACE
+from relayout.layout.stored_as import INTERFACE, OPENED_BATCH, OpenedBatch
 from relayout.lowering.interface_types import integer_ends
 from relayout.lowering.passes import Stage
 from relayout.pipeline.lowering_list import before_layouts, lower

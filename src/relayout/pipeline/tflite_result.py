@@ -82,7 +82,7 @@ def tflite_model(
         UnsupportedError: operators that TensorFlow Lite cannot express, all of them with reason and count.
     """
     from relayout.formats.onnx import complete
-    from relayout.formats.tflite.exporting import descriptions
+    from relayout.formats.tflite import provenance
     from relayout.formats.tflite.exporting.exporter import export
     from relayout.formats.tflite.exporting.preparing import name_standard_operators
     from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
@@ -112,7 +112,7 @@ def tflite_model(
         raise UnwritableGraphError(
             error.found, error.values, f"{error.hint}{_float32_for(error.found)}{_made_for(error.found)}{remedy}"
         ) from None
-    return file._replace(files=descriptions.files(model))
+    return file._replace(files=provenance.files(model))
 
 
 def forms_of(target: Target | None) -> FileForms | None:
@@ -174,7 +174,7 @@ def _read_integers(final: FinalGraph) -> None:
 
 
 def _separate_activations(final: FinalGraph) -> None:
-    from relayout.targets.litert.separate_activations import separate_activations
+    from relayout.targets.litert.quantized_units import separate_activations
 
     separate_activations(final.model.graph, as_source=final.is_litert)
 
@@ -336,8 +336,7 @@ def refuse_unknown_custom_ops(model: ir.Model, custom_ops: Collection[str]) -> N
 def _metadata(model: ir.Model, tensors: Mapping[str, list[ir.Value]]) -> Mapping[str, bytes]:
     """Return the metadata buffers of a file, of which each tensor is some values of the model."""
     from relayout.formats.tflite.container.metadata import OWN
-    from relayout.formats.tflite.exporting.descriptions import buffers
-    from relayout.formats.tflite.provenance import provenance_of
+    from relayout.formats.tflite.provenance import buffers, provenance_of
 
     found = provenance_of(model, tensors)
     return {**buffers(model), **({} if found.is_empty else {OWN: found.dump()})}

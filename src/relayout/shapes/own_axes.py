@@ -13,8 +13,7 @@ import onnx_ir as ir
 
 from relayout.layout import Extent
 from relayout.rules import Fact, Operator, Permuted, Regrouped, Signature, axis_letters, draws, normalized
-from relayout.shapes.parts import OpenedFactor
-from relayout.shapes.regrouping import ways
+from relayout.shapes.parts import OpenedFactor, ways
 
 # Operators whose result depends on how many elements an opened axis has.
 #

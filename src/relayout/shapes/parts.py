@@ -1,13 +1,15 @@
 """The part of a dimension that is opened, and where it lies in the dimension."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from itertools import product as combinations
 from typing import NamedTuple
 
 import onnx_ir as ir
 
 from relayout.errors import RelayoutError
-from relayout.layout import ONE, Extent
+from relayout.layout import ONE, Extent, product
 
 
 class OpenedFactor(NamedTuple):
@@ -91,3 +93,106 @@ class MoreInputsError(Exception):
 
     def __init__(self, seeds: Mapping[ir.Value, Parts]) -> None:
         self.seeds = seeds
+
+
+# Where an opened part goes when a Reshape, or an operator like it, groups dimensions anew.
+#
+# The elements keep their order. So as many of them lie before one step of the part, and inside of it, as did before:
+#
+#     [batch, 128, 768] -> [128, 768]: the part goes into the first dimension, `batch*128`
+#
+# Where the batch is 1 several dimensions may take it: of `[1, 1001]`, `[batch, 1001]` and `[1, batch*1001]`. Then a
+# dimension that held just the batch comes first, and whoever follows the axis tries the others if that leads nowhere.
+
+MOST_WAYS = 16
+"""Ways to regroup that are tried at one node."""
+
+
+def ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]) -> list[dict[int, OpenedFactor]]:
+    """List where the opened parts may lie in the regrouped value, the likeliest first; nothing if they mix with others.
+
+    Args:
+        source: extents of the operand in the source.
+        parts: its opened parts.
+        target: extents of the result in the source.
+    """
+    each = [list(_places(source, axis, part, target)) for axis, part in sorted(parts.items())]
+    places = (dict(chosen) for chosen in islice(combinations(*each), MOST_WAYS))
+    distinct = [way for way in places if len(way) == len(each) and list(way) == sorted(way)]
+    return sorted(distinct, key=lambda way: sum(_oddness(part, parts) for part in way.values()))
+
+
+def _places(
+    source: Sequence[Extent], axis: int, part: OpenedFactor, target: Sequence[Extent]
+) -> Iterator[tuple[int, OpenedFactor]]:
+    before = product(source[:axis]) * part.outer
+    inside = part.inner * product(source[axis + 1 :])
+    for place, extent in enumerate(target):
+        outer = before.divide(product(target[:place]))
+        inner = inside.divide(product(target[place + 1 :]))
+        if outer is not None and inner is not None and outer * part.before * inner == extent:
+            yield place, OpenedFactor(outer, part.length, part.before, inner)
+
+
+def _oddness(part: OpenedFactor, source: Parts) -> int:
+    """Return 0 for a dimension of its own, 1 for one composed as in the source, 2 where it leads, else 3."""
+    if part.is_whole:
+        return 0
+    if part in source.values():
+        return 1
+    return 2 if part.outer.is_one else 3
+
+
+def as_written(items: Sequence[Extent | None], dims: Sequence[Extent], *, copies: bool) -> list[Extent] | None:
+    """Return the extents that a Reshape gives as its shape is written; None where it is none for this operand.
+
+    Args:
+        items: the shape; -1 is what is left, 0 copies. None is not known.
+        dims: the extents of the operand in the result.
+        copies: whether 0 copies.
+    """
+    left, right = Extent(-1), Extent(0)
+    if any(item is None for item in items):
+        return None
+    known = [item for item in items if item is not None]
+    found = [dims[i] if item == right and copies and i < len(dims) else item for i, item in enumerate(known)]
+    whole, others = product(dims), product(item for item in found if item != left)
+    if found.count(left) == 1:
+        rest = whole.divide(others)
+        return None if rest is None else [rest if item == left else item for item in found]
+    return found if others == whole else None
+
+
+def moving_ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]) -> list[dict[int, OpenedFactor]]:
+    """List where a batch of 1 may lie in the regrouped value if the Reshape was a Transpose, too.
+
+    Converters write a Reshape for a Transpose that moves an axis of 1 element: `[1, 12, 5] -> [12, 1, 5]`. No other
+    axis may be open.
+    """
+    if len(parts) != 1:
+        return []
+    ((axis, part),) = parts.items()
+    rest = [extent for place, extent in enumerate(source) if place != axis]
+    if not (part.is_whole and part.before.is_one) or not all(extent.is_static for extent in (*rest, *target)):
+        return []
+    return [{place: part} for place, extent in enumerate(target) if extent.is_one]
+
+
+def likeliest(
+    found: Sequence[Parts], target: Sequence[Extent], written: Sequence[Extent] | None, *, computed: bool
+) -> list[Parts]:
+    """Order the ways to regroup by what a Reshape's shape says.
+
+    Args:
+        found: the ways.
+        target: the extents of the result in the source.
+        written: the extents that the shape gives in the result; None where it gives none, or is not known.
+        computed: whether the graph computes the shape from an opened extent: then it means what it gives.
+    """
+    agreeing = [way for way in found if list(dims_of(tuple(target), way)) == written]
+    if computed and agreeing:
+        return agreeing
+    alone = [way for way in found if all(part.is_whole for part in way.values())]
+    first = [way for way in alone if way in agreeing]
+    ordered = [*first, *alone, *agreeing, *found]
+    return [way for place, way in enumerate(ordered) if way not in ordered[:place]]

@@ -9,8 +9,7 @@ from relayout.layout import Extent, product
 from relayout.rules import Operator, normalized
 from relayout.shapes.constants import shape_items
 from relayout.shapes.own_axes import extents_of
-from relayout.shapes.parts import OpenedFactor, Parts, dims_of
-from relayout.shapes.regrouping import as_written, likeliest, moving_ways, ways
+from relayout.shapes.parts import OpenedFactor, Parts, as_written, dims_of, likeliest, moving_ways, ways
 
 if TYPE_CHECKING:
     from relayout.shapes.following import Following

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from relayout.formats.tflite.builtin_set import Builtins
 from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS
-from relayout.formats.tflite.container.runtimes import first_runtime, parsed
+from relayout.formats.tflite.container.runtimes import Builtins, first_runtime, parsed
 from relayout.lowering.conditions import (
     CONSTANT_KERNEL,
     COUNTED_ELEMENTS,

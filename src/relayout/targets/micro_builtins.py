@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relayout.formats.tflite.builtin_set import Builtins
+from relayout.formats.tflite.container.runtimes import Builtins
 
 _NAMES = """
 ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE EMBEDDING_LOOKUP FLOOR

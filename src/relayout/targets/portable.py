@@ -19,7 +19,7 @@ def portable() -> ImportPasses:
     """Return the passes of an import for any runtime."""
     from relayout.formats.tflite.importing.import_passes import ImportPasses, on_use
     from relayout.formats.tflite.importing.operation import FoldingOperation
-    from relayout.targets.onnxruntime.missing_kernels import IN_PLACE_OF
+    from relayout.targets.onnxruntime.operation_forms import IN_PLACE_OF
 
     recognised = {"ADD": (on_use(*LAYER_NORM),), "WHILE": (on_use(*RECURRENT),)}
     return ImportPasses(alternatives=recognised, stand_ins=IN_PLACE_OF, operation=FoldingOperation)

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from relayout import arguments
 from relayout.apply.blocks import BlockSizes
 from relayout.errors import LayoutError, shortened
-from relayout.formats.tflite.builtin_set import Builtins
+from relayout.formats.tflite.container.runtimes import Builtins
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS, unit_of
 from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import Condition

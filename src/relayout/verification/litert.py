@@ -15,7 +15,7 @@ from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
 from relayout.formats.tflite.container.writer import to_bytes
 from relayout.formats.tflite.provenance import Holding, Provenance, load_provenance
-from relayout.layout.opened_batch import OpenedBatch
+from relayout.layout.stored_as import OpenedBatch
 from relayout.verification.compare import SPACING
 from relayout.verification.feeds import SAMPLE_RATE
 from relayout.verification.litert_runtime import (

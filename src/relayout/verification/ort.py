@@ -23,8 +23,7 @@ from relayout.formats.onnx import complete, read, write
 from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import all_nodes, reads
 from relayout.layout.normalization import NORMALIZE, Normalization
-from relayout.layout.opened_batch import OPENED_BATCH, OpenedBatch
-from relayout.layout.stored_as import CUT, SIGNATURE, STEPS_OFF, TENSOR, Holds, steps_off
+from relayout.layout.stored_as import CUT, OPENED_BATCH, SIGNATURE, STEPS_OFF, TENSOR, Holds, OpenedBatch, steps_off
 from relayout.lowering.int8_weights_to_uint8 import KERNELS, operator_key, unsigned_kernels
 from relayout.lowering.interface_types import integer_ends
 from relayout.lowering.qlinear_to_qdq import qlinear_to_qdq

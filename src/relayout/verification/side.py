@@ -20,8 +20,7 @@ from relayout.formats.bundle import TFL3
 from relayout.formats.recognition import is_tflite
 from relayout.layout import Extent
 from relayout.layout.normalization import Normalization
-from relayout.layout.opened_batch import OpenedBatch
-from relayout.layout.stored_as import Holds
+from relayout.layout.stored_as import Holds, OpenedBatch
 from relayout.light_dataclass import dataclass
 
 if TYPE_CHECKING:

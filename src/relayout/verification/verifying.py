@@ -11,9 +11,8 @@ import numpy as np
 from relayout.arguments import FLAG, LAYOUTS, TOLERANCE, checked, mapping, whole
 from relayout.errors import LayoutError
 from relayout.formats.pytorch import exported
-from relayout.layout.opened_batch import OPENED_BATCH
 from relayout.layout.restated import restated
-from relayout.layout.stored_as import Holds
+from relayout.layout.stored_as import OPENED_BATCH, Holds
 from relayout.progress import say
 from relayout.verification.compare import Tolerance
 from relayout.verification.comparison import Comparison

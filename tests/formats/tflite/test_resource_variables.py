@@ -22,7 +22,7 @@ from tflite_writing import Net, options
 
 import relayout
 from litert_runs import operators
-from relayout.formats.tflite.states import VARIABLES
+from relayout.formats.tflite.spelled_out import VARIABLES
 
 WAYS = ("through ONNX", "at once")
 

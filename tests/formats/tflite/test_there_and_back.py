@@ -33,8 +33,7 @@ from relayout.errors import UnsupportedError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Tensor
-from relayout.formats.tflite.spelled_out import BUILTIN, Builtin
-from relayout.formats.tflite.states import STATES
+from relayout.formats.tflite.spelled_out import BUILTIN, STATES, Builtin
 from rules.law import Array, with_runtime
 from targets.vela import judge, needs_vela
 from text_form import floats

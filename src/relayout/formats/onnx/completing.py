@@ -10,13 +10,9 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.onnx.checking import without_weights
-from relayout.formats.onnx.inferring import ExtentNames
-from relayout.formats.onnx.inferring_rounds import infer_in_rounds
-from relayout.formats.onnx.parts import holds_map
-from relayout.formats.onnx.shape_vectors import Array
-from relayout.formats.onnx.spelling import lift_constants
-from relayout.formats.onnx.value_shapes import (
+from relayout.formats.onnx.inferring import (
     Dims,
+    ExtentNames,
     Output,
     OutputsOf,
     better_shape,
@@ -25,6 +21,10 @@ from relayout.formats.onnx.value_shapes import (
     is_open_dim,
     open_stated,
 )
+from relayout.formats.onnx.inferring_rounds import infer_in_rounds
+from relayout.formats.onnx.parts import holds_map
+from relayout.formats.onnx.shape_vectors import Array
+from relayout.formats.onnx.spelling import lift_constants
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.subgraphs import all_nodes, bodies
 from relayout.layout.stored_as import STATED

@@ -9,9 +9,8 @@ from onnx import numpy_helper
 
 from relayout.formats.onnx.evaluating import BROADCASTING, CUTTING, WINDOWS, Evaluation
 from relayout.formats.onnx.extents_from_vectors import broadcast_extents, extents_from_vectors, slid_extents
-from relayout.formats.onnx.inferring import infer_and_judge
+from relayout.formats.onnx.inferring import MADE_UP, infer_and_judge
 from relayout.formats.onnx.shape_vectors import Array, Item
-from relayout.formats.onnx.value_shapes import MADE_UP
 from relayout.formats.onnx.wire import graphs_in
 from relayout.layout import Extent
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from relayout.formats.onnx.folding import bytes_of_weights, fold
-from relayout.formats.tflite.states import RESTORED
+from relayout.formats.tflite.spelled_out import RESTORED
 from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_graphs
 

@@ -16,8 +16,7 @@ from relayout.formats.tflite.container.model import Subgraph
 from relayout.formats.tflite.exporting.registry import modules
 from relayout.formats.tflite.importing.marking import gives_others_for_integers
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.spelled_out import DOMAIN, RESTORABLE, RESTORABLE_CUSTOM
-from relayout.formats.tflite.states import ASSIGN, READ
+from relayout.formats.tflite.spelled_out import ASSIGN, DOMAIN, READ, RESTORABLE, RESTORABLE_CUSTOM
 from relayout.lowering.conditions import DEPTH_FIRST, DEPTHWISE, NO_DILATIONS, NO_INDICES, NOT_DEPTHWISE
 from relayout.lowering.fuse_epilogue import Fusion
 from relayout.lowering.recognise_recurrent.rows import by_rows

@@ -21,7 +21,7 @@ ALTERNATIVES = {
     "MEAN": ("average_pool_as_conv.mean_as_pool",),
     "MUL": ("channel_constants.weighted",),
     "PRELU": ("channel_constants.real_slopes",),
-    "TILE": ("tile_as_concat.tile_as_concat",),
+    "TILE": ("operation_forms.tile_as_concat",),
     "TRANSPOSE_CONV": ("subpixel_transposed_conv.transposed_conv_in_blocks",),
     "WHILE": ("recognised_forms.recurrent_rows",),
 }
@@ -40,15 +40,14 @@ def without_vnni() -> ImportPasses:
 
 def _passes(unrolled: str) -> ImportPasses:
     from relayout.formats.tflite.importing.import_passes import ImportPasses, on_use
-    from relayout.targets.onnxruntime import int8_weights, pad_depthwise_channels, uint8_activations
-    from relayout.targets.onnxruntime.missing_kernels import IN_PLACE_OF
-    from relayout.targets.onnxruntime.operation_forms import OnnxRuntimeOperation
+    from relayout.targets.onnxruntime import pad_depthwise_channels, uint8_activations
+    from relayout.targets.onnxruntime.operation_forms import IN_PLACE_OF, OnnxRuntimeOperation
 
     places = {
         name: [each.format(unrolled=unrolled).split(".") for each in each_of] for name, each_of in ALTERNATIVES.items()
     }
     return ImportPasses(
-        (pad_depthwise_channels.PASS, uint8_activations.PASS, int8_weights.PASS),
+        (pad_depthwise_channels.PASS, uint8_activations.PASS, uint8_activations.WEIGHTS_PASS),
         {
             name: tuple(on_use(f"{ROOM}.{module}", function) for module, function in listed)
             for name, listed in places.items()

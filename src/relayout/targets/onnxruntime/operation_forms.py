@@ -11,7 +11,9 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, Tensor
 from relayout.formats.tflite.importing import activation
 from relayout.formats.tflite.importing.builder import dims
-from relayout.formats.tflite.importing.operation import BYTES_ONLY, FoldingOperation
+from relayout.formats.tflite.importing.contents import contents
+from relayout.formats.tflite.importing.operation import BYTES_ONLY, FoldingOperation, Operation
+from relayout.formats.tflite.importing.operators.shape import tiled_dims
 
 
 class OnnxRuntimeOperation(FoldingOperation):
@@ -60,3 +62,55 @@ class OnnxRuntimeOperation(FoldingOperation):
             return super().quantize(value, i, perm=perm, fused=fused)
         value = super().quantize(value, i, perm=perm)
         return activation.apply_stored(self, value, fused, tensor, quantization)
+
+
+# Element types for which ONNX Runtime has no kernel, and the types that are computed with in their place.
+#
+# The standard allows more types than the runtime has kernels for, in 1.23, the first that results are to run on. A node
+# of such a type is written between two Casts; the type in between holds every value of the other, or, where nothing but
+# whole elements is moved, the same bits.
+
+_BOOL, _FLOAT, _DOUBLE = ir.DataType.BOOL, ir.DataType.FLOAT, ir.DataType.DOUBLE
+_I8, _I16, _I32, _I64 = ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64
+_U8, _U16, _U32, _U64 = ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64
+
+_SHORT = {_I16: _I32, _U16: _I32}
+_NARROW = {_I8: _I32, _U8: _I32, **_SHORT, _U32: _I64}
+
+IN_PLACE_OF: dict[str, dict[ir.DataType, ir.DataType]] = {
+    "ArgMax": {**_SHORT, _BOOL: _U8, _U32: _I64},
+    "ArgMin": {**_SHORT, _BOOL: _U8, _U32: _I64},
+    "Clip": _SHORT,
+    "CumSum": {**_NARROW, _U64: _I64},
+    "Max": {**_SHORT, _BOOL: _U8},
+    "MaxPool": {_I16: _FLOAT, _U16: _FLOAT, _I32: _DOUBLE, _U32: _DOUBLE},
+    "Min": {**_SHORT, _BOOL: _U8},
+    "NonZero": {_I8: _I64, **_SHORT, _U32: _I64, _U64: _I64},
+    "Pad": _SHORT,
+    "Range": {_I8: _I32, _U8: _I32, **_SHORT, _U32: _I64, _U64: _I64},
+    "ReduceMax": {**_SHORT, _U32: _I64},
+    "ReduceMin": {**_SHORT, _U32: _I64},
+    "ReduceProd": {**_NARROW, _U64: _I64},
+    "ReduceSum": {**_NARROW, _U64: _I64},
+    "Resize": {**_SHORT, _BOOL: _U8, _U32: _I32},
+    "TopK": {_U16: _I32, _U32: _I64, _BOOL: _U8},
+    "Where": {_I8: _I32, **_SHORT, _U64: _I64, _BOOL: _U8},
+}
+"""ONNX operator -> the types that its kernel does not take -> what stands in for them."""
+
+# A few copies of a tensor along one axis as a Concat: of short rows ONNX Runtime does it in a sixth of Tile's time.
+
+FEW = 8
+"""How often a tensor is at most written into one Concat."""
+
+
+def tile_as_concat(op: Operation) -> bool:
+    """Hand over a TILE as a Concat of the same value, if one axis alone is repeated, a few times."""
+    known = tuple(op.integers(1)) if op.is_constant(1) else contents(op.stored(1))
+    repeated = [axis for axis, count in enumerate(known or ()) if count != 1]
+    count = known[repeated[0]] if known is not None and len(repeated) == 1 else 0
+    if not isinstance(count, int) or not 1 < count <= FEW:
+        return False
+    (x,), finish = op.carried(0)
+    finish(op.emit("Concat", [x] * count, op.out_dims(tiled_dims(op, x, known)), axis=repeated[0]))
+    return True

@@ -12,8 +12,8 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.recognition import PRODUCER, was_tflite
-from relayout.formats.tflite.builtin_set import Builtins
 from relayout.formats.tflite.container.model import Model, Signature
+from relayout.formats.tflite.container.runtimes import Builtins
 from relayout.formats.tflite.container.versions import finished
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
 from relayout.formats.tflite.exporting.file_forms import FileForms

@@ -32,8 +32,15 @@ from relayout.formats.tflite.exporting.node import IMAGES, NUMPY, NodeExport, kn
 from relayout.formats.tflite.exporting.older import refuse_newer, write_for
 from relayout.formats.tflite.exporting.refusals import Refusals
 from relayout.formats.tflite.exporting.registry import Entry, OpenExtentError, Unwritable, export_of
-from relayout.formats.tflite.exporting.scales import DEQUANTIZE, QUANTIZE, dequantizer_of, scales_in
-from relayout.formats.tflite.exporting.signs import SHIFTS, SHIFTS_OF_WORDS, change_sign
+from relayout.formats.tflite.exporting.scales import (
+    DEQUANTIZE,
+    QUANTIZE,
+    SHIFTS,
+    SHIFTS_OF_WORDS,
+    change_sign,
+    dequantizer_of,
+    scales_in,
+)
 from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes, UnitResults, real_numbers
 from relayout.formats.tflite.exporting.variables import DraftVariables
 from relayout.formats.tflite.spelled_out import DOMAIN

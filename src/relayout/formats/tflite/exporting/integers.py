@@ -12,8 +12,7 @@ from relayout.formats.tflite.exporting.constants import integer_constant
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
 from relayout.formats.tflite.exporting.kernel_types import TENSOR_TYPES, kernel_type, tensor_dims
 from relayout.formats.tflite.exporting.registry import Unwritable
-from relayout.formats.tflite.exporting.scales import INTEGERS, JOINING, MOVING, Scales, scales_of
-from relayout.formats.tflite.exporting.signs import SHIFTS, change_sign
+from relayout.formats.tflite.exporting.scales import INTEGERS, JOINING, MOVING, SHIFTS, Scales, change_sign, scales_of
 from relayout.formats.tflite.exporting.tidying import MOVED, MOVERS
 
 # Inputs and outputs on integers that are only moved: they mean what the moved integers mean.

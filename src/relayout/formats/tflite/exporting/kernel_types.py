@@ -19,7 +19,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.registry import Unwritable
-from relayout.formats.tflite.exporting.signs import has_zero_point_of_16_bits
+from relayout.formats.tflite.exporting.scales import has_zero_point_of_16_bits
 
 # Operands that do not fit each other, in type or extents: LiteRT would refuse the file.
 

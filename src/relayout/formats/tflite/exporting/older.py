@@ -13,10 +13,9 @@ from math import prod
 import numpy as np
 
 from relayout.errors import LayoutError
-from relayout.formats.tflite.builtin_set import Builtins
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model
-from relayout.formats.tflite.container.runtimes import first_runtime, parsed
+from relayout.formats.tflite.container.runtimes import Builtins, first_runtime, parsed
 from relayout.formats.tflite.container.versions import version
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.node import NUMPY

@@ -22,18 +22,23 @@ from relayout.formats.tflite.exporting.file_order import FileOrder
 from relayout.formats.tflite.exporting.kernel_types import TENSOR_TYPES, kernel_type, stored_type
 from relayout.formats.tflite.exporting.variables import ValuesByTensor
 from relayout.formats.tflite.spelled_out import (
+    ASSIGN,
     BUILTIN,
     DIGEST,
     DOMAIN,
+    READ,
+    RESTORED,
+    VARIABLES,
     VIEWS,
     Builtin,
     Operand,
     Spellings,
+    Variable,
     digest,
     is_restorable,
+    load_variables,
     tensor_in,
 )
-from relayout.formats.tflite.states import ASSIGN, READ, RESTORED, VARIABLES, Variable, load_variables
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.source_names import SOURCE
 from relayout.graph.subgraphs import all_nodes, bodies, captured, nested

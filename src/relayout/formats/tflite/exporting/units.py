@@ -16,8 +16,7 @@ from relayout.formats.tflite.exporting.kernel_types import kernel_type, tensor_d
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.older import is_older
 from relayout.formats.tflite.exporting.registry import Unwritable
-from relayout.formats.tflite.exporting.scales import scales_of
-from relayout.formats.tflite.exporting.signs import has_zero_point_of_16_bits
+from relayout.formats.tflite.exporting.scales import has_zero_point_of_16_bits, scales_of
 from relayout.formats.tflite.exporting.steps import Steps
 
 if TYPE_CHECKING:

@@ -20,9 +20,8 @@ from relayout.formats.flatbuffer import Table
 from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
 from relayout.formats.tflite.importing.emission import options_of
-from relayout.formats.tflite.importing.flow import Flow
 from relayout.formats.tflite.importing.importer import SubgraphRewriting
-from relayout.formats.tflite.importing.tensors import array
+from relayout.formats.tflite.importing.tensors import Flow, array
 from relayout.light_dataclass import dataclass
 
 # Short integer tensors that a file computes, each element as a sum: a number, and multiples of what is not known.

@@ -25,7 +25,7 @@ from relayout.formats.tflite.importing.program import AS_IT_IS, Choices, Program
 from relayout.formats.tflite.importing.registry import Entry, Unsupported, entry_of
 from relayout.formats.tflite.importing.tensors import sufficient_opset
 from relayout.formats.tflite.provenance import load_provenance
-from relayout.formats.tflite.states import VARIABLES, dump_variables
+from relayout.formats.tflite.spelled_out import VARIABLES, dump_variables
 from relayout.graph.facts import add_facts, add_notes
 from relayout.layout.normalization import NORMALIZE
 from relayout.layout.stored_as import SIGNATURE, TENSOR

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.model import Model, Operator
 from relayout.formats.tflite.importing.builder import Builder, Dims, dims
 from relayout.formats.tflite.importing.registry import Unsupported
-from relayout.formats.tflite.states import Variable
+from relayout.formats.tflite.spelled_out import Variable
 from relayout.layout.stored_as import INITIAL
 
 MAX_INITIAL = 4096

@@ -15,8 +15,7 @@ from relayout.formats.tflite.exporting.loops import is_unconditional
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
-from relayout.formats.tflite.spelled_out import DOMAIN
-from relayout.formats.tflite.states import ASSIGN, READ, RESTORED
+from relayout.formats.tflite.spelled_out import ASSIGN, DOMAIN, READ, RESTORED
 
 # Resource variables, which runtimes keep from run to run.
 

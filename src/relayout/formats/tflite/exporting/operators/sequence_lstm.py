@@ -39,7 +39,7 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
     has_few_steps,
 )
 from relayout.formats.tflite.exporting.steps import Steps
-from relayout.formats.tflite.states import KEPT, STATES
+from relayout.formats.tflite.spelled_out import KEPT, STATES
 from relayout.layout.stored_as import BATCH_FIRST
 
 INPUT, OUTPUT, FORGET, CELL = range(4)

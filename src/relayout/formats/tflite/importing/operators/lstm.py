@@ -14,7 +14,6 @@ from relayout.formats.tflite.importing.activation import clip
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.operators.elementwise import one, two
-from relayout.formats.tflite.importing.operators.marking import mark
 from relayout.formats.tflite.importing.operators.recurrent import (
     SWAPPED,
     activated,
@@ -23,6 +22,7 @@ from relayout.formats.tflite.importing.operators.recurrent import (
     is_forgotten,
     keep,
     loop_of,
+    mark,
     named,
     one_step,
     only_floats,

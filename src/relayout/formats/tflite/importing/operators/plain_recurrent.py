@@ -9,7 +9,6 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
-from relayout.formats.tflite.importing.operators.marking import mark
 from relayout.formats.tflite.importing.operators.recurrent import (
     SWAPPED,
     activated,
@@ -17,6 +16,7 @@ from relayout.formats.tflite.importing.operators.recurrent import (
     hand_over_both,
     keep,
     loop_of,
+    mark,
     named,
     one_step,
     only_floats,

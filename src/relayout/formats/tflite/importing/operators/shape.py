@@ -16,7 +16,7 @@ from relayout.formats.tflite.importing.extents import divided, product, times
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.slicing import extents_of, joined, squeeze, unsqueeze
 from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator
-from relayout.formats.tflite.states import KEPT, STATES
+from relayout.formats.tflite.spelled_out import KEPT, STATES
 from relayout.layout import Extent
 from relayout.light_dataclass import dataclass
 
