@@ -12,7 +12,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.model import Model, Tensor
 from relayout.formats.tflite.container.transposes import transposes
 from relayout.formats.tflite.container.versions import min_runtime_version
-from relayout.formats.tflite.exporting.node import NUMPY
+from relayout.formats.tflite.exporting.draft import NUMPY
 from relayout.formats.tflite.exporting.older import lacking
 from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
 from relayout.graph.source_names import known_as

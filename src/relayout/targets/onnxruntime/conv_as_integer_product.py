@@ -22,7 +22,6 @@ from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.border import unbordered
 from relayout.formats.tflite.importing.operators.convolution import require_conv_2d
-from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.slicing import cut
 from relayout.formats.tflite.importing.tensors import array
 from relayout.formats.tflite.importing.window import pads, slid
@@ -191,7 +190,7 @@ def _unrolled(op: Operation, times: Times) -> bool:
     costs = best.costs(times)
     y = _product(op, inner, best, around, min(costs, key=costs.__getitem__))
     bias = op.bias(2, 0, 1)
-    op.result(y if bias is None else two(op, "Add", y, bias), fused=options.fused_activation_function)
+    op.result(y if bias is None else op.each("Add", y, bias), fused=options.fused_activation_function)
     return True
 
 
@@ -253,7 +252,7 @@ def _product(op: Operation, image: ir.Value, windows: _Windows, around: Sequence
     rows = _rows(op, integers, windows, form)
     steps = op.builder.array(op.tensors.hint(op.input(1), "scale"), np.ones(1) if scale is None else scale.scale)
     sums = hybrid.multiplied(op, rows, _columns(op, windows), zero, (1, *windows.counts, o))
-    return two(op, "Mul", op.cast(sums, ir.DataType.FLOAT), two(op, "Mul", step, steps))
+    return op.each("Mul", op.cast(sums, ir.DataType.FLOAT), op.each("Mul", step, steps))
 
 
 def _columns(op: Operation, windows: _Windows) -> ir.Value:

@@ -20,7 +20,6 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Tensor
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.operators.matrix import fully_connected_rows, hand_over_rows, matrix_product
 from relayout.formats.tflite.importing.operators.weights import weights_in_blocks
 from relayout.formats.tflite.importing.program import Program
@@ -47,7 +46,7 @@ def product_by_blocks(op: Operation) -> bool:
     x, bias = found.matrix(op), op.bias(2, 0, 1)
     kernel = weights_in_blocks(op, op.input(1), size, (1, 0), zeros=False)
     y = op.emit("MatMul", [op.dequantize(0, x), kernel], (found.rows, found.units))
-    hand_over_rows(op, found, y if bias is None else two(op, "Add", y, bias))
+    hand_over_rows(op, found, y if bias is None else op.each("Add", y, bias))
     return True
 
 
@@ -81,7 +80,7 @@ def integer_product(op: Operation) -> bool:
         return False
     x, bias = found.matrix(op), op.bias(2, 0, 1)
     y = product(op, x)
-    hand_over_rows(op, found, y if bias is None else two(op, "Add", y, bias))
+    hand_over_rows(op, found, y if bias is None else op.each("Add", y, bias))
     return True
 
 
@@ -137,12 +136,12 @@ def product(op: Operation, x: ir.Value) -> ir.Value:
     q, step, zero = quantized(op, x)
     if dims(x)[0] == 1:  # the form that ONNX Runtime makes one kernel of
         integers = multiplied(op, q, kernel, zero, shape)
-        return two(op, "Mul", op.cast(integers, ir.DataType.FLOAT), two(op, "Mul", step, steps))
+        return op.each("Mul", op.cast(integers, ir.DataType.FLOAT), op.each("Mul", step, steps))
     step, zero = (op.reshape(value, (shape[0], 1)) for value in (step, op.cast(zero, ir.DataType.FLOAT)))
     integers = multiplied(op, q, kernel, None, shape)
-    offset = two(op, "Mul", zero, _sums(op, weights))
-    centred = two(op, "Sub", op.cast(integers, ir.DataType.FLOAT), offset)
-    return two(op, "Mul", two(op, "Mul", centred, step), steps)
+    offset = op.each("Mul", zero, _sums(op, weights))
+    centred = op.each("Sub", op.cast(integers, ir.DataType.FLOAT), offset)
+    return op.each("Mul", op.each("Mul", centred, step), steps)
 
 
 def multiplied(op: Operation, q: ir.Value, kernel: ir.Value, zero: ir.Value | None, shape: Dims) -> ir.Value:
@@ -164,10 +163,10 @@ def quantized(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]
     nothing, ends = op.number(0, x, "nothing"), []
     for reduction, bound in (("ReduceMin", "Min"), ("ReduceMax", "Max")):
         end = op.emit(reduction, [x, op.ints(list(range(1, len(dims(x)))))], (count,), keepdims=0)
-        ends.append(two(op, bound, end, nothing))
-    step = two(op, "Div", two(op, "Sub", ends[1], ends[0]), op.number(LEVELS, x, "levels"))
-    step = two(op, "Max", step, op.number(LEAST_STEP, x, "least"))
-    zero = op.cast(one(op, "Round", one(op, "Neg", two(op, "Div", ends[0], step))), byte)
+        ends.append(op.each(bound, end, nothing))
+    step = op.each("Div", op.each("Sub", ends[1], ends[0]), op.number(LEVELS, x, "levels"))
+    step = op.each("Max", step, op.number(LEAST_STEP, x, "least"))
+    zero = op.cast(op.each("Round", op.each("Neg", op.each("Div", ends[0], step))), byte)
     return op.emit("QuantizeLinear", [x, step, zero], dims(x), byte, axis=0), step, zero
 
 

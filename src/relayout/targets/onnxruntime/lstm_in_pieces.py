@@ -25,7 +25,6 @@ from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.extents import total
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.control import BOOL, NodeBody
-from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.operators.lstm import Lstm, bidirectional, single_step, unidirectional
 from relayout.formats.tflite.importing.operators.recurrent import zeros
 from relayout.formats.tflite.importing.operators.shape import OUTPUT, Unlimited
@@ -163,9 +162,9 @@ class Limited:
         values = [y, *(squeeze(op, state, [0]) for state in ends)]
         if how.most is None or not asked:
             return values
-        largest = [op.emit("ReduceMax", [one(op, "Abs", value)], (), keepdims=0) for value in asked]
+        largest = [op.emit("ReduceMax", [op.each("Abs", value)], (), keepdims=0) for value in asked]
         within = [op.emit("LessOrEqual", [value, op.number(how.most, value, "most")], (), BOOL) for value in largest]
-        return self._chosen(within[0] if len(within) == 1 else two(op, "And", within[0], within[1]), values)
+        return self._chosen(within[0] if len(within) == 1 else op.each("And", within[0], within[1]), values)
 
     def _in_pieces(
         self, x: ir.Value, states: Sequence[ir.Value | None], how: Pieces

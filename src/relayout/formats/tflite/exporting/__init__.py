@@ -5,6 +5,6 @@ written out. `exporter` writes a model whose layouts are chosen: `graph_export` 
 gathers in `refusals` what cannot be written. `integers` has the tensors of quantized values, by the scales that
 `scales` reads; `units` writes what quantized units give and the real numbers between, `constants` the constants.
 `registry` knows the functions of `operators/`; `draft` holds the file's graph under construction; `node` is what a
-function sees of its node, and `steps` writes arithmetic for it; `kernel_types` says which types the file and the
+function sees of its node, a `builder` of operators; `kernel_types` says which types the file and the
 kernels take; `fusing` puts activations and biases into the operators before them.
 """

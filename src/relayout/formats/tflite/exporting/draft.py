@@ -14,6 +14,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Operator, Quantization, Subgraph, Tensor
 from relayout.formats.tflite.container.schema import OPTIONS
 from relayout.formats.tflite.container.writer import options
+from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 from relayout.light_dataclass import dataclass
 
 Dims = tuple[int | str, ...]
@@ -34,6 +35,35 @@ NUMPY_TYPES: Mapping[str, TensorType] = {
     "bool": TensorType.BOOL,
     "complex64": TensorType.COMPLEX64,
 }
+
+
+class _NumpyTypes(dict[TensorType, type[Any]]):
+    """NumPy's types of constants."""
+
+    def __missing__(self, kind: TensorType) -> type[Any]:
+        raise Unwritable(f"constants of {kind.name}")
+
+
+NUMPY = _NumpyTypes(
+    {kind: np.dtype(name).type for name, kind in NUMPY_TYPES.items() if kind is not TensorType.COMPLEX64}
+)
+
+
+def all_known(dims: Dims) -> bool:
+    """Return whether no extent is known only at run time."""
+    return all(isinstance(dim, int) for dim in dims)
+
+
+def known(dims: Dims) -> tuple[int, ...]:
+    """Return extents that must all be known.
+
+    Raises:
+        Unwritable: one is known only at run time.
+    """
+    if not all_known(dims):
+        names = [dim for dim in dims if isinstance(dim, str)]
+        raise OpenExtentError("an extent that it counts on is known only at run time", names)
+    return tuple(int(dim) for dim in dims)
 
 
 @dataclass(eq=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,8 +19,10 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.file_order import LARGEST_RANK
-from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable
+
+if TYPE_CHECKING:
+    from relayout.formats.tflite.exporting.builder import BuiltinBuilder
 
 # BATCH_MATMUL of many axes: its kernels take three axes in front of matrices, so neighbours become one axis.
 
@@ -33,7 +36,7 @@ Axes = tuple[tuple[Extent, ...], tuple[Extent, ...]]
 
 
 def batched_product(
-    op: NodeExport,
+    op: BuiltinBuilder,
     operands: tuple[DraftTensor, DraftTensor],
     dims: Dims,
     kind: TensorType | None = None,
@@ -59,14 +62,14 @@ def batched_product(
         return op.emit("BATCH_MATMUL", operands, dims, kind, meaning, adj_x=adj_x, adj_y=adj_y)
     axes = _few([operand.dims[:-MATRIX] for operand in operands], len(dims) - MATRIX)
     given = [
-        op.reshaped(operand, (*(_joined(op, axis[side]) for axis in axes), *operand.dims[-MATRIX:]))
+        op.reshape(operand, (*(_joined(op, axis[side]) for axis in axes), *operand.dims[-MATRIX:]))
         for side, operand in enumerate(operands)
     ]
     front = [
         first if first != 1 else second for first, second in zip(*(each.dims[:MOST] for each in given), strict=True)
     ]
     made = op.emit("BATCH_MATMUL", given, (*front, *dims[-MATRIX:]), kind, meaning, adj_x=adj_x, adj_y=adj_y)
-    return op.reshaped(made, dims, max(operands, key=lambda operand: len({*dims} & {*operand.dims})))
+    return op.reshape(made, dims, max(operands, key=lambda operand: len({*dims} & {*operand.dims})))
 
 
 def _few(fronts: Sequence[Dims], count: int) -> list[Axes]:
@@ -106,7 +109,7 @@ def _open_products(extents: Sequence[Extent]) -> int:
     return 0 if unknown == 1 and len([dim for dim in extents if dim != 1]) == 1 else unknown
 
 
-def _joined(op: NodeExport, extents: Sequence[Extent]) -> Extent:
+def _joined(op: BuiltinBuilder, extents: Sequence[Extent]) -> Extent:
     """Return the extent of several axes as one."""
     larger = [dim for dim in extents if dim != 1]
     if len(larger) == 1:

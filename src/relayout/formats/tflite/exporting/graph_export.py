@@ -15,7 +15,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.flexbuffer import FlexOption, to_flexbuffer
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.constants import constant_tensor, refused_texts, require_text_kernels
-from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
+from relayout.formats.tflite.exporting.draft import NUMPY, Draft, DraftTensor, known
 from relayout.formats.tflite.exporting.few_axes import use_few_axes
 from relayout.formats.tflite.exporting.integers import IntegerTensors
 from relayout.formats.tflite.exporting.kernel_types import (
@@ -28,7 +28,7 @@ from relayout.formats.tflite.exporting.kernel_types import (
     tensor_dims,
     widen,
 )
-from relayout.formats.tflite.exporting.node import IMAGES, NUMPY, NodeExport, known
+from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
 from relayout.formats.tflite.exporting.older import refuse_newer, write_for
 from relayout.formats.tflite.exporting.refusals import Refusals
 from relayout.formats.tflite.exporting.registry import Entry, OpenExtentError, Unwritable, export_of
@@ -118,7 +118,7 @@ def write_custom(op: NodeExport) -> None:
     else:
         found = {name: _option(attribute) for name, attribute in op.node.attributes.items()}
         options = to_flexbuffer(found) if found else b""
-    op.graph.draft.add(f"CUSTOM {op.op_type}", inputs, outputs, options)
+    op.draft.add(f"CUSTOM {op.op_type}", inputs, outputs, options)
 
 
 def _option(attribute: ir.Attr) -> FlexOption:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +10,10 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.builder import BuiltinBuilder
+from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.kernel_types import stored_type, tensor_dims
-from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
+from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.formats.tflite.exporting.scales import dequantizer_of, scales_of
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ IMAGES = "relayout."
 """What the domains of operators in other layouts begin with: `relayout.nhwc.ohwi`."""
 
 
-class NodeExport:
+class NodeExport(BuiltinBuilder):
     """One node, and the graph that its operators are added to.
 
     Args:
@@ -34,8 +33,8 @@ class NodeExport:
     """
 
     def __init__(self, graph: GraphExport, node: ir.Node, *, quantized: bool = False) -> None:
+        super().__init__(graph.draft, node.name or node.op_type)
         self.graph, self.node, self.quantized = graph, node, quantized
-        self.name = node.name or node.op_type
 
     # What the node says.
 
@@ -210,46 +209,10 @@ class NodeExport:
 
     # What it writes.
 
-    def const(self, array: NDArray[Any], quantization: Quantization | None = None, what: str = "") -> DraftTensor:
-        """Add a constant; kernels read half precision in single."""
-        array = array.astype(np.float32) if array.dtype == np.float16 else array
-        return self.graph.draft.constant(f"{self.name}/{what or 'constant'}", array, quantization)
-
-    def ints32(self, items: Sequence[int], what: str = "") -> DraftTensor:
-        """Add a list of int32."""
-        return self.const(np.array(items, np.int32), what=what)
-
     def real(self, number: float | NDArray[Any], like: DraftTensor | None = None, what: str = "") -> DraftTensor:
         """Add a constant of an operand's type."""
         kind = self.input(0).type if like is None else like.type
         return self.const(np.asarray(number, NUMPY[kind]), what=what)
-
-    def emit(
-        self,
-        name: str,
-        inputs: Sequence[DraftTensor | None],
-        dims: Dims,
-        kind: TensorType | None = None,
-        quantization: Quantization | None = None,
-        **options: Any,
-    ) -> DraftTensor:
-        """Add an operator with one result, which is not the node's.
-
-        Args:
-            name: the builtin operator.
-            inputs: its operands.
-            dims: the extents of the result.
-            kind: its element type; None: that of the first operand.
-            quantization: what its integers mean; None: as the first operand's, where it has the same type.
-            options: of the schema.
-        """
-        first = next(tensor for tensor in inputs if tensor is not None)
-        kind = first.type if kind is None else kind
-        if quantization is None and kind == first.type:
-            quantization = first.quantization
-        result = self.graph.draft.tensor(f"{self.name}/{name.lower()}", kind, dims, quantization)
-        self.graph.draft.add(name, inputs, [result], **options)
-        return result
 
     def output(self, slot: int = 0) -> DraftTensor:
         """Return the tensor of an output: integers, where the node runs on integers."""
@@ -257,119 +220,13 @@ class NodeExport:
 
     def result(self, name: str, inputs: Sequence[DraftTensor | None], slot: int = 0, **options: Any) -> None:
         """Add the operator that gives one of the node's outputs."""
-        self.graph.draft.add(name, inputs, [self.output(slot)], **options)
+        self.draft.add(name, inputs, [self.output(slot)], **options)
 
     def results(self, name: str, inputs: Sequence[DraftTensor | None], **options: Any) -> None:
         """Add the operator that gives all of the node's outputs."""
         slots = range(len(self.node.outputs))
-        self.graph.draft.add(name, inputs, [self.output(slot) for slot in slots], **options)
+        self.draft.add(name, inputs, [self.output(slot) for slot in slots], **options)
 
     def give(self, tensor: DraftTensor, slot: int = 0) -> None:
         """Let a tensor that is there already be one of the node's outputs."""
         self.graph.alias(self, slot, tensor)
-
-    # What many need.
-
-    def reshaped(self, tensor: DraftTensor, dims: Dims, like: DraftTensor | None = None) -> DraftTensor:
-        """Return a tensor with other extents and the same elements.
-
-        Args:
-            tensor: the tensor.
-            dims: its new extents.
-            like: a tensor that has those of them that are open, where several are; None: the tensor itself.
-
-        Raises:
-            Unwritable: it does not.
-        """
-        if tensor.dims == dims:
-            return tensor
-        if tensor.data is not None and tensor.array is not None:
-            if tensor.array.size != prod(known(dims)):
-                raise Unwritable(f"a constant of {tensor.array.size} elements where it reads {prod(known(dims))}")
-            return self.const(tensor.array.reshape(known(dims)), tensor.quantization)
-        return self.emit("RESHAPE", [tensor, self.shape_tensor(dims, like or tensor)], dims)
-
-    def shape_tensor(self, dims: Dims, source: DraftTensor) -> DraftTensor:
-        """Return extents as a tensor of int32, for operators that take a shape.
-
-        Args:
-            dims: the extents; of one that is known only at run time RESHAPE finds out by itself.
-            source: what is reshaped: its extents are read where several are not known.
-
-        Raises:
-            Unwritable: several extents that `source` does not have.
-        """
-        unknown = [dim for dim in dims if not isinstance(dim, int)]
-        if len(unknown) <= 1:
-            return self.ints32([dim if isinstance(dim, int) else -1 for dim in dims], "shape")
-        if len([dim for dim in unknown if dim not in source.dims]) > 1:
-            raise OpenExtentError("several extents of a shape are known only at run time")
-        listed = self.emit("SHAPE", [source], (len(source.dims),), TensorType.INT32, out_type=TensorType.INT32)
-        pieces = []
-        for dim in dims:
-            if dim in source.dims and not isinstance(dim, int):
-                place = source.dims.index(dim)
-                pieces.append(
-                    self.emit("SLICE", [listed, self.ints32([place]), self.ints32([1])], (1,), TensorType.INT32)
-                )
-            else:
-                pieces.append(self.ints32([dim if isinstance(dim, int) else -1]))
-        return self.emit("CONCATENATION", pieces, (len(dims),), TensorType.INT32, axis=0)
-
-    def transposed(self, tensor: DraftTensor, perm: Sequence[int]) -> DraftTensor:
-        """Return a tensor with its axes in another order."""
-        if list(perm) == list(range(len(perm))):
-            return tensor
-        dims = tuple(tensor.dims[axis] for axis in perm)
-        return self.emit("TRANSPOSE", [tensor, self.ints32(perm)], dims)
-
-    def cast(self, tensor: DraftTensor, kind: TensorType) -> DraftTensor:
-        """Return a tensor with elements of another type."""
-        if tensor.type == kind:
-            return tensor
-        if tensor.array is not None:
-            return self.const(tensor.array.astype(NUMPY[kind]))
-        if TensorType.UINT64 in (tensor.type, kind):
-            raise Unwritable("elements of UINT64")
-        return self.emit("CAST", [tensor], tensor.dims, kind, in_data_type=tensor.type, out_data_type=kind)
-
-
-class _NumpyTypes(dict[TensorType, type[Any]]):
-    """NumPy's types of constants."""
-
-    def __missing__(self, kind: TensorType) -> type[Any]:
-        raise Unwritable(f"constants of {kind.name}")
-
-
-_NUMPY: dict[TensorType, type[Any]] = {
-    TensorType.FLOAT32: np.float32,
-    TensorType.FLOAT16: np.float16,
-    TensorType.FLOAT64: np.float64,
-    TensorType.INT64: np.int64,
-    TensorType.INT32: np.int32,
-    TensorType.INT16: np.int16,
-    TensorType.INT8: np.int8,
-    TensorType.UINT8: np.uint8,
-    TensorType.UINT16: np.uint16,
-    TensorType.UINT32: np.uint32,
-    TensorType.UINT64: np.uint64,
-    TensorType.BOOL: np.bool_,
-}
-NUMPY = _NumpyTypes(_NUMPY)
-
-
-def all_known(dims: Dims) -> bool:
-    """Return whether no extent is known only at run time."""
-    return all(isinstance(dim, int) for dim in dims)
-
-
-def known(dims: Dims) -> tuple[int, ...]:
-    """Return extents that must all be known.
-
-    Raises:
-        Unwritable: one is known only at run time.
-    """
-    if not all_known(dims):
-        names = [dim for dim in dims if isinstance(dim, str)]
-        raise OpenExtentError("an extent that it counts on is known only at run time", names)
-    return tuple(int(dim) for dim in dims)

@@ -17,8 +17,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model
 from relayout.formats.tflite.container.runtimes import Builtins, first_runtime, parsed
 from relayout.formats.tflite.container.versions import version
-from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
-from relayout.formats.tflite.exporting.node import NUMPY
+from relayout.formats.tflite.exporting.draft import NUMPY, Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.formats.tflite.spelled_out import Builtin, Operand
 

@@ -17,10 +17,10 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.builder import Operand
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable
-from relayout.formats.tflite.exporting.steps import Operand, Steps
 from relayout.layout import Extent
 
 # Where along an axis the results of a Resize lie, in the precision in which ONNX Runtime computes it.
@@ -133,7 +133,7 @@ class Factors:
     """
 
     def __init__(self, op: NodeExport, dims: Dims) -> None:
-        self.op, self.steps, self.dims = op, Steps(op), dims
+        self.op, self.dims = op, dims
         slot = 2 if is_new(op) else 1
         has_sizes = op.has(SIZES) and op.dims(SIZES) != (0,)
         self.scales = slot if op.has(slot) and op.dims(slot) != (0,) and not has_sizes else None
@@ -182,16 +182,16 @@ class Factors:
         for axis in axes:
             if not (isinstance(before[axis], int) and isinstance(self.dims[axis], int)):
                 same = self._is_same(axis)
-                found = same if found is None else self.steps.both(found, same)
+                found = same if found is None else self.op.both(found, same)
         return True if found is None else found
 
     def extent(self, axis: int) -> Operand:
         """Return the number of elements of the operand along an axis, as a real number."""
-        return self._once("extent", axis, lambda: real(self.steps, self.steps.extent(self.op.input(0), axis)))
+        return self._once("extent", axis, lambda: real(self.op, self.op.extent(self.op.input(0), axis)))
 
     def last(self, axis: int) -> Operand:
         """Return the place of the last element of the operand along an axis, as a real number."""
-        return self._once("last", axis, lambda: _less_one(self.steps, self.extent(axis)))
+        return self._once("last", axis, lambda: _less_one(self.op, self.extent(axis)))
 
     def count(self, axis: int) -> Operand:
         """Return the number of elements of the result along an axis: a number, or a scalar of int32."""
@@ -203,9 +203,9 @@ class Factors:
 
     def size(self) -> DraftTensor:
         """Return height and width of the result of a builtin, `2`."""
-        steps = self.steps
-        parts = [steps.reshape(steps.tensor(self.count(axis), TensorType.INT32), (1,)) for axis in (1, 2)]
-        return steps.concat(parts, 0)
+        op = self.op
+        parts = [op.reshape(op.tensor(self.count(axis), TensorType.INT32), (1,)) for axis in (1, 2)]
+        return op.concat(parts, 0)
 
     def _find(self) -> list[float | None]:
         """Return the factor of each axis, None where it is known only at run time."""
@@ -243,11 +243,11 @@ class Factors:
 
     def _common(self) -> Operand:
         """Return the factor of all axes that have a size: the least or the largest of their own."""
-        steps = self.steps
-        ratios = [steps.div(self._item(SIZES, axis, TensorType.FLOAT32), self.extent(axis)) for axis in self.place_of]
+        op = self.op
+        ratios = [op.div(self._item(SIZES, axis, TensorType.FLOAT32), self.extent(axis)) for axis in self.place_of]
         found = ratios[0]
         for ratio in ratios[1:]:
-            found = steps.each(LARGER[self.policy], found, ratio)
+            found = op.each(LARGER[self.policy], found, ratio)
         return found
 
     def _once(self, what: str, axis: int, make: Callable[[], Operand]) -> Operand:
@@ -257,27 +257,27 @@ class Factors:
 
     def _is_same(self, axis: int) -> DraftTensor:
         """Return whether an axis keeps its extent."""
-        steps = self.steps
-        counts = [self.count(axis), steps.extent(self.op.input(0), axis)]
-        first, second = (steps.tensor(count, TensorType.INT32) for count in counts)
-        return steps.compare("EQUAL", first, second)
+        op = self.op
+        counts = [self.count(axis), op.extent(self.op.input(0), axis)]
+        first, second = (op.tensor(count, TensorType.INT32) for count in counts)
+        return op.compare("EQUAL", first, second)
 
     def _count(self, axis: int) -> Operand:
-        dim, steps = self.dims[axis], self.steps
+        dim, op = self.dims[axis], self.op
         if isinstance(dim, int):
             return dim
         number = self.number(axis)
         if number == 1.0:
-            return steps.extent(self.op.input(0), axis)
+            return op.extent(self.op.input(0), axis)
         if self.is_stretched:
             return self._item(SIZES, axis, TensorType.INT32)
         extent, scale = self.extent(axis), self.scale(axis)
         if not (isinstance(extent, DraftTensor) or isinstance(scale, DraftTensor)):
             return int(np.floor(np.float32(extent) * np.float32(scale) + np.float32(0.5 if self.policy else 0)))
-        product = steps.mul(extent, scale)
+        product = op.mul(extent, scale)
         if self.policy:
-            product = steps.add(product, 0.5)
-        return steps.cast(steps.each("FLOOR", product), TensorType.INT32)
+            product = op.add(product, 0.5)
+        return op.cast(op.each("FLOOR", product), TensorType.INT32)
 
     def _scale(self, axis: int) -> Operand:
         number = self.number(axis)
@@ -287,10 +287,10 @@ class Factors:
             return self._item(self.scales, axis, TensorType.FLOAT32)
         if self.policy in POLICIES:
             return self._once("common", 0, self._common)
-        return self.steps.div(real(self.steps, self.count(axis)), self.extent(axis))
+        return self.op.div(real(self.op, self.count(axis)), self.extent(axis))
 
     def _item(self, slot: int, axis: int, kind: TensorType) -> DraftTensor:
-        return self.steps.cast(self.steps.at(self.op.input(slot), 0, self.place_of[axis]), kind)
+        return self.op.cast(self.op.at(self.op.input(slot), 0, self.place_of[axis]), kind)
 
 
 def is_new(op: NodeExport) -> bool:
@@ -305,13 +305,13 @@ def stored_axis(op: NodeExport, axis: int) -> int:
     return op.rank() - 1 if axis == 1 else axis - 1
 
 
-def real(steps: Steps, number: Operand) -> Operand:
+def real(op: NodeExport, number: Operand) -> Operand:
     """Return a number or a scalar of integers as a real number."""
-    return steps.cast(number, TensorType.FLOAT32) if isinstance(number, DraftTensor) else number
+    return op.cast(number, TensorType.FLOAT32) if isinstance(number, DraftTensor) else number
 
 
-def _less_one(steps: Steps, number: Operand) -> Operand:
-    return steps.sub(number, 1.0) if isinstance(number, DraftTensor) else float(np.asarray(number)) - 1
+def _less_one(op: NodeExport, number: Operand) -> Operand:
+    return op.sub(number, 1.0) if isinstance(number, DraftTensor) else float(np.asarray(number)) - 1
 
 
 def _items(value: ir.Value) -> list[float | None] | None:

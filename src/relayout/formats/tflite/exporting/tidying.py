@@ -11,8 +11,7 @@ from math import prod
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftOperator, DraftTensor
-from relayout.formats.tflite.exporting.node import known
+from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftOperator, DraftTensor, known
 from relayout.formats.tflite.exporting.scales import has_zero_point_of_16_bits, is_change_of_sign
 
 # Tensors that LiteRT would overwrite before all their readers have run: these get a copy.

@@ -10,14 +10,13 @@ from relayout.formats.tflite.container.enums import ActivationFunctionType, Tens
 from relayout.formats.tflite.container.model import Quantization, TensorContent
 from relayout.formats.tflite.container.versions import version
 from relayout.formats.tflite.exporting.blocks import blocks_of, folded
-from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor, known
 from relayout.formats.tflite.exporting.integers import IntegerTensors
 from relayout.formats.tflite.exporting.kernel_types import kernel_type, tensor_dims
-from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.older import is_older
 from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.formats.tflite.exporting.scales import has_zero_point_of_16_bits, scales_of
-from relayout.formats.tflite.exporting.steps import Steps
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.exporting.graph_export import GraphExport
@@ -222,26 +221,25 @@ def _dequantized_constant(
 def _scaled(graph: "GraphExport", node: ir.Node) -> DraftTensor:
     """Return what integers mean where no kernel knows: their distance from the zero point times the scale."""
     op = NodeExport(graph, node)
-    steps = Steps(op)
-    number = steps.cast(op.input(0), TensorType.FLOAT32)
+    number = op.cast(op.input(0), TensorType.FLOAT32)
     axis, block = op.axis(1), op.integer("block_size")
-    scales = [steps.cast(op.input(slot), TensorType.FLOAT32) for slot in (1, 2) if op.has(slot)]
-    scales = [_along(steps, scale, number, axis, block) for scale in scales]
+    scales = [op.cast(op.input(slot), TensorType.FLOAT32) for slot in (1, 2) if op.has(slot)]
+    scales = [_along(op, scale, number, axis, block) for scale in scales]
     if len(scales) > 1:
-        number = steps.sub(number, scales[1])
-    return steps.mul(number, scales[0])
+        number = op.sub(number, scales[1])
+    return op.mul(number, scales[0])
 
 
-def _along(steps: Steps, scale: DraftTensor, number: DraftTensor, axis: int, block: int) -> DraftTensor:
+def _along(op: NodeExport, scale: DraftTensor, number: DraftTensor, axis: int, block: int) -> DraftTensor:
     """Return scales or zero points stretched along the axis that they belong to; one for all stays as it is."""
     rank = len(number.dims)
     if block and not _is_in_blocks(scale, number, axis, block):
         raise Unwritable(f"scales or zero points that do not fit blocks of {block}")
     if block and scale.dims:
         (extent,) = known(number.dims[axis : axis + 1])
-        return steps.gather(scale, steps.ints(np.arange(extent) // block), axis)
+        return op.gather(scale, op.ints(np.arange(extent) // block), axis)
     if len(scale.dims) == 1 and rank:
-        return steps.reshape(scale, [scale.dims[0] if each == axis else 1 for each in range(rank)])
+        return op.reshape(scale, [scale.dims[0] if each == axis else 1 for each in range(rank)])
     return scale
 
 

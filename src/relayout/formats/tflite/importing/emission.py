@@ -306,6 +306,10 @@ class Emission:
         results = self.builder.emit(op_type, given, outputs, source=self.source, **attributes)
         return tuple(self.cast(value, dtype) for value in results)
 
+    def each(self, op_type: str, *operands: ir.Value, dtype: ir.DataType | None = None, **attributes: Any) -> ir.Value:
+        """Append a node on each element by itself, of operands that broadcast."""
+        return self.emit(op_type, operands, dtype=dtype, **attributes)
+
     def hint(self, suffix: str) -> str:
         """The name wanted for a value of this operator's own."""
         return self.tensors.hint(self.output(), suffix)

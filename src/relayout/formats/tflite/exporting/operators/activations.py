@@ -7,10 +7,9 @@ import math
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import DraftTensor
-from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
+from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
 
 
 @exporter("Elu")
@@ -21,9 +20,9 @@ def elu(op: NodeExport) -> None:
         op.result("ELU", [op.input(0)])
         return
     operand = op.input(0)
-    below = op.emit("EXP", [op.emit("MINIMUM", [operand, op.real(0.0)], operand.dims)], operand.dims)
-    scaled = op.emit("MUL", [op.emit("SUB", [below, op.real(1.0)], operand.dims), op.real(alpha)], operand.dims)
-    op.result("ADD", [op.emit("RELU", [operand], operand.dims), scaled])
+    below = op.each("EXP", op.minimum(operand, 0.0))
+    scaled = op.mul(op.sub(below, 1.0), alpha)
+    op.result("ADD", [op.each("RELU", operand), scaled])
 
 
 @exporter("Selu")
@@ -31,10 +30,9 @@ def selu(op: NodeExport) -> None:
     """RELU, EXP and sums."""
     alpha, gamma = op.number("alpha", 1.6732632), op.number("gamma", 1.0507010)
     operand = op.input(0)
-    dims = operand.dims
-    below = op.emit("EXP", [op.emit("MINIMUM", [operand, op.real(0.0)], dims)], dims)
-    scaled = op.emit("MUL", [op.emit("SUB", [below, op.real(1.0)], dims), op.real(alpha * gamma)], dims)
-    above = op.emit("MUL", [op.emit("RELU", [operand], dims), op.real(gamma)], dims)
+    below = op.each("EXP", op.minimum(operand, 0.0))
+    scaled = op.mul(op.sub(below, 1.0), alpha * gamma)
+    above = op.mul(op.each("RELU", operand), gamma)
     op.result("ADD", [above, scaled])
 
 
@@ -44,9 +42,9 @@ def celu(op: NodeExport) -> None:
     alpha, operand = op.number("alpha", 1.0), op.input(0)
     if alpha <= 0:
         raise Unwritable("an alpha that is not above 0")
-    inner = op.emit("ELU", [op.emit("MUL", [operand, op.real(1.0 / alpha)], operand.dims)], operand.dims)
-    below = op.emit("MUL", [op.emit("MINIMUM", [inner, op.real(0.0)], operand.dims), op.real(alpha)], operand.dims)
-    op.result("ADD", [op.emit("RELU", [operand], operand.dims), below])
+    inner = op.each("ELU", op.mul(operand, 1.0 / alpha))
+    below = op.mul(op.minimum(inner, 0.0), alpha)
+    op.result("ADD", [op.each("RELU", operand), below])
 
 
 @exporter("LeakyRelu")
@@ -64,12 +62,12 @@ def prelu(op: NodeExport) -> None:
     tail = slope.dims[len(slope.dims) - len(dims) + 1 :] if len(slope.dims) >= len(dims) else ones + slope.dims
     fits = len(dims) > 1 and len(tail) == len(dims) - 1 and all(dim in (1, dims[i + 1]) for i, dim in enumerate(tail))
     if fits and slope.data is not None and (len(slope.dims) < len(dims) or slope.dims[0] == 1):
-        op.result("PRELU", [operand, op.reshaped(slope, tail)])
+        op.result("PRELU", [operand, op.reshape(slope, tail)])
         return
     if op.quantized:
         raise Unwritable("slopes of other axes than the last ones")
-    below = op.emit("MUL", [op.emit("MINIMUM", [operand, op.real(0.0)], dims), slope], dims)
-    op.result("ADD", [op.emit("RELU", [operand], dims), below])
+    below = op.mul(op.minimum(operand, 0.0), slope)
+    op.result("ADD", [op.each("RELU", operand), below])
 
 
 @exporter("Gelu")
@@ -78,11 +76,11 @@ def gelu(op: NodeExport) -> None:
     """GELU; QuickGelu as a product with LOGISTIC."""
     operand = op.input(0)
     if op.op_type == "QuickGelu":
-        scaled = op.emit("MUL", [operand, op.real(op.number("alpha", 1.702))], operand.dims)
-        op.result("MUL", [operand, op.emit("LOGISTIC", [scaled], operand.dims)])
+        scaled = op.mul(operand, op.number("alpha", 1.702))
+        op.result("MUL", [operand, op.each("LOGISTIC", scaled)])
         return
     if op.op_type == "FastGelu" and op.has(1):
-        operand = op.emit("ADD", [operand, op.input(1)], operand.dims)
+        operand = op.add(operand, op.input(1))
     approximate = op.op_type == "FastGelu" or op.text("approximate", "none") == "tanh"
     op.result("GELU", [operand], approximate=approximate)
 
@@ -92,18 +90,18 @@ def swish(op: NodeExport) -> None:
     """MUL with LOGISTIC."""
     operand = op.input(0)
     alpha = op.number("alpha", 1.0)
-    inner = operand if alpha == 1.0 else op.emit("MUL", [operand, op.real(alpha)], operand.dims)
-    op.result("MUL", [operand, op.emit("LOGISTIC", [inner], operand.dims)])
+    inner = operand if alpha == 1.0 else op.mul(operand, alpha)
+    op.result("MUL", [operand, op.each("LOGISTIC", inner)])
 
 
 @exporter("HardSigmoid")
 def hard_sigmoid(op: NodeExport) -> None:
     """`RELU6(6 alpha x + 6 beta) / 6`: MUL where alpha is not 1/6, ADD and MUL, in 0.8 of the time of RELU_0_TO_1."""
     operand = op.input(0)
-    dims, factor = operand.dims, 6 * op.number("alpha", 0.2)
-    scaled = operand if abs(factor - 1) < 1e-6 else op.emit("MUL", [operand, op.real(factor)], dims)
-    moved = op.emit("ADD", [scaled, op.real(6 * op.number("beta", 0.5))], dims)
-    op.result("MUL", [op.emit("RELU6", [moved], dims), op.real(1 / 6)])
+    factor = 6 * op.number("alpha", 0.2)
+    scaled = operand if abs(factor - 1) < 1e-6 else op.mul(operand, factor)
+    moved = op.add(scaled, 6 * op.number("beta", 0.5))
+    op.result("MUL", [op.each("RELU6", moved), op.real(1 / 6)])
 
 
 @exporter("Clip")
@@ -127,10 +125,10 @@ def clip(op: NodeExport) -> None:
     result = operand
     if low != -math.inf:
         bound = op.input(1) if low is None else op.real(np.asarray(low, NUMPY[operand.type]), operand)
-        result = op.emit("MAXIMUM", [result, bound], operand.dims)
+        result = op.maximum(result, bound)
     if high != math.inf:
         bound = op.input(2) if high is None else op.real(np.asarray(high, NUMPY[operand.type]), operand)
-        result = op.emit("MINIMUM", [result, bound], operand.dims)
+        result = op.minimum(result, bound)
     op.give(result)
 
 
@@ -154,26 +152,25 @@ def _bound(op: NodeExport, slot: int, name: str, default: float) -> float | None
 def thresholded_relu(op: NodeExport) -> None:
     """GREATER and SELECT_V2."""
     operand = op.input(0)
-    above = op.emit("GREATER", [operand, op.real(op.number("alpha", 1.0))], operand.dims, TensorType.BOOL)
+    above = op.compare("GREATER", operand, op.number("alpha", 1.0))
     op.result("SELECT_V2", [above, operand, op.real(0.0)])
 
 
 @exporter("Shrink")
 def shrink(op: NodeExport) -> None:
     """LESS, GREATER and SELECT_V2, on real numbers."""
-    steps = Steps(op)
     operand, limit, bias = op.input(0), op.number("lambd", 0.5), op.number("bias", 0.0)
-    number = steps.cast(operand, TensorType.FLOAT32)  # of integers, too: bounds need not be whole
-    inner = steps.select(steps.compare("GREATER", number, limit), steps.sub(number, bias), 0.0)
-    found = steps.select(steps.compare("LESS", number, -limit), steps.add(number, bias), inner)
-    steps.give(steps.cast(found, operand.type))
+    number = op.cast(operand, TensorType.FLOAT32)  # of integers, too: bounds need not be whole
+    inner = op.select(op.compare("GREATER", number, limit), op.sub(number, bias), 0.0)
+    found = op.select(op.compare("LESS", number, -limit), op.add(number, bias), inner)
+    op.give(op.cast(found, operand.type))
 
 
 @exporter("Softsign")
 def softsign(op: NodeExport) -> None:
     """ABS, ADD and DIV."""
     operand = op.input(0)
-    size = op.emit("ADD", [op.emit("ABS", [operand], operand.dims), op.real(1.0)], operand.dims)
+    size = op.add(op.each("ABS", operand), 1.0)
     op.result("DIV", [operand, size])
 
 
@@ -185,14 +182,13 @@ def softplus(op: NodeExport) -> None:
 
 
 def _softplus(op: NodeExport, operand: DraftTensor) -> DraftTensor:
-    dims = operand.dims
-    size = op.emit("EXP", [op.emit("NEG", [op.emit("ABS", [operand], dims)], dims)], dims)
-    log = op.emit("LOG", [op.emit("ADD", [size, op.real(1.0, operand)], dims)], dims)
-    return op.emit("ADD", [op.emit("RELU", [operand], dims), log], dims)
+    size = op.each("EXP", op.each("NEG", op.each("ABS", operand)))
+    log = op.each("LOG", op.add(size, 1.0))
+    return op.add(op.each("RELU", operand), log)
 
 
 @exporter("Mish")
 def mish(op: NodeExport) -> None:
     """A product with TANH of Softplus."""
     operand = op.input(0)
-    op.result("MUL", [operand, op.emit("TANH", [_softplus(op, operand)], operand.dims)])
+    op.result("MUL", [operand, op.each("TANH", _softplus(op, operand))])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.builder import stretched
+from relayout.formats.tflite.exporting.draft import DraftTensor, known
 from relayout.formats.tflite.exporting.kernel_types import stored_type
-from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps, stretched
 
 WIDE = (TensorType.INT64, TensorType.UINT64)
 """Integers of which LiteRT has BITWISE_XOR and shifts for halves only."""
@@ -30,99 +30,96 @@ WIDTH = {
 """Type -> its bits."""
 
 
-def _alike(steps: Steps, *tensors: DraftTensor) -> list[DraftTensor]:
+def _alike(op: NodeExport, *tensors: DraftTensor) -> list[DraftTensor]:
     """Return tensors stretched to each other, which STABLEHLO_AND does not do by itself."""
     dims = stretched(*(tensor.dims for tensor in tensors))
-    return [tensor if tensor.dims == dims else steps.stretch(tensor, known(dims)) for tensor in tensors]
+    return [tensor if tensor.dims == dims else op.stretch(tensor, known(dims)) for tensor in tensors]
 
 
-def bitcast(steps: Steps, tensor: DraftTensor, kind: TensorType) -> DraftTensor:
+def bitcast(op: NodeExport, tensor: DraftTensor, kind: TensorType) -> DraftTensor:
     """Return the same bits as elements of another type of the same width."""
     if tensor.type == kind:
         return tensor
-    return steps.op.emit("BITCAST", [tensor], tensor.dims, kind)
+    return op.emit("BITCAST", [tensor], tensor.dims, kind)
 
 
-def _halves(steps: Steps, tensor: DraftTensor) -> DraftTensor:
+def _halves(op: NodeExport, tensor: DraftTensor) -> DraftTensor:
     """Return integers of 64 bits as two of 32 each, along a new last axis."""
-    return steps.op.emit("BITCAST", [tensor], (*tensor.dims, 2), TensorType.INT32)
+    return op.emit("BITCAST", [tensor], (*tensor.dims, 2), TensorType.INT32)
 
 
-def _whole(steps: Steps, halves: DraftTensor, kind: TensorType) -> DraftTensor:
-    return steps.op.emit("BITCAST", [halves], halves.dims[:-1], kind)
+def _whole(op: NodeExport, halves: DraftTensor, kind: TensorType) -> DraftTensor:
+    return op.emit("BITCAST", [halves], halves.dims[:-1], kind)
 
 
 @exporter("BitwiseAnd")
 def bitwise_and(op: NodeExport) -> None:
     """STABLEHLO_AND."""
-    steps = Steps(op)
-    steps.give(steps.each("STABLEHLO_AND", *_alike(steps, op.input(0), op.input(1))))
+    op.give(op.each("STABLEHLO_AND", *_alike(op, op.input(0), op.input(1))))
 
 
 @exporter("BitwiseXor")
 def bitwise_xor(op: NodeExport) -> None:
     """BITWISE_XOR; of 64 bits by halves."""
-    steps = Steps(op)
-    steps.give(_xor(steps, op.input(0), op.input(1)))
+    op.give(_xor(op, op.input(0), op.input(1)))
 
 
-def _xor(steps: Steps, first: DraftTensor, second: DraftTensor) -> DraftTensor:
+def _xor(op: NodeExport, first: DraftTensor, second: DraftTensor) -> DraftTensor:
     if first.type not in WIDE:
-        return steps.each("BITWISE_XOR", first, second)
-    first, second = _alike(steps, first, second)
-    return _whole(steps, steps.each("BITWISE_XOR", _halves(steps, first), _halves(steps, second)), first.type)
+        return op.each("BITWISE_XOR", first, second)
+    first, second = _alike(op, first, second)
+    return _whole(op, op.each("BITWISE_XOR", _halves(op, first), _halves(op, second)), first.type)
 
 
 @exporter("BitwiseOr")
 def bitwise_or(op: NodeExport) -> None:
     """BITWISE_XOR of both and of what they have in common."""
-    steps = Steps(op)
-    first, second = _alike(steps, op.input(0), op.input(1))
-    steps.give(_xor(steps, _xor(steps, first, second), steps.each("STABLEHLO_AND", first, second)))
+    first, second = _alike(op, op.input(0), op.input(1))
+    op.give(_xor(op, _xor(op, first, second), op.each("STABLEHLO_AND", first, second)))
 
 
 @exporter("BitwiseNot")
 def bitwise_not(op: NodeExport) -> None:
     """BITWISE_XOR with all bits."""
-    steps, operand = Steps(op), op.input(0)
+    operand = op.input(0)
     numpy_type = np.dtype(operand.type.name.lower())
     ones = op.const(np.array(-1 if numpy_type.kind == "i" else np.iinfo(numpy_type).max, numpy_type))
     if operand.type in WIDE:
-        halves = steps.each("BITWISE_XOR", _halves(steps, operand), -1)
-        steps.give(_whole(steps, halves, operand.type))
+        halves = op.each("BITWISE_XOR", _halves(op, operand), -1)
+        op.give(_whole(op, halves, operand.type))
         return
-    steps.give(steps.each("BITWISE_XOR", operand, ones))
+    op.give(op.each("BITWISE_XOR", operand, ones))
 
 
 @exporter("BitShift")
 def bit_shift(op: NodeExport) -> None:
     """RIGHT_SHIFT or STABLEHLO_SHIFT_LEFT; of 64 bits to the left MUL with a power of 2. No bit is left of many."""
-    steps, operand, amount = Steps(op), op.input(0), op.input(1)
+    operand, amount = op.input(0), op.input(1)
     kind, left = operand.type, op.text("direction") == "LEFT"
     if not left and kind in WIDE:
         raise Unwritable(f"a shift to the right of {kind.name}")
     fits = None
     if amount.array is None or (amount.array < 0).any() or (amount.array >= WIDTH[kind]).any():
-        alike = bitcast(steps, amount, TensorType.INT64) if kind == TensorType.UINT64 else amount
-        fits = steps.both(steps.compare("GREATER_EQUAL", alike, 0), steps.compare("LESS", alike, WIDTH[kind]))
+        alike = bitcast(op, amount, TensorType.INT64) if kind == TensorType.UINT64 else amount
+        fits = op.both(op.compare("GREATER_EQUAL", alike, 0), op.compare("LESS", alike, WIDTH[kind]))
         signed = not left and kind in (TensorType.INT8, TensorType.INT16, TensorType.INT32)
-        amount = steps.select(fits, amount, WIDTH[kind] - 1 if signed else 0)
+        amount = op.select(fits, amount, WIDTH[kind] - 1 if signed else 0)
         fits = None if signed else fits
-    found = _shifted_left(steps, operand, amount) if left else steps.each("RIGHT_SHIFT", operand, amount)
-    steps.give(found if fits is None else steps.select(fits, found, 0))
+    found = _shifted_left(op, operand, amount) if left else op.each("RIGHT_SHIFT", operand, amount)
+    op.give(found if fits is None else op.select(fits, found, 0))
 
 
-def _shifted_left(steps: Steps, operand: DraftTensor, amount: DraftTensor) -> DraftTensor:
+def _shifted_left(op: NodeExport, operand: DraftTensor, amount: DraftTensor) -> DraftTensor:
     kind = operand.type
     if kind in WIDE:
-        powers = steps.op.const(np.int64(1) << np.arange(64, dtype=np.int64))
-        factor = steps.gather(powers, steps.cast(bitcast(steps, amount, TensorType.INT64), TensorType.INT32), 0)
-        return bitcast(steps, steps.mul(bitcast(steps, operand, TensorType.INT64), factor), kind)
+        powers = op.const(np.int64(1) << np.arange(64, dtype=np.int64))
+        factor = op.gather(powers, op.cast(bitcast(op, amount, TensorType.INT64), TensorType.INT32), 0)
+        return bitcast(op, op.mul(bitcast(op, operand, TensorType.INT64), factor), kind)
     if WIDTH[kind] == 32:
-        words = [bitcast(steps, tensor, TensorType.INT32) for tensor in (operand, amount)]
-        return bitcast(steps, steps.each("STABLEHLO_SHIFT_LEFT", *_alike(steps, *words)), kind)
-    words = [steps.cast(tensor, TensorType.INT32) for tensor in (operand, amount)]
-    return steps.cast(steps.each("STABLEHLO_SHIFT_LEFT", *_alike(steps, *words)), kind)
+        words = [bitcast(op, tensor, TensorType.INT32) for tensor in (operand, amount)]
+        return bitcast(op, op.each("STABLEHLO_SHIFT_LEFT", *_alike(op, *words)), kind)
+    words = [op.cast(tensor, TensorType.INT32) for tensor in (operand, amount)]
+    return op.cast(op.each("STABLEHLO_SHIFT_LEFT", *_alike(op, *words)), kind)
 
 
 @exporter("BitCast")

@@ -8,13 +8,12 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
+from relayout.formats.tflite.exporting.draft import NUMPY, Dims, Draft, DraftTensor
 from relayout.formats.tflite.exporting.few_axes import use_few_axes
 from relayout.formats.tflite.exporting.kernel_types import kernel_type, tensor_dims
 from relayout.formats.tflite.exporting.loops import is_unconditional
-from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.spelled_out import ASSIGN, DOMAIN, READ, RESTORED
 
 # Resource variables, which runtimes keep from run to run.
@@ -61,7 +60,7 @@ def if_(op: NodeExport) -> None:
         body.write()
         body.give_all(branch.outputs, op)
         indices.append(op.graph.program.index(body.draft))
-    condition = op.reshaped(op.input(0), ())
+    condition = op.reshape(op.input(0), ())
     operands = [op.graph.tensor_of(value) for value in captured]
     then, otherwise = indices
     op.results("IF", [condition, *operands], then_subgraph_index=then, else_subgraph_index=otherwise)
@@ -100,7 +99,7 @@ class _Loop:
     """
 
     def __init__(self, op: NodeExport) -> None:
-        self.op, self.steps = op, Steps(op)
+        self.op = op
         self.body = op.node.attributes["body"].as_graph()
         self.states = len(op.node.inputs) - 2
         self.scanned = self.body.outputs[1 + self.states :]
@@ -125,10 +124,10 @@ class _Loop:
 
     def write(self) -> None:
         """Write the node."""
-        op, steps = self.op, self.steps
+        op = self.op
         carried, kinds = self._carried()
         indices = [op.graph.program.index(each) for each in (self._condition(kinds), self._body(kinds))]
-        results = steps.outputs("WHILE", carried, kinds, cond_subgraph_index=indices[0], body_subgraph_index=indices[1])
+        results = op.outputs("WHILE", carried, kinds, cond_subgraph_index=indices[0], body_subgraph_index=indices[1])
         found = results[self.first : self.first + self.states + len(self.scanned)]
         shapes = dict(zip(self.open, results[self.first + len(found) :], strict=False))
         for place, value in enumerate(self.scanned, self.states):
@@ -140,15 +139,13 @@ class _Loop:
 
     def _carried(self) -> tuple[list[DraftTensor], list[tuple[TensorType, Dims]]]:
         """Return what is carried into the first round, and the types and extents that it has in every round."""
-        op, steps = self.op, self.steps
-        carried = [steps.ints(np.array(0))] if self.has_number else []
+        op = self.op
+        carried = [op.ints(np.array(0))] if self.has_number else []
         carried += [self._most()] if self.carries_most else []
         carried += [self._again()] if self.has_condition else []
         carried += [op.input(slot) for slot in range(2, 2 + self.states)]
         carried += [self._nothing(value) for value in self.scanned]
-        carried += [
-            steps.ints([dim if isinstance(dim, int) else 0 for dim in self._slice(value)]) for value in self.open
-        ]
+        carried += [op.ints([dim if isinstance(dim, int) else 0 for dim in self._slice(value)]) for value in self.open]
         kinds = [(tensor.type, tensor.dims) for tensor in carried]
         for place, value in enumerate(self.body.outputs[1:], self.first):
             kind, dims = kinds[place]
@@ -166,16 +163,16 @@ class _Loop:
 
     def _most(self) -> DraftTensor:
         """Return how many rounds there are, as the condition compares it."""
-        return self.steps.cast(self.steps.reshape(self.op.input(0), ()), TensorType.INT64)
+        return self.op.cast(self.op.reshape(self.op.input(0), ()), TensorType.INT64)
 
     def _again(self) -> DraftTensor:
         """Return whether there is a first round."""
-        return self.steps.reshape(self.op.input(1), ()) if self.op.has(1) else self.op.const(np.array(True))
+        return self.op.reshape(self.op.input(1), ()) if self.op.has(1) else self.op.const(np.array(True))
 
     def _shaped(self, value: ir.Value, flat: DraftTensor, rounds: DraftTensor, extents: DraftTensor) -> DraftTensor:
         """Return slices that were collected flat, one for each round."""
-        steps = self.steps
-        shape = steps.concat([steps.reshape(rounds, (1,)), extents], 0)
+        op = self.op
+        shape = op.concat([op.reshape(rounds, (1,)), extents], 0)
         return self.op.emit("RESHAPE", [flat, shape], (f"?{self.op.name}", *self._slice(value)))
 
     def _nothing(self, value: ir.Value) -> DraftTensor:
@@ -220,16 +217,16 @@ class _Loop:
         draft = body.draft
         inputs = [draft.tensor(f"carried_{place}", *kind) for place, kind in enumerate(kinds)]
         draft.inputs = list(inputs)
-        steps = Steps(NodeExport(body, self.op.node))
+        op = NodeExport(body, self.op.node)
         counter, again = self.body.inputs[:2]
         if counter.uses() or counter.is_graph_output():
-            body.tensors[counter] = steps.cast(inputs[0], self._kind(counter))
-        body.tensors[again] = inputs[self.first - 1] if self.has_condition else steps.op.const(np.array(True))
+            body.tensors[counter] = op.cast(inputs[0], self._kind(counter))
+        body.tensors[again] = inputs[self.first - 1] if self.has_condition else op.const(np.array(True))
         body.tensors.update(zip(self.body.inputs[2:], inputs[self.first :], strict=False))
         body.tensors.update(zip(self.captured, inputs[len(inputs) - len(self.captured) :], strict=True))
         body.write()
         begin = len(draft.operators)
-        outputs, extents = [steps.add(inputs[0], 1)] if self.has_number else [], list[DraftTensor]()
+        outputs, extents = [op.add(inputs[0], 1)] if self.has_number else [], list[DraftTensor]()
         outputs += inputs[1:2] if self.carries_most else []
         for place, value in enumerate(self.body.outputs):
             if body.refusals.reasons or value in body.unknown:
@@ -239,20 +236,20 @@ class _Loop:
             tensor = body.tensor_of(value)
             if place > self.states:
                 if value in self.open:
-                    extents.append(steps.extents(tensor))
-                tensor = self._appended(steps, inputs[self.first + place - 1], tensor, flat=value in self.open)
+                    extents.append(op.extents(tensor))
+                tensor = self._appended(op, inputs[self.first + place - 1], tensor, flat=value in self.open)
             elif place == 0:
-                tensor = steps.reshape(tensor, ())
+                tensor = op.reshape(tensor, ())
             outputs.append(tensor)
         outputs += extents
-        outputs += [steps.op.const(SHRINKS[1])] if self.grows else []
+        outputs += [op.const(SHRINKS[1])] if self.grows else []
         use_few_axes(draft, begin)
         draft.outputs = body.distinct([*outputs, *inputs[len(outputs) :]], is_round=True)
         return draft
 
-    def _appended(self, steps: Steps, collected: DraftTensor, tensor: DraftTensor, *, flat: bool) -> DraftTensor:
-        row = steps.reshape(tensor, ("?elements",) if flat else (1, *tensor.dims))
-        return steps.op.emit("CONCATENATION", [collected, row], collected.dims, axis=0)
+    def _appended(self, op: NodeExport, collected: DraftTensor, tensor: DraftTensor, *, flat: bool) -> DraftTensor:
+        row = op.reshape(tensor, ("?elements",) if flat else (1, *tensor.dims))
+        return op.emit("CONCATENATION", [collected, row], collected.dims, axis=0)
 
 
 def _joined(before: Dims, after: Dims) -> Dims:

@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
+from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.window import Window, bordered
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
 from relayout.formats.tflite.exporting.scales import dequantizer_of
-from relayout.formats.tflite.exporting.steps import Steps
 
 # Convolutions over three axes in groups, for which CONV_3D has no kernel: a sum of convolutions over two.
 #
@@ -32,7 +31,7 @@ def write_grouped_volume(op: NodeExport, image: DraftTensor, kernel: DraftTensor
     """
     if image.type != TensorType.FLOAT32:
         raise Unwritable("groups of a quantized convolution over three axes")
-    steps, (depth, *sizes, reads, count) = Steps(op), known(kernel.dims)
+    (depth, *sizes, reads, count) = known(kernel.dims)
     window, (channels,) = Window.of(op, (depth, *sizes)), known(image.dims[-1:])
     whole = bordered(op, image, [(0, 0), *_border(window), (0, 0)])
     batch, *results = op.output(0).dims[:-1]
@@ -46,14 +45,14 @@ def write_grouped_volume(op: NodeExport, image: DraftTensor, kernel: DraftTensor
         options["depth_multiplier"] = count // channels
     none, total = op.const(np.zeros(count, np.float32)), None
     for tap in range(depth):
-        part = _slices(steps, whole, tap * window.dilations[0], window.strides[0], slices)
-        inputs = [steps.reshape(part, flat), _kernel(op, steps, kernel, tap, is_depthwise=is_depthwise)]
+        part = _slices(op, whole, tap * window.dilations[0], window.strides[0], slices)
+        inputs = [op.reshape(part, flat), _kernel(op, kernel, tap, is_depthwise=is_depthwise)]
         name = "DEPTHWISE_CONV_2D" if is_depthwise else "CONV_2D"
         dims: Dims = (every, *results[1:], count)
         made = op.emit(name, [*inputs, none if tap else bias], dims, padding=Padding.VALID, **options)
-        total = made if total is None else steps.add(total, made)
+        total = made if total is None else op.add(total, made)
     assert total is not None
-    op.give(op.reshaped(total, op.output(0).dims, image))
+    op.give(op.reshape(total, op.output(0).dims, image))
 
 
 def _border(window: Window) -> list[tuple[int, int]]:
@@ -74,21 +73,21 @@ def _border(window: Window) -> list[tuple[int, int]]:
     return found
 
 
-def _slices(steps: Steps, image: DraftTensor, begin: int, stride: int, count: int) -> DraftTensor:
+def _slices(op: NodeExport, image: DraftTensor, begin: int, stride: int, count: int) -> DraftTensor:
     """Return every so many images along the depth."""
     if stride == 1:
-        return steps.part(image, 1, begin, count)
+        return op.part(image, 1, begin, count)
     bounds = [[0, begin, 0, 0, 0], [0, begin + (count - 1) * stride + 1, 0, 0, 0], [1, stride, 1, 1, 1]]
     dims: Dims = (image.dims[0], count, *image.dims[2:])
-    inputs = [image, *(steps.ints(each) for each in bounds)]
-    return steps.op.emit("STRIDED_SLICE", inputs, dims, begin_mask=0b11101, end_mask=0b11101)
+    inputs = [image, *(op.ints(each) for each in bounds)]
+    return op.emit("STRIDED_SLICE", inputs, dims, begin_mask=0b11101, end_mask=0b11101)
 
 
-def _kernel(op: NodeExport, steps: Steps, kernel: DraftTensor, tap: int, *, is_depthwise: bool) -> DraftTensor:
+def _kernel(op: NodeExport, kernel: DraftTensor, tap: int, *, is_depthwise: bool) -> DraftTensor:
     """Return one image of a kernel `d h w i o` as the builtin over two axes takes it."""
     array = op.constant(1)
-    own = steps.at(kernel, 0, tap) if array is None else op.const(np.ascontiguousarray(array[tap]))
-    return steps.transpose(own, (2, 0, 1, 3) if is_depthwise else (3, 0, 1, 2))
+    own = op.at(kernel, 0, tap) if array is None else op.const(np.ascontiguousarray(array[tap]))
+    return op.transpose(own, (2, 0, 1, 3) if is_depthwise else (3, 0, 1, 2))
 
 
 ACCUMULATORS = {TensorType.INT8: np.int32, TensorType.UINT8: np.int32, TensorType.INT16: np.int64}
@@ -107,17 +106,17 @@ def bias_of(op: NodeExport, slot: int, image: DraftTensor, kernel: DraftTensor, 
     """
     if not op.quantized:
         if op.has(slot):
-            return op.reshaped(op.input(slot), (count,))
+            return op.reshape(op.input(slot), (count,))
         return op.const(np.zeros(count, NUMPY[image.type]), what="bias")
     assert image.quantization is not None
     assert kernel.quantization is not None
     kind = ACCUMULATORS[image.type]
-    steps = (image.quantization.scale.astype(np.float64) * kernel.quantization.scale).astype(np.float32)
-    meaning = Quantization(steps, np.zeros(steps.shape, np.int64), 0)
-    return op.const(_bias_integers(op, slot, count, steps).astype(kind), meaning, "bias")
+    scale = (image.quantization.scale.astype(np.float64) * kernel.quantization.scale).astype(np.float32)
+    meaning = Quantization(scale, np.zeros(scale.shape, np.int64), 0)
+    return op.const(_bias_integers(op, slot, count, scale).astype(kind), meaning, "bias")
 
 
-def _bias_integers(op: NodeExport, slot: int, count: int, steps: NDArray[np.float32]) -> NDArray[np.float64]:
+def _bias_integers(op: NodeExport, slot: int, count: int, step: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return a bias in steps of the accumulators."""
     if not op.has(slot):
         return np.zeros(count)
@@ -129,7 +128,7 @@ def _bias_integers(op: NodeExport, slot: int, count: int, steps: NDArray[np.floa
             reals = integers.const_value.numpy().astype(np.float64) * scale.const_value.numpy().astype(np.float64)
     if reals is None:
         raise Unwritable("the bias of a quantized operator is computed")
-    return np.rint(reals.astype(np.float64).reshape(-1) / steps.astype(np.float64))
+    return np.rint(reals.astype(np.float64).reshape(-1) / step.astype(np.float64))
 
 
 @exporter("Conv")
@@ -156,7 +155,7 @@ def conv(op: NodeExport) -> None:
     bias = bias_of(op, 2, image, kernel, count)
     image = window.bordered(op, image)
     if rank == 3:
-        image = op.reshaped(image, (image.dims[0], 1, *image.dims[1:]))
+        image = op.reshape(image, (image.dims[0], 1, *image.dims[1:]))
         kernel = with_row(op, kernel)
     strides, dilations = ((1, *each) if rank == 3 else each for each in (window.strides, window.dilations))
     options: dict[str, Any] = {
@@ -198,9 +197,9 @@ def with_row(op: NodeExport, kernel: DraftTensor) -> DraftTensor:
     """Return the kernel of one axis of space as one of two."""
     dims: Dims = (kernel.dims[0], 1, *kernel.dims[1:])
     if kernel.data is None:
-        return op.reshaped(kernel, dims)
+        return op.reshape(kernel, dims)
     return DraftTensor(
-        op.graph.draft.unique(f"{kernel.name}/2d"),
+        op.draft.unique(f"{kernel.name}/2d"),
         kernel.type,
         dims,
         kernel.data,
@@ -252,7 +251,7 @@ def conv_transpose(op: NodeExport) -> None:
     if 0 in image.dims:
         raise Unwritable("a transposed convolution of no elements")
     if rank == 3:
-        image = op.reshaped(image, (image.dims[0], 1, *image.dims[1:]))
+        image = op.reshape(image, (image.dims[0], 1, *image.dims[1:]))
         kernel = with_row(op, kernel)
     result = op.output(0)
     wanted: Dims = (result.dims[0], 1, *result.dims[1:]) if rank == 3 else result.dims
@@ -267,7 +266,7 @@ def conv_transpose(op: NodeExport) -> None:
     pieces, kernels = (_split(op, each, [reads] * group) for each in (image, kernel))
     parts = [full.apply(op, piece, part, None, gives) for piece, part in zip(pieces, kernels, strict=True)]
     joined = op.emit("CONCATENATION", parts, (*parts[0].dims[:-1], count), axis=len(wanted) - 1)
-    joined = op.emit("ADD", [joined, bias_of(op, 2, image, kernel, count)], joined.dims) if op.has(2) else joined
+    joined = op.add(joined, bias_of(op, 2, image, kernel, count)) if op.has(2) else joined
     full.give(op, joined, wanted, result)
 
 
@@ -276,8 +275,8 @@ def _split(op: NodeExport, tensor: DraftTensor, sizes: Sequence[int]) -> list[Dr
     if tensor.array is not None:
         places = np.cumsum(sizes)[:-1]
         return [op.const(np.ascontiguousarray(part)) for part in np.split(tensor.array, places, axis=-1)]
-    steps, begins = Steps(op), np.cumsum([0, *sizes[:-1]])
-    return [steps.part(tensor, -1, int(begin), size) for begin, size in zip(begins, sizes, strict=True)]
+    begins = np.cumsum([0, *sizes[:-1]])
+    return [op.part(tensor, -1, int(begin), size) for begin, size in zip(begins, sizes, strict=True)]
 
 
 class _Side(NamedTuple):
@@ -371,11 +370,11 @@ class _Transposed:
     def _shape(self, op: NodeExport, image: DraftTensor, dims: Dims) -> DraftTensor:
         """Return the extents of the builtin's result, computed where they are known only at run time."""
         if all(isinstance(dim, int) for dim in dims):
-            return op.ints32(known(dims), "output_shape")
-        steps, (count,) = Steps(op), known(dims[-1:])
+            return op.ints(known(dims), "output_shape")
+        (count,) = known(dims[-1:])
         scale = [1, *(side.stride for side in self.sides), 0]
         more = [0, *(side.more for side in self.sides), count]
-        return steps.add(steps.mul(steps.extents(image), np.array(scale)), np.array(more))
+        return op.add(op.mul(op.extents(image), np.array(scale)), np.array(more))
 
     def _dilated(self, op: NodeExport, kernel: DraftTensor) -> DraftTensor:
         """Return the kernel with zeros between its elements."""
@@ -395,15 +394,12 @@ class _Transposed:
         """Return the kernel with zeros between its elements, at run time."""
         if kernel.quantization is not None:
             raise Unwritable("dilations of a quantized transposed convolution whose kernel is computed or large")
-        steps = Steps(op)
         for axis, dilation in enumerate(dilations, first):
             shape = known(kernel.dims)
             front, size, back = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-            apart = steps.pad(
-                steps.reshape(kernel, (front, size, 1, back)), [(0, 0), (0, 0), (0, dilation - 1), (0, 0)]
-            )
-            whole = steps.reshape(apart, (*shape[:axis], size * dilation, *shape[axis + 1 :]))
-            kernel = steps.part(whole, axis, 0, (size - 1) * dilation + 1)
+            apart = op.pad(op.reshape(kernel, (front, size, 1, back)), [(0, 0), (0, 0), (0, dilation - 1), (0, 0)])
+            whole = op.reshape(apart, (*shape[:axis], size * dilation, *shape[axis + 1 :]))
+            kernel = op.part(whole, axis, 0, (size - 1) * dilation + 1)
         return kernel
 
     def give(self, op: NodeExport, made: DraftTensor, wanted: Dims, result: DraftTensor) -> None:
@@ -411,18 +407,18 @@ class _Transposed:
         if any(side.before or side.after for side in self.sides):
             made = self._cut(op, made, wanted)
         if wanted == result.dims:
-            op.graph.draft.operators[-1].outputs[0] = result
+            op.draft.operators[-1].outputs[0] = result
         else:
             op.result("RESHAPE", [made, op.shape_tensor(result.dims, made)])
 
     def _cut(self, op: NodeExport, made: DraftTensor, wanted: Dims) -> DraftTensor:
-        begins = op.ints32([0, *(side.before for side in self.sides), 0])
+        begins = op.ints([0, *(side.before for side in self.sides), 0])
         if all(isinstance(dim, int) for dim in wanted[1:]):
-            sizes = op.ints32([dim if isinstance(dim, int) else -1 for dim in wanted])
+            sizes = op.ints([dim if isinstance(dim, int) else -1 for dim in wanted])
             return op.emit("SLICE", [made, begins, sizes], wanted)
         ends = [0, *(-side.after for side in self.sides), 0]
         mask = sum(1 << axis for axis, end in enumerate(ends) if not end)
-        inputs = [made, begins, op.ints32(ends), op.ints32([1] * len(ends))]
+        inputs = [made, begins, op.ints(ends), op.ints([1] * len(ends))]
         return op.emit("STRIDED_SLICE", inputs, wanted, end_mask=mask)
 
 

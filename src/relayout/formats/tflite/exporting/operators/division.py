@@ -9,7 +9,6 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
 
 
 @exporter("Div")
@@ -18,7 +17,7 @@ def div(op: NodeExport) -> None:
     first, second = op.input(0), op.input(1)
     if first.type == TensorType.UINT32:
         wide = [op.cast(each, TensorType.INT64) for each in (first, second)]
-        op.give(op.cast(_quotient(Steps(op), *wide), first.type))
+        op.give(op.cast(_quotient(op, *wide), first.type))
     elif first.type == TensorType.INT64:
         _div_64(op, first, second)
     else:
@@ -27,30 +26,29 @@ def div(op: NodeExport) -> None:
 
 def _div_64(op: NodeExport, first: DraftTensor, second: DraftTensor) -> None:
     """Divide: extents in 32 bits; other numbers by ever better quotients in single precision, which ends exactly."""
-    steps = Steps(op)
     if is_extent(op.value(0)) and is_extent(op.value(1)):
-        inner = steps.div(steps.cast(first, TensorType.INT32), steps.cast(second, TensorType.INT32))
+        inner = op.div(op.cast(first, TensorType.INT32), op.cast(second, TensorType.INT32))
         op.result("CAST", [inner], in_data_type=TensorType.INT32, out_data_type=TensorType.INT64)
         return
-    op.give(_quotient(steps, first, second))
+    op.give(_quotient(op, first, second))
 
 
-def _quotient(steps: Steps, first: DraftTensor, second: DraftTensor) -> DraftTensor:
+def _quotient(op: NodeExport, first: DraftTensor, second: DraftTensor) -> DraftTensor:
     """Return a quotient of 64 bits, cut off towards zero."""
-    size, divisor = (steps.maximum(each, steps.each("NEG", each)) for each in (first, second))
-    real = steps.cast(divisor, TensorType.FLOAT32)
-    quotient, rest = steps.mul(size, 0), size
+    size, divisor = (op.maximum(each, op.each("NEG", each)) for each in (first, second))
+    real = op.cast(divisor, TensorType.FLOAT32)
+    quotient, rest = op.mul(size, 0), size
     for _ in range(3):  # each round leaves 2^-22 of the rest
-        part = steps.each("FLOOR", steps.div(steps.cast(rest, TensorType.FLOAT32), real))
-        whole = steps.cast(steps.minimum(part, 9.2e18), TensorType.INT64)
-        quotient, rest = steps.add(quotient, whole), steps.sub(rest, steps.mul(whole, divisor))
+        part = op.each("FLOOR", op.div(op.cast(rest, TensorType.FLOAT32), real))
+        whole = op.cast(op.minimum(part, 9.2e18), TensorType.INT64)
+        quotient, rest = op.add(quotient, whole), op.sub(rest, op.mul(whole, divisor))
     for _ in range(2):
-        below = steps.cast(steps.compare("LESS", rest, 0), TensorType.INT64)
-        above = steps.cast(steps.compare("GREATER_EQUAL", rest, divisor), TensorType.INT64)
-        change = steps.sub(above, below)
-        quotient, rest = steps.add(quotient, change), steps.sub(rest, steps.mul(change, divisor))
-    signs = steps.each("NOT_EQUAL", steps.compare("LESS", first, 0), steps.compare("LESS", second, 0))
-    return steps.select(signs, steps.each("NEG", quotient), quotient)
+        below = op.cast(op.compare("LESS", rest, 0), TensorType.INT64)
+        above = op.cast(op.compare("GREATER_EQUAL", rest, divisor), TensorType.INT64)
+        change = op.sub(above, below)
+        quotient, rest = op.add(quotient, change), op.sub(rest, op.mul(change, divisor))
+    signs = op.each("NOT_EQUAL", op.compare("LESS", first, 0), op.compare("LESS", second, 0))
+    return op.select(signs, op.each("NEG", quotient), quotient)
 
 
 EXTENTS = frozenset(
@@ -95,16 +93,15 @@ def power(op: NodeExport) -> None:
         if known == 1.0:
             op.give(base)
         elif known == 3.0:
-            op.result("MUL", [op.emit("SQUARE", [base], base.dims), base])
+            op.result("MUL", [op.each("SQUARE", base), base])
         else:
             op.result({2.0: "SQUARE", 0.5: "SQRT", -0.5: "RSQRT"}[known], [base])
         return
     if base.quantization is not None and known == -0.5:
         op.result("RSQRT", [base])
         return
-    steps = Steps(op)
     if known is not None and base.type != TensorType.FLOAT32 and known in range(9):
-        steps.give(_whole_power(steps, base, int(known)))
+        op.give(_whole_power(op, base, int(known)))
         return
     if base.type not in (TensorType.FLOAT32, TensorType.INT32):
         raise Unwritable(f"powers of {base.type.name}")
@@ -112,18 +109,18 @@ def power(op: NodeExport) -> None:
         raise Unwritable("powers of integers by real numbers")
     if base.type == TensorType.INT32 and exponent is not None and (exponent < 0).any():
         raise Unwritable("powers of integers by numbers below 0")
-    op.result("POW", [base, steps.cast(op.input(1), base.type)])
+    op.result("POW", [base, op.cast(op.input(1), base.type)])
 
 
-def _whole_power(steps: Steps, base: DraftTensor, exponent: int) -> DraftTensor:
+def _whole_power(op: NodeExport, base: DraftTensor, exponent: int) -> DraftTensor:
     """Return a tensor times itself, as often as an exponent says."""
-    wide = base if base.type in (TensorType.INT32, TensorType.INT64) else steps.cast(base, TensorType.INT32)
+    wide = base if base.type in (TensorType.INT32, TensorType.INT64) else op.cast(base, TensorType.INT32)
     if not exponent:
-        return steps.cast(steps.add(steps.mul(wide, 0), 1), base.type)
+        return op.cast(op.add(op.mul(wide, 0), 1), base.type)
     result = wide
     for _ in range(exponent - 1):
-        result = steps.mul(result, wide)
-    return steps.cast(result, base.type)
+        result = op.mul(result, wide)
+    return op.cast(result, base.type)
 
 
 @exporter("Mod")
@@ -133,11 +130,11 @@ def mod(op: NodeExport) -> None:
     if not op.integer("fmod"):
         op.result("FLOOR_MOD", [first, second])
         return
-    steps, kind = Steps(op), first.type
+    kind = first.type
     if kind not in (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64):
         wide = TensorType.INT64 if kind == TensorType.UINT32 else TensorType.INT32
-        first, second = steps.cast(first, wide), steps.cast(second, wide)
-    sizes = [steps.maximum(each, steps.each("NEG", each)) for each in (first, second)]
-    rest = steps.each("FLOOR_MOD", *sizes)
-    signed = steps.select(steps.compare("LESS", first, 0), steps.each("NEG", rest), rest)
-    steps.give(steps.cast(signed, kind))
+        first, second = op.cast(first, wide), op.cast(second, wide)
+    sizes = [op.maximum(each, op.each("NEG", each)) for each in (first, second)]
+    rest = op.each("FLOOR_MOD", *sizes)
+    signed = op.select(op.compare("LESS", first, 0), op.each("NEG", rest), rest)
+    op.give(op.cast(signed, kind))

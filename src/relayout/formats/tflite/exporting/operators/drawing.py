@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
+from relayout.formats.tflite.exporting.builder import require_few, stretched
+from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps, require_few, stretched
 
 # Operators that make tensors, and small ones of linear algebra.
 
@@ -33,26 +33,26 @@ def eye_like(op: NodeExport) -> None:
 @exporter("Det")
 def determinant(op: NodeExport) -> None:
     """MUL and SUB of minors."""
-    steps, dims = Steps(op), op.static()
+    dims = op.static()
     count = dims[-1]
     if not count:
         raise Unwritable("determinants of matrices without elements")
     if count > LARGEST_MATRIX:
         raise Unwritable(f"determinants of more than {LARGEST_MATRIX} rows")
-    rows = [[steps.at(steps.at(op.input(0), -2, row), -1, column) for column in range(count)] for row in range(count)]
-    steps.give(_minor(steps, rows, list(range(count))))
+    rows = [[op.at(op.at(op.input(0), -2, row), -1, column) for column in range(count)] for row in range(count)]
+    op.give(_minor(op, rows, list(range(count))))
 
 
-def _minor(steps: Steps, rows: list[list[DraftTensor]], columns: list[int]) -> DraftTensor:
+def _minor(op: NodeExport, rows: list[list[DraftTensor]], columns: list[int]) -> DraftTensor:
     """Return the determinant of the last rows, as many as there are columns."""
     first = rows[len(rows) - len(columns)]
     if len(columns) == 1:
         return first[columns[0]]
     total: DraftTensor | None = None
     for place, column in enumerate(columns):
-        rest = _minor(steps, rows, [each for each in columns if each != column])
-        term = steps.mul(first[column], rest)
-        total = term if total is None else steps.sub(total, term) if place % 2 else steps.add(total, term)
+        rest = _minor(op, rows, [each for each in columns if each != column])
+        term = op.mul(first[column], rest)
+        total = term if total is None else op.sub(total, term) if place % 2 else op.add(total, term)
     assert total is not None
     return total
 
@@ -60,21 +60,20 @@ def _minor(steps: Steps, rows: list[list[DraftTensor]], columns: list[int]) -> D
 @exporter("MatMulInteger")
 def matmul_integer(op: NodeExport) -> None:
     """BATCH_MATMUL in single precision, of so few products at a time that it is exact."""
-    steps = Steps(op)
-    left, right = (_centered(steps, slot) for slot in (0, 1))
+    left, right = (_centered(op, slot) for slot in (0, 1))
     first, second = len(left.dims) == 1, len(right.dims) == 1
-    left = steps.reshape(left, (1, *left.dims)) if first else left
-    right = steps.reshape(right, (*right.dims, 1)) if second else right
+    left = op.reshape(left, (1, *left.dims)) if first else left
+    right = op.reshape(right, (*right.dims, 1)) if second else right
     (count,) = known(left.dims[-1:])
     total: DraftTensor | None = None
     for begin in range(0, count, EXACT):
         size = min(EXACT, count - begin)
-        product = steps.matmul(steps.part(left, -1, begin, size), steps.part(right, -2, begin, size))
-        part = steps.cast(product, TensorType.INT32)
-        total = part if total is None else steps.add(total, part)
+        product = op.matmul(op.part(left, -1, begin, size), op.part(right, -2, begin, size))
+        part = op.cast(product, TensorType.INT32)
+        total = part if total is None else op.add(total, part)
     assert total is not None
     front = stretched(left.dims[:-2], right.dims[:-2])
-    steps.give(steps.reshape(total, (*front, *left.dims[-2:-1][first:], *right.dims[-1:][second:])))
+    op.give(op.reshape(total, (*front, *left.dims[-2:-1][first:], *right.dims[-1:][second:])))
 
 
 @exporter("ConvInteger")
@@ -83,16 +82,15 @@ def conv_integer(op: NodeExport) -> None:
     raise Unwritable("a kernel that is known only at run time, or has a zero point for each channel or too many places")
 
 
-def _centered(steps: Steps, slot: int) -> DraftTensor:
+def _centered(op: NodeExport, slot: int) -> DraftTensor:
     """Return bytes as real numbers, their zero point subtracted."""
-    op = steps.op
-    number = steps.cast(op.input(slot), TensorType.FLOAT32)
+    number = op.cast(op.input(slot), TensorType.FLOAT32)
     if not op.has(slot + 2):
         return number
-    zero = steps.cast(op.input(slot + 2), TensorType.FLOAT32)
+    zero = op.cast(op.input(slot + 2), TensorType.FLOAT32)
     if slot == 0 and len(zero.dims) == 1 and zero.dims[0] != 1:  # one for each row
-        zero = steps.reshape(zero, (*zero.dims, 1))
-    return steps.sub(number, zero)
+        zero = op.reshape(zero, (*zero.dims, 1))
+    return op.sub(number, zero)
 
 
 UNIFORM, NORMAL = "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"
@@ -119,15 +117,14 @@ def random_normal(op: NodeExport) -> None:
 def bernoulli(op: NodeExport) -> None:
     """RANDOM_UNIFORM, GREATER and CAST, as the standard defines it; another stream of numbers than ONNX's."""
     # The definition gives 1 where the number is above the operand, with the probability 1 - p.
-    steps = Steps(op)
-    ones = steps.compare("GREATER", _random_numbers(op, UNIFORM), op.input(0))
-    steps.give(steps.cast(ones, op.output(0).type))
+    ones = op.compare("GREATER", _random_numbers(op, UNIFORM), op.input(0))
+    op.give(op.cast(ones, op.output(0).type))
 
 
 @exporter("Dropout")
 def dropout(op: NodeExport) -> None:
     """Nothing: its operand, and a mask of ones; in training RANDOM_UNIFORM, LESS, MUL and SELECT_V2."""
-    steps, operand = Steps(op), op.input(0)
+    operand = op.input(0)
     training = op.constant(TRAINING) if op.has(TRAINING) else np.array(False)
     if training is None or training.size != 1:
         raise Unwritable("a Dropout that a switch puts into training")
@@ -136,14 +133,14 @@ def dropout(op: NodeExport) -> None:
         if ratio.size != 1 or not 0 <= ratio.item() < 1:
             raise Unwritable("a ratio that is not from 0 to below 1")
         share = 1.0 - float(ratio.item())
-        mask = steps.compare("LESS", _random_numbers(op, UNIFORM), share)
-        steps.give(steps.select(mask, steps.mul(operand, 1.0 / share), 0.0))
+        mask = op.compare("LESS", _random_numbers(op, UNIFORM), share)
+        op.give(op.select(mask, op.mul(operand, 1.0 / share), 0.0))
         if op.gives(1):
-            steps.give(mask, 1)
+            op.give(mask, 1)
         return
     if op.gives(1):
         ones = op.const(np.full((), op.version >= 12, NUMPY[op.output(1).type]))  # before version 12 zeros
-        op.result("FILL", [steps.extents(operand), ones], 1)
+        op.result("FILL", [op.extents(operand), ones], 1)
     op.give(operand)
 
 
@@ -153,9 +150,9 @@ def _random_numbers(op: NodeExport, name: str) -> DraftTensor:
         dims: Dims = tuple(op.integers("shape"))
         if any(dim < 0 or dim >= LIMIT for dim in op.integers("shape")):
             raise Unwritable(f"a shape of {op.integers('shape')}")
-        shape = op.ints32(op.integers("shape"), "shape")
+        shape = op.ints(op.integers("shape"), "shape")
     else:
-        dims, shape = op.input(0).dims, Steps(op).extents(op.input(0))
+        dims, shape = op.input(0).dims, op.extents(op.input(0))
     return op.emit(name, [shape], dims, TensorType.FLOAT32, **_seeds(op))
 
 
@@ -168,6 +165,5 @@ def _seeds(op: NodeExport) -> dict[str, Any]:
 def _give(op: NodeExport, numbers: DraftTensor, scale: float, shift: float) -> None:
     if op.output(0).type != TensorType.FLOAT32:
         raise Unwritable(f"random numbers of {op.output(0).type.name}")
-    steps = Steps(op)
-    scaled = numbers if scale == 1.0 else steps.mul(numbers, scale)
-    steps.give(steps.add(scaled, shift) if shift else scaled)
+    scaled = numbers if scale == 1.0 else op.mul(numbers, scale)
+    op.give(op.add(scaled, shift) if shift else scaled)

@@ -8,10 +8,9 @@ from math import prod
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
 
 LARGEST_BATCH = 2
 """Axes before those of matrices that BATCH_MATMUL is given as they are."""
@@ -20,16 +19,15 @@ LARGEST_BATCH = 2
 @exporter("Einsum")
 def einsum(op: NodeExport) -> None:
     """BATCH_MATMUL of each two operands, with TRANSPOSE, RESHAPE and SUM; MUL and SUM of integers."""
-    steps = Steps(op)
     tensors = op.inputs()
     terms, result = equation(op.text("equation"), [len(tensor.dims) for tensor in tensors])
-    left, letters = _without_repeats(steps, tensors[0], terms[0])
+    left, letters = _without_repeats(op, tensors[0], terms[0])
     for place, (tensor, term) in enumerate(zip(tensors[1:], terms[1:], strict=True)):
-        right, others = _without_repeats(steps, tensor, term)
+        right, others = _without_repeats(op, tensor, term)
         wanted = {*result, *(letter for later in terms[place + 2 :] for letter in later)}
-        left, letters = _product(steps, (left, letters), (right, others), wanted)
-    left, letters = _summed(steps, left, letters, set(result))
-    steps.give(steps.transpose(left, [letters.index(letter) for letter in result]))
+        left, letters = _product(op, (left, letters), (right, others), wanted)
+    left, letters = _summed(op, left, letters, set(result))
+    op.give(op.transpose(left, [letters.index(letter) for letter in result]))
 
 
 def equation(text: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
@@ -67,36 +65,36 @@ def equation(text: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str
     return terms, [*map(str, range(many)), *once]
 
 
-def _without_repeats(steps: Steps, tensor: DraftTensor, letters: Sequence[str]) -> tuple[DraftTensor, list[str]]:
+def _without_repeats(op: NodeExport, tensor: DraftTensor, letters: Sequence[str]) -> tuple[DraftTensor, list[str]]:
     """Return a tensor's diagonal over each letter that it has more than once."""
     found = list(letters)
     while (twice := next((letter for letter in found if found.count(letter) > 1), None)) is not None:
         first, second = [axis for axis, letter in enumerate(found) if letter == twice][:2]
         rank = len(found)
         others = [axis for axis in range(rank) if axis not in (first, second)]
-        moved = steps.transpose(tensor, [first, second, *others])
+        moved = op.transpose(tensor, [first, second, *others])
         dims = known(moved.dims)
-        flat = steps.reshape(moved, (dims[0] * dims[1], *dims[2:]))
-        tensor = steps.gather(flat, steps.ints(np.arange(dims[0]) * (dims[1] + 1)), 0)
+        flat = op.reshape(moved, (dims[0] * dims[1], *dims[2:]))
+        tensor = op.gather(flat, op.ints(np.arange(dims[0]) * (dims[1] + 1)), 0)
         found = [twice, *(found[axis] for axis in others)]
     return tensor, found
 
 
-def _summed(steps: Steps, tensor: DraftTensor, letters: list[str], kept: set[str]) -> tuple[DraftTensor, list[str]]:
+def _summed(op: NodeExport, tensor: DraftTensor, letters: list[str], kept: set[str]) -> tuple[DraftTensor, list[str]]:
     """Return a tensor summed over the letters that nobody wants any more."""
     axes = [axis for axis, letter in enumerate(letters) if letter not in kept]
     if not axes:
         return tensor, letters
-    return steps.reduce("SUM", tensor, axes), [letter for letter in letters if letter in kept]
+    return op.reduce("SUM", tensor, axes), [letter for letter in letters if letter in kept]
 
 
 def _product(
-    steps: Steps, first: tuple[DraftTensor, list[str]], second: tuple[DraftTensor, list[str]], wanted: set[str]
+    op: NodeExport, first: tuple[DraftTensor, list[str]], second: tuple[DraftTensor, list[str]], wanted: set[str]
 ) -> tuple[DraftTensor, list[str]]:
     """Return the product of two tensors, summed over the letters that both have and nobody wants any more."""
-    first, second = _without_ones(steps, first, second), _without_ones(steps, second, first)
+    first, second = _without_ones(op, first, second), _without_ones(op, second, first)
     left, right = (
-        _summed(steps, tensor, letters, wanted | set(others))
+        _summed(op, tensor, letters, wanted | set(others))
         for (tensor, letters), others in ((first, second[1]), (second, first[1]))
     )
     shared = [letter for letter in left[1] if letter in right[1]]
@@ -105,22 +103,22 @@ def _product(
     rows = [letter for letter in left[1] if letter not in shared]
     columns = [letter for letter in right[1] if letter not in shared]
     if left[0].type != TensorType.FLOAT32:
-        return _product_of_integers(steps, left, right, batch + rows + columns, summed)
+        return _product_of_integers(op, left, right, batch + rows + columns, summed)
     # Axes of the left operand alone stretch the right one, as those before a matrix do.
     alone = rows[:-1] if not batch and len(rows) - 1 <= LARGEST_BATCH else []
     turned = right[1] == [*batch, *columns, *summed]  # BATCH_MATMUL reads it as it lies
     matrices = [
-        _matrix(steps, left, [batch or alone, rows[len(alone) :], summed]),
-        _matrix(steps, right, [batch, columns, summed] if turned else [batch, summed, columns]),
+        _matrix(op, left, [batch or alone, rows[len(alone) :], summed]),
+        _matrix(op, right, [batch, columns, summed] if turned else [batch, summed, columns]),
     ]
-    made = steps.matmul(*matrices, adj_y=turned)
+    made = op.matmul(*matrices, adj_y=turned)
     extents = _extents(left, right)
     result = batch + rows + columns
-    return steps.reshape(made, [extents[letter] for letter in result]), result
+    return op.reshape(made, [extents[letter] for letter in result]), result
 
 
 def _without_ones(
-    steps: Steps, operand: tuple[DraftTensor, list[str]], other: tuple[DraftTensor, list[str]]
+    op: NodeExport, operand: tuple[DraftTensor, list[str]], other: tuple[DraftTensor, list[str]]
 ) -> tuple[DraftTensor, list[str]]:
     """Return a tensor without axes of one element that stretch to those of another tensor."""
     tensor, letters = operand
@@ -129,7 +127,7 @@ def _without_ones(
         if extents.get(letter, dim) != dim:  # one of them may be 1
             known((dim, extents[letter]))
     kept = [axis for axis, letter in enumerate(letters) if tensor.dims[axis] != 1 or extents.get(letter, 1) == 1]
-    return steps.reshape(tensor, [tensor.dims[axis] for axis in kept]), [letters[axis] for axis in kept]
+    return op.reshape(tensor, [tensor.dims[axis] for axis in kept]), [letters[axis] for axis in kept]
 
 
 def _extents(*operands: tuple[DraftTensor, list[str]]) -> dict[str, int | str]:
@@ -140,18 +138,18 @@ def _extents(*operands: tuple[DraftTensor, list[str]]) -> dict[str, int | str]:
     return found
 
 
-def _matrix(steps: Steps, operand: tuple[DraftTensor, list[str]], groups: list[list[str]]) -> DraftTensor:
+def _matrix(op: NodeExport, operand: tuple[DraftTensor, list[str]], groups: list[list[str]]) -> DraftTensor:
     """Return a tensor with its letters in groups: those of the batch, and two that are one axis each."""
     tensor, letters = operand
     order = [letters.index(letter) for group in groups for letter in group]
-    moved = steps.transpose(tensor, order)
+    moved = op.transpose(tensor, order)
     sizes = [[tensor.dims[letters.index(letter)] for letter in group] for group in groups]
     front = (
         sizes[0]
         if len(sizes[0]) <= LARGEST_BATCH or not all(isinstance(dim, int) for dim in sizes[0])
         else [_joined(sizes[0])]
     )
-    return steps.reshape(moved, (*front, _joined(sizes[1]), _joined(sizes[2])))
+    return op.reshape(moved, (*front, _joined(sizes[1]), _joined(sizes[2])))
 
 
 def _joined(dims: Sequence[int | str]) -> int | str:
@@ -161,7 +159,7 @@ def _joined(dims: Sequence[int | str]) -> int | str:
 
 
 def _product_of_integers(
-    steps: Steps,
+    op: NodeExport,
     left: tuple[DraftTensor, list[str]],
     right: tuple[DraftTensor, list[str]],
     result: list[str],
@@ -170,8 +168,8 @@ def _product_of_integers(
     letters = result + summed
     spread = []
     for tensor, own in (left, right):
-        moved = steps.transpose(tensor, [own.index(letter) for letter in letters if letter in own])
+        moved = op.transpose(tensor, [own.index(letter) for letter in letters if letter in own])
         dims: Dims = tuple(tensor.dims[own.index(letter)] if letter in own else 1 for letter in letters)
-        spread.append(steps.reshape(moved, dims))
-    product = steps.mul(*spread)
-    return _summed(steps, product, letters, set(result))
+        spread.append(op.reshape(moved, dims))
+    product = op.mul(*spread)
+    return _summed(op, product, letters, set(result))

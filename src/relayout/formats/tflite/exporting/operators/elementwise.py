@@ -9,94 +9,91 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
+from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import described, exporter
-from relayout.formats.tflite.exporting.steps import Steps
 
 # Trigonometric and hyperbolic functions: those that have no builtin, from SIN, COS, ATAN2, EXP and LOG.
 
 
-def _ones(steps: Steps, like: DraftTensor) -> DraftTensor:
+def _ones(op: NodeExport, like: DraftTensor) -> DraftTensor:
     """Return ones of a tensor's extents: ATAN2 stretches nothing."""
-    return steps.minimum(steps.maximum(like, 1.0), 1.0)
+    return op.minimum(op.maximum(like, 1.0), 1.0)
 
 
 @exporter("Tan")
 def tan(op: NodeExport) -> None:
     """SIN divided by COS."""
-    steps, x = Steps(op), op.input(0)
-    steps.give(steps.div(steps.each("SIN", x), steps.each("COS", x)))
+    x = op.input(0)
+    op.give(op.div(op.each("SIN", x), op.each("COS", x)))
 
 
 @exporter("Atan")
 def atan(op: NodeExport) -> None:
     """ATAN2 with 1."""
-    steps, x = Steps(op), op.input(0)
-    steps.give(steps.each("ATAN2", x, _ones(steps, x)))
+    x = op.input(0)
+    op.give(op.each("ATAN2", x, _ones(op, x)))
 
 
 @exporter("Asin")
 def asin(op: NodeExport) -> None:
     """ATAN2 with the cosine, `sqrt((1 - x) (1 + x))`."""
-    steps, x = Steps(op), op.input(0)
-    steps.give(steps.each("ATAN2", x, _cosine(steps, x)))
+    x = op.input(0)
+    op.give(op.each("ATAN2", x, _cosine(op, x)))
 
 
 @exporter("Acos")
 def acos(op: NodeExport) -> None:
     """ATAN2 of the sine, `sqrt((1 - x) (1 + x))`."""
-    steps, x = Steps(op), op.input(0)
-    steps.give(steps.each("ATAN2", _cosine(steps, x), x))
+    x = op.input(0)
+    op.give(op.each("ATAN2", _cosine(op, x), x))
 
 
-def _cosine(steps: Steps, x: DraftTensor) -> DraftTensor:
-    return steps.each("SQRT", steps.mul(steps.sub(1.0, x), steps.add(x, 1.0)))
+def _cosine(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    return op.each("SQRT", op.mul(op.sub(1.0, x), op.add(x, 1.0)))
 
 
 @exporter("Sinh")
 def sinh(op: NodeExport) -> None:
     """Half the difference of EXP of the operand and of its negation."""
-    steps = Steps(op)
-    steps.give(steps.sub(*_half_exponentials(steps, op.input(0))))
+    op.give(op.sub(*_half_exponentials(op, op.input(0))))
 
 
 @exporter("Cosh")
 def cosh(op: NodeExport) -> None:
     """Half the sum of EXP of the operand and of its negation."""
-    steps = Steps(op)
-    steps.give(steps.add(*_half_exponentials(steps, op.input(0))))
+    op.give(op.add(*_half_exponentials(op, op.input(0))))
 
 
-def _half_exponentials(steps: Steps, x: DraftTensor) -> tuple[DraftTensor, DraftTensor]:
+def _half_exponentials(op: NodeExport, x: DraftTensor) -> tuple[DraftTensor, DraftTensor]:
     """Return exp(x) / 2 and exp(-x) / 2, each as a product of roots: exp(x) alone overflows earlier."""
-    half = steps.mul(x, 0.5)
-    up, down = steps.each("EXP", half), steps.each("EXP", steps.each("NEG", half))
-    return steps.mul(steps.mul(up, 0.5), up), steps.mul(steps.mul(down, 0.5), down)
+    half = op.mul(x, 0.5)
+    up, down = op.each("EXP", half), op.each("EXP", op.each("NEG", half))
+    return op.mul(op.mul(up, 0.5), up), op.mul(op.mul(down, 0.5), down)
 
 
 @exporter("Asinh")
 def asinh(op: NodeExport) -> None:
     """LOG of the size and the root of its square and 1, with the operand's sign."""
-    steps, x = Steps(op), op.input(0)
-    size = steps.each("ABS", x)
-    root = steps.each("SQRT", steps.add(steps.mul(size, size), 1.0))
-    steps.give(steps.mul(steps.each("SIGN", x), steps.each("LOG", steps.add(size, root))))
+    x = op.input(0)
+    size = op.each("ABS", x)
+    root = op.each("SQRT", op.add(op.mul(size, size), 1.0))
+    op.give(op.mul(op.each("SIGN", x), op.each("LOG", op.add(size, root))))
 
 
 @exporter("Acosh")
 def acosh(op: NodeExport) -> None:
     """LOG of the operand and the root of its square less 1."""
-    steps, x = Steps(op), op.input(0)
-    root = steps.mul(steps.each("SQRT", steps.sub(x, 1.0)), steps.each("SQRT", steps.add(x, 1.0)))
-    steps.give(steps.each("LOG", steps.add(x, root)))
+    x = op.input(0)
+    root = op.mul(op.each("SQRT", op.sub(x, 1.0)), op.each("SQRT", op.add(x, 1.0)))
+    op.give(op.each("LOG", op.add(x, root)))
 
 
 @exporter("Atanh")
 def atanh(op: NodeExport) -> None:
     """Half the LOG of `(1 + x) / (1 - x)`."""
-    steps, x = Steps(op), op.input(0)
-    steps.give(steps.mul(steps.each("LOG", steps.div(steps.add(x, 1.0), steps.sub(1.0, x))), 0.5))
+    x = op.input(0)
+    op.give(op.mul(op.each("LOG", op.div(op.add(x, 1.0), op.sub(1.0, x))), 0.5))
 
 
 def _one(op: NodeExport, builtin: str) -> None:
@@ -132,11 +129,11 @@ for _name, _builtin in UNARY.items():
 @exporter("Abs")
 def absolute(op: NodeExport) -> None:
     """ABS; of 64 bits MAXIMUM of the operand and its negation, unsigned integers as they are."""
-    operand, steps = op.input(0), Steps(op)
+    operand = op.input(0)
     if operand.type.name.startswith("UINT"):
         op.give(operand)
     elif operand.type == TensorType.INT64:
-        steps.give(steps.maximum(operand, steps.each("NEG", operand)))
+        op.give(op.maximum(operand, op.each("NEG", operand)))
     else:
         op.result("ABS", [operand])
 
@@ -160,41 +157,26 @@ def sign(op: NodeExport) -> None:
     if operand.type in (TensorType.FLOAT32, TensorType.INT32):
         op.result("SIGN", [operand])
         return
-    low = op.emit("MINIMUM", [operand, op.real(1, operand)], operand.dims)
+    low = op.minimum(operand, 1)
     if np.issubdtype(NUMPY[operand.type], np.signedinteger):
-        low = op.emit("MAXIMUM", [low, op.real(-1, operand)], operand.dims)
+        low = op.maximum(low, -1)
     op.give(low)
 
 
 @exporter("Erf")
 def erf(op: NodeExport) -> None:
     """GELU divided by its operand; a product near 0."""
-    operand = op.input(0)
-    op.give(_erf(op, operand))
-
-
-def _erf(op: NodeExport, operand: DraftTensor) -> DraftTensor:
-    """`erf(x) = 2 gelu(sqrt(2) x) / (sqrt(2) x) - 1`, by the kernel that computes it best; 0 at 0."""
-    dims = operand.dims
     # gelu(z) = z/2 (1 + erf(z / sqrt 2)). With z = sqrt(2) x, away from 0: erf(x) = 2 gelu(z) / z - 1.
-    tiny = 1e-3
-    wide = op.emit("MUL", [operand, op.real(math.sqrt(2), operand)], dims)
-    small = op.emit("LESS", [op.emit("ABS", [operand], dims), op.real(tiny, operand)], dims, TensorType.BOOL)
-    safe = op.emit("SELECT_V2", [small, op.real(1.0, operand), wide], dims, operand.type)
-    doubled = op.emit("MUL", [op.emit("GELU", [safe], dims), op.real(2.0, operand)], dims)
-    far = op.emit("SUB", [op.emit("DIV", [doubled, safe], dims), op.real(1.0, operand)], dims)
-    near = op.emit("MUL", [operand, op.real(2 / math.sqrt(math.pi), operand)], dims)
-    return op.emit("SELECT_V2", [small, near, far], dims, operand.type)
+    operand = op.input(0)
+    wide = op.mul(operand, math.sqrt(2))
+    small = op.compare("LESS", op.each("ABS", operand), 1e-3)
+    safe = op.select(small, 1.0, wide)
+    far = op.sub(op.div(op.mul(op.each("GELU", safe), 2.0), safe), 1.0)
+    near = op.mul(operand, 2 / math.sqrt(math.pi))
+    op.give(op.select(small, near, far))
 
 
 # Two operands
-
-
-def stretched(op: NodeExport, *tensors: DraftTensor) -> Dims:
-    """Return the extents of what several operands stretch to."""
-    rank = max(len(tensor.dims) for tensor in tensors)
-    columns = zip(*((1,) * (rank - len(tensor.dims)) + tensor.dims for tensor in tensors), strict=True)
-    return tuple(next((dim for dim in column if dim != 1), 1) for column in columns)
 
 
 BINARY = {
@@ -223,7 +205,7 @@ def _variadic(op: NodeExport, builtin: str) -> None:
         op.give(result)
         return
     for tensor in tensors[1:-1]:
-        result = op.emit(builtin, [result, tensor], stretched(op, result, tensor))
+        result = op.each(builtin, result, tensor)
     op.result(builtin, [result, tensors[-1]])
 
 
@@ -237,7 +219,7 @@ def mean(op: NodeExport) -> None:
     tensors = op.inputs()
     result = tensors[0]
     for tensor in tensors[1:]:
-        result = op.emit("ADD", [result, tensor], stretched(op, result, tensor))
+        result = op.add(result, tensor)
     op.result("MUL", [result, op.real(1.0 / len(tensors))])
 
 
@@ -261,11 +243,11 @@ def is_inf(op: NodeExport) -> None:
     positive, negative = op.integer("detect_positive", 1), op.integer("detect_negative", 1)
     infinity = op.real(np.inf, operand)
     if positive and negative:
-        op.result("EQUAL", [op.emit("ABS", [operand], operand.dims), infinity])
+        op.result("EQUAL", [op.each("ABS", operand), infinity])
     elif positive or negative:
         op.result("EQUAL", [operand, infinity if positive else op.real(-np.inf, operand)])
     else:
-        never = op.emit("NOT_EQUAL", [operand, operand], operand.dims, TensorType.BOOL)
+        never = op.compare("NOT_EQUAL", operand, operand)
         op.result("LOGICAL_AND", [never, op.const(np.array(False))])
 
 

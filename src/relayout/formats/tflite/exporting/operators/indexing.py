@@ -9,12 +9,12 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.builder import Operand
+from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor, known
 from relayout.formats.tflite.exporting.kernel_types import tensor_dims
-from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.older import is_older
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Operand, Steps
 from relayout.graph.source_names import SOURCE
 
 SCATTERED = frozenset(
@@ -39,34 +39,34 @@ def counts_from_front(op: NodeExport) -> bool:
     return source is not None and op.node.metadata_props.get(SOURCE, "").partition(" ")[0] == source
 
 
-def from_front(steps: Steps, places: DraftTensor, extent: Operand) -> DraftTensor:
+def from_front(op: NodeExport, places: DraftTensor, extent: Operand) -> DraftTensor:
     """Return places along an axis, none of which counts from the end."""
-    places = steps.cast(places, TensorType.INT32)
+    places = op.cast(places, TensorType.INT32)
     if places.array is not None and not (places.array < 0).any():
         return places
     if isinstance(extent, DraftTensor):
-        extent = steps.maximum(extent, 1)  # where it is 0 there are no places, and the kernel divides by it
-    return steps.each("FLOOR_MOD", places, extent)
+        extent = op.maximum(extent, 1)  # where it is 0 there are no places, and the kernel divides by it
+    return op.each("FLOOR_MOD", places, extent)
 
 
 def _strides(dims: tuple[int, ...]) -> list[int]:
     return [prod(dims[axis + 1 :]) for axis in range(len(dims))]
 
 
-def _flat_places(steps: Steps, places: DraftTensor, axis: int, operand: DraftTensor) -> DraftTensor:
+def _flat_places(op: NodeExport, places: DraftTensor, axis: int, operand: DraftTensor) -> DraftTensor:
     """Return the place in the flat tensor of each element that GatherElements or ScatterElements names."""
     rank = len(operand.dims)
-    extents = [steps.extent(operand, each) for each in range(rank)]
-    strides = [steps.product(extents[each + 1 :]) for each in range(rank)]
-    found = steps.mul(from_front(steps, places, extents[axis]), strides[axis])
+    extents = [op.extent(operand, each) for each in range(rank)]
+    strides = [op.product(extents[each + 1 :]) for each in range(rank)]
+    found = op.mul(from_front(op, places, extents[axis]), strides[axis])
     if all(isinstance(dim, int) for dim in (*places.dims, *operand.dims)):
-        return steps.add(found, steps.ints(_base(known(places.dims), axis, _strides(known(operand.dims)))))
+        return op.add(found, op.ints(_base(known(places.dims), axis, _strides(known(operand.dims)))))
     for each in range(rank):
         if each == axis or operand.dims[each] == 1:  # of one element only the first can be named
             continue
         dims = tuple(places.dims[each] if other == each else 1 for other in range(rank))
-        along = steps.reshape(steps.numbers(steps.extent(places, each), places.dims[each]), dims)
-        found = steps.add(found, steps.mul(along, strides[each]))
+        along = op.reshape(op.arange(op.extent(places, each), places.dims[each]), dims)
+        found = op.add(found, op.mul(along, strides[each]))
     return found
 
 
@@ -79,93 +79,92 @@ def _base(extents: tuple[int, ...], axis: int, strides: list[int]) -> NDArray[np
     return base.astype(np.int32)
 
 
-def _flat_coordinates(steps: Steps, places: DraftTensor, dims: tuple[int, ...]) -> DraftTensor:
+def _flat_coordinates(op: NodeExport, places: DraftTensor, dims: tuple[int, ...]) -> DraftTensor:
     """Return the place in the flat front of a tensor that each row of coordinates names."""
     (count,) = known(places.dims[-1:])
     front = dims[:count]
-    wrapped = from_front_each(steps, places, steps.op.input(0))
-    scaled = steps.mul(wrapped, steps.ints(_strides(front)))
-    return steps.reduce("SUM", scaled, [-1])
+    wrapped = from_front_each(op, places, op.input(0))
+    scaled = op.mul(wrapped, op.ints(_strides(front)))
+    return op.reduce("SUM", scaled, [-1])
 
 
-def from_front_each(steps: Steps, places: DraftTensor, operand: DraftTensor, begin: int = 0) -> DraftTensor:
+def from_front_each(op: NodeExport, places: DraftTensor, operand: DraftTensor, begin: int = 0) -> DraftTensor:
     """Return coordinates in a tensor, none of which counts from the end.
 
     Args:
-        steps: of the node.
+        op: the node.
         places: coordinates, along the last axis.
         operand: the tensor.
         begin: the first axis that they count.
     """
-    places = steps.cast(places, TensorType.INT32)
+    places = op.cast(places, TensorType.INT32)
     if places.array is not None and not (places.array < 0).any():
         return places
     (count,) = known(places.dims[-1:])
     dims = operand.dims[begin : begin + count]
     if all(isinstance(dim, int) for dim in dims):
-        return steps.each("FLOOR_MOD", places, steps.ints(known(dims)))
-    return steps.each("FLOOR_MOD", places, steps.part(steps.extents(operand), 0, begin, count))
+        return op.each("FLOOR_MOD", places, op.ints(known(dims)))
+    return op.each("FLOOR_MOD", places, op.part(op.extents(operand), 0, begin, count))
 
 
 @exporter("GatherElements")
 def gather_elements(op: NodeExport) -> None:
     """GATHER of the flat tensor."""
-    steps, axis, operand = Steps(op), op.axis(), op.input(0)
-    flat = _flat_places(steps, op.input(1), axis, operand)
+    axis, operand = op.axis(), op.input(0)
+    flat = _flat_places(op, op.input(1), axis, operand)
     count: int | str = prod(known(operand.dims)) if operand.is_static else f"?{op.name}"
-    whole = steps.reshape(operand, (count,))
-    steps.give(steps.gather(whole, flat, 0))
+    whole = op.reshape(operand, (count,))
+    op.give(op.gather(whole, flat, 0))
 
 
 @exporter("GatherND")
 @exporter("GatherND", domain="com.microsoft")
 def gather_nd(op: NodeExport) -> None:
     """GATHER_ND; axes that run along become the first coordinate."""
-    steps, shared = Steps(op), op.integer("batch_dims")
+    shared = op.integer("batch_dims")
     operand, places = op.input(0), op.input(1)
     (count,) = known(places.dims[-1:])
     if not count:
         raise Unwritable("coordinates of no axis")
     if counts_from_front(op):
-        places = steps.cast(places, TensorType.INT32)
+        places = op.cast(places, TensorType.INT32)
     else:
-        places = from_front_each(steps, places, operand, shared)
+        places = from_front_each(op, places, operand, shared)
     if not shared:
         op.result("GATHER_ND", [operand, places])
         return
     batch = prod(known(operand.dims[:shared]))
     many = prod(known(places.dims[shared:-1]))
     rows = np.broadcast_to(np.arange(batch, dtype=np.int32)[:, None, None], (batch, many, 1))
-    places = steps.concat([steps.ints(rows), steps.reshape(places, (batch, many, count))], -1)
-    found = steps.gather_nd(steps.reshape(operand, (batch, *operand.dims[shared:])), places)
-    steps.give(steps.reshape(found, op.out_dims()))
+    places = op.concat([op.ints(rows), op.reshape(places, (batch, many, count))], -1)
+    found = op.gather_nd(op.reshape(operand, (batch, *operand.dims[shared:])), places)
+    op.give(op.reshape(found, op.out_dims()))
 
 
 @exporter("ScatterElements", "Scatter")
 def scatter_elements(op: NodeExport) -> None:
     """SCATTER_ND into the flat tensor, DYNAMIC_UPDATE_SLICE of one row; MUL, MAXIMUM and MINIMUM with each element."""
-    steps, axis = Steps(op), op.axis()
+    axis = op.axis()
     places, updates = op.input(1), op.input(2)
     if not all(each.is_static for each in (op.input(0), places, updates)):
-        _scatter_elements_open(steps, places, updates, axis)
+        _scatter_elements_open(op, places, updates, axis)
         return
     dims, count = op.static(), prod(known(places.dims))
     if not count:
         op.give(op.input(0))
         return
-    rows = _rows(steps, axis)
+    rows = _rows(op, axis)
     if rows is not None:
-        _scatter_rows(steps, rows, axis)
+        _scatter_rows(op, rows, axis)
         return
-    flat = steps.reshape(_flat_places(steps, places, axis, op.input(0)), (count, 1))
-    target = steps.reshape(op.input(0), (prod(dims),))
-    found = _scattered(steps, target, flat, steps.reshape(updates, (count,)), op.text("reduction", "none"))
-    steps.give(steps.reshape(found, dims))
+    flat = op.reshape(_flat_places(op, places, axis, op.input(0)), (count, 1))
+    target = op.reshape(op.input(0), (prod(dims),))
+    found = _scattered(op, target, flat, op.reshape(updates, (count,)), op.text("reduction", "none"))
+    op.give(op.reshape(found, dims))
 
 
-def _rows(steps: Steps, axis: int) -> DraftTensor | None:
+def _rows(op: NodeExport, axis: int) -> DraftTensor | None:
     """Return the places along the axis of a ScatterElements where whole rows are written; None where they are not."""
-    op = steps.op
     dims, (places, updates) = known(op.dims(0)), (known(op.dims(slot)) for slot in (1, 2))
     others = [each for each in range(len(dims)) if each != axis]
     if places != updates or any(places[each] != dims[each] for each in others):
@@ -173,7 +172,7 @@ def _rows(steps: Steps, axis: int) -> DraftTensor | None:
     array = op.constant(1)
     if array is not None:
         row = array[tuple(slice(None) if each == axis else slice(0, 1) for each in range(len(dims)))]
-        return steps.ints(row.reshape(-1)) if (array == row).all() else None
+        return op.ints(row.reshape(-1)) if (array == row).all() else None
     source = _stretched(op.value(1))
     if source is None:
         return None
@@ -181,7 +180,7 @@ def _rows(steps: Steps, axis: int) -> DraftTensor | None:
     is_along = count == 1 or position == sum(dim != 1 for dim in places[:axis])
     if prod(known(tensor_dims(before))) != count or not is_along:
         return None
-    return steps.reshape(op.graph.tensor_of(before), (count,))
+    return op.reshape(op.graph.tensor_of(before), (count,))
 
 
 def _stretched(value: ir.Value) -> tuple[ir.Value, int] | None:
@@ -205,51 +204,49 @@ def _stretched(value: ir.Value) -> tuple[ir.Value, int] | None:
     return before, sum(dim != 1 for dim in result[: places[0]]) if places else 0
 
 
-def _scatter_rows(steps: Steps, rows: DraftTensor, axis: int) -> None:
+def _scatter_rows(op: NodeExport, rows: DraftTensor, axis: int) -> None:
     """Write whole rows along an axis: DYNAMIC_UPDATE_SLICE of one, SCATTER_ND of several in each outer row."""
-    op = steps.op
     target, updates, reduction, dims = op.input(0), op.input(2), op.text("reduction", "none"), known(op.dims(0))
     (count,) = known(rows.dims)
-    rows = from_front(steps, rows, dims[axis])
+    rows = from_front(op, rows, dims[axis])
     is_known = not op.graph.runtime or not is_older(op.graph.runtime, SLICE_UPDATE, 1)
     if count == 1 and reduction == "none" and target.type in UPDATED and is_known:
-        begins = [steps.ints([0] * axis), rows, steps.ints([0] * (len(dims) - axis - 1))]
-        begin = steps.concat([each for each in begins if each.dims != (0,)], 0)
+        begins = [op.ints([0] * axis), rows, op.ints([0] * (len(dims) - axis - 1))]
+        begin = op.concat([each for each in begins if each.dims != (0,)], 0)
         op.result(SLICE_UPDATE, [target, updates, begin])
         return
     outer, rest = prod(dims[:axis]), prod(dims[axis + 1 :])
-    first = steps.ints((np.arange(outer) * dims[axis]).reshape(outer, 1))
-    places = rows if outer == 1 else steps.add(steps.reshape(rows, (1, count)), first)
+    first = op.ints((np.arange(outer) * dims[axis]).reshape(outer, 1))
+    places = rows if outer == 1 else op.add(op.reshape(rows, (1, count)), first)
     found = _scattered(
-        steps,
-        steps.reshape(target, (outer * dims[axis], rest)),
-        steps.reshape(places, (outer * count, 1)),
-        steps.reshape(updates, (outer * count, rest)),
+        op,
+        op.reshape(target, (outer * dims[axis], rest)),
+        op.reshape(places, (outer * count, 1)),
+        op.reshape(updates, (outer * count, rest)),
         reduction,
     )
-    steps.give(steps.reshape(found, dims))
+    op.give(op.reshape(found, dims))
 
 
-def _scatter_elements_open(steps: Steps, places: DraftTensor, updates: DraftTensor, axis: int) -> None:
+def _scatter_elements_open(op: NodeExport, places: DraftTensor, updates: DraftTensor, axis: int) -> None:
     """Write a scatter into the flat tensor whose elements are counted only at run time."""
-    op, target = steps.op, steps.op.input(0)
+    target = op.input(0)
     count: int | str = prod(known(places.dims)) if places.is_static else f"?{op.name}.places"
     size = f"?{op.name}"
-    flat = op.emit("RESHAPE", [_flat_places(steps, places, axis, target), steps.ints([-1, 1])], (count, 1))
-    listed = op.emit("RESHAPE", [updates, steps.ints([-1])], (count,))
-    whole = op.emit("RESHAPE", [target, steps.ints([-1])], (size,))
-    found = _scattered_open(steps, whole, flat, listed, op.text("reduction", "none"))
-    op.result("RESHAPE", [found, steps.extents(target)])
+    flat = op.emit("RESHAPE", [_flat_places(op, places, axis, target), op.ints([-1, 1])], (count, 1))
+    listed = op.emit("RESHAPE", [updates, op.ints([-1])], (count,))
+    whole = op.emit("RESHAPE", [target, op.ints([-1])], (size,))
+    found = _scattered_open(op, whole, flat, listed, op.text("reduction", "none"))
+    op.result("RESHAPE", [found, op.extents(target)])
 
 
 @exporter("ScatterND")
 def scatter_nd(op: NodeExport) -> None:
     """SCATTER_ND of the updates and of a mask, and SELECT_V2 between these and the operand; ADD of what is added."""
-    steps = Steps(op)
     places, updates, reduction = op.input(1), op.input(2), op.text("reduction", "none")
     if not all(each.is_static for each in (op.input(0), places, updates)):
-        places = from_front_each(steps, places, op.input(0))
-        steps.give(_scattered_open(steps, op.input(0), places, updates, reduction))
+        places = from_front_each(op, places, op.input(0))
+        op.give(_scattered_open(op, op.input(0), places, updates, reduction))
         return
     dims = op.static()
     (count,) = known(places.dims[-1:])
@@ -259,46 +256,45 @@ def scatter_nd(op: NodeExport) -> None:
         return
     if count == 0:
         raise Unwritable("coordinates of no axis")
-    flat = steps.reshape(_flat_coordinates(steps, places, dims), (rows, 1))
+    flat = op.reshape(_flat_coordinates(op, places, dims), (rows, 1))
     rest = prod(dims[count:])
-    target = steps.reshape(op.input(0), (prod(dims[:count]), rest))
-    found = _scattered(steps, target, flat, steps.reshape(updates, (rows, rest)), reduction)
-    steps.give(steps.reshape(found, dims))
+    target = op.reshape(op.input(0), (prod(dims[:count]), rest))
+    found = _scattered(op, target, flat, op.reshape(updates, (rows, rest)), reduction)
+    op.give(op.reshape(found, dims))
 
 
 def _scattered_open(
-    steps: Steps, target: DraftTensor, places: DraftTensor, updates: DraftTensor, reduction: str
+    op: NodeExport, target: DraftTensor, places: DraftTensor, updates: DraftTensor, reduction: str
 ) -> DraftTensor:
     """Return a tensor whose extents are known only at run time with updates at coordinates, counted from the front."""
-    op = steps.op
     if reduction not in ("none", "add") or target.type not in SCATTERED:
         raise OpenExtentError("a scatter into a tensor whose extents are known only at run time")
     (count,) = known(places.dims[-1:])
-    shape = steps.extents(target)
+    shape = op.extents(target)
     placed = op.emit("SCATTER_ND", [places, updates, shape], target.dims, target.type)
     if reduction == "add":
-        return steps.add(target, placed)
+        return op.add(target, placed)
     rows = places.dims[:-1]
     if all(isinstance(dim, int) for dim in rows):
-        ones = steps.ints(np.ones(known(rows)))
+        ones = op.ints(np.ones(known(rows)))
     else:
-        ones = steps.add(steps.mul(steps.at(places, -1, 0), 0), 1)
+        ones = op.add(op.mul(op.at(places, -1, 0), 0), 1)
     front = target.dims[:count]
-    marks = op.emit("SCATTER_ND", [places, ones, steps.part(shape, 0, 0, count)], front, TensorType.INT32)
+    marks = op.emit("SCATTER_ND", [places, ones, op.part(shape, 0, 0, count)], front, TensorType.INT32)
     rest = len(target.dims) - count
     if rest:
-        marks_shape = steps.concat([steps.part(shape, 0, 0, count), steps.ints([1] * rest)], 0)
+        marks_shape = op.concat([op.part(shape, 0, 0, count), op.ints([1] * rest)], 0)
         marks = op.emit("RESHAPE", [marks, marks_shape], (*front, *[1] * rest))
-    return steps.select(steps.compare("GREATER", marks, 0), placed, target)
+    return op.select(op.compare("GREATER", marks, 0), placed, target)
 
 
 def _scattered(
-    steps: Steps, target: DraftTensor, places: DraftTensor, updates: DraftTensor, reduction: str
+    op: NodeExport, target: DraftTensor, places: DraftTensor, updates: DraftTensor, reduction: str
 ) -> DraftTensor:
     """Write rows into a tensor.
 
     Args:
-        steps: of the node.
+        op: the node.
         target: `rows …`.
         places: `updates 1`, the row of each update.
         updates: `updates …`.
@@ -307,35 +303,35 @@ def _scattered(
     kind = target.type
     wide = kind if kind in SCATTERED else _wider(kind)
     if reduction in REDUCTIONS:
-        return _reduced(steps, target, places, updates, reduction)
-    target, updates = steps.cast(target, wide), steps.cast(updates, wide)
+        return _reduced(op, target, places, updates, reduction)
+    target, updates = op.cast(target, wide), op.cast(updates, wide)
     dims = known(target.dims)
     if reduction == "add":
-        return steps.cast(steps.add(target, steps.scatter_nd(places, updates, dims)), kind)
-    ones = steps.ints(np.ones(known(places.dims[:1])))
-    rows = steps.reshape(steps.scatter_nd(places, ones, dims[:1]), (dims[0], *[1] * (len(dims) - 1)))
-    mask = steps.compare("GREATER", rows, 0)
-    return steps.cast(steps.select(mask, steps.scatter_nd(places, updates, dims), target), kind)
+        return op.cast(op.add(target, op.scatter_nd(places, updates, dims)), kind)
+    ones = op.ints(np.ones(known(places.dims[:1])))
+    rows = op.reshape(op.scatter_nd(places, ones, dims[:1]), (dims[0], *[1] * (len(dims) - 1)))
+    mask = op.compare("GREATER", rows, 0)
+    return op.cast(op.select(mask, op.scatter_nd(places, updates, dims), target), kind)
 
 
 def _reduced(
-    steps: Steps, target: DraftTensor, places: DraftTensor, updates: DraftTensor, reduction: str
+    op: NodeExport, target: DraftTensor, places: DraftTensor, updates: DraftTensor, reduction: str
 ) -> DraftTensor:
     """Hold each update against each row: REDUCE over those that fit, and the row itself."""
     pair, many = REDUCTIONS[reduction]
     kind = target.type
     wide = kind if kind in (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64) else _wider(kind)
-    target, updates = steps.cast(target, wide), steps.cast(updates, wide)
+    target, updates = op.cast(target, wide), op.cast(updates, wide)
     dims = known(target.dims)
     (count,) = known(places.dims[:1])
     if count * prod(dims) > MOST_PAIRS:
         raise Unwritable("many updates that are not added")
     tail = (1,) * (len(dims) - 1)
-    rows = steps.ints(np.arange(dims[0]).reshape(dims[0], *tail))
-    fits = steps.compare("EQUAL", steps.reshape(places, (count, 1, *tail)), rows)
+    rows = op.ints(np.arange(dims[0]).reshape(dims[0], *tail))
+    fits = op.compare("EQUAL", op.reshape(places, (count, 1, *tail)), rows)
     neutral = {"mul": 1, "max": lowest(wide), "min": highest(wide)}[reduction]
-    chosen = steps.select(fits, steps.reshape(updates, (count, 1, *dims[1:])), neutral)
-    return steps.cast(steps.each(pair, target, steps.reduce(many, chosen, [0])), kind)
+    chosen = op.select(fits, op.reshape(updates, (count, 1, *dims[1:])), neutral)
+    return op.cast(op.each(pair, target, op.reduce(many, chosen, [0])), kind)
 
 
 def lowest(kind: TensorType) -> float:
@@ -364,17 +360,17 @@ def _wider(kind: TensorType) -> TensorType:
 @exporter("TensorScatter")
 def tensor_scatter(op: NodeExport) -> None:
     """SCATTER_ND of rows of a cache, each batch from its own place on."""
-    steps, axis, dims = Steps(op), op.axis(-2), op.static()
+    axis, dims = op.axis(-2), op.static()
     updates = op.input(1)
     extents = known(updates.dims)
     batch, count, rest = dims[0], extents[axis], prod(dims[axis + 1 :])
     between = prod(dims[1:axis])
-    begins = steps.cast(op.input(2), TensorType.INT32) if op.has(2) else steps.ints(np.zeros(batch))
-    along = steps.add(steps.reshape(begins, (batch, 1, 1)), steps.ints(np.arange(count)))
+    begins = op.cast(op.input(2), TensorType.INT32) if op.has(2) else op.ints(np.zeros(batch))
+    along = op.add(op.reshape(begins, (batch, 1, 1)), op.ints(np.arange(count)))
     if op.text("mode", "linear") == "circular":
-        along = steps.each("FLOOR_MOD", along, dims[axis])
+        along = op.each("FLOOR_MOD", along, dims[axis])
     rows = (np.arange(batch)[:, None, None] * between + np.arange(between)[None, :, None]) * dims[axis]
-    flat = steps.reshape(steps.add(along, steps.ints(rows)), (batch * between * count, 1))
-    target = steps.reshape(op.input(0), (batch * between * dims[axis], rest))
-    found = _scattered(steps, target, flat, steps.reshape(updates, (batch * between * count, rest)), "none")
-    steps.give(steps.reshape(found, dims))
+    flat = op.reshape(op.add(along, op.ints(rows)), (batch * between * count, 1))
+    target = op.reshape(op.input(0), (batch * between * dims[axis], rest))
+    found = _scattered(op, target, flat, op.reshape(updates, (batch * between * count, rest)), "none")
+    op.give(op.reshape(found, dims))

@@ -13,14 +13,13 @@ from relayout.formats.stored import nbytes
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, TensorContent
 from relayout.formats.tflite.exporting.blocks import BITS, Blocks, blocks_of, signed_content
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.few_axes import MATRIX, MOST, batched_product
-from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.older import lacks
 from relayout.formats.tflite.exporting.operators.convolution import bias_of
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.scales import Scales, dequantizer_of, scales_of
-from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.spelled_out import ASYMMETRIC, ROUNDED, Builtin, Operand
 from relayout.light_dataclass import dataclass
 
@@ -133,13 +132,13 @@ def matmul_nbits(op: NodeExport) -> None:
     if op.type() != TensorType.FLOAT32 or not op.dims():
         raise Unwritable(f"a product of {op.type().name}")
     weights = _weights(op)
-    steps, operand = Steps(op), op.input()
+    operand = op.input()
     if len(operand.dims) == 1:
-        operand = steps.reshape(operand, (1, *operand.dims))
+        operand = op.reshape(operand, (1, *operand.dims))
     inputs = [operand, weights, *([op.input(BIAS)] if op.has(BIAS) else [])]
     dims = (*operand.dims[:-1], op.integer("N"))
     made = op.emit("FULLY_CONNECTED", inputs, dims, keep_num_dims=len(operand.dims) > MATRIX)
-    steps.give(steps.reshape(made, op.out_dims()) if len(op.dims()) == 1 else made)
+    op.give(op.reshape(made, op.out_dims()) if len(op.dims()) == 1 else made)
 
 
 def _weights(op: NodeExport) -> DraftTensor:
@@ -167,7 +166,7 @@ def _weights(op: NodeExport) -> DraftTensor:
         zero_points = centres.astype(np.int64).reshape(-1) - (1 << bits - 1)
         blocks = Blocks(content, STORED[bits], (rows, columns), block, steps, zero_points)
         if blocks.is_small:
-            return blocks.real_numbers(op.graph.draft, f"{op.name}/weights")
+            return blocks.real_numbers(op.draft, f"{op.name}/weights")
     dims = (rows, columns)
     lazy = ir.LazyTensor(
         lambda: ir.Tensor(_meant(dims, bits, block, packed, scales, centres)),
@@ -175,7 +174,7 @@ def _weights(op: NodeExport) -> DraftTensor:
         shape=ir.Shape(dims),
         name=op.name,
     )
-    return DraftTensor(op.graph.draft.unique(f"{op.name}/weights"), TensorType.FLOAT32, dims, TensorContent(lazy))
+    return DraftTensor(op.draft.unique(f"{op.name}/weights"), TensorType.FLOAT32, dims, TensorContent(lazy))
 
 
 def _centres(rows: int, count: int, bits: int, zeros: NDArray[Any] | None) -> NDArray[np.float32]:
@@ -199,8 +198,8 @@ def _meant(
     """Return the real numbers of weights, `rows columns`."""
     rows, columns = dims
     integers = _unpacked(packed.reshape(rows, -1), bits)[:, :columns].astype(np.float32)
-    steps = scales.reshape(rows, -1).astype(np.float32)
-    numbers: NDArray[np.float32] = (integers - _spread(centres, block, columns)) * _spread(steps, block, columns)
+    op = scales.reshape(rows, -1).astype(np.float32)
+    numbers: NDArray[np.float32] = (integers - _spread(centres, block, columns)) * _spread(op, block, columns)
     return numbers
 
 
@@ -266,7 +265,7 @@ def _blocks_of_columns(op: NodeExport) -> DraftTensor | None:
         blocks = None if node is None else blocks_of(node, transposed=True)
         if blocks is None or not blocks.is_small:
             return None
-        transposed[value] = blocks.real_numbers(op.graph.draft, value.name or "weights")
+        transposed[value] = blocks.real_numbers(op.draft, value.name or "weights")
     return transposed[value]
 
 
@@ -274,9 +273,9 @@ def _fully_connected(op: NodeExport, left: DraftTensor, weights: DraftTensor, bi
     result = op.output(0)
     inputs = [left, weights, *([] if bias is None else [bias])]
     if len(left.dims) == 1:
-        row = op.reshaped(left, (1, left.dims[0]))
+        row = op.reshape(left, (1, left.dims[0]))
         made = op.emit("FULLY_CONNECTED", [row, *inputs[1:]], (1, *result.dims), result.type, result.quantization)
-        op.give(op.reshaped(made, result.dims))
+        op.give(op.reshape(made, result.dims))
         return
     op.result("FULLY_CONNECTED", inputs, keep_num_dims=len(left.dims) > WEIGHTS_RANK)
 
@@ -284,8 +283,8 @@ def _fully_connected(op: NodeExport, left: DraftTensor, weights: DraftTensor, bi
 def _batch_matmul(op: NodeExport, left: DraftTensor, right: DraftTensor) -> None:
     if left.type not in (TensorType.FLOAT32, TensorType.INT8, TensorType.INT16):
         raise Unwritable(f"a product of {left.type.name}")
-    first = op.reshaped(left, (1, left.dims[0])) if len(left.dims) == 1 else left
-    second = op.reshaped(right, (right.dims[0], 1)) if len(right.dims) == 1 else right
+    first = op.reshape(left, (1, left.dims[0])) if len(left.dims) == 1 else left
+    second = op.reshape(right, (right.dims[0], 1)) if len(right.dims) == 1 else right
     if first is left and second is right and len(op.output(0).dims) <= MOST + MATRIX:
         op.result("BATCH_MATMUL", [first, second], adj_x=False, adj_y=False)
         return
@@ -296,7 +295,7 @@ def _batch_matmul(op: NodeExport, left: DraftTensor, right: DraftTensor) -> None
     if len(left.dims) == 1:
         dims = (*dims[:-1], 1, dims[-1])
     made = batched_product(op, (first, second), dims, result.type, result.quantization)
-    op.give(op.reshaped(made, result.dims))
+    op.give(op.reshape(made, result.dims))
 
 
 def transposed_weights(op: NodeExport, slot: int, weights: DraftTensor) -> DraftTensor:
@@ -310,8 +309,8 @@ def transposed_weights(op: NodeExport, slot: int, weights: DraftTensor) -> Draft
     content = weights.data
     if not isinstance(content, TensorContent):
         raise Unwritable("a large constant that cannot be transposed")
-    if quantization is None and weights in op.graph.draft.transposed:
-        return op.graph.draft.transposed[weights]
+    if quantization is None and weights in op.draft.transposed:
+        return op.draft.transposed[weights]
     source = content.tensor
     lazy = ir.LazyTensor(
         lambda: ir.Tensor(np.ascontiguousarray(source.numpy().T)),
@@ -320,10 +319,8 @@ def transposed_weights(op: NodeExport, slot: int, weights: DraftTensor) -> Draft
         name=weights.name,
     )
     assert nbytes(source.dtype, tuple(int(dim) for dim in dims)) == content.nbytes
-    name = op.graph.draft.unique(f"{weights.name}/transposed")
-    made = op.graph.draft.transposed[weights] = DraftTensor(
-        name, weights.type, dims, TensorContent(lazy), None, quantization
-    )
+    name = op.draft.unique(f"{weights.name}/transposed")
+    made = op.draft.transposed[weights] = DraftTensor(name, weights.type, dims, TensorContent(lazy), None, quantization)
     return made
 
 
@@ -336,7 +333,7 @@ def gemm(op: NodeExport) -> None:
     result = op.output(0)
     weights = fully_connected_weights(op, transposed=transposed)
     if adjoint and weights is not None:
-        left, adjoint = op.transposed(left, (1, 0)), False
+        left, adjoint = op.transpose(left, (1, 0)), False
     if weights is not None and not (op.quantized and alpha != 1.0):
         count = weights.dims[0]
         row = op.has(2) and op.constant(2) is not None and _is_row(op, count)
@@ -348,12 +345,12 @@ def gemm(op: NodeExport) -> None:
     else:
         product = op.emit("BATCH_MATMUL", [left, op.input(1)], result.dims, adj_x=adjoint, adj_y=transposed)
     if alpha != 1.0:
-        product = op.emit("MUL", [product, op.real(alpha, product)], result.dims)
+        product = op.mul(product, alpha)
     if op.has(2):
         addend = op.input(2)
         if beta != 1.0:
-            addend = op.emit("MUL", [addend, op.real(beta, addend)], addend.dims)
-        product = op.emit("ADD", [product, addend], result.dims)
+            addend = op.mul(addend, beta)
+        product = op.add(product, addend)
     op.give(product)
 
 

@@ -7,11 +7,10 @@ from math import sqrt
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.draft import DraftTensor, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.matrix import WEIGHTS_RANK, fully_connected_weights
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
 
 MASKED = -10000.0
 """What is added to the scores of positions that a mask of com.microsoft's Attention hides."""
@@ -20,15 +19,13 @@ MASKED = -10000.0
 @exporter("BiasGelu", domain="com.microsoft")
 def bias_gelu(op: NodeExport) -> None:
     """ADD and GELU."""
-    steps = Steps(op)
-    total = steps.add(op.input(0), op.input(1))
+    total = op.add(op.input(0), op.input(1))
     op.result("GELU", [total], approximate=False)
 
 
 @exporter("FusedMatMul", "TransposeMatMul", domain="com.microsoft")
 def fused_matmul(op: NodeExport) -> None:
     """FULLY_CONNECTED where the second operand is a constant matrix or `n k`, else BATCH_MATMUL; MUL."""
-    steps = Steps(op)
     if op.integer("transBatchA") or op.integer("transBatchB"):
         raise Unwritable("axes of a batch that are transposed")
     if min(op.rank(0), op.rank(1)) < WEIGHTS_RANK:
@@ -36,46 +33,41 @@ def fused_matmul(op: NodeExport) -> None:
     left, adjoint, transposed = op.input(0), bool(op.integer("transA")), bool(op.integer("transB"))
     weights = None if adjoint else fully_connected_weights(op, transposed=transposed)
     if weights is None:
-        product = steps.matmul(left, op.input(1), adj_x=adjoint, adj_y=transposed)
+        product = op.matmul(left, op.input(1), adj_x=adjoint, adj_y=transposed)
     else:
         dims = (*left.dims[:-1], weights.dims[0])
         product = op.emit("FULLY_CONNECTED", [left, weights], dims, keep_num_dims=len(left.dims) > WEIGHTS_RANK)
     alpha = op.number("alpha", 1.0)
-    steps.give(product if alpha == 1.0 else steps.mul(product, alpha))
+    op.give(product if alpha == 1.0 else op.mul(product, alpha))
 
 
 @exporter("Inverse", domain="com.microsoft")
 def inverse(op: NodeExport) -> None:
     """Adjugates divided by the determinant."""
-    steps = Steps(op)
     count = op.static()[-1]
     if count > 3:
         raise Unwritable("inverses of more than three rows")
-    rows = [[steps.at(steps.at(op.input(0), -2, i), -1, j) for j in range(count)] for i in range(count)]
-    cofactors = [[_cofactor(steps, rows, j, i) for j in range(count)] for i in range(count)]
-    terms = [steps.mul(rows[0][j], cofactors[j][0]) for j in range(count)]
+    rows = [[op.at(op.at(op.input(0), -2, i), -1, j) for j in range(count)] for i in range(count)]
+    cofactors = [[_cofactor(op, rows, j, i) for j in range(count)] for i in range(count)]
+    terms = [op.mul(rows[0][j], cofactors[j][0]) for j in range(count)]
     total = terms[0]
     for term in terms[1:]:
-        total = steps.add(total, term)
-    stacked = steps.stack([steps.stack(row, -1) for row in cofactors], -2)
-    steps.give(steps.div(stacked, steps.reshape(total, (*total.dims, 1, 1))))
+        total = op.add(total, term)
+    stacked = op.stack([op.stack(row, -1) for row in cofactors], -2)
+    op.give(op.div(stacked, op.reshape(total, (*total.dims, 1, 1))))
 
 
-def _cofactor(steps: Steps, rows: list[list[DraftTensor]], i: int, j: int) -> DraftTensor:
+def _cofactor(op: NodeExport, rows: list[list[DraftTensor]], i: int, j: int) -> DraftTensor:
     rest = [[each for b, each in enumerate(row) if b != j] for a, row in enumerate(rows) if a != i]
     if not rest:
-        return steps.add(steps.mul(rows[0][0], 0.0), 1.0)
-    if len(rest) == 1:
-        found = rest[0][0]
-    else:
-        found = steps.sub(steps.mul(rest[0][0], rest[1][1]), steps.mul(rest[0][1], rest[1][0]))
-    return steps.each("NEG", found) if (i + j) % 2 else found
+        return op.add(op.mul(rows[0][0], 0.0), 1.0)
+    found = rest[0][0] if len(rest) == 1 else op.sub(op.mul(rest[0][0], rest[1][1]), op.mul(rest[0][1], rest[1][0]))
+    return op.each("NEG", found) if (i + j) % 2 else found
 
 
 @exporter("MultiHeadAttention", domain="com.microsoft")
 def multi_head_attention(op: NodeExport) -> None:
     """BATCH_MATMUL, SOFTMAX and BATCH_MATMUL of each head."""
-    steps = Steps(op)
     if any(op.has(slot) for slot in range(6, len(op.node.inputs))) or any(op.gives(slot) for slot in (1, 2, 3)):
         raise Unwritable("keys and values of an earlier run")
     heads = op.integer("num_heads")
@@ -87,75 +79,72 @@ def multi_head_attention(op: NodeExport) -> None:
         begin = 0
         for place, each in enumerate(parts):
             (size,) = known(each.dims[-1:])
-            parts[place] = steps.add(each, steps.part(op.input(3), 0, begin, size))
+            parts[place] = op.add(each, op.part(op.input(3), 0, begin, size))
             begin += size
     bias = op.input(5) if op.has(5) else None
     if op.has(4):
         padding = op.input(4)
         if len(padding.dims) != 2:
             raise Unwritable("a mask of another form than one element for each key")
-        hidden = _hidden(steps, padding, op.number("mask_filter_value", MASKED))
-        bias = hidden if bias is None else steps.add(bias, hidden)
-    steps.give(_attention(steps, parts, heads, bias))
+        hidden = _hidden(op, padding, op.number("mask_filter_value", MASKED))
+        bias = hidden if bias is None else op.add(bias, hidden)
+    op.give(_attention(op, parts, heads, bias))
 
 
-def _hidden(steps: Steps, mask: DraftTensor, value: float) -> DraftTensor:
+def _hidden(op: NodeExport, mask: DraftTensor, value: float) -> DraftTensor:
     """Return what is added to scores: a large negative number where a mask of keys is 0."""
     batch, keys = mask.dims
-    shown = steps.cast(steps.reshape(mask, (batch, 1, 1, keys)), TensorType.FLOAT32)
-    return steps.mul(steps.sub(1.0, shown), value)
+    shown = op.cast(op.reshape(mask, (batch, 1, 1, keys)), TensorType.FLOAT32)
+    return op.mul(op.sub(1.0, shown), value)
 
 
-def _attention(steps: Steps, parts: list[DraftTensor], heads: int, bias: DraftTensor | None) -> DraftTensor:
+def _attention(op: NodeExport, parts: list[DraftTensor], heads: int, bias: DraftTensor | None) -> DraftTensor:
     """Return the attention of queries, keys and values, `batch length heads·size`."""
-    op = steps.op
-    query, key, value = (_heads(steps, each, heads) for each in parts)
+    query, key, value = (_heads(op, each, heads) for each in parts)
     (size,) = known(query.dims[-1:])
-    scores = steps.mul(steps.matmul(query, key, adj_y=True), op.number("scale", 0.0) or 1 / sqrt(size))
+    scores = op.mul(op.matmul(query, key, adj_y=True), op.number("scale", 0.0) or 1 / sqrt(size))
     if bias is not None:
-        scores = steps.add(scores, bias)
+        scores = op.add(scores, bias)
     if op.integer("unidirectional"):
         rows, columns = known(scores.dims[-2:])
         later = np.triu(
             np.full((rows, columns), op.number("mask_filter_value", MASKED), np.float32), columns - rows + 1
         )
-        scores = steps.add(scores, later)
+        scores = op.add(scores, later)
     weights = op.emit("SOFTMAX", [scores], scores.dims, beta=1.0)
-    found = steps.transpose(steps.matmul(weights, value), (0, 2, 1, 3))
+    found = op.transpose(op.matmul(weights, value), (0, 2, 1, 3))
     batch, length, _, width = found.dims
-    return steps.reshape(found, (batch, length, heads * known((width,))[0]))
+    return op.reshape(found, (batch, length, heads * known((width,))[0]))
 
 
-def _heads(steps: Steps, tensor: DraftTensor, heads: int) -> DraftTensor:
+def _heads(op: NodeExport, tensor: DraftTensor, heads: int) -> DraftTensor:
     batch, length, hidden = tensor.dims
     size = known((hidden,))[0] // heads
-    return steps.transpose(steps.reshape(tensor, (batch, length, heads, size)), (0, 2, 1, 3))
+    return op.transpose(op.reshape(tensor, (batch, length, heads, size)), (0, 2, 1, 3))
 
 
 @exporter("Attention", domain="com.microsoft")
 def attention(op: NodeExport) -> None:
     """FULLY_CONNECTED to queries, keys and values, then as MultiHeadAttention."""
-    steps = Steps(op)
     if op.has(4) or op.has(6) or op.gives(1) or op.integers("qkv_hidden_sizes") or op.integer("do_rotary"):
         raise Unwritable("keys and values of an earlier run, or of sizes of their own")
-    weights = steps.transpose(op.input(1), (1, 0))
+    weights = op.transpose(op.input(1), (1, 0))
     (total,) = known(weights.dims[:1])
     inputs = [op.input(0), weights, *([op.input(2)] if op.has(2) else [])]
     made = op.emit("FULLY_CONNECTED", inputs, (*op.dims()[:-1], total), keep_num_dims=True)
-    parts = [steps.part(made, -1, total // 3 * place, total // 3) for place in range(3)]
+    parts = [op.part(made, -1, total // 3 * place, total // 3) for place in range(3)]
     bias = op.input(5) if op.has(5) else None
     if op.has(3):
         if len(op.dims(3)) != 2:
             raise Unwritable("a mask of another form than one element for each key")
-        hidden = _hidden(steps, op.input(3), op.number("mask_filter_value", MASKED))
-        bias = hidden if bias is None else steps.add(bias, hidden)
-    steps.give(_attention(steps, parts, op.integer("num_heads"), bias))
+        hidden = _hidden(op, op.input(3), op.number("mask_filter_value", MASKED))
+        bias = hidden if bias is None else op.add(bias, hidden)
+    op.give(_attention(op, parts, op.integer("num_heads"), bias))
 
 
 @exporter("RotaryEmbedding", domain="com.microsoft")
 def rotary_embedding(op: NodeExport) -> None:
     """GATHER of the angles, MUL, ADD and SUB."""
-    steps = Steps(op)
     operand = op.input(0)
     cosine, sine = op.input(2), op.input(3)
     flat = len(operand.dims) == 3
@@ -164,29 +153,29 @@ def rotary_embedding(op: NodeExport) -> None:
         raise Unwritable("a part of each head that is rotated")
     if flat:
         (hidden,) = known(operand.dims[-1:])
-        operand = _heads(steps, operand, hidden // size)
+        operand = _heads(op, operand, hidden // size)
     (length,) = known(operand.dims[2:3])
-    places = steps.cast(op.input(1), TensorType.INT32)
+    places = op.cast(op.input(1), TensorType.INT32)
     if len(places.dims) == 1:
-        places = steps.reshape(steps.add(places, np.arange(length)), (1, length))
-    angles = [steps.gather(each, places, 0) for each in (cosine, sine)]
-    cosine, sine = (steps.reshape(each, (each.dims[0], 1, *each.dims[1:])) for each in angles)
-    found = _rotated(steps, operand, cosine, sine, interleaved=bool(op.integer("interleaved")))
-    steps.give(steps.reshape(steps.transpose(found, (0, 2, 1, 3)), op.dims()) if flat else found)
+        places = op.reshape(op.add(places, np.arange(length)), (1, length))
+    angles = [op.gather(each, places, 0) for each in (cosine, sine)]
+    cosine, sine = (op.reshape(each, (each.dims[0], 1, *each.dims[1:])) for each in angles)
+    found = _rotated(op, operand, cosine, sine, interleaved=bool(op.integer("interleaved")))
+    op.give(op.reshape(op.transpose(found, (0, 2, 1, 3)), op.dims()) if flat else found)
 
 
 def _rotated(
-    steps: Steps, operand: DraftTensor, cosine: DraftTensor, sine: DraftTensor, *, interleaved: bool
+    op: NodeExport, operand: DraftTensor, cosine: DraftTensor, sine: DraftTensor, *, interleaved: bool
 ) -> DraftTensor:
     dims = operand.dims
     half = known(dims[-1:])[0] // 2
     if interleaved:
-        pairs = steps.reshape(operand, (*dims[:-1], half, 2))
-        first, second = (steps.at(pairs, -1, place) for place in (0, 1))
+        pairs = op.reshape(operand, (*dims[:-1], half, 2))
+        first, second = (op.at(pairs, -1, place) for place in (0, 1))
     else:
-        first, second = (steps.part(operand, -1, begin, half) for begin in (0, half))
+        first, second = (op.part(operand, -1, begin, half) for begin in (0, half))
     turned = [
-        steps.sub(steps.mul(first, cosine), steps.mul(second, sine)),
-        steps.add(steps.mul(first, sine), steps.mul(second, cosine)),
+        op.sub(op.mul(first, cosine), op.mul(second, sine)),
+        op.add(op.mul(first, sine), op.mul(second, cosine)),
     ]
-    return steps.reshape(steps.stack(turned, -1), dims) if interleaved else steps.concat(turned, -1)
+    return op.reshape(op.stack(turned, -1), dims) if interleaved else op.concat(turned, -1)

@@ -9,13 +9,13 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.builder import MOST_MULTIPLIED, MULTIPLIED
 from relayout.formats.tflite.exporting.constants import constant_tensor
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.file_order import LARGEST_RANK, transposes_of_few_axes
-from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.indexing import counts_from_front, from_front
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import MOST_MULTIPLIED, MULTIPLIED, Steps
 
 
 @exporter("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -60,21 +60,18 @@ def _filled(op: NodeExport, operand: DraftTensor, rank: int) -> DraftTensor:
         return shape
     own = op.emit("SHAPE", [operand], (len(operand.dims),), TensorType.INT32, out_type=TensorType.INT32)
     if len(operand.dims) > rank:
-        own = op.emit("SLICE", [own, op.ints32([0]), op.ints32([rank])], (rank,))
+        own = op.emit("SLICE", [own, op.ints([0]), op.ints([rank])], (rank,))
     elif len(operand.dims) < rank:
-        rest = op.ints32([0] * (rank - len(operand.dims)))
+        rest = op.ints([0] * (rank - len(operand.dims)))
         own = op.emit("CONCATENATION", [own, rest], (rank,), axis=0)
-    stays = op.emit("EQUAL", [shape, op.const(np.array(0, np.int32))], (rank,), TensorType.BOOL)
-    return op.emit("SELECT_V2", [stays, own, shape], (rank,), TensorType.INT32)
+    stays = op.compare("EQUAL", shape, op.const(np.array(0, np.int32)))
+    return op.select(stays, own, shape)
 
 
 def _partly_copied(op: NodeExport, operand: DraftTensor, listed: Sequence[int]) -> DraftTensor:
     """Return a shape in which 0 stands for the operand's own extent."""
-    steps = Steps(op)
     own = op.emit("SHAPE", [operand], (len(operand.dims),), TensorType.INT32, out_type=TensorType.INT32)
-    return steps.concat(
-        [steps.ints([dim]) if dim else steps.part(own, 0, axis, 1) for axis, dim in enumerate(listed)], 0
-    )
+    return op.concat([op.ints([dim]) if dim else op.part(own, 0, axis, 1) for axis, dim in enumerate(listed)], 0)
 
 
 @exporter("Transpose")
@@ -91,15 +88,15 @@ def transpose(op: NodeExport) -> None:
     if rank > LARGEST_RANK:
         _transpose_merged(op, operand, perm)
         return
-    op.result("TRANSPOSE", [operand, op.ints32(perm, "perm")])
+    op.result("TRANSPOSE", [operand, op.ints(perm, "perm")])
 
 
 def _transpose_merged(op: NodeExport, operand: DraftTensor, perm: Sequence[int]) -> None:
     """Write a Transpose of many axes as one in which axes that stay neighbours are one axis, or as several of these."""
     tensor = operand
     for lying, order in transposes_of_few_axes(operand.dims, perm):
-        tensor = op.transposed(op.reshaped(tensor, lying, like=operand), order)
-    op.give(op.reshaped(tensor, tuple(operand.dims[axis] for axis in perm), like=operand))
+        tensor = op.transpose(op.reshape(tensor, lying, like=operand), order)
+    op.give(op.reshape(tensor, tuple(operand.dims[axis] for axis in perm), like=operand))
 
 
 @exporter("Concat")
@@ -134,48 +131,48 @@ def concat(op: NodeExport) -> None:
 @exporter("Gather")
 def gather(op: NodeExport) -> None:
     """GATHER; indices from behind are counted from the front."""
-    axis, steps = op.axis(), Steps(op)
+    axis = op.axis()
     indices = op.input(1)
     if (indices.array is None and not counts_from_front(op)) or (
         indices.array is not None and (indices.array < 0).any()
     ):
-        indices = from_front(steps, indices, steps.extent(op.input(0), axis))
-    op.result("GATHER", [op.input(0), steps.cast(indices, TensorType.INT32)], axis=axis)
+        indices = from_front(op, indices, op.extent(op.input(0), axis))
+    op.result("GATHER", [op.input(0), op.cast(indices, TensorType.INT32)], axis=axis)
 
 
 @exporter("Expand")
 def expand(op: NodeExport) -> None:
     """MUL by ones; RESHAPE where nothing is stretched, and BROADCAST_TO of types that MUL does not keep."""
-    operand, dims, steps = op.input(0), op.out_dims(), Steps(op)
+    operand, dims = op.input(0), op.out_dims()
     if len(dims) < len(operand.dims):
         raise Unwritable("its result is said to have fewer axes than its operand")
     if all(isinstance(dim, int) for dim in dims) and operand.is_static:
         if [dim for dim in operand.dims if dim != 1] == [dim for dim in dims if dim != 1]:
-            op.give(op.reshaped(operand, dims))
+            op.give(op.reshape(operand, dims))
         else:
-            op.give(steps.stretch(operand, known(dims)))
+            op.give(op.stretch(operand, known(dims)))
         return
     count, rank = prod(op.static(1)), len(operand.dims)
-    wanted = steps.reshape(steps.cast(op.input(1), TensorType.INT32), (count,))
+    wanted = op.reshape(op.cast(op.input(1), TensorType.INT32), (count,))
     if operand.quantization is None and operand.type in MULTIPLIED and max(count, rank) <= MOST_MULTIPLIED:
         unknown = tuple(f"{op.name}.{axis}" for axis in range(count))
         ones = op.emit("FILL", [wanted, op.real(np.ones(()))], unknown, operand.type)
         op.result("MUL", [operand, ones])
         return
-    own = steps.extents(operand)
+    own = op.extents(operand)
     if count < rank:
-        wanted = steps.concat([steps.ints([1] * (rank - count)), wanted], 0)
+        wanted = op.concat([op.ints([1] * (rank - count)), wanted], 0)
     if rank < count:
-        own = steps.concat([steps.ints([1] * (count - rank)), own], 0)
+        own = op.concat([op.ints([1] * (count - rank)), own], 0)
     # ONNX lets a shape say 1 where the operand has more.
-    op.result("BROADCAST_TO", [operand, steps.select(steps.compare("EQUAL", own, 1), wanted, own)])
+    op.result("BROADCAST_TO", [operand, op.select(op.compare("EQUAL", own, 1), wanted, own)])
 
 
 @exporter("Tile")
 def tile(op: NodeExport) -> None:
     """TILE."""
     repeats = op.constant(1)
-    counts = op.cast(op.input(1), TensorType.INT32) if repeats is None else op.ints32(repeats.tolist(), "repeats")
+    counts = op.cast(op.input(1), TensorType.INT32) if repeats is None else op.ints(repeats.tolist(), "repeats")
     op.result("TILE", [op.input(0), counts])
 
 
@@ -187,13 +184,13 @@ def depth_to_space(op: NodeExport) -> None:
         op.require_channels_last()
         op.result("DEPTH_TO_SPACE", [op.input(0)], block_size=block)
         return
-    steps, last = Steps(op), bool(op.layouts[0])
-    image = op.input(0) if last else steps.transpose(op.input(0), (0, 2, 3, 1))
+    last = bool(op.layouts[0])
+    image = op.input(0) if last else op.transpose(op.input(0), (0, 2, 3, 1))
     count = known(image.dims[-1:])[0] // block**2
-    image = steps.gather(image, steps.ints(np.arange(count * block**2).reshape(count, block**2).T.reshape(-1)), 3)
+    image = op.gather(image, op.ints(np.arange(count * block**2).reshape(count, block**2).T.reshape(-1)), 3)
     dims = op.out_dims() if last else tuple(op.out_dims()[axis] for axis in (0, 2, 3, 1))
     made = op.emit("DEPTH_TO_SPACE", [image], dims, block_size=block)
-    steps.give(made if last else steps.transpose(made, (0, 3, 1, 2)))
+    op.give(made if last else op.transpose(made, (0, 3, 1, 2)))
 
 
 @exporter("SpaceToDepth")
@@ -204,10 +201,10 @@ def space_to_depth(op: NodeExport) -> None:
     if op.text("mode", "DCR") == "DCR":
         op.result("SPACE_TO_DEPTH", [op.input(0)], block_size=block)
         return
-    steps, dims = Steps(op), known(op.out_dims())
+    dims = known(op.out_dims())
     spread = op.emit("SPACE_TO_DEPTH", [op.input(0)], dims, block_size=block)
-    split = steps.reshape(spread, (*dims[:-1], block**2, dims[-1] // block**2))
-    steps.give(steps.reshape(steps.transpose(split, (0, 1, 2, 4, 3)), dims))
+    split = op.reshape(spread, (*dims[:-1], block**2, dims[-1] // block**2))
+    op.give(op.reshape(op.transpose(split, (0, 1, 2, 4, 3)), dims))
 
 
 @exporter("Shape")
@@ -221,14 +218,14 @@ def shape(op: NodeExport) -> None:
         op.result("SHAPE", [operand], out_type=TensorType.INT64)
         return
     whole = op.emit("SHAPE", [operand], (rank,), TensorType.INT64, out_type=TensorType.INT64)
-    op.result("SLICE", [whole, op.ints32([start]), op.ints32([max(end - start, 0)])])
+    op.result("SLICE", [whole, op.ints([start]), op.ints([max(end - start, 0)])])
 
 
 @exporter("Size")
 def size(op: NodeExport) -> None:
     """REDUCE_PROD of SHAPE."""
     whole = op.emit("SHAPE", [op.input(0)], (op.rank(),), TensorType.INT64, out_type=TensorType.INT64)
-    op.result("REDUCE_PROD", [whole, op.ints32([0])], keep_dims=False)
+    op.result("REDUCE_PROD", [whole, op.ints([0])], keep_dims=False)
 
 
 @exporter("ConstantOfShape")
@@ -238,7 +235,7 @@ def constant_of_shape(op: NodeExport) -> None:
     filled = np.zeros(1, np.float32) if value is None else value.as_tensor().numpy()
     dims = op.input(0)
     if len(dims.dims) != 1:  # the standard says a vector, and runtimes take any tensor
-        dims = op.reshaped(dims, (prod(known(dims.dims)),))
+        dims = op.reshape(dims, (prod(known(dims.dims)),))
     op.result("FILL", [dims, op.const(filled.reshape(()), what="value")])
 
 
@@ -251,16 +248,15 @@ def constant(op: NodeExport) -> None:
         if tensor is None:
             raise Unwritable("a constant that is no tensor")
         op.node.outputs[0].const_value = tensor
-    op.graph.tensors[op.node.outputs[0]] = constant_tensor(op.graph.draft, op.node.outputs[0])
+    op.graph.tensors[op.node.outputs[0]] = constant_tensor(op.draft, op.node.outputs[0])
 
 
 def _end(op: NodeExport, start: DraftTensor, limit: DraftTensor, step: DraftTensor) -> DraftTensor:
     """Return the end of a Range, not before its start: LiteRT refuses what ONNX calls empty."""
-    steps = Steps(op)
     if step.array is not None:
-        return steps.maximum(start, limit) if step.array > 0 else steps.minimum(start, limit)
-    rises = steps.compare("GREATER", step, 0)
-    return steps.select(rises, steps.maximum(start, limit), steps.minimum(start, limit))
+        return op.maximum(start, limit) if step.array > 0 else op.minimum(start, limit)
+    rises = op.compare("GREATER", step, 0)
+    return op.select(rises, op.maximum(start, limit), op.minimum(start, limit))
 
 
 @exporter("Range")
@@ -269,7 +265,7 @@ def range_(op: NodeExport) -> None:
     kind = op.output(0).type
     if kind not in (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64):
         raise Unwritable(f"elements of {kind.name}")
-    start, limit, step = (op.reshaped(op.input(slot), ()) for slot in range(3))
+    start, limit, step = (op.reshape(op.input(slot), ()) for slot in range(3))
     counts = start.array is not None and step.array is not None and not start.array.any() and step.array > 0
     if not counts:  # as lengths are counted, which are not below 0
         limit = _end(op, start, limit, step)

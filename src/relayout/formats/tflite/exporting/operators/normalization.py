@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
 
 SEVERAL_AXES = 13
 """The version of ONNX before which Softmax runs over all axes from one on."""
@@ -49,8 +47,8 @@ def _over_last_axes(op: NodeExport, builtin: str, operand: DraftTensor, axis: in
     if isinstance(front, int) or isinstance(back, int):
         flat: Dims = (front, back)
         meaning = op.output(0).quantization
-        inner = op.emit(builtin, [op.reshaped(operand, flat)], flat, quantization=meaning, **options)
-        op.give(op.reshaped(inner, operand.dims, operand))
+        inner = op.emit(builtin, [op.reshape(operand, flat)], flat, quantization=meaning, **options)
+        op.give(op.reshape(inner, operand.dims, operand))
     elif op.quantized:
         raise Unwritable("a quantized Softmax over several axes of open extents")
     else:
@@ -66,13 +64,13 @@ def _over_axes(op: NodeExport, operand: DraftTensor, over: Sequence[int], *, log
     """`exp(x - max) / sum`, along any axes."""
     dims = operand.dims
     kept: Dims = tuple(1 if axis in over else dim for axis, dim in enumerate(dims))
-    axes = op.ints32(over, "axes")
+    axes = op.ints(over, "axes")
     top = op.emit("REDUCE_MAX", [operand, axes], kept, keep_dims=True)
-    centered = op.emit("SUB", [operand, top], dims)
-    powers = op.emit("EXP", [centered], dims)
+    centered = op.sub(operand, top)
+    powers = op.each("EXP", centered)
     total = op.emit("SUM", [powers, axes], kept, keep_dims=True)
     if log:
-        op.result("SUB", [centered, op.emit("LOG", [total], kept)])
+        op.result("SUB", [centered, op.each("LOG", total)])
     else:
         op.result("DIV", [powers, total])
 
@@ -93,11 +91,10 @@ def rms_normalization(op: NodeExport) -> None:
 def skip_layer_normalization(op: NodeExport) -> None:
     """ADD, then as LayerNormalization."""
     simplified = op.op_type == "SkipSimplifiedLayerNormalization"
-    dims = op.dims()
-    total = op.emit("ADD", [op.input(0), op.input(1)], dims)
+    total = op.add(op.input(0), op.input(1))
     extra = 3 if simplified else 4
     if op.has(extra):
-        total = op.emit("ADD", [total, op.input(extra)], dims)
+        total = op.add(total, op.input(extra))
     if op.gives(3):
         op.give(total, 3)
         total = op.output(3) if op.node.outputs[3].is_graph_output() else total
@@ -133,20 +130,20 @@ def _normalized(
     rank, dims = len(operand.dims), operand.dims
     axes = list(range(op.axis(-1), rank))
     kept: Dims = tuple(1 if axis in axes else dim for axis, dim in enumerate(dims))
-    over = op.ints32(axes, "axes")
+    over = op.ints(axes, "axes")
     if centered:
         average = op.emit("MEAN", [operand, over], kept, keep_dims=True)
         average = _given(op, average, mean)
-        operand = op.emit("SUB", [operand, average], dims)
-    squares = op.emit("SQUARE", [operand], dims)
+        operand = op.sub(operand, average)
+    squares = op.each("SQUARE", operand)
     variance = op.emit("MEAN", [squares, over], kept, keep_dims=True)
-    raised = op.emit("ADD", [variance, op.real(epsilon, variance)], kept)
-    inverse = _given(op, op.emit("RSQRT", [raised], kept), deviation)
-    result = op.emit("MUL", [operand, inverse], dims)
+    raised = op.add(variance, epsilon)
+    inverse = _given(op, op.each("RSQRT", raised), deviation)
+    result = op.mul(operand, inverse)
     if op.has(scale):
-        result = op.emit("MUL", [result, op.input(scale)], dims)
+        result = op.mul(result, op.input(scale))
     if op.has(bias):
-        result = op.emit("ADD", [result, op.input(bias)], dims)
+        result = op.add(result, op.input(bias))
     op.give(result)
 
 
@@ -167,45 +164,45 @@ def batch_normalization(op: NodeExport) -> None:
         return
     if len(op.node.outputs) > 1:
         raise Unwritable("an old BatchNormalization in training")
-    steps, operand, epsilon = Steps(op), op.input(0), op.number("epsilon", 1e-5)
+    operand, epsilon = op.input(0), op.number("epsilon", 1e-5)
     parts = [op.constant(slot) for slot in range(1, 5)]
     if any(part is None for part in parts):
         scale, bias, mean, variance = (op.input(slot) for slot in range(1, 5))
-        inverse = steps.mul(steps.each("RSQRT", steps.add(variance, epsilon)), scale)
-        steps.give(steps.add(steps.mul(steps.sub(operand, mean), inverse), bias))
+        inverse = op.mul(op.each("RSQRT", op.add(variance, epsilon)), scale)
+        op.give(op.add(op.mul(op.sub(operand, mean), inverse), bias))
         return
     numbers = [part.astype(np.float64) for part in parts if part is not None]
     factor = numbers[0] / np.sqrt(numbers[3] + epsilon)
-    steps.give(steps.add(steps.mul(operand, factor), numbers[1] - numbers[2] * factor))
+    op.give(op.add(op.mul(operand, factor), numbers[1] - numbers[2] * factor))
 
 
 def _in_training(op: NodeExport) -> None:
     """Write a BatchNormalization by the mean and variance of the batch, which move the given ones."""
-    steps, operand, momentum = Steps(op), op.input(0), op.number("momentum", 0.9)
+    operand, momentum = op.input(0), op.number("momentum", 0.9)
     axes = range(max(op.rank() - 1, 1))  # of one axis all is one channel
-    mean = steps.reduce("MEAN", operand, axes)
-    centered = steps.sub(operand, mean)
-    variance = steps.reduce("MEAN", steps.each("SQUARE", centered), axes)
-    inverse = steps.each("RSQRT", steps.add(variance, op.number("epsilon", 1e-5)))
-    steps.give(steps.add(steps.mul(centered, steps.mul(inverse, op.input(1))), op.input(2)))
+    mean = op.reduce("MEAN", operand, axes)
+    centered = op.sub(operand, mean)
+    variance = op.reduce("MEAN", op.each("SQUARE", centered), axes)
+    inverse = op.each("RSQRT", op.add(variance, op.number("epsilon", 1e-5)))
+    op.give(op.add(op.mul(centered, op.mul(inverse, op.input(1))), op.input(2)))
     for slot, found in ((1, mean), (2, variance)):
         if op.gives(slot):
-            before = steps.mul(op.input(slot + 2), momentum)
-            steps.give(steps.add(before, steps.mul(found, 1 - momentum)), slot)
+            before = op.mul(op.input(slot + 2), momentum)
+            op.give(op.add(before, op.mul(found, 1 - momentum)), slot)
 
 
 @exporter("InstanceNormalization")
 def instance_normalization(op: NodeExport) -> None:
     """MEAN, SUB, SQUARE, RSQRT and what scales and shifts, where these are computed."""
-    steps, operand, rank = Steps(op), op.input(0), op.rank()
+    operand, rank = op.input(0), op.rank()
     last = bool(op.layouts[0])
     space = range(1, rank - 1) if last else range(2, rank)
-    centered = steps.sub(operand, steps.reduce("MEAN", operand, space, keep=True))
-    variance = steps.reduce("MEAN", steps.each("SQUARE", centered), space, keep=True)
-    inverse = steps.each("RSQRT", steps.add(variance, op.number("epsilon", 1e-5)))
+    centered = op.sub(operand, op.reduce("MEAN", operand, space, keep=True))
+    variance = op.reduce("MEAN", op.each("SQUARE", centered), space, keep=True)
+    inverse = op.each("RSQRT", op.add(variance, op.number("epsilon", 1e-5)))
     ones = () if last else (1,) * (rank - 2)
-    scale, bias = (steps.reshape(op.input(slot), (*op.dims(slot), *ones)) for slot in (1, 2))
-    steps.give(steps.add(steps.mul(steps.mul(centered, inverse), scale), bias))
+    scale, bias = (op.reshape(op.input(slot), (*op.dims(slot), *ones)) for slot in (1, 2))
+    op.give(op.add(op.mul(op.mul(centered, inverse), scale), bias))
 
 
 @exporter("LRN")
@@ -230,13 +227,13 @@ def lp_normalization(op: NodeExport) -> None:
     """SUM of SQUARE or ABS, and DIV; 0 where all elements are."""
     operand, axis = op.input(0), op.axis(-1)
     kept: Dims = (*operand.dims[:axis], 1, *operand.dims[axis + 1 :])
-    axes = op.ints32([axis])
+    axes = op.ints([axis])
     squared = op.integer("p", 2) == 2
     sizes = op.emit("SQUARE" if squared else "ABS", [operand], operand.dims)
     total = op.emit("SUM", [sizes, axes], kept, keep_dims=True)
-    norm = op.emit("SQRT", [total], kept) if squared else total
-    zero = op.emit("EQUAL", [norm, op.real(0.0)], kept, TensorType.BOOL)
-    safe = op.emit("SELECT_V2", [zero, op.real(1.0), norm], kept, operand.type)
+    norm = op.each("SQRT", total) if squared else total
+    zero = op.compare("EQUAL", norm, 0.0)
+    safe = op.select(zero, 1.0, norm)
     op.result("DIV", [operand, safe])
 
 
@@ -247,9 +244,9 @@ def mean_variance_normalization(op: NodeExport) -> None:
     rank, dims = op.rank(), op.dims()
     axes = [axis % rank for axis in op.integers("axes", (0, 2, 3))]
     kept: Dims = tuple(1 if axis in axes else dim for axis, dim in enumerate(dims))
-    over = op.ints32(axes)
+    over = op.ints(axes)
     average = op.emit("MEAN", [operand, over], kept, keep_dims=True)
-    centered = op.emit("SUB", [operand, average], dims)
-    variance = op.emit("MEAN", [op.emit("SQUARE", [centered], dims), over], kept, keep_dims=True)
-    deviation = op.emit("SQRT", [op.emit("ADD", [variance, op.real(1e-9)], kept)], kept)
+    centered = op.sub(operand, average)
+    variance = op.emit("MEAN", [op.each("SQUARE", centered), over], kept, keep_dims=True)
+    deviation = op.each("SQRT", op.add(variance, 1e-9))
     op.result("DIV", [centered, deviation])

@@ -14,7 +14,7 @@ from relayout.formats.tflite.container.model import TensorContent
 from relayout.formats.tflite.exporting.constants import FEW, in_single
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.kernel_types import kernel_type
-from relayout.formats.tflite.exporting.steps import Steps
+from relayout.formats.tflite.exporting.node import NodeExport
 
 SMALL = 1 << 12
 """Elements up to which rows are held as an array."""
@@ -58,24 +58,24 @@ class ParameterRows(NamedTuple):
         mine, theirs = self.array(), other.array()
         return mine is not None and theirs is not None and bool(np.array_equal(mine, -theirs))
 
-    def tensor(self, steps: Steps, *, negated: bool = False, keeps_half: bool = False) -> DraftTensor:
+    def tensor(self, op: NodeExport, *, negated: bool = False, keeps_half: bool = False) -> DraftTensor:
         """Return the rows as a tensor, with the other sign if asked for.
 
         Args:
-            steps: of the node.
+            op: the node.
             negated: whether they have the other sign.
             keeps_half: whether constants in half precision stay so in the file.
         """
-        constant, op = self.constant, steps.op
+        constant = self.constant
         shape = self.value.shape
         assert shape is not None
         if self.number is None and shape[0] == self.size and not negated:
             return op.graph.tensor_of(self.value)
         if constant is None:
             tensor = op.graph.tensor_of(self.value)
-            tensor = tensor if self.number is None else steps.at(tensor, 0, self.number)
-            tensor = steps.part(tensor, 0, self.begin, self.size)
-            return steps.each("NEG", tensor) if negated else tensor
+            tensor = tensor if self.number is None else op.at(tensor, 0, self.number)
+            tensor = op.part(tensor, 0, self.begin, self.size)
+            return op.each("NEG", tensor) if negated else tensor
         sign = -1 if negated else 1
         dims = (self.size, *(int(dim) for dim in shape.numpy()[1 if self.number is None else 2 :]))
         is_half = keeps_half and constant.dtype == ir.DataType.FLOAT16
@@ -87,9 +87,9 @@ class ParameterRows(NamedTuple):
             shape=ir.Shape(dims),
             name=self.value.name,
         )
-        name = op.graph.draft.unique(f"{self.value.name}/rows")
+        name = op.draft.unique(f"{self.value.name}/rows")
         if is_half:
-            return in_single(op.graph.draft, DraftTensor(name, TensorType.FLOAT16, dims, TensorContent(lazy)))
+            return in_single(op.draft, DraftTensor(name, TensorType.FLOAT16, dims, TensorContent(lazy)))
         return DraftTensor(name, kernel_type(self.value), dims, TensorContent(lazy))
 
 

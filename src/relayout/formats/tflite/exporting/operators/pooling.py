@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, all_known, known
+from relayout.formats.tflite.exporting.builder import require_few
+from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, all_known, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.indexing import lowest
 from relayout.formats.tflite.exporting.operators.window import Window, bordered, known_dims, require_whole
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps, require_few
 
 # Pools that no builtin has, as one STRIDED_SLICE for each element of the window: dilations, places of maxima.
 
@@ -71,20 +71,20 @@ class Sliding(NamedTuple):
             begins = [0] * count
         return Sliding(axes, extents, results, tuple(sizes), tuple(strides), tuple(dilations), tuple(begins))
 
-    def bordered(self, steps: Steps, image: DraftTensor, border: float) -> DraftTensor:
+    def bordered(self, op: NodeExport, image: DraftTensor, border: float) -> DraftTensor:
         """Return the image with a border that all windows fit into."""
         pads = [(0, 0)] * len(image.dims)
         for place, axis in enumerate(self.axes):
             reach = (self.results[place] - 1) * self.strides[place] + (self.sizes[place] - 1) * self.dilations[place]
             begin = self.begins[place]
             pads[axis] = (begin, max(reach + 1 - begin - self.extents[place], 0))
-        return bordered(steps.op, image, pads, border)
+        return bordered(op, image, pads, border)
 
     def places(self) -> Iterator[tuple[int, ...]]:
         """Yield the elements of a window."""
         yield from product(*map(range, self.sizes))
 
-    def slice(self, steps: Steps, image: DraftTensor, place: Sequence[int]) -> DraftTensor:
+    def slice(self, op: NodeExport, image: DraftTensor, place: Sequence[int]) -> DraftTensor:
         """Return one element of all windows."""
         rank = len(image.dims)
         begin, end, stride = [0] * rank, [*known(image.dims)], [1] * rank
@@ -94,8 +94,8 @@ class Sliding(NamedTuple):
             stride[axis] = self.strides[number]
             end[axis] = begin[axis] + (self.results[number] - 1) * stride[axis] + 1
             dims[axis] = self.results[number]
-        inputs = [image, steps.ints(begin), steps.ints(end), steps.ints(stride)]
-        return steps.op.emit("STRIDED_SLICE", inputs, tuple(dims))
+        inputs = [image, op.ints(begin), op.ints(end), op.ints(stride)]
+        return op.emit("STRIDED_SLICE", inputs, tuple(dims))
 
     def source(self, place: Sequence[int], *, column_major: bool) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
         """Return where in a plane of the image one element of all windows lies: of extents of the axes of space."""
@@ -112,49 +112,49 @@ class Sliding(NamedTuple):
 
 def sliding_max(op: NodeExport) -> None:
     """Write a MaxPool: MAXIMUM of slices; places of maxima by GREATER and SELECT_V2."""
-    steps, sliding = Steps(op), Sliding.of(op)
+    sliding = Sliding.of(op)
     image = op.input(0)
     # A border of the lowest byte would be as large as an element of that value, and lie before it.
-    wide = steps.cast(image, TensorType.INT32) if op.gives(1) and image.type in BYTES else image
-    padded = sliding.bordered(steps, wide, lowest(wide.type))
-    slices = [sliding.slice(steps, padded, place) for place in sliding.places()]
+    wide = op.cast(image, TensorType.INT32) if op.gives(1) and image.type in BYTES else image
+    padded = sliding.bordered(op, wide, lowest(wide.type))
+    slices = [sliding.slice(op, padded, place) for place in sliding.places()]
     best = slices[0]
     if not op.gives(1):
         for each in slices[1:]:
-            best = steps.maximum(best, each)
-        steps.give(best)
+            best = op.maximum(best, each)
+        op.give(best)
         return
     maps = [sliding.source(place, column_major=bool(op.integer("storage_order"))) for place in sliding.places()]
     maps = [each[..., None] if op.layouts[0] else each for each in maps]
     found = op.const(maps[0].astype(np.int32))
     for each, source in zip(slices[1:], maps[1:], strict=True):
-        larger = steps.compare("GREATER", each, best)
-        found = steps.select(larger, op.const(source.astype(np.int32)), found)
-        best = steps.maximum(best, each)
+        larger = op.compare("GREATER", each, best)
+        found = op.select(larger, op.const(source.astype(np.int32)), found)
+        best = op.maximum(best, each)
     if op.gives(0):
-        op.give(steps.cast(best, image.type), 0)
-    steps.give(_with_planes(steps, steps.stretch(found, known(best.dims)), sliding, image), 1)
+        op.give(op.cast(best, image.type), 0)
+    op.give(_with_planes(op, op.stretch(found, known(best.dims)), sliding, image), 1)
 
 
-def _with_planes(steps: Steps, found: DraftTensor, sliding: Sliding, image: DraftTensor) -> DraftTensor:
+def _with_planes(op: NodeExport, found: DraftTensor, sliding: Sliding, image: DraftTensor) -> DraftTensor:
     """Return places in planes as places in the image as the source stores it, planes of channels one by one."""
     dims = known(image.dims)
-    last = bool(steps.op.layouts[0])
+    last = bool(op.layouts[0])
     n, c = dims[0], dims[-1] if last else dims[1]
     planes = np.arange(n * c).reshape(n, c) * prod(sliding.extents)
     ones = [1] * len(sliding.axes)
     planes = planes.reshape(n, *ones, c) if last else planes.reshape(n, c, *ones)
-    return steps.cast(steps.add(found, steps.ints(planes)), TensorType.INT64)
+    return op.cast(op.add(found, op.ints(planes)), TensorType.INT64)
 
 
 def sliding_sum(op: NodeExport, image: DraftTensor) -> DraftTensor:
     """Return the sum of each window."""
-    steps, sliding = Steps(op), Sliding.of(op)
-    padded = sliding.bordered(steps, image, 0.0)
-    slices = [sliding.slice(steps, padded, place) for place in sliding.places()]
+    sliding = Sliding.of(op)
+    padded = sliding.bordered(op, image, 0.0)
+    slices = [sliding.slice(op, padded, place) for place in sliding.places()]
     total = slices[0]
     for each in slices[1:]:
-        total = steps.add(total, each)
+        total = op.add(total, each)
     return total
 
 
@@ -202,16 +202,16 @@ def _write(op: NodeExport, name: str, image: DraftTensor, window: Window, border
 def _pooled(op: NodeExport, name: str, image: DraftTensor, window: Window, dims: Dims) -> DraftTensor:
     """Return the pool over one axis of space or over three, as pools over two."""
     if len(window.sizes) == 1:
-        tall = op.reshaped(image, (image.dims[0], 1, *image.dims[1:]))
+        tall = op.reshape(image, (image.dims[0], 1, *image.dims[1:]))
         inner: Dims = (dims[0], 1, *dims[1:])
-        return op.reshaped(op.emit(name, [tall], inner, **_options(window)), dims)
+        return op.reshape(op.emit(name, [tall], inner, **_options(window)), dims)
     if len(window.sizes) != 3:
         raise Unwritable(f"a pool over {len(window.sizes)} axes")
     n, d, h, w, c = known_dims(image.dims)
     _, out_d, out_h, out_w, _ = known_dims(dims)
-    flat = op.reshaped(image, (n * d, h, w, c))
+    flat = op.reshape(image, (n * d, h, w, c))
     over_space = op.emit(name, [flat], (n * d, out_h, out_w, c), **_options(window, slice(1, 3)))
-    rows = op.reshaped(over_space, (n, d, out_h * out_w, c))
+    rows = op.reshape(over_space, (n, d, out_h * out_w, c))
     depth: dict[str, Any] = {
         "padding": window.padding,
         "stride_h": window.strides[0],
@@ -219,7 +219,7 @@ def _pooled(op: NodeExport, name: str, image: DraftTensor, window: Window, dims:
         "filter_height": window.sizes[0],
         "filter_width": 1,
     }
-    return op.reshaped(op.emit(name, [rows], (n, out_d, out_h * out_w, c), **depth), dims)
+    return op.reshape(op.emit(name, [rows], (n, out_d, out_h * out_w, c), **depth), dims)
 
 
 def _options(window: Window, part: slice = slice(None)) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def average_pool(op: NodeExport) -> None:
         if op.quantized:
             raise Unwritable("a quantized average with dilations")
         counts = sliding_counts(op, counted=bool(op.integer("count_include_pad")))
-        op.give(Steps(op).div(sliding_sum(op, op.input(0)), counts))
+        op.give(op.div(sliding_sum(op, op.input(0)), counts))
         return
     op.require_channels_last()
     window = Window.of(op, op.integers("kernel_shape"))
@@ -284,11 +284,11 @@ def _divided(op: NodeExport, image: DraftTensor, window: Window, *, counted: boo
     """Write an average by the same average of ones, of an image whose extents are known only at run time."""
     if op.quantized:
         raise OpenExtentError("a quantized average whose border depends on an extent that is known only at run time")
-    steps, count = Steps(op), len(window.sizes)
+    count = len(window.sizes)
     is_halved = window.same and op.text("auto_pad", "NOTSET") == "NOTSET" and window.strides == (2,) * count
     pads = ((0, 1),) * count if is_halved else _pads(window)
-    ones = op.emit("ZEROS_LIKE", [column := steps.part(image, -1, 0, 1)], column.dims)
-    ones, rest = steps.add(ones, 1.0), pads
+    ones = op.emit("ZEROS_LIKE", [column := op.part(image, -1, 0, 1)], column.dims)
+    ones, rest = op.add(ones, 1.0), pads
     if counted:  # what the node states counts, and what `ceil_mode` adds does not
         stated = list(zip(given[:count], given[count:], strict=True)) if (given := op.integers("pads")) else []
         stated = stated or [(0, 0)] * count
@@ -301,7 +301,7 @@ def _divided(op: NodeExport, image: DraftTensor, window: Window, *, counted: boo
         else _pooled(op, "AVERAGE_POOL_2D", each, valid, (*dims[:-1], each.dims[-1]))
         for each in (bordered(op, image, [(0, 0), *pads, (0, 0)]), bordered(op, ones, [(0, 0), *rest, (0, 0)]))
     )
-    steps.give(steps.div(sums, parts))
+    op.give(op.div(sums, parts))
 
 
 def _covers_all(op: NodeExport, window: Window) -> bool:
@@ -317,7 +317,7 @@ def _covers_all(op: NodeExport, window: Window) -> bool:
 
 def _mean(op: NodeExport, image: DraftTensor, window: Window, factors: np.ndarray[Any, np.dtype[np.float64]]) -> None:
     """Write a pool of one window as the mean of what it holds: a border of thousands of zeros is not written."""
-    axes = op.ints32(range(1, op.rank(0) - 1), "axes")
+    axes = op.ints(range(1, op.rank(0) - 1), "axes")
     share = float(factors.reshape(-1)[0]) * float(np.prod(known_dims(window.extents))) / float(np.prod(window.sizes))
     if abs(share - 1.0) < 1e-9:
         op.result("MEAN", [image, axes], keep_dims=True)
@@ -377,48 +377,48 @@ def global_max_pool(op: NodeExport) -> None:
 
 def _over_space(op: NodeExport, name: str) -> None:
     op.require_channels_last()
-    op.result(name, [op.input(0), op.ints32(range(1, op.rank(0) - 1), "axes")], keep_dims=True)
+    op.result(name, [op.input(0), op.ints(range(1, op.rank(0) - 1), "axes")], keep_dims=True)
 
 
 @exporter("LpPool")
 def lp_pool(op: NodeExport) -> None:
     """AVERAGE_POOL_2D of powers, times the window's size, under a root."""
-    steps, p = Steps(op), op.integer("p", 2)
+    p = op.integer("p", 2)
     if _is_dilated(op):
-        op.give(_root(steps, sliding_sum(op, _powers(steps, op.input(0), p)), p))
+        op.give(_root(op, sliding_sum(op, _powers(op, op.input(0), p)), p))
         return
     op.require_channels_last()
     window = Window.of(op, op.integers("kernel_shape"))
     image = window._replace(same=False, pads=_pads(window)).bordered(op, op.input(0))
     valid = window._replace(same=False, pads=((0, 0),) * len(window.sizes))
-    powers, dims = _powers(steps, image, p), op.out_dims()
+    powers, dims = _powers(op, image, p), op.out_dims()
     if len(window.sizes) == 2:
         means = op.emit("AVERAGE_POOL_2D", [powers], dims, **_options(valid))
     else:
         means = _pooled(op, "AVERAGE_POOL_2D", powers, valid, dims)
-    op.give(_root(steps, steps.mul(means, float(np.prod(window.sizes))), p))
+    op.give(_root(op, op.mul(means, float(np.prod(window.sizes))), p))
 
 
 @exporter("GlobalLpPool")
 def global_lp_pool(op: NodeExport) -> None:
     """SUM of powers over the axes of space, under a root."""
-    steps, p, rank = Steps(op), op.integer("p", 2), op.rank()
+    p, rank = op.integer("p", 2), op.rank()
     axes = range(1, rank - 1) if op.layouts[0] else range(2, rank)
-    op.give(_root(steps, steps.reduce("SUM", _powers(steps, op.input(0), p), axes, keep=True), p))
+    op.give(_root(op, op.reduce("SUM", _powers(op, op.input(0), p), axes, keep=True), p))
 
 
-def _powers(steps: Steps, tensor: DraftTensor, p: int) -> DraftTensor:
+def _powers(op: NodeExport, tensor: DraftTensor, p: int) -> DraftTensor:
     if p < 1:
         raise Unwritable(f"a norm of order {p}")
     if p == 1:
-        return steps.each("ABS", tensor)
-    return steps.each("SQUARE", tensor) if p == 2 else steps.each("POW", steps.each("ABS", tensor), float(p))
+        return op.each("ABS", tensor)
+    return op.each("SQUARE", tensor) if p == 2 else op.each("POW", op.each("ABS", tensor), float(p))
 
 
-def _root(steps: Steps, tensor: DraftTensor, p: int) -> DraftTensor:
+def _root(op: NodeExport, tensor: DraftTensor, p: int) -> DraftTensor:
     if p == 1:
         return tensor
-    return steps.each("SQRT", tensor) if p == 2 else steps.each("POW", tensor, 1.0 / p)
+    return op.each("SQRT", tensor) if p == 2 else op.each("POW", tensor, 1.0 / p)
 
 
 def _is_dilated(op: NodeExport) -> bool:
@@ -428,7 +428,7 @@ def _is_dilated(op: NodeExport) -> bool:
 @exporter("MaxUnpool")
 def max_unpool(op: NodeExport) -> None:
     """SCATTER_ND of the flat elements."""
-    steps, dims = Steps(op), op.static()
+    dims = op.static()
     wanted = known(op.out_dims())
     count = int(np.prod(dims))
     axes = range(len(dims) - 2)
@@ -437,20 +437,20 @@ def max_unpool(op: NodeExport) -> None:
     spatial = [(dims[2 + k] - 1) * strides[k] + sizes[k] - pads[k] - pads[len(axes) + k] for k in axes]
     places = op.input(1)
     if list(wanted[2:]) != spatial:
-        places = _moved_places(steps, places, (*dims[:2], *spatial), wanted)
-    flat = steps.reshape(steps.cast(places, TensorType.INT32), (count, 1))
-    found = steps.scatter_nd(flat, steps.reshape(op.input(0), (count,)), [int(np.prod(wanted))])
-    steps.give(steps.reshape(found, wanted))
+        places = _moved_places(op, places, (*dims[:2], *spatial), wanted)
+    flat = op.reshape(op.cast(places, TensorType.INT32), (count, 1))
+    found = op.scatter_nd(flat, op.reshape(op.input(0), (count,)), [int(np.prod(wanted))])
+    op.give(op.reshape(found, wanted))
 
 
-def _moved_places(steps: Steps, places: DraftTensor, source: tuple[int, ...], wanted: tuple[int, ...]) -> DraftTensor:
+def _moved_places(op: NodeExport, places: DraftTensor, source: tuple[int, ...], wanted: tuple[int, ...]) -> DraftTensor:
     """Return places in a tensor of some extents as places in one of others."""
-    coordinates, rest = [], steps.cast(places, TensorType.INT32)
+    coordinates, rest = [], op.cast(places, TensorType.INT32)
     for extent in reversed(source):
-        coordinates.append(steps.each("FLOOR_MOD", rest, extent))
-        rest = steps.div(rest, extent)
+        coordinates.append(op.each("FLOOR_MOD", rest, extent))
+        rest = op.div(rest, extent)
     found, factor = coordinates[0], 1
     for coordinate, extent in zip(coordinates[1:], reversed(wanted[1:]), strict=True):
         factor *= extent
-        found = steps.add(found, steps.mul(coordinate, factor))
+        found = op.add(found, op.mul(coordinate, factor))
     return found

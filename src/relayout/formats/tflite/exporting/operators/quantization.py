@@ -6,12 +6,11 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor, known
 from relayout.formats.tflite.exporting.kernel_types import kernel_type
-from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.scales import scales_of
-from relayout.formats.tflite.exporting.steps import Steps
 
 # Numbers as integers by arithmetic, where no QUANTIZE does it: scales for each channel or block, or computed ones.
 
@@ -24,45 +23,44 @@ def quantize(op: NodeExport) -> None:
     Raises:
         Unwritable: its integers are of no type that LiteRT computes with.
     """
-    steps, kind = Steps(op), op.stored_type()
+    kind = op.stored_type()
     if kind not in KINDS:
         raise Unwritable(f"integers of {kind.name}")
-    scale = _spread(steps, steps.cast(op.input(1), TensorType.FLOAT32))
-    zero = _spread(steps, steps.cast(op.input(2), TensorType.FLOAT32)) if op.has(2) else None
-    steps.give(rounded(steps, steps.div(op.input(0), scale), zero, kind))
+    scale = _spread(op, op.cast(op.input(1), TensorType.FLOAT32))
+    zero = _spread(op, op.cast(op.input(2), TensorType.FLOAT32)) if op.has(2) else None
+    op.give(rounded(op, op.div(op.input(0), scale), zero, kind))
 
 
-def rounded(steps: Steps, number: DraftTensor, zero: DraftTensor | None, kind: TensorType) -> DraftTensor:
+def rounded(op: NodeExport, number: DraftTensor, zero: DraftTensor | None, kind: TensorType) -> DraftTensor:
     """Return numbers rounded to integers of a type, moved by a zero point."""
     limits = np.iinfo(NUMPY[kind])
-    whole = steps.each("ROUND", number)
-    whole = whole if zero is None else steps.add(whole, zero)
-    bounded = steps.minimum(steps.maximum(whole, float(limits.min)), float(limits.max))
-    return steps.cast(steps.cast(bounded, TensorType.INT32), kind)
+    whole = op.each("ROUND", number)
+    whole = whole if zero is None else op.add(whole, zero)
+    bounded = op.minimum(op.maximum(whole, float(limits.min)), float(limits.max))
+    return op.cast(op.cast(bounded, TensorType.INT32), kind)
 
 
-def _spread(steps: Steps, tensor: DraftTensor) -> DraftTensor:
+def _spread(op: NodeExport, tensor: DraftTensor) -> DraftTensor:
     """Return scales or zero points stretched along the axis that they belong to."""
-    op = steps.op
     rank, axis, block = op.rank(), op.axis(1), op.integer("block_size")
     if block and len(tensor.dims) == rank > 0:
         (extent,) = known(op.dims()[axis : axis + 1])
-        return steps.gather(tensor, steps.ints(np.arange(extent) // block), axis)
+        return op.gather(tensor, op.ints(np.arange(extent) // block), axis)
     if len(tensor.dims) != 1 or tensor.dims[0] == 1:
         return tensor
-    return steps.reshape(tensor, [tensor.dims[0] if each == axis else 1 for each in range(rank)])
+    return op.reshape(tensor, [tensor.dims[0] if each == axis else 1 for each in range(rank)])
 
 
 def quantize_by_range(op: NodeExport) -> None:
     """Write a DynamicQuantizeLinear: the scale is the range of the numbers, 0 among them, in 255 steps."""
-    steps, operand = Steps(op), op.input(0)
+    operand = op.input(0)
     axes = range(op.rank())
-    low = steps.minimum(steps.reduce("REDUCE_MIN", operand, axes), 0.0)
-    high = steps.maximum(steps.reduce("REDUCE_MAX", operand, axes), 0.0)
-    span = steps.div(steps.sub(high, low), 255.0)
-    scale = steps.select(steps.compare("EQUAL", span, 0.0), 1.0, span)
-    zero = rounded(steps, steps.div(steps.each("NEG", low), scale), None, TensorType.UINT8)
-    found = rounded(steps, steps.div(operand, scale), steps.cast(zero, TensorType.FLOAT32), TensorType.UINT8)
+    low = op.minimum(op.reduce("REDUCE_MIN", operand, axes), 0.0)
+    high = op.maximum(op.reduce("REDUCE_MAX", operand, axes), 0.0)
+    span = op.div(op.sub(high, low), 255.0)
+    scale = op.select(op.compare("EQUAL", span, 0.0), 1.0, span)
+    zero = rounded(op, op.div(op.each("NEG", low), scale), None, TensorType.UINT8)
+    found = rounded(op, op.div(operand, scale), op.cast(zero, TensorType.FLOAT32), TensorType.UINT8)
     for slot, tensor in ((1, scale), (2, zero), (0, found)):
         if op.gives(slot):
             op.give(tensor, slot)
@@ -87,7 +85,7 @@ def quantize_linear(op: NodeExport) -> None:
     operand = op.input(0)
     result = op.output(0)
     result.type, result.quantization = signed, quantization
-    op.graph.draft.add("QUANTIZE", [operand], [result])
+    op.draft.add("QUANTIZE", [operand], [result])
     if inside:
         op.graph.integers.by_value[value] = result
 

@@ -12,16 +12,15 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.draft import DraftTensor, known
 from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES
-from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.matrix import RoundedWeights, rounded_weights_of
 from relayout.formats.tflite.exporting.operators.parameter_rows import select_rows
 from relayout.formats.tflite.exporting.operators.recurrent_loop import LOOP, LoopStep, constant_behind, write_loop
 from relayout.formats.tflite.exporting.operators.sequence_lstm import has_kernel, write_sequence_lstm
 from relayout.formats.tflite.exporting.recurrent_operands import BIAS, KERNEL, PEEPHOLE, RECURRENT
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
 
 MOST_STEPS = 1024
 """Steps up to which a sequence is written one by one."""
@@ -44,7 +43,7 @@ class Direction(NamedTuple):
     """One direction of a recurrent node.
 
     Args:
-        steps: of the node.
+        op: the node.
         number: which direction.
         hidden: elements of the state.
         activations: functions of the gates.
@@ -54,7 +53,7 @@ class Direction(NamedTuple):
         weights: first row and number of rows -> these rows of real weights, once for all steps.
     """
 
-    steps: Steps
+    op: NodeExport
     number: int
     hidden: int
     activations: Sequence[Activation]
@@ -66,15 +65,15 @@ class Direction(NamedTuple):
     @property
     def gates(self) -> int:
         """How many gates there are."""
-        return GATES[self.steps.op.op_type]
+        return GATES[self.op.op_type]
 
     def split(self, tensor: DraftTensor, count: int) -> list[DraftTensor]:
         """Return the parts of a tensor for so many gates."""
         if count == 1:
             return [tensor]
-        axis = self.steps.ints(np.array(len(tensor.dims) - 1))
+        axis = self.op.ints(np.array(len(tensor.dims) - 1))
         kinds = [(tensor.type, (*tensor.dims[:-1], self.hidden))] * count
-        return self.steps.outputs("SPLIT", [axis, tensor], kinds, num_splits=count)
+        return self.op.outputs("SPLIT", [axis, tensor], kinds, num_splits=count)
 
     def product(self, state: DraftTensor, begin: int = 0, count: int | None = None) -> DraftTensor:
         """Return the product of a state with the weights of some gates."""
@@ -82,9 +81,9 @@ class Direction(NamedTuple):
         if self.recurrent is not None:
             return self.recurrent.product(state, first, first + size, self.bias)
         if (first, size) not in self.weights:
-            self.weights[first, size] = _rows(self.steps, RECURRENT, self.number, first, size)
+            self.weights[first, size] = _rows(self.op, RECURRENT, self.number, first, size)
         inputs = [state, self.weights[first, size], *([] if self.bias is None else [self.bias])]
-        return self.steps.op.emit("FULLY_CONNECTED", inputs, (*state.dims[:-1], size))
+        return self.op.emit("FULLY_CONNECTED", inputs, (*state.dims[:-1], size))
 
 
 @exporter("LSTM")
@@ -113,43 +112,42 @@ Cell = Callable[[Direction, DraftTensor, list[DraftTensor]], list[DraftTensor]]
 
 
 def _lstm_cell(cell: Direction, inputs: DraftTensor, states: list[DraftTensor]) -> list[DraftTensor]:
-    steps, (hidden, memory) = cell.steps, states
+    op, (hidden, memory) = cell.op, states
     f, g, h = cell.activations
-    total = steps.add(inputs, cell.product(hidden))
+    total = op.add(inputs, cell.product(hidden))
     i, o, forget, c = cell.split(total, 4)
     peeps = None if cell.peepholes is None else cell.split(cell.peepholes, 3)
     if peeps is not None:
-        i = steps.add(i, steps.mul(memory, peeps[0]))
-        forget = steps.add(forget, steps.mul(memory, peeps[2]))
+        i = op.add(i, op.mul(memory, peeps[0]))
+        forget = op.add(forget, op.mul(memory, peeps[2]))
     enters = f(i)
-    stays = steps.sub(1.0, enters) if steps.op.integer("input_forget") else f(forget)
-    after = steps.add(steps.mul(stays, memory), steps.mul(enters, g(c)))
+    stays = op.sub(1.0, enters) if op.integer("input_forget") else f(forget)
+    after = op.add(op.mul(stays, memory), op.mul(enters, g(c)))
     if peeps is not None:
-        o = steps.add(o, steps.mul(after, peeps[1]))
-    return [steps.mul(f(o), h(after)), after]
+        o = op.add(o, op.mul(after, peeps[1]))
+    return [op.mul(f(o), h(after)), after]
 
 
 def _gru_cell(cell: Direction, inputs: DraftTensor, states: list[DraftTensor]) -> list[DraftTensor]:
-    steps, (hidden,) = cell.steps, states
+    op, (hidden,) = cell.op, states
     f, g = cell.activations
     of_inputs = cell.split(inputs, 3)
-    resets_product = bool(steps.op.integer("linear_before_reset"))
+    resets_product = bool(op.integer("linear_before_reset"))
     of_state = cell.split(cell.product(hidden), 3) if resets_product else cell.split(cell.product(hidden, 0, 2), 2)
-    z, r = (f(steps.add(a, b)) for a, b in zip(of_inputs[:2], of_state[:2], strict=True))
-    last = steps.mul(r, of_state[2]) if resets_product else cell.product(steps.mul(r, hidden), 2, 1)
-    candidate = g(steps.add(of_inputs[2], last))
-    return [steps.add(steps.mul(steps.sub(1.0, z), candidate), steps.mul(z, hidden))]
+    z, r = (f(op.add(a, b)) for a, b in zip(of_inputs[:2], of_state[:2], strict=True))
+    last = op.mul(r, of_state[2]) if resets_product else cell.product(op.mul(r, hidden), 2, 1)
+    candidate = g(op.add(of_inputs[2], last))
+    return [op.add(op.mul(op.sub(1.0, z), candidate), op.mul(z, hidden))]
 
 
 def _rnn_cell(cell: Direction, inputs: DraftTensor, states: list[DraftTensor]) -> list[DraftTensor]:
     (hidden,) = states
-    return [cell.activations[0](cell.steps.add(inputs, cell.product(hidden)))]
+    return [cell.activations[0](cell.op.add(inputs, cell.product(hidden)))]
 
 
 def _recurrent(op: NodeExport, cell: Cell) -> None:
-    steps = Steps(op)
     batch_first = bool(op.integer("layout"))
-    sequence = steps.transpose(op.input(0), (1, 0, 2)) if batch_first else op.input(0)
+    sequence = op.transpose(op.input(0), (1, 0, 2)) if batch_first else op.input(0)
     if op.version < SCAN_WITHOUT_BATCHES and not isinstance(sequence.dims[0], int):
         raise Unwritable(
             f"a sequence of open length in version {op.version} of ONNX's operators; "
@@ -159,37 +157,36 @@ def _recurrent(op: NodeExport, cell: Cell) -> None:
     if length > MOST_STEPS and not op.node.meta.get(LOOP):
         raise Unwritable(f"a sequence of more than {MOST_STEPS} steps")
     count = 2 if op.text("direction", "forward") == "bidirectional" else 1
-    found = [_one_direction(steps, sequence, number, cell) for number in range(count)]
+    found = [_one_direction(op, sequence, number, cell) for number in range(count)]
     if op.gives(0):
-        joined = steps.stack([every for every, _ in found if every is not None], 1)  # length directions batch hidden
-        steps.give(steps.transpose(joined, (2, 0, 1, 3)) if batch_first else joined, 0)
+        joined = op.stack([every for every, _ in found if every is not None], 1)  # length directions batch hidden
+        op.give(op.transpose(joined, (2, 0, 1, 3)) if batch_first else joined, 0)
     for slot in range(1, 3):
         if op.gives(slot):
-            last = steps.stack([states[slot - 1] for _, states in found], 1 if batch_first else 0)
-            steps.give(last, slot)
+            last = op.stack([states[slot - 1] for _, states in found], 1 if batch_first else 0)
+            op.give(last, slot)
 
 
-def _one_direction(steps: Steps, sequence: DraftTensor, number: int, cell: Cell) -> Results:
-    op = steps.op
+def _one_direction(op: NodeExport, sequence: DraftTensor, number: int, cell: Cell) -> Results:
     backwards = number == 1 or op.text("direction", "forward") == "reverse"
-    lengths = steps.cast(op.input(4), TensorType.INT32) if op.has(4) else None
+    lengths = op.cast(op.input(4), TensorType.INT32) if op.has(4) else None
     if backwards:
-        sequence = _reversed(steps, sequence, lengths)
-    direction = _direction(steps, number)
-    inputs = _inputs(steps, sequence, direction)
+        sequence = _reversed(op, sequence, lengths)
+    direction = _direction(op, number)
+    inputs = _inputs(op, sequence, direction)
     states = [
-        _initial(steps, slot, number, sequence, direction.hidden) for slot in ((5, 6) if op.op_type == "LSTM" else (5,))
+        _initial(op, slot, number, sequence, direction.hidden) for slot in ((5, 6) if op.op_type == "LSTM" else (5,))
     ]
     if op.node.meta.get(LOOP):
         body = LoopStep(lambda inside: partial(_step, _direction(inside, number), cell), is_listed=op.gives(0))
-        every, states = write_loop(steps, body, inputs, states, lengths)
+        every, states = write_loop(op, body, inputs, states, lengths)
     else:
         given = []
-        for place, row in enumerate(_unpacked(steps, inputs, known(inputs.dims[:1])[0])):
+        for place, row in enumerate(_unpacked(op, inputs, known(inputs.dims[:1])[0])):
             result, states = _step(direction, cell, row, states, lengths, place)
             given.append(result)
-        every = steps.stack(given, 0) if given and op.gives(0) else None
-    return (_reversed(steps, every, lengths) if backwards and every is not None else every), states
+        every = op.stack(given, 0) if given and op.gives(0) else None
+    return (_reversed(op, every, lengths) if backwards and every is not None else every), states
 
 
 def _step(
@@ -210,94 +207,90 @@ def _step(
         lengths: how many steps each row of the batch has; None: all.
         place: the number of the step.
     """
-    steps, after = direction.steps, cell(direction, row, states)
+    op, after = direction.op, cell(direction, row, states)
     if lengths is None:
         return after[0], after
-    runs = steps.compare("GREATER", steps.reshape(lengths, (row.dims[0], 1)), place)
-    kept = [steps.select(runs, new, old) for new, old in zip(after, states, strict=True)]
-    return steps.select(runs, after[0], 0.0), kept
+    runs = op.compare("GREATER", op.reshape(lengths, (row.dims[0], 1)), place)
+    kept = [op.select(runs, new, old) for new, old in zip(after, states, strict=True)]
+    return op.select(runs, after[0], 0.0), kept
 
 
-def _reversed(steps: Steps, sequence: DraftTensor, lengths: DraftTensor | None) -> DraftTensor:
+def _reversed(op: NodeExport, sequence: DraftTensor, lengths: DraftTensor | None) -> DraftTensor:
     if lengths is None:
-        return steps.op.emit("REVERSE_V2", [sequence, steps.ints([0])], sequence.dims)
-    return steps.op.emit("REVERSE_SEQUENCE", [sequence, lengths], sequence.dims, seq_dim=0, batch_dim=1)
+        return op.emit("REVERSE_V2", [sequence, op.ints([0])], sequence.dims)
+    return op.emit("REVERSE_SEQUENCE", [sequence, lengths], sequence.dims, seq_dim=0, batch_dim=1)
 
 
-def _unpacked(steps: Steps, tensor: DraftTensor, count: int) -> list[DraftTensor]:
+def _unpacked(op: NodeExport, tensor: DraftTensor, count: int) -> list[DraftTensor]:
     """Return what stands at each place of the first axis."""
     kinds = [(tensor.type, tensor.dims[1:])] * count
-    return steps.outputs("UNPACK", [tensor], kinds, num=count, axis=0)
+    return op.outputs("UNPACK", [tensor], kinds, num=count, axis=0)
 
 
-def _part_of(steps: Steps, slot: int, number: int) -> DraftTensor:
+def _part_of(op: NodeExport, slot: int, number: int) -> DraftTensor:
     """Return one direction's part of an operand."""
-    return steps.at(steps.op.input(slot), 0, number)
+    return op.at(op.input(slot), 0, number)
 
 
-def _bytes(steps: Steps, slot: int) -> RoundedWeights | None:
+def _bytes(op: NodeExport, slot: int) -> RoundedWeights | None:
     """Return the weights of one direction as bytes, where the products of a `.tflite` had them."""
-    return None if steps.op.op_type == "LSTM" else rounded_weights_of(steps.op, slot)
+    return None if op.op_type == "LSTM" else rounded_weights_of(op, slot)
 
 
-def _rows(steps: Steps, slot: int, number: int, begin: int, size: int) -> DraftTensor:
+def _rows(op: NodeExport, slot: int, number: int, begin: int, size: int) -> DraftTensor:
     """Return some rows of one direction's part of a parameter: a constant where the parameter is one."""
-    value = constant_behind(steps.op.value(slot))
+    value = constant_behind(op.value(slot))
     if value is not None and value.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
-        return select_rows(value, number, begin, size).tensor(steps, keeps_half=True)
-    return steps.part(_part_of(steps, slot, number), 0, begin, size)
+        return select_rows(value, number, begin, size).tensor(op, keeps_half=True)
+    return op.part(_part_of(op, slot, number), 0, begin, size)
 
 
-def _direction(steps: Steps, number: int) -> Direction:
-    op = steps.op
+def _direction(op: NodeExport, number: int) -> Direction:
     _, rows, hidden = op.static(RECURRENT)
     has_own_bias = op.has(BIAS) and op.op_type == "GRU" and bool(op.integer("linear_before_reset"))
-    bias = _rows(steps, BIAS, number, rows, rows) if has_own_bias else None
-    peepholes = _rows(steps, PEEPHOLE, number, 0, 3 * hidden) if op.op_type == "LSTM" and op.has(PEEPHOLE) else None
-    activations = _activations(steps, number)
-    return Direction(steps, number, hidden, activations, _bytes(steps, RECURRENT), bias, peepholes, {})
+    bias = _rows(op, BIAS, number, rows, rows) if has_own_bias else None
+    peepholes = _rows(op, PEEPHOLE, number, 0, 3 * hidden) if op.op_type == "LSTM" and op.has(PEEPHOLE) else None
+    activations = _activations(op, number)
+    return Direction(op, number, hidden, activations, _bytes(op, RECURRENT), bias, peepholes, {})
 
 
-def _inputs(steps: Steps, sequence: DraftTensor, direction: Direction) -> DraftTensor:
+def _inputs(op: NodeExport, sequence: DraftTensor, direction: Direction) -> DraftTensor:
     """Return the product of all inputs with their weights, and the biases that are added to it."""
-    op = steps.op
     length, batch, size = sequence.dims
     rows = direction.gates * direction.hidden
     count = length * batch if isinstance(length, int) and isinstance(batch, int) else f"?{op.name}.rows"
-    flat, bias = steps.reshape(sequence, (count, size)), None
+    flat, bias = op.reshape(sequence, (count, size)), None
     if op.has(BIAS):
-        first, second = (_rows(steps, BIAS, direction.number, begin, rows) for begin in (0, rows))
-        bias = first if direction.bias is not None else steps.add(first, second)
-    if (whole := _bytes(steps, KERNEL)) is not None:
+        first, second = (_rows(op, BIAS, direction.number, begin, rows) for begin in (0, rows))
+        bias = first if direction.bias is not None else op.add(first, second)
+    if (whole := _bytes(op, KERNEL)) is not None:
         made = whole.product(flat, 0, rows, bias)
     else:
-        weights = _rows(steps, KERNEL, direction.number, 0, rows)
+        weights = _rows(op, KERNEL, direction.number, 0, rows)
         made = op.emit("FULLY_CONNECTED", [flat, weights, *([] if bias is None else [bias])], (count, rows))
-    return steps.reshape(made, (length, batch, rows))
+    return op.reshape(made, (length, batch, rows))
 
 
-def _initial(steps: Steps, slot: int, number: int, sequence: DraftTensor, hidden: int) -> DraftTensor:
-    op = steps.op
+def _initial(op: NodeExport, slot: int, number: int, sequence: DraftTensor, hidden: int) -> DraftTensor:
     if not op.has(slot):
-        return _zeros(steps, sequence, hidden)
+        return _zeros(op, sequence, hidden)
     if op.integer("layout"):
-        return steps.at(op.input(slot), 1, number)
-    return _part_of(steps, slot, number)
+        return op.at(op.input(slot), 1, number)
+    return _part_of(op, slot, number)
 
 
-def _zeros(steps: Steps, sequence: DraftTensor, hidden: int) -> DraftTensor:
+def _zeros(op: NodeExport, sequence: DraftTensor, hidden: int) -> DraftTensor:
     """Return a state of zeros; where the batch is open it has its extent from the sequence `time batch c`."""
     batch = sequence.dims[1]
     if isinstance(batch, int):
-        return steps.op.const(np.zeros((batch, hidden), np.float32), what="zeros")
-    column = steps.part(steps.part(sequence, 0, 0, 1), 2, 0, 1)
+        return op.const(np.zeros((batch, hidden), np.float32), what="zeros")
+    column = op.part(op.part(sequence, 0, 0, 1), 2, 0, 1)
     # ZEROS_LIKE and ADD, since FILL of a shape that is computed gives extents that are known only once it has run.
-    zeros = steps.op.emit("ZEROS_LIKE", [steps.reshape(column, (batch, 1))], (batch, 1))
-    return steps.add(zeros, np.zeros((1, hidden), np.float32))
+    zeros = op.emit("ZEROS_LIKE", [op.reshape(column, (batch, 1))], (batch, 1))
+    return op.add(zeros, np.zeros((1, hidden), np.float32))
 
 
-def _activations(steps: Steps, number: int) -> list[Activation]:
-    op = steps.op
+def _activations(op: NodeExport, number: int) -> list[Activation]:
     default = DEFAULTS[op.op_type]
     attribute = op.node.attributes.get("activations")
     names = [name.lower() for name in (attribute.as_strings() if attribute is not None else default * 2)] or default
@@ -311,26 +304,26 @@ def _activations(steps: Steps, number: int) -> list[Activation]:
         raise Unwritable("activations that are clipped at less than 0")
     limits = [clip, clip, 0.0]  # the last one is given an LSTM's cell as it is
     rows = zip(names[here], given[here], limits, strict=False)
-    return [_activation(steps, name, numbers, limit) for name, numbers, limit in rows]
+    return [_activation(op, name, numbers, limit) for name, numbers, limit in rows]
 
 
-def _activation(steps: Steps, name: str, numbers: Sequence[float], clip: float) -> Activation:
+def _activation(op: NodeExport, name: str, numbers: Sequence[float], clip: float) -> Activation:
     alpha, beta = (*numbers, 0.0, 0.0)[:2]
     known_names: dict[str, Activation] = {
-        "affine": lambda x: steps.add(steps.mul(x, alpha), beta),
-        "sigmoid": lambda x: steps.each("LOGISTIC", x),
-        "tanh": lambda x: steps.each("TANH", x),
-        "scaledtanh": lambda x: steps.mul(steps.each("TANH", steps.mul(x, beta)), alpha),
-        "relu": lambda x: steps.each("RELU", x),
-        "softsign": lambda x: steps.div(x, steps.add(steps.each("ABS", x), 1.0)),
-        "hardsigmoid": lambda x: steps.each("RELU_0_TO_1", steps.add(steps.mul(x, alpha), beta)),
-        "leakyrelu": lambda x: steps.op.emit("LEAKY_RELU", [x], x.dims, alpha=alpha),
+        "affine": lambda x: op.add(op.mul(x, alpha), beta),
+        "sigmoid": lambda x: op.each("LOGISTIC", x),
+        "tanh": lambda x: op.each("TANH", x),
+        "scaledtanh": lambda x: op.mul(op.each("TANH", op.mul(x, beta)), alpha),
+        "relu": lambda x: op.each("RELU", x),
+        "softsign": lambda x: op.div(x, op.add(op.each("ABS", x), 1.0)),
+        "hardsigmoid": lambda x: op.each("RELU_0_TO_1", op.add(op.mul(x, alpha), beta)),
+        "leakyrelu": lambda x: op.emit("LEAKY_RELU", [x], x.dims, alpha=alpha),
     }
     if alpha == 1.0:
-        known_names["elu"] = lambda x: steps.each("ELU", x)
+        known_names["elu"] = lambda x: op.each("ELU", x)
     function = known_names.get(name)
     if function is None:
         raise Unwritable(f"the activation {name.capitalize()}" + " with parameters" * (name in PARAMETERS))
     if not clip:
         return function
-    return lambda x: function(steps.maximum(steps.minimum(x, clip), -clip))
+    return lambda x: function(op.maximum(op.minimum(x, clip), -clip))

@@ -35,12 +35,11 @@ import onnx_ir as ir
 
 from relayout.formats.recognition import was_tflite
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.matrix import rounded_weights_of
 from relayout.formats.tflite.exporting.recurrent_operands import BIAS, PEEPHOLE, RECURRENT, is_recurrent
 from relayout.formats.tflite.exporting.scales import dequantizer_of
-from relayout.formats.tflite.exporting.steps import Steps
 from relayout.graph.subgraphs import all_graphs
 
 LOOP = "relayout.loop"
@@ -71,7 +70,7 @@ class LoopStep(NamedTuple):
         is_listed: whether anybody reads the results of all steps.
     """
 
-    step: Callable[[Steps], Step]
+    step: Callable[[NodeExport], Step]
     is_listed: bool
 
 
@@ -101,48 +100,48 @@ def _is_long(node: ir.Node, from_tflite: bool) -> bool:
 
 
 def write_loop(
-    steps: Steps, body: LoopStep, products: DraftTensor, states: list[DraftTensor], lengths: DraftTensor | None
+    op: NodeExport, body: LoopStep, products: DraftTensor, states: list[DraftTensor], lengths: DraftTensor | None
 ) -> tuple[DraftTensor | None, list[DraftTensor]]:
     """Write all steps in rounds; return the results of all steps, `length batch hidden`, and the last states.
 
     Args:
-        steps: of the node.
+        op: the node.
         body: one step.
         products: of the inputs and their weights, `length batch rows`.
         states: to begin with, `batch hidden` each.
         lengths: how many steps each row of the batch has; None: all of them.
     """
-    op, (length, batch, rows) = steps.op, known(products.dims)
+    (length, batch, rows) = known(products.dims)
     _, hidden = known(states[0].dims)
     size = STEPS_OF_A_ROUND if body.is_listed and not was_tflite(op.graph.model.metadata_props) else 1
     rounds = length // size
     computed = [op.value(slot) for slot in PARAMETERS if op.has(slot) and not _is_inside(op, slot)]
     lists = [_zeros(op, length * batch, hidden)] if body.is_listed else []
-    looped = steps.reshape(steps.part(products, 0, 0, rounds * size), (rounds, size * batch, rows))
+    looped = op.reshape(op.part(products, 0, 0, rounds * size), (rounds, size * batch, rows))
     outer = [looped, *([] if lengths is None else [lengths]), *map(op.graph.tensor_of, computed)]
-    carried = [steps.ints(np.array(0)), *states, *lists, *outer]
+    carried = [op.ints(np.array(0)), *states, *lists, *outer]
     kinds = [(tensor.type, tensor.dims) for tensor in carried]
     loop = _Round(op, kinds, body, size, rounds, batch)
     drafts = loop.condition(), loop.write(computed, len(states), has_lengths=lengths is not None)
     condition, inside = (op.graph.program.index(each) for each in drafts)
-    results = steps.outputs("WHILE", carried, kinds, cond_subgraph_index=condition, body_subgraph_index=inside)
+    results = op.outputs("WHILE", carried, kinds, cond_subgraph_index=condition, body_subgraph_index=inside)
     states = results[1 : 1 + len(states)]
     every = results[1 + len(states)] if body.is_listed else None
-    step = body.step(steps)
+    step = body.step(op)
     for place in range(rounds * size, length):
-        row = steps.reshape(steps.part(products, 0, place, 1), (batch, rows))
+        row = op.reshape(op.part(products, 0, place, 1), (batch, rows))
         result, states = step(row, states, lengths, place)
         if every is not None:
-            begin = steps.ints([place * batch, 0])
+            begin = op.ints([place * batch, 0])
             every = op.emit(NEWEST_BUILTIN, [every, result, begin], every.dims)
-    return None if every is None else steps.reshape(every, (length, batch, hidden)), states
+    return None if every is None else op.reshape(every, (length, batch, hidden)), states
 
 
 def _zeros(op: NodeExport, rows: int, hidden: int) -> DraftTensor:
     """Return what a list of results holds before the loop; a large one does not lie in the file."""
     if rows * hidden <= MOST_ZEROS:
         return op.const(np.zeros((rows, hidden), np.float32))
-    zero, extents = op.const(np.array(0, np.float32)), op.ints32([rows, hidden])
+    zero, extents = op.const(np.array(0, np.float32)), op.ints([rows, hidden])
     return op.emit("FILL", [extents, zero], (rows, hidden), TensorType.FLOAT32)
 
 
@@ -178,26 +177,26 @@ class _Round(NamedTuple):
     def write(self, computed: Sequence[ir.Value], count: int, *, has_lengths: bool) -> Draft:
         """Write the graph of one round."""
         graph, batch = self.op.graph.body(self.op.graph.graph), self.batch
-        draft, steps = graph.draft, Steps(NodeExport(graph, self.op.node))
+        draft, op = graph.draft, NodeExport(graph, self.op.node)
         draft.name, draft.inputs = f"{self.op.name}/round", self._inputs(draft)
         place, *states = draft.inputs[: 1 + count]
         outer = draft.inputs[1 + count + self.body.is_listed :]
         graph.tensors.update(zip(computed, outer[len(outer) - len(computed) :], strict=True))
-        step, block, results = self.body.step(steps), steps.gather(outer[0], place, 0), list[DraftTensor]()
+        step, block, results = self.body.step(op), op.gather(outer[0], place, 0), list[DraftTensor]()
         for number in range(self.size):
-            row = steps.part(block, 0, number * batch, batch)
-            here = steps.add(steps.mul(place, self.size), number) if has_lengths else place
+            row = op.part(block, 0, number * batch, batch)
+            here = op.add(op.mul(place, self.size), number) if has_lengths else place
             result, states = step(row, states, outer[1] if has_lengths else None, here)
             results.append(result)
         lists = []
         if self.body.is_listed:
             rows = self.size * batch
-            first = place if rows == 1 else steps.mul(place, rows)
-            begin = steps.op.emit("PACK", [first, steps.ints(np.array(0))], (2,), values_count=2, axis=0)
+            first = place if rows == 1 else op.mul(place, rows)
+            begin = op.emit("PACK", [first, op.ints(np.array(0))], (2,), values_count=2, axis=0)
             before = draft.inputs[1 + count]
-            written = [before, steps.concat(results, 0), begin]
-            lists = [steps.op.emit(NEWEST_BUILTIN, written, before.dims)]
-        draft.outputs = [*graph.distinct([steps.add(place, 1), *states, *lists]), *outer]
+            written = [before, op.concat(results, 0), begin]
+            lists = [op.emit(NEWEST_BUILTIN, written, before.dims)]
+        draft.outputs = [*graph.distinct([op.add(place, 1), *states, *lists]), *outer]
         return draft
 
     def _inputs(self, draft: Draft) -> list[DraftTensor]:

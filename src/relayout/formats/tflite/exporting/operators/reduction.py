@@ -7,10 +7,9 @@ from functools import partial
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import described, exporter
-from relayout.formats.tflite.exporting.steps import Steps
 
 
 class Reduced:
@@ -34,7 +33,7 @@ class Reduced:
 
     def tensor(self, op: NodeExport) -> DraftTensor:
         """Return the axes as an operand."""
-        return op.ints32(self.axes, "axes") if self.listed is None else self.listed
+        return op.ints(self.axes, "axes") if self.listed is None else self.listed
 
 
 def _reduce(op: NodeExport, builtin: str) -> None:
@@ -67,20 +66,20 @@ def _sum(op: NodeExport, tensor: DraftTensor, reduced: Reduced) -> DraftTensor:
 @exporter("ReduceL1")
 def reduce_l1(op: NodeExport) -> None:
     """SUM of ABS."""
-    op.give(_sum(op, op.emit("ABS", [op.input(0)], op.dims()), Reduced(op)))
+    op.give(_sum(op, op.each("ABS", op.input(0)), Reduced(op)))
 
 
 @exporter("ReduceL2")
 def reduce_l2(op: NodeExport) -> None:
     """SQRT of SUM of SQUARE."""
-    op.result("SQRT", [_sum(op, op.emit("SQUARE", [op.input(0)], op.dims()), Reduced(op))])
+    op.result("SQRT", [_sum(op, op.each("SQUARE", op.input(0)), Reduced(op))])
 
 
 @exporter("ReduceSumSquare")
 def reduce_sum_square(op: NodeExport) -> None:
     """SUM of SQUARE."""
     operand = op.input(0)
-    op.give(_sum(op, op.emit("MUL", [operand, operand], op.dims()), Reduced(op)))
+    op.give(_sum(op, op.mul(operand, operand), Reduced(op)))
 
 
 @exporter("ReduceLogSum")
@@ -92,20 +91,20 @@ def reduce_log_sum(op: NodeExport) -> None:
 @exporter("ReduceLogSumExp")
 def reduce_log_sum_exp(op: NodeExport) -> None:
     """LOG of SUM of EXP, below the largest element."""
-    operand, reduced, steps = op.input(0), Reduced(op), Steps(op)
+    operand, reduced = op.input(0), Reduced(op)
     if reduced.is_noop:
         op.give(operand)
         return
     if reduced.listed is not None or 0 in operand.dims:
-        op.result("LOG", [_sum(op, op.emit("EXP", [operand], operand.dims), reduced)])
+        op.result("LOG", [_sum(op, op.each("EXP", operand), reduced)])
         return
-    top = steps.reduce("REDUCE_MAX", operand, reduced.axes, keep=True)
+    top = op.reduce("REDUCE_MAX", operand, reduced.axes, keep=True)
     # Of infinities nothing is subtracted: they stay what they are.
-    finite = steps.compare("LESS", steps.each("ABS", top), np.inf)
-    top = steps.select(finite, top, 0.0)
-    rest = steps.each("EXP", steps.sub(operand, top))
-    log = op.emit("LOG", [_sum(op, rest, reduced)], reduced.dims(op))
-    op.result("ADD", [log, op.reshaped(top, reduced.dims(op))])
+    finite = op.compare("LESS", op.each("ABS", top), np.inf)
+    top = op.select(finite, top, 0.0)
+    rest = op.each("EXP", op.sub(operand, top))
+    log = op.each("LOG", _sum(op, rest, reduced))
+    op.result("ADD", [log, op.reshape(top, reduced.dims(op))])
 
 
 def _arg(op: NodeExport, builtin: str) -> None:
@@ -115,12 +114,11 @@ def _arg(op: NodeExport, builtin: str) -> None:
     axis, operand = op.axis(), op.input(0)
     last = bool(op.integer("select_last_index"))
     kept = bool(op.integer("keepdims", 1))
-    steps = Steps(op)
     if operand.type == TensorType.INT64:
-        steps.give(_arg_64(steps, operand, axis, builtin, last=last, kept=kept))
+        op.give(_arg_64(op, operand, axis, builtin, last=last, kept=kept))
         return
     if last:
-        operand = op.emit("REVERSE_V2", [operand, op.ints32([axis])], operand.dims)
+        operand = op.emit("REVERSE_V2", [operand, op.ints([axis])], operand.dims)
     inputs = [operand, op.const(np.array(axis, np.int32), what="axis")]
     if not kept and not last:
         op.result(builtin, inputs, output_type=TensorType.INT64)
@@ -128,19 +126,19 @@ def _arg(op: NodeExport, builtin: str) -> None:
     without: Dims = (*operand.dims[:axis], *operand.dims[axis + 1 :])
     found = op.emit(builtin, inputs, without, TensorType.INT64, output_type=TensorType.INT64)
     if last:
-        found = steps.sub(known(operand.dims[axis : axis + 1])[0] - 1, found)
-    op.give(op.reshaped(found, (*operand.dims[:axis], 1, *operand.dims[axis + 1 :])) if kept else found)
+        found = op.sub(known(operand.dims[axis : axis + 1])[0] - 1, found)
+    op.give(op.reshape(found, (*operand.dims[:axis], 1, *operand.dims[axis + 1 :])) if kept else found)
 
 
-def _arg_64(steps: Steps, operand: DraftTensor, axis: int, builtin: str, *, last: bool, kept: bool) -> DraftTensor:
+def _arg_64(op: NodeExport, operand: DraftTensor, axis: int, builtin: str, *, last: bool, kept: bool) -> DraftTensor:
     """Return the first or last place of the largest or smallest element, of a type that ARG_MAX does not take."""
-    best = steps.reduce("REDUCE_MAX" if builtin == "ARG_MAX" else "REDUCE_MIN", operand, [axis], keep=True)
+    best = op.reduce("REDUCE_MAX" if builtin == "ARG_MAX" else "REDUCE_MIN", operand, [axis], keep=True)
     (extent,) = known(operand.dims[axis : axis + 1])
     shape = [extent if each == axis else 1 for each in range(len(operand.dims))]
-    places = steps.op.const(np.arange(extent, dtype=np.int64).reshape(shape))
-    fits = steps.compare("EQUAL", operand, best)
-    chosen = steps.select(fits, places, -1 if last else extent)
-    return steps.reduce("REDUCE_MAX" if last else "REDUCE_MIN", chosen, [axis], keep=kept)
+    places = op.const(np.arange(extent, dtype=np.int64).reshape(shape))
+    fits = op.compare("EQUAL", operand, best)
+    chosen = op.select(fits, places, -1 if last else extent)
+    return op.reduce("REDUCE_MAX" if last else "REDUCE_MIN", chosen, [axis], keep=kept)
 
 
 for _name, _builtin in {"ArgMax": "ARG_MAX", "ArgMin": "ARG_MIN"}.items():
@@ -150,7 +148,7 @@ for _name, _builtin in {"ArgMax": "ARG_MAX", "ArgMin": "ARG_MIN"}.items():
 @exporter("CumSum")
 def cum_sum(op: NodeExport) -> None:
     """CUMSUM."""
-    axis = op.cast(op.reshaped(op.input(1), ()), TensorType.INT32)
+    axis = op.cast(op.reshape(op.input(1), ()), TensorType.INT32)
     options = {"exclusive": bool(op.integer("exclusive")), "reverse": bool(op.integer("reverse"))}
     op.result("CUMSUM", [op.input(0), axis], **options)
 
@@ -158,21 +156,21 @@ def cum_sum(op: NodeExport) -> None:
 @exporter("CumProd")
 def cum_prod(op: NodeExport) -> None:
     """MUL of ever longer shifts: log2 of the extent many."""
-    steps, result = Steps(op), op.input(0)
+    result = op.input(0)
     axis = int(op.required_constant(1, "the axis of a product").reshape(-1)[0]) % op.rank()
     (extent,) = known(op.dims()[axis : axis + 1])
     reverse, shifts = bool(op.integer("reverse")), list[int]()
     if op.integer("exclusive"):
-        result = _shifted(steps, result, axis, 1, extent, reverse=reverse)
+        result = _shifted(op, result, axis, 1, extent, reverse=reverse)
     while sum(shifts) + 1 < extent:
         shifts.append(1 if not shifts else 2 * shifts[-1])
-        result = steps.mul(result, _shifted(steps, result, axis, shifts[-1], extent, reverse=reverse))
-    steps.give(result)
+        result = op.mul(result, _shifted(op, result, axis, shifts[-1], extent, reverse=reverse))
+    op.give(result)
 
 
-def _shifted(steps: Steps, tensor: DraftTensor, axis: int, count: int, extent: int, *, reverse: bool) -> DraftTensor:
+def _shifted(op: NodeExport, tensor: DraftTensor, axis: int, count: int, extent: int, *, reverse: bool) -> DraftTensor:
     """Return elements moved along an axis, with ones where none come from."""
     count = min(count, extent)
     pads = [(0, 0)] * len(tensor.dims)
     pads[axis] = (0, count) if reverse else (count, 0)
-    return steps.pad(steps.part(tensor, axis, count if reverse else 0, extent - count), pads, 1)
+    return op.pad(op.part(tensor, axis, count if reverse else 0, extent - count), pads, 1)

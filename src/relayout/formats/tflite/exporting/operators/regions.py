@@ -18,11 +18,11 @@ from typing import NamedTuple
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport, all_known, known
+from relayout.formats.tflite.exporting.builder import Operand
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, all_known, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.sampling import Tap, more
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Operand, Steps
 
 # NonMaxSuppression: one NON_MAX_SUPPRESSION_V4 for each image and class.
 
@@ -38,54 +38,51 @@ FAR = 1e7
 @exporter("NonMaxSuppression")
 def non_max_suppression(op: NodeExport) -> None:
     """TOPK_V2 and NON_MAX_SUPPRESSION_V4 for each image and class, and CONCATENATION of what they select."""
-    steps = Steps(op)
-    (images,), count = known(op.dims(0)[:1]), steps.extent(op.input(0), 1)
+    (images,), count = known(op.dims(0)[:1]), op.extent(op.input(0), 1)
     (classes,) = known(op.dims(1)[1:2])
     if images * classes > MOST:
         raise Unwritable(f"a selection in more than {MOST} classes and images")
-    limits = _limits(steps, count)
+    limits = _limits(op, count)
     boxes, scores = op.input(0), op.input(1)
-    boxes = _corners(steps, boxes) if op.integer("center_point_box") else boxes
+    boxes = _corners(op, boxes) if op.integer("center_point_box") else boxes
     found = []
     for image in range(images):
-        here = _apart(steps, steps.at(boxes, 0, image))
+        here = _apart(op, op.at(boxes, 0, image))
         for number in range(classes):
-            row = steps.at(steps.at(scores, 0, image), 0, number)
-            found.append(_selected(steps, here, row, limits, (image, number)))
+            row = op.at(op.at(scores, 0, image), 0, number)
+            found.append(_selected(op, here, row, limits, (image, number)))
     dims = (f"?{op.name}", 3)
     joined = found[0] if len(found) == 1 else op.emit("CONCATENATION", found, dims, axis=0)
-    steps.give(steps.cast(joined, TensorType.INT64))
+    op.give(op.cast(joined, TensorType.INT64))
 
 
-def _limits(steps: Steps, count: Operand) -> list[DraftTensor]:
+def _limits(op: NodeExport, count: Operand) -> list[DraftTensor]:
     """Return how many boxes are selected at most, and the thresholds of overlap and score."""
-    op = steps.op
     most = op.constant(2) if op.has(2) else np.array(0)
     if most is None:
-        largest = steps.minimum(steps.cast(steps.reshape(op.input(2), ()), TensorType.INT32), count)
-        largest = steps.maximum(largest, 0)
+        largest = op.minimum(op.cast(op.reshape(op.input(2), ()), TensorType.INT32), count)
+        largest = op.maximum(largest, 0)
     else:
-        number = steps.ints(np.array(np.clip(int(most.reshape(-1)[0]), 0, MOST_SELECTED)))
-        largest = steps.minimum(number, count)
-    overlap = _beyond(steps)
+        number = op.ints(np.array(np.clip(int(most.reshape(-1)[0]), 0, MOST_SELECTED)))
+        largest = op.minimum(number, count)
+    overlap = _beyond(op)
     lowest = np.float32(np.finfo(np.float32).min)
-    score = steps.reshape(op.input(4), ()) if op.has(4) else op.const(np.asarray(lowest))
+    score = op.reshape(op.input(4), ()) if op.has(4) else op.const(np.asarray(lowest))
     return [largest, overlap, score]
 
 
-def _beyond(steps: Steps) -> DraftTensor:
+def _beyond(op: NodeExport) -> DraftTensor:
     """Return the least overlap above the threshold: LiteRT's kernel also leaves out boxes that overlap by it."""
-    op = steps.op
     threshold = op.constant(3) if op.has(3) else np.zeros(1, np.float32)
     if threshold is not None and threshold.size != 1:
         raise Unwritable(f"{threshold.size} thresholds where it reads 1")
     if threshold is None:
-        return steps.maximum(steps.mul(steps.reshape(op.input(3), ()), 1 + 2.0**-23), float(np.finfo(np.float32).tiny))
+        return op.maximum(op.mul(op.reshape(op.input(3), ()), 1 + 2.0**-23), float(np.finfo(np.float32).tiny))
     return op.const(np.asarray(np.nextafter(np.float32(threshold.reshape(-1)[0]), np.float32(2))))
 
 
 def _selected(
-    steps: Steps, boxes: DraftTensor, scores: DraftTensor, limits: list[DraftTensor], names: tuple[int, int]
+    op: NodeExport, boxes: DraftTensor, scores: DraftTensor, limits: list[DraftTensor], names: tuple[int, int]
 ) -> DraftTensor:
     """Return the rows (image, class, box) of one class of one image.
 
@@ -94,42 +91,40 @@ def _selected(
     """
     largest, overlap, threshold = limits
     (count,), (image, number) = scores.dims, names
-    some, op = (f"?{steps.op.name}.{image}.{number}",), steps.op
+    some = (f"?{op.name}.{image}.{number}",)
     kinds: list[tuple[TensorType, Dims]] = [(scores.type, (count,)), (TensorType.INT32, (count,))]
-    values, order = steps.outputs("TOPK_V2", [scores, steps.tensor(steps.extent(scores, 0), TensorType.INT32)], kinds)
-    ranks = steps.cast(steps.sub(steps.extent(scores, 0), steps.numbers(steps.extent(scores, 0), count)), scores.type)
-    ranks = steps.select(steps.compare("GREATER", values, threshold), ranks, 0.0)
-    inputs = [steps.gather(boxes, order, 0), ranks, largest, overlap, op.const(np.array(0, np.float32))]
+    values, order = op.outputs("TOPK_V2", [scores, op.tensor(op.extent(scores, 0), TensorType.INT32)], kinds)
+    ranks = op.cast(op.sub(op.extent(scores, 0), op.arange(op.extent(scores, 0), count)), scores.type)
+    ranks = op.select(op.compare("GREATER", values, threshold), ranks, 0.0)
+    inputs = [op.gather(boxes, order, 0), ranks, largest, overlap, op.const(np.array(0, np.float32))]
     kinds = [(TensorType.INT32, some), (TensorType.INT32, ())]
-    places, valid = steps.outputs("NON_MAX_SUPPRESSION_V4", inputs, kinds)
-    size = op.emit("RESHAPE", [valid, steps.ints([1])], (1,))
-    kept = steps.gather(order, op.emit("SLICE", [places, steps.ints([0]), size], some), 0)
-    column = op.emit("RESHAPE", [kept, steps.ints([-1, 1])], (*some, 1))
-    front = steps.mul(column, 0)
-    parts = [steps.add(front, image), steps.add(front, number), column]
+    places, valid = op.outputs("NON_MAX_SUPPRESSION_V4", inputs, kinds)
+    size = op.emit("RESHAPE", [valid, op.ints([1])], (1,))
+    kept = op.gather(order, op.emit("SLICE", [places, op.ints([0]), size], some), 0)
+    column = op.emit("RESHAPE", [kept, op.ints([-1, 1])], (*some, 1))
+    front = op.mul(column, 0)
+    parts = [op.add(front, image), op.add(front, number), column]
     return op.emit("CONCATENATION", parts, (*some, 3), axis=1)
 
 
-def _apart(steps: Steps, boxes: DraftTensor) -> DraftTensor:
+def _apart(op: NodeExport, boxes: DraftTensor) -> DraftTensor:
     """Return boxes of which those without an area lie far from all others, each by itself.
 
     They overlap with nothing, and once LiteRT's kernel has selected one, it selects no other box.
     """
-    sides = steps.sub(steps.part(boxes, -1, 2, 2), steps.part(boxes, -1, 0, 2))
-    area = steps.mul(steps.part(sides, -1, 0, 1), steps.part(sides, -1, 1, 1))
-    numbers = steps.cast(steps.numbers(steps.extent(boxes, 0), boxes.dims[0]), boxes.type)
-    along = steps.mul(steps.reshape(numbers, (*numbers.dims, 1)), np.array([-2.0, 0.0, -2.0, 0.0]))
-    places = steps.add(along, np.array([-FAR, -FAR, 1 - FAR, 1 - FAR]))
-    return steps.select(steps.compare("EQUAL", area, 0.0), places, boxes)
+    sides = op.sub(op.part(boxes, -1, 2, 2), op.part(boxes, -1, 0, 2))
+    area = op.mul(op.part(sides, -1, 0, 1), op.part(sides, -1, 1, 1))
+    numbers = op.cast(op.arange(op.extent(boxes, 0), boxes.dims[0]), boxes.type)
+    along = op.mul(op.reshape(numbers, (*numbers.dims, 1)), np.array([-2.0, 0.0, -2.0, 0.0]))
+    places = op.add(along, np.array([-FAR, -FAR, 1 - FAR, 1 - FAR]))
+    return op.select(op.compare("EQUAL", area, 0.0), places, boxes)
 
 
-def _corners(steps: Steps, boxes: DraftTensor) -> DraftTensor:
+def _corners(op: NodeExport, boxes: DraftTensor) -> DraftTensor:
     """Return boxes `x y width height` as `y1 x1 y2 x2`."""
-    x, y, width, height = (steps.part(boxes, -1, place, 1) for place in range(4))
-    half = [steps.mul(each, 0.5) for each in (height, width)]
-    return steps.concat(
-        [steps.sub(y, half[0]), steps.sub(x, half[1]), steps.add(y, half[0]), steps.add(x, half[1])], -1
-    )
+    x, y, width, height = (op.part(boxes, -1, place, 1) for place in range(4))
+    half = [op.mul(each, 0.5) for each in (height, width)]
+    return op.concat([op.sub(y, half[0]), op.sub(x, half[1]), op.add(y, half[0]), op.add(x, half[1])], -1)
 
 
 TAPS = 4
@@ -155,105 +150,104 @@ class _Side(NamedTuple):
     extent: Operand
     is_half: bool
 
-    def span(self, steps: Steps) -> DraftTensor:
+    def span(self, op: NodeExport) -> DraftTensor:
         """Return how large each region is."""
-        span = steps.sub(self.end, self.begin)
-        return span if self.is_half else steps.maximum(span, 1.0)
+        span = op.sub(self.end, self.begin)
+        return span if self.is_half else op.maximum(span, 1.0)
 
 
 @exporter("RoiAlign")
 def roi_align(op: NodeExport) -> None:
     """GATHER of four neighbours of each sample, times their weights, and MEAN; else products with matrices."""
     op.require_channels_last()
-    steps = Steps(op)
-    height, width = (steps.real_extent(op.input(0), axis) for axis in (1, 2))
+    height, width = (op.real_extent(op.input(0), axis) for axis in (1, 2))
     half = op.text("coordinate_transformation_mode", "half_pixel" if op.version >= 16 else "output_half_pixel")
     is_half = half == "half_pixel"
-    corners = steps.mul(op.input(1), op.number("spatial_scale", 1.0))
-    corners = steps.sub(corners, 0.5) if is_half else corners
-    x1, y1, x2, y2 = (steps.part(corners, 1, place, 1) for place in range(4))
+    corners = op.mul(op.input(1), op.number("spatial_scale", 1.0))
+    corners = op.sub(corners, 0.5) if is_half else corners
+    x1, y1, x2, y2 = (op.part(corners, 1, place, 1) for place in range(4))
     rows = _Side(y1, y2, op.integer("output_height", 1), height, is_half)
     columns = _Side(x1, x2, op.integer("output_width", 1), width, is_half)
     write = _write_samples if op.integer("sampling_ratio") else _write_products
-    write(op, steps, rows, columns)
+    write(op, rows, columns)
 
 
-def _write_samples(op: NodeExport, steps: Steps, down: _Side, across: _Side) -> None:
+def _write_samples(op: NodeExport, down: _Side, across: _Side) -> None:
     """Write a RoiAlign whose bins have as many samples as the node says."""
     image, ratio = op.input(0), op.integer("sampling_ratio")
     (channels,) = known(image.dims[-1:])
-    height, width = (steps.extent(image, axis) for axis in (1, 2))
-    rows, columns = _samples(steps, down, ratio), _samples(steps, across, ratio)
+    height, width = (op.extent(image, axis) for axis in (1, 2))
+    rows, columns = _samples(op, down, ratio), _samples(op, across, ratio)
     elements = prod(known(image.dims[:3])) if all_known(image.dims[:3]) else f"?{op.name}.elements"
-    flat = steps.reshape(image, (elements, channels))
+    flat = op.reshape(image, (elements, channels))
     (count, *_) = op.dims(1)
-    images = steps.mul(steps.cast(op.input(2), TensorType.INT32), steps.product([height, width]))
-    base = steps.reshape(images, (count, 1, 1))
+    images = op.mul(op.cast(op.input(2), TensorType.INT32), op.product([height, width]))
+    base = op.reshape(images, (count, 1, 1))
     most = op.text("mode", "avg") == "max"
     total: DraftTensor | None = None
     for row, column in product(rows, columns):
         assert row.weight is not None
         assert column.weight is not None
-        lines = steps.mul(steps.reshape(row.place, (*row.place.dims, 1)), width)
-        places = steps.reshape(column.place, (count, 1, *column.place.dims[1:]))
-        found = steps.gather(flat, steps.add(steps.add(lines, places), base), 0)
-        weight = steps.mul(
-            steps.reshape(row.weight, (*row.weight.dims, 1)),
-            steps.reshape(column.weight, (count, 1, *column.weight.dims[1:])),
+        lines = op.mul(op.reshape(row.place, (*row.place.dims, 1)), width)
+        places = op.reshape(column.place, (count, 1, *column.place.dims[1:]))
+        found = op.gather(flat, op.add(op.add(lines, places), base), 0)
+        weight = op.mul(
+            op.reshape(row.weight, (*row.weight.dims, 1)),
+            op.reshape(column.weight, (count, 1, *column.weight.dims[1:])),
         )
-        part = steps.mul(found, steps.reshape(weight, (*weight.dims, 1)))
-        total = part if total is None else steps.each("MAXIMUM" if most else "ADD", total, part)
+        part = op.mul(found, op.reshape(weight, (*weight.dims, 1)))
+        total = part if total is None else op.each("MAXIMUM" if most else "ADD", total, part)
     assert total is not None
-    split = steps.reshape(total, (_times(op, count, down.bins), ratio, across.bins, ratio * channels))
-    over_rows = steps.reduce("REDUCE_MAX" if most else "MEAN", split, [1])
-    again = steps.reshape(over_rows, (_times(op, count, down.bins * across.bins), ratio, channels))
-    found = steps.reduce("REDUCE_MAX" if most else "MEAN", again, [1])
-    steps.give(steps.reshape(found, (count, down.bins, across.bins, channels)))
+    split = op.reshape(total, (_times(op, count, down.bins), ratio, across.bins, ratio * channels))
+    over_rows = op.reduce("REDUCE_MAX" if most else "MEAN", split, [1])
+    again = op.reshape(over_rows, (_times(op, count, down.bins * across.bins), ratio, channels))
+    found = op.reduce("REDUCE_MAX" if most else "MEAN", again, [1])
+    op.give(op.reshape(found, (count, down.bins, across.bins, channels)))
 
 
-def _samples(steps: Steps, side: _Side, ratio: int) -> list[Tap]:
+def _samples(op: NodeExport, side: _Side, ratio: int) -> list[Tap]:
     """Return the two neighbours of each sample of a region along an axis, `regions bins·ratio`."""
     bins, extent = side.bins, side.extent
     offsets = ((np.arange(bins)[:, None] + (np.arange(ratio) + 0.5) / ratio) / bins).reshape(1, -1)
-    place = steps.add(steps.mul(side.span(steps), offsets.astype(np.float32)), side.begin)
-    ones = steps.cast(_is_inside(steps, place, extent), TensorType.FLOAT32)
-    last = more(steps, extent, -1.0)
-    place = steps.maximum(steps.minimum(place, last), 0.0)
-    low = steps.each("FLOOR", place)
-    rest = steps.sub(place, low)
-    high = steps.minimum(steps.add(low, 1.0), last)
+    place = op.add(op.mul(side.span(op), offsets.astype(np.float32)), side.begin)
+    ones = op.cast(_is_inside(op, place, extent), TensorType.FLOAT32)
+    last = more(op, extent, -1.0)
+    place = op.maximum(op.minimum(place, last), 0.0)
+    low = op.each("FLOOR", place)
+    rest = op.sub(place, low)
+    high = op.minimum(op.add(low, 1.0), last)
     return [
-        Tap(steps.cast(low, TensorType.INT32), steps.mul(steps.sub(1.0, rest), ones)),
-        Tap(steps.cast(high, TensorType.INT32), steps.mul(rest, ones)),
+        Tap(op.cast(low, TensorType.INT32), op.mul(op.sub(1.0, rest), ones)),
+        Tap(op.cast(high, TensorType.INT32), op.mul(rest, ones)),
     ]
 
 
-def _is_inside(steps: Steps, place: DraftTensor, extent: Operand) -> DraftTensor:
+def _is_inside(op: NodeExport, place: DraftTensor, extent: Operand) -> DraftTensor:
     """Return which samples count: those outside of the image by up to one element lie on its border."""
-    return steps.both(steps.compare("GREATER_EQUAL", place, -1.0), steps.compare("LESS_EQUAL", place, extent))
+    return op.both(op.compare("GREATER_EQUAL", place, -1.0), op.compare("LESS_EQUAL", place, extent))
 
 
-def _write_products(op: NodeExport, steps: Steps, down: _Side, across: _Side) -> None:
+def _write_products(op: NodeExport, down: _Side, across: _Side) -> None:
     """Write a RoiAlign whose bins have as many samples as a region is large."""
     if op.text("mode", "avg") == "max":
         raise Unwritable("the largest of as many samples as a region is large: say how many by sampling_ratio")
     batch, height, width, channels = op.static()
     (count, *_) = op.dims(1)
-    rows = _weights(steps, down)
+    rows = _weights(op, down)
     if batch > 1:  # rows of all images one after the other, of which a region weighs those of its own
-        images = steps.reshape(steps.cast(op.input(2), TensorType.INT32), (count, 1, 1, 1))
-        own = steps.compare("EQUAL", images, np.arange(batch).reshape(1, 1, batch, 1))
-        spread = steps.reshape(rows, (count, down.bins, 1, height))
-        rows = steps.mul(steps.cast(own, TensorType.FLOAT32), spread)
-    flat = steps.reshape(rows, (_times(op, count, down.bins), batch * height))
-    image = steps.reshape(op.input(0), (batch * height, width * channels))
-    found = steps.reshape(steps.matmul(flat, image), (count, down.bins, width, channels))
-    columns = _weights(steps, across)
-    spread = steps.reshape(columns, (count, 1, across.bins, width))  # the same for each row of bins
-    steps.give(steps.matmul(spread, found))
+        images = op.reshape(op.cast(op.input(2), TensorType.INT32), (count, 1, 1, 1))
+        own = op.compare("EQUAL", images, np.arange(batch).reshape(1, 1, batch, 1))
+        spread = op.reshape(rows, (count, down.bins, 1, height))
+        rows = op.mul(op.cast(own, TensorType.FLOAT32), spread)
+    flat = op.reshape(rows, (_times(op, count, down.bins), batch * height))
+    image = op.reshape(op.input(0), (batch * height, width * channels))
+    found = op.reshape(op.matmul(flat, image), (count, down.bins, width, channels))
+    columns = _weights(op, across)
+    spread = op.reshape(columns, (count, 1, across.bins, width))  # the same for each row of bins
+    op.give(op.matmul(spread, found))
 
 
-def _weights(steps: Steps, side: _Side) -> DraftTensor:
+def _weights(op: NodeExport, side: _Side) -> DraftTensor:
     """Return how much each element of the image weighs in each bin, `regions bins extent`.
 
     The samples of a bin are `first + (k + 0.5) · size / samples`, k from 0 on. Those that weigh on an element follow
@@ -261,24 +255,24 @@ def _weights(steps: Steps, side: _Side) -> DraftTensor:
     """
     (count, *_), extent = side.begin.dims, side.extent
     assert not isinstance(extent, DraftTensor | np.ndarray)
-    size = steps.div(side.span(steps), float(side.bins))
-    samples = _upwards(steps, size)
-    divisor = steps.maximum(samples, 1.0)
-    size, samples, begin = (steps.reshape(each, (count, 1, 1, 1)) for each in (size, samples, side.begin))
-    by = steps.reshape(divisor, (count, 1, 1, 1))
+    size = op.div(side.span(op), float(side.bins))
+    samples = _upwards(op, size)
+    divisor = op.maximum(samples, 1.0)
+    size, samples, begin = (op.reshape(each, (count, 1, 1, 1)) for each in (size, samples, side.begin))
+    by = op.reshape(divisor, (count, 1, 1, 1))
     number = np.arange(side.bins, dtype=np.float32).reshape(1, -1, 1, 1)
     elements = np.arange(int(extent), dtype=np.float32).reshape(1, 1, -1, 1)
-    first = steps.add(begin, steps.mul(size, number))
-    step = steps.maximum(steps.div(size, by), LEAST_STEP)
-    least = _upwards(steps, steps.sub(steps.div(steps.sub(elements - 1, first), step), 1.5))
-    least = steps.maximum(steps.minimum(least, steps.sub(samples, 1.0)), 0.0)
-    k = steps.add(least, np.arange(TAPS, dtype=np.float32))
-    place = steps.add(first, steps.div(steps.mul(steps.add(k, 0.5), size), by))
-    counts = steps.both(_is_inside(steps, place, side.extent), steps.compare("LESS", k, samples))
-    within = steps.maximum(steps.minimum(place, extent - 1.0), 0.0)
-    weight = steps.maximum(steps.sub(1.0, steps.each("ABS", steps.sub(within, elements))), 0.0)
-    total = steps.reduce("SUM", steps.mul(weight, steps.cast(counts, TensorType.FLOAT32)), [3])
-    return steps.div(total, steps.reshape(divisor, (count, 1, 1)))
+    first = op.add(begin, op.mul(size, number))
+    step = op.maximum(op.div(size, by), LEAST_STEP)
+    least = _upwards(op, op.sub(op.div(op.sub(elements - 1, first), step), 1.5))
+    least = op.maximum(op.minimum(least, op.sub(samples, 1.0)), 0.0)
+    k = op.add(least, np.arange(TAPS, dtype=np.float32))
+    place = op.add(first, op.div(op.mul(op.add(k, 0.5), size), by))
+    counts = op.both(_is_inside(op, place, side.extent), op.compare("LESS", k, samples))
+    within = op.maximum(op.minimum(place, extent - 1.0), 0.0)
+    weight = op.maximum(op.sub(1.0, op.each("ABS", op.sub(within, elements))), 0.0)
+    total = op.reduce("SUM", op.mul(weight, op.cast(counts, TensorType.FLOAT32)), [3])
+    return op.div(total, op.reshape(divisor, (count, 1, 1)))
 
 
 def _times(op: NodeExport, count: int | str, number: int) -> int | str:
@@ -286,6 +280,6 @@ def _times(op: NodeExport, count: int | str, number: int) -> int | str:
     return count * number if isinstance(count, int) else f"?{op.name}.{number}"
 
 
-def _upwards(steps: Steps, x: DraftTensor) -> DraftTensor:
+def _upwards(op: NodeExport, x: DraftTensor) -> DraftTensor:
     """Return numbers rounded up; LiteRT has no reference kernel of CEIL."""
-    return steps.mul(steps.each("FLOOR", steps.mul(x, -1.0)), -1.0)
+    return op.mul(op.each("FLOOR", op.mul(x, -1.0)), -1.0)

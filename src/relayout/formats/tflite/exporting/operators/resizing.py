@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.builder import Operand
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
 from relayout.formats.tflite.exporting.resize_factors import BUILTINS as NEAREST_BUILTINS
 from relayout.formats.tflite.exporting.resize_factors import (
@@ -26,7 +27,6 @@ from relayout.formats.tflite.exporting.resize_factors import (
     stays_exact,
     stored_axis,
 )
-from relayout.formats.tflite.exporting.steps import Operand, Steps
 
 # Images of a size that is known only at run time: places and weights are computed as ONNX Runtime computes them.
 #
@@ -82,7 +82,7 @@ def cropped(factors: Factors, tensor: DraftTensor, mode: str, rounding: str) -> 
     Raises:
         Unwritable: it is known that an axis of the image keeps its extent, of which others take the region.
     """
-    steps, op = factors.steps, factors.op
+    op = factors.op
     changed = factors.changed()
     if any(axis not in changed for axis in factors.place_of if axis != stored_axis(op, 1) and axis):
         raise Unwritable("a region with as many places as the image: some runtimes take all of the image")
@@ -91,28 +91,26 @@ def cropped(factors: Factors, tensor: DraftTensor, mode: str, rounding: str) -> 
         grown: Dims = (*result.dims[:axis], factors.dims[axis], *result.dims[axis + 1 :])
         place = _place_of_region(factors, axis)
         result = _interpolated(factors, result, axis, grown, mode, rounding, place, is_positive=False)
-        within = steps.both(
-            steps.compare("GREATER_EQUAL", place, 0.0), steps.compare("LESS_EQUAL", place, factors.last(axis))
-        )
-        column = steps.reshape(within, (*within.dims, *[1] * (len(grown) - axis - 1)))
-        inside = column if inside is None else steps.both(inside, column)
-    return result if inside is None else steps.select(inside, result, op.number("extrapolation_value"))
+        within = op.both(op.compare("GREATER_EQUAL", place, 0.0), op.compare("LESS_EQUAL", place, factors.last(axis)))
+        column = op.reshape(within, (*within.dims, *[1] * (len(grown) - axis - 1)))
+        inside = column if inside is None else op.both(inside, column)
+    return result if inside is None else op.select(inside, result, op.number("extrapolation_value"))
 
 
 def _place_of_region(factors: Factors, axis: int) -> DraftTensor:
     """Return where along an axis the results of a region lie."""
-    steps, regions, place = factors.steps, factors.op.input(1), factors.place_of[axis]
-    start, end = (steps.at(regions, 0, each) for each in (place, len(factors.place_of) + place))
-    x, count, last = _numbers(factors, axis), steps.tensor(factors.count(axis), TensorType.INT32), factors.last(axis)
-    intervals = steps.maximum(steps.sub(steps.cast(count, FLOAT), 1.0), 1.0)
-    along = steps.div(steps.mul(steps.mul(x, steps.sub(end, start)), last), intervals)
-    middle = steps.mul(steps.mul(steps.add(start, end), HALF), last)
-    found = steps.select(steps.compare("GREATER", count, 1), steps.add(steps.mul(start, last), along), middle)
+    op, regions, place = factors.op, factors.op.input(1), factors.place_of[axis]
+    start, end = (op.at(regions, 0, each) for each in (place, len(factors.place_of) + place))
+    x, count, last = _numbers(factors, axis), op.tensor(factors.count(axis), TensorType.INT32), factors.last(axis)
+    intervals = op.maximum(op.sub(op.cast(count, FLOAT), 1.0), 1.0)
+    along = op.div(op.mul(op.mul(x, op.sub(end, start)), last), intervals)
+    middle = op.mul(op.mul(op.add(start, end), HALF), last)
+    found = op.select(op.compare("GREATER", count, 1), op.add(op.mul(start, last), along), middle)
     if not factors.is_stretched:
         scale = factors.scale(axis)  # which may be another than 1 where the extent stays
-        return steps.select(steps.compare("EQUAL", scale, 1.0), x, found) if isinstance(scale, DraftTensor) else found
-    extent = steps.tensor(factors.extent(axis), FLOAT)
-    return steps.select(steps.compare("EQUAL", steps.cast(count, FLOAT), extent), x, found)
+        return op.select(op.compare("EQUAL", scale, 1.0), x, found) if isinstance(scale, DraftTensor) else found
+    extent = op.tensor(factors.extent(axis), FLOAT)
+    return op.select(op.compare("EQUAL", op.cast(count, FLOAT), extent), x, found)
 
 
 def _interpolated(
@@ -138,29 +136,29 @@ def _interpolated(
         place: the places, in elements of the tensor.
         is_positive: whether none lies before the first element.
     """
-    steps, op, last = factors.steps, factors.op, factors.last(axis)
+    op, last = factors.op, factors.last(axis)
 
     def taken(at: DraftTensor) -> DraftTensor:
-        inside = steps.minimum(at, last)
+        inside = op.minimum(at, last)
         if not is_positive or mode == "cubic":
-            inside = steps.maximum(inside, 0.0)
-        return op.emit("GATHER", [tensor, steps.cast(inside, TensorType.INT32)], dims, axis=axis)
+            inside = op.maximum(inside, 0.0)
+        return op.emit("GATHER", [tensor, op.cast(inside, TensorType.INT32)], dims, axis=axis)
 
     if mode == "nearest":
-        return taken(_rounded(steps, place, rounding))
+        return taken(_rounded(op, place, rounding))
     if tensor.type != TensorType.FLOAT32:
         raise OpenExtentError("integers that are interpolated by a scale that is known only at run time")
     behind = (1,) * (len(dims) - axis - 1)
 
     def column(weight: DraftTensor) -> DraftTensor:
-        return steps.reshape(weight, (weight.dims[0], *behind))
+        return op.reshape(weight, (weight.dims[0], *behind))
 
     if mode == "linear":  # a place is inside, so that no weight is outside
-        inside = steps.maximum(steps.minimum(place, last), 0.0)
-        below = steps.each("FLOOR", inside)
+        inside = op.maximum(op.minimum(place, last), 0.0)
+        below = op.each("FLOOR", inside)
         first = taken(below)
-        step = steps.sub(taken(steps.add(below, 1.0)), first)
-        return steps.add(first, steps.mul(step, column(steps.sub(inside, below))))
+        step = op.sub(taken(op.add(below, 1.0)), first)
+        return op.add(first, op.mul(step, column(op.sub(inside, below))))
     if mode != "cubic":
         raise OpenExtentError(f"a Resize by {mode} whose scale is known only at run time")
     return _cubic(factors, place, last, taken, column)
@@ -173,36 +171,36 @@ def _smoothed(
 
     Elements outside of the image are those of its border, or count for nothing (`exclude_outside`).
     """
-    steps, op = factors.steps, factors.op
+    op = factors.op
     if tensor.type != FLOAT:
         raise OpenExtentError("integers that are interpolated by a scale that is known only at run time")
     if mode not in REACH:
         raise OpenExtentError(f"a Resize by {mode} with antialias whose scale is known only at run time")
-    stretch = steps.tensor(steps.maximum(steps.div(1.0, steps.tensor(factors.scale(axis), FLOAT)), 1.0), FLOAT)
-    stretch = steps.select(stays, 1.0, stretch) if isinstance(stays, DraftTensor) else stretch
-    extent, reach = steps.tensor(factors.extent(axis), FLOAT), steps.mul(stretch, 0.0)
+    stretch = op.tensor(op.maximum(op.div(1.0, op.tensor(factors.scale(axis), FLOAT)), 1.0), FLOAT)
+    stretch = op.select(stays, 1.0, stretch) if isinstance(stays, DraftTensor) else stretch
+    extent, reach = op.tensor(factors.extent(axis), FLOAT), op.mul(stretch, 0.0)
     if not op.integer("exclude_outside"):
-        reach = steps.add(steps.each("FLOOR", steps.mul(stretch, REACH[mode])), 1.0)
-    ends = [steps.cast(each, TensorType.INT32) for each in (steps.mul(reach, -1.0), steps.add(extent, reach))]
-    elements = steps.cast(op.emit("RANGE", [*ends, steps.ints(np.array(1))], (f"?{op.name}.{axis}",)), FLOAT)
-    distance = steps.sub(elements, steps.reshape(place, (*place.dims, 1)))
-    weights = _weights(factors, steps.each("ABS", steps.div(distance, stretch)), mode)
-    weights = steps.div(weights, steps.reduce("SUM", weights, [1], keep=True))
-    inside = steps.maximum(steps.minimum(elements, factors.last(axis)), 0.0)
-    taken = steps.gather(tensor, steps.cast(inside, TensorType.INT32), axis)
+        reach = op.add(op.each("FLOOR", op.mul(stretch, REACH[mode])), 1.0)
+    ends = [op.cast(each, TensorType.INT32) for each in (op.mul(reach, -1.0), op.add(extent, reach))]
+    elements = op.cast(op.emit("RANGE", [*ends, op.ints(np.array(1))], (f"?{op.name}.{axis}",)), FLOAT)
+    distance = op.sub(elements, op.reshape(place, (*place.dims, 1)))
+    weights = _weights(factors, op.each("ABS", op.div(distance, stretch)), mode)
+    weights = op.div(weights, op.reduce("SUM", weights, [1], keep=True))
+    inside = op.maximum(op.minimum(elements, factors.last(axis)), 0.0)
+    taken = op.gather(tensor, op.cast(inside, TensorType.INT32), axis)
     last = [*(each for each in range(len(taken.dims)) if each != axis), axis]
-    product = steps.matmul(steps.transpose(taken, last), weights, adj_y=True)
-    return steps.transpose(product, np.argsort(last).tolist())
+    product = op.matmul(op.transpose(taken, last), weights, adj_y=True)
+    return op.transpose(product, np.argsort(last).tolist())
 
 
 def _weights(factors: Factors, distance: DraftTensor, mode: str) -> DraftTensor:
     """Return how much elements weigh that lie so far away."""
-    steps, a = factors.steps, factors.op.number("cubic_coeff_a", -0.75)
+    op, a = factors.op, factors.op.number("cubic_coeff_a", -0.75)
     if mode == "linear":
-        return steps.maximum(steps.sub(1.0, distance), 0.0)
-    near, far = (_polynomial(steps, distance, each) for each in _cubics(a))
-    outer = steps.select(steps.compare("LESS", distance, 2.0), far, 0.0)
-    return steps.select(steps.compare("LESS_EQUAL", distance, 1.0), near, outer)
+        return op.maximum(op.sub(1.0, distance), 0.0)
+    near, far = (_polynomial(op, distance, each) for each in _cubics(a))
+    outer = op.select(op.compare("LESS", distance, 2.0), far, 0.0)
+    return op.select(op.compare("LESS_EQUAL", distance, 1.0), near, outer)
 
 
 def _cubics(a: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -218,40 +216,36 @@ def _cubic(
     column: Callable[[DraftTensor], DraftTensor],
 ) -> DraftTensor:
     """Return the sum of four neighbours times their weights."""
-    steps, a = factors.steps, factors.op.number("cubic_coeff_a", -0.75)
-    below = steps.each("FLOOR", place)
-    t = steps.sub(place, below)
+    op, a = factors.op, factors.op.number("cubic_coeff_a", -0.75)
+    below = op.each("FLOOR", place)
+    t = op.sub(place, below)
     near, far = _cubics(a)
-    distances = [steps.add(t, 1.0), t, steps.sub(1.0, t), steps.sub(2.0, t)]
-    weights = [
-        _polynomial(steps, x, polynomial) for x, polynomial in zip(distances, (far, near, near, far), strict=True)
-    ]
-    taps = [steps.add(below, float(tap)) if tap else below for tap in CUBIC_TAPS]
+    distances = [op.add(t, 1.0), t, op.sub(1.0, t), op.sub(2.0, t)]
+    weights = [_polynomial(op, x, polynomial) for x, polynomial in zip(distances, (far, near, near, far), strict=True)]
+    taps = [op.add(below, float(tap)) if tap else below for tap in CUBIC_TAPS]
     if factors.op.integer("exclude_outside"):
-        zero = steps.mul(t, 0.0)
-        inside = [
-            steps.both(steps.compare("GREATER_EQUAL", tap, 0.0), steps.compare("LESS_EQUAL", tap, last)) for tap in taps
-        ]
-        weights = [steps.select(shown, weight, zero) for shown, weight in zip(inside, weights, strict=True)]
-        total = _sum(steps, weights)
-        weights = [steps.div(weight, total) for weight in weights]
-    return _sum(steps, [steps.mul(taken(tap), column(weight)) for tap, weight in zip(taps, weights, strict=True)])
+        zero = op.mul(t, 0.0)
+        inside = [op.both(op.compare("GREATER_EQUAL", tap, 0.0), op.compare("LESS_EQUAL", tap, last)) for tap in taps]
+        weights = [op.select(shown, weight, zero) for shown, weight in zip(inside, weights, strict=True)]
+        total = _sum(op, weights)
+        weights = [op.div(weight, total) for weight in weights]
+    return _sum(op, [op.mul(taken(tap), column(weight)) for tap, weight in zip(taps, weights, strict=True)])
 
 
-def _sum(steps: Steps, terms: list[DraftTensor]) -> DraftTensor:
+def _sum(op: NodeExport, terms: list[DraftTensor]) -> DraftTensor:
     total = terms[0]
     for term in terms[1:]:
-        total = steps.add(total, term)
+        total = op.add(total, term)
     return total
 
 
-def _polynomial(steps: Steps, x: DraftTensor, coefficients: tuple[float, ...]) -> DraftTensor:
+def _polynomial(op: NodeExport, x: DraftTensor, coefficients: tuple[float, ...]) -> DraftTensor:
     """Return `((a x + b) x + c) x + d`."""
     first, *rest = coefficients
-    found = steps.mul(x, first)
+    found = op.mul(x, first)
     for place, coefficient in enumerate(rest, 1):
-        found = steps.add(found, coefficient) if coefficient else found
-        found = steps.mul(found, x) if place < len(rest) else found
+        found = op.add(found, coefficient) if coefficient else found
+        found = op.mul(found, x) if place < len(rest) else found
     return found
 
 
@@ -259,48 +253,48 @@ def _place(factors: Factors, axis: int, coordinates: str, stays: bool | DraftTen
     """Return where along an axis each result lies, in elements of the operand."""
     x = _numbers(factors, axis)
     place = _scaled(factors, axis, coordinates, x)
-    return factors.steps.select(stays, x, place) if isinstance(stays, DraftTensor) else place
+    return factors.op.select(stays, x, place) if isinstance(stays, DraftTensor) else place
 
 
 def _numbers(factors: Factors, axis: int) -> DraftTensor:
     """Return the numbers of the results along an axis, from 0 on."""
-    steps = factors.steps
-    return steps.cast(steps.numbers(factors.count(axis), factors.dims[axis]), FLOAT)
+    op = factors.op
+    return op.cast(op.arange(factors.count(axis), factors.dims[axis]), FLOAT)
 
 
 def _scaled(factors: Factors, axis: int, coordinates: str, x: DraftTensor) -> DraftTensor:
     """Return where along an axis the results `x` lie, by the factor of the axis."""
-    steps, count = factors.steps, factors.count(axis)
+    op, count = factors.op, factors.count(axis)
     if coordinates == "asymmetric":
-        return steps.div(x, factors.scale(axis))
+        return op.div(x, factors.scale(axis))
     if coordinates == "align_corners":
-        divisor = steps.maximum(steps.sub(steps.tensor(real(steps, count), TensorType.FLOAT32), 1.0), 1.0)
-        return steps.div(steps.mul(x, factors.last(axis)), divisor)
+        divisor = op.maximum(op.sub(op.tensor(real(op, count), TensorType.FLOAT32), 1.0), 1.0)
+        return op.div(op.mul(x, factors.last(axis)), divisor)
     if coordinates not in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"):
         raise Unwritable(f"coordinates of a Resize by {coordinates}")
     scale = factors.scale(axis)
-    centered = steps.sub(steps.div(steps.add(x, HALF), scale), HALF)
+    centered = op.sub(op.div(op.add(x, HALF), scale), HALF)
     if coordinates == "pytorch_half_pixel":
-        several = steps.compare("GREATER", steps.tensor(count, TensorType.INT32), 1)
-        return steps.select(several, centered, 0.0)
+        several = op.compare("GREATER", op.tensor(count, TensorType.INT32), 1)
+        return op.select(several, centered, 0.0)
     if coordinates == "half_pixel_symmetric" and not factors.is_stretched:
-        extent = steps.tensor(factors.extent(axis), TensorType.FLOAT32)
-        ratio = steps.div(steps.tensor(real(steps, count), TensorType.FLOAT32), steps.mul(extent, scale))
-        return steps.add(steps.mul(steps.mul(extent, HALF), steps.sub(1.0, ratio)), centered)
+        extent = op.tensor(factors.extent(axis), TensorType.FLOAT32)
+        ratio = op.div(op.tensor(real(op, count), TensorType.FLOAT32), op.mul(extent, scale))
+        return op.add(op.mul(op.mul(extent, HALF), op.sub(1.0, ratio)), centered)
     return centered
 
 
-def _rounded(steps: Steps, place: DraftTensor, rounding: str) -> DraftTensor:
+def _rounded(op: NodeExport, place: DraftTensor, rounding: str) -> DraftTensor:
     """Return places as whole numbers; ONNX Runtime sees a tie within `TIE`."""
     if rounding == "ceil":
-        return steps.mul(steps.each("FLOOR", steps.mul(place, -1.0)), -1.0)
-    below = steps.each("FLOOR", place)
+        return op.mul(op.each("FLOOR", op.mul(place, -1.0)), -1.0)
+    below = op.each("FLOOR", place)
     if rounding == "floor":
         return below
-    distance = steps.sub(place, below)
+    distance = op.sub(place, below)
     is_low = rounding == "round_prefer_floor"
-    goes_up = steps.compare("GREATER" if is_low else "GREATER_EQUAL", distance, HALF + TIE if is_low else HALF - TIE)
-    return steps.add(below, steps.cast(goes_up, TensorType.FLOAT32))
+    goes_up = op.compare("GREATER" if is_low else "GREATER_EQUAL", distance, HALF + TIE if is_low else HALF - TIE)
+    return op.add(below, op.cast(goes_up, TensorType.FLOAT32))
 
 
 CROPPED = "tf_crop_and_resize"
@@ -355,7 +349,7 @@ def resize(op: NodeExport) -> None:
         extent, count = known((operand.dims[axis], dims[axis]))
         if mode == "nearest":
             chosen = nearest_places(extent, count, scale, coordinates, rounding)
-            result = op.emit("GATHER", [result, op.ints32(chosen.tolist())], grown, axis=axis)
+            result = op.emit("GATHER", [result, op.ints(chosen.tolist())], grown, axis=axis)
         else:
             result = _along(op, result, axis, places(extent, count, scale, coordinates), scale, mode)
     op.give(result)
@@ -373,7 +367,7 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
     regions = region.astype(np.float32).reshape(2, -1)
     if not np.isfinite(regions).all():
         raise Unwritable("a region without end")
-    rank, steps = op.rank(), Steps(op)
+    rank = op.rank()
     corners = np.array([[0] * rank, [1] * rank], np.float32)
     for place, axis in enumerate(op.integers("axes", range(rank))):
         corners[:, stored_axis(op, axis % rank)] = regions[:, place]
@@ -388,13 +382,13 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
         if mode == "nearest":
             chosen = ROUNDINGS[_rounding(op, 1.0)](where).clip(0, extent - 1).astype(int)
             grown: Dims = (*result.dims[:axis], count, *result.dims[axis + 1 :])
-            result = op.emit("GATHER", [result, op.ints32(chosen.tolist())], grown, axis=axis)
+            result = op.emit("GATHER", [result, op.ints(chosen.tolist())], grown, axis=axis)
         elif not np.array_equal(where, np.arange(extent)):
             result = _along(op, result, axis, where, 1.0, mode)
         within = (where >= 0) & (where <= extent - 1)
         inside = inside & within.reshape([-1 if each == axis else 1 for each in range(rank)])
     if not inside.all():
-        result = steps.select(op.const(inside), result, op.number("extrapolation_value"))
+        result = op.select(op.const(inside), result, op.number("extrapolation_value"))
     op.give(result)
 
 
@@ -427,26 +421,26 @@ def _size(factors: Factors) -> DraftTensor:
     """Return height and width of a builtin's result."""
     op, dims = factors.op, factors.dims
     if all(isinstance(dim, int) for dim in dims[1:3]):
-        return op.ints32(known(dims[1:3]), "size")
+        return op.ints(known(dims[1:3]), "size")
     if not op.has(SIZES):
-        steps, scales = factors.steps, [factors.number(axis) or 0.0 for axis in (1, 2)]
-        return steps.mul(steps.part(steps.extents(op.input(0)), 0, 1, 2), np.array(scales))
+        op, scales = factors.op, [factors.number(axis) or 0.0 for axis in (1, 2)]
+        return op.mul(op.part(op.extents(op.input(0)), 0, 1, 2), np.array(scales))
     if op.integers("axes"):
         return factors.size()
     sizes = op.cast(op.input(SIZES), TensorType.INT32)
-    return op.emit("SLICE", [sizes, op.ints32([2 if op.layouts[0] else 1]), op.ints32([2])], (2,))
+    return op.emit("SLICE", [sizes, op.ints([2 if op.layouts[0] else 1]), op.ints([2])], (2,))
 
 
 def _first_of_single(factors: Factors, operand: DraftTensor) -> DraftTensor:
     """Return an image of which an axis that becomes one element has its first alone, as `pytorch_half_pixel` asks."""
-    op, steps, dims = factors.op, factors.steps, factors.dims
+    op, dims = factors.op, factors.dims
     if factors.scales is not None or all(isinstance(dim, int) for dim in dims[1:3]):
         return operand
-    size = steps.cast(factors.size(), TensorType.INT32)
-    kept = steps.select(steps.compare("EQUAL", size, 1), 1, steps.ints([-1, -1]))
-    sizes = steps.concat([steps.ints([-1]), kept, steps.ints([-1])], 0)
+    size = op.cast(factors.size(), TensorType.INT32)
+    kept = op.select(op.compare("EQUAL", size, 1), 1, op.ints([-1, -1]))
+    sizes = op.concat([op.ints([-1]), kept, op.ints([-1])], 0)
     names = (f"?{op.name}.height", f"?{op.name}.width")
-    return op.emit("SLICE", [operand, steps.ints([0] * 4), sizes], (operand.dims[0], *names, operand.dims[3]))
+    return op.emit("SLICE", [operand, op.ints([0] * 4), sizes], (operand.dims[0], *names, operand.dims[3]))
 
 
 def _options(factors: Factors, mode: str, coordinates: str) -> NearestBuiltin | None:
@@ -569,5 +563,5 @@ def _product(op: NodeExport, tensor: DraftTensor, axis: int, matrix: NDArray[np.
     flat: Dims = (int(np.prod(shape[:axis])), shape[axis], back) if front else (shape[axis], back)
     made: Dims = (*flat[:-2], matrix.shape[0], back)
     weights = op.const(matrix if len(flat) == 2 else np.broadcast_to(matrix, (1, *matrix.shape)))
-    product = op.emit("BATCH_MATMUL", [weights, op.reshaped(tensor, flat)], made, tensor.type)
-    return op.reshaped(product, dims)
+    product = op.emit("BATCH_MATMUL", [weights, op.reshape(tensor, flat)], made, tensor.type)
+    return op.reshape(product, dims)

@@ -24,7 +24,7 @@ def restored(op: NodeExport) -> None:
     inputs = [None if each is None else _operand(op, slot, each) for slot, each in enumerate(builtin.inputs)]
     outputs = [op.output(slot) for slot in range(len(builtin.outputs))]
     results = [_result(op, output, each) for output, each in zip(outputs, builtin.outputs, strict=True)]
-    made = op.graph.draft.add(builtin.name, inputs, results, builtin.custom_options)
+    made = op.draft.add(builtin.name, inputs, results, builtin.custom_options)
     made.is_restored = True
     made.options.update(builtin.options)
     if "time_major" in builtin.known_options:
@@ -42,7 +42,7 @@ def _result(op: NodeExport, output: DraftTensor, operand: Operand) -> DraftTenso
     if known is None or operand.quantization is None or operand.quantization.equals(known):
         output.quantization = operand.quantization
         return output
-    return op.graph.draft.tensor(f"{output.name}/restored", operand.type, output.dims, operand.quantization)
+    return op.draft.tensor(f"{output.name}/restored", operand.type, output.dims, operand.quantization)
 
 
 def _operand(op: NodeExport, slot: int, operand: Operand) -> DraftTensor:
@@ -56,7 +56,7 @@ def _operand(op: NodeExport, slot: int, operand: Operand) -> DraftTensor:
     if operand.variable:
         variable = _tensor(op, operand, "state")
         variable.variable = True
-        op.graph.draft.add("UNPACK", [op.reshaped(tensor, (1, *tensor.dims))], [variable], num=1, axis=0)
+        op.draft.add("UNPACK", [op.reshape(tensor, (1, *tensor.dims))], [variable], num=1, axis=0)
         return variable
     return _meant(op, tensor, operand.quantization)
 
@@ -67,14 +67,14 @@ def _meant(op: NodeExport, tensor: DraftTensor, meaning: Quantization | None) ->
     if known is meaning or (known is not None and meaning is not None and meaning.equals(known)):
         return tensor
     if tensor.data is not None:  # its own copy of what names the constant
-        return replace(tensor, name=op.graph.draft.unique(f"{tensor.name}/integers"), quantization=meaning)
+        return replace(tensor, name=op.draft.unique(f"{tensor.name}/integers"), quantization=meaning)
     if known is None or meaning is None:
         tensor.quantization = meaning
         return tensor
-    copied = op.graph.draft.tensor(f"{tensor.name}/integers", tensor.type, tensor.dims, meaning)
+    copied = op.draft.tensor(f"{tensor.name}/integers", tensor.type, tensor.dims, meaning)
     op.graph.copy(tensor, copied)
     return copied
 
 
 def _tensor(op: NodeExport, operand: Operand, what: str) -> DraftTensor:
-    return op.graph.draft.tensor(f"{op.name}/{what}", operand.type, operand.shape, operand.quantization)
+    return op.draft.tensor(f"{op.name}/{what}", operand.type, operand.shape, operand.quantization)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport, all_known, known
+from relayout.formats.tflite.exporting.builder import Operand, require_few
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, all_known, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Operand, Steps, require_few
 
 CUBIC = -0.75
 """The coefficient of GridSample's cubic weights."""
@@ -29,114 +29,112 @@ class Tap(NamedTuple):
 def grid_sample(op: NodeExport) -> None:
     """GATHER of every neighbour, times its weight."""
     op.require_channels_last()
-    steps = Steps(op)
     grid, image = op.input(1), op.input(0)
     count = op.rank() - 2
-    extents = [steps.extent(image, 1 + axis) for axis in range(count)]
-    sampling = _Sampling(op, steps)
+    extents = [op.extent(image, 1 + axis) for axis in range(count)]
+    sampling = _Sampling(op)
     axes = []
     for axis in range(count):
-        coordinate = steps.at(grid, -1, count - 1 - axis)
-        axes.append(sampling.taps(coordinate, steps.real_extent(image, 1 + axis)))
+        coordinate = op.at(grid, -1, count - 1 - axis)
+        axes.append(sampling.taps(coordinate, op.real_extent(image, 1 + axis)))
     rows = prod(known(image.dims[:-1])) if all_known(image.dims[:-1]) else f"?{op.name}.rows"
-    flat = steps.reshape(image, (rows, *known(image.dims[-1:])))
-    batches = steps.mul(steps.numbers(steps.extent(image, 0), image.dims[0]), steps.product(extents))
-    batches = steps.reshape(batches, (*batches.dims, *[1] * count))
+    flat = op.reshape(image, (rows, *known(image.dims[-1:])))
+    batches = op.mul(op.arange(op.extent(image, 0), image.dims[0]), op.product(extents))
+    batches = op.reshape(batches, (*batches.dims, *[1] * count))
     total: DraftTensor | None = None
     for taps in product(*axes):
         place, weight = batches, None
         for number, tap in enumerate(taps):
-            place = steps.add(steps.mul(tap.place, steps.product(extents[number + 1 :])), place)
+            place = op.add(op.mul(tap.place, op.product(extents[number + 1 :])), place)
             if tap.weight is not None:
-                weight = tap.weight if weight is None else steps.mul(weight, tap.weight)
-        found = steps.gather(flat, place, 0)
+                weight = tap.weight if weight is None else op.mul(weight, tap.weight)
+        found = op.gather(flat, place, 0)
         if weight is not None:
-            found = steps.mul(found, steps.reshape(weight, (*weight.dims, 1)))
-        total = found if total is None else steps.add(total, found)
+            found = op.mul(found, op.reshape(weight, (*weight.dims, 1)))
+        total = found if total is None else op.add(total, found)
     assert total is not None
-    steps.give(total)
+    op.give(total)
 
 
-def more(steps: Steps, number: Operand, other: float) -> Operand:
+def more(op: NodeExport, number: Operand, other: float) -> Operand:
     """Return a sum, computed here where both are numbers."""
-    return steps.add(number, other) if isinstance(number, DraftTensor) else number + other
+    return op.add(number, other) if isinstance(number, DraftTensor) else number + other
 
 
-def times(steps: Steps, number: Operand, factor: float) -> Operand:
+def times(op: NodeExport, number: Operand, factor: float) -> Operand:
     """Return a product, computed here where both are numbers."""
-    return steps.mul(number, factor) if isinstance(number, DraftTensor) else number * factor
+    return op.mul(number, factor) if isinstance(number, DraftTensor) else number * factor
 
 
 class _Sampling:
     """How a GridSample turns coordinates into elements and weights."""
 
-    def __init__(self, op: NodeExport, steps: Steps) -> None:
-        self.steps = steps
+    def __init__(self, op: NodeExport) -> None:
+        self.op = op
         self.mode = op.text("mode", "linear").removeprefix("bi").removeprefix("tri")
         self.padding = op.text("padding_mode", "zeros")
         self.aligned = bool(op.integer("align_corners"))
 
     def taps(self, coordinate: DraftTensor, extent: Operand) -> list[Tap]:
         """Return the elements of an axis that a coordinate of [-1, 1] reads."""
-        steps = self.steps
+        op = self.op
         if self.aligned:
-            x = steps.mul(steps.add(coordinate, 1.0), times(steps, more(steps, extent, -1.0), 0.5))
+            x = op.mul(op.add(coordinate, 1.0), times(op, more(op, extent, -1.0), 0.5))
         else:
-            x = steps.mul(steps.sub(steps.mul(steps.add(coordinate, 1.0), extent), 1.0), 0.5)
+            x = op.mul(op.sub(op.mul(op.add(coordinate, 1.0), extent), 1.0), 0.5)
         if self.mode == "nearest":
-            return [self._tap(self._inside(steps.each("ROUND", x), extent), None, extent)]
+            return [self._tap(self._inside(op.each("ROUND", x), extent), None, extent)]
         x = x if self.padding == "border" else self._inside(x, extent)  # a border is that of each neighbour
-        low = steps.each("FLOOR", x)
-        rest = steps.sub(x, low)
+        low = op.each("FLOOR", x)
+        rest = op.sub(x, low)
         if self.mode == "linear":
-            weights = [(0.0, steps.sub(1.0, rest)), (1.0, rest)]
+            weights = [(0.0, op.sub(1.0, rest)), (1.0, rest)]
         elif self.mode == "cubic":
             weights = [(float(offset), self._cubic(rest, offset)) for offset in (-1, 0, 1, 2)]
         else:
             raise Unwritable(f"a GridSample by {self.mode}")
-        return [self._tap(steps.add(low, offset) if offset else low, weight, extent) for offset, weight in weights]
+        return [self._tap(op.add(low, offset) if offset else low, weight, extent) for offset, weight in weights]
 
     def _inside(self, x: DraftTensor, extent: Operand) -> DraftTensor:
         """Return coordinates inside of the image; with zeros around it they stay."""
-        steps = self.steps
+        op = self.op
         if self.padding == "border":
-            return steps.maximum(steps.minimum(x, more(steps, extent, -1.0)), 0.0)
+            return op.maximum(op.minimum(x, more(op, extent, -1.0)), 0.0)
         if self.padding == "reflection":
-            low, span = (0.0, more(steps, extent, -1.0)) if self.aligned else (-0.5, extent)
+            low, span = (0.0, more(op, extent, -1.0)) if self.aligned else (-0.5, extent)
             if isinstance(span, DraftTensor):
-                span = steps.maximum(span, 1.0)  # of one element all coordinates are 0 when corners are aligned
+                span = op.maximum(span, 1.0)  # of one element all coordinates are 0 when corners are aligned
             elif span == 0:
-                return steps.mul(x, 0.0)
-            wave = steps.each("FLOOR_MOD", steps.sub(x, low), times(steps, span, 2.0))
-            return steps.sub(more(steps, span, low), steps.each("ABS", steps.sub(wave, span)))
+                return op.mul(x, 0.0)
+            wave = op.each("FLOOR_MOD", op.sub(x, low), times(op, span, 2.0))
+            return op.sub(more(op, span, low), op.each("ABS", op.sub(wave, span)))
         return x
 
     def _tap(self, place: DraftTensor, weight: DraftTensor | None, extent: Operand) -> Tap:
-        steps, last = self.steps, more(self.steps, extent, -1.0)
+        op, last = self.op, more(self.op, extent, -1.0)
         if self.padding == "zeros":
-            inside = steps.both(steps.compare("GREATER_EQUAL", place, 0.0), steps.compare("LESS_EQUAL", place, last))
-            ones = steps.cast(inside, TensorType.FLOAT32)
-            weight = ones if weight is None else steps.mul(weight, ones)
+            inside = op.both(op.compare("GREATER_EQUAL", place, 0.0), op.compare("LESS_EQUAL", place, last))
+            ones = op.cast(inside, TensorType.FLOAT32)
+            weight = ones if weight is None else op.mul(weight, ones)
         else:
             place = self._inside(place, extent)
-        bounded = steps.maximum(steps.minimum(place, last), 0.0)
-        return Tap(steps.cast(bounded, TensorType.INT32), weight)
+        bounded = op.maximum(op.minimum(place, last), 0.0)
+        return Tap(op.cast(bounded, TensorType.INT32), weight)
 
     def _cubic(self, rest: DraftTensor, offset: int) -> DraftTensor:
         """Return the weight of the element at an offset: a cubic of the distance."""
-        steps, a = self.steps, CUBIC
-        distance = steps.each("ABS", steps.sub(rest, float(offset)))
+        op, a = self.op, CUBIC
+        distance = op.each("ABS", op.sub(rest, float(offset)))
         coefficients = (a + 2, -(a + 3), 0.0, 1.0) if offset in (0, 1) else (a, -5 * a, 8 * a, -4 * a)
-        found = steps.add(steps.mul(distance, coefficients[0]), coefficients[1])
+        found = op.add(op.mul(distance, coefficients[0]), coefficients[1])
         for coefficient in coefficients[2:]:
-            found = steps.add(steps.mul(found, distance), coefficient)
+            found = op.add(op.mul(found, distance), coefficient)
         return found
 
 
 @exporter("Col2Im")
 def col2im(op: NodeExport) -> None:
     """SCATTER_ND of all blocks, which adds where they overlap."""
-    steps = Steps(op)
     image = op.required_constant(1, "the extents of an image").tolist()
     block = op.required_constant(2, "the extents of a block").tolist()
     count = len(image)
@@ -149,12 +147,12 @@ def col2im(op: NodeExport) -> None:
     places = _block_places(whole, block, strides, dilations)
     if places.size != prod(block) * blocks:
         raise Unwritable("another number of blocks than the image has")
-    rows = steps.transpose(steps.reshape(op.input(0), (batch * channels, prod(block) * blocks)), (1, 0))
-    made = steps.scatter_nd(steps.ints(places.reshape(-1, 1)), rows, [prod(whole), batch * channels])
-    found = steps.reshape(steps.transpose(made, (1, 0)), (batch, channels, *whole))
+    rows = op.transpose(op.reshape(op.input(0), (batch * channels, prod(block) * blocks)), (1, 0))
+    made = op.scatter_nd(op.ints(places.reshape(-1, 1)), rows, [prod(whole), batch * channels])
+    found = op.reshape(op.transpose(made, (1, 0)), (batch, channels, *whole))
     for axis, extent in enumerate(image):
-        found = steps.part(found, 2 + axis, pads[axis], extent)
-    steps.give(found)
+        found = op.part(found, 2 + axis, pads[axis], extent)
+    op.give(found)
 
 
 def _block_places(
@@ -185,7 +183,6 @@ OFFSETS, BIAS, MASK = 2, 3, 4
 @exporter("DeformConv")
 def deform_conv(op: NodeExport) -> None:
     """GATHER of four neighbours of each place, times their weights, and FULLY_CONNECTED."""
-    steps = Steps(op)
     if op.rank() != 4:
         raise Unwritable(f"a deformed convolution over {op.rank() - 2} axes")
     op.require_channels_last()
@@ -197,44 +194,43 @@ def deform_conv(op: NodeExport) -> None:
     # Constants of a known batch are stretched in long runs; else numbers are counted at run time.
     rows: int | str = prod(known(results)) if all_known(results) else f"?{op.name}.rows"
     front: Dims = (rows,) if isinstance(rows, int) else results
-    pairs = steps.reshape(offsets, (rows, moved * taps, 2))
+    pairs = op.reshape(offsets, (rows, moved * taps, 2))
     down, across = (
         _neighbours(
-            steps,
-            steps.add(op.reshaped(steps.at(pairs, 2, axis), (*front, moved * taps), offsets), _start(op, steps, axis)),
-            steps.real_extent(image, 1 + axis),
+            op,
+            op.add(op.reshape(op.at(pairs, 2, axis), (*front, moved * taps), offsets), _start(op, axis)),
+            op.real_extent(image, 1 + axis),
         )
         for axis in range(2)
     )
-    height, width = (steps.extent(image, axis) for axis in (1, 2))
+    height, width = (op.extent(image, axis) for axis in (1, 2))
     elements = prod(known(image.dims[:3])) * moved if all_known(image.dims[:3]) else f"?{op.name}.elements"
-    flat = steps.reshape(image, (elements, each))
-    first = _first_places(op, steps, steps.product([height, width, moved]))
+    flat = op.reshape(image, (elements, each))
+    first = _first_places(op, op.product([height, width, moved]))
     total: DraftTensor | None = None
     for row, column in product(down, across):
         assert row.weight is not None
         assert column.weight is not None
-        place = steps.add(steps.mul(row.place, steps.product([width, moved])), _times(steps, column.place, moved))
-        place = place if first is None else steps.add(place, first)
-        weight = steps.mul(row.weight, column.weight)
-        part = steps.gather(flat, place, 0)
-        part = steps.mul(part, op.reshaped(weight, (*weight.dims, 1)))
-        total = part if total is None else steps.add(total, part)
+        place = op.add(op.mul(row.place, op.product([width, moved])), _times(op, column.place, moved))
+        place = place if first is None else op.add(place, first)
+        weight = op.mul(row.weight, column.weight)
+        part = op.gather(flat, place, 0)
+        part = op.mul(part, op.reshape(weight, (*weight.dims, 1)))
+        total = part if total is None else op.add(total, part)
     assert total is not None
-    total = steps.reshape(total, (rows, moved, taps, each))
+    total = op.reshape(total, (rows, moved, taps, each))
     if op.has(MASK):
-        total = steps.mul(total, steps.reshape(op.input(MASK), (rows, moved, taps, 1)))
-    made = _products(op, steps, total, group)
-    made = steps.add(made, op.input(BIAS)) if op.has(BIAS) else made
-    steps.give(op.reshaped(made, (*results, count), offsets))
+        total = op.mul(total, op.reshape(op.input(MASK), (rows, moved, taps, 1)))
+    made = _products(op, total, group)
+    made = op.add(made, op.input(BIAS)) if op.has(BIAS) else made
+    op.give(op.reshape(made, (*results, count), offsets))
 
 
-def _first_places(op: NodeExport, steps: Steps, size: Operand) -> DraftTensor | None:
+def _first_places(op: NodeExport, size: Operand) -> DraftTensor | None:
     """Return where the elements of each image and part begin, for each result and element of the kernel.
 
     Args:
         op: the node.
-        steps: of the node.
         size: elements of an image, in all parts.
 
     Returns:
@@ -246,27 +242,26 @@ def _first_places(op: NodeExport, steps: Steps, size: Operand) -> DraftTensor | 
     if all_known(results) and not isinstance(size, DraftTensor):
         images = np.arange(known(results)[0]) * int(size)
         first = parts + (np.repeat(images, prod(known(results[1:]))).reshape(-1, 1) if batch != 1 else 0)
-        return steps.ints(np.atleast_2d(first)) if first.any() else None
-    begins = steps.mul(steps.numbers(steps.extent(op.input(OFFSETS), 0), batch), size)
+        return op.ints(np.atleast_2d(first)) if first.any() else None
+    begins = op.mul(op.arange(op.extent(op.input(OFFSETS), 0), batch), size)
     if all_known(results):
         places = prod(known(results[1:]))
-        begins = steps.gather(begins, steps.ints(np.repeat(np.arange(known(results)[0]), places)), 0)
-        begins = steps.reshape(begins, (*begins.dims, 1))
+        begins = op.gather(begins, op.ints(np.repeat(np.arange(known(results)[0]), places)), 0)
+        begins = op.reshape(begins, (*begins.dims, 1))
     else:
-        begins = steps.reshape(begins, (*begins.dims, 1, 1, 1))
-    return steps.add(begins, parts) if parts.any() else begins
+        begins = op.reshape(begins, (*begins.dims, 1, 1, 1))
+    return op.add(begins, parts) if parts.any() else begins
 
 
-def _times(steps: Steps, place: DraftTensor, factor: int) -> DraftTensor:
-    return place if factor == 1 else steps.mul(place, factor)
+def _times(op: NodeExport, place: DraftTensor, factor: int) -> DraftTensor:
+    return place if factor == 1 else op.mul(place, factor)
 
 
-def _start(op: NodeExport, steps: Steps, axis: int) -> Operand:
+def _start(op: NodeExport, axis: int) -> Operand:
     """Return where along an axis each element of the kernel lies before it is moved; it stretches to all places.
 
     Args:
         op: the node.
-        steps: of the node.
         axis: the axis of space.
     """
     results, kernel, moved = op.dims(OFFSETS)[:3], op.static(1)[1:3], op.integer("offset_group", 1)
@@ -280,50 +275,49 @@ def _start(op: NodeExport, steps: Steps, axis: int) -> Operand:
         shape[1 + axis] = known(results)[1 + axis]
         starts = np.broadcast_to((np.arange(shape[1 + axis]) * stride).reshape(shape), known(results)).reshape(-1, 1)
         return (starts + inside).astype(np.float32)
-    numbers = steps.numbers(steps.extent(op.input(OFFSETS), 1 + axis), results[1 + axis])
+    numbers = op.arange(op.extent(op.input(OFFSETS), 1 + axis), results[1 + axis])
     dims: list[int | str] = [1, 1, 1, 1]
     dims[1 + axis] = results[1 + axis]
-    begins = steps.mul(steps.reshape(steps.cast(numbers, TensorType.FLOAT32), dims), float(stride))
-    return steps.add(begins, inside.astype(np.float32))
+    begins = op.mul(op.reshape(op.cast(numbers, TensorType.FLOAT32), dims), float(stride))
+    return op.add(begins, inside.astype(np.float32))
 
 
-def _neighbours(steps: Steps, place: DraftTensor, extent: Operand) -> list[Tap]:
+def _neighbours(op: NodeExport, place: DraftTensor, extent: Operand) -> list[Tap]:
     """Return the two neighbours of places along an axis; outside of the image they weigh nothing."""
-    low = steps.each("FLOOR", place)
-    rest, last = steps.sub(place, low), more(steps, extent, -1.0)
+    low = op.each("FLOOR", place)
+    rest, last = op.sub(place, low), more(op, extent, -1.0)
     taps = []
-    for at, weight in ((low, steps.sub(1.0, rest)), (steps.add(low, 1.0), rest)):
-        inside = steps.both(steps.compare("GREATER_EQUAL", at, 0.0), steps.compare("LESS_EQUAL", at, last))
-        bounded = steps.maximum(steps.minimum(at, last), 0.0)
-        counted = steps.mul(weight, steps.cast(inside, TensorType.FLOAT32))
-        taps.append(Tap(steps.cast(bounded, TensorType.INT32), counted))
+    for at, weight in ((low, op.sub(1.0, rest)), (op.add(low, 1.0), rest)):
+        inside = op.both(op.compare("GREATER_EQUAL", at, 0.0), op.compare("LESS_EQUAL", at, last))
+        bounded = op.maximum(op.minimum(at, last), 0.0)
+        counted = op.mul(weight, op.cast(inside, TensorType.FLOAT32))
+        taps.append(Tap(op.cast(bounded, TensorType.INT32), counted))
     return taps
 
 
-def _products(op: NodeExport, steps: Steps, found: DraftTensor, group: int) -> DraftTensor:
+def _products(op: NodeExport, found: DraftTensor, group: int) -> DraftTensor:
     """Return the results of all groups of channels, `places results`.
 
     Args:
         op: the node.
-        steps: of the node.
         found: the elements of the image, `places parts kernel channels`.
         group: groups of channels.
     """
     rows, (moved, taps, each) = found.dims[0], known(found.dims[1:])
     count, *_, reads = op.static(1)
     if reads % each and each % reads:  # groups and parts overlap
-        found = steps.reshape(steps.transpose(found, (0, 2, 1, 3)), (rows, 1, taps, moved * each))
+        found = op.reshape(op.transpose(found, (0, 2, 1, 3)), (rows, 1, taps, moved * each))
         each *= moved
     array = op.constant(1)
-    kernel = steps.reshape(op.input(1) if array is None else op.const(array), (count, taps, reads))
+    kernel = op.reshape(op.input(1) if array is None else op.const(array), (count, taps, reads))
     gives, made = count // group, []
     for number in range(group):
         parts, size = max(reads // each, 1), min(reads, each)
-        own = steps.part(found, 1, number * reads // each, parts)
-        own = steps.reshape(steps.part(own, 3, number * reads % each, size), (rows, taps * reads))
-        weights = steps.part(kernel, 0, number * gives, gives)
+        own = op.part(found, 1, number * reads // each, parts)
+        own = op.reshape(op.part(own, 3, number * reads % each, size), (rows, taps * reads))
+        weights = op.part(kernel, 0, number * gives, gives)
         if parts > 1:  # as the elements come: part by part
-            weights = steps.transpose(steps.reshape(weights, (gives, taps, parts, size)), (0, 2, 1, 3))
-        weights = steps.reshape(weights, (gives, taps * reads))
+            weights = op.transpose(op.reshape(weights, (gives, taps, parts, size)), (0, 2, 1, 3))
+        weights = op.reshape(weights, (gives, taps * reads))
         made.append(op.emit("FULLY_CONNECTED", [own, weights], (rows, gives)))
-    return steps.concat(made, 1)
+    return op.concat(made, 1)

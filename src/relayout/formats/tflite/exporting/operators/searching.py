@@ -7,10 +7,9 @@ from math import prod
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport, all_known, known
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, all_known, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
 
 # Unique along an axis: what lies at each of its places is compared as a whole, with all others at once.
 #
@@ -23,59 +22,59 @@ MOST = 1 << 24
 """Comparisons of elements up to which it is written."""
 
 
-def unique_rows(steps: Steps, axis: int) -> None:
+def unique_rows(op: NodeExport, axis: int) -> None:
     """Write a Unique along an axis.
 
     Args:
-        steps: of the node.
+        op: the node.
         axis: the axis.
 
     Raises:
         Unwritable: there are too many places, or extents are known only at run time.
     """
-    op, operand = steps.op, steps.op.input(0)
+    operand = op.input(0)
     dims = known(operand.dims)
     count, width = dims[axis], prod(dims) // max(dims[axis], 1)
     if not count or not width or count * count * width > MOST:
         raise Unwritable(f"rows with more than {MOST} comparisons, or none")
     order = [axis, *(each for each in range(len(dims)) if each != axis)]
-    rows = steps.reshape(steps.transpose(operand, order), (count, width))
-    here, there = steps.reshape(rows, (count, 1, width)), steps.reshape(rows, (1, count, width))
-    equal = steps.reduce("REDUCE_ALL", steps.compare("EQUAL", here, there), [2])
+    rows = op.reshape(op.transpose(operand, order), (count, width))
+    here, there = op.reshape(rows, (count, 1, width)), op.reshape(rows, (1, count, width))
+    equal = op.reduce("REDUCE_ALL", op.compare("EQUAL", here, there), [2])
     places = np.arange(count)
-    earliest = steps.reduce("REDUCE_MIN", steps.select(equal, steps.ints(places), count), [1])
-    new = steps.compare("EQUAL", earliest, steps.ints(places))
+    earliest = op.reduce("REDUCE_MIN", op.select(equal, op.ints(places), count), [1])
+    new = op.compare("EQUAL", earliest, op.ints(places))
     if op.integer("sorted", 1):
-        rank = _rank(steps, here, there, new)
+        rank = _rank(op, here, there, new)
     else:
-        before = steps.select(new, steps.ints(np.ones(count, int)), 0)
-        total = op.emit("CUMSUM", [before, steps.ints(np.array(0))], (count,), exclusive=True)
-        rank = steps.gather(total, earliest, 0)
+        before = op.select(new, op.ints(np.ones(count, int)), 0)
+        total = op.emit("CUMSUM", [before, op.ints(np.array(0))], (count,), exclusive=True)
+        rank = op.gather(total, earliest, 0)
     many: Dims = (f"?{op.name}",)
-    last = steps.select(new, rank, count)  # the others come behind
+    last = op.select(new, rank, count)  # the others come behind
     kinds: list[tuple[TensorType, Dims]] = [(TensorType.INT32, (count,)), (TensorType.INT32, (count,))]
-    _, listed = steps.outputs("TOPK_V2", [steps.each("NEG", last), steps.ints(np.array(count))], kinds)
-    number = steps.reduce("SUM", steps.cast(new, TensorType.INT32), [0], keep=True)
-    chosen = op.emit("SLICE", [listed, steps.ints([0]), number], many)
+    _, listed = op.outputs("TOPK_V2", [op.each("NEG", last), op.ints(np.array(count))], kinds)
+    number = op.reduce("SUM", op.cast(new, TensorType.INT32), [0], keep=True)
+    chosen = op.emit("SLICE", [listed, op.ints([0]), number], many)
     if op.gives(1):
-        steps.give(steps.cast(chosen, TensorType.INT64), 1)
+        op.give(op.cast(chosen, TensorType.INT64), 1)
     if op.gives(2):
-        steps.give(steps.cast(rank, TensorType.INT64), 2)
+        op.give(op.cast(rank, TensorType.INT64), 2)
     if op.gives(3):
-        counts = steps.reduce("SUM", steps.cast(equal, TensorType.INT32), [1])
-        steps.give(steps.cast(steps.gather(counts, chosen, 0), TensorType.INT64), 3)
-    steps.give(steps.gather(operand, chosen, axis))
+        counts = op.reduce("SUM", op.cast(equal, TensorType.INT32), [1])
+        op.give(op.cast(op.gather(counts, chosen, 0), TensorType.INT64), 3)
+    op.give(op.gather(operand, chosen, axis))
 
 
-def _rank(steps: Steps, here: DraftTensor, there: DraftTensor, new: DraftTensor) -> DraftTensor:
+def _rank(op: NodeExport, here: DraftTensor, there: DraftTensor, new: DraftTensor) -> DraftTensor:
     """Return for each row how many different ones come before it, in order of their first elements that differ."""
     count, _, width = known(here.dims)
-    places = steps.ints(np.arange(width))
-    differs = steps.compare("NOT_EQUAL", here, there)
-    first = steps.reduce("REDUCE_MIN", steps.select(differs, places, width), [2], keep=True)
-    decides = steps.both(steps.compare("LESS", there, here), steps.compare("EQUAL", first, places))
-    less = steps.both(steps.reduce("REDUCE_ANY", decides, [2]), steps.reshape(new, (1, count)))
-    return steps.reduce("SUM", steps.cast(less, TensorType.INT32), [1])
+    places = op.ints(np.arange(width))
+    differs = op.compare("NOT_EQUAL", here, there)
+    first = op.reduce("REDUCE_MIN", op.select(differs, places, width), [2], keep=True)
+    decides = op.both(op.compare("LESS", there, here), op.compare("EQUAL", first, places))
+    less = op.both(op.reduce("REDUCE_ANY", decides, [2]), op.reshape(new, (1, count)))
+    return op.reduce("SUM", op.cast(less, TensorType.INT32), [1])
 
 
 def to_last(axis: int, rank: int) -> list[int]:
@@ -91,39 +90,39 @@ def from_last(axis: int, rank: int) -> list[int]:
 @exporter("TopK")
 def top_k(op: NodeExport) -> None:
     """TOPK_V2 along the last axis, between TRANSPOSEs along another; of the smallest ones, that of the negated."""
-    steps, rank, axis = Steps(op), op.rank(), op.axis(-1)
+    rank, axis = op.rank(), op.axis(-1)
     operand, k = op.input(0), op.constant(1)
     if op.node.attributes.get("k") is not None:
         k = np.array(op.integer("k"))
-    count = steps.cast(steps.reshape(op.input(1), ()), TensorType.INT32) if k is None else steps.ints(k.reshape(()))
+    count = op.cast(op.reshape(op.input(1), ()), TensorType.INT32) if k is None else op.ints(k.reshape(()))
     kind, smallest = operand.type, not op.integer("largest", 1)
     if smallest and kind in (TensorType.UINT8, TensorType.UINT16):
-        operand = steps.cast(operand, TensorType.INT32)
+        operand = op.cast(operand, TensorType.INT32)
     if smallest:
-        operand = _negated(steps, operand)
-    moved = steps.transpose(operand, to_last(axis, rank))
+        operand = _negated(op, operand)
+    moved = op.transpose(operand, to_last(axis, rank))
     dims = tuple(op.out_dims()[each] for each in to_last(axis, rank))
     kinds = [(moved.type, dims), (TensorType.INT32, dims)]
-    values, places = steps.outputs("TOPK_V2", [moved, count], kinds)
+    values, places = op.outputs("TOPK_V2", [moved, count], kinds)
     values.quantization = operand.quantization
-    values, places = (steps.transpose(each, from_last(axis, rank)) for each in (values, places))
+    values, places = (op.transpose(each, from_last(axis, rank)) for each in (values, places))
     if op.gives(1):
-        steps.op.result("CAST", [places], 1, in_data_type=TensorType.INT32, out_data_type=TensorType.INT64)
+        op.result("CAST", [places], 1, in_data_type=TensorType.INT32, out_data_type=TensorType.INT64)
     if op.gives(0):
-        steps.give(steps.cast(_negated(steps, values), kind) if smallest else values)
+        op.give(op.cast(_negated(op, values), kind) if smallest else values)
 
 
-def _negated(steps: Steps, tensor: DraftTensor) -> DraftTensor:
+def _negated(op: NodeExport, tensor: DraftTensor) -> DraftTensor:
     """Return numbers in the opposite order; `-1 - x` of integers, which never overflows."""
     if tensor.type == TensorType.FLOAT32:
-        return steps.each("NEG", tensor)
-    return steps.sub(-1, tensor)
+        return op.each("NEG", tensor)
+    return op.sub(-1, tensor)
 
 
 @exporter("Hardmax")
 def hardmax(op: NodeExport) -> None:
     """ARG_MAX and ONE_HOT; before version 13 over all axes from one on."""
-    steps, operand, rank = Steps(op), op.input(0), op.rank()
+    operand, rank = op.input(0), op.rank()
     old = op.version < 13
     axis = op.axis(1 if old else -1)
     if old:
@@ -131,19 +130,19 @@ def hardmax(op: NodeExport) -> None:
         rows, columns = dims[:axis], dims[axis:]
         count = prod(known(rows)) if all_known(rows) else f"?{op.name}.rows"
         length = prod(known(columns)) if all_known(columns) or not all_known(rows) else f"?{op.name}.columns"
-        flat = steps.reshape(operand, (count, length))
-        steps.give(op.reshaped(_hardmax(steps, flat), dims, operand))
+        flat = op.reshape(operand, (count, length))
+        op.give(op.reshape(_hardmax(op, flat), dims, operand))
         return
-    moved = steps.transpose(operand, to_last(axis, rank))
-    steps.give(steps.transpose(_hardmax(steps, moved), from_last(axis, rank)))
+    moved = op.transpose(operand, to_last(axis, rank))
+    op.give(op.transpose(_hardmax(op, moved), from_last(axis, rank)))
 
 
-def _hardmax(steps: Steps, tensor: DraftTensor) -> DraftTensor:
-    depth = steps.tensor(steps.extent(tensor, -1), TensorType.INT32)
-    axis = steps.ints(np.array(len(tensor.dims) - 1))
-    place = steps.op.emit("ARG_MAX", [tensor, axis], tensor.dims[:-1], TensorType.INT32, output_type=TensorType.INT32)
-    on, off = steps.tensor(1, tensor.type), steps.tensor(0, tensor.type)
-    return steps.op.emit("ONE_HOT", [place, depth, on, off], tensor.dims, tensor.type, axis=-1)
+def _hardmax(op: NodeExport, tensor: DraftTensor) -> DraftTensor:
+    depth = op.tensor(op.extent(tensor, -1), TensorType.INT32)
+    axis = op.ints(np.array(len(tensor.dims) - 1))
+    place = op.emit("ARG_MAX", [tensor, axis], tensor.dims[:-1], TensorType.INT32, output_type=TensorType.INT32)
+    on, off = op.tensor(1, tensor.type), op.tensor(0, tensor.type)
+    return op.emit("ONE_HOT", [place, depth, on, off], tensor.dims, tensor.type, axis=-1)
 
 
 @exporter("NonZero")
@@ -155,28 +154,28 @@ def non_zero(op: NodeExport) -> None:
 @exporter("Compress")
 def compress(op: NodeExport) -> None:
     """WHERE of the mask, and GATHER."""
-    steps, operand, rank = Steps(op), op.input(0), op.rank()
+    operand, rank = op.input(0), op.rank()
     mask = op.constant(1)
     if op.node.attributes.get("axis") is None:
         count: int | str = prod(known(operand.dims)) if operand.is_static else f"?{op.name}.all"
-        operand, axis = steps.reshape(operand, (count,)), 0
+        operand, axis = op.reshape(operand, (count,)), 0
     else:
         axis = op.axis() if rank else 0
     if len(op.dims(1)) > 1:
         raise Unwritable("a mask of several axes")
     extent, given = operand.dims[axis], (op.dims(1) or (1,))[0]
     if mask is not None and isinstance(extent, int):
-        steps.give(steps.gather(operand, steps.ints(np.flatnonzero(mask.reshape(-1)[:extent])), axis))
+        op.give(op.gather(operand, op.ints(np.flatnonzero(mask.reshape(-1)[:extent])), axis))
         return
-    chosen = steps.reshape(op.input(1), (given,))
+    chosen = op.reshape(op.input(1), (given,))
     if isinstance(extent, int) and isinstance(given, int):  # the rest chooses nothing
-        chosen = steps.part(chosen, 0, 0, min(extent, given))
+        chosen = op.part(chosen, 0, 0, min(extent, given))
     else:
-        size = steps.reshape(steps.minimum(steps.extent(operand, axis), steps.extent(chosen, 0)), (1,))
-        chosen = op.emit("SLICE", [chosen, steps.ints([0]), size], (f"?{op.name}.mask",))
+        size = op.reshape(op.minimum(op.extent(operand, axis), op.extent(chosen, 0)), (1,))
+        chosen = op.emit("SLICE", [chosen, op.ints([0]), size], (f"?{op.name}.mask",))
     found = op.emit("WHERE", [chosen], (f"?{op.name}", 1), TensorType.INT64)
-    places = op.emit("RESHAPE", [found, steps.ints([-1])], found.dims[:1])
-    steps.give(steps.gather(operand, steps.cast(places, TensorType.INT32), axis))
+    places = op.emit("RESHAPE", [found, op.ints([-1])], found.dims[:1])
+    op.give(op.gather(operand, op.cast(places, TensorType.INT32), axis))
 
 
 @exporter("ReverseSequence")
@@ -190,33 +189,33 @@ def reverse_sequence(op: NodeExport) -> None:
 @exporter("Trilu", domain="com.microsoft")
 def trilu(op: NodeExport) -> None:
     """SELECT_V2 with a mask."""
-    steps, operand = Steps(op), op.input(0)
-    rows, columns = (steps.numbers(steps.extent(operand, axis), operand.dims[axis]) for axis in (-2, -1))
-    offsets = steps.sub(columns, steps.reshape(rows, (*rows.dims, 1)))
-    k = steps.cast(steps.reshape(op.input(1), ()), TensorType.INT32) if op.has(1) else steps.ints(np.array(0))
+    operand = op.input(0)
+    rows, columns = (op.arange(op.extent(operand, axis), operand.dims[axis]) for axis in (-2, -1))
+    offsets = op.sub(columns, op.reshape(rows, (*rows.dims, 1)))
+    k = op.cast(op.reshape(op.input(1), ()), TensorType.INT32) if op.has(1) else op.ints(np.array(0))
     name = "GREATER_EQUAL" if op.integer("upper", 1) else "LESS_EQUAL"
     if k.array is not None and offsets.array is not None:
         mask = op.const(offsets.array >= k.array if name == "GREATER_EQUAL" else offsets.array <= k.array)
     else:
-        mask = steps.compare(name, offsets, k)
-    steps.give(steps.select(mask, operand, 0))
+        mask = op.compare(name, offsets, k)
+    op.give(op.select(mask, operand, 0))
 
 
 @exporter("OneHot")
 def one_hot(op: NodeExport) -> None:
     """ONE_HOT; indices from behind are counted from the front."""
-    steps, rank = Steps(op), op.rank()
+    rank = op.rank()
     indices = op.input(0)
     if indices.type == TensorType.FLOAT32:
-        indices = steps.cast(indices, TensorType.INT64)
-    depth = steps.cast(steps.reshape(op.input(1), ()), TensorType.INT32)
+        indices = op.cast(indices, TensorType.INT64)
+    depth = op.cast(op.reshape(op.input(1), ()), TensorType.INT32)
     # Of [-depth, depth); what lies outside is nowhere.
-    depth_alike = steps.cast(depth, indices.type)
-    below = steps.compare("LESS", indices, 0)
-    indices = steps.select(below, steps.add(indices, depth_alike), indices)
+    depth_alike = op.cast(depth, indices.type)
+    below = op.compare("LESS", indices, 0)
+    indices = op.select(below, op.add(indices, depth_alike), indices)
     values = op.constant(2)
     if values is None:
-        on, off = (steps.at(op.input(2), 0, place) for place in (1, 0))
+        on, off = (op.at(op.input(2), 0, place) for place in (1, 0))
     else:
         on, off = (op.const(values[place].reshape(())) for place in (1, 0))
     axis = op.integer("axis", -1)
@@ -227,34 +226,32 @@ def one_hot(op: NodeExport) -> None:
 @exporter("Unique")
 def unique(op: NodeExport) -> None:
     """UNIQUE, after TOPK_V2 where elements are sorted; places and counts by holding each against each."""
-    steps, operand = Steps(op), op.input(0)
+    operand = op.input(0)
     if op.node.attributes.get("axis") is not None and op.rank() != 1:
-        unique_rows(steps, op.axis())
+        unique_rows(op, op.axis())
         return
     (length,) = count = (prod(known(operand.dims)),)
-    flat = steps.reshape(operand, count)
+    flat = op.reshape(operand, count)
     if flat.type not in (TensorType.FLOAT32, TensorType.INT64):
-        flat = steps.cast(flat, TensorType.INT32)
+        flat = op.cast(flat, TensorType.INT32)
     listed = flat
     if op.integer("sorted", 1):
         kinds: list[tuple[TensorType, Dims]] = [(flat.type, count), (TensorType.INT32, count)]
-        listed = _negated(
-            steps, steps.outputs("TOPK_V2", [_negated(steps, flat), steps.ints(np.array(length))], kinds)[0]
-        )
+        listed = _negated(op, op.outputs("TOPK_V2", [_negated(op, flat), op.ints(np.array(length))], kinds)[0])
     many: Dims = (f"?{op.name}",)
-    values = steps.outputs("UNIQUE", [listed], [(flat.type, many), (TensorType.INT32, count)])[0]
-    same = steps.compare("EQUAL", op.emit("RESHAPE", [values, steps.ints([-1, 1])], (*many, 1)), flat)
+    values = op.outputs("UNIQUE", [listed], [(flat.type, many), (TensorType.INT32, count)])[0]
+    same = op.compare("EQUAL", op.emit("RESHAPE", [values, op.ints([-1, 1])], (*many, 1)), flat)
     if op.gives(1):
-        firsts = steps.select(same, steps.ints(np.arange(length)), length)
-        steps.give(steps.cast(steps.reduce("REDUCE_MIN", firsts, [1]), TensorType.INT64), 1)
+        firsts = op.select(same, op.ints(np.arange(length)), length)
+        op.give(op.cast(op.reduce("REDUCE_MIN", firsts, [1]), TensorType.INT64), 1)
     if op.gives(2):
-        column = op.emit("RESHAPE", [values, steps.ints([-1, 1])], (*many, 1))
-        below = steps.cast(steps.compare("LESS", column, flat), TensorType.INT32)
+        column = op.emit("RESHAPE", [values, op.ints([-1, 1])], (*many, 1))
+        below = op.cast(op.compare("LESS", column, flat), TensorType.INT32)
         if not op.integer("sorted", 1):
-            below = steps.outputs("UNIQUE", [listed], [(flat.type, many), (TensorType.INT32, count)])[1]
-            steps.give(steps.cast(below, TensorType.INT64), 2)
+            below = op.outputs("UNIQUE", [listed], [(flat.type, many), (TensorType.INT32, count)])[1]
+            op.give(op.cast(below, TensorType.INT64), 2)
         else:
-            steps.give(steps.cast(steps.reduce("SUM", below, [0]), TensorType.INT64), 2)
+            op.give(op.cast(op.reduce("SUM", below, [0]), TensorType.INT64), 2)
     if op.gives(3):
-        steps.give(steps.cast(steps.reduce("SUM", steps.cast(same, TensorType.INT32), [1]), TensorType.INT64), 3)
-    steps.give(steps.cast(values, operand.type))
+        op.give(op.cast(op.reduce("SUM", op.cast(same, TensorType.INT32), [1]), TensorType.INT64), 3)
+    op.give(op.cast(values, operand.type))

@@ -38,7 +38,6 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
     RECURRENT,
     has_few_steps,
 )
-from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.spelled_out import KEPT, STATES
 from relayout.layout.stored_as import BATCH_FIRST
 
@@ -116,9 +115,9 @@ def is_fused(node: ir.Node, graph: ir.Graph) -> bool:
 
 def input_with(op: NodeExport, extent: int | str) -> DraftTensor | None:
     """Return an input of the file that has an open extent; None for a node of a body, and if no input has it."""
-    if op.graph.draft is not op.graph.program[0]:
+    if op.draft is not op.graph.program[0]:
         return None
-    inputs = (each for each in op.graph.draft.inputs if extent in each.dims and each.type != TensorType.STRING)
+    inputs = (each for each in op.draft.inputs if extent in each.dims and each.type != TensorType.STRING)
     return min(inputs, key=lambda each: len(each.dims), default=None)
 
 
@@ -141,18 +140,18 @@ def mark_batch_first(model: ir.Model) -> None:
 
 def write_sequence_lstm(op: NodeExport) -> None:
     """Write an LSTM on the fused kernel."""
-    steps, count = Steps(op), _directions(op.node)
-    states = _states(steps, count)
-    runs = [_one_direction(steps, number, states[number]) for number in range(count)]
+    count = _directions(op.node)
+    states = _states(op, count)
+    runs = [_one_direction(op, number, states[number]) for number in range(count)]
     if op.gives(0):
         axis = 2 if op.integer("layout") else 1
-        every = [_reversed(steps, y) if _is_backward(op, number) else y for number, y in enumerate(runs)]
-        steps.give(steps.stack(every, axis), 0)
-    lasts = [_last(steps, y) for y in runs] if op.gives(1) or op.gives(2) else []
+        every = [_reversed(op, y) if _is_backward(op, number) else y for number, y in enumerate(runs)]
+        op.give(op.stack(every, axis), 0)
+    lasts = [_last(op, y) for y in runs] if op.gives(1) or op.gives(2) else []
     for slot in (1, 2):
         if op.gives(slot):
-            ends = lasts if slot == 1 else [_after(steps, end, states[place][1]) for place, end in enumerate(lasts)]
-            steps.give(steps.stack(ends, 1 if op.integer("layout") else 0), slot)
+            ends = lasts if slot == 1 else [_after(op, end, states[place][1]) for place, end in enumerate(lasts)]
+            op.give(op.stack(ends, 1 if op.integer("layout") else 0), slot)
 
 
 def _time_axis(op: NodeExport) -> int:
@@ -171,9 +170,8 @@ def _activation(node: ir.Node, number: int) -> ActivationFunctionType | None:
     return ACTIVATIONS.get(cell) if gate == "sigmoid" and candidate == cell else None
 
 
-def _states(steps: Steps, count: int) -> list[list[DraftTensor]]:
+def _states(op: NodeExport, count: int) -> list[list[DraftTensor]]:
     """Return the variables of each direction: hidden state and cell, with what they begin with written into them."""
-    op = steps.op
     batch, units = op.dims(0)[1 - _time_axis(op)], op.static(RECURRENT)[2]
     made = [[_variable(op, (batch, units)) for _ in range(2)] for _ in range(count)]
     axis = 1 if op.integer("layout") else 0
@@ -184,7 +182,7 @@ def _states(steps: Steps, count: int) -> list[list[DraftTensor]]:
             anew += variables
         else:
             computed.append((slot, variables))
-    draft, before = op.graph.draft, len(op.graph.draft.operators)
+    draft, before = op.draft, len(op.draft.operators)
     if anew and not (isinstance(batch, int) and op.node.metadata_props.get(STATES) == KEPT):
         draft.add("UNPACK", [_zeros(op, batch, len(anew), units)], anew, num=len(anew), axis=0)
     for slot, variables in computed:
@@ -199,20 +197,20 @@ def _zeros(op: NodeExport, batch: int | str, count: int, units: int) -> DraftTen
     """Return zeros `count batch units`; an open batch has its extent from an input of the file."""
     if isinstance(batch, int):
         return op.const(np.zeros((count, batch, units), np.float32), what="zeros")
-    source, steps = input_with(op, batch), Steps(op)
+    source = input_with(op, batch)
     assert source is not None
     place, column = source.dims.index(batch), source
     for axis in range(len(source.dims)):
         if axis != place:
-            column = steps.gather(column, steps.ints([0]), axis)
-    column = steps.reshape(steps.cast(column, TensorType.FLOAT32), (1, batch, 1))
-    return steps.add(op.emit("ZEROS_LIKE", [column], column.dims), np.zeros((count, 1, units), np.float32))
+            column = op.gather(column, op.ints([0]), axis)
+    column = op.reshape(op.cast(column, TensorType.FLOAT32), (1, batch, 1))
+    return op.add(op.emit("ZEROS_LIKE", [column], column.dims), np.zeros((count, 1, units), np.float32))
 
 
 def _begins_with_inputs(op: NodeExport) -> bool:
     """Return whether an LSTM begins with zeros or with inputs of the file."""
     states = [slot for slot in (HIDDEN, MEMORY) if op.has(slot) and not _is_zero(op.constant(slot))]
-    return all(op.input(slot) in op.graph.draft.inputs for slot in states)
+    return all(op.input(slot) in op.draft.inputs for slot in states)
 
 
 def _is_zero(array: NDArray[Any] | None) -> bool:
@@ -220,7 +218,7 @@ def _is_zero(array: NDArray[Any] | None) -> bool:
 
 
 def _variable(op: NodeExport, dims: Dims) -> DraftTensor:
-    tensor = op.graph.draft.tensor(f"{op.name}/state", TensorType.FLOAT32, dims)
+    tensor = op.draft.tensor(f"{op.name}/state", TensorType.FLOAT32, dims)
     tensor.variable = True
     return tensor
 
@@ -229,44 +227,42 @@ def _is_backward(op: NodeExport, number: int) -> bool:
     return number == 1 or op.text("direction", "forward") == "reverse"
 
 
-def _one_direction(steps: Steps, number: int, states: Sequence[DraftTensor]) -> DraftTensor:
+def _one_direction(op: NodeExport, number: int, states: Sequence[DraftTensor]) -> DraftTensor:
     """Return what one direction gives at each step, in the order in which it runs."""
-    op = steps.op
-    x = _reversed(steps, op.input(0)) if _is_backward(op, number) else op.input(0)
+    x = _reversed(op, op.input(0)) if _is_backward(op, number) else op.input(0)
     return op.emit(
         "UNIDIRECTIONAL_SEQUENCE_LSTM",
-        [x, *_parameters(steps, number), None, None, *states, None, None, None, None],
+        [x, *_parameters(op, number), None, None, *states, None, None, None, None],
         (*x.dims[:2], states[0].dims[1]),
         fused_activation_function=_activation(op.node, number),
         time_major=not _time_axis(op),
     )
 
 
-def _reversed(steps: Steps, tensor: DraftTensor) -> DraftTensor:
-    return steps.op.emit("REVERSE_V2", [tensor, steps.ints([_time_axis(steps.op)])], tensor.dims)
+def _reversed(op: NodeExport, tensor: DraftTensor) -> DraftTensor:
+    return op.emit("REVERSE_V2", [tensor, op.ints([_time_axis(op)])], tensor.dims)
 
 
-def _last(steps: Steps, y: DraftTensor) -> DraftTensor:
+def _last(op: NodeExport, y: DraftTensor) -> DraftTensor:
     """Return what the last step gives."""
-    axis = _time_axis(steps.op)
-    length = steps.extent(y, axis)
+    axis = _time_axis(op)
+    length = op.extent(y, axis)
     if isinstance(length, DraftTensor):
-        return steps.at(steps.gather(y, steps.reshape(steps.sub(length, 1), (1,)), axis), axis, 0)
-    return steps.at(y, axis, int(length) - 1)
+        return op.at(op.gather(y, op.reshape(op.sub(length, 1), (1,)), axis), axis, 0)
+    return op.at(y, axis, int(length) - 1)
 
 
-def _after(steps: Steps, last: DraftTensor, variable: DraftTensor) -> DraftTensor:
+def _after(op: NodeExport, last: DraftTensor, variable: DraftTensor) -> DraftTensor:
     """Return what a variable holds behind the kernel.
 
     A runtime may run what reads the variable alone before the kernel, so the last result stands beside it.
     """
     units = int(variable.dims[1])
-    return steps.part(steps.concat([last, variable], 1), 1, units, units)
+    return op.part(op.concat([last, variable], 1), 1, units, units)
 
 
-def _parameters(steps: Steps, number: int) -> list[DraftTensor | None]:
+def _parameters(op: NodeExport, number: int) -> list[DraftTensor | None]:
     """Return the operands between the sequence and the projection, of one direction."""
-    op = steps.op
     gates = [_gate(op, number, gate) for gate in range(4)]
     coupled = bool(op.integer("input_forget"))
     if coupled:
@@ -274,7 +270,7 @@ def _parameters(steps: Steps, number: int) -> list[DraftTensor | None]:
     left_out = {INPUT} if coupled or gates[INPUT].is_negated(gates[FORGET]) else set()
 
     def tensor(rows: ParameterRows, gate: int) -> DraftTensor:
-        return rows.tensor(steps, negated=coupled and gate == FORGET)
+        return rows.tensor(op, negated=coupled and gate == FORGET)
 
     def bias(gate: int) -> DraftTensor:
         found = gates[gate].biases
@@ -282,7 +278,7 @@ def _parameters(steps: Steps, number: int) -> list[DraftTensor | None]:
         sign = -1 if coupled and gate == FORGET else 1
         if array is not None:
             return op.const((sign * (array if found else np.zeros(units))).astype(np.float32))
-        return steps.add(*(tensor(rows, gate) for rows in found))
+        return op.add(*(tensor(rows, gate) for rows in found))
 
     units = op.static(RECURRENT)[2]
     result: list[DraftTensor | None] = []

@@ -6,11 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from relayout.formats.tflite.container.enums import MirrorPadMode, TensorType
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
+from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.window import bordered
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
 
 MOST_PADDED = 5
 """Axes that PADV2 takes."""
@@ -43,16 +42,16 @@ def split(op: NodeExport) -> None:
     if len(set(sizes)) == 1:
         op.results("SPLIT", [axis_tensor, op.input(0)], num_splits=count)
     else:
-        op.results("SPLIT_V", [op.input(0), op.ints32(sizes, "sizes"), axis_tensor], num_splits=count)
+        op.results("SPLIT_V", [op.input(0), op.ints(sizes, "sizes"), axis_tensor], num_splits=count)
 
 
 def _uneven_split(op: NodeExport, axis: int, count: int) -> None:
     """Write a Split of an open extent into a number of parts, of which the last one may be smaller."""
-    steps, places = Steps(op), np.arange(count)
-    extent = steps.extent(op.input(0), axis)
-    part = steps.each("FLOOR_DIV", steps.add(extent, count - 1), count)
-    starts = steps.mul(part, steps.ints(places))
-    sizes = steps.maximum(steps.minimum(steps.sub(extent, starts), part), 0)
+    places = np.arange(count)
+    extent = op.extent(op.input(0), axis)
+    part = op.each("FLOOR_DIV", op.add(extent, count - 1), count)
+    starts = op.mul(part, op.ints(places))
+    sizes = op.maximum(op.minimum(op.sub(extent, starts), part), 0)
     op.results("SPLIT_V", [op.input(0), sizes, op.const(np.array(axis, np.int32), what="axis")], num_splits=count)
 
 
@@ -109,13 +108,13 @@ def _known_slice(op: NodeExport, starts: list[int], ends: list[int], axes: list[
     backwards = [axis for axis, cut in enumerate(cuts) if cut == _Cut(None, None, -1)]
     others = [cut.is_whole(operand.dims[axis]) for axis, cut in enumerate(cuts) if axis not in backwards]
     if backwards and all(others) and backwards[-1] - backwards[0] == len(backwards) - 1:  # the kernel takes one run
-        op.result("REVERSE_V2", [operand, op.ints32(backwards)])
+        op.result("REVERSE_V2", [operand, op.ints(backwards)])
         return
     inputs = [
         operand,
-        op.ints32([cut.begin or 0 for cut in cuts], "begin"),
-        op.ints32([cut.end or 0 for cut in cuts], "end"),
-        op.ints32([cut.step for cut in cuts], "strides"),
+        op.ints([cut.begin or 0 for cut in cuts], "begin"),
+        op.ints([cut.end or 0 for cut in cuts], "end"),
+        op.ints([cut.step for cut in cuts], "strides"),
     ]
     begin_mask, end_mask = (
         sum(1 << axis for axis, each in enumerate(places) if each is None)
@@ -152,39 +151,39 @@ def _computed_slice(op: NodeExport) -> None:
 
     Going backwards, ONNX begins at the first element at least, and the kernel may begin before it.
     """
-    steps, rank = Steps(op), op.rank()
+    rank = op.rank()
     (count,) = op.static(1)
     axes = op.constant(3) if op.has(3) else np.arange(rank)[:count]
-    begins, ends = (_in_32_bits(steps, op.input(slot)) for slot in (1, 2))
-    strides = _in_32_bits(steps, op.input(4)) if op.has(4) else steps.ints(np.ones(count))
+    begins, ends = (_in_32_bits(op, op.input(slot)) for slot in (1, 2))
+    strides = _in_32_bits(op, op.input(4)) if op.has(4) else op.ints(np.ones(count))
     if axes is None or axes.size != rank or list(axes % rank) != list(range(rank)):
-        places = _in_32_bits(steps, op.input(3)) if axes is None else steps.ints(axes % rank)
-        places = steps.reshape(steps.each("FLOOR_MOD", places, rank), (*places.dims, 1))
-        marks = steps.scatter_nd(places, steps.each("ADD", steps.mul(strides, 0), 1), [rank])
-        chosen = steps.compare("GREATER", marks, 0)
-        begins = steps.scatter_nd(places, begins, [rank])
-        ends = steps.select(chosen, steps.scatter_nd(places, ends, [rank]), END)
-        strides = steps.select(chosen, steps.scatter_nd(places, strides, [rank]), 1)
+        places = _in_32_bits(op, op.input(3)) if axes is None else op.ints(axes % rank)
+        places = op.reshape(op.each("FLOOR_MOD", places, rank), (*places.dims, 1))
+        marks = op.scatter_nd(places, op.each("ADD", op.mul(strides, 0), 1), [rank])
+        chosen = op.compare("GREATER", marks, 0)
+        begins = op.scatter_nd(places, begins, [rank])
+        ends = op.select(chosen, op.scatter_nd(places, ends, [rank]), END)
+        strides = op.select(chosen, op.scatter_nd(places, strides, [rank]), 1)
     known = op.constant(4)
     if op.has(4) and (known is None or (known < 0).any()):
-        begins = steps.maximum(begins, _lowest_begins(steps, op.input(0)))
+        begins = op.maximum(begins, _lowest_begins(op, op.input(0)))
     op.result("STRIDED_SLICE", [op.input(0), begins, ends, strides])
 
 
-def _lowest_begins(steps: Steps, operand: DraftTensor) -> DraftTensor:
+def _lowest_begins(op: NodeExport, operand: DraftTensor) -> DraftTensor:
     """Return the first place of each axis, counted from behind."""
     if operand.is_static:
-        return steps.ints(-np.array(operand.dims, np.int32))
-    extents = steps.op.emit("SHAPE", [operand], (len(operand.dims),), TensorType.INT32, out_type=TensorType.INT32)
-    return steps.each("NEG", extents)
+        return op.ints(-np.array(operand.dims, np.int32))
+    extents = op.emit("SHAPE", [operand], (len(operand.dims),), TensorType.INT32, out_type=TensorType.INT32)
+    return op.each("NEG", extents)
 
 
-def _in_32_bits(steps: Steps, tensor: DraftTensor) -> DraftTensor:
+def _in_32_bits(op: NodeExport, tensor: DraftTensor) -> DraftTensor:
     """Return places, and ends that stand for all, as int32."""
     if tensor.type != TensorType.INT64:
-        return steps.cast(tensor, TensorType.INT32)
-    bounded = steps.maximum(steps.minimum(tensor, END), -END)
-    return steps.cast(bounded, TensorType.INT32)
+        return op.cast(tensor, TensorType.INT32)
+    bounded = op.maximum(op.minimum(tensor, END), -END)
+    return op.cast(bounded, TensorType.INT32)
 
 
 BETWEEN = 1e-4
@@ -235,7 +234,7 @@ def _constant_pad(op: NodeExport, operand: DraftTensor, pads: list[tuple[int, in
     elif op.has(2) and value is None:
         if any(side < 0 for pair in pads for side in pair):
             raise Unwritable("negative padding with a computed value")
-        op.result("PADV2", [operand, op.const(np.array(pads, np.int32)), op.reshaped(op.input(2), ())])
+        op.result("PADV2", [operand, op.const(np.array(pads, np.int32)), op.reshape(op.input(2), ())])
     else:
         if operand.type == op.output(0).type:  # the kernel wants all of them to mean the same
             operand.quantization = operand.quantization or op.graph.integers.meaning(op.node.outputs[0])
@@ -277,22 +276,22 @@ def _reflects_once(dims: Dims, pads: list[tuple[int, int]]) -> bool:
 
 
 def _computed_pad(op: NodeExport, mode: str) -> None:
-    steps, rank = Steps(op), op.rank()
-    amounts = steps.cast(op.input(1), TensorType.INT32)
+    rank = op.rank()
+    amounts = op.cast(op.input(1), TensorType.INT32)
     if op.has(3):
         (count,) = op.static(3)
-        axes = steps.cast(op.input(3), TensorType.INT32)
-        places = steps.reshape(steps.each("FLOOR_MOD", axes, rank), (count, 1))
-        halves = [steps.part(amounts, 0, begin, count) for begin in (0, count)]
-        pairs = steps.stack([steps.scatter_nd(places, half, [rank]) for half in halves], 1)
+        axes = op.cast(op.input(3), TensorType.INT32)
+        places = op.reshape(op.each("FLOOR_MOD", axes, rank), (count, 1))
+        halves = [op.part(amounts, 0, begin, count) for begin in (0, count)]
+        pairs = op.stack([op.scatter_nd(places, half, [rank]) for half in halves], 1)
     else:
-        pairs = steps.transpose(steps.reshape(amounts, (2, rank)), (1, 0))
+        pairs = op.transpose(op.reshape(amounts, (2, rank)), (1, 0))
     if mode not in ("constant", "reflect"):
         raise Unwritable(f"the amount of padding by {mode} is computed")
     if rank > MOST_PADDED:
         raise Unwritable(f"the amount of padding of {rank} axes is computed")
-    operand = _cut(steps, op.input(0), pairs)
-    pairs = steps.maximum(pairs, 0)
+    operand = _cut(op, op.input(0), pairs)
+    pairs = op.maximum(pairs, 0)
     if mode == "reflect":
         op.result("MIRROR_PAD", [operand, pairs], mode=MirrorPadMode.REFLECT)
     elif op.quantized:
@@ -300,17 +299,17 @@ def _computed_pad(op: NodeExport, mode: str) -> None:
             raise Unwritable("integers with a border of another number than zero, which is computed")
         op.result("PAD", [operand, pairs])
     else:
-        value = steps.reshape(op.input(2), ()) if op.has(2) else steps.tensor(0, operand.type)
+        value = op.reshape(op.input(2), ()) if op.has(2) else op.tensor(0, operand.type)
         op.result("PADV2", [operand, pairs, value])
 
 
-def _cut(steps: Steps, operand: DraftTensor, pairs: DraftTensor) -> DraftTensor:
+def _cut(op: NodeExport, operand: DraftTensor, pairs: DraftTensor) -> DraftTensor:
     """Return a tensor without what negative padding takes away."""
-    op, rank = steps.op, len(operand.dims)
-    taken = steps.maximum(steps.each("NEG", pairs), 0)
-    begins, ends = (steps.at(taken, 1, side) for side in (0, 1))
+    rank = len(operand.dims)
+    taken = op.maximum(op.each("NEG", pairs), 0)
+    begins, ends = (op.at(taken, 1, side) for side in (0, 1))
     extents = op.emit("SHAPE", [operand], (rank,), TensorType.INT32, out_type=TensorType.INT32)
-    inputs = [operand, begins, steps.sub(extents, ends), steps.ints(np.ones(rank))]
+    inputs = [operand, begins, op.sub(extents, ends), op.ints(np.ones(rank))]
     return op.emit("STRIDED_SLICE", inputs, tuple(f"?{op.name}.{axis}" for axis in range(rank)))
 
 
@@ -323,7 +322,7 @@ def _without(op: NodeExport, tensor: DraftTensor, pads: list[tuple[int, int]]) -
         dim + begin + end if isinstance(dim, int) else f"{dim}{begin + end}" if begin + end else dim
         for dim, begin, end in zip(tensor.dims, begins, ends, strict=True)
     )
-    inputs = [tensor, op.ints32([-begin for begin in begins]), op.ints32(ends), op.ints32([1] * len(pads))]
+    inputs = [tensor, op.ints([-begin for begin in begins]), op.ints(ends), op.ints([1] * len(pads))]
     whole = sum(1 << axis for axis, end in enumerate(ends) if not end)
     return op.emit("STRIDED_SLICE", inputs, dims, end_mask=whole)
 
@@ -331,19 +330,19 @@ def _without(op: NodeExport, tensor: DraftTensor, pads: list[tuple[int, int]]) -
 def _bordered_by_gather(
     op: NodeExport, tensor: DraftTensor, axis: int, pads: tuple[int, int], mode: str
 ) -> DraftTensor:
-    steps, dim = Steps(op), tensor.dims[axis]
-    extent = steps.extent(tensor, axis)
-    count = dim + sum(pads) if isinstance(dim, int) else steps.add(extent, sum(pads))
+    dim = tensor.dims[axis]
+    extent = op.extent(tensor, axis)
+    count = dim + sum(pads) if isinstance(dim, int) else op.add(extent, sum(pads))
     name = count if isinstance(count, int) else op.out_dims()[axis]
-    places = steps.sub(steps.numbers(count, name), pads[0])
-    last = extent - 1 if isinstance(extent, int) else steps.sub(extent, 1)
+    places = op.sub(op.arange(count, name), pads[0])
+    last = extent - 1 if isinstance(extent, int) else op.sub(extent, 1)
     if mode == "edge":
-        places = steps.minimum(steps.maximum(places, 0), last)
+        places = op.minimum(op.maximum(places, 0), last)
     elif mode == "wrap":
-        places = steps.each("FLOOR_MOD", places, extent)
+        places = op.each("FLOOR_MOD", places, extent)
     else:
-        period = steps.maximum(steps.mul(steps.tensor(last, TensorType.INT32), 2), 1)
-        places = steps.sub(steps.each("FLOOR_MOD", steps.add(places, last), period), last)
-        places = steps.maximum(places, steps.mul(places, -1))
+        period = op.maximum(op.mul(op.tensor(last, TensorType.INT32), 2), 1)
+        places = op.sub(op.each("FLOOR_MOD", op.add(places, last), period), last)
+        places = op.maximum(places, op.mul(places, -1))
     dims: Dims = (*tensor.dims[:axis], name, *tensor.dims[axis + 1 :])
     return op.emit("GATHER", [tensor, places], dims, axis=axis)

@@ -7,10 +7,9 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.formats.tflite.exporting.draft import DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.draft import DraftTensor, known
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
 
 LARGEST = 1 << 24
 """Elements of a matrix up to which a transform is written."""
@@ -21,7 +20,7 @@ AXIS_AS_OPERAND = 20
 @exporter("DFT")
 def dft(op: NodeExport) -> None:
     """FULLY_CONNECTED with the transform's matrix, real and imaginary parts side by side."""
-    steps, operand = Steps(op), op.input(0)
+    operand = op.input(0)
     dims, rank = known(operand.dims), op.rank()
     axis = op.integer("axis", 1)
     if op.version >= AXIS_AS_OPERAND:
@@ -35,14 +34,14 @@ def dft(op: NodeExport) -> None:
         length = int(op.required_constant(1, "the length of a transform").reshape(-1)[0])
     bins = length // 2 + 1 if onesided and not inverse else length
     order = [*(each for each in range(rank - 1) if each != axis), axis, rank - 1]
-    moved = steps.transpose(operand, order)
+    moved = op.transpose(operand, order)
     if is_real:
-        made = transformed(steps, moved, from_half(length, count), bins, parts=1)
+        made = transformed(op, moved, from_half(length, count), bins, parts=1)
     else:
         matrix = fourier(length, bins, min(count, length), count, dims[-1], inverse=inverse)
-        made = transformed(steps, moved, matrix, bins)
+        made = transformed(op, moved, matrix, bins)
     back = [order.index(each) for each in range(rank)]
-    steps.give(steps.transpose(made, back))
+    op.give(op.transpose(made, back))
 
 
 def fourier(length: int, bins: int, used: int, count: int, parts: int, *, inverse: bool = False) -> NDArray[np.float32]:
@@ -96,19 +95,18 @@ def from_half(length: int, count: int) -> NDArray[np.float32]:
 
 
 def transformed(
-    steps: Steps, tensor: DraftTensor, matrix: NDArray[np.float32], bins: int, *, parts: int = 2
+    op: NodeExport, tensor: DraftTensor, matrix: NDArray[np.float32], bins: int, *, parts: int = 2
 ) -> DraftTensor:
     """Return a tensor `… count parts` as `… bins 2`, or `… bins 1` where the result is real."""
     front = known(tensor.dims[:-2])
-    flat = steps.reshape(tensor, (prod(front), matrix.shape[1]))
-    made = steps.op.emit("FULLY_CONNECTED", [flat, steps.op.const(matrix)], (prod(front), matrix.shape[0]))
-    return steps.reshape(made, (*front, bins, parts))
+    flat = op.reshape(tensor, (prod(front), matrix.shape[1]))
+    made = op.emit("FULLY_CONNECTED", [flat, op.const(matrix)], (prod(front), matrix.shape[0]))
+    return op.reshape(made, (*front, bins, parts))
 
 
 @exporter("STFT")
 def stft(op: NodeExport) -> None:
     """GATHER of frames, and FULLY_CONNECTED with the transform's matrix, which the window is a part of."""
-    steps = Steps(op)
     batch, count, *parts = op.static()
     step = int(op.required_constant(1, "the step between frames").reshape(-1)[0])
     window = op.required_constant(2, "a window") if op.has(2) else None
@@ -122,12 +120,12 @@ def stft(op: NodeExport) -> None:
     bins = length // 2 + 1 if op.integer("onesided", 1) else length
     frames = (count - length) // step + 1
     places = np.arange(frames)[:, None] * step + np.arange(length)
-    signal = steps.reshape(op.input(0), (batch, count, width))
-    taken = steps.gather(signal, steps.ints(places), 1)
+    signal = op.reshape(op.input(0), (batch, count, width))
+    taken = op.gather(signal, op.ints(places), 1)
     matrix = fourier(length, bins, length, length, width)
     if window is not None:
         weights = np.zeros(length)
         begin = (length - len(window)) // 2
         weights[begin : begin + len(window)] = window
         matrix = (matrix * np.repeat(weights, width)).astype(np.float32)
-    steps.give(transformed(steps, taken, matrix, bins))
+    op.give(transformed(op, taken, matrix, bins))

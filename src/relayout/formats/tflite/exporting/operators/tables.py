@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.constants import text_constant
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.ml_definitions import DOMAIN
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
 
 NAN_IS_A_KEY = 4
 """The version of the domain from which on a key that is not a number is found: before, it is equal to nothing."""
@@ -44,22 +43,21 @@ def label_encoder(op: NodeExport) -> None:
     table, operand = _table(op), op.input(0)
     kinds = {operand.type, op.output(0).type}
     if kinds == {TensorType.INT64, TensorType.STRING}:
-        draft = op.graph.draft
+        draft = op.draft
         handle = draft.tensor(f"{op.name}/table", TensorType.RESOURCE, (1,))
         draft.tables[handle] = (_constant(op, table.keys), _constant(op, table.values))
         op.result("HASHTABLE_FIND", [handle, operand, _constant(op, table.default)])
         return
-    steps = Steps(op)
     first = _first_row(table.keys)
     if first is not None:
-        rows, places = _by_place(steps, operand, table, first)
+        rows, places = _by_place(op, operand, table, first)
     else:
-        rows, places = np.concatenate([table.default, table.values]), _by_comparing(steps, operand, table)
+        rows, places = np.concatenate([table.default, table.values]), _by_comparing(op, operand, table)
     op.result("GATHER", [_constant(op, rows), places], axis=0)
 
 
 def _constant(op: NodeExport, array: NDArray[Any]) -> DraftTensor:
-    return text_constant(op.graph.draft, f"{op.name}/texts", array) if array.dtype == object else op.const(array)
+    return text_constant(op.draft, f"{op.name}/texts", array) if array.dtype == object else op.const(array)
 
 
 # The table.
@@ -133,37 +131,36 @@ def _first_row(keys: NDArray[Any]) -> int | None:
     return first if fits and last - first <= max(FEW, SPARSE * keys.size) else None
 
 
-def _by_place(steps: Steps, operand: DraftTensor, table: Table, first: int) -> tuple[NDArray[Any], DraftTensor]:
+def _by_place(op: NodeExport, operand: DraftTensor, table: Table, first: int) -> tuple[NDArray[Any], DraftTensor]:
     """Return a row for each integer from `first` on, and which of them each element has."""
     last = int(table.keys.max()) + 1
     rows = np.repeat(table.default, last - first + 1)
     rows[table.keys.astype(np.int64) - first] = table.values
-    limited = steps.minimum(steps.maximum(operand, first), last)
+    limited = op.minimum(op.maximum(operand, first), last)
     if operand.type not in (TensorType.INT64, TensorType.INT32):
-        limited = steps.cast(limited, TensorType.INT32)
-    return rows, steps.cast(steps.sub(limited, first) if first else limited, TensorType.INT32)
+        limited = op.cast(limited, TensorType.INT32)
+    return rows, op.cast(op.sub(limited, first) if first else limited, TensorType.INT32)
 
 
-def _by_comparing(steps: Steps, operand: DraftTensor, table: Table) -> DraftTensor:
+def _by_comparing(op: NodeExport, operand: DraftTensor, table: Table) -> DraftTensor:
     """Return 1 + the place of the key that each element is, and 0 where there is none."""
-    op, dims = steps.op, operand.dims
+    dims = operand.dims
     count: int | str = prod(int(dim) for dim in dims) if operand.is_static else f"?{op.name}.elements"
     if isinstance(count, int) and count * table.keys.size > MOST:
         raise Unwritable("more elements and keys than can be compared")
-    column = op.reshaped(operand, (count, 1))
+    column = op.reshape(operand, (count, 1))
     is_number = np.array([key == key for key in table.keys.tolist()], np.bool_)
     keys = table.keys[is_number]
     places: DraftTensor | None = None
     if keys.size:
-        shape: Dims = (count, keys.size)
-        same = op.emit("EQUAL", [column, _constant(op, keys)], shape, TensorType.BOOL)
-        numbered = steps.select(same, steps.ints(np.arange(1, keys.size + 1)), steps.ints(np.array(0)))
-        places = steps.reduce("REDUCE_MAX", numbered, [1])
+        same = op.compare("EQUAL", column, _constant(op, keys))
+        numbered = op.select(same, op.ints(np.arange(1, keys.size + 1)), op.ints(np.array(0)))
+        places = op.reduce("REDUCE_MAX", numbered, [1])
     if not is_number.all():
-        missing = steps.reshape(steps.compare("NOT_EQUAL", column, column), (count,))
-        otherwise = steps.ints(np.array(0)) if places is None else places
-        places = steps.select(missing, steps.ints(np.array(is_number.size)), otherwise)
+        missing = op.reshape(op.compare("NOT_EQUAL", column, column), (count,))
+        otherwise = op.ints(np.array(0)) if places is None else places
+        places = op.select(missing, op.ints(np.array(is_number.size)), otherwise)
     if places is None:  # all keys are no numbers, and equal to nothing
-        nowhere = steps.reshape(steps.compare("LESS", column, column), (count,))
-        places = steps.cast(nowhere, TensorType.INT32)
-    return op.reshaped(places, dims, like=operand)
+        nowhere = op.reshape(op.compare("LESS", column, column), (count,))
+        places = op.cast(nowhere, TensorType.INT32)
+    return op.reshape(places, dims, like=operand)

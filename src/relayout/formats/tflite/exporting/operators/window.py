@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from relayout.formats.tflite.container.enums import Padding
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
+from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 from relayout.formats.tflite.importing import window as imported
 
@@ -109,7 +109,7 @@ def bordered(
         dims = known_dims(image.dims)
         begin = [max(-before, 0) for before, _ in pads]
         size = [dim + min(before, 0) + min(after, 0) for dim, (before, after) in zip(dims, pads, strict=True)]
-        image = op.emit("SLICE", [image, op.ints32(begin), op.ints32(size)], tuple(size))
+        image = op.emit("SLICE", [image, op.ints(begin), op.ints(size)], tuple(size))
         pads = [(max(before, 0), max(after, 0)) for before, after in pads]
     if not any(map(any, pads)):
         return image

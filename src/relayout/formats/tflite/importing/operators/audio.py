@@ -13,7 +13,6 @@ from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.complexes import pairs, real_parts, result_pairs
 from relayout.formats.tflite.importing.operators.custom import Options
-from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.operators.slicing import bordered_to, cut, joined, unsqueeze
 from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
 
@@ -131,7 +130,7 @@ def audio_spectrogram(op: Operation) -> None:
     step, size = (op.builder.array(op.hint(name), np.array(n)) for name, n in (("stride", stride), ("length", length)))
     parts = op.emit("STFT", [signal, step, hann, size], (channels, frames, length // 2 + 1, 2), onesided=1)
     squares = op.emit("ReduceSumSquare", [parts, op.ints([3], "axes")], keepdims=0)
-    op.result(squares if options.number("magnitude_squared", 0) else one(op, "Sqrt", squares))
+    op.result(squares if options.number("magnitude_squared", 0) else op.each("Sqrt", squares))
 
 
 @operator("CUSTOM Mfcc")
@@ -151,8 +150,8 @@ def mfcc(op: Operation) -> None:
     if not isinstance(frequencies, int) or not 2 <= frequencies <= MOST_FREQUENCIES or not 0 <= limits[0] < limits[1]:
         raise Unsupported(f"{frequencies} frequencies between {limits[0]} and {limits[1]} Hz")
     filters, fits = _filters(op, frequencies, bands, *limits)
-    magnitudes = op.emit("MatMul", [one(op, "Sqrt", x), filters])
-    heard = one(op, "Log", two(op, "Max", magnitudes, op.number(FLOOR, x, "floor")))
+    magnitudes = op.emit("MatMul", [op.each("Sqrt", x), filters])
+    heard = op.each("Log", op.each("Max", magnitudes, op.number(FLOOR, x, "floor")))
     angles = np.outer(np.arange(bands) + 0.5, np.arange(cosines)) * np.pi / bands
     table = op.builder.array(op.hint("cosines"), (np.sqrt(2 / bands) * np.cos(angles)).astype(np.float32))
     cepstrum = op.emit("MatMul", [heard, table])
@@ -182,18 +181,18 @@ def _filters(
     width = (high - low) / (bands + 1)
     unit, places = constant("unit", 1), constant("places", np.arange(frequencies)[:, None])
     rate = op.cast(op.reshape(op.stored(1), (1,)), ir.DataType.DOUBLE)
-    step = two(op, "Mul", rate, constant("half", 0.5 / (frequencies - 1)))
-    first = one(op, "Floor", two(op, "Add", two(op, "Div", constant("lower", lower), step), constant("next", 1.5)))
-    last = one(op, "Floor", two(op, "Div", constant("upper", upper), step))
+    step = op.each("Mul", rate, constant("half", 0.5 / (frequencies - 1)))
+    first = op.each("Floor", op.each("Add", op.each("Div", constant("lower", lower), step), constant("next", 1.5)))
+    last = op.each("Floor", op.each("Div", constant("upper", upper), step))
     bounds = ("GreaterOrEqual", first), ("LessOrEqual", last)
-    above, below = (two(op, name, places, bound) for name, bound in bounds)
-    ratio = two(op, "Div", two(op, "Mul", places, step), constant("corner", CORNER))
-    mels = two(op, "Mul", one(op, "Log", two(op, "Add", ratio, unit)), constant("mels", MELS))
-    away = one(op, "Abs", two(op, "Sub", mels, constant("middles", low + width * np.arange(1, bands + 1))))
-    slopes = two(op, "Sub", unit, two(op, "Div", away, constant("width", width)))
-    triangles = two(op, "Max", slopes, constant("zero", 0))
-    inside = op.cast(two(op, "And", above, below), ir.DataType.DOUBLE)
-    filters = op.cast(two(op, "Mul", triangles, inside), ir.DataType.FLOAT)
+    above, below = (op.each(name, places, bound) for name, bound in bounds)
+    ratio = op.each("Div", op.each("Mul", places, step), constant("corner", CORNER))
+    mels = op.each("Mul", op.each("Log", op.each("Add", ratio, unit)), constant("mels", MELS))
+    away = op.each("Abs", op.each("Sub", mels, constant("middles", low + width * np.arange(1, bands + 1))))
+    slopes = op.each("Sub", unit, op.each("Div", away, constant("width", width)))
+    triangles = op.each("Max", slopes, constant("zero", 0))
+    inside = op.cast(op.each("And", above, below), ir.DataType.DOUBLE)
+    filters = op.cast(op.each("Mul", triangles, inside), ir.DataType.FLOAT)
     if op.is_constant(1) and math.floor(upper / (op.integers(1, 1)[0] * (0.5 / (frequencies - 1)))) < frequencies:
         return filters, None
-    return filters, two(op, "Less", last, constant("frequencies", frequencies))
+    return filters, op.each("Less", last, constant("frequencies", frequencies))

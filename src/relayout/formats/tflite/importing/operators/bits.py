@@ -11,7 +11,6 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.operators.slicing import unsqueeze
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 
@@ -29,12 +28,12 @@ def shifted_right(op: Operation, x: ir.Value, count: ir.Value) -> ir.Value:
     dtype = x.dtype or ir.DataType.INT32
     wide = _UINT64 if dtype in (ir.DataType.INT64, _UINT64) else ir.DataType.UINT32
     if dtype.is_signed():
-        negative = two(op, "Less", x, op.number(0, x, "zero"))
+        negative = op.each("Less", x, op.number(0, x, "zero"))
         mask = op.emit("Neg", [op.cast(negative, dtype)])  # all bits set where x is negative
-        x = two(op, "BitwiseXor", x, mask)
+        x = op.each("BitwiseXor", x, mask)
     y = op.emit("BitShift", [op.cast(x, wide), op.cast(count, wide)], direction="RIGHT")
     y = op.cast(y, dtype)
-    return two(op, "BitwiseXor", y, mask) if dtype.is_signed() else y
+    return op.each("BitwiseXor", y, mask) if dtype.is_signed() else y
 
 
 class _Layout(NamedTuple):
@@ -84,35 +83,35 @@ def _bits_of(op: Operation, x: ir.Value) -> ir.Value:
     layout = _LAYOUTS[x.dtype or ir.DataType.FLOAT]
     x, whole = op.cast(x, layout.computed), layout.whole
     table = op.builder.shared(op.hint("powers"), layout.powers)
-    infinite = one(op, "IsInf", x)
-    strange = two(op, "Or", one(op, "IsNaN", x), infinite)
-    magnitude = op.emit("Where", [strange, op.number(1, x, "one"), one(op, "Abs", x)])
+    infinite = op.each("IsInf", x)
+    strange = op.each("Or", op.each("IsNaN", x), infinite)
+    magnitude = op.emit("Where", [strange, op.number(1, x, "one"), op.each("Abs", x)])
     least = op.number(2.0 ** (1 - layout.bias), x, "least")
-    logarithm = two(op, "Div", one(op, "Log", two(op, "Max", magnitude, least)), op.number(math.log(2), x, "log_two"))
-    exponent = two(op, "Add", op.cast(one(op, "Floor", logarithm), whole), _whole(op, whole, layout.bias))
-    exponent = two(op, "Min", exponent, _whole(op, whole, 2 * layout.bias))
+    logarithm = op.each("Div", op.each("Log", op.each("Max", magnitude, least)), op.number(math.log(2), x, "log_two"))
+    exponent = op.each("Add", op.cast(op.each("Floor", logarithm), whole), _whole(op, whole, layout.bias))
+    exponent = op.each("Min", exponent, _whole(op, whole, 2 * layout.bias))
 
     def fraction(number: ir.Value) -> ir.Value:
-        worth = op.emit("Gather", [table, two(op, "Max", number, _whole(op, whole, 0))], axis=0)
-        return op.cast(two(op, "Div", magnitude, worth), whole)
+        worth = op.emit("Gather", [table, op.each("Max", number, _whole(op, whole, 0))], axis=0)
+        return op.cast(op.each("Div", magnitude, worth), whole)
 
     lead = _whole(op, whole, 1 << layout.fraction)
-    low = op.cast(two(op, "Less", fraction(exponent), lead), whole)
-    exponent = two(op, "Sub", exponent, low)
-    high = op.cast(two(op, "GreaterOrEqual", fraction(exponent), two(op, "Add", lead, lead)), whole)
-    exponent = two(op, "Max", two(op, "Add", exponent, high), _whole(op, whole, 1))
+    low = op.cast(op.each("Less", fraction(exponent), lead), whole)
+    exponent = op.each("Sub", exponent, low)
+    high = op.cast(op.each("GreaterOrEqual", fraction(exponent), op.each("Add", lead, lead)), whole)
+    exponent = op.each("Max", op.each("Add", exponent, high), _whole(op, whole, 1))
     # The leading 1 of the fraction adds one to the exponent's number; the smallest numbers have none.
-    bits = two(op, "Mul", two(op, "Sub", exponent, _whole(op, whole, 1)), lead)
-    bits = two(op, "Add", bits, fraction(exponent))
+    bits = op.each("Mul", op.each("Sub", exponent, _whole(op, whole, 1)), lead)
+    bits = op.each("Add", bits, fraction(exponent))
     top = (2 * layout.bias + 1) << layout.fraction
     quiet = top | 1 << layout.fraction - 1
     odd = op.emit("Where", [infinite, _whole(op, whole, top), _whole(op, whole, quiet)])
     bits = op.emit("Where", [strange, odd, bits])
-    inverse = one(op, "Reciprocal", x)
+    inverse = op.each("Reciprocal", x)
     zero = op.number(0, x, "zero")
-    below = two(op, "Or", two(op, "Less", x, zero), two(op, "Less", inverse, zero))
+    below = op.each("Or", op.each("Less", x, zero), op.each("Less", inverse, zero))
     sign = _whole(op, whole, -(1 << layout.dtype.bitwidth - 1))
-    return op.cast(op.emit("Where", [below, two(op, "BitwiseOr", bits, sign), bits]), layout.integer)
+    return op.cast(op.emit("Where", [below, op.each("BitwiseOr", bits, sign), bits]), layout.integer)
 
 
 def _float_of(op: Operation, x: ir.Value, dtype: ir.DataType) -> ir.Value:
@@ -120,23 +119,23 @@ def _float_of(op: Operation, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     layout = _LAYOUTS[dtype]
     x, whole = op.cast(x, layout.whole), layout.whole
     like = op.builder.array(op.hint("zero"), np.zeros((), layout.computed.numpy()))
-    magnitude = two(op, "BitwiseAnd", x, _whole(op, whole, (1 << dtype.bitwidth - 1) - 1))
+    magnitude = op.each("BitwiseAnd", x, _whole(op, whole, (1 << dtype.bitwidth - 1) - 1))
     lead = _whole(op, whole, 1 << layout.fraction)
-    exponent = two(op, "Div", magnitude, lead)
-    rest = two(op, "Sub", magnitude, two(op, "Mul", exponent, lead))
-    normal = op.cast(two(op, "Greater", exponent, _whole(op, whole, 0)), whole)
-    count = op.cast(two(op, "Add", rest, two(op, "Mul", normal, lead)), layout.computed)
+    exponent = op.each("Div", magnitude, lead)
+    rest = op.each("Sub", magnitude, op.each("Mul", exponent, lead))
+    normal = op.cast(op.each("Greater", exponent, _whole(op, whole, 0)), whole)
+    count = op.cast(op.each("Add", rest, op.each("Mul", normal, lead)), layout.computed)
     last = _whole(op, whole, 2 * layout.bias)
     table = op.builder.shared(op.hint("powers"), layout.powers)
-    y = two(op, "Mul", count, op.emit("Gather", [table, two(op, "Min", exponent, last)], axis=0))
-    infinite = two(op, "Equal", rest, _whole(op, whole, 0))
+    y = op.each("Mul", count, op.emit("Gather", [table, op.each("Min", exponent, last)], axis=0))
+    infinite = op.each("Equal", rest, _whole(op, whole, 0))
     ends = [op.number(math.inf, like, "infinity"), op.number(math.nan, like, "nan")]
     odd = op.emit("Where", [infinite, *ends])
-    y = op.emit("Where", [two(op, "Greater", exponent, last), odd, y])
+    y = op.emit("Where", [op.each("Greater", exponent, last), odd, y])
     # Multiplied, not chosen: a Where of ONNX Runtime forgets the sign of 0.
     signs = [op.number(-1, like, "minus"), op.number(1, like, "plus")]
-    sign = op.emit("Where", [two(op, "Less", x, _whole(op, whole, 0)), *signs])
-    return op.cast(two(op, "Mul", y, sign), dtype)
+    sign = op.emit("Where", [op.each("Less", x, _whole(op, whole, 0)), *signs])
+    return op.cast(op.each("Mul", y, sign), dtype)
 
 
 def _whole(op: Operation, dtype: ir.DataType, number: int) -> ir.Value:
@@ -180,11 +179,11 @@ def _regrouped(op: Operation, x: ir.Value, target: ir.DataType) -> ir.Value:
         bits = op.cast(unsqueeze(op, op.cast(x, ir.DataType[f"UINT{before}"]), [rank]), _UINT64)
         y = op.emit("BitShift", [bits, steps], direction="RIGHT")
         mask = op.number((1 << after) - 1, y, "mask")
-        return op.cast(op.cast(two(op, "BitwiseAnd", y, mask), narrow), target)
+        return op.cast(op.cast(op.each("BitwiseAnd", y, mask), narrow), target)
     if rank < 1 or dims(x)[-1] != count:
         raise ReadError(f"{dims(x)} has no axis of {count} for wider integers", where=op.place)
     bits = op.cast(op.cast(x, narrow), _UINT64)
     y = op.emit("BitShift", [bits, steps], direction="LEFT")
     # Not a ReduceSum: that of ONNX Runtime keeps 53 bits.
     parts = [op.emit("Gather", [y, op.number(k, op.ints([k]), "part")], axis=rank - 1) for k in range(count)]
-    return op.cast(reduce(partial(two, op, "BitwiseOr"), parts), target)
+    return op.cast(reduce(partial(op.each, "BitwiseOr"), parts), target)

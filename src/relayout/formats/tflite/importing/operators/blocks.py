@@ -12,7 +12,6 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.extents import divided, shifted, times
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.slicing import LAST, cut, pad_value
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 
@@ -43,10 +42,10 @@ class _Extents:
         return self.dims[axis], partial(self._vector, axis)
 
     def over(self, axis: int, by: int) -> Part:
-        return divided(self.dims[axis], by), lambda: two(self.op, "Div", self._vector(axis), self.op.ints([by], "by"))
+        return divided(self.dims[axis], by), lambda: self.op.each("Div", self._vector(axis), self.op.ints([by], "by"))
 
     def times(self, axis: int, by: int) -> Part:
-        return times(self.dims[axis], by), lambda: two(self.op, "Mul", self._vector(axis), self.op.ints([by], "by"))
+        return times(self.dims[axis], by), lambda: self.op.each("Mul", self._vector(axis), self.op.ints([by], "by"))
 
 
 def _fixed(extent: int) -> Part:
@@ -144,7 +143,7 @@ def _cropped(op: Operation, x: ir.Value, begins: list[int] | None, ends: list[in
     before, behind = _margins(op, many)
     shape = op.emit("Shape", [x], start=1, end=1 + many)
     open_: list[Dim] = [dims(x)[0], *[None] * many, *dims(x)[1 + many :]]
-    return op.emit("Slice", [x, before, two(op, "Sub", shape, behind), op.ints(axes)], op.out_dims(open_))
+    return op.emit("Slice", [x, before, op.each("Sub", shape, behind), op.ints(axes)], op.out_dims(open_))
 
 
 @operator("REVERSE_SEQUENCE", options="ReverseSequenceOptions")
@@ -174,14 +173,14 @@ def overwritten(op: Operation, x: ir.Value, update: ir.Value, start: ir.Value) -
     """A tensor with a part of it, from a computed start on, replaced."""
     whole, part = dims(x), dims(update)
     room = fitting(op, x, part, update)
-    start = two(op, "Min", two(op, "Max", start, op.number(0, start, "zero")), room)
-    pads = op.emit("Concat", [start, two(op, "Sub", room, start)], axis=0)
+    start = op.each("Min", op.each("Max", start, op.number(0, start, "zero")), room)
+    pads = op.emit("Concat", [start, op.each("Sub", room, start)], axis=0)
     extents = op.emit("Shape", [update])
     ones = op.emit("ConstantOfShape", [extents], dtype=ir.DataType.BOOL, value=ir.tensor([True]))
     mask = op.emit("Pad", [ones, pads], whole, mode="constant")
     if update.dtype == ir.DataType.BOOL:  # ONNX Runtime has no Where of booleans
-        kept = two(op, "And", x, op.emit("Not", [mask]))
-        return two(op, "Or", kept, op.emit("Pad", [update, pads], whole, mode="constant"))
+        kept = op.each("And", x, op.emit("Not", [mask]))
+        return op.each("Or", kept, op.emit("Pad", [update, pads], whole, mode="constant"))
     return op.emit("Where", [mask, op.emit("Pad", [update, pads], whole, mode="constant"), x])
 
 
@@ -196,7 +195,7 @@ def fitting(op: Operation, x: ir.Value, part: Sequence[Dim], update: ir.Value | 
     extents = op.emit("Shape", [x])
     fixed = [b for b in part if isinstance(b, int)]
     if len(fixed) == len(part):
-        return two(op, "Sub", extents, op.ints(fixed, "part"))
+        return op.each("Sub", extents, op.ints(fixed, "part"))
     if update is None:
         raise Unsupported("a part of unknown size")
-    return two(op, "Sub", extents, op.emit("Shape", [update]))
+    return op.each("Sub", extents, op.emit("Shape", [update]))

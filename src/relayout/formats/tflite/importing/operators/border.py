@@ -11,7 +11,6 @@ from relayout.formats.tflite.container.enums import Padding
 from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.marking import is_mixed
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.window import Border, is_open, left_to_the_runtime, pads
 
 
@@ -82,9 +81,9 @@ def _amounts(
     extents = op.emit("Shape", [x], start=2, end=2 + many)
     step, none = op.ints(strides, "strides"), op.ints([0] * many, "none")
     size = op.ints([(k - 1) * d + 1 for k, d in zip(window, dilations, strict=True)], "windows")
-    places = two(op, "Div", two(op, "Sub", extents, op.ints([1] * many, "one")), step)
-    total = two(op, "Sub", two(op, "Add", two(op, "Mul", places, step), size), extents)
-    total = two(op, "Max", total, none)
-    begin = two(op, "Div", total, op.ints([2] * many, "two"))
+    places = op.each("Div", op.each("Sub", extents, op.ints([1] * many, "one")), step)
+    total = op.each("Sub", op.each("Add", op.each("Mul", places, step), size), extents)
+    total = op.each("Max", total, none)
+    begin = op.each("Div", total, op.ints([2] * many, "two"))
     outer = op.ints([0, 0], "outer")
-    return op.emit("Concat", [outer, begin, outer, two(op, "Sub", total, begin)], axis=0)
+    return op.emit("Concat", [outer, begin, outer, op.each("Sub", total, begin)], axis=0)

@@ -15,7 +15,6 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.operators.tabulated import looked_up
 from relayout.formats.tflite.importing.registry import Translation, described, operator
 from relayout.formats.tflite.importing.tensors import fixed_point
@@ -48,14 +47,14 @@ def compared(op: Operation, op_type: str, number: Callable[[int], ir.Value]) -> 
     both = [op.tensors.quantization(op.input(i)) for i in (0, 1)]
     kind = op.input(0).type
     if None not in both and kind == TensorType.INT16 and op_type != "Equal":
-        return two(op, op_type, op.whole(0), op.whole(1))
+        return op.each(op_type, op.whole(0), op.whole(1))
     tables = [_table(kind, quantization) for quantization in both]
     first, second = tables
     # Where no two integers become one, integers of equal parameters are compared as they are.
     if first is None or second is None or (np.all(np.diff(first) > 0) and both[0] and both[0].equals(both[1])):
-        return two(op, op_type, number(0), number(1))
+        return op.each(op_type, number(0), number(1))
     a, b = (_in_steps(op, i, table) for i, table in enumerate((first, second)))
-    return two(op, op_type, a, b)
+    return op.each(op_type, a, b)
 
 
 def _table(kind: TensorType, quantization: Quantization | None) -> npt.NDArray[np.int32] | None:
@@ -90,7 +89,7 @@ def _in_steps(op: Operation, i: int, table: npt.NDArray[np.int32]) -> ir.Value:
 def _comparison(name: str, op_type: str) -> Translation:
     def translate(op: Operation) -> None:
         if name == "NOT_EQUAL":  # narrow integers without a scale are all equal to its kernel, and refused by `real`
-            op.result(one(op, "Not", compared(op, op_type, op.real)))
+            op.result(op.each("Not", compared(op, op_type, op.real)))
         else:
             op.result(compared(op, op_type, op.plain))
 

@@ -11,7 +11,6 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.custom import Options
-from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.operators.gathering import counted
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import cut, divided, joined, squeeze, unsqueeze
@@ -50,9 +49,9 @@ def detection_postprocess(op: Operation) -> None:
     found = op.emit("Shape", [labels])
     count = found
     if per_box > 1 and not options.number("use_regular_nms", 0):
-        count = two(op, "Div", found, op.ints([per_box], "classes"))
+        count = op.each("Div", found, op.ints([per_box], "classes"))
     rows = most * per_box
-    missing = two(op, "Sub", op.ints([rows], "rows"), found)
+    missing = op.each("Sub", op.ints([rows], "rows"), found)
     for i, value in enumerate((picked, op.cast(labels, _FLOAT), values)):
         rank = len(dims(value))
         pads = joined(op, [op.ints([0] * rank, "begin"), missing, op.ints([0] * (rank - 1), "end")], 0)
@@ -96,12 +95,12 @@ def _decoded(op: Operation, options: Options) -> ir.Value:
     scales = [options.number(f"{axis}_scale") for axis in "yxhw"]
     if 0 in scales:
         raise ReadError("a scale is 0", where=op.place)
-    scaled = two(op, "Div", offsets, op.builder.array(op.hint("scales"), np.array(scales, np.float32)))
+    scaled = op.each("Div", offsets, op.builder.array(op.hint("scales"), np.array(scales, np.float32)))
     shift, growth = divided(op, scaled, 2, [2, 2])
     centre, size = divided(op, anchors, 2, [2, 2])
-    middle = two(op, "Add", two(op, "Mul", shift, size), centre)
-    half = two(op, "Mul", two(op, "Mul", one(op, "Exp", growth), size), op.number(0.5, growth, "half"))
-    return joined(op, [two(op, "Sub", middle, half), two(op, "Add", middle, half)], 2)
+    middle = op.each("Add", op.each("Mul", shift, size), centre)
+    half = op.each("Mul", op.each("Mul", op.each("Exp", growth), size), op.number(0.5, growth, "half"))
+    return joined(op, [op.each("Sub", middle, half), op.each("Add", middle, half)], 2)
 
 
 def _alone(op: Operation, value: ir.Value) -> ir.Value:
@@ -188,7 +187,7 @@ def _chosen(op: Operation) -> tuple[ir.Value, ir.Value, ir.Value]:
     rows = op.emit("NonMaxSuppression", [boxes, scores, most, *limits], (None, 3), _INT64)
     indices = squeeze(op, op.emit("Gather", [rows, op.ints([2], "column")], axis=1), [1])
     count = op.emit("Shape", [indices])
-    return indices, count, two(op, "Sub", most, count)
+    return indices, count, op.each("Sub", most, count)
 
 
 def _filled(op: Operation, x: ir.Value, missing: ir.Value) -> ir.Value:
@@ -234,10 +233,10 @@ def _softly(op: Operation, sigma: float) -> None:
     parts = op.emit_all("Split", [boxes, op.ints([1] * 4, "sizes")], [(n, 1)] * 4, axis=1)
     top, left_, bottom, right = (squeeze(op, part, [1]) for part in parts)
     # Either corner may come first.
-    low = [two(op, "Min", a, b) for a, b in ((top, bottom), (left_, right))]
-    high = [two(op, "Max", a, b) for a, b in ((top, bottom), (left_, right))]
-    height, width = (two(op, "Sub", h, w) for h, w in zip(high, low, strict=True))
-    area = two(op, "Mul", height, width)
+    low = [op.each("Min", a, b) for a, b in ((top, bottom), (left_, right))]
+    high = [op.each("Max", a, b) for a, b in ((top, bottom), (left_, right))]
+    height, width = (op.each("Sub", h, w) for h, w in zip(high, low, strict=True))
+    area = op.each("Mul", height, width)
     zero = op.number(0, scores, "zero")
 
     def picked(value: ir.Value, at: ir.Value) -> ir.Value:
@@ -249,19 +248,19 @@ def _softly(op: Operation, sigma: float) -> None:
     with op.builder.body() as nodes:
         best = op.emit("ArgMax", [left], axis=0, keepdims=0)
         score = picked(left, best)
-        valid = two(op, "Greater", score, least)
+        valid = op.each("Greater", score, least)
         sides = [
-            two(op, "Max", two(op, "Sub", two(op, "Min", h, picked(h, best)), two(op, "Max", w, picked(w, best))), zero)
+            op.each("Max", op.each("Sub", op.each("Min", h, picked(h, best)), op.each("Max", w, picked(w, best))), zero)
             for h, w in zip(high, low, strict=True)
         ]
-        shared = two(op, "Mul", sides[0], sides[1])
-        whole = two(op, "Sub", two(op, "Add", area, picked(area, best)), shared)
-        empty = two(op, "LessOrEqual", whole, zero)
-        overlap = two(op, "Div", shared, op.emit("Where", [empty, op.number(1, scores, "one"), whole]))
-        square = two(op, "Mul", two(op, "Mul", overlap, overlap), op.number(-0.5 / sigma, scores, "rate"))
-        less = two(op, "Mul", left, op.emit("Exp", [square]))
-        at_best = two(op, "Equal", counted(op, op.emit("Size", [left]), n), best)
-        gone = two(op, "Or", two(op, "GreaterOrEqual", overlap, limit), at_best)
+        shared = op.each("Mul", sides[0], sides[1])
+        whole = op.each("Sub", op.each("Add", area, picked(area, best)), shared)
+        empty = op.each("LessOrEqual", whole, zero)
+        overlap = op.each("Div", shared, op.emit("Where", [empty, op.number(1, scores, "one"), whole]))
+        square = op.each("Mul", op.each("Mul", overlap, overlap), op.number(-0.5 / sigma, scores, "rate"))
+        less = op.each("Mul", left, op.emit("Exp", [square]))
+        at_best = op.each("Equal", counted(op, op.emit("Size", [left]), n), best)
+        gone = op.each("Or", op.each("GreaterOrEqual", overlap, limit), at_best)
         kept = op.emit("Where", [gone, op.number(-math.inf, scores, "none"), less])
         index = op.emit("Where", [valid, best, op.number(0, best, "zero")])
         given = op.emit("Where", [valid, score, zero])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -46,27 +45,17 @@ _ARITHMETIC = {"ADD": "Add", "DIV": "Div", "MUL": "Mul", "SUB": "Sub"}
 """The same, with an activation fused."""
 
 
-def two(op: Operation, op_type: str, a: ir.Value, b: ir.Value) -> ir.Value:
-    """A node of two operands that broadcast."""
-    return op.emit(op_type, [a, b])
-
-
-def one(op: Operation, op_type: str, x: ir.Value, dtype: ir.DataType | None = None, **attributes: Any) -> ir.Value:
-    """A node that keeps its operand's shape."""
-    return op.emit(op_type, [x], dtype=dtype, **attributes)
-
-
 def rounded_away(op: Operation, x: ir.Value) -> ir.Value:
     """Round to the nearest integer, halves away from zero (Round takes them to the even one)."""
-    up = one(op, "Floor", two(op, "Add", one(op, "Abs", x), op.number(0.5, x, "half")))
-    return two(op, "Mul", up, one(op, "Sign", x))
+    up = op.each("Floor", op.each("Add", op.each("Abs", x), op.number(0.5, x, "half")))
+    return op.each("Mul", up, op.each("Sign", x))
 
 
 def unary_of_reals(op_type: str) -> Translation:
     """An operator of one operand, by what its integers mean."""
 
     def translate(op: Operation) -> None:
-        op.result(one(op, op_type, op.real(0)))
+        op.result(op.each(op_type, op.real(0)))
 
     return described(translate, op_type.lower(), f"{op_type}.")
 
@@ -74,7 +63,7 @@ def unary_of_reals(op_type: str) -> Translation:
 def _unary(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
         # Of integers without a scale the kernels know none but these.
-        op.result(one(op, op_type, op.plain(0) if op_type in ("Abs", "Sign") else op.real(0)))
+        op.result(op.each(op_type, op.plain(0) if op_type in ("Abs", "Sign") else op.real(0)))
 
     return described(translate, op_type.lower(), f"{op_type}.")
 
@@ -82,12 +71,12 @@ def _unary(op_type: str) -> Translation:
 def _binary(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
         if op_type == "BitwiseXor":
-            op.result_stored(two(op, op_type, op.raw(0), op.raw(1)))
+            op.result_stored(op.each(op_type, op.raw(0), op.raw(1)))
             return
         if op_type in ("Max", "Min") and not op.alike(0, 1):  # the kernel compares integers, whatever they mean
-            op.result_whole(two(op, op_type, op.whole(0), op.whole(1)))
+            op.result_whole(op.each(op_type, op.whole(0), op.whole(1)))
             return
-        op.result(two(op, op_type, op.plain(0), op.plain(1)))
+        op.result(op.each(op_type, op.plain(0), op.plain(1)))
 
     return described(translate, op_type.lower(), f"{op_type}, broadcast from the right.")
 
@@ -97,7 +86,7 @@ def _arithmetic(op_type: str) -> Translation:
         # Of narrow integers without a scale the kernels add and multiply those of 16 bits.
         plain = op.input(0).type == TensorType.INT16 and op_type in ("Add", "Mul")
         a, b = (op.plain(0), op.plain(1)) if plain else (op.real(0), op.real(1))
-        op.result(two(op, op_type, a, b), fused=op.options.fused_activation_function)
+        op.result(op.each(op_type, a, b), fused=op.options.fused_activation_function)
 
     return described(translate, op_type.lower(), f"{op_type}, broadcast from the right, then the fused activation.")
 
@@ -113,21 +102,21 @@ for _name, _op_type in _ARITHMETIC.items():
 @operator("NEG")
 def neg(op: Operation) -> None:
     """Neg; of integers whatever they mean, since the kernel takes no notice of scales."""
-    op.result_whole(one(op, "Neg", op.whole(0)))
+    op.result_whole(op.each("Neg", op.whole(0)))
 
 
 @operator("SQUARE")
 def square(op: Operation) -> None:
     """Mul of the operand with itself."""
     x = op.real(0)
-    op.result(two(op, "Mul", x, x))
+    op.result(op.each("Mul", x, x))
 
 
 @operator("SQUARED_DIFFERENCE")
 def squared_difference(op: Operation) -> None:
     """Mul of the difference with itself."""
-    difference = two(op, "Sub", op.real(0), op.real(1))
-    op.result(two(op, "Mul", difference, difference))
+    difference = op.each("Sub", op.real(0), op.real(1))
+    op.result(op.each("Mul", difference, difference))
 
 
 @operator("ADD_N")
@@ -135,7 +124,7 @@ def add_n(op: Operation) -> None:
     """A chain of Add."""
     total = op.real(0)
     for i in range(1, len(op.operator.inputs)):
-        total = two(op, "Add", total, op.real(i))
+        total = op.each("Add", total, op.real(i))
     op.result(total)
 
 
@@ -148,13 +137,13 @@ def floor_div(op: Operation) -> None:
     """Floor of Div; for integers, Div less one where the floored and the truncated remainder differ."""
     # The kernel takes no notice of scales.
     a, b = op.whole(0), op.whole(1)
-    quotient = two(op, "Div", a, b)
+    quotient = op.each("Div", a, b)
     if _is_float(a):
-        op.result(one(op, "Floor", quotient))
+        op.result(op.each("Floor", quotient))
         return
     floored, truncated = op.emit("Mod", [a, b]), op.emit("Mod", [a, b], fmod=1)
-    inexact = one(op, "Not", two(op, "Equal", floored, truncated))
-    op.result_whole(two(op, "Sub", quotient, op.cast(inexact, a.dtype or ir.DataType.INT32)))
+    inexact = op.each("Not", op.each("Equal", floored, truncated))
+    op.result_whole(op.each("Sub", quotient, op.cast(inexact, a.dtype or ir.DataType.INT32)))
 
 
 @operator("FLOOR_MOD")
@@ -165,9 +154,9 @@ def floor_mod(op: Operation) -> None:
         op.result_whole(op.emit("Mod", [a, b]))
         return
     remainder, zero = op.emit("Mod", [a, b], fmod=1), op.number(0, a, "zero")
-    signs = two(op, "Xor", two(op, "Less", remainder, zero), two(op, "Less", b, zero))
-    wrong = two(op, "And", signs, one(op, "Not", two(op, "Equal", remainder, zero)))
-    op.result(op.emit("Where", [wrong, two(op, "Add", remainder, b), remainder]))
+    signs = op.each("Xor", op.each("Less", remainder, zero), op.each("Less", b, zero))
+    wrong = op.each("And", signs, op.each("Not", op.each("Equal", remainder, zero)))
+    op.result(op.emit("Where", [wrong, op.each("Add", remainder, b), remainder]))
 
 
 @operator("ATAN2")
@@ -187,12 +176,12 @@ def angle(op: Operation) -> None:
 
 def _angle(op: Operation, y: ir.Value, x: ir.Value) -> ir.Value:
     zero = op.number(0, x, "zero")
-    angle = one(op, "Atan", two(op, "Div", y, x))
+    angle = op.each("Atan", op.each("Div", y, x))
     half_turn = op.emit(
-        "Where", [two(op, "Less", y, zero), op.number(-math.pi, x, "minus_pi"), op.number(math.pi, x, "pi")]
+        "Where", [op.each("Less", y, zero), op.number(-math.pi, x, "minus_pi"), op.number(math.pi, x, "pi")]
     )
-    angle = op.emit("Where", [two(op, "Less", x, zero), two(op, "Add", angle, half_turn), angle])
-    return op.emit("Where", [two(op, "And", two(op, "Equal", y, zero), two(op, "Equal", x, zero)), zero, angle])
+    angle = op.emit("Where", [op.each("Less", x, zero), op.each("Add", angle, half_turn), angle])
+    return op.emit("Where", [op.each("And", op.each("Equal", y, zero), op.each("Equal", x, zero)), zero, angle])
 
 
 @operator("CAST", options="CastOptions")
@@ -228,7 +217,7 @@ operator("RELU_0_TO_1")(_clamped(0, 1))
 @operator("LEAKY_RELU", options="LeakyReluOptions")
 def leaky_relu(op: Operation) -> None:
     """LeakyRelu."""
-    op.result(one(op, "LeakyRelu", op.real(0), alpha=op.options.alpha))
+    op.result(op.each("LeakyRelu", op.real(0), alpha=op.options.alpha))
 
 
 @operator("PRELU")
@@ -268,8 +257,8 @@ def fake_quant(op: Operation) -> None:
         raise ReadError(f"steps of {scale}", where=op.place)
     zero = np.floor(np.clip(first - low / scale, first, last) + np.float32(0.5))
     low, high = (first - zero) * scale, (last - zero) * scale
-    steps = two(op, "Sub", clip(op, x, float(low), float(high)), op.number(float(low), x, "low"))
-    steps = two(op, "Mul", steps, op.number(float(1 / scale), x, "inverse"))
-    rounded = one(op, "Floor", two(op, "Add", steps, op.number(0.5, x, "half")))
-    rounded = two(op, "Mul", rounded, op.number(float(scale), x, "step"))
-    op.result(two(op, "Add", rounded, op.number(float(low), x, "low")))
+    steps = op.each("Sub", clip(op, x, float(low), float(high)), op.number(float(low), x, "low"))
+    steps = op.each("Mul", steps, op.number(float(1 / scale), x, "inverse"))
+    rounded = op.each("Floor", op.each("Add", steps, op.number(0.5, x, "half")))
+    rounded = op.each("Mul", rounded, op.number(float(scale), x, "step"))
+    op.result(op.each("Add", rounded, op.number(float(low), x, "low")))

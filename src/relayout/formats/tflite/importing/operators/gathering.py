@@ -7,7 +7,6 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import extents_of, unsqueeze
 from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator
@@ -69,7 +68,7 @@ def chosen(op: Operation, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.V
         return op.emit("Where", [condition, a, b])
     # ONNX Runtime has no Where of booleans.
     other = op.emit("Not", [condition])
-    return two(op, "Or", two(op, "And", condition, a), two(op, "And", other, b))
+    return op.each("Or", op.each("And", condition, a), op.each("And", other, b))
 
 
 @operator("SELECT_V2")
@@ -109,7 +108,7 @@ def one_hot(op: Operation) -> None:
     positions = counted(op, count, extent_dim)
     if axis < rank:
         positions = unsqueeze(op, positions, range(1, rank - axis + 1))
-    finish(chosen(op, two(op, "Equal", unsqueeze(op, indices, [axis]), positions), on, off))
+    finish(chosen(op, op.each("Equal", unsqueeze(op, indices, [axis]), positions), on, off))
 
 
 def _diagonal(op: Operation, x: ir.Value, row: int, column: int) -> ir.Value:
@@ -121,7 +120,7 @@ def _diagonal(op: Operation, x: ir.Value, row: int, column: int) -> ir.Value:
             return counted(op, op.number(extent, op.ints([0], "zero"), "extent"), extent)
         return counted(op, scalar(op, op.emit("Shape", [x], start=axis, end=axis + 1)), extent)
 
-    return two(op, "Equal", unsqueeze(op, positions(row), [1]), positions(column))
+    return op.each("Equal", unsqueeze(op, positions(row), [1]), positions(column))
 
 
 _WITH_DIAGONALS = ("FLOAT32", "INT64", "INT32", "INT16", "INT8", "UINT8")

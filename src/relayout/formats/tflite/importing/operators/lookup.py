@@ -10,7 +10,6 @@ from relayout.formats.tflite.container.model import Tensor
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.contents import element
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.gathering import chosen
 from relayout.formats.tflite.importing.operators.slicing import LAST, extents_of, unsqueeze
 from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
@@ -53,11 +52,11 @@ def _scattered(op: Operation, x: ir.Value, into: _Segments, reduction: str, star
     first = {"zero": 0.0, "one": 1.0, "lowest": low, "highest": high}[start]
     rest = dims(x)[rank:]
     # One row more takes what belongs to no segment; it is cut off again.
-    rows = two(op, "Add", into.count, op.ints([1], "one"))
+    rows = op.each("Add", into.count, op.ints([1], "one"))
     if rest:
         rows = op.emit("Concat", [rows, op.emit("Shape", [x], start=rank, end=all_)], axis=0)
     data = op.emit("Expand", [op.number(first, x, "start"), rows])
-    negative = two(op, "Less", into.ids, op.number(0, into.ids, "zero"))
+    negative = op.each("Less", into.ids, op.number(0, into.ids, "zero"))
     ids = op.emit("Where", [negative, into.count, into.ids])
     y = op.emit("ScatterND", [data, unsqueeze(op, ids, [rank]), x], reduction=reduction)
     ends = [op.ints([0], "starts"), op.ints([-1], "ends"), op.ints([0], "axes")]
@@ -98,7 +97,7 @@ def _sorted(op: Operation) -> _Segments:
         return _Segments(ids, op.ints([known], "count"), known)
     bounds = [op.ints([-1], "starts"), op.ints([LAST], "ends"), op.ints([0], "axes")]
     last = op.emit("Slice", [ids, *bounds])
-    return _Segments(ids, two(op, "Add", last, op.ints([1], "one")), op.tensors.symbol(op.output(), 0))
+    return _Segments(ids, op.each("Add", last, op.ints([1], "one")), op.tensors.symbol(op.output(), 0))
 
 
 @operator("SEGMENT_SUM", "CUSTOM FlexSegmentSum")
@@ -126,7 +125,7 @@ def segment_mean(op: Operation) -> None:
     into = _sorted(op)
     total = _scattered(op, op.stored(0), into, "add", "zero")
     count = _rows_of(op, into, total)
-    op.result_stored(two(op, "Div", total, two(op, "Max", count, op.number(1, count, "least"))))
+    op.result_stored(op.each("Div", total, op.each("Max", count, op.number(1, count, "least"))))
 
 
 def _extreme(reduction: str, start: str) -> Translation:
@@ -134,7 +133,7 @@ def _extreme(reduction: str, start: str) -> Translation:
         into = _sorted(op)
         y = _scattered(op, op.stored(0), into, reduction, start)
         zero = op.number(0, y, "zero")
-        op.result_stored(op.emit("Where", [two(op, "Greater", _rows_of(op, into, y), zero), y, zero]))
+        op.result_stored(op.emit("Where", [op.each("Greater", _rows_of(op, into, y), zero), y, zero]))
 
     return described(
         translate, f"segment_{reduction}", f"ScatterND, reduction {reduction}; a segment without rows is 0."
@@ -176,7 +175,7 @@ def embedding_lookup(op: Operation) -> None:
         if quantization.per_channel:
             scale = op.emit("Gather", [scale, indices], axis=0)
             scale = unsqueeze(op, scale, range(len(dims(indices)), len(shape)))
-        op.result(two(op, "Mul", rows, scale))
+        op.result(op.each("Mul", rows, scale))
     elif few:
         op.result(op.emit("Gather", [op.real(1), indices], axis=0))
     else:
@@ -196,7 +195,7 @@ def _rows_by_blocks(op: Operation, table: Tensor, size: int) -> None:
     tables = ((_bytes(op, table), columns), (op.builder.array(op.tensors.hint(table, "scale"), scales), blocks))
     rows, factors = (op.emit("Gather", [held, op.stored(0)], axis=0) for held, last in tables)
     parted = op.reshape(op.cast(rows, ir.DataType.FLOAT), (*known, blocks, size))
-    op.result(op.reshape(two(op, "Mul", parted, op.reshape(factors, (*known, blocks, 1))), (*known, columns)))
+    op.result(op.reshape(op.each("Mul", parted, op.reshape(factors, (*known, blocks, 1))), (*known, columns)))
 
 
 @operator("EMBEDDING_LOOKUP_SPARSE", options="EmbeddingLookupSparseOptions")
@@ -217,7 +216,7 @@ def embedding_lookup_sparse(op: Operation) -> None:
     outer = op.emit("Slice", [dense, *bounds])
     where = op.emit("Slice", [places, op.ints([0], "starts"), op.ints([-1], "ends"), op.ints([1], "axes")])
     rows = op.emit("Gather", [table, ids], axis=0)
-    rows = two(op, "Mul", rows, unsqueeze(op, weights, range(1, 1 + rank)))
+    rows = op.each("Mul", rows, unsqueeze(op, weights, range(1, 1 + rank)))
 
     def added(values: ir.Value, inner: Dims) -> ir.Value:
         extents = outer
@@ -229,11 +228,11 @@ def embedding_lookup_sparse(op: Operation) -> None:
 
     y = added(rows, dims(table)[1:])
     if combiner != SUM:
-        total = added(two(op, "Mul", weights, weights) if combiner == SQRTN else weights, ())
-        empty = two(op, "Equal", total, op.number(0, total, "zero"))
+        total = added(op.each("Mul", weights, weights) if combiner == SQRTN else weights, ())
+        empty = op.each("Equal", total, op.number(0, total, "zero"))
         total = op.emit("Where", [empty, op.number(1, total, "one"), total])
         total = op.emit("Sqrt", [total]) if combiner == SQRTN else total
-        y = two(op, "Div", y, unsqueeze(op, total, range(depth - 1, depth - 1 + rank)))
+        y = op.each("Div", y, unsqueeze(op, total, range(depth - 1, depth - 1 + rank)))
     op.result(y)
 
 
@@ -243,7 +242,7 @@ def hashtable_lookup(op: Operation) -> None:
     wanted, keys, x = op.stored(0), op.stored(1), op.raw(2)
     if op.input(2).type not in (op.output().type,) or x.dtype is None or len(dims(x)) < 1:
         raise Unsupported("values of another type")
-    same = two(op, "Equal", unsqueeze(op, wanted, [1]), unsqueeze(op, keys, [0]))
+    same = op.each("Equal", unsqueeze(op, wanted, [1]), unsqueeze(op, keys, [0]))
     bits = op.cast(same, ir.DataType.UINT8)
     hits = op.emit("ReduceMax", [bits, op.ints([1])], keepdims=0)
     rows = op.emit("Gather", [x, op.emit("ArgMax", [bits], axis=1, keepdims=0)], axis=0)
@@ -261,7 +260,7 @@ def bucketize(op: Operation) -> None:
     x = op.cast(op.real(0), ir.DataType.FLOAT)
     boundaries = op.builder.array(op.hint("boundaries"), np.array(op.options.boundaries, np.float32))
     rank = len(dims(x))
-    counted = op.cast(two(op, "GreaterOrEqual", unsqueeze(op, x, [rank]), boundaries), ir.DataType.INT32)
+    counted = op.cast(op.each("GreaterOrEqual", unsqueeze(op, x, [rank]), boundaries), ir.DataType.INT32)
     op.result_stored(op.emit("ReduceSum", [counted, op.ints([rank])], keepdims=0))
 
 
@@ -303,7 +302,7 @@ def broadcast_args(op: Operation) -> None:
         return op.emit("Concat", [ones, value], axis=0)
 
     a, b = filled(a, known[0]), filled(b, known[1])
-    op.result_stored(op.emit("Where", [two(op, "Equal", a, op.number(1, a, "one")), b, a]))
+    op.result_stored(op.emit("Where", [op.each("Equal", a, op.number(1, a, "one")), b, a]))
 
 
 @operator("SPARSE_TO_DENSE", options="SparseToDenseOptions")

@@ -13,7 +13,6 @@ from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.importing.activation import clip
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.operators.recurrent import (
     SWAPPED,
     activated,
@@ -196,15 +195,15 @@ class Lstm:
         op, which = self.op, self.which
         h, c = states
         sums = self._sums(x, h)
-        forget = one(op, "Sigmoid", self._gate(FORGET, sums, c))
+        forget = op.each("Sigmoid", self._gate(FORGET, sums, c))
         if self.coupled:
-            enter = two(op, "Sub", op.number(1, forget, "one"), forget)
+            enter = op.each("Sub", op.number(1, forget, "one"), forget)
         else:
-            enter = one(op, "Sigmoid", self._gate(INPUT, sums, c))
-        fresh = two(op, "Mul", enter, activated(op, self._gate(CELL, sums, None), self.fused))
-        c = self._cell(two(op, "Add", two(op, "Mul", forget, c), fresh))
-        leave = one(op, "Sigmoid", self._gate(OUTPUT, sums, c))
-        h = two(op, "Mul", leave, activated(op, c, self.fused))
+            enter = op.each("Sigmoid", self._gate(INPUT, sums, c))
+        fresh = op.each("Mul", enter, activated(op, self._gate(CELL, sums, None), self.fused))
+        c = self._cell(op.each("Add", op.each("Mul", forget, c), fresh))
+        leave = op.each("Sigmoid", self._gate(OUTPUT, sums, c))
+        h = op.each("Mul", leave, activated(op, c, self.fused))
         if self.projected:
             h = self._rounded(h, _HIDDEN, 8)
             kernel = weights(op, which.projection[0], 0)
@@ -243,7 +242,7 @@ class Lstm:
             joined(op, [part for part in parts if part is not None], 0) for parts in (self.kernels, self.recurrent)
         )
         y = op.emit("MatMul", [x, op.transpose(kernel, (1, 0))])
-        return two(op, "Add", y, joined(op, [bias for bias in self.biases if bias is not None], 0))
+        return op.each("Add", y, joined(op, [bias for bias in self.biases if bias is not None], 0))
 
     def _sums(self, x: ir.Value, h: ir.Value) -> dict[int, ir.Value]:
         """Gate -> the sum of what the operand and the last output add to it."""
@@ -259,22 +258,22 @@ class Lstm:
         total = op.emit("Gemm", [x, kernel, None if self.normalized else self.biases[gate]], transB=1)
         if len(dims(recurrent)) == 2:
             return op.emit("Gemm", [h, recurrent, total], transB=1)
-        return two(op, "Add", two(op, "Mul", h, recurrent), total)
+        return op.each("Add", op.each("Mul", h, recurrent), total)
 
     def _gate(self, gate: int, sums: Mapping[int, ir.Value], c: ir.Value | None) -> ir.Value:
         """The sums of a gate with its peephole, normalized if it is."""
         op, bias, total = self.op, self.biases[gate], sums[gate]
         peephole = self.peepholes[gate] if gate < len(self.peepholes) else None
         if peephole is not None and c is not None:
-            total = two(op, "Add", total, two(op, "Mul", peephole, c))
+            total = op.each("Add", total, op.each("Mul", peephole, c))
         if not self.normalized:
             return total
         total = self._rounded(total, _STAGES[gate], 16)
-        centred = two(op, "Sub", total, self._mean(total))
+        centred = op.each("Sub", total, self._mean(total))
         floor = op.number(_LAYER_NORM_FLOOR, total, "floor")
-        spread = two(op, "Add", self._mean(two(op, "Mul", centred, centred)), floor)
-        y = two(op, "Mul", two(op, "Div", centred, one(op, "Sqrt", spread)), op.real(self.which.norms[gate]))
-        return y if bias is None else two(op, "Add", y, bias)
+        spread = op.each("Add", self._mean(op.each("Mul", centred, centred)), floor)
+        y = op.each("Mul", op.each("Div", centred, op.each("Sqrt", spread)), op.real(self.which.norms[gate]))
+        return y if bias is None else op.each("Add", y, bias)
 
     def _mean(self, x: ir.Value) -> ir.Value:
         return self.op.emit("ReduceMean", [x, self.op.ints([1])], (dims(x)[0], 1), keepdims=1)
@@ -376,8 +375,8 @@ def _basic(op: Operation) -> None:
     sums = op.emit("Gemm", [both, op.real(2), op.bias(3)], transB=1)
     mark(op, sums.producer())
     enter, cell, forget, leave = divided(op, sums, 1, [rows // 4] * 4)
-    fresh = two(op, "Mul", one(op, "Sigmoid", enter), one(op, "Tanh", cell))
-    c = two(op, "Add", fresh, two(op, "Mul", one(op, "Sigmoid", forget), op.real(4)))
-    h = two(op, "Mul", one(op, "Sigmoid", leave), one(op, "Tanh", c))
+    fresh = op.each("Mul", op.each("Sigmoid", enter), op.each("Tanh", cell))
+    c = op.each("Add", fresh, op.each("Mul", op.each("Sigmoid", forget), op.real(4)))
+    h = op.each("Mul", op.each("Sigmoid", leave), op.each("Tanh", c))
     for i, value in enumerate((h, c, both, sums)[: len(op.operator.outputs)]):
         op.result(value, i)

@@ -10,7 +10,6 @@ from relayout.formats.tflite.container.enums import FullyConnectedOptionsWeights
 from relayout.formats.tflite.importing.builder import Dim, Dims, broadcast, dims
 from relayout.formats.tflite.importing.extents import divided, product
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.weights import mark_rounded, weights
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 
@@ -69,7 +68,7 @@ def fully_connected(op: Operation) -> None:
     x, bias = found.matrix(op), op.bias(2, 0, 1)
     if by_blocks:
         y = op.emit("MatMul", [op.dequantize(0, x), weights(op, 1, 0, (1, 0))])
-        y = y if bias is None else two(op, "Add", y, bias)
+        y = y if bias is None else op.each("Add", y, bias)
     else:
         kernel = weights(op, 1, 0)
         mark_rounded(op, kernel)
@@ -100,7 +99,7 @@ def matrix_product(op: Operation, x: ir.Value, kernel: ir.Value, units: int) -> 
     """Hand over a MatMul with weights `columns units`, where a Reshape would have to know several dimensions."""
     bias = op.bias(2, 0, 1)
     y = op.emit("MatMul", [x, kernel])
-    op.result(y if bias is None else two(op, "Add", y, bias), fused=op.options.fused_activation_function)
+    op.result(y if bias is None else op.each("Add", y, bias), fused=op.options.fused_activation_function)
 
 
 @operator("BATCH_MATMUL", options="BatchMatMulOptions")

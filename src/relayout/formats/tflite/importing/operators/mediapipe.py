@@ -13,7 +13,6 @@ from relayout.formats.tflite.importing import activation
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.custom import Options
-from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.operators.slicing import cut, joined
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST, pads, slid
@@ -58,8 +57,8 @@ def _column(op: Operation, matrix: ir.Value, column: int) -> ir.Value:
 
 def _moved(op: Operation, matrix: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
     """Return where the points (x, y), `[… 1]` each, lie: `[… 2]`."""
-    along_x, along_y = (two(op, "Mul", value, _column(op, matrix, i)) for i, value in enumerate((x, y)))
-    return two(op, "Add", two(op, "Add", along_x, along_y), _column(op, matrix, 3))
+    along_x, along_y = (op.each("Mul", value, _column(op, matrix, i)) for i, value in enumerate((x, y)))
+    return op.each("Add", op.each("Add", along_x, along_y), _column(op, matrix, 3))
 
 
 @operator("CUSTOM TransformLandmarks")
@@ -89,15 +88,15 @@ def transform_tensor_bilinear(op: Operation) -> None:
     centres = (np.arange(columns).reshape(1, 1, -1, 1), np.arange(rows).reshape(1, -1, 1, 1))
     x, y = (op.builder.array(op.hint("centres"), each.astype(np.float32) + np.float32(0.5)) for each in centres)
     moved = _moved(op, _matrix(op, 1), x, y)
-    place = two(op, "Sub", moved, op.number(0.5, moved, "half"))
+    place = op.each("Sub", moved, op.number(0.5, moved, "half"))
     last, zero = np.array([width - 1, height - 1], np.float32), op.number(0, place, "zero")
     # How far each place is from the first and from the last row and column: inside, where none is below 0.
-    after = two(op, "Sub", op.builder.array(op.hint("last"), last), place)
+    after = op.each("Sub", op.builder.array(op.hint("last"), last), place)
     around = joined(op, [place, after], 3)
     least = op.emit("ReduceMin", [around, op.ints([3])], keepdims=1)
-    inside = op.reshape(two(op, "LessOrEqual", zero, least), (1, 1, rows, columns))
+    inside = op.reshape(op.each("LessOrEqual", zero, least), (1, 1, rows, columns))
     span = op.builder.array(op.hint("span"), np.maximum(last, 1) / 2)
-    grid = two(op, "Sub", two(op, "Div", place, span), op.number(1, place, "one"))
+    grid = op.each("Sub", op.each("Div", place, span), op.number(1, place, "one"))
     sampled = op.emit(
         "GridSample",
         [image, grid],
@@ -133,12 +132,12 @@ def landmarks_to_transform_matrix(op: Operation) -> None:
     some = op.emit("Gather", [plane, op.ints(chosen, "chosen")], axis=1)
     turned = op.emit("MatMul", [some, back])
     high, low = (op.emit(f"Reduce{which}", [turned, op.ints([1])], keepdims=1) for which in ("Max", "Min"))
-    middle = two(op, "Mul", two(op, "Add", high, low), op.number(0.5, high, "half"))
+    middle = op.each("Mul", op.each("Add", high, low), op.number(0.5, high, "half"))
     centre = op.emit("MatMul", [middle, forth])
     extents = op.builder.array(op.hint("scales"), np.array(scales, np.float32))
-    scaled = two(op, "Mul", back, two(op, "Mul", two(op, "Sub", high, low), extents))
+    scaled = op.each("Mul", back, op.each("Mul", op.each("Sub", high, low), extents))
     corner = op.builder.array(op.hint("corner"), -np.array(sizes, np.float32).reshape(1, 2, 1) / 2)
-    shift = two(op, "Add", op.reshape(centre, (1, 2, 1)), op.emit("MatMul", [scaled, corner]))
+    shift = op.each("Add", op.reshape(centre, (1, 2, 1)), op.emit("MatMul", [scaled, corner]))
     level = op.builder.array(op.hint("level"), np.zeros((1, 2, 1), np.float32))
     rest = op.builder.array(op.hint("rest"), np.eye(4, dtype=np.float32)[None, 2:])
     op.result(joined(op, [joined(op, [scaled, level, shift], 2), rest], 1))
@@ -150,11 +149,11 @@ def _turns(op: Operation, plane: ir.Value, ends: list[int], target: float) -> li
     No arc is needed: of the way's own angle the cosine and the sine are its coordinates, divided by its length.
     """
     first, last = (op.emit("Gather", [plane, op.ints([end], "end")], axis=1) for end in ends)
-    way = two(op, "Sub", last, first)
+    way = op.each("Sub", last, first)
     squares = op.emit("ReduceSumSquare", [way, op.ints([2])], keepdims=1)
-    none = two(op, "Equal", squares, op.number(0, squares, "zero"))
+    none = op.each("Equal", squares, op.number(0, squares, "zero"))
     level = op.builder.array(op.hint("level"), np.array([1, 0], np.float32))  # the kernel's arc of no way is 0
-    unit = two(op, "Div", way, one(op, "Sqrt", squares))
+    unit = op.each("Div", way, op.each("Sqrt", squares))
     unit = op.emit("Where", [none, level, unit])
     # The cosine and the sine of target - own, as sums of the own cosine and sine.
     c, s = np.array([math.cos(target), math.sin(target)]), np.array([math.sin(target), -math.cos(target)])
@@ -218,19 +217,19 @@ def max_pooling_with_argmax(op: Operation) -> None:
         strides=strides,
         pads=around,
     )
-    column = two(op, "Mod", flat, op.number(columns, flat, "columns"))
-    row = two(op, "Mod", two(op, "Div", flat, op.number(columns, flat, "columns")), op.number(rows, flat, "rows"))
+    column = op.each("Mod", flat, op.number(columns, flat, "columns"))
+    row = op.each("Mod", op.each("Div", flat, op.number(columns, flat, "columns")), op.number(rows, flat, "rows"))
     tops, lefts = (
         np.arange(n) * stride - before
         for n, stride, before in zip((d for d in out if isinstance(d, int)), strides, around, strict=False)
     )
-    row = two(op, "Sub", row, op.builder.array(op.hint("tops"), tops.astype(np.int64).reshape(-1, 1)))
-    column = two(op, "Sub", column, op.builder.array(op.hint("lefts"), lefts.astype(np.int64)))
-    place = two(op, "Add", two(op, "Mul", row, op.number(width, row, "width")), column)
+    row = op.each("Sub", row, op.builder.array(op.hint("tops"), tops.astype(np.int64).reshape(-1, 1)))
+    column = op.each("Sub", column, op.builder.array(op.hint("lefts"), lefts.astype(np.int64)))
+    place = op.each("Add", op.each("Mul", row, op.number(width, row, "width")), column)
     place = op.cast(place, ir.DataType.FLOAT)
     low, high = activation.clamp(fused)
     op.result(y if low == -high else activation.clip(op, y, low, high), 0, perm=TO_LAST)
-    op.result(two(op, "Add", place, op.number(0.1, place, "tenth")), 1, perm=TO_LAST)
+    op.result(op.each("Add", place, op.number(0.1, place, "tenth")), 1, perm=TO_LAST)
 
 
 @operator("CUSTOM MaxUnpooling2D")

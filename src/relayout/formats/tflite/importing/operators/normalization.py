@@ -7,7 +7,6 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.registry import operator
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
 
@@ -25,18 +24,18 @@ def softmax(op: Operation) -> None:
         return
     x = op.real(0)
     if beta != 1:
-        x = two(op, "Mul", x, op.number(beta, x, "beta"))
+        x = op.each("Mul", x, op.number(beta, x, "beta"))
     if quantization is not None and dims(x)[-1] == 1:
         # All ones. ONNX Runtime's kernel on integers does not saturate then: 256 steps are 0.
-        op.result(one(op, "Exp", two(op, "Sub", x, x)))
+        op.result(op.each("Exp", op.each("Sub", x, x)))
         return
-    op.result(one(op, "Softmax", x, axis=-1))
+    op.result(op.each("Softmax", x, axis=-1))
 
 
 @operator("LOG_SOFTMAX")
 def log_softmax(op: Operation) -> None:
     """LogSoftmax over the last axis."""
-    op.result(one(op, "LogSoftmax", op.real(0), axis=-1))
+    op.result(op.each("LogSoftmax", op.real(0), axis=-1))
 
 
 @operator("L2_NORMALIZATION", options="L2NormOptions")
@@ -45,8 +44,8 @@ def l2_normalization(op: Operation) -> None:
     x = op.real(0)
     shape: Dims = (*dims(x)[:-1], 1)
     length = op.emit("ReduceL2", [x, op.ints([-1])], shape, keepdims=1)
-    floored = two(op, "Max", length, op.number(1e-6, x, "least"))
-    op.result(two(op, "Div", x, floored), fused=op.options.fused_activation_function)
+    floored = op.each("Max", length, op.number(1e-6, x, "least"))
+    op.result(op.each("Div", x, floored), fused=op.options.fused_activation_function)
 
 
 @operator("LOCAL_RESPONSE_NORMALIZATION", options="LocalResponseNormalizationOptions")
@@ -55,5 +54,5 @@ def local_response_normalization(op: Operation) -> None:
     op.require_rank(0, 4)
     options, x = op.options, op.real(0, TO_FIRST)
     size = 2 * options.radius + 1
-    y: ir.Value = one(op, "LRN", x, size=size, alpha=options.alpha * size, beta=options.beta, bias=options.bias)
+    y: ir.Value = op.each("LRN", x, size=size, alpha=options.alpha * size, beta=options.beta, bias=options.bias)
     op.result(y, perm=TO_LAST)

@@ -8,7 +8,6 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.recurrent import (
     SWAPPED,
     activated,
@@ -70,7 +69,7 @@ def svdf(op: Operation) -> None:
     each: Dims = (batch, units, rank * memory)
     y = op.emit("ReduceSum", [op.reshape(weighted, each), op.ints([2])], keepdims=0)
     bias = op.bias(3, 4, 2)
-    y = y if bias is None else two(op, "Add", y, bias)
+    y = y if bias is None else op.each("Add", y, bias)
     # The integer kernel demands RELU and does not apply it: results end at the zero point because that is -128.
     op.result(y if integers else activated(op, y, op.options.fused_activation_function))
 

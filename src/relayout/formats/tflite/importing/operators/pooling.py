@@ -12,7 +12,7 @@ from relayout.formats.tflite.container.enums import Padding
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, MOVABLE, Operation
 from relayout.formats.tflite.importing.operators.border import bordered, unbordered
-from relayout.formats.tflite.importing.operators.elementwise import rounded_away, two
+from relayout.formats.tflite.importing.operators.elementwise import rounded_away
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 from relayout.formats.tflite.importing.window import TO_LAST, Border, slid
 
@@ -113,7 +113,7 @@ def average(op: Operation, over: Sliding, prepare: Callable[[ir.Value], ir.Value
     plane = op.emit("Concat", [op.ints([1, 1], "one"), extents], axis=0)
     there = op.emit("Expand", [op.number(1, x, "there"), plane])
     share, _ = pooled(op, over, "AveragePool", there, count_include_pad=0)
-    return two(op, "Div", mean, share)
+    return op.each("Div", mean, share)
 
 
 def greatest(

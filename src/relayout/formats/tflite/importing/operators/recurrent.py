@@ -13,7 +13,6 @@ from relayout.formats.tflite.importing import activation
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.marking import options_to_say
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.operators.slicing import joined, unsqueeze
 from relayout.formats.tflite.importing.operators.weights import widened_from
 from relayout.formats.tflite.importing.registry import Unsupported
@@ -37,7 +36,7 @@ def named(fused: int) -> str | None:
 def activated(op: Operation, value: ir.Value, fused: int) -> ir.Value:
     """An activation of real numbers; TANH is one here."""
     if fused == ActivationFunctionType.TANH:
-        return one(op, "Tanh", value)
+        return op.each("Tanh", value)
     low, high = activation.clamp(fused)
     return value if low == -high else activation.clip(op, value, low, high)
 
@@ -113,11 +112,11 @@ def zeros(op: Operation, shape: Dims, like: ir.Value, axis: int = 1) -> ir.Value
 
 def grid(op: Operation, value: ir.Value, scale: float, zero: int, bits: int, limit: float | None = None) -> ir.Value:
     """Round to the integers of a type, by arithmetic: QuantizeLinear takes 16 bits only from opset 21 on."""
-    steps = one(op, "Round", two(op, "Div", value, op.number(scale, value, "scale")))
+    steps = op.each("Round", op.each("Div", value, op.number(scale, value, "scale")))
     low, high = -(2.0 ** (bits - 1)) - zero, 2.0 ** (bits - 1) - 1 - zero
     if limit is not None:
         low, high = max(low, -limit / scale), min(high, limit / scale)
-    return two(op, "Mul", activation.clip(op, steps, low, high), op.number(scale, value, "scale"))
+    return op.each("Mul", activation.clip(op, steps, low, high), op.number(scale, value, "scale"))
 
 
 Step = Callable[[ir.Value, list[ir.Value]], tuple[list[ir.Value], ir.Value]]
@@ -134,7 +133,7 @@ def scan(
     x_t = builder.value(unique(op.hint("x")), FLOAT, tuple(rest))
     with builder.body() as nodes:
         after, y = step(x_t, inner)
-        y = one(op, "Identity", y)
+        y = op.each("Identity", y)
     body = ir.Graph([*inner, x_t], [*after, y], nodes=nodes, name=op.hint("step"))
     way: dict[str, Any] = {"scan_input_directions": [1], "scan_output_directions": [1]} if reverse else {}
     shapes: list[Dims] = [*(dims(state) for state in states), (time, *dims(y))]

@@ -14,7 +14,6 @@ from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.contents import contents
 from relayout.formats.tflite.importing.extents import divided, times
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, MOVABLE, Operation
-from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
 
@@ -106,20 +105,19 @@ def _interpolated(op: Operation, x: ir.Value) -> ir.Value:
         low, high, above = _neighbours(extent, size, op)
         behind = (1,) * (3 - axis)
         before, after = (
-            two(
-                op,
+            op.each(
                 "Mul",
                 op.emit("Gather", [x, op.ints(places, "places")], axis=axis),
                 op.builder.array(op.hint("weights"), weights.reshape(size, *behind)),
             )
             for places, weights in ((low.tolist(), (1 << _BITS) - above), (high.tolist(), above))
         )
-        x = two(op, "Add", before, after)
+        x = op.each("Add", before, after)
     # Not a Sign: that of ONNX Runtime looks at 32 bits.
-    below = two(op, "Less", x, op.number(0, x, "zero"))
+    below = op.each("Less", x, op.number(0, x, "zero"))
     halves = [op.number(sign << 2 * _BITS - 1, x, "half") for sign in (-1, 1)]
     half = op.emit("Where", [below, *halves])
-    y = two(op, "Div", two(op, "Add", x, half), op.number(1 << 2 * _BITS, x, "whole"))
+    y = op.each("Div", op.each("Add", x, half), op.number(1 << 2 * _BITS, x, "whole"))
     return op.cast(y, narrow or ir.DataType.INT16)
 
 

@@ -14,7 +14,6 @@ from relayout.formats.tflite.importing.contents import contents
 from relayout.formats.tflite.importing.extents import divided as quotient
 from relayout.formats.tflite.importing.extents import shifted
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator
 from relayout.formats.tflite.importing.window import Border
 from relayout.light_dataclass import dataclass
@@ -468,14 +467,14 @@ def _computed(op: Operation, x: ir.Value, positions: list[_Position], steps: lis
     if op.options.offset:
         extents = op.emit("Shape", [x])
         extents = op.emit("Gather", [extents, op.ints(axes)], axis=0)
-        negative = two(op, "Less", low, op.number(0, low, "zero"))
-        low = op.emit("Where", [negative, two(op, "Add", low, extents), low])
-        high = two(op, "Add", low, high)
+        negative = op.each("Less", low, op.number(0, low, "zero"))
+        low = op.emit("Where", [negative, op.each("Add", low, extents), low])
+        high = op.each("Add", low, high)
     low, high = _open_ends(op, positions, steps, low, high)
     shrunk = [p.shrink for p in positions]
     if any(shrunk):
-        last = two(op, "Equal", low, op.number(-1, low, "last"))
-        after = two(op, "Add", low, op.number(1, low, "one"))
+        last = op.each("Equal", low, op.number(-1, low, "last"))
+        after = op.each("Add", low, op.number(1, low, "one"))
         after = op.emit("Where", [last, op.number(LAST, low, "end"), after])
         high = _select(op, shrunk, after, high)
     stride = bound(3) if steps is None else op.ints([steps[p.index] for p in positions], "steps")

@@ -13,7 +13,7 @@ from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.operators.blocks import fitting, overwritten
 from relayout.formats.tflite.importing.operators.control import carried_operands, hand_over
-from relayout.formats.tflite.importing.operators.elementwise import one, two, unary_of_reals
+from relayout.formats.tflite.importing.operators.elementwise import unary_of_reals
 from relayout.formats.tflite.importing.operators.gathering import chosen, counted
 from relayout.formats.tflite.importing.operators.shape import regrouped, scalar
 from relayout.formats.tflite.importing.operators.slicing import FIRST, LAST, cut, joined
@@ -102,9 +102,9 @@ def dynamic_slice(op: Operation) -> None:
     (x,), finish = op.carried(0)
     rank = len(dims(x))
     sizes = listed(op.options.slice_sizes, rank, "slice_sizes", op)
-    start = two(op, "Max", _start(op, 1), op.ints([0] * rank, "zeros"))
-    start = two(op, "Min", start, fitting(op, x, sizes))
-    finish(op.emit("Slice", [x, start, two(op, "Add", start, op.ints(sizes, "sizes"))], tuple(sizes)))
+    start = op.each("Max", _start(op, 1), op.ints([0] * rank, "zeros"))
+    start = op.each("Min", start, fitting(op, x, sizes))
+    finish(op.emit("Slice", [x, start, op.each("Add", start, op.ints(sizes, "sizes"))], tuple(sizes)))
 
 
 @operator("STABLEHLO_DYNAMIC_UPDATE_SLICE")
@@ -271,7 +271,7 @@ _COMPARISONS = ("Equal", "", "GreaterOrEqual", "Greater", "LessOrEqual", "Less")
 
 def _binary(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
-        op.result(two(op, op_type, op.real(0), op.real(1)))
+        op.result(op.each(op_type, op.real(0), op.real(1)))
 
     return described(translate, op_type.lower(), f"{op_type}.")
 
@@ -279,7 +279,7 @@ def _binary(op_type: str) -> Translation:
 def _of_integers(op_type: str, logical: str) -> Translation:
     def translate(op: Operation) -> None:
         a, b = op.whole(0), op.whole(1)
-        op.result_whole(two(op, logical if a.dtype == ir.DataType.BOOL else op_type, a, b))
+        op.result_whole(op.each(logical if a.dtype == ir.DataType.BOOL else op_type, a, b))
 
     return described(translate, op_type.lower(), f"{op_type}, {logical} of booleans.")
 
@@ -287,7 +287,7 @@ def _of_integers(op_type: str, logical: str) -> Translation:
 def _logical(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
         a, b = op.raw(0), op.raw(1)
-        op.result_stored(two(op, op_type if a.dtype == ir.DataType.BOOL else f"Bitwise{op_type}", a, b))
+        op.result_stored(op.each(op_type if a.dtype == ir.DataType.BOOL else f"Bitwise{op_type}", a, b))
 
     return described(translate, op_type.lower(), f"{op_type} of booleans, Bitwise{op_type} of integers.")
 
@@ -311,15 +311,15 @@ def remainder(op: Operation) -> None:
 @operator("STABLEHLO_RSQRT")
 def rsqrt(op: Operation) -> None:
     """Reciprocal of Sqrt."""
-    op.result(one(op, "Reciprocal", one(op, "Sqrt", op.real(0))))
+    op.result(op.each("Reciprocal", op.each("Sqrt", op.real(0))))
 
 
 @operator("STABLEHLO_CBRT")
 def cbrt(op: Operation) -> None:
     """Pow of the magnitude, with the sign."""
     x = op.real(0)
-    root = two(op, "Pow", one(op, "Abs", x), op.number(1 / 3, x, "third"))
-    op.result(two(op, "Mul", root, one(op, "Sign", x)))
+    root = op.each("Pow", op.each("Abs", x), op.number(1 / 3, x, "third"))
+    op.result(op.each("Mul", root, op.each("Sign", x)))
 
 
 @operator("STABLEHLO_COMPARE", options="StablehloCompareOptions")
@@ -332,8 +332,8 @@ def compared(op: Operation, direction: int, a: ir.Value, b: ir.Value) -> ir.Valu
     """A comparison by the number that the schema has for it."""
     if not 0 <= direction < len(_COMPARISONS):
         raise Unsupported(f"comparison {direction}")
-    y = two(op, _COMPARISONS[direction] or "Equal", a, b)
-    return y if _COMPARISONS[direction] else one(op, "Not", y)
+    y = op.each(_COMPARISONS[direction] or "Equal", a, b)
+    return y if _COMPARISONS[direction] else op.each("Not", y)
 
 
 @operator("STABLEHLO_CONVERT")
@@ -345,7 +345,7 @@ def convert(op: Operation) -> None:
 @operator("STABLEHLO_CLAMP")
 def clamp(op: Operation) -> None:
     """Max with the lower end, Min with the upper one; the value is operand 1."""
-    op.result(two(op, "Min", two(op, "Max", op.real(1), op.real(0)), op.real(2)))
+    op.result(op.each("Min", op.each("Max", op.real(1), op.real(0)), op.real(2)))
 
 
 @operator("STABLEHLO_SELECT")

@@ -15,7 +15,6 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import cut, squeeze, unsqueeze
 from relayout.formats.tflite.importing.operators.stablehlo import distinct_axes, fixed, listed, per_axis
@@ -71,7 +70,7 @@ def reduce(op: Operation) -> None:
         y = op.cast(op.emit(whole, [bits, op.ints(axes)], keepdims=0, noop_with_empty_axes=1), ir.DataType.BOOL)
     else:
         y = op.emit(_WHOLE[op_type], [x, op.ints(axes)], keepdims=0, noop_with_empty_axes=1)
-    op.result(two(op, op_type, y, start))
+    op.result(op.each(op_type, y, start))
 
 
 @operator("STABLEHLO_REDUCE_WINDOW", options="StablehloReduceWindowOptions")
@@ -173,7 +172,7 @@ def _gridded(op: Operation, starts: _Starts, window: Sequence[int]) -> ir.Value:
     if math.prod(window) * many > MAX_GRID:
         raise Unsupported(f"windows of {math.prod(window)} elements")
     grid = op.builder.array(op.hint("grid"), np.moveaxis(np.indices(window, np.int64), 0, -1))
-    return two(op, "Add", unsqueeze(op, starts.value, range(rows, rows + many)), grid)
+    return op.each("Add", unsqueeze(op, starts.value, range(rows, rows + many)), grid)
 
 
 @operator("STABLEHLO_GATHER", options="StablehloGatherOptions")
@@ -213,9 +212,9 @@ def _windows(
     batch, indexed = dims(starts.value)[:-1], starts.axes
     if not indexed:
         return op.emit("Expand", [x, op.ints([*fixed(op, batch), *sizes], "shape")])
-    low = two(op, "Max", starts.value, op.number(0, starts.value, "zero"))
+    low = op.each("Max", starts.value, op.number(0, starts.value, "zero"))
     room = op.ints([extents[a] - sizes[a] for a in indexed], "room")
-    fits = _Starts(two(op, "Min", low, room), indexed)
+    fits = _Starts(op.each("Min", low, room), indexed)
     indices = _gridded(op, fits, [sizes[a] for a in indexed])
     x = op.transpose(x, order) if order != list(range(len(order))) else x
     return op.emit("GatherND", [x, indices])
@@ -294,8 +293,8 @@ def _scattered(
 ) -> ir.Value:
     rank, many = len(order), len(extents)
     x = op.transpose(x, order) if order != list(range(rank)) else x
-    inside = two(op, "And", two(op, "GreaterOrEqual", indices, op.number(0, indices, "zero")),
-                 two(op, "Less", indices, op.ints(extents, "extents")))  # fmt: skip
+    is_positive = op.each("GreaterOrEqual", indices, op.number(0, indices, "zero"))
+    inside = op.each("And", is_positive, op.each("Less", indices, op.ints(extents, "extents")))
     worst = op.emit("ReduceMin", [op.cast(inside, ir.DataType.UINT8), op.ints([-1])], keepdims=1)
     spare = op.ints([extents[0], *[0] * (many - 1)], "spare")
     indices = op.emit("Where", [op.cast(worst, _BOOL), indices, spare])

@@ -18,7 +18,6 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, Tensor
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 from relayout.formats.tflite.importing.tensors import fixed_point
 
@@ -43,7 +42,7 @@ def quantize(op: Operation) -> None:
     if target.type == TensorType.INT32:
         quantization = _one_scale(target)
         scale = op.builder.array(op.hint("scale"), np.array(quantization.scale[0], np.float32))
-        op.result_stored(op.cast(one(op, "Round", two(op, "Div", x, scale)), ir.DataType.INT32))
+        op.result_stored(op.cast(op.each("Round", op.each("Div", x, scale)), ir.DataType.INT32))
         return
     op.result(x)
 
@@ -62,14 +61,14 @@ def _lengthened(op: Operation, target: Tensor) -> ir.Value:
         raise ReadError("a result whose steps are 0", where=op.place)
     multiplier, exponent = fixed_point(float(given.scale[0]) / float(made.scale[0]))
     x = op.cast(op.whole(0), ir.DataType.DOUBLE)
-    centred = two(op, "Sub", x, op.number(float(given.zero_point[0]), x, "zero_point"))
-    return one(op, "Round", two(op, "Mul", centred, op.number(math.ldexp(multiplier, exponent - 31), x, "scale")))
+    centred = op.each("Sub", x, op.number(float(given.zero_point[0]), x, "zero_point"))
+    return op.each("Round", op.each("Mul", centred, op.number(math.ldexp(multiplier, exponent - 31), x, "scale")))
 
 
 def _scaled(op: Operation, x: ir.Value, i: int) -> ir.Value:
     quantization = _one_scale(op.input(i))
-    centred = two(op, "Sub", x, op.number(float(quantization.zero_point[0]), x, "zero_point"))
-    return two(op, "Mul", centred, op.number(float(quantization.scale[0]), x, "scale"))
+    centred = op.each("Sub", x, op.number(float(quantization.zero_point[0]), x, "zero_point"))
+    return op.each("Mul", centred, op.number(float(quantization.scale[0]), x, "scale"))
 
 
 @operator("DENSIFY")
@@ -178,14 +177,14 @@ def tabulated(op: Operation, curve: Function, undefined: int | None = None) -> b
 def exp(op: Operation) -> None:
     """Exp; of 16 bits a table."""
     if not tabulated(op, _exp):
-        op.result(one(op, "Exp", op.real(0)))
+        op.result(op.each("Exp", op.real(0)))
 
 
 @operator("LOG")
 def log(op: Operation) -> None:
     """Log; of 16 bits a table."""
     if not tabulated(op, lambda x: np.log(np.maximum(x, _POSITIVE)).astype(np.float32), _LEAST):
-        op.result(one(op, "Log", op.real(0)))
+        op.result(op.each("Log", op.real(0)))
 
 
 @operator("RSQRT")
@@ -195,9 +194,9 @@ def rsqrt(op: Operation) -> None:
         return
     x = op.real(0)
     if op.tensors.quantization(op.input(0)) is None:
-        op.result(one(op, "Reciprocal", one(op, "Sqrt", x)))
+        op.result(op.each("Reciprocal", op.each("Sqrt", x)))
     else:
-        op.result(two(op, "Pow", x, op.number(-0.5, x, "exponent")))
+        op.result(op.each("Pow", x, op.number(-0.5, x, "exponent")))
 
 
 @operator("GELU", options="GeluOptions", opset=20)
@@ -212,14 +211,14 @@ def gelu(op: Operation) -> None:
         return
 
     def times(value: ir.Value, factor: float) -> ir.Value:
-        return two(op, "Mul", value, op.builder.array(op.hint("factor"), np.array(factor, np.float32)))
+        return op.each("Mul", value, op.builder.array(op.hint("factor"), np.array(factor, np.float32)))
 
     if op.options.approximate:
-        cube = two(op, "Mul", two(op, "Mul", x, x), x)
-        inner = one(op, "Tanh", times(two(op, "Add", x, times(cube, 0.044715)), math.sqrt(2 / math.pi)))
+        cube = op.each("Mul", op.each("Mul", x, x), x)
+        inner = op.each("Tanh", times(op.each("Add", x, times(cube, 0.044715)), math.sqrt(2 / math.pi)))
     else:
-        inner = one(op, "Erf", times(x, math.sqrt(0.5)))
-    op.result(two(op, "Mul", times(x, 0.5), two(op, "Add", inner, op.number(1, x, "one"))))
+        inner = op.each("Erf", times(x, math.sqrt(0.5)))
+    op.result(op.each("Mul", times(x, 0.5), op.each("Add", inner, op.number(1, x, "one"))))
 
 
 @operator("TANH")
@@ -227,7 +226,7 @@ def tanh(op: Operation) -> None:
     """Tanh; of 16 bits a table."""
     quantization = op.tensors.quantization(op.input(0))
     if op.input(0).type != TensorType.INT16 or quantization is None:
-        op.result(one(op, "Tanh", op.real(0)))
+        op.result(op.each("Tanh", op.real(0)))
         return
     op.result_stored(looked_up(op, op.stored(0), _tanh(scale_and_zero_point(quantization)[0]).astype(np.int16)))
 
@@ -272,7 +271,7 @@ def softmax(op: Operation, scale: float, beta: float) -> None:
     3. The product of both is shifted back, halves up.
     """
     x = op.cast(op.stored(0), ir.DataType.INT32)
-    distance = two(op, "Sub", op.emit("ReduceMax", [x, op.ints([-1])], keepdims=1), x)
+    distance = op.each("Sub", op.emit("ReduceMax", [x, op.ints([-1])], keepdims=1), x)
     step = np.float64(np.float32(beta)) * np.float32(scale) / _EXPONENT[0]
     scaled = np.floor(np.arange(65536) * step + 0.5)
     exponential = interpolated(_exp, _EXPONENT, _FRACTION)[np.maximum(65535 - scaled, 0).astype(np.int64)]
@@ -281,17 +280,17 @@ def softmax(op: Operation, scale: float, beta: float) -> None:
     total = op.emit("ReduceSum", [wide, op.ints([-1])], keepdims=1)
     # The power of two at or below the sum: one of a short list, found by comparing.
     twos = op.builder.shared(op.hint("twos"), 2 ** np.arange(31, dtype=np.int64))
-    reached = two(op, "GreaterOrEqual", total, twos)
+    reached = op.each("GreaterOrEqual", total, twos)
     size = op.emit("ReduceSum", [op.cast(reached, ir.DataType.INT64), op.ints([-1])], keepdims=1)
-    first = op.emit("Gather", [twos, two(op, "Sub", size, op.number(1, size, "one"))], axis=0)
-    whole = two(op, "Div", op.number(1 << 30, first, "whole"), first)
-    shifted = two(op, "Add", two(op, "Mul", total, whole), op.number(1 << 13, total, "half"))
-    behind = two(
-        op, "Sub", two(op, "Div", shifted, op.number(1 << 14, total, "shift")), op.number(1 << 16, total, "lead")
+    first = op.emit("Gather", [twos, op.each("Sub", size, op.number(1, size, "one"))], axis=0)
+    whole = op.each("Div", op.number(1 << 30, first, "whole"), first)
+    shifted = op.each("Add", op.each("Mul", total, whole), op.number(1 << 13, total, "half"))
+    behind = op.each(
+        "Sub", op.each("Div", shifted, op.number(1 << 14, total, "shift")), op.number(1 << 16, total, "lead")
     )
     worth = interpolated(lambda v: (1 / (1 + v)).astype(np.float32), _INVERSE, _FRACTION)
     inverse_table = op.builder.shared(op.hint("inverse"), worth.astype(np.int64))
-    inverse = op.emit("Gather", [inverse_table, two(op, "Min", behind, op.number(65535, behind, "last"))], axis=0)
-    half = two(op, "Div", first, op.number(2, first, "two"))
-    y = two(op, "Div", two(op, "Add", two(op, "Mul", wide, inverse), half), first)
+    inverse = op.emit("Gather", [inverse_table, op.each("Min", behind, op.number(65535, behind, "last"))], axis=0)
+    half = op.each("Div", first, op.number(2, first, "two"))
+    y = op.each("Div", op.each("Add", op.each("Mul", wide, inverse), half), first)
     op.result_stored(op.emit("Clip", [y, op.number(0, y, "least"), op.number(_GREATEST, y, "greatest")]))

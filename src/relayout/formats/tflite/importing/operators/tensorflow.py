@@ -21,7 +21,7 @@ from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.bits import shifted_right
 from relayout.formats.tflite.importing.operators.complexes import multiplied
-from relayout.formats.tflite.importing.operators.elementwise import one, two, unary_of_reals
+from relayout.formats.tflite.importing.operators.elementwise import unary_of_reals
 from relayout.formats.tflite.importing.operators.gathering import chosen, counted, gather
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import LAST, cut, joined, unsqueeze
@@ -49,7 +49,7 @@ def _of_floats(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
         if op.input(0).type == TensorType.FLOAT64:
             raise Unsupported("FLOAT64, for which ONNX Runtime has no kernel")
-        op.result(one(op, op_type, op.real(0)))
+        op.result(op.each(op_type, op.real(0)))
 
     return described(translate, op_type.lower(), f"{op_type}.")
 
@@ -134,7 +134,7 @@ def bias_add(op: Operation) -> None:
         raise ReadError(f"a bias of shape {list(dims(bias))} for {list(dims(x))}", where=op.place)
     if attributes(op).text("data_format").startswith("NC"):
         bias = unsqueeze(op, bias, range(1, len(dims(x)) - 1)) if len(dims(x)) > 2 else bias
-    op.result(two(op, "Add", x, bias))
+    op.result(op.each("Add", x, bias))
 
 
 # Operators that TFLite has, too, but not for such operands, as those of 64 bits: they are left to the Flex delegate.
@@ -198,7 +198,7 @@ _UINT64 = ir.DataType.UINT64
 
 
 def _unary(name: str, op_type: str) -> Translation:
-    return described(lambda op: op.result(one(op, op_type, op.stored(0))), name, f"{op_type}.")
+    return described(lambda op: op.result(op.each(op_type, op.stored(0))), name, f"{op_type}.")
 
 
 operator("CUSTOM FlexInvert")(_unary("invert", "BitwiseNot"))
@@ -207,7 +207,7 @@ operator("CUSTOM FlexIsNan")(_unary("is_nan", "IsNaN"))
 
 def _bitwise(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
-        op.result(two(op, op_type, op.stored(0), op.stored(1)))
+        op.result(op.each(op_type, op.stored(0), op.stored(1)))
 
     return described(translate, op_type.lower(), f"{op_type}, broadcast from the right.")
 
@@ -220,7 +220,7 @@ def _count(op: Operation) -> ir.Value:
     """By how many bits operand 0 is shifted: not below 0, nor by all there are."""
     x, count = op.stored(0), op.cast(op.stored(1), _INT64)
     most = op.number((x.dtype or _INT64).bitwidth - 1, count, "most")
-    return two(op, "Max", two(op, "Min", count, most), op.number(0, count, "least"))
+    return op.each("Max", op.each("Min", count, most), op.number(0, count, "least"))
 
 
 @operator("CUSTOM FlexLeftShift")
@@ -241,7 +241,7 @@ def right_shift(op: Operation) -> None:
 def is_finite(op: Operation) -> None:
     """Neither IsInf nor IsNaN."""
     x = op.stored(0)
-    op.result(one(op, "Not", two(op, "Or", one(op, "IsInf", x), one(op, "IsNaN", x))))
+    op.result(op.each("Not", op.each("Or", op.each("IsInf", x), op.each("IsNaN", x))))
 
 
 def _unless(op_type: str, name: str) -> Translation:
@@ -250,10 +250,10 @@ def _unless(op_type: str, name: str) -> Translation:
     def translate(op: Operation) -> None:
         a, b = op.stored(0), op.stored(1)
         zero = op.number(0, b, "zero")
-        nothing = two(op, "Equal", b, zero)
+        nothing = op.each("Equal", b, zero)
         # A quotient of integers by 0 ends the process, though it is not chosen.
         by = chosen(op, nothing, op.number(1, b, "one"), b)
-        op.result(chosen(op, nothing, zero, two(op, op_type, a, by)))
+        op.result(chosen(op, nothing, zero, op.each(op_type, a, by)))
 
     return described(translate, name, f"{op_type}; 0 where the second operand is 0.")
 
@@ -265,10 +265,10 @@ operator("CUSTOM FlexMulNoNan")(_unless("Mul", "mul_no_nan"))
 @operator("CUSTOM FlexTruncateDiv")
 def truncate_div(op: Operation) -> None:
     """Div; of real numbers what is before the point."""
-    quotient = two(op, "Div", op.plain(0), op.plain(1))
+    quotient = op.each("Div", op.plain(0), op.plain(1))
     if quotient.dtype is not None and quotient.dtype.is_floating_point():
-        down = one(op, "Floor", one(op, "Abs", quotient))
-        quotient = two(op, "Mul", down, one(op, "Sign", quotient))
+        down = op.each("Floor", op.each("Abs", quotient))
+        quotient = op.each("Mul", down, op.each("Sign", quotient))
     op.result(quotient)
 
 
@@ -293,10 +293,10 @@ def fake_quant_per_channel(op: Operation) -> None:
     def each(numbers: npt.NDArray[Any], name: str) -> ir.Value:
         return op.builder.array(op.hint(name), numbers.astype(np.float32))
 
-    clipped = two(op, "Min", two(op, "Max", x, each(low, "low")), each(high, "high"))
-    steps = two(op, "Mul", two(op, "Sub", clipped, each(low, "low")), each(1 / scale, "inverse"))
-    rounded = one(op, "Floor", two(op, "Add", steps, op.number(0.5, x, "half")))
-    op.result(two(op, "Add", two(op, "Mul", rounded, each(scale, "step")), each(low, "low")))
+    clipped = op.each("Min", op.each("Max", x, each(low, "low")), each(high, "high"))
+    steps = op.each("Mul", op.each("Sub", clipped, each(low, "low")), each(1 / scale, "inverse"))
+    rounded = op.each("Floor", op.each("Add", steps, op.number(0.5, x, "half")))
+    op.result(op.each("Add", op.each("Mul", rounded, each(scale, "step")), each(low, "low")))
 
 
 # Products and sums along an axis that are left to the Flex delegate, of all elements up to each.
@@ -338,7 +338,7 @@ def _running(op: Operation, start: float, combined: Pair) -> None:
 @operator("CUSTOM FlexCumprod")
 def cumprod(op: Operation) -> None:
     """Mul with the elements before, in log n steps."""
-    _running(op, 1, lambda op, a, b: two(op, "Mul", a, b))
+    _running(op, 1, lambda op, a, b: op.each("Mul", a, b))
 
 
 @operator("CUSTOM FlexCumulativeLogsumexp")
@@ -351,8 +351,8 @@ def _log_of_sum(op: Operation, a: ir.Value, b: ir.Value) -> ir.Value:
     """Taken out is a number, also where both are minus infinity, the logarithm of nothing."""
     least = op.number(float(np.finfo((a.dtype or ir.DataType.FLOAT).numpy()).min), a, "least")
     greater = op.emit("Max", [a, b, least])
-    first, second = (one(op, "Exp", two(op, "Sub", each, greater)) for each in (a, b))
-    return two(op, "Add", one(op, "Log", two(op, "Add", first, second)), greater)
+    first, second = (op.each("Exp", op.each("Sub", each, greater)) for each in (a, b))
+    return op.each("Add", op.each("Log", op.each("Add", first, second)), greater)
 
 
 # Operators of TensorFlow on matrices that are left to the Flex delegate.
@@ -416,7 +416,7 @@ def determinant(op: Operation) -> None:
 def _scatter(reduction: str, negative: bool = False) -> Translation:
     def translate(op: Operation) -> None:
         x, indices, updates = op.stored(0), op.cast(op.stored(1), _INT64), op.stored(2)
-        updates = one(op, "Neg", updates) if negative else updates
+        updates = op.each("Neg", updates) if negative else updates
         op.result(op.emit("ScatterND", [x, indices, updates], reduction=reduction))
 
     what = "that replaces" if reduction == "none" else f"reduction {reduction}" + ", of Neg" * negative
@@ -436,13 +436,13 @@ def bincount(op: Operation) -> None:
         raise ReadError(f"{op.operator.name} of rank {rank}", where=op.place)
     known = op.integers(1, 1)[0] if op.is_constant(1) else None
     size = scalar(op, op.cast(op.stored(1), _INT64)) if known is None else op.number(known, x, "size")
-    more = two(op, "Add", size, op.number(1, x, "one"))
-    x, total = two(op, "Min", x, size), more
+    more = op.each("Add", size, op.number(1, x, "one"))
+    x, total = op.each("Min", x, size), more
     out = op.out_dims((*shape[:-1], known))
     if rank == 2:  # the bins of a row behind those of the row before
         rows = scalar(op, op.emit("Shape", [x], start=0, end=1))
-        places = two(op, "Mul", counted(op, rows, shape[0]), more)
-        x, total = two(op, "Add", x, unsqueeze(op, places, [1])), two(op, "Mul", rows, more)
+        places = op.each("Mul", counted(op, rows, shape[0]), more)
+        x, total = op.each("Add", x, unsqueeze(op, places, [1])), op.each("Mul", rows, more)
     vector = op.ints([1], "vector")
     zeros = op.emit("Expand", [op.number(0, weights, "zero"), op.emit("Reshape", [total, vector], (1,))], (None,))
     binary = attributes(op).number("binary_output")
@@ -475,5 +475,5 @@ def dynamic_partition(op: Operation) -> None:
             rows = np.flatnonzero(known == k)
             op.result(op.emit("Gather", [x, op.builder.array(op.hint("rows"), rows)], axis=0), k)
             continue
-        here = two(op, "Equal", parts, op.number(k, parts, "part"))
+        here = op.each("Equal", parts, op.number(k, parts, "part"))
         op.result(op.emit("Compress", [x, here], (op.tensors.symbol(op.output(k), 0), *rest), axis=0), k)

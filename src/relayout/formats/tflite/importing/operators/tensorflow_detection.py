@@ -13,7 +13,6 @@ from relayout.formats.tflite.container.nodedef import NodeDef
 from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.pooling import Sliding, average, greatest, surrounded
 from relayout.formats.tflite.importing.operators.slicing import joined, squeeze, unsqueeze
 from relayout.formats.tflite.importing.operators.tensorflow import attributes
@@ -98,11 +97,11 @@ def max_pool_with_argmax(op: Operation) -> None:
     more = {"kernel_shape": window, "strides": strides, **around}
     y, flat = op.builder.emit("MaxPool", [x], outputs, source=op.source, **more)
     plane, channels = (_elements(op, x, *axes) for axes in ((2, 3), (1,)))
-    place, row = two(op, "Mod", flat, plane), two(op, "Div", flat, plane)
-    place = two(op, "Add", two(op, "Mul", place, channels), two(op, "Mod", row, channels))
+    place, row = op.each("Mod", flat, plane), op.each("Div", flat, plane)
+    place = op.each("Add", op.each("Mul", place, channels), op.each("Mod", row, channels))
     if given.number("include_batch_in_index"):
-        image = two(op, "Mul", two(op, "Div", row, channels), two(op, "Mul", plane, channels))
-        place = two(op, "Add", place, image)
+        image = op.each("Mul", op.each("Div", row, channels), op.each("Mul", plane, channels))
+        place = op.each("Add", place, image)
     op.result(y, perm=over.to_last)
     op.result(op.cast(place, op.tensors.plain_dtype(op.output(1))), 1, perm=over.to_last)
 
@@ -145,16 +144,16 @@ def combined_non_max_suppression(op: Operation) -> None:
         source=op.source,
         axis=1,
     )
-    there = two(op, "Greater", values, op.number(-math.inf, values, "none"))
+    there = op.each("Greater", values, op.number(-math.inf, values, "none"))
     length = op.emit("Shape", [scores], start=2, end=3)
     if each:
         boxes, index = _flat(op, op.transpose(boxes, [0, 2, 1, 3]), (batch, whole, 4)), places
     else:
-        boxes, index = squeeze(op, boxes, [2]), two(op, "Mod", places, length)
+        boxes, index = squeeze(op, boxes, [2]), op.each("Mod", places, length)
     picked = op.emit("GatherND", [boxes, unsqueeze(op, index, [2])], batch_dims=1)
     if attributes(op).number("clip_boxes"):
         picked = op.emit("Clip", [picked, op.number(0, picked, "low"), op.number(1, picked, "high")])
-    labels = op.cast(two(op, "Div", places, length), _FLOAT)
+    labels = op.cast(op.each("Div", places, length), _FLOAT)
     for i, value in enumerate((picked, values, labels)):
         meant = there if i else unsqueeze(op, there, [2])
         value = op.emit("Where", [meant, value, op.number(0, value, "zero")])
@@ -203,7 +202,7 @@ def _at_most(op: Operation, total: int, table: ir.Value) -> tuple[ir.Value, Dim]
     there = dims(table)[1]
     if isinstance(there, int):
         return op.ints([min(total, there)], "most"), min(total, there)
-    return two(op, "Min", op.ints([total], "most"), op.emit("Shape", [table], start=1, end=2)), None
+    return op.each("Min", op.ints([total], "most"), op.emit("Shape", [table], start=1, end=2)), None
 
 
 def _filled(op: Operation, value: ir.Value, most: ir.Value, total: int) -> ir.Value:
@@ -211,6 +210,6 @@ def _filled(op: Operation, value: ir.Value, most: ir.Value, total: int) -> ir.Va
     if dims(value)[1] == total:
         return value
     rank = len(dims(value))
-    missing = two(op, "Sub", op.ints([total], "total"), most)
+    missing = op.each("Sub", op.ints([total], "total"), most)
     pads = joined(op, [op.ints([0] * (rank + 1), "begin"), missing, op.ints([0] * (rank - 2), "end")], 0)
     return op.emit("Pad", [value, pads], (dims(value)[0], total, *dims(value)[2:]), mode="constant")

@@ -16,7 +16,6 @@ from relayout.formats.tflite.importing.activation import clip
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.elementwise import one, two
 from relayout.formats.tflite.importing.operators.gathering import counted
 from relayout.formats.tflite.importing.operators.resize import (
     depth_to_space,
@@ -52,35 +51,35 @@ def _hue(op: Operation, rgb: Sequence[ir.Value]) -> tuple[ir.Value, ir.Value, ir
     """The hue, a turn being 1, the greatest of three, and how much less the least is; grey has the hue 0."""
     red, green, blue = rgb
     greatest, least = (op.emit(kind, list(rgb)) for kind in ("Max", "Min"))
-    width = two(op, "Sub", greatest, least)
-    unit = two(op, "Mul", width, op.number(6, width, "six"))
+    width = op.each("Sub", greatest, least)
+    unit = op.each("Mul", width, op.number(6, width, "six"))
 
     def sixth(a: ir.Value, b: ir.Value, turn: int) -> ir.Value:
-        part = two(op, "Div", two(op, "Sub", a, b), unit)
-        return two(op, "Add", part, op.number(turn / 6, part, "turn")) if turn else part
+        part = op.each("Div", op.each("Sub", a, b), unit)
+        return op.each("Add", part, op.number(turn / 6, part, "turn")) if turn else part
 
-    other = op.emit("Where", [two(op, "Equal", green, greatest), sixth(blue, red, 2), sixth(red, green, 4)])
-    hue = op.emit("Where", [two(op, "Equal", red, greatest), sixth(green, blue, 0), other])
+    other = op.emit("Where", [op.each("Equal", green, greatest), sixth(blue, red, 2), sixth(red, green, 4)])
+    hue = op.emit("Where", [op.each("Equal", red, greatest), sixth(green, blue, 0), other])
     zero = op.number(0, hue, "zero")
-    hue = op.emit("Where", [two(op, "Greater", width, zero), hue, zero])
-    below = two(op, "Less", hue, zero)
-    return op.emit("Where", [below, two(op, "Add", hue, op.number(1, hue, "one")), hue]), greatest, width
+    hue = op.emit("Where", [op.each("Greater", width, zero), hue, zero])
+    below = op.each("Less", hue, zero)
+    return op.emit("Where", [below, op.each("Add", hue, op.number(1, hue, "one")), hue]), greatest, width
 
 
 def _saturation(op: Operation, greatest: ir.Value, width: ir.Value) -> ir.Value:
     zero = op.number(0, width, "zero")
-    return op.emit("Where", [two(op, "Greater", greatest, zero), two(op, "Div", width, greatest), zero])
+    return op.emit("Where", [op.each("Greater", greatest, zero), op.each("Div", width, greatest), zero])
 
 
 def _coloured(op: Operation, hue: ir.Value, greatest: ir.Value, width: ir.Value) -> ir.Value:
     """Red, green and blue of a hue, the greatest of which, and how much less the least is, are given."""
-    least = two(op, "Sub", greatest, width)
-    at = two(op, "Mul", hue, op.number(6, hue, "six"))
+    least = op.each("Sub", greatest, width)
+    at = op.each("Mul", hue, op.number(6, hue, "six"))
     parts = []
     for middle, sign, offset in ((3, 1, -1), (2, -1, 2), (4, -1, 2)):
-        share = one(op, "Abs", two(op, "Sub", at, op.number(middle, at, "middle")))
-        share = two(op, "Add", one(op, "Neg", share) if sign < 0 else share, op.number(offset, at, "offset"))
-        parts.append(two(op, "Add", least, two(op, "Mul", width, clip(op, share, 0, 1))))
+        share = op.each("Abs", op.each("Sub", at, op.number(middle, at, "middle")))
+        share = op.each("Add", op.each("Neg", share) if sign < 0 else share, op.number(offset, at, "offset"))
+        parts.append(op.each("Add", least, op.each("Mul", width, clip(op, share, 0, 1))))
     return _joined(op, parts)
 
 
@@ -95,15 +94,15 @@ def rgb_to_hsv(op: Operation) -> None:
 def hsv_to_rgb(op: Operation) -> None:
     """Return how far the hue is from that of each channel, clipped, times the saturation."""
     hue, saturation, value = _channels(op)
-    op.result(_coloured(op, hue, value, two(op, "Mul", saturation, value)))
+    op.result(_coloured(op, hue, value, op.each("Mul", saturation, value)))
 
 
 @operator("CUSTOM FlexAdjustHue")
 def adjust_hue(op: Operation) -> None:
     """Add to the hue, of which the whole turns are taken away."""
     hue, greatest, width = _hue(op, _channels(op))
-    hue = two(op, "Add", hue, op.stored(1))
-    hue = two(op, "Sub", hue, one(op, "Floor", hue))
+    hue = op.each("Add", hue, op.stored(1))
+    hue = op.each("Sub", hue, op.each("Floor", hue))
     op.result(_coloured(op, hue, greatest, width))
 
 
@@ -111,8 +110,8 @@ def adjust_hue(op: Operation) -> None:
 def adjust_saturation(op: Operation) -> None:
     """Mul of the saturation, clipped between 0 and 1."""
     hue, greatest, width = _hue(op, _channels(op))
-    saturation = clip(op, two(op, "Mul", _saturation(op, greatest, width), op.stored(1)), 0, 1)
-    op.result(_coloured(op, hue, greatest, two(op, "Mul", saturation, greatest)))
+    saturation = clip(op, op.each("Mul", _saturation(op, greatest, width), op.stored(1)), 0, 1)
+    op.result(_coloured(op, hue, greatest, op.each("Mul", saturation, greatest)))
 
 
 @operator("CUSTOM FlexAdjustContrastv2")
@@ -123,7 +122,7 @@ def adjust_contrast(op: Operation) -> None:
     if rank < 3:
         raise ReadError(f"{op.operator.name} of rank {rank}", where=op.place)
     mean = op.emit("ReduceMean", [x, op.ints([rank - 3, rank - 2])], keepdims=1)
-    op.result(two(op, "Add", two(op, "Mul", two(op, "Sub", x, mean), op.stored(1)), mean))
+    op.result(op.each("Add", op.each("Mul", op.each("Sub", x, mean), op.stored(1)), mean))
 
 
 # Resizes and the exchange of space for depth that TensorFlow's converter leaves to the Flex delegate, `n h w c`.
@@ -228,8 +227,8 @@ def _weighted(op: Operation, x: ir.Value, axis: int, places: npt.NDArray[np.floa
     for index, weight in zip(inside, weights, strict=True):
         part = op.emit("Gather", [x, op.ints([int(i) for i in index], "places")], axis=axis)
         by = op.builder.array(op.hint("weights"), weight.astype(np.float32).reshape(-1, *behind))
-        parts.append(two(op, "Mul", part, by))
-    return reduce(partial(two, op, "Add"), parts)
+        parts.append(op.each("Mul", part, by))
+    return reduce(partial(op.each, "Add"), parts)
 
 
 def _exchange(op_type: str, translate: Translation, down: bool) -> Translation:
@@ -268,18 +267,18 @@ def greedy_decoder(op: Operation) -> None:
     if blank < 0 and not isinstance(classes, int):
         raise Unsupported("unknown dimensions, of which the last class is the blank")
     steps = scalar(op, op.emit("Shape", [x], start=0, end=1))
-    within = two(op, "Less", counted(op, steps, time), unsqueeze(op, lengths, [1]))
+    within = op.each("Less", counted(op, steps, time), unsqueeze(op, lengths, [1]))
     logits = op.transpose(x, (1, 0, 2))
     best = op.emit("ArgMax", [logits], axis=2, keepdims=0)
     last = op.number(blank + (classes if blank < 0 and isinstance(classes, int) else 0), best, "blank")
-    kept = two(op, "And", within, one(op, "Not", two(op, "Equal", best, last)))
+    kept = op.each("And", within, op.each("Not", op.each("Equal", best, last)))
     if given.number("merge_repeated"):
         before = bordered(op, best, [0, 1], [0, -1], op.number(-1, best, "none"))
-        kept = two(op, "And", kept, one(op, "Not", two(op, "Equal", best, before)))
+        kept = op.each("And", kept, op.each("Not", op.each("Equal", best, before)))
     count = op.tensors.symbol(op.output(1), 0)
     places = op.transpose(op.emit("NonZero", [kept], (2, count), _INT64), (1, 0))
     so_far = op.emit("CumSum", [op.cast(kept, _INT64), op.number(1, op.ints([1]), "axis")])
-    before = two(op, "Sub", op.emit("GatherND", [so_far, places]), op.number(1, so_far, "one"))
+    before = op.each("Sub", op.emit("GatherND", [so_far, places]), op.number(1, so_far, "one"))
     rows = op.emit("Gather", [places, op.ints([0], "row")], axis=1)
     op.result(joined(op, [rows, unsqueeze(op, before, [1])], 1), 0)
     op.result(op.emit("GatherND", [best, places]), 1)
@@ -288,7 +287,7 @@ def greedy_decoder(op: Operation) -> None:
     op.result(joined(op, [op.emit("Shape", [so_far], start=0, end=1), longest], 0), 2)
     greatest = op.emit("ReduceMax", [logits, op.ints([2])], keepdims=0)
     valid = op.emit("Where", [within, greatest, op.number(0, x, "zero")])
-    op.result(one(op, "Neg", op.emit("ReduceSum", [valid, op.ints([1])], keepdims=1)), 3)
+    op.result(op.each("Neg", op.emit("ReduceSum", [valid, op.ints([1])], keepdims=1)), 3)
 
 
 MOST_SLICES, MOST_ELEMENTS = 1 << 10, 1 << 8
@@ -354,7 +353,7 @@ def dilation(op: Operation) -> None:
     found: list[ir.Value] = []
     for i, strip in enumerate(slices(op, x, 1, rows, strides[0], rates[0])):
         for j, part in enumerate(slices(op, strip, 2, columns, strides[1], rates[1])):
-            found.append(two(op, "Add", part, op.builder.array(op.hint("kernel"), kernel[i, j])))
+            found.append(op.each("Add", part, op.builder.array(op.hint("kernel"), kernel[i, j])))
     op.result(op.emit("Max", found))
 
 
@@ -390,21 +389,21 @@ def crop_and_resize(op: Operation) -> None:
 
     def at(row: ir.Value, column: ir.Value) -> ir.Value:
         row, column = (op.cast(v, _INT64) for v in (row, column))
-        index = two(op, "Add", two(op, "Mul", images, extents[0]), row)
-        index = two(op, "Add", two(op, "Mul", index, extents[1]), column)
+        index = op.each("Add", op.each("Mul", images, extents[0]), row)
+        index = op.each("Add", op.each("Mul", index, extents[1]), column)
         return op.cast(op.emit("Gather", [rows, index], axis=0), _F32)
 
     def between(low: ir.Value, high: ir.Value, share: ir.Value) -> ir.Value:
-        return two(op, "Add", low, two(op, "Mul", two(op, "Sub", high, low), share))
+        return op.each("Add", low, op.each("Mul", op.each("Sub", high, low), share))
 
     if method == "nearest":
         half = op.number(0.5, y, "half")
-        found = at(*(one(op, "Floor", two(op, "Add", v, half)) for v in (y, x_)))
+        found = at(*(op.each("Floor", op.each("Add", v, half)) for v in (y, x_)))
     else:
         (top, bottom, down), (left, right, along) = (_between(op, v) for v in (y, x_))
         upper, lower = (between(at(row, left), at(row, right), along) for row in (top, bottom))
         found = between(upper, lower, down)
-    inside = unsqueeze(op, two(op, "And", inside, within), [3])
+    inside = unsqueeze(op, op.each("And", inside, within), [3])
     outside = op.number(given.real("extrapolation_value"), found, "outside")
     op.result(op.emit("Where", [inside, found, outside]))
 
@@ -420,22 +419,22 @@ def _in_boxes(op: Operation, axis: int, count: int, extent: ir.Value) -> tuple[i
     """Places in each box along an axis, rows `b i 1` or columns `b 1 i`, and whether the image has them."""
     boxes = unsqueeze(op, op.stored(1), [2])
     low, high = (cut(op, boxes, [axis + 2 * end], [axis + 2 * end + 1], [1]) for end in (0, 1))
-    last = op.cast(two(op, "Sub", extent, op.number(1, extent, "one")), _F32)
+    last = op.cast(op.each("Sub", extent, op.number(1, extent, "one")), _F32)
     if count > 1:
-        step = two(op, "Mul", two(op, "Sub", high, low), last)
-        step = two(op, "Div", step, op.number(count - 1, step, "steps"))
+        step = op.each("Mul", op.each("Sub", high, low), last)
+        step = op.each("Div", step, op.number(count - 1, step, "steps"))
         numbers = np.arange(count, dtype=np.float32).reshape((-1, 1) if axis == 0 else (-1,))
-        at = two(op, "Mul", op.builder.array(op.hint("numbers"), numbers), step)
-        at = two(op, "Add", two(op, "Mul", low, last), at)
+        at = op.each("Mul", op.builder.array(op.hint("numbers"), numbers), step)
+        at = op.each("Add", op.each("Mul", low, last), at)
     else:
-        at = two(op, "Mul", two(op, "Add", low, high), op.number(0.5, low, "half"))
-        at = two(op, "Mul", at, last)
+        at = op.each("Mul", op.each("Add", low, high), op.number(0.5, low, "half"))
+        at = op.each("Mul", at, last)
     zero = op.number(0, at, "zero")
-    inside = two(op, "And", two(op, "GreaterOrEqual", at, zero), two(op, "LessOrEqual", at, last))
-    return two(op, "Min", two(op, "Max", at, zero), last), inside
+    inside = op.each("And", op.each("GreaterOrEqual", at, zero), op.each("LessOrEqual", at, last))
+    return op.each("Min", op.each("Max", at, zero), last), inside
 
 
 def _between(op: Operation, at: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
     """The elements before and after a place, and the share of the latter."""
-    low = one(op, "Floor", at)
-    return low, one(op, "Ceil", at), unsqueeze(op, two(op, "Sub", at, low), [3])
+    low = op.each("Floor", at)
+    return low, op.each("Ceil", at), unsqueeze(op, op.each("Sub", at, low), [3])

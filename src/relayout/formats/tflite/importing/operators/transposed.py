@@ -10,7 +10,6 @@ from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.contents import contents
 from relayout.formats.tflite.importing.extents import shifted, times
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.weights import weights
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D
@@ -112,17 +111,17 @@ def _computed(
     bounds = [op.ints([v], name) for v, name in ((1, "starts"), (1 + many, "ends"), (0, "axes"))]
     target = op.emit("Slice", [op.cast(op.stored(0), ir.DataType.INT64), *bounds])
     step, size = op.ints(strides, "strides"), op.ints(effective, "windows")
-    room = two(op, "Add", target, op.ints([s - 1 for s in strides], "rest"))
+    room = op.each("Add", target, op.ints([s - 1 for s in strides], "rest"))
     if op.options.padding != Padding.SAME:
-        room = two(op, "Sub", two(op, "Add", target, step), size)
-    places = two(op, "Sub", two(op, "Div", room, step), op.ints([1] * many, "one"))
-    total = two(op, "Sub", two(op, "Add", two(op, "Mul", places, step), size), target)
+        room = op.each("Sub", op.each("Add", target, step), size)
+    places = op.each("Sub", op.each("Div", room, step), op.ints([1] * many, "one"))
+    total = op.each("Sub", op.each("Add", op.each("Mul", places, step), size), target)
     nothing = op.ints([0] * many, "none")
-    begin = two(op, "Div", two(op, "Max", total, nothing), op.ints([2] * many, "two"))
-    end = two(op, "Add", begin, target)
-    missing = two(op, "Sub", end, op.emit("Shape", [y], start=2, end=2 + many))
+    begin = op.each("Div", op.each("Max", total, nothing), op.ints([2] * many, "two"))
+    end = op.each("Add", begin, target)
+    missing = op.each("Sub", end, op.emit("Shape", [y], start=2, end=2 + many))
     outer = op.ints([0, 0], "outer")
-    amounts = [outer, nothing, outer, two(op, "Max", missing, nothing)]
+    amounts = [outer, nothing, outer, op.each("Max", missing, nothing)]
     y = op.emit("Pad", [y, op.emit("Concat", amounts, (2 * many + 4,), axis=0)], whole, mode="constant")
     axes = op.ints(range(2, 2 + many), "axes")
     return _biased(op, op.emit("Slice", [y, begin, end, axes], (n, o, *wanted)))

@@ -9,7 +9,6 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import LAST, cut
 from relayout.formats.tflite.importing.registry import Unsupported, operator
@@ -77,18 +76,18 @@ def reduce_windows(
         while True:
             if size & length:
                 part = _from(op, covered, axis, done * dilation, count)
-                total = part if total is None else two(op, op_type, total, part)
+                total = part if total is None else op.each(op_type, total, part)
                 done += length
             if length * 2 > size:
                 break
             places = dims(covered)[axis]
             left = (places if isinstance(places, int) else 0) - length * dilation
             first, second = _from(op, covered, axis, 0, left), _from(op, covered, axis, length * dilation, left)
-            covered, length = two(op, op_type, first, second), length * 2
+            covered, length = op.each(op_type, first, second), length * 2
         x = total if total is not None else x
         if stride > 1:
             x = cut(op, x, [0], [LAST], [axis], [stride])
-    return two(op, op_type, x, start)
+    return op.each(op_type, x, start)
 
 
 def _from(op: Operation, x: ir.Value, axis: int, first: int, count: int) -> ir.Value:

@@ -1,7 +1,6 @@
-"""Arithmetic on the tensors of one node: each step adds one operator, and finds the extents of its result by itself.
+"""Builtins under construction: each method adds one operator, and finds the extents of its result by itself.
 
-    steps = Steps(op)
-    steps.give(steps.add(steps.mul(x, 2.0), y))
+    op.give(op.add(op.mul(x, 2.0), y))
 
 A number or an array among the operands is a constant of the type of the first tensor. What only depends on small
 constants is computed here, and adds no operator.
@@ -18,10 +17,9 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.exporting.draft import NUMPY_TYPES, Dims, DraftTensor
+from relayout.formats.tflite.exporting.draft import NUMPY, NUMPY_TYPES, Dims, Draft, DraftTensor, known
 from relayout.formats.tflite.exporting.few_axes import batched_product
-from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
-from relayout.formats.tflite.exporting.registry import Unwritable
+from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 
 MULTIPLIED = frozenset([TensorType.FLOAT32, TensorType.INT32])
 """Types of which MUL by 1 is the same number, in every runtime."""
@@ -68,29 +66,56 @@ def require_few(count: int) -> None:
         raise Unwritable(f"it needs a constant of {count:,} elements")
 
 
-class Steps:
+class BuiltinBuilder:
     """The operators that one node becomes.
 
     Args:
-        op: the node.
+        draft: the graph that they are added to.
+        name: the node's, with which the names of tensors begin.
     """
 
-    def __init__(self, op: NodeExport) -> None:
-        self.op = op
+    def __init__(self, draft: Draft, name: str) -> None:
+        self.draft, self.name = draft, name
 
-    def give(self, tensor: DraftTensor, slot: int = 0) -> None:
-        """Let a tensor be an output of the node."""
-        self.op.give(tensor, slot)
+    def const(self, array: NDArray[Any], quantization: Quantization | None = None, what: str = "") -> DraftTensor:
+        """Add a constant; kernels read half precision in single."""
+        array = array.astype(np.float32) if array.dtype == np.float16 else array
+        return self.draft.constant(f"{self.name}/{what or 'constant'}", array, quantization)
+
+    def ints(self, items: Sequence[int] | NDArray[Any], what: str = "") -> DraftTensor:
+        """Add a constant of int32."""
+        return self.const(np.asarray(items, np.int32), what=what)
 
     def tensor(self, operand: Operand, kind: TensorType) -> DraftTensor:
         """Return an operand as a tensor; a number or an array as a constant of a type."""
-        if isinstance(operand, DraftTensor):
-            return operand
-        return self.op.const(np.asarray(operand).astype(NUMPY[kind]))
+        return operand if isinstance(operand, DraftTensor) else self.const(np.asarray(operand).astype(NUMPY[kind]))
 
-    def ints(self, items: Sequence[int] | NDArray[Any]) -> DraftTensor:
-        """Return a constant of int32."""
-        return self.op.const(np.asarray(items, np.int32))
+    def emit(
+        self,
+        name: str,
+        inputs: Sequence[DraftTensor | None],
+        dims: Dims,
+        kind: TensorType | None = None,
+        quantization: Quantization | None = None,
+        **options: Any,
+    ) -> DraftTensor:
+        """Add an operator with one result, which is not the node's.
+
+        Args:
+            name: the builtin operator.
+            inputs: its operands.
+            dims: the extents of the result.
+            kind: its element type; None: that of the first operand.
+            quantization: what its integers mean; None: as the first operand's, where it has the same type.
+            options: of the schema.
+        """
+        first = next(tensor for tensor in inputs if tensor is not None)
+        kind = first.type if kind is None else kind
+        if quantization is None and kind == first.type:
+            quantization = first.quantization
+        result = self.draft.tensor(f"{self.name}/{name.lower()}", kind, dims, quantization)
+        self.draft.add(name, inputs, [result], **options)
+        return result
 
     def each(self, name: str, *operands: Operand, kind: TensorType | None = None, **options: Any) -> DraftTensor:
         """Add an operator on each element by itself, of operands that stretch to each other.
@@ -107,10 +132,8 @@ class Steps:
         arrays = [tensor.array for tensor in tensors]
         if name in FOLDED and all(array is not None for array in arrays) and _has_few(arrays):
             with np.errstate(all="ignore"):
-                return self.op.const(np.asarray(FOLDED[name](*arrays)))
-        return self.op.emit(
-            name, tensors, stretched(*(tensor.dims for tensor in tensors)), kind or first.type, **options
-        )
+                return self.const(np.asarray(FOLDED[name](*arrays)))
+        return self.emit(name, tensors, stretched(*(tensor.dims for tensor in tensors)), kind or first.type, **options)
 
     def add(self, a: Operand, b: Operand) -> DraftTensor:
         """Add."""
@@ -150,29 +173,15 @@ class Steps:
         assert isinstance(like, DraftTensor)
         return self.each("SELECT_V2", condition, self.tensor(a, like.type), self.tensor(b, like.type), kind=like.type)
 
-    def cast(self, tensor: DraftTensor, kind: TensorType) -> DraftTensor:
-        """Return a tensor with elements of another type."""
-        return self.op.cast(tensor, kind)
-
-    def reshape(self, tensor: DraftTensor, dims: Sequence[int | str]) -> DraftTensor:
-        """Return a tensor with other extents and the same elements."""
-        return self.op.reshaped(tensor, tuple(dims))
-
-    def transpose(self, tensor: DraftTensor, perm: Sequence[int]) -> DraftTensor:
-        """Return a tensor with its axes in another order."""
-        if tensor.array is not None:
-            return self.op.const(np.ascontiguousarray(tensor.array.transpose(perm)))
-        return self.op.transposed(tensor, perm)
-
     def stretch(self, tensor: DraftTensor, dims: Sequence[int]) -> DraftTensor:
         """Return a tensor stretched to extents."""
         if tensor.dims == tuple(dims):
             return tensor
         if tensor.array is not None and prod(dims) <= max(MOST_STRETCHED, tensor.array.size):
-            return self.op.const(np.ascontiguousarray(np.broadcast_to(tensor.array, dims)))
+            return self.const(np.ascontiguousarray(np.broadcast_to(tensor.array, dims)))
         if (ones := self.ones(tensor, dims)) is not None:
-            return self.op.emit("MUL", [tensor, ones], tuple(dims))
-        return self.op.emit("BROADCAST_TO", [tensor, self.ints(dims)], tuple(dims))
+            return self.emit("MUL", [tensor, ones], tuple(dims))
+        return self.emit("BROADCAST_TO", [tensor, self.ints(dims)], tuple(dims))
 
     def ones(self, tensor: DraftTensor, dims: Sequence[int]) -> DraftTensor | None:
         """Return ones by which a tensor is multiplied to stretch it, or None where MUL does not keep its numbers.
@@ -185,15 +194,15 @@ class Steps:
         extents = tuple(1 if mine == dim else dim for mine, dim in zip(own, dims, strict=True))
         if tensor.quantization is None and tensor.type in MULTIPLIED:
             if prod(extents) > MOST_ONES:
-                return self.op.emit("FILL", [self.ints(extents), self.tensor(1, tensor.type)], extents, tensor.type)
-            return self.op.const(np.ones(extents, NUMPY[tensor.type]))
+                return self.emit("FILL", [self.ints(extents), self.tensor(1, tensor.type)], extents, tensor.type)
+            return self.const(np.ones(extents, NUMPY[tensor.type]))
         if (
             prod(extents) <= MOST_ONES
             and tensor.quantization is not None
             and tensor.type == TensorType.INT8
             and not tensor.quantization.per_channel
         ):
-            return self.op.const(np.ones(extents, np.int8), ONE)
+            return self.const(np.ones(extents, np.int8), ONE)
         return None
 
     def reduce(self, name: str, tensor: DraftTensor, axes: Sequence[int], *, keep: bool = False) -> DraftTensor:
@@ -201,7 +210,7 @@ class Steps:
         axes = [axis % len(tensor.dims) for axis in axes]
         kept: Dims = tuple(1 if axis in axes else dim for axis, dim in enumerate(tensor.dims))
         dims = kept if keep else tuple(dim for axis, dim in enumerate(tensor.dims) if axis not in axes)
-        return self.op.emit(name, [tensor, self.ints(axes)], dims, keep_dims=keep)
+        return self.emit(name, [tensor, self.ints(axes)], dims, keep_dims=keep)
 
     def concat(self, tensors: Sequence[DraftTensor], axis: int) -> DraftTensor:
         """Join tensors along an axis."""
@@ -209,11 +218,11 @@ class Steps:
             return tensors[0]
         arrays = [tensor.array for tensor in tensors]
         if all(array is not None for array in arrays):
-            return self.op.const(np.concatenate([array for array in arrays if array is not None], axis))
+            return self.const(np.concatenate([array for array in arrays if array is not None], axis))
         axis %= len(tensors[0].dims)
         total: int = sum(known(tuple(tensor.dims[axis] for tensor in tensors)))
         dims = (*tensors[0].dims[:axis], total, *tensors[0].dims[axis + 1 :])
-        return self.op.emit("CONCATENATION", tensors, dims, axis=axis)
+        return self.emit("CONCATENATION", tensors, dims, axis=axis)
 
     def stack(self, tensors: Sequence[DraftTensor], axis: int) -> DraftTensor:
         """Join tensors along a new axis."""
@@ -228,18 +237,18 @@ class Steps:
         if begin == 0 and tensor.dims[axis] == size:
             return tensor
         if tensor.array is not None and tensor.quantization is None and 0 <= begin <= tensor.array.shape[axis] - size:
-            return self.op.const(np.ascontiguousarray(tensor.array.take(range(begin, begin + size), axis)))
+            return self.const(np.ascontiguousarray(tensor.array.take(range(begin, begin + size), axis)))
         begins = [begin if each == axis else 0 for each in range(len(tensor.dims))]
         sizes = [size if each == axis else -1 for each in range(len(tensor.dims))]
         dims = (*tensor.dims[:axis], size, *tensor.dims[axis + 1 :])
-        return self.op.emit("SLICE", [tensor, self.ints(begins), self.ints(sizes)], dims)
+        return self.emit("SLICE", [tensor, self.ints(begins), self.ints(sizes)], dims)
 
     def extents(self, tensor: DraftTensor) -> DraftTensor:
         """Return a tensor's extents as int32: a constant where all are known."""
         if tensor.is_static:
             return self.ints(known(tensor.dims))
         rank = len(tensor.dims)
-        return self.op.emit("SHAPE", [tensor], (rank,), TensorType.INT32, out_type=TensorType.INT32)
+        return self.emit("SHAPE", [tensor], (rank,), TensorType.INT32, out_type=TensorType.INT32)
 
     def extent(self, tensor: DraftTensor, axis: int) -> Operand:
         """Return the extent of one axis: a number where it is known, else a scalar of int32."""
@@ -252,7 +261,7 @@ class Steps:
         extent = self.extent(tensor, axis)
         return self.cast(extent, TensorType.FLOAT32) if isinstance(extent, DraftTensor) else float(extent)
 
-    def numbers(self, count: Operand, dim: int | str) -> DraftTensor:
+    def arange(self, count: Operand, dim: int | str) -> DraftTensor:
         """Return the int32 from 0 on, as a constant where it is known how many they are.
 
         RANGE of constants alone is computed before the run, and what reads it in place then changes it.
@@ -261,7 +270,7 @@ class Steps:
         if counted.array is not None:
             return self.ints(np.arange(int(counted.array), dtype=np.int32))
         ends = [self.ints(np.array(0)), counted, self.ints(np.array(1))]
-        return self.op.emit("RANGE", ends, (dim,))
+        return self.emit("RANGE", ends, (dim,))
 
     def product(self, factors: Sequence[Operand]) -> Operand:
         """Return the product of numbers and scalars."""
@@ -282,43 +291,107 @@ class Steps:
         """Return elements along an axis by their places."""
         axis %= len(tensor.dims)
         dims = (*tensor.dims[:axis], *places.dims, *tensor.dims[axis + 1 :])
-        return self.op.emit("GATHER", [tensor, places], dims, axis=axis)
+        return self.emit("GATHER", [tensor, places], dims, axis=axis)
 
     def gather_nd(self, tensor: DraftTensor, places: DraftTensor) -> DraftTensor:
         """Return elements by their coordinates, which are the last axis of `places`."""
         (count,) = known(places.dims[-1:])
-        return self.op.emit("GATHER_ND", [tensor, places], (*places.dims[:-1], *tensor.dims[count:]))
+        return self.emit("GATHER_ND", [tensor, places], (*places.dims[:-1], *tensor.dims[count:]))
 
     def scatter_nd(self, places: DraftTensor, updates: DraftTensor, dims: Sequence[int]) -> DraftTensor:
         """Return zeros with updates added at coordinates."""
-        return self.op.emit("SCATTER_ND", [places, updates, self.ints(dims)], tuple(dims), updates.type)
+        return self.emit("SCATTER_ND", [places, updates, self.ints(dims)], tuple(dims), updates.type)
 
     def matmul(self, a: DraftTensor, b: DraftTensor, *, adj_x: bool = False, adj_y: bool = False) -> DraftTensor:
         """Multiply matrices, which are the last two axes."""
         front = stretched(a.dims[:-2], b.dims[:-2])
         dims = (*front, a.dims[-1 if adj_x else -2], b.dims[-2 if adj_y else -1])
-        return batched_product(self.op, (a, b), dims, adjoint=(adj_x, adj_y))
+        return batched_product(self, (a, b), dims, adjoint=(adj_x, adj_y))
 
     def pad(self, tensor: DraftTensor, pads: Sequence[tuple[int, int]], value: float = 0.0) -> DraftTensor:
         """Return a tensor with a border of one number; of a small constant, a constant."""
         if not any(map(any, pads)):
             return tensor
         if tensor.array is not None and tensor.quantization is None:
-            return self.op.const(np.pad(tensor.array, pads, constant_values=np.asarray(value, tensor.array.dtype)))
+            return self.const(np.pad(tensor.array, pads, constant_values=np.asarray(value, tensor.array.dtype)))
         dims = tuple(dim + before + after for dim, (before, after) in zip(known(tensor.dims), pads, strict=True))
-        amounts = self.op.const(np.array(pads, np.int32))
+        amounts = self.const(np.array(pads, np.int32))
         if not value:
-            return self.op.emit("PAD", [tensor, amounts], dims)
-        return self.op.emit("PADV2", [tensor, amounts, self.tensor(value, tensor.type)], dims)
+            return self.emit("PAD", [tensor, amounts], dims)
+        return self.emit("PADV2", [tensor, amounts, self.tensor(value, tensor.type)], dims)
 
     def outputs(
         self, name: str, inputs: Sequence[DraftTensor | None], kinds: Sequence[tuple[TensorType, Dims]], **options: Any
     ) -> list[DraftTensor]:
         """Add an operator with several results, of which types and extents are given."""
-        draft = self.op.graph.draft
-        made = [draft.tensor(f"{self.op.name}/{name.lower()}", kind, dims) for kind, dims in kinds]
+        draft = self.draft
+        made = [draft.tensor(f"{self.name}/{name.lower()}", kind, dims) for kind, dims in kinds]
         draft.add(name, inputs, made, **options)
         return made
+
+    def reshape(self, tensor: DraftTensor, dims: Sequence[int | str], like: DraftTensor | None = None) -> DraftTensor:
+        """Return a tensor with other extents and the same elements.
+
+        Args:
+            tensor: the tensor.
+            dims: its new extents.
+            like: a tensor that has those of them that are open, where several are; None: the tensor itself.
+
+        Raises:
+            Unwritable: it does not.
+        """
+        dims = tuple(dims)
+        if tensor.dims == dims:
+            return tensor
+        if tensor.data is not None and tensor.array is not None:
+            if tensor.array.size != prod(known(dims)):
+                raise Unwritable(f"a constant of {tensor.array.size} elements where it reads {prod(known(dims))}")
+            return self.const(tensor.array.reshape(known(dims)), tensor.quantization)
+        return self.emit("RESHAPE", [tensor, self.shape_tensor(dims, like or tensor)], dims)
+
+    def shape_tensor(self, dims: Dims, source: DraftTensor) -> DraftTensor:
+        """Return extents as a tensor of int32, for operators that take a shape.
+
+        Args:
+            dims: the extents; of one that is known only at run time RESHAPE finds out by itself.
+            source: what is reshaped: its extents are read where several are not known.
+
+        Raises:
+            Unwritable: several extents that `source` does not have.
+        """
+        unknown = [dim for dim in dims if not isinstance(dim, int)]
+        if len(unknown) <= 1:
+            return self.ints([dim if isinstance(dim, int) else -1 for dim in dims], "shape")
+        if len([dim for dim in unknown if dim not in source.dims]) > 1:
+            raise OpenExtentError("several extents of a shape are known only at run time")
+        listed = self.emit("SHAPE", [source], (len(source.dims),), TensorType.INT32, out_type=TensorType.INT32)
+        pieces = []
+        for dim in dims:
+            if dim in source.dims and not isinstance(dim, int):
+                place = source.dims.index(dim)
+                pieces.append(self.emit("SLICE", [listed, self.ints([place]), self.ints([1])], (1,), TensorType.INT32))
+            else:
+                pieces.append(self.ints([dim if isinstance(dim, int) else -1]))
+        return self.emit("CONCATENATION", pieces, (len(dims),), TensorType.INT32, axis=0)
+
+    def transpose(self, tensor: DraftTensor, perm: Sequence[int]) -> DraftTensor:
+        """Return a tensor with its axes in another order."""
+        if list(perm) == list(range(len(perm))):
+            return tensor
+        if tensor.array is not None and tensor.quantization is None:
+            return self.const(np.ascontiguousarray(tensor.array.transpose(perm)))
+        dims = tuple(tensor.dims[axis] for axis in perm)
+        return self.emit("TRANSPOSE", [tensor, self.ints(perm)], dims)
+
+    def cast(self, tensor: DraftTensor, kind: TensorType) -> DraftTensor:
+        """Return a tensor with elements of another type."""
+        if tensor.type == kind:
+            return tensor
+        if tensor.array is not None:
+            return self.const(tensor.array.astype(NUMPY[kind]))
+        if TensorType.UINT64 in (tensor.type, kind):
+            raise Unwritable("elements of UINT64")
+        return self.emit("CAST", [tensor], tensor.dims, kind, in_data_type=tensor.type, out_data_type=kind)
 
 
 def stretched(*dims: Dims) -> Dims:
