@@ -35,8 +35,8 @@ def passes() -> None:
 def passes_page() -> str:
     """Return every pass in order, what it requires and ends, and the targets that it works for."""
     from relayout.lowering.passes import PASSES
-    from relayout.pipeline.lowering_list import TARGET_PASSES
     from relayout.targets import targets
+    from relayout.targets.target_passes import TARGET_PASSES
 
     rows: dict[tuple[str, ...], list[str]] = {}
     for name, each in targets().items():

@@ -15,9 +15,8 @@ from relayout.errors import LayoutError
 from relayout.formats.tflite.exporting.exporter import DRAFT_PASSES
 from relayout.formats.tflite.exporting.preparing import SOURCE_PASSES
 from relayout.lowering.passes import IN_ORDER, PASSES, Stage, check_passes
-from relayout.pipeline.lowering_list import TARGET_PASSES
-from relayout.pipeline.tflite_result import FINAL
 from relayout.targets import target
+from relayout.targets.target_passes import FINAL, TARGET_PASSES
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "models"

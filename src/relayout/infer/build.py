@@ -45,7 +45,7 @@ Met = tuple[ir.Node, Sequence[ir.Value], bool]
 
 
 def depths_of(met: Sequence[Met]) -> dict[ir.Value, int]:
-    """How deep values lie, from the nodes in their order: one deeper than what the node reads; a view as deep."""
+    """Return the depths of values, by the nodes in order: one deeper than what the node reads; a view as deep."""
     depths: dict[ir.Value, int] = {}
     for node, implicit, looks in met:
         read = [depths.get(value, 0) for value in (*node.inputs, *implicit) if value is not None]

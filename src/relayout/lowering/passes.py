@@ -5,7 +5,7 @@
 3. The whole list is checked when a target is created. Passes of which neither ends what the other requires may stand in
    any order.
 
-`relayout.pipeline.lowering_list` runs them.
+`relayout.targets.target_passes` runs them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,16 +3,14 @@
 `relayout.lowering.passes` has the rows: what each requires, and which always run.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
-from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from relayout.graph.facts import add_facts, add_notes, facts_of
-from relayout.graph.subgraphs import all_graphs, all_nodes
+from relayout.graph.subgraphs import all_graphs
 from relayout.layout.stored_as import ELEMENT_BITS
 from relayout.lowering.constants import Constants
 from relayout.lowering.interface_types import normalize_inputs, set_interface_types, source_types
@@ -20,119 +18,13 @@ from relayout.lowering.passes import PASSES, Stage, passes_of
 from relayout.pipeline.request import Request
 from relayout.rules.facts import operator_of
 from relayout.targets import refuse_others
+from relayout.targets.target_passes import lower
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.spelled_out import Builtin
     from relayout.targets import Target
 
 
-class TargetPass(NamedTuple):
-    """A pass that a target lists.
-
-    Args:
-        applies: whether a target has something for it to do.
-        run: does it to a model for a target, in place; returns counts for the report, by what is counted, or sentences.
-    """
-
-    applies: "Callable[[Target], object]"
-    run: "Callable[[ir.Model, Target], Mapping[str, int] | Sequence[str]]"
-
-
-def lower(model: ir.Model, target: "Target | None", stage: Stage) -> tuple[str, ...]:
-    """Run the passes that a target lists for a stage, in place; return what a report says of them."""
-    if target is None:
-        return ()
-    notes: list[str] = []
-    for row in passes_of(target.lowering, "onnx", stage):
-        if not TARGET_PASSES[row.name].applies(target):
-            continue
-        said = TARGET_PASSES[row.name].run(model, target)
-        if isinstance(said, Mapping):
-            counts = [f"{count} {what}" for what, count in said.items() if count]
-            said = [f"{row.line}: {', '.join(counts)}"] if counts else []
-        notes += said
-    return tuple(notes)
-
-
-def _on_use(function: str, column: str, *arguments: str) -> TargetPass:
-    """Return a pass of a module that is loaded where a target has something for it to do.
-
-    Args:
-        function: its module below `relayout`, and its name.
-        column: the column of a target that is empty where it has not.
-        arguments: columns of a target that the function gets behind the model; `self` is the target.
-    """
-    module, _, name = function.rpartition(".")
-
-    def run(model: ir.Model, target: "Target") -> Mapping[str, int]:
-        columns = [target if each == "self" else getattr(target, each) for each in arguments]
-        counts: Mapping[str, int] = getattr(import_module(f"relayout.{module}"), name)(model, *columns)
-        return counts
-
-    return TargetPass(attrgetter(column), run)
-
-
-def _fold_affine(model: ir.Model, target: "Target") -> Mapping[str, int]:
-    from relayout.lowering.fold_affine import fold_scales
-
-    return fold_scales(model, target.fusions, target.blocks.tile if target.blocks else 0)
-
-
-def _pad_channels(model: ir.Model, target: "Target") -> Mapping[str, int]:
-    from relayout.lowering.pad_channels import pad_channels
-
-    assert target.blocks is not None
-    return {f"to whole blocks of {target.blocks.tile}": pad_channels(model, target.blocks)}
-
-
-def _split_transposes(model: ir.Model, target: "Target") -> tuple[str, ...]:
-    from relayout.lowering.split_transposes import in_two_steps
-
-    count, size = in_two_steps(model, target.least_run)
-    told = f"Transposes that move the innermost axis among others, in two steps: {count} ({size:,} bytes more, in runs)"
-    return (told,) if count else ()
-
-
-def _avoid_saturation(model: ir.Model, target: "Target") -> tuple[str, ...]:
-    from relayout.lowering.int8_weights_to_uint8 import unsigned_kernels
-
-    count = unsigned_kernels(model)
-    return (f"kernels of int8 stored as uint8, so that products do not saturate: {count}",) if count else ()
-
-
-def _state_blocks(model: ir.Model, target: "Target") -> tuple[str, ...]:
-    blocks = target.blocks
-    if blocks is None or blocks.domain not in {node.domain for node in all_nodes(model.graph)}:
-        return ()
-    from relayout.lowering.pad_channels import join_tiles
-    from relayout.targets.onnxruntime.cpu_guard import note, stamp_cpu
-
-    reshapes = join_tiles(model, blocks.joining)
-    stamp_cpu(model, blocks)
-    told = [f"kernels in blocks of {blocks.tile} channels; Reshapes around them, which move nothing: {reshapes}"]
-    rows = [row for row in target.kernels if row.written is not None and row.written.domain == blocks.domain]
-    kinds = {(row.domain, name) for row in rows for name in row.op_types.split()}
-    if left := sum((node.domain, node.op_type) in kinds for node in all_nodes(model.graph)):
-        told.append(f"convolutions and pools that are not in blocks, since these do not fit or do not pay: {left}")
-    return *told, note(model)
-
-
-TARGET_PASSES: Mapping[str, TargetPass] = {
-    "qlinear-to-qdq": _on_use("lowering.qlinear_to_qdq.qlinear_to_qdq", "reads_units"),
-    "recognise-gelu": _on_use("lowering.recognise_layer_norm.recognise_gelu", "has_gelu"),
-    "drop-expand": _on_use("lowering.decompose.drop_expand", "broadcasts"),
-    "keep-integers": _on_use("targets.litert.keep_integers.keep_integers", "prefers_integers", "self"),
-    "decompose": _on_use("lowering.decompose.expand", "expansions", "expansions"),
-    "keep-float": _on_use("lowering.quantized_units.keep_reals", "units", "units"),
-    "qdq-to-integer": _on_use("lowering.quantized_units.fuse_units", "units", "units", "unsigned"),
-    "fold-affine": TargetPass(attrgetter("fusions"), _fold_affine),
-    "pad-channels": TargetPass(attrgetter("blocks"), _pad_channels),
-    "fuse-epilogue": _on_use("lowering.fuse_epilogue.fuse_kernels", "fusions", "fusions"),
-    "split-transposes": TargetPass(attrgetter("least_run"), _split_transposes),
-    "int8-weights-to-uint8": TargetPass(attrgetter("saturates"), _avoid_saturation),
-    "merge-block-dims": TargetPass(attrgetter("blocks"), _state_blocks),
-}
-"""Name -> pass of a graph that a target lists."""
 FEW = 5
 """Variables that a note names."""
 

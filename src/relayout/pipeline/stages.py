@@ -22,7 +22,7 @@ from relayout.graph.source_names import forget
 from relayout.layout.stored_as import INTERFACE, OPENED_BATCH, OpenedBatch
 from relayout.lowering.interface_types import integer_ends
 from relayout.lowering.passes import Stage
-from relayout.pipeline.lowering_list import before_layouts, lower
+from relayout.pipeline.lowering_list import before_layouts
 from relayout.pipeline.names import contradicted_names, images
 from relayout.pipeline.planning import Planned, planned
 from relayout.pipeline.request import ImportOptions, LayoutRequest, OutputOptions, Request, SolverOptions
@@ -39,6 +39,7 @@ from relayout.progress import say
 from relayout.reports import Naming, Report, constants, grown, left_out, operators, scattered, unsaid
 from relayout.reports.report import Interface
 from relayout.targets import Wishes, hint
+from relayout.targets.target_passes import lower
 
 if TYPE_CHECKING:
     from relayout.formats.onnx.fixing import FixedSource

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from functools import cached_property
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, nearest
 from relayout.formats.recognition import was_tflite
-from relayout.graph.facts import add_notes
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.normalization import NORMALIZE
 from relayout.layout.stored_as import RENAMED, TENSOR, Holds
 from relayout.lowering.passes import Stage, passes_of
+from relayout.targets.target_passes import final_graph
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.container.model import Model
     from relayout.formats.tflite.exporting.file_forms import FileForms
-    from relayout.formats.tflite.exporting.units import QuantizedUnits
     from relayout.partition.regions import Part
     from relayout.targets import Target
 
@@ -89,7 +86,7 @@ def tflite_model(
 
     name_standard_operators(model)
     complete(model)
-    final = _final_graph(model, target)
+    final = final_graph(model, target)
     key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE
     builtins = None if target is None else target.builtins
     try:
@@ -118,97 +115,6 @@ def tflite_model(
 def forms_of(target: Target | None) -> FileForms | None:
     """Return the forms in which a target takes operators of a file; None: those that LiteRT's CPU kernels run."""
     return None if target is None or target.file_forms is None else target.file_forms()
-
-
-def _is_litert(target: Target | None) -> bool:
-    return target is None or target.is_litert
-
-
-class FinalGraph:
-    """A graph in its layouts that becomes a `.tflite`: what passes over it see and change.
-
-    Args:
-        model: the model.
-        is_litert: whether LiteRT alone runs the file.
-    """
-
-    def __init__(self, model: ir.Model, *, is_litert: bool) -> None:
-        self.model, self.is_litert = model, is_litert
-        self.is_rewritten = is_litert and not was_tflite(model.metadata_props)
-        """A `.tflite` comes back with its own operators."""
-        self.counts: Counter[str] = Counter()
-        """Operators that are others now."""
-
-    @cached_property
-    def unsigned(self) -> bool:
-        """True if unsigned integers stay unsigned."""
-        from relayout.targets.litert.quantized_units import keeps_unsigned
-
-        return keeps_unsigned(self.model, as_source=self.is_litert)
-
-    @cached_property
-    def units(self) -> QuantizedUnits:
-        """The operators that run on integers."""
-        from relayout.targets.litert.quantized_units import quantized_units
-
-        return quantized_units(self.model, unsigned=self.unsigned)
-
-
-def _rewrite_slow_operators(final: FinalGraph) -> None:
-    from relayout.targets.litert.slow_operators import rewrite_slow_operators
-
-    if final.is_rewritten:
-        final.counts += rewrite_slow_operators(final.model.graph)
-
-
-def _move_views_out(final: FinalGraph) -> None:
-    from relayout.targets.litert.unit_activations import move_views_out
-
-    move_views_out(final.model.graph)
-
-
-def _read_integers(final: FinalGraph) -> None:
-    from relayout.targets.litert.integer_scales import read_integers
-
-    read_integers(final.model.graph)
-
-
-def _separate_activations(final: FinalGraph) -> None:
-    from relayout.targets.litert.quantized_units import separate_activations
-
-    separate_activations(final.model.graph, as_source=final.is_litert)
-
-
-def _make_symmetric(final: FinalGraph) -> None:
-    from relayout.targets.litert.integer_scales import PRODUCT, make_second_operands_symmetric
-
-    if not final.is_rewritten or final.unsigned:
-        return
-    if products := make_second_operands_symmetric(final.model.graph, final.units):
-        final.counts[PRODUCT] += products
-        del final.units
-
-
-FINAL: Mapping[str, Callable[[FinalGraph], None]] = {
-    "slow-operators": _rewrite_slow_operators,
-    "move-views-out": _move_views_out,
-    "read-integers": _read_integers,
-    "separate-activations": _separate_activations,
-    "symmetric-operands": _make_symmetric,
-}
-"""Pass -> what it does to a graph that becomes a `.tflite`, in place."""
-
-
-def _final_graph(model: ir.Model, target: Target | None) -> FinalGraph:
-    """Run the last passes over a graph that becomes a `.tflite`, in place."""
-    from relayout.targets.litert.slow_operators import LINE
-
-    final = FinalGraph(model, is_litert=_is_litert(target))
-    for row in passes_of((), "tflite", Stage.FINAL):
-        FINAL[row.name](final)
-    if final.counts:
-        add_notes(model, f"{LINE}: {', '.join(f'{count} {name}' for name, count in sorted(final.counts.items()))}")
-    return final
 
 
 def _source_names(model: ir.Model) -> dict[str, str]:

@@ -58,7 +58,7 @@ def node_data(report: Report, layouts: Mapping[str, str], keys: Mapping[str, str
 
 
 def keys_of(model: ir.Model) -> dict[str, str]:
-    """What the ONNX reader of Model Explorer calls nodes (by their names) and inputs and outputs -> name of a value."""
+    """Return names of nodes, inputs and outputs as Model Explorer's ONNX reader has them -> name of a value."""
     ends = [value.name for value in (*model.graph.inputs, *model.graph.outputs)]
     nodes = [(node.name, node.outputs[0].name) for node in all_nodes(model.graph) if node.outputs]
     named = [*nodes, *((f"[value] {name}", name) for name in ends)]

@@ -1,4 +1,4 @@
-"""What the layout engine expects of a model and a file may leave out: types, shapes, and what is known in advance."""
+"""Types, shapes and numbers known in advance: the layout engine expects them, and a file may leave them out."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
@@ -228,7 +228,7 @@ def _common_dims(state: ir.Value, begins: ir.Value | None, given: ir.Value) -> D
 
 
 def _runs(node: ir.Node, body: ir.Graph) -> int | None:
-    """How often a Loop runs, where its count is known and its body goes on in every run: how `scan` is exported."""
+    """Return how often a Loop runs, where its count is known and its body always goes on: `scan` is exported so."""
     count, begins = (*node.inputs[:2], None, None)[:2]
     goes_on: ir.Value | None = body.outputs[0] if body.outputs else None
     while goes_on is not None and (maker := goes_on.producer()) is not None and maker.op_type == "Identity":

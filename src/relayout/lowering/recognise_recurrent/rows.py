@@ -110,7 +110,7 @@ class Rounds:
         return limits[0] if len(set(limits)) == 1 else None
 
     def _limit(self, index: int) -> Dim:
-        """What is known of a number that the condition compares with: a constant, or an operand no round changes."""
+        """Return a number that the condition compares with, if known: a constant, or an operand no round changes."""
         if index in self.test.inputs:
             position = self.test.inputs.index(index)
             return element(self.given[position]) if self.body.inputs[position] == self.body.outputs[position] else None
@@ -453,7 +453,7 @@ class _Writing:
         hand_over(op, final)
 
     def _rounds(self, like: ir.Value, picked: Mapping[int, ir.Value]) -> ir.Value:
-        """How many rounds there were, in a counter's type and shape."""
+        """Return the number of rounds, in a counter's type and shape."""
         op, count = self.op, self.rounds.count
         if isinstance(count, int):
             return op.number(count, like, "rounds")

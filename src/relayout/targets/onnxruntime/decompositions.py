@@ -225,7 +225,7 @@ def _steps(product: _Product, terms: Sequence[Letters], result: Letters, extents
 
 
 def _side(number: int, letters: Letters, groups: Groups, extents: Mapping[str, Dim]) -> list[Step] | None:
-    """What brings an operand into matrices: each axis of the first group by itself, then each of two groups as one.
+    """Return the steps from an operand to matrices: each axis of the first group alone, each of two groups as one.
 
     None where its shape is not known enough.
     """
