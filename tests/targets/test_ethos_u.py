@@ -36,6 +36,36 @@ def test_vela_takes_what_the_table_claims(case: UnitCase, tmp_path: Path) -> Non
     assert (claims.claimed == claims.total) == (not judgement.on_cpu), f"{claims.operators} beside {judgement.on_cpu}"
 
 
+@needs_vela
+@pytest.mark.sampled(every=41)
+@pytest.mark.parametrize("case", unit_cases(), ids=str)
+def test_vela_takes_for_an_ethos_u85_what_its_table_claims(case: UnitCase, tmp_path: Path) -> None:
+    """It takes more than the table has: Pads of edges, comparisons, divisions, Casts."""
+    model, _ = case.prepared()
+    result = relayout.convert(model, target="ethos-u85", format="tflite")
+    result.save(tmp_path / "unit.tflite")
+    claims = result.report.claims
+    assert claims is not None
+    if claims.claimed < claims.total and case.case.op_type not in MORE_ON_U85:
+        return
+    judgement = judge(tmp_path / "unit.tflite", tmp_path, "--accelerator-config", "ethos-u85-256")
+    assert (claims.claimed == claims.total) == (not judgement.on_cpu), f"{claims.operators} beside {judgement.on_cpu}"
+
+
+MORE_ON_U85 = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "Resize", "ReduceMean", "MatMul")
+"""Operators whose rows say exactly what an Ethos-U85 runs."""
+
+
+def test_an_ethos_u85_runs_a_long_stride() -> None:
+    given = {"kernel_shape": [5, 5], "strides": [4, 4], "auto_pad": "SAME_UPPER"}
+    case, claimed = UnitCase(Case("MaxPool", {"x": f(1, 6, 20, 20)}, (), given)), {}
+    for name in ("ethos-u", "ethos-u85"):
+        claims = relayout.convert(case.prepared()[0], target=name, format="tflite").report.claims
+        assert claims is not None
+        claimed[name] = claims.claimed
+    assert claimed == {"ethos-u": 0, "ethos-u85": 1}
+
+
 def attention(chosen: Target) -> relayout.Result:
     return relayout.convert(spatial_attention(), target=chosen, format="tflite", io="convert")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from relayout import terminal
 from relayout.targets import Target, target, targets
 from relayout.targets.registry import aliases
+from relayout.targets.target_table import Kernel
 from relayout.terminal import Grid, Line, line, tabled
 
 COLUMNS = ("operators", "layouts", "types", "ranks", "limits")
@@ -15,6 +17,7 @@ UNIT_COLUMNS = ("unit of", "runs as", "types", "ranks", "limits")
 EVERYTHING = "every operator, in every layout"
 REST = "every other operator as ONNX has it"
 UNITS = "quantized units, of which the first row that fits is taken"
+ANY_ORDER = "any order of axes"
 MARK = "<!-- From here on: written by `relayout.reports.backends.markdown`. -->"
 """What precedes the tables on their page."""
 
@@ -58,7 +61,7 @@ def words(row: Mapping[str, Any]) -> dict[str, str]:
     layouts = ", ".join(row["layouts"]) + (f" (as {row['written']})" if row["written"] else "")
     return {
         "operators": names + (f" ({row['when']})" if row["when"] else ""),
-        "layouts": layouts or "any order of axes",
+        "layouts": layouts or ANY_ORDER,
         **rest,
         "types": types or "any",
     }
@@ -88,6 +91,10 @@ def _letters(text: str) -> str:
     return "".join(filter(str.isalnum, text.lower()))
 
 
+OFTEN, LONG = 4, 4
+"""How many rows repeat a limit, and how many words it has, that a page says once, under a letter."""
+
+
 def markdown() -> str:
     """The tables of all targets, for their page."""
     return "\n".join(line for found in targets().values() for line in _section(found))
@@ -98,18 +105,52 @@ def _section(found: Target) -> Iterator[str]:
     if not found.kernels:
         yield from (EVERYTHING[0].upper() + EVERYTHING[1:] + ".", "")
         return
-    yield from _table(COLUMNS, [words(row.to_dict()) for row in found.kernels])
+    others = [each for name, each in targets().items() if name < found.name and each.kernels]
+    rows = "\n".join(_rows(found))
+    if same := next((each for each in others if "\n".join(_rows(each)) == rows), None):
+        yield from (f"All rows of `{same.name}`.", "")
+        return
+    for other in others:
+        if own := _own_rows(found, other):
+            yield from (f"These rows, and the rows of `{other.name}` for other operators:", "")
+            yield from _rows(found, own)
+            return
+    yield from _rows(found)
+
+
+def _rows(found: Target, kernels: Sequence[Kernel] | None = None) -> Iterator[str]:
+    """Yield the tables of a target, or some rows of its operators."""
+    yield from _table(COLUMNS, [row.to_dict() for row in found.kernels if kernels is None or row in kernels])
     yield ""
     if found.rest:
         yield from (REST[0].upper() + REST[1:] + ".", "")
-    if found.units:
+    if found.units and (kernels is None or len(kernels) == len(found.kernels)):
         yield from (UNITS[0].upper() + UNITS[1:] + ":", "")
-        yield from _table(UNIT_COLUMNS, [words(unit.to_dict()) for unit in found.units])
+        yield from _table(UNIT_COLUMNS, [unit.to_dict() for unit in found.units])
         yield ""
 
 
-def _table(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+def _own_rows(found: Target, other: Target) -> list[Kernel] | None:
+    """Return the rows of a target that another lacks; None where it has not all others, for operators beside these."""
+    own = [row for row in found.kernels if row not in other.kernels]
+    names = {name for row in own for name in row.op_types.split()}
+    others = [row for row in other.kernels if row in found.kernels]
+    left = [row for row in other.kernels if row not in found.kernels]
+    if len(others) < len(own) or not all(names & set(row.op_types.split()) for row in left):
+        return None
+    return own if found.units == other.units and found.rest == other.rest else None
+
+
+def _table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a table. What many rows want is said once in front, under a letter."""
+    counts = Counter(limit for row in rows for limit in row["limits"])
+    often = [limit for limit, count in counts.items() if count >= OFTEN and len(limit.split()) >= LONG]
+    letters = dict(zip(often, "ABCDEFGHIJKLMNOPQRSTUVWXYZ", strict=False))
+    if letters:
+        yield from ("; ".join(f"**{letter}**: {limit}" for limit, letter in letters.items()) + ".", "")
     yield f"| {' | '.join(columns)} |"
     yield "|---" * len(columns) + "|"
     for row in rows:
-        yield f"| {' | '.join(row[column] for column in columns)} |"
+        limits = [f"**{letters[limit]}**" if limit in letters else limit for limit in row["limits"]]
+        cells = words({**row, "limits": limits})
+        yield f"| {' | '.join(cells[column].replace(ANY_ORDER, 'any') for column in columns)} |"

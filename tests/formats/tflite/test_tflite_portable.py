@@ -189,7 +189,7 @@ def test_a_limited_lstm_is_a_scan_without_a_target() -> None:
 @pytest.mark.parametrize("name", [name for name in targets() if not name.startswith("onnxruntime")])
 def test_other_targets_import_as_the_default_does(name: str) -> None:
     """Where LiteRT's kernels run what a target leaves, only loops that round rows are not recognised."""
-    with_litert = name in ("coral", "ethos-u", "litert", "litert-gpu", "nnapi", "tflite-micro", "tosa")
+    with_litert = name in ("coral", "ethos-u", "ethos-u85", "litert", "litert-gpu", "nnapi", "tflite-micro", "tosa")
     assert targets()[name].tflite is (litert_passes if with_litert else portable)
 
 

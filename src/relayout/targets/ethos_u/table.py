@@ -1,7 +1,7 @@
-"""Arm Ethos-U55 and U65, NPUs of int8 and int16: what Arm's compiler Vela puts on them. LiteRT runs the rest.
+"""Arm Ethos-U55, U65 and U85, NPUs of int8 and int16: what Arm's compiler Vela puts on them. LiteRT runs the rest.
 
 Operators, types and limits: the report of Arm's compiler, `vela --supported-ops-report` of ethos-u-vela 5.2.0, tables
-"Ethos-U55 and Ethos-U65 TFLite", each row corrected by compiling single operators
+"Ethos-U55 and Ethos-U65 TFLite" and "Ethos-U85 TFLite", each row corrected by compiling single operators
 (`tests/targets/test_ethos_u.py`). One limit is not here: the absolute weights of an output channel sum up to at most
 127 × 65,536, which no usual network exceeds.
 """
@@ -231,8 +231,8 @@ def _extents(shape: Sequence[int | str] | None) -> tuple[int, ...]:
     return tuple(dim if isinstance(dim, int) else 1 for dim in shape or ())
 
 
-def _is_spread(operator: Operator) -> bool:
-    """Tell whether a transposed convolution has strides, and extents that it gives, as the NPU has them."""
+def _is_covered(operator: Operator) -> bool:
+    """Tell whether the window of a transposed convolution covers its strides, and all of the result."""
     x, y = _extents(operator.shape())[2:], _extents(operator.outputs[0])[2:]
     slot = kernel_slot(operator)
     sides = () if slot is None else _extents(operator.shape(slot))[2:]
@@ -245,10 +245,19 @@ def _is_spread(operator: Operator) -> bool:
         whole = (side - 1) * dilation + 1
         if whole < step or after + pad > (before - 1) * step + whole:
             return False
+    return True
+
+
+def _is_spread(operator: Operator) -> bool:
+    """Tell whether a transposed convolution has strides, and extents that it gives, as the NPU has them."""
+    x, slot = _extents(operator.shape())[2:], kernel_slot(operator)
+    sides = () if slot is None else _extents(operator.shape(slot))[2:]
+    steps = operator.ints("strides") or (1,) * len(sides)
     others = [axis for axis, step in enumerate(steps) if step != max(steps)]
-    return all(steps[axis] == x[axis] == sides[axis] == 1 for axis in others)
+    return _is_covered(operator) and all(steps[axis] == x[axis] == sides[axis] == 1 for axis in others)
 
 
+COVERED = Condition("a window that covers the strides, no output_padding beyond it", _is_covered)
 SPREAD = Condition("strides alike, or along the only axis, and no output_padding beyond the window", _is_spread)
 
 
@@ -375,6 +384,61 @@ TARGET = replace(
     builtins=MICRO._replace(integers=frozenset({"GELU", "TILE", "RELU_N1_TO_1"})),
     fallback=LITERT,
 )
-ALIASES = dict.fromkeys(
-    ("ethosu", "ethos-u55", "ethos-u65", "ethos-u85", "ethosu55", "ethosu65", "ethosu85", "vela"), "ethos-u"
+
+# Ethos-U85: the same with fewer limits. It also runs comparisons, divisions, Casts, Gathers and choices, of which no
+# row is here: the report counts them as those of the host.
+
+
+def _is_resized_by_u85(operator: Operator) -> bool:
+    """Tell whether height and width grow little; of linear ones by powers of two."""
+    x, y = _extents(operator.shape()), _extents(operator.outputs[0])
+    if len(x) != 4 or len(y) != 4:
+        return False
+    if x == y or x[2:] == (1, 1):
+        return True
+    less = operator.string("coordinate_transformation_mode", "half_pixel") == "align_corners"
+    factors = [(after - less) / max(before - less, 1) for before, after in zip(x[2:], y[2:], strict=True)]
+    is_linear = operator.string("mode", "nearest") == "linear"
+    return all(
+        factor <= MOST_GROWN and not (is_linear and (factor != int(factor) or int(factor) & (int(factor) - 1)))
+        for factor in factors
+    )
+
+
+MOST_GROWN = 1024
+RESIZED_BY_U85 = Condition("of linear ones a power of 2 times the height and width", _is_resized_by_u85)
+LAST_OF_ONE = Condition(
+    "of rank 3 the last axis of a batch of 1",
+    lambda operator: (
+        operator.rank() != 3
+        or _extents(operator.shape())[:1] == (1,)
+        or not {2, -1} & set(operator.integers(1) or operator.ints("axes") or (2,))
+    ),
 )
+U85_ROWS = (
+    Kernel("Conv", ("NHWC OHWI",), TYPES, IMAGE, WEIGHTS, NOT_DEPTHWISE),
+    Kernel("Conv", ("NHWC IHWO",), TYPES, IMAGE, WEIGHTS, DEPTHWISE),
+    Kernel("ConvTranspose", ("NHWC OHWI",), TYPES, IMAGE, (*WEIGHTS, COVERED)),
+    Kernel("MaxPool", ("NHWC",), TYPES, IMAGE, (NO_INDICES, *ANY, WINDOW)),
+    Kernel("AveragePool", ("NHWC",), TYPES, IMAGE, (NO_DILATIONS, SAME_OR_VALID, *ANY, WINDOW, PADDED_WINDOW)),
+    Kernel("AveragePool", ("NHWC",), TYPES, (4,), (NO_DILATIONS, COUNTED_BORDER, *ANY, WINDOW)),
+    Kernel("Resize", ("NHWC",), TYPES, (4,), (SPATIAL_ONLY, RESIZED_BY_U85, *ANY)),
+    Kernel("ReduceMean", types=TYPES, limits=(ONE_IMAGE, LAST_OF_ONE, LEAVES_LAST, *ANY)),
+    Kernel("MatMul", types=TYPES, limits=ANY),
+)
+"""The rows of operators that an Ethos-U85 has more of."""
+ETHOS_U85 = replace(
+    TARGET,
+    name="ethos-u85",
+    line="Arm Ethos-U85, by Vela: int8 and int16, NHWC, longer strides; LiteRT's kernels run the rest",
+    kernels=(
+        *U85_ROWS,
+        *(row for row in TARGET.kernels if row.op_types not in {each.op_types for each in U85_ROWS}),
+    ),
+    expansions=(*LITERT.expansions, GATE),
+)
+TARGETS = (ETHOS_U85,)
+ALIASES = {
+    **dict.fromkeys(("ethosu", "ethos-u55", "ethos-u65", "ethosu55", "ethosu65", "vela"), "ethos-u"),
+    "ethosu85": "ethos-u85",
+}
