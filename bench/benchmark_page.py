@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from tables import median, table
+from tables import median, merged, table
 
 Record = dict[str, Any]
 """One model: `model`, `litert_ms`, and `rows`, converter -> what it did."""
@@ -216,7 +216,7 @@ def details(records: list[Record]) -> str:
             )
             cells.append(f"{known}{moved}")
         lines.append([record["model"], *cells])
-    return table(["model", *names(records)], lines)
+    return table(["model", *names(records)], merged(lines))
 
 
 def lead(records: list[Record]) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from claiming import sums
-from tables import table
+from tables import merged, table
 
 Rows = list[dict[str, Any]]
 CLAIMS = ("convolutions", "all layout-sensitive", "half of the convolutions")
@@ -54,7 +54,7 @@ def each(rows: Rows) -> str:
         [model, *(counted(held.get(claim, {}).get(side)) for claim in CLAIMS for side in ("relayout", "onnxruntime"))]
         for model, held in sorted(by_model.items())
     ]
-    return table(["model", *(name for claim in CLAIMS for name in (claim, "ONNX Runtime"))], lines)
+    return table(["model", *(name for claim in CLAIMS for name in (claim, "ONNX Runtime"))], merged(lines))
 
 
 def losses(rows: Rows) -> str:

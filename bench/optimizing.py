@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from processes import HERE, answer, digest, last_line, measure, models, processor, record, versions
-from tables import table
+from tables import merged, table
 
 LIMIT_SECONDS = 300
 OURS, TARGETED, BASE = "relayout", "relayout_target", "onnx_ir"
@@ -176,6 +176,10 @@ def by_openvino(found: dict[str, Any] | None) -> str:
     return f"{found['transposes']} / {found['bytes'] / 1e3:,.1f}{marks}"
 
 
+SLOWEST = 15
+"""Models of which a table has the cost."""
+
+
 def bytes_table(found: list[dict[str, Any]], tools: list[str]) -> str:
     head = ["model", "source", *(NAMES.get(tool, tool) for tool in tools), "OpenVINO", "proved"]
     lines = [
@@ -188,14 +192,14 @@ def bytes_table(found: list[dict[str, Any]], tools: list[str]) -> str:
         ]
         for item in found
     ]
-    return table(head, lines)
+    return table(head, merged(lines))
 
 
 def cost_table(found: list[dict[str, Any]], tools: list[str]) -> str:
-    """In-process seconds with reading and writing, and the process's peak memory."""
+    """In-process seconds with reading and writing, and the process's peak memory, of the models that take longest."""
     head = ["model", "MB", *(f"{NAMES.get(tool, tool)} s / MB" for tool in [BASE, *tools])]
     lines = []
-    for item in found:
+    for item in sorted(found, key=lambda item: -item["tools"][OURS].get("seconds", 0))[:SLOWEST]:
         rows = item["tools"]
         cells = [
             f"{rows[tool]['seconds']:.2f} / {rows[tool]['peak']:.0f}" if "seconds" in rows.get(tool, {}) else "–"
@@ -287,7 +291,7 @@ runs the source itself.
 ## Cost of optimizing
 
 Processor seconds with reading and writing, without imports / peak memory of the process. "read + write" is onnx-ir
-reading and writing the model.
+reading and writing the model. The {slowest} models that relayout takes longest for; the first table has the medians.
 
 {cost}
 """
@@ -311,6 +315,7 @@ def page(found: list[dict[str, Any]], tools: list[str], versions: str) -> str:
         bytes=bytes_table(found, tools),
         latency=latency_table(found, tools),
         cost=cost_table(found, tools),
+        slowest=SLOWEST,
     )
 
 

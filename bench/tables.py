@@ -12,6 +12,14 @@ def table(head: list[str], lines: Iterable[list[str]], left: int = 1) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *lines])
 
 
+def merged(lines: Iterable[list[str]]) -> list[list[str]]:
+    """Return rows of which those that say the same of several models are one, in the order of the first."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, *cells in lines:
+        names.setdefault(tuple(cells), []).append(name)
+    return [[", ".join(models), *cells] for cells, models in names.items()]
+
+
 def median(values: Iterable[float], form: str) -> str:
     known = list(values)
     return format(statistics.median(known), form) if known else "–"

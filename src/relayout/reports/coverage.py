@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.resources import files
 from typing import Any
 
@@ -60,8 +61,8 @@ barrier: its operands keep the source's order. Every rule is held to its law by 
 - **numbers**: element types of the data in which a case ran and agreed with LiteRT's interpreter. `q` has a scale;
   `float32 × int8 q` is float data with quantized weights.
 - **numpy**: the same, held against numpy, because LiteRT has no kernel for it; MediaPipe's, against MediaPipe.
-- **versions**: those of the cases. The importer goes by options and types, not by the version.
-- **ONNX**: what it is written as, without the Transposes, Reshapes, Casts and quantization around it.
+- **becomes**: the last brackets have the ONNX operators that the text does not name, without the Transposes, Reshapes,
+  Casts and quantization around them.
 - **refused**: the reasons that its translation may give for not taking a use of it. Element types that ONNX lacks, and
   texts, are refused everywhere but where they are named.
 """,
@@ -143,15 +144,30 @@ def markdown(part: str) -> str:
     lines = [
         f"# {TITLES[part]}",
         "",
-        f"`relayout ops --{part}` prints this table; it is generated.",
+        "The table is generated; operators of which the same is said share a row."
+        f" `relayout ops --{part}` prints one for each.",
         "",
         LEGENDS[part].rstrip(),
     ]
     for name, rows in found.items():
         lines += ["", f"## {TITLES[name]}: {len(rows)}", ""]
-        lines += ["| " + " | ".join(rows[0]) + " |", "|---" * len(rows[0]) + "|"]
-        lines += ["| " + " | ".join(_text(cell).replace("|", "\\|") for cell in row.values()) + " |" for row in rows]
+        cells = [[_text(cell).replace("|", "\\|") for cell in _on_page(row).values()] for row in rows]
+        names: dict[tuple[str, ...], list[str]] = {}
+        for operator, *rest in cells:
+            names.setdefault(tuple(rest), []).append(operator)
+        lines += ["| " + " | ".join(_on_page(rows[0])) + " |", "|---" * len(cells[0]) + "|"]
+        lines += [f"| {' | '.join((', '.join(operators), *rest))} |" for rest, operators in names.items()]
     return "\n".join(lines) + "\n"
+
+
+def _on_page(row: Row) -> Row:
+    """Return a row as the page has it: ONNX operators that `becomes` does not name stand behind it."""
+    if "ONNX" not in row:
+        return row
+    named = set(re.findall(r"\w+", row["becomes"]))
+    others = [name for name in row["ONNX"] if name not in named]
+    becomes = f"{row['becomes']} ({', '.join(others)})" if others else row["becomes"]
+    return {name: cell for name, cell in {**row, "becomes": becomes}.items() if name not in ("versions", "ONNX")}
 
 
 def _text(cell: Any) -> str:

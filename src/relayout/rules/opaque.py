@@ -47,7 +47,7 @@ def recurrent_attention(_: Operator) -> Fact:
 
 @rule("BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix", "Range", "STFT", kind="opaque")
 def signals(_: Operator) -> Fact:
-    """Has to do with a vector, a table or a batch of signals: one order only."""
+    """Makes or takes vectors, tables or signals: it has no layout to choose."""
     return None
 
 
