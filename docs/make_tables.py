@@ -47,7 +47,11 @@ def passes_page() -> str:
         own = TARGET_PASSES.get(row.name)
         names = [name for name, each in targets().items() if own and own.applies(each) and row.name in each.lowering]
         where = f"{row.stage.name.lower()}{', repeated' if row.repeats else ''}"
-        rows[f"`{row.name}`", where, row.line, *_facts(row)] = names or [".tflite", *["--dim"] * row.on_fixing]
+        rows[f"`{row.name}`", where, row.line, *_facts(row)] = names or [
+            ".tflite",
+            *["--dim"] * row.on_fixing,
+            *["--target"] * row.for_targets,
+        ]
     lines = [" | ".join((*cells, ", ".join(f"`{name}`" for name in names))) for cells, names in rows.items()]
     return PASSES_PAGE + "".join(f"| {line} |\n" for line in lines)
 
@@ -65,7 +69,7 @@ was read, *graph* the graph before layouts are chosen, *placed* after; *final* i
 operators of a `.tflite` file. A pass that is repeated runs with its neighbours until none of them changes anything. The
 last column names the targets for which a pass has something to do; a pass of `.tflite` runs for every such result,
 and one of `--dim` for ONNX results of ONNX sources, too, where that option gives extents numbers, or none is open and
-there is a target.
+there is a target; one of `--target` for such results where there is one.
 
 A target is refused when it is made if a pass requires what an earlier one ends.
 [Write a target](how-to/own-target.md) says how a target lists its passes.

@@ -114,6 +114,7 @@ class PassRow(NamedTuple):
         repeats: it runs again, with its neighbours that repeat, until none of them changes anything.
         on_fixing: it runs for an ONNX result of an ONNX source, too, where `--dim` gives extents numbers, or none is
             open and there is a target.
+        for_targets: it runs for an ONNX result of an ONNX source, too, where there is a target.
     """
 
     name: str
@@ -124,6 +125,7 @@ class PassRow(NamedTuple):
     file_format: str = ""
     repeats: bool = False
     on_fixing: bool = False
+    for_targets: bool = False
 
 
 def _rows(
@@ -131,12 +133,14 @@ def _rows(
     *rows: tuple[str, str, set[str], set[str]],
     repeats: str = "",
     on_fixing: str = "",
+    for_targets: str = "",
     file_format: str = "",
 ) -> Iterator[PassRow]:
-    """Return the passes of a stage; `repeats` and `on_fixing` name those of which that holds."""
+    """Return the passes of a stage; `repeats`, `on_fixing` and `for_targets` name those of which that holds."""
     for name, line, requires, ends in rows:
         facts = frozenset(requires), frozenset(ends)
-        yield PassRow(name, line, stage, *facts, file_format, name in repeats.split(), name in on_fixing.split())
+        flags = (name in names.split() for names in (repeats, on_fixing, for_targets))
+        yield PassRow(name, line, stage, *facts, file_format, *flags)
 
 
 PASSES: Mapping[str, PassRow] = {
@@ -144,6 +148,7 @@ PASSES: Mapping[str, PassRow] = {
     for row in (
         *_rows(
             Stage.SOURCE,
+            ("define-quantizers", "quantizers of QONNX as operators of the standard", set(), set()),
             ("standard-domains", "operators of com.microsoft that the standard took over", set(), set()),
             ("restore-builtins", "builtins that the nodes spelled out", {SPELLED_OUT}, set()),
             ("restore-variables", "resource variables that the nodes spelled out", {SPELLED_OUT}, set()),
@@ -165,6 +170,7 @@ PASSES: Mapping[str, PassRow] = {
             repeats="rank-reductions inline-sequences fold-constants fold-weights inline-branches open-recurrences"
             " write-out-loops define",
             on_fixing="fold-constants inline-branches remove-unread",
+            for_targets="define-quantizers",
         ),
         *_rows(
             Stage.GRAPH,

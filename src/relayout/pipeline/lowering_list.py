@@ -61,8 +61,13 @@ def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tupl
 def _prepare(model: ir.Model, request: Request, runtime: str) -> None:
     """Run the passes over a model as it was read, in place."""
     is_tflite = request.format == "tflite"
-    is_fixed = not facts_of(model).is_tflite and _is_fixed(model, request)
-    rows = [row for row in passes_of((), "tflite", Stage.SOURCE) if is_tflite or (row.on_fixing and is_fixed)]
+    is_onnx = not facts_of(model).is_tflite
+    is_fixed, has_target = is_onnx and _is_fixed(model, request), is_onnx and request.target is not None
+    rows = [
+        row
+        for row in passes_of((), "tflite", Stage.SOURCE)
+        if is_tflite or (row.on_fixing and is_fixed) or (row.for_targets and has_target)
+    ]
     if not rows:
         return
     from relayout.formats.onnx import complete
@@ -80,7 +85,7 @@ def _prepare(model: ir.Model, request: Request, runtime: str) -> None:
         source.is_decomposed = partial(_is_decomposed, Constants(model), request.target)
         source.is_looped = partial(_is_looped, model, request.target, runtime)
     repeated = [row.name for row in rows if row.repeats]
-    first = rows.index(PASSES[repeated[0]])
+    first = rows.index(PASSES[repeated[0]]) if repeated else len(rows)
     once = [row.name for row in rows if not row.repeats]
     node_count = len(model.graph)
     if prepare(source, passes, once[:first], repeated, once[first:]) and not is_tflite:

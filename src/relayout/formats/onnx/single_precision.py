@@ -7,7 +7,6 @@ Types alone change, of every value at once, so each operator has one type for it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -32,10 +31,9 @@ def use_float32(model: ir.Model) -> tuple[str, ...]:
         A sentence for the report, which names the types; empty where the model has none of them.
     """
     found: set[ir.DataType] = set()
-    bodies = chain.from_iterable((function, *function.subgraphs()) for function in model.functions.values())
-    for graph in (*all_graphs(model.graph), *bodies):
-        initializers = () if isinstance(graph, ir.Function) else graph.initializers.values()
-        for value in dict.fromkeys((*graph.inputs, *initializers, *_results(graph))):
+    for graph in chain(all_graphs(model.graph), *(all_graphs(each.graph) for each in model.functions.values())):
+        results = (value for node in graph for value in node.outputs)
+        for value in dict.fromkeys((*graph.inputs, *graph.initializers.values(), *results)):
             if value.dtype in CONVERTED:
                 found.add(value.dtype)
                 assert value.type is not None
@@ -46,10 +44,6 @@ def use_float32(model: ir.Model) -> tuple[str, ...]:
             found |= _convert_attributes(node)
     told = " and ".join(name for kind, name in CONVERTED.items() if kind in found)
     return (f"computed in float32, inputs and outputs included: {told}",) if found else ()
-
-
-def _results(graph: ir.Graph | ir.Function) -> Iterator[ir.Value]:
-    yield from (value for node in graph for value in node.outputs)
 
 
 def _convert_attributes(node: ir.Node) -> set[ir.DataType]:
@@ -75,7 +69,7 @@ def _as_float32(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     return ir.LazyTensor(
         lambda: ir.Tensor(_rounded(tensor.numpy()), name=tensor.name),
         dtype=ir.DataType.FLOAT,
-        shape=ir.Shape(tensor.shape),
+        shape=ir.Shape(tensor.shape.numpy()),
         name=tensor.name,
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from relayout.formats.onnx.folding import bytes_of_weights, fold
+from relayout.formats.onnx.qonnx import define_quantizers
 from relayout.formats.tflite.spelled_out import RESTORED
 from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_graphs
@@ -143,7 +144,13 @@ def remove_unread(graph: ir.Graph) -> None:
             graph.remove(node, safe=True)
 
 
+def _define_quantizers(source: UnpreparedModel) -> None:
+    if define_quantizers(source.model, source.names):
+        source.complete(source.model)
+
+
 ANY_RESULT: Mapping[str, SourcePass] = {
+    "define-quantizers": _define_quantizers,
     "fold-constants": lambda source: fold(source.model, source.weight_bytes),
     "inline-branches": lambda source: branch(source.model),
     "remove-unread": lambda source: remove_unread(source.model.graph),

@@ -5,6 +5,8 @@ DequantizeLinear(w: FLOAT8E4M3FN, scale)  ->  w': FLOAT
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
@@ -57,15 +59,15 @@ def _decoded(node: ir.Node) -> ir.LazyTensor | None:
     axis, shape = node.attributes.get_int("axis", 1), weights.shape.numpy()
 
     def numbers() -> ir.TensorProtocol:
-        real = weights.numpy().astype(np.float32)
+        real: NDArray[np.float32] = weights.numpy().astype(np.float32)
         if scale is not None:
-            real = real * _stretched(scale.numpy().astype(np.float32), shape, axis)
+            real *= _stretched(scale.numpy().astype(np.float32), shape, axis)
         return ir.tensor(real.astype(kind.numpy()))
 
     return ir.LazyTensor(numbers, dtype=kind, shape=ir.Shape(shape))
 
 
-def _stretched(scale: NDArray[np.float32], shape: tuple[int, ...], axis: int) -> NDArray[np.float32]:
+def _stretched(scale: NDArray[np.float32], shape: Sequence[int], axis: int) -> NDArray[np.float32]:
     """Return scales so that they fit weights of a shape: one for all, for each place along an axis, or for a block."""
     if scale.size == 1:
         return scale.reshape(())

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES, SLICES_BACKWARDS, Writing
+from relayout.formats.onnx.replacing import Writing
+from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES, SLICES_BACKWARDS
 from relayout.formats.tflite.exporting.operators.recurrent import MOST_STEPS
 from relayout.formats.tflite.exporting.operators.recurrent_loop import LOOP
 from relayout.formats.tflite.exporting.operators.sequence_lstm import is_fused

@@ -14,11 +14,12 @@ import onnx
 import onnx_ir as ir
 
 from relayout.formats.onnx.folding import fold_weights
+from relayout.formats.onnx.replacing import Writing
 from relayout.formats.onnx.source_passes import ANY_RESULT, SourcePass, UnpreparedModel
 from relayout.formats.onnx.spelling import spell_out
 from relayout.formats.tflite.exporting.blocks import sign_few_bits
 from relayout.formats.tflite.exporting.few_bit_floats import decode_few_bit_floats
-from relayout.formats.tflite.exporting.loops import Writing, inline_sequences, write_out
+from relayout.formats.tflite.exporting.loops import inline_sequences, write_out
 from relayout.formats.tflite.exporting.recurrent_operands import HIDDEN, LENGTHS, STATES, drop_zero_states, is_recurrent
 from relayout.formats.tflite.exporting.registry import is_written
 from relayout.formats.tflite.exporting.restoring import restore_builtins, restore_variables

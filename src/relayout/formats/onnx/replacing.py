@@ -1,0 +1,67 @@
+"""A node of a graph that other nodes take the place of, before layouts are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.graph.source_names import Names, label, stands_for
+
+AXES_AS_OPERANDS = 13
+"""Version from which on the axes of an Unsqueeze are an operand."""
+
+
+class Writing:
+    """A node of a graph that others take the place of."""
+
+    def __init__(self, graph: ir.Graph, node: ir.Node, names: Names, version: int) -> None:
+        self.graph, self.node, self.names, self.version = graph, node, names, version
+        self.stem = label(node)
+
+    def add(self, op_type: str, inputs: Sequence[ir.Value | None], **attributes: Any) -> ir.Value:
+        """Add a node before the one that is replaced; return its result."""
+        return self.add_many(op_type, inputs, 1, **attributes)[0]
+
+    def add_many(
+        self, op_type: str, inputs: Sequence[ir.Value | None], count: int, **attributes: Any
+    ) -> list[ir.Value]:
+        """Add a node of several results before the one that is replaced; return these."""
+        name = self.names.unique(f"{self.stem}/{op_type}")
+        made = ir.node(op_type, list(inputs), attributes or None, num_outputs=count, name=name)
+        stands_for(made, self.node)
+        for value in made.outputs:
+            value.name = self.names.unique(f"{self.stem}/{op_type.lower()}")
+        self.graph.insert_before(self.node, made)
+        return list(made.outputs)
+
+    def unsqueeze(self, value: ir.Value, axis: int) -> ir.Value:
+        """Add a node that gives a value one more axis; return its result."""
+        if self.version < AXES_AS_OPERANDS:
+            return self.add("Unsqueeze", [value], axes=[axis])
+        return self.add("Unsqueeze", [value, self.constant(np.array([axis], np.int64))])
+
+    def constant(self, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> ir.Value:
+        """Add a constant."""
+        tensor = ir.tensor(array, name=self.names.unique(f"{self.stem}/constant"))
+        made = ir.Value(
+            name=tensor.name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
+        )
+        self.graph.register_initializer(made)
+        return made
+
+    def finish(self, results: Sequence[ir.Value | None]) -> None:
+        """Let values be what the node gave, and remove it."""
+        for given, value in zip(self.node.outputs, results, strict=True):
+            if not given.name or value is None:
+                continue
+            copied = ir.node("Identity", [value], name=self.names.unique(f"{self.stem}/Identity"))
+            self.graph.insert_before(self.node, copied)
+            result = copied.outputs[0]
+            result.shape, result.type = given.shape, given.type
+            name, given.name = given.name, None
+            given.replace_all_uses_with(result, replace_graph_outputs=True)
+            result.name = name
+        self.graph.remove(self.node, safe=True)
