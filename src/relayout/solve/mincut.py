@@ -47,56 +47,74 @@ class Network:
         return self.capacity[arc ^ 1]
 
     def maximize(self, source: int, sink: int) -> int:
-        """The maximum flow (Dinic 1970): shortest augmenting paths, level by level."""
-        total = 0
-        while (levels := self._levels(source))[sink] >= 0:
-            position = [0] * len(self.arcs)
-            while pushed := self._augment(source, sink, levels, position):
-                total += pushed
-        return total
+        """The maximum flow: what stands in a node is pushed towards the sink, or back where nothing more gets there.
+
+        Push and relabel, first in first out (Goldberg and Tarjan 1988), with exact distances after every so many new
+        heights. Shortest augmenting paths take a pass for each length of path, and a deep network has many.
+        """
+        heads, capacity, arcs = self.heads, self.capacity, self.arcs
+        excess, waiting = [0] * len(arcs), deque[int]()
+        for arc in arcs[source]:
+            if pushed := capacity[arc]:
+                capacity[arc], capacity[arc ^ 1] = 0, capacity[arc ^ 1] + pushed
+                excess[heads[arc]] += pushed
+        waiting.extend(node for node, held in enumerate(excess) if held and node not in (source, sink))
+        heights, position, lifted = self._heights(source, sink), [0] * len(arcs), 0
+        while waiting:
+            if lifted > len(arcs):
+                heights, position, lifted = self._heights(source, sink), [0] * len(arcs), 0
+            node = waiting.popleft()
+            own, held, below = arcs[node], excess[node], heights[node] - 1
+            for place in range(position[node], len(own)):
+                arc = own[place]
+                left = capacity[arc]
+                if not left or heights[head := heads[arc]] != below:
+                    continue
+                pushed = min(left, held)
+                capacity[arc] -= pushed
+                capacity[arc ^ 1] += pushed
+                if not excess[head] and head not in (source, sink):
+                    waiting.append(head)
+                excess[head] += pushed
+                held -= pushed
+                if not held:
+                    position[node] = place
+                    break
+            excess[node] = held
+            if held:
+                heights[node] = 1 + min([heights[heads[arc]] for arc in own if capacity[arc]])
+                position[node] = 0
+                lifted += 1
+                waiting.append(node)
+        return excess[sink]
 
     def reachable(self, source: int) -> list[bool]:
         """The source side of the minimum cut nearest to the source."""
-        return [level >= 0 for level in self._levels(source)]
+        seen = [False] * len(self.arcs)
+        seen[source] = True
+        stack = [source]
+        while stack:
+            for arc in self.arcs[stack.pop()]:
+                if self.capacity[arc] and not seen[head := self.heads[arc]]:
+                    seen[head] = True
+                    stack.append(head)
+        return seen
 
-    def _levels(self, source: int) -> list[int]:
+    def _heights(self, source: int, sink: int) -> list[int]:
+        """How many arcs lie between each node and the sink; from where none is reached, the source, above all others."""
         heads, capacity, arcs = self.heads, self.capacity, self.arcs
-        levels = [-1] * len(arcs)
-        levels[source] = 0
-        queue = deque([source])
-        while queue:
-            tail = queue.popleft()
-            level = levels[tail] + 1
-            for arc in arcs[tail]:
-                if capacity[arc] and levels[head := heads[arc]] < 0:
-                    levels[head] = level
-                    queue.append(head)
-        return levels
-
-    def _augment(self, source: int, sink: int, levels: list[int], position: list[int]) -> int:
-        heads, capacity = self.heads, self.capacity
-        path: list[int] = []
-        tail = source
-        while tail != sink:
-            arcs, level = self.arcs[tail], levels[tail] + 1
-            for place in range(position[tail], len(arcs)):
-                arc = arcs[place]
-                if capacity[arc] and levels[heads[arc]] == level:
-                    position[tail] = place
-                    path.append(arc)
-                    tail = heads[arc]
-                    break
-            else:
-                position[tail] = len(arcs)
-                if not path:
-                    return 0
-                tail = heads[path.pop() ^ 1]
-                position[tail] += 1
-        pushed = min([capacity[arc] for arc in path])
-        for arc in path:
-            capacity[arc] -= pushed
-            capacity[arc ^ 1] += pushed
-        return pushed
+        heights = [-1] * len(arcs)
+        for end, height in ((sink, 0), (source, len(arcs))):
+            heights[end] = height
+            queue = deque([end])
+            while queue:
+                head = queue.popleft()
+                height = heights[head] + 1
+                for arc in arcs[head]:
+                    if capacity[arc ^ 1] and heights[tail := heads[arc]] < 0 and tail != source:
+                        heights[tail] = height
+                        queue.append(tail)
+        return heights
 
 
 def solve_two(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> tuple[dict[int, int], Prices] | None:
