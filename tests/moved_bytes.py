@@ -18,7 +18,7 @@ from relayout.graph.subgraphs import all_nodes
 
 _UNCOUNTED = """
 Attention Col2Im Compress DFT DeformConv Einsum Gemm GroupQueryAttention MultiHeadAttention
-Pad Resize RotaryEmbedding Transpose Unique
+Pad Resize RotaryEmbedding Unique
 """
 UNCOUNTED = frozenset(_UNCOUNTED.split())
 """Operators that LiteRT has no builtin for, whose TRANSPOSEs the problem does not know. The list only gets shorter."""

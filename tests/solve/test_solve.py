@@ -48,7 +48,9 @@ def assert_proved(problem: Problem, solution: Solution) -> None:
 
 
 @pytest.mark.parametrize("block", range(20))
-def test_minimum_cut_equals_brute_force_and_is_proved(block: int) -> None:
+def test_minimum_cut_equals_brute_force_and_is_proved(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if block % 2:
+        monkeypatch.setattr("relayout.solve.mincut.LENGTHS", 0)  # all is pushed, nothing goes along a shortest path
     for seed in range(block * 100, block * 100 + 100):
         problem = random_problem(seed, 2)
         assert_proved(problem, solve(problem))

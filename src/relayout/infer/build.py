@@ -199,6 +199,7 @@ def build(
     choose: Choose | None = None,
     per_transpose: int = 0,
     per_scattered: int = 0,
+    most_axes: int = 0,
     exchange: bool = False,
     at: Mapping[str, int] | None = None,
 ) -> Sites:
@@ -211,6 +212,7 @@ def build(
         choose: what a target makes of a node's signature: other variants.
         per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
         per_scattered: what each byte costs besides, in bytes, that is taken element by element.
+        most_axes: axes that one Transpose moves at most, those that stay beside each other as one; 0: any number.
         exchange: whether a product of two matrices may run with its operands exchanged.
         at: dynamic dimension -> the extent that it counts with; any other counts as 1.
 
@@ -229,6 +231,7 @@ def build(
     if builder.sites.contested:
         builder = built(builder.extents.known, depths_of(builder.met))
     builder.sites.per_transpose, builder.sites.per_scattered = per_transpose, per_scattered
+    builder.sites.most_axes = most_axes
     if at:
         builder.sites.at = extents_at(builder.sites.relations, builder.sites.roots, builder.sites.declared, at)
     return builder.sites

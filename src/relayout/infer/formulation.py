@@ -15,7 +15,7 @@ from relayout.infer.open_extents import orders_alike
 from relayout.infer.presolve import Aggregation, following
 from relayout.infer.sites import Label, Order, Port, Root, Site
 from relayout.infer.stored_orders import source_numbers, stored_order_numbers
-from relayout.infer.strided_copies import SPAN, is_run, scattering, span, stretches_elements
+from relayout.infer.strided_copies import SPAN, is_run, scattering, span, stretches_elements, transposes_needed
 from relayout.layout.stored_as import ELEMENT_BITS
 from relayout.rules import is_transposed
 from relayout.solve import Problem, Value, ValueEnd, transposed_orders
@@ -97,8 +97,16 @@ class Formulation(NamedTuple):
     def moved_bytes(self, choice: Sequence[int]) -> int:
         """The bytes that a choice transposes."""
         return sum(
-            size * len(transposed_orders(value, choice)) for size, value in zip(self.sizes, self.values, strict=True)
+            self.moved_by(index, value.producer.orders[choice[value.producer.node]], order)
+            for index, value in enumerate(self.values)
+            for order in transposed_orders(value, choice)
         )
+
+    def moved_by(self, index: int, given: int, order: int) -> int:
+        """The bytes that are moved to have a value in one order, by its number, besides the one that is given."""
+        orders = self.orders[index]
+        times = transposes_needed(self.roots[index], orders[given], orders[order], self.sites.most_axes)
+        return self.sizes[index] * times
 
     def least_bytes(self, proved: int, cost: int, size: int) -> int:
         """The bytes below which no choice can go that costs as much besides as this one: for its operators beside their
@@ -195,6 +203,8 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
         for part, all_part in zip(parts, apart, strict=True)
         if not all_part and (again := _innermost(*part)).readers
     ]
+    for part, size in zip(parts, sizes, strict=True):
+        values += _further_moves(part, sites.most_axes, size * weights.per_byte)
     numbered = [root for root, _, _ in parts], [found for _, _, found in parts]
     problem = Problem(costs, tuple(values), weights.per_transpose)
     return Formulation(sites, labels, problem, *numbered, sizes, weights, found.capped, follow)
@@ -228,6 +238,28 @@ def hard_pairs(parts: Iterable[Part]) -> list[frozenset[tuple[int, int]]] | None
         if count > MOST_PAIRS:
             return None
     return found
+
+
+def _further_moves(part: Part, most: int, price: int) -> Iterator[Value]:
+    """A value again, once for each Transpose beyond the first that some pair of its orders takes.
+
+    Args:
+        part: the value.
+        most: axes that one Transpose moves at most; 0: any number.
+        price: of moving it once.
+    """
+    root, (producer, *readers), orders = part
+    if not 0 < most < max(map(len, orders)):
+        return
+    wanted = {number for reader in readers for number in reader.orders}
+    needed = {
+        (given, order): transposes_needed(root, orders[given], orders[order], most)
+        for given in set(producer.orders)
+        for order in wanted
+    }
+    for count in range(2, max(needed.values()) + 1):
+        dear = frozenset(pair for pair, times in needed.items() if times >= count)
+        yield Value(0, producer, tuple(readers), dear, price)
 
 
 def _part_runs(root: Root, orders: Sequence[Order]) -> bool:

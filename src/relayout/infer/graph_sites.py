@@ -132,6 +132,7 @@ class Sites:
         contested: Reshapes split an axis in ways that do not agree: the first is free, and the others are barriers.
         per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
         per_scattered: what each byte costs besides, in bytes, that is taken element by element.
+        most_axes: axes that one Transpose moves at most, those that stay beside each other as one; 0: any number.
     """
 
     graph: ir.Graph
@@ -157,6 +158,7 @@ class Sites:
     contested: bool = False
     per_transpose: int = 0
     per_scattered: int = 0
+    most_axes: int = 0
 
     @property
     def seen_through(self) -> list[ir.Node]:

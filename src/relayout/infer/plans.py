@@ -25,7 +25,7 @@ class Crossing(NamedTuple):
         root: the value.
         given: the order that its producer gives.
         order: the order that readers want.
-        size: bytes of the value.
+        size: bytes that are moved: those of the value, twice where it takes two Transposes.
         producer: the site that gives it otherwise.
         readers: the sites that want `order`.
     """
@@ -157,13 +157,14 @@ def _crossings(formulation: Formulation, choice: Sequence[int], labels: list[Lab
         for reader in value.readers:
             wanting.setdefault(reader.orders[choice[reader.node]], {})[reader.node] = None
         for order in sorted(wanting.keys() - {given}):
-            root, size, orders = formulation.roots[index], formulation.sizes[index], formulation.orders[index]
+            root, orders = formulation.roots[index], formulation.orders[index]
             producer, readers = value.producer.node, tuple(wanting[order])
             if formulation.follow.leads:
                 between = orders[given], orders[order]
                 root, producer, readers = _slid(formulation, labels, root, between, alone=len(wanting) == 1)
             ends = sites[producer], tuple(sites[node] for node in readers)
-            found.append(Crossing(root, orders[given], orders[order], size, *ends))
+            moved = formulation.moved_by(index, given, order)
+            found.append(Crossing(root, orders[given], orders[order], moved, *ends))
     return found
 
 

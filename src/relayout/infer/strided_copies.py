@@ -13,7 +13,7 @@ from itertools import product as product_of
 
 from relayout.infer.sites import Label, Order, Root, Site
 from relayout.layout import Extent, product
-from relayout.layout.perm import between, is_rotation
+from relayout.layout.perm import between, is_rotation, transposes_of_few_axes
 from relayout.solve import ValueEnd
 
 RUN = 8
@@ -54,6 +54,18 @@ def scattering(root: Root, ports: Sequence[ValueEnd], orders: Sequence[Order]) -
     producer, *readers = ports
     pairs = product_of(set(producer.orders), {number for port in readers for number in port.orders})
     return frozenset((given, order) for given, order in pairs if is_scattered(root, orders[given], orders[order]))
+
+
+def transposes_needed(root: Root, given: Order, order: Order, most: int) -> int:
+    """How many Transposes move a value from one order to another, if one moves `most` axes at most (0: any number)."""
+    if not 0 < most < len(order):
+        return int(given != order)
+    return root.space.of(_transposes_needed, (given, order, most), root, given, order, most)
+
+
+def _transposes_needed(root: Root, given: Order, order: Order, most: int) -> int:
+    extents = [root.extents[leaf] for leaf in given]
+    return len(list(transposes_of_few_axes(extents, between(given, order), most)))
 
 
 def stretches_elements(site: Site, label: Label) -> bool:

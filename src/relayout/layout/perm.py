@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from relayout.errors import LayoutError
+from relayout.layout.extents import Dim, Extent, product
 
 T = TypeVar("T")
 Perm = tuple[int, ...]
@@ -74,3 +75,80 @@ def is_rotation(perm: Sequence[int]) -> bool:
     if outer == len(perm):
         return False
     return list(perm[outer:]) == [*range(perm[outer], len(perm)), *range(outer, perm[outer])]
+
+
+# Transposes of more axes than a kernel takes, as Transposes of fewer: axes that stay neighbours are one.
+#
+# Where that is not enough, a step brings as many of the first, or of the last, axes to their place as so many runs
+# allow. These are one axis then, and so on.
+
+Step = tuple[tuple[Dim, ...], tuple[int, ...]]
+"""The extents of the axes as they lie, and the order that they get."""
+
+
+def transposes_of_few_axes(dims: Sequence[Dim | Extent], perm: Sequence[int], most: int) -> Iterator[Step]:
+    """Yield Transposes of `most` axes at most, with a Reshape before each, that do what one of any number does.
+
+    >>> list(transposes_of_few_axes(("batch", 3, 4, 5), (0, 2, 3, 1), 6))
+    [(('batch', 3, 20), (0, 2, 1))]
+    """
+    moved = [axis for axis in perm if not Extent.of(dims[axis]).is_one]
+    wanted = {axis: place for place, axis in enumerate(moved)}
+    lying = [(wanted[axis], wanted[axis] + 1, Extent.of(dims[axis])) for axis in sorted(moved)]
+    while True:
+        lying = _joined(lying)
+        if len(lying) < 2:
+            return
+        places = [first for first, _, _ in lying]
+        order = sorted(places) if len(places) <= most else _farthest(places, most)
+        rank = {place: position for position, place in enumerate(order)}
+        runs = _runs(places, rank)
+        extents = tuple(_dim(product(lying[position][2] for position in run)) for run in runs)
+        yield extents, tuple(sorted(range(len(runs)), key=lambda run: rank[places[runs[run][0]]]))
+        lying = sorted(lying, key=lambda axis: rank[axis[0]])
+
+
+def _dim(extent: Extent) -> Dim:
+    return extent.number if extent.is_static else str(extent)
+
+
+def _joined(axes: Sequence[tuple[int, int, Extent]]) -> list[tuple[int, int, Extent]]:
+    """Return axes with those as one that lie side by side as they are wanted: (first place, place behind, extent)."""
+    joined: list[tuple[int, int, Extent]] = []
+    for first, behind, extent in axes:
+        if joined and joined[-1][1] == first:
+            before = joined.pop()
+            joined.append((before[0], behind, before[2] * extent))
+        else:
+            joined.append((first, behind, extent))
+    return joined
+
+
+def _farthest(places: Sequence[int], most: int) -> list[int]:
+    """Return the places in the order in which most of the first or of the last are where they belong, in few runs."""
+    ordered = sorted(places)
+    for count in range(len(places) - 1, 0, -1):
+        first, last = set(ordered[:count]), set(ordered[-count:])
+        for order in (
+            [*ordered[:count], *(place for place in places if place not in first)],
+            [*(place for place in places if place not in last), *ordered[-count:]],
+        ):
+            if len(_runs(places, {place: position for position, place in enumerate(order)})) <= most:
+                return order
+    raise AssertionError("one axis alone moves among three runs")
+
+
+def _runs(places: Sequence[int], rank: Mapping[int, int]) -> list[list[int]]:
+    """Return the positions of places, as those that stay side by side.
+
+    Args:
+        places: the places as they lie.
+        rank: place -> its position in the order that is wanted.
+    """
+    runs: list[list[int]] = []
+    for position, place in enumerate(places):
+        if runs and rank[place] == rank[places[runs[-1][-1]]] + 1:
+            runs[-1].append(position)
+        else:
+            runs.append([position])
+    return runs

@@ -134,6 +134,15 @@ def own_dequantizers(model: ir.Model, request: Request) -> Shared:
     return apart(model, lambda node: node not in computed and is_divided_view(node))
 
 
+def _most_axes(request: Request) -> int:
+    """Return how many axes one Transpose of a result moves at most; 0: any number."""
+    if request.format != "tflite":
+        return 0
+    from relayout.formats.tflite.exporting.file_order import LARGEST_RANK
+
+    return LARGEST_RANK
+
+
 def sites_of(model: ir.Model, request: Request) -> Sites:
     """Return the problem's graph: of a model whose DequantizeLinears are duplicated, by a request."""
     wishes = request.layout.wishes
@@ -144,6 +153,7 @@ def sites_of(model: ir.Model, request: Request) -> Sites:
         choose=wishes if wishes else None,
         per_transpose=request.per_transpose,
         per_scattered=request.per_scattered,
+        most_axes=_most_axes(request),
         exchange=request.solver.exchange,
         at=inferred_extents(model, request.solver.at) if request.solver.at else None,
     )

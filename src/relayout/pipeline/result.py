@@ -176,7 +176,7 @@ def _beyond_plan(report: Report, model: ir.Model, file: Model) -> tuple[int, int
     count, size = count - len(sizes) - len(steps), size - sum(sizes) - sum(steps)
     if min(count, size) <= 0:
         count = size = 0
-    return count + len(steps), size + sum(steps)
+    return count + len(steps), size
 
 
 def _is_static(file: Model) -> bool:

@@ -42,7 +42,7 @@ class Transposed(NamedTuple):
         tensor: the value that is transposed, by the name that the source has for it.
         shape: its shape before.
         layout: stored order before and after, in einops' notation.
-        bytes: what it moves in one inference.
+        bytes: what it moves in one inference, in all its steps.
         producer: the operator that gives the value in the first order.
         readers: the operators that want the second.
         causes: pairs of demands that these bytes separate: which operator must be in which order, and which other in

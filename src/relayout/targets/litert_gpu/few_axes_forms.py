@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from relayout.formats.tflite.exporting.draft import DraftTensor
-from relayout.formats.tflite.exporting.file_order import transposes_of_few_axes
+from relayout.layout.perm import transposes_of_few_axes
 from relayout.targets.litert_gpu.operator_form import EACH, MOST_AXES, REDUCTIONS, STRETCHED
 from relayout.targets.litert_gpu.rewriting import Rewriting
 

@@ -12,10 +12,11 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.builder import MOST_MULTIPLIED, MULTIPLIED
 from relayout.formats.tflite.exporting.constants import constant_tensor
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
-from relayout.formats.tflite.exporting.file_order import LARGEST_RANK, transposes_of_few_axes
+from relayout.formats.tflite.exporting.file_order import LARGEST_RANK
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.indexing import counts_from_front, from_front
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.layout.perm import transposes_of_few_axes
 
 
 @exporter("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -94,7 +95,7 @@ def transpose(op: NodeExport) -> None:
 def _transpose_merged(op: NodeExport, operand: DraftTensor, perm: Sequence[int]) -> None:
     """Write a Transpose of many axes as one in which axes that stay neighbours are one axis, or as several of these."""
     tensor = operand
-    for lying, order in transposes_of_few_axes(operand.dims, perm):
+    for lying, order in transposes_of_few_axes(operand.dims, perm, LARGEST_RANK):
         tensor = op.transpose(op.reshape(tensor, lying, like=operand), order)
     op.give(op.reshape(tensor, tuple(operand.dims[axis] for axis in perm), like=operand))
 
