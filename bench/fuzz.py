@@ -5,8 +5,9 @@
 
 Of the inputs, `--guided` is the part that atheris chooses, guided by coverage (`pip install atheris`). The others are
 dealt out: every field of `.tflite`, `.ort` and `.onnx` files at its extremes, every axis at -1, at the rank and where
-it loses bits, every truncation, all from the smallest file on as far as the number goes, and random damage. `--kinds
-axes,cuts` deals out these alone. `--models` adds the small models of a folder to the committed ones.
+it loses bits, every truncation, and random damage. Of a kind with more inputs than its share every nth is dealt out, of
+all files. `--kinds axes,cuts` deals out these alone. `--models` adds the small models of a folder to the committed
+ones.
 Inputs go in portions to processes of their own, which may end: the input that ended one is known. The inputs of a seed
 are always the same, the guided ones excepted.
 
@@ -49,8 +50,9 @@ STUCK, STOPPED = 60, 600
 PORTION, GUIDED_PORTION = 2000, 10_000
 """Inputs for one process."""
 
-SAMPLE, SAMPLE_OF_AXES = 50, 5
-"""One in so many of the inputs that can be read is converted and written too."""
+SAMPLE = 50
+SAMPLES = {"axes": 5, "fields of .tflite": 2, "fields of .ort": 2, "fields of .onnx": 2}
+"""One in so many of the inputs of a kind that can be read is converted and written too."""
 
 KEPT = 3
 """Files of one finding."""
@@ -93,11 +95,12 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Portion:
-    """Inputs `first` to `first + count` of one kind."""
+    """`count` inputs of one kind, each `step`th, from the `first` on."""
 
     kind: str
     first: int
     count: int
+    step: int = 1
 
     @property
     def name(self) -> str:
@@ -135,8 +138,10 @@ def portions(source: Source, inputs: int, part: float, kinds: Sequence[str] = tu
     found: list[tuple[float, Portion]] = []
     for kind, count in (*counts.items(), ("guided", inputs - plain)):
         size = GUIDED_PORTION if kind == "guided" else PORTION
+        step = max(1, source.size(kind) // count) if count else 1
         for first in range(0, count, size):
-            found.append(((first + size / 2) / count, Portion(kind, first, min(size, count - first))))
+            portion = Portion(kind, first * step, min(size, count - first), step)
+            found.append(((first + size / 2) / count, portion))
     return [portion for _, portion in sorted(found, key=lambda item: (item[0], item[1].kind))]
 
 
@@ -282,10 +287,14 @@ class Source:
         """A stretch of all inputs of a kind; models before it are passed over as wholes."""
         place, left = portion.first, portion.count
         for name, size in self.sizes[portion.kind].items():
-            for made in itertools.islice(self._of(portion.kind, name), place, place + left) if place < size else ():
-                left -= 1
-                yield name, made()
-            place = max(0, place - size)
+            if place < size:
+                for made in itertools.islice(self._of(portion.kind, name), place, size, portion.step):
+                    if not left:
+                        return
+                    left -= 1
+                    place += portion.step
+                    yield name, made()
+            place -= size
 
     def _of(self, kind: str, name: str) -> Iterator[Callable[[], bytes]]:
         """Every input of a kind that comes of a model, not made yet."""
@@ -325,7 +334,7 @@ def forked(portion: Portion, source: Source, _: Path) -> dict[str, Any]:
         child = os.fork()
         if not child:
             with attempting.folder() as folder:
-                attempts = attempting.Attempts(folder, SAMPLE_OF_AXES if portion.kind == "axes" else SAMPLE)
+                attempts = attempting.Attempts(folder, SAMPLES.get(portion.kind, SAMPLE))
                 attempt_all(inputs, attempts, shared, skip)
             os._exit(0)
         _, status = os.waitpid(child, 0)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import mutating
 import numpy as np
@@ -163,9 +164,10 @@ class Attempts:
     def _converted(self, path: Path) -> str:
         import relayout
 
-        target = self.folder / "result.onnx"
+        converted = sum(count for answer, count in self.answers.items() if answer.startswith("converted: "))
+        ending: Literal["tflite", "onnx"] = "tflite" if path.suffix != ".tflite" and converted % 2 else "onnx"
         try:
-            relayout.convert(path, time_limit=2).save(target)
+            relayout.convert(path, format=ending, time_limit=2).save(self.folder / f"result.{ending}")
         except InternalError as error:
             raise error.cause from None
         except RelayoutError as error:
