@@ -409,3 +409,19 @@ def test_a_note_says_that_a_value_is_drawn_at_random() -> None:
     assert not report.ok
     assert [note for note in report.notes if "'e' is drawn at random" in note]
     assert {row.source: row.ok for row in report.rows if row.output} == {"y": False, "z": True}
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        "(float[3,5] x, int64[3,5] i, float[3,5] u) => (float[3,5] y) { y = ScatterElements<axis = 1>(x, i, u) }",
+        "(float[2,6,4] x, int64[2,6,4] i, float[2,6,4] u) => (float[2,6,4] y) { y = ScatterElements<axis=1>(x, i, u) }",
+        "(float[n,t] x, int64[n,k] i, float[n,k] u) => (float[n,t] y) { y = ScatterElements<axis = -1>(x, i, u) }",
+        "(float[3,9] x, int64[2,2,2] i, float[2,2] u) => (float[3,9] y) { y = ScatterND(x, i, u) }",
+        "(float[n,9] x, int32[k,1] i, float[k,9] u) => (float[n,9] y) { j = Cast<to = 7>(i)  y = ScatterND(x, j, u) }",
+    ],
+)
+def test_no_element_is_written_twice(graph: str) -> None:
+    """Over one that is, runtimes differ: the standard forbids it."""
+    source = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 18]> g {graph}')
+    assert verify(source, relayout.convert(source, format="tflite").tflite).ok

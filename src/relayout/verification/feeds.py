@@ -16,7 +16,7 @@ from numpy.lib.format import MAGIC_PREFIX
 from relayout.errors import ReadError, RelayoutError, nearest
 from relayout.formats.stored import open_stored
 from relayout.verification.pairs import Pair
-from relayout.verification.side import Array, Feeds, ModelValue, RunnableModel
+from relayout.verification.side import Array, Feeds, ModelValue, Places, RunnableModel
 
 BATCH = 2
 """Size of a dynamic first dimension."""
@@ -86,8 +86,8 @@ def random_feed(
     2. Other floats are normal, quantized integers normal over their range, other integers small, truth values even.
     3. Texts are numbers.
     4. What operators read as a sample rate is one.
-    5. Integers that are places to write to differ from each other, where that many fit: over one place that is written
-       twice runtimes may differ.
+    5. Integers that name elements to write to, or of which places are computed, differ from each other, where that many
+       fit: over one place that is written twice runtimes may differ.
     6. If `careful`, integers that may count something are 0, and floats that are no image small whole numbers, which
        may be cast to such.
     """
@@ -120,10 +120,28 @@ def random_feed(
         limits = np.iinfo(dtype)
         middle, spread = (limits.max + limits.min + 1) / 2, (limits.max - limits.min) / 5
         return np.asarray(np.clip(np.rint(rng.normal(middle, spread, shape)), limits.min, limits.max), dtype)
+    if value.places is not None and (places := _distinct_places(value.places, shape, rng)) is not None:
+        return places.astype(dtype)
     most = 1 if careful else min(value.bound or SMALL, np.iinfo(dtype).max)
     if value.distinct and (size := math.prod(shape)) <= most:
         return np.asarray(rng.permutation(most)[:size].reshape(shape), dtype)
     return np.asarray(rng.integers(0, most, shape), dtype)
+
+
+def _distinct_places(places: Places, shape: tuple[int, ...], rng: np.random.Generator) -> Array | None:
+    """Return indices that name no element twice; None where that many do not fit. An open axis is as long as theirs."""
+    extents = places.extents
+    if places.axis is not None and len(shape) == len(extents):
+        length = extents[places.axis] or shape[places.axis]
+        fits = shape[places.axis] <= length
+        return rng.permutation(length)[np.indices(shape).sum(axis=0) % length] if fits else None
+    if places.axis is not None or shape[-1] > len(extents):
+        return None
+    sizes, count = [extent or shape[0] for extent in extents[: shape[-1]]], math.prod(shape[:-1])
+    if count > math.prod(sizes):
+        return None
+    named = np.stack(np.unravel_index(rng.permutation(math.prod(sizes))[:count], sizes), axis=-1)
+    return np.asarray(named.reshape(shape))
 
 
 def channel_axis(shape: Sequence[int]) -> int | None:

@@ -62,6 +62,7 @@ from relayout.verification.stated_numbers import (
     implied_extents,
     index_bounds,
     initial_array,
+    named_places,
     nodes_in_float,
     operand_names,
     quantizes,
@@ -490,7 +491,7 @@ class OrtSide:
     def _collect(self) -> None:
         graph = self.model.graph
         bounds = index_bounds(graph)
-        self._written = written_places(graph)
+        self._written, self._places = written_places(graph), named_places(graph)
         outputs = {id(value) for value in graph.outputs}
         orders = {id(value): order for order, node in enumerate(graph) for value in node.outputs}
         made = [
@@ -552,6 +553,7 @@ class OrtSide:
             zero=meaning[1:],
             bound=bounds.get(name),
             distinct=node is None and name in self._written,
+            places=self._places.get(name),
             symbols=symbols,
             operands=operand_names(node),
             normalization=Normalization.stored(notes[NORMALIZE], held_by(notes), tuple(dims or ()))

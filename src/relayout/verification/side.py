@@ -54,6 +54,19 @@ class RunError(RelayoutError):
 
 
 @dataclass(frozen=True)
+class Places:
+    """The elements of a tensor that an input of integers counts, each of which is written no more than once.
+
+    Args:
+        extents: of the tensor; None for a dynamic dimension.
+        axis: the one that it counts along; None: its last axis holds one number for each of the first axes.
+    """
+
+    extents: tuple[int | None, ...]
+    axis: int | None = None
+
+
+@dataclass(frozen=True)
 class ModelValue:
     """One value of a model: an input, an output, or what an operator made in between.
 
@@ -70,6 +83,7 @@ class ModelValue:
         zero: the integers that mean 0.0, as many.
         bound: for an integer input that counts into something: how many there are.
         distinct: for an integer input: whether places are computed from it that are written once each.
+        places: for an integer input that names elements to write to: which ones it may name.
         symbols: names of the dynamic dimensions; dimensions of one name have one size.
         fallback: the extents that the model itself puts in the place of dynamic ones, if it does.
         step: for a float that was dequantized: the step of the integer before; else 0.
@@ -96,6 +110,7 @@ class ModelValue:
     axis: int = 0
     bound: int | None = None
     distinct: bool = False
+    places: Places | None = None
     symbols: tuple[str, ...] = ()
     fallback: tuple[int, ...] | None = None
     step: float = 0.0

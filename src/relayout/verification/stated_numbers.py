@@ -15,7 +15,7 @@ from relayout.formats.onnx import complete
 from relayout.graph.domains import domain_of_version
 from relayout.layout.stored_as import INITIAL, TENSOR, Holds, relay
 from relayout.rules import FUNCTIONS, Operator, Permuted, Signature, facts, outputs_of
-from relayout.verification.side import Array
+from relayout.verification.side import Array, Places
 
 # Initial values of inputs that are state from run to run, from a model's metadata (`relayout.initial`).
 
@@ -49,8 +49,12 @@ RATES = {"MelWeightMatrix": 2}
 """Operators with an operand that is a sample rate, and which."""
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 DEQUANTIZING = {"DequantizeLinear"}
-SCATTERING = frozenset({"ScatterND", "ScatterElements", "Scatter"})
-"""Operators whose second operand are places, which the standard lets no one write twice without a reduction."""
+SCATTERING = {"ScatterND": False, "ScatterElements": True, "Scatter": True}
+"""Operators whose second operand are places, and whether these lie along an axis. The standard lets no one write one
+twice without a reduction."""
+
+AS_THEY_ARE = frozenset({"Cast", "Identity"})
+"""Operators that keep integers."""
 
 
 def quantizes(node: ir.Node) -> bool:
@@ -121,6 +125,22 @@ def written_places(graph: ir.Graph) -> set[str]:
         elif names.intersection(value.name or "" for value in node.outputs):
             names.update(operand_names(node))
     return names
+
+
+def named_places(graph: ir.Graph) -> dict[str, Places]:
+    """Return the graph inputs that name elements to write to, as they are or cast, and which they may name."""
+    places: dict[str, Places] = {}
+    for node in graph:
+        if node.op_type not in SCATTERING or "reduction" in node.attributes or len(node.inputs) < 2:
+            continue
+        data, indices = node.inputs[0], node.inputs[1]
+        while indices is not None and (producer := indices.producer()) is not None and producer.op_type in AS_THEY_ARE:
+            indices = producer.inputs[0]
+        if data is not None and data.shape is not None and indices is not None:
+            extents = tuple(extent if isinstance(extent, int) else None for extent in data.shape)
+            axis = node.attributes.get_int("axis", 0) if SCATTERING[node.op_type] else None
+            places[indices.name or ""] = Places(extents, axis)
+    return places
 
 
 def sample_rates(graph: ir.Graph) -> set[str]:
