@@ -45,6 +45,11 @@ def test_bytes_and_what_each_costs_count_together(each: int, count: int, size: i
     assert sum(cause.bytes for left in report.remaining for cause in left.causes) == size
 
 
+def test_a_price_is_not_told_of_a_result_without_transposes() -> None:
+    proto = model("g (float[1,4] x) => (float[1,4] y) { y = Relu(x) }")
+    assert relayout.optimize(proto, per_transpose=100).report.verdict == "proved minimal"
+
+
 def test_a_target_says_what_each_costs_and_the_option_what_instead() -> None:
     target = replace(claiming({"Conv": ["NHWC"]}), per_transpose=EQUAL + 1)
     source = two_small_or_one_large()

@@ -49,7 +49,7 @@ def test_a_row_of_floats_claims_no_unit() -> None:
     claims = result.report.claims
     assert claims is not None
     (conv,) = (row for row in claims.operators if row.operator == "Conv")
-    assert conv.reasons == {"a quantized unit of INT8": 1}
+    assert conv.reasons == {"a quantized unit of INT8; it takes FLOAT": 1}
 
 
 def test_a_symmetric_network_is_one_part_between_two(tmp_path: Path) -> None:

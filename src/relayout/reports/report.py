@@ -209,7 +209,7 @@ class Report:
         """What may be said of the result: only what was checked."""
         limits = ((self.at_most, "Transposes"), (self.scattered_at_most, "bytes taken element by element"))
         most = [f"{count:,} {what}" for count, what in limits if count is not None]
-        each = f" with {' and '.join(most)} at most" if most else priced(self.per_transpose)
+        each = f" with {' and '.join(most)} at most" if most else priced(self.per_transpose if self.transposes else 0)
         if self.proved:
             return f"proved minimal{each}"
         if self.bytes == self.lower_bound:

@@ -216,7 +216,8 @@ class Kernel:
             dtype, is_unit = elements() if elements else _elements_of(operator.node)
             if dtype is None or dtype.name not in self.types:
                 name = "unknown" if dtype is None else dtype.name
-                return f"a quantized unit of {name}" if is_unit else f"element type {name}"
+                kind = f"a quantized unit of {name}" if is_unit else f"element type {name}"
+                return f"{kind}; it takes {', '.join(self.types)}"
         rank = operator.rank() if operator.inputs else None
         if self.ranks and rank not in self.ranks:
             return f"rank {'unknown' if rank is None else rank}"

@@ -105,7 +105,7 @@ class Comparison:
         if declared := self.right.steps_off:
             self.notes.append(
                 f"the result declares that {len(declared)} quantized value{'s' * (len(declared) != 1)} may be up to"
-                f" {max(declared.values())} steps off: the source's spread is that with as much noise there"
+                f" {max(declared.values())} steps off, so the spread is that of the source with as much noise there"
             )
         self.dequantized = any(map(stands_for_integers, (*self.outputs, *self.interiors)))
         self._plain = self.left.runner(), self.right.runner()
