@@ -97,8 +97,8 @@ Transposes of a run that move data, and their megabytes; open extents count as 1
   the session saves the transformer's graph. The claimed nodes become calls of model-local functions, so that it
   runs: the {len(compared)} results differ from their sources' by {apart["onnxruntime"]:.0e} of the largest value
   at most, relayout's by {apart["relayout"]:.0e}.
-- **TVM**: ConvertLayout of Relax takes convolutions only, and pools follow. It stands beside relayout for a target
-  whose pools may follow, too.
+- **TVM**: ConvertLayout of Relax takes convolutions only, and pools follow. relayout is compared for a
+  target whose pools may follow, too.
 - *Emulated*: a Transpose before and after every claimed node, then the optimizer of level 1, for machines without a C
   compiler. It lacks the transformer's cost function.""",
         sums(rows),
