@@ -223,6 +223,14 @@ def test_a_page_has_at_most_1500_words_of_prose(document: Path) -> None:
     assert sum(len(each.split()) for each in sentences(document.read_text(encoding="utf-8"))) <= 1500
 
 
+def test_a_release_has_at_most_25_lines_of_one_sentence() -> None:
+    for release in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1:]:
+        name, *lines = release.splitlines()
+        entries = [line for line in lines if line.startswith("- ")]
+        assert len(entries) <= 25, name
+        assert [entry for entry in entries if re.search(r"[.!?] [A-Z`]", entry)] == []
+
+
 def test_a_long_sentence_is_seen() -> None:
     long = "word " * 31 + "ends."
     page = f"# {long}\n\nShort.  {long}\n- {long}\n\n| {long} |\n```\n{long}\n```\n"
