@@ -105,7 +105,7 @@ def unit_of(node: ir.Node) -> QuantizedUnit | None:
         candidates = iter([_operator_before(node.inputs[0]), node])
     else:
         candidates = iter([node, _operator_before(node.inputs[0]) if _is_view(node) or _is_epilogue(node) else None])
-        candidates = chain(candidates, _operators_behind(node.outputs[0]) if _is_view(node) else ())
+        candidates = chain(candidates, _operators_behind(node.outputs[0]) if is_dequantized_view(node) else ())
     for candidate in candidates:
         unit = None if candidate is None else _unit(candidate)
         if unit is not None and node in unit.members:

@@ -165,9 +165,11 @@ class IntegerTensors:
         """Return whether a node moves integers that are all stored as signed ones: then its results are, too."""
         if node.op_type not in MOVING:
             return False
-        values = [value for value in (node.inputs if node.op_type in JOINING else node.inputs[:1]) if value is not None]
+        joined = node.inputs if node.op_type in JOINING else node.inputs[:1]
         # The first that is not shifted ends it: each operand of a wide Concat asks.
-        return bool(values) and all(map(self._is_shifted, values))
+        return any(value is not None for value in joined) and all(
+            value is None or self._is_shifted(value) for value in joined
+        )
 
     def _is_shifted(self, value: ir.Value) -> bool:
         tensor, kind = self.tensors.get(value), TENSOR_TYPES.get(value.dtype) if value.dtype else None
