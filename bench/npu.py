@@ -165,10 +165,11 @@ def page(found: dict[str, Any]) -> str:
         "# Measured: networks on an NPU",
         f"{len(all_rows)} networks from ONNX or TensorFlow Lite to a `.tflite` for Arm's Ethos-U, compiled by Vela"
         f" {found['versions']['ethos-u-vela']} for an Ethos-U55 with 256 multipliers ({found['date']})."
-        f" Of {len(ours)} files of relayout {len(whole)} run on the NPU as a whole. Cycles are Vela's estimates, and"
-        " count the NPU alone: a file with operators on the CPU takes longer than its cycles say. The ratio is"
-        " relayout's cycles by those of the file below it, where both leave as many operators to the CPU.",
+        f" Of {len(ours)} files of relayout {len(whole)} run on the NPU as a whole.",
         "![Vela's cycles of relayout's files, the peer's = 1](plots/npu-benchmark.svg)",
+        "Cycles are Vela's estimates, and count the NPU alone: a file with operators on the CPU takes longer than its"
+        " cycles say. The ratio is relayout's cycles by those of the file below it, where both leave as many operators"
+        " to the CPU.",
     ]
     if sources[".onnx"]:
         lines += from_onnx(sources[".onnx"], found["versions"].get("onnx2tf", ""))
@@ -241,10 +242,9 @@ def table_lines(all_rows: list[Row]) -> Iterator[list[str]]:
             yield ["" if place else row["model"], tool, *cells(found), "" if place else ratio(row)]
 
 
-def versions(peer: str | None) -> dict[str, str]:
+def versions(program: str, peer: str | None) -> dict[str, str]:
     found = {"relayout": relayout.__version__, "onnxruntime": version("onnxruntime")}
-    assert PROGRAM is not None
-    said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True)
+    said = subprocess.run([program, "--version"], capture_output=True, text=True)
     found["ethos-u-vela"] = said.stdout.strip().splitlines()[-1] if said.stdout.strip() else ""
     if peer:
         ask = "from importlib.metadata import version; print(version('onnx2tf'))"
@@ -280,7 +280,7 @@ def main() -> None:
         given.out.mkdir(parents=True, exist_ok=True)
         models = [path for given_path in given.models for path in files(given_path)]
         all_rows = list(rows(models, given.vela, given.onnx2tf, given.out, not given.asymmetric))
-        found = {"date": dt.date.today().isoformat(), "versions": versions(given.onnx2tf), "rows": all_rows}
+        found = {"date": dt.date.today().isoformat(), "versions": versions(given.vela, given.onnx2tf), "rows": all_rows}
     text = page(found)
     record(given.out, "npu", found, text, text)
     if given.page:
