@@ -20,6 +20,7 @@ def cases() -> Iterator[Case]:
     yield from labels()
     yield from features()
     yield from linear()
+    yield from trees()
 
 
 def made(op_type: str, x: Array, version: int = 1, outputs: int = 1, **attributes: Any) -> Case:
@@ -74,3 +75,25 @@ def linear() -> Iterator[Case]:
     yield made("LinearRegressor", ROWS, targets=2, post_transform="PROBIT", **two)
     one = {"coefficients": [1.0, 2.0, 3.0], "intercepts": [0.5], "classlabels_ints": [7, 8]}
     yield made("LinearClassifier", ROWS, 1, 2, **one)
+
+
+TREE = {
+    "nodes_treeids": [0, 0, 0],
+    "nodes_nodeids": [0, 1, 2],
+    "nodes_featureids": [1, 0, 0],
+    "nodes_values": [-0.5, 0.0, 0.0],
+    "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+    "nodes_truenodeids": [1, 0, 0],
+    "nodes_falsenodeids": [2, 0, 0],
+}
+"""A tree of two leaves. `test_trees.py` has others."""
+
+
+def trees() -> Iterator[Case]:
+    said = {"treeids": [0, 0], "nodeids": [1, 2], "ids": [0, 0], "weights": [0.25, 0.75]}
+    of_targets, of_classes = (
+        {f"{kind}_{name}": values for name, values in said.items()} for kind in ("target", "class")
+    )
+    yield made("TreeEnsembleRegressor", ROWS, n_targets=1, **TREE, **of_targets)
+    for x in (ROWS, ROWS.astype(np.int64)):
+        yield made("TreeEnsembleClassifier", x, 1, 2, classlabels_int64s=[7, 8], **TREE, **of_classes)

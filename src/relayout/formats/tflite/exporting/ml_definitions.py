@@ -15,83 +15,16 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.formats.tflite.exporting import tree_definitions
+from relayout.formats.tflite.exporting.definition_body import FIRST, TO_FLOAT, DefinitionBody
+from relayout.graph.subgraphs import all_nodes
+
 DOMAIN = "ai.onnx.ml"
-AXES_ARE_OPERANDS = {"ReduceSum": 13, "ReduceMax": 18, "ReduceL1": 18, "ReduceL2": 18}
-"""Reduction -> the version from which on its axes are an operand."""
-FIRST = 9
-"""The first version of the standard that has all operators below."""
-TO_FLOAT = (ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.INT32)
-"""Types of data that are computed in single precision."""
-
-
-class Body:
-    """The nodes of a definition under construction.
-
-    Args:
-        node: the node that it defines.
-        imports: the model's: domain -> version.
-    """
-
-    def __init__(self, node: ir.Node, imports: Mapping[str, int]) -> None:
-        self.node, self.imports = node, imports
-        self.nodes: list[onnx.NodeProto] = []
-        value = node.inputs[0]
-        self.kind = None if value is None else value.dtype
-        self.shape = None if value is None or value.shape is None else tuple(value.shape)
-        """The extents of the first operand."""
-
-    @property
-    def rank(self) -> int:
-        """The rank of the first operand; -1 where it is not known."""
-        return -1 if self.shape is None else len(self.shape)
-
-    def add(self, op_type: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """Add a node and return its result."""
-        result = f"t{len(self.nodes)}"
-        self.nodes.append(onnx.helper.make_node(op_type, inputs, [result], domain=domain, **attributes))
-        return result
-
-    def give(self, result: str, name: str = "y") -> None:
-        """Let a result be an output."""
-        self.nodes.append(onnx.helper.make_node("Identity", [result], [name]))
-
-    def constant(self, array: NDArray[Any]) -> str:
-        """Add a constant."""
-        if array.dtype == object:
-            tensor = onnx.helper.make_tensor("texts", onnx.TensorProto.STRING, array.shape, array.tolist())
-            return self.add("Constant", value=tensor)
-        return self.add("Constant", value=onnx.numpy_helper.from_array(array))
-
-    def reduce(self, op_type: str, operand: str, axis: int) -> str:
-        """Add a reduction that keeps its axis."""
-        if self.imports.get("", FIRST) >= AXES_ARE_OPERANDS[op_type]:
-            return self.add(op_type, operand, self.constant(np.array([axis])), keepdims=1)
-        return self.add(op_type, operand, axes=[axis], keepdims=1)
-
-    def data(self) -> str:
-        """Return the first operand in single precision."""
-        return "x0" if self.kind == ir.DataType.FLOAT else self.add("Cast", "x0", to=onnx.TensorProto.FLOAT)
-
-    def rows(self) -> str:
-        """Return the first operand in single precision, as rows: a vector is one row."""
-        data = self.data()
-        return self.add("Reshape", data, self.constant(np.array([1, -1]))) if self.rank == 1 else data
-
-    def numbers(self, name: str) -> NDArray[np.float32]:
-        """Return an attribute that is a list of numbers."""
-        return np.array(self.node.attributes.get_floats(name, []), np.float32)
-
-    def fits(self, *arrays: NDArray[Any]) -> bool:
-        """Return whether lists have one number, or each of them one for every element of a row."""
-        sizes = {array.size for array in arrays}
-        return sizes == {1} or (self.rank in (1, 2) and self.shape is not None and sizes == {self.shape[-1]})
-
-
-Definition = Callable[[Body], bool]
+Definition = Callable[[DefinitionBody], bool]
 """A function that adds the nodes of a definition; it returns False where there is none."""
 
 
-def _feature(body: Body) -> bool:
+def _feature(body: DefinitionBody) -> bool:
     """Gather along the last axis; of a vector, a row."""
     if body.rank < 1:
         return False
@@ -101,14 +34,14 @@ def _feature(body: Body) -> bool:
     return True
 
 
-def _binarizer(body: Body) -> bool:
+def _binarizer(body: DefinitionBody) -> bool:
     """Greater and Cast."""
     threshold = np.array(body.node.attributes.get_float("threshold", 0.0), np.float32)
     body.give(body.add("Cast", body.add("Greater", "x0", body.constant(threshold)), to=onnx.TensorProto.FLOAT))
     return body.kind == ir.DataType.FLOAT
 
 
-def _scaler(body: Body) -> bool:
+def _scaler(body: DefinitionBody) -> bool:
     """Sub and Mul, in single precision."""
     offset, scale = body.numbers("offset"), body.numbers("scale")
     if body.kind not in TO_FLOAT or not body.fits(offset, scale):
@@ -117,7 +50,7 @@ def _scaler(body: Body) -> bool:
     return True
 
 
-def _normalizer(body: Body) -> bool:
+def _normalizer(body: DefinitionBody) -> bool:
     """Div by ReduceMax, which may be negative, or by ReduceL1 or ReduceL2; a row of zeros stays as it is."""
     by = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}.get(body.node.attributes.get_string("norm", "MAX"))
     if body.kind not in TO_FLOAT or body.rank not in (1, 2) or by is None:
@@ -129,7 +62,7 @@ def _normalizer(body: Body) -> bool:
     return True
 
 
-def _imputer(body: Body) -> bool:
+def _imputer(body: DefinitionBody) -> bool:
     """IsNaN or Equal, and Where."""
     attributes = body.node.attributes
     imputed: NDArray[Any] = body.numbers("imputed_value_floats")
@@ -144,7 +77,7 @@ def _imputer(body: Body) -> bool:
     return True
 
 
-def _one_hot(body: Body) -> bool:
+def _one_hot(body: DefinitionBody) -> bool:
     """Equal and Cast; of texts the place in the list, by a LabelEncoder, is compared."""
     attributes = body.node.attributes
     texts, numbers = attributes.get_strings("cats_strings", []), attributes.get_ints("cats_int64s", [])
@@ -163,7 +96,7 @@ def _one_hot(body: Body) -> bool:
     return body.kind in ((ir.DataType.STRING,) if texts else TO_FLOAT)
 
 
-def _places(body: Body, texts: list[str]) -> str:
+def _places(body: DefinitionBody, texts: list[str]) -> str:
     """Return the place of each text of the first operand in a list; -1 where it is not there."""
     table: dict[str, Any] = {"keys_strings": texts, "values_int64s": list(range(len(texts)))}
     if body.imports.get(DOMAIN, 1) == 1:
@@ -171,7 +104,7 @@ def _places(body: Body, texts: list[str]) -> str:
     return body.add("LabelEncoder", "x0", domain=DOMAIN, **table)
 
 
-def _scores(body: Body, rows: int, *, biased: bool = False) -> str | None:
+def _scores(body: DefinitionBody, rows: int, *, biased: bool = False) -> str | None:
     """Return the scores of linear functions; None where the coefficients do not fit the features."""
     weights, bias = body.numbers("coefficients"), body.numbers("intercepts")
     count = None if body.shape is None or body.rank not in (1, 2) else body.shape[-1]
@@ -183,7 +116,7 @@ def _scores(body: Body, rows: int, *, biased: bool = False) -> str | None:
     return body.add("Gemm", *operands, body.constant(bias if bias.size else np.zeros(rows, np.float32)), transB=1)
 
 
-def _regressor(body: Body) -> bool:
+def _regressor(body: DefinitionBody) -> bool:
     """Gemm."""
     attributes = body.node.attributes
     scores = _scores(body, attributes.get_int("targets", 1))
@@ -193,7 +126,7 @@ def _regressor(body: Body) -> bool:
     return True
 
 
-def _classifier(body: Body) -> bool:
+def _classifier(body: DefinitionBody) -> bool:
     """Gemm, ArgMax and Gather, with Sigmoid or Softmax.
 
     There are as many linear functions as labels: of one function for two labels kernels make up the second score.
@@ -224,8 +157,13 @@ DEFINITIONS: Mapping[str, Definition] = {
     "Normalizer": _normalizer,
     "OneHotEncoder": _one_hot,
     "Scaler": _scaler,
+    **tree_definitions.DEFINITIONS,
 }
 """Operator of ai.onnx.ml -> what adds the nodes that compute it."""
+RAISED = 13
+"""The version of the standard that definitions are written in, where the model may import it."""
+FLATTENED = ("Hardmax", "LogSoftmax", "Softmax")
+"""Operators that saw their operand as a matrix before."""
 UNKNOWN = "TensorFlow Lite has no such operator"
 UNDEFINED = "no operators are known that compute it with these attributes, types and ranks"
 """The reasons why an operator without an export is refused: UNDEFINED is that of one which others may define."""
@@ -241,6 +179,34 @@ def reason_of_lack(domain: str, op_type: str) -> str:
     return UNDEFINED if domain == DOMAIN and op_type in DEFINITIONS else UNKNOWN
 
 
+def raise_opset(model: ir.Model) -> None:
+    """Let a model with operators of ai.onnx.ml import the standard of their definitions, in place.
+
+    Only where each of its operators of the standard has the same inputs and attributes there: a `.tflite` says nothing
+    of opsets, and exporters of decision trees import old ones, or none.
+    """
+    nodes = [node for node in all_nodes(model.graph) if node.domain in ("", "ai.onnx")]
+    version = model.opset_imports.get("", 0)
+    if version < RAISED and all(_is_alike(node.op_type, version) for node in nodes):
+        model.opset_imports[""] = RAISED
+
+
+def _is_alike(op_type: str, version: int) -> bool:
+    """Return whether an operator is the same in a version of the standard and in that of definitions."""
+    try:
+        old, new = (onnx.defs.get_schema(op_type, each, "") for each in (version, RAISED))
+    except onnx.defs.SchemaError:
+        return False
+    said = [
+        (
+            [(each.name, each.option) for each in schema.inputs],
+            {name: (each.type, each.default_value.SerializeToString()) for name, each in schema.attributes.items()},
+        )
+        for schema in (old, new)
+    ]
+    return said[0] == said[1] and op_type not in FLATTENED
+
+
 def definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
     """Return the function that an operator of ai.onnx.ml is; None of any other node, or where it has no definition.
 
@@ -251,7 +217,7 @@ def definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionPro
     define = DEFINITIONS.get(node.op_type) if node.domain == DOMAIN else None
     if define is None or imports.get("", FIRST) < FIRST:
         return None
-    body = Body(node, imports)
+    body = DefinitionBody(node, imports)
     if not define(body):
         return None
     opsets = [onnx.helper.make_opsetid("", imports.get("", FIRST)), onnx.helper.make_opsetid(DOMAIN, imports[DOMAIN])]

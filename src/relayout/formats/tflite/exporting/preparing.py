@@ -288,6 +288,10 @@ def define(model: ir.Model, is_decomposed: Callable[[ir.Node], bool]) -> bool:
         is_decomposed: whether a node becomes others later.
     """
     found: dict[Any, tuple[ir.Node, str, str]] = {}
+    if any(node.domain == "ai.onnx.ml" for node in _nodes(model)):
+        from relayout.formats.tflite.exporting.ml_definitions import raise_opset
+
+        raise_opset(model)
     for node in _nodes(model):
         key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
         if (is_written(key) and node.op_type not in DEFINED) or is_decomposed(node):

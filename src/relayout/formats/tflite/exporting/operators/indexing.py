@@ -27,6 +27,10 @@ UPDATED = frozenset([TensorType.FLOAT32, TensorType.INT32, TensorType.INT64, Ten
 """Types that it takes."""
 MOST_PAIRS = 1 << 22
 """Pairs of an update and an element up to which every update is held against every element."""
+MOST_FOLLOWED = 8
+"""Producers in a row that are asked whether they give negative numbers."""
+PLACES = ("ArgMax", "ArgMin", "NonZero", "Shape", "Size")
+"""Operators whose integers count from 0."""
 BUILTINS = {"Gather": "GATHER", "GatherND": "GATHER_ND"}
 """Operator -> the builtin that it is, but for places that count from the end."""
 REDUCTIONS = {"mul": ("MUL", "REDUCE_PROD"), "max": ("MAXIMUM", "REDUCE_MAX"), "min": ("MINIMUM", "REDUCE_MIN")}
@@ -34,15 +38,34 @@ REDUCTIONS = {"mul": ("MUL", "REDUCE_PROD"), "max": ("MAXIMUM", "REDUCE_MAX"), "
 
 
 def counts_from_front(op: NodeExport) -> bool:
-    """Return whether no place of a node counts from the end: it was the builtin of a `.tflite`, which refuses these."""
+    """Return whether no place of a node counts from the end.
+
+    It was the builtin of a `.tflite`, which refuses these, or what computes its places gives no negative number.
+    """
     source = BUILTINS.get(op.op_type)
-    return source is not None and op.node.metadata_props.get(SOURCE, "").partition(" ")[0] == source
+    was_builtin = source is not None and op.node.metadata_props.get(SOURCE, "").partition(" ")[0] == source
+    return was_builtin or _is_never_negative(op.node.inputs[1])
+
+
+def _is_never_negative(value: ir.Value | None, most: int = MOST_FOLLOWED) -> bool:
+    """Return whether integers are known to be no negative numbers: by their producers, `most` of them in a row."""
+    if value is None or value.is_graph_input():
+        return False
+    if value.const_value is not None:
+        return bool(np.all(value.const_value.numpy() >= 0))
+    node = value.producer()
+    if node is None or node.domain or not most:
+        return False
+    if node.op_type in PLACES:
+        return True
+    slots = {"Where": (1, 2), "Gather": (0,), "GatherElements": (0,), **dict.fromkeys(VIEWS, (0,))}.get(node.op_type)
+    return slots is not None and all(_is_never_negative(node.inputs[slot], most - 1) for slot in slots)
 
 
 def from_front(op: NodeExport, places: DraftTensor, extent: Operand) -> DraftTensor:
     """Return places along an axis, none of which counts from the end."""
     places = op.cast(places, TensorType.INT32)
-    if places.array is not None and not (places.array < 0).any():
+    if counts_from_front(op) or (places.array is not None and not (places.array < 0).any()):
         return places
     if isinstance(extent, DraftTensor):
         extent = op.maximum(extent, 1)  # where it is 0 there are no places, and the kernel divides by it
@@ -109,8 +132,12 @@ def from_front_each(op: NodeExport, places: DraftTensor, operand: DraftTensor, b
 
 @exporter("GatherElements")
 def gather_elements(op: NodeExport) -> None:
-    """GATHER of the flat tensor."""
-    axis, operand = op.axis(), op.input(0)
+    """GATHER; of the flat tensor where it is not along the last axis."""
+    axis, operand, places = op.axis(), op.input(0), op.input(1)
+    if axis == len(operand.dims) - 1 and operand.dims[:axis] == places.dims[:axis]:
+        places = from_front(op, places, op.extent(operand, axis))
+        op.result("GATHER", [operand, places], axis=axis, batch_dims=axis)
+        return
     flat = _flat_places(op, op.input(1), axis, operand)
     count: int | str = prod(known(operand.dims)) if operand.is_static else f"?{op.name}"
     whole = op.reshape(operand, (count,))

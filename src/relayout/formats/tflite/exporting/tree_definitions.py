@@ -1,0 +1,411 @@
+"""Definitions of ensembles of decision trees: all trees go down one level at a time, for all rows at once.
+
+    feature = Gather(features, node); x' = GatherElements(x, feature)
+    node    = Where(x' <= Gather(thresholds, node), Gather(children_if_true, node), Gather(children_if_false, node))
+
+A leaf is its own child, so after as many levels as the deepest tree has each tree is in a leaf, whose weights are
+gathered and added up.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.formats.tflite.exporting.definition_body import TO_FLOAT, DefinitionBody
+
+DEEPEST = 128
+"""Levels of the deepest trees that are written: each level is some operators."""
+LEAF = "LEAF"
+FIRST = 12
+"""The first opset that has LessOrEqual."""
+LESS = ("BRANCH_LT", "BRANCH_GTE")
+"""Comparisons that Less decides; where a model has others, too, LessOrEqual does with the next smaller number."""
+MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
+"""Comparisons, by the numbers that a TreeEnsemble has for them."""
+TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+REDUCTIONS = {"MIN": "ReduceMin", "MAX": "ReduceMax"}
+AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+
+
+class Trees:
+    """The nodes of all trees, under construction: a node goes to one child where a comparison holds, else to another.
+
+    Args:
+        targets: the numbers that a leaf has.
+        modes: the comparisons of all nodes.
+    """
+
+    def __init__(self, targets: int, modes: Collection[str]) -> None:
+        self.targets = targets
+        self.comparison = "Less" if {*modes} - {LEAF} <= {*LESS} else "LessOrEqual"
+        self.features: list[int] = []
+        self.thresholds: list[float] = []
+        self.children: list[tuple[int, int]] = []
+        """Where the comparison holds, and where not."""
+        self.missing: list[bool] = []
+        """Whether a missing number goes where the comparison holds."""
+        self.weights: list[NDArray[np.float32] | None] = []
+        """Of a leaf, for each target; NaN where it says nothing of one."""
+        self.roots: list[int] = []
+
+    def leaf(self, weights: NDArray[np.float32]) -> int:
+        """Add a leaf; return its number."""
+        return self._add(0, 0.0, weights)
+
+    def branch(self, mode: str, feature: int, threshold: np.float32, *, tracks_true: bool) -> tuple[int, list[Any]]:
+        """Add nodes for a comparison; return the first, and where children go: (node, slot, whether the true one)."""
+        # Some kernels take the numbers next to 0 for 0.
+        tiny = np.finfo(np.float32).tiny
+        below = np.nextafter(threshold, np.float32(-np.inf)) if abs(threshold) > tiny else threshold - tiny
+        if mode in ("BRANCH_EQ", "BRANCH_NEQ"):  # not above, and not below
+            is_equal = mode == "BRANCH_EQ"
+            first, second = (self._add(feature, float(each), None) for each in (threshold, below))
+            self.children[first] = (second, first)
+            self.missing[first] = is_equal and tracks_true  # it is not below, either
+            return first, [(first, 1, not is_equal), (second, 0, not is_equal), (second, 1, is_equal)]
+        is_swapped = mode in ("BRANCH_GT", "BRANCH_GTE")
+        limit = below if mode in LESS and self.comparison != "Less" else threshold
+        node = self._add(feature, float(limit), None)
+        self.missing[node] = tracks_true != is_swapped
+        return node, [(node, 0, not is_swapped), (node, 1, is_swapped)]
+
+    def _add(self, feature: int, threshold: float, weights: NDArray[np.float32] | None) -> int:
+        node = len(self.features)
+        self.features.append(feature)
+        self.thresholds.append(threshold)
+        self.children.append((node, node))
+        self.missing.append(False)
+        self.weights.append(weights)
+        return node
+
+    def connect(self, slots: Sequence[Any], if_true: int, if_false: int) -> None:
+        """Let nodes go to children."""
+        for node, slot, is_true in slots:
+            pair = list(self.children[node])
+            pair[slot] = if_true if is_true else if_false
+            self.children[node] = (pair[0], pair[1])
+
+    def depth(self) -> int | None:
+        """Return the levels of the deepest tree; None where a node is its own ancestor, or there are too many."""
+        level, depth = set(self.roots), 0
+        while level := {child for node in level if self.weights[node] is None for child in self.children[node]}:
+            depth += 1
+            if depth > DEEPEST:
+                return None
+        return depth
+
+    @property
+    def is_complete(self) -> bool:
+        """True if every leaf says something of every target."""
+        return not any(each is not None and np.isnan(each).any() for each in self.weights)
+
+    def table(self, *, counts: bool = False) -> NDArray[np.float32]:
+        """Return the weights of each node, 0 where it says nothing; or 1 where a leaf says something of a target."""
+        rows = np.zeros((len(self.weights), self.targets), np.float32)
+        for place, each in enumerate(self.weights):
+            if each is not None:
+                rows[place] = ~np.isnan(each) if counts else np.nan_to_num(each)
+        return rows
+
+    @property
+    def is_of_all_targets(self) -> bool:
+        """True if for every target there is a tree of which each leaf says something of it."""
+        sure = np.zeros(self.targets, bool)
+        for root in self.roots:
+            said, waiting = np.ones(self.targets, bool), [root]
+            while waiting:
+                node = waiting.pop()
+                weights = self.weights[node]
+                if weights is None:
+                    waiting += {*self.children[node]}
+                else:
+                    said &= ~np.isnan(weights)
+            sure |= said
+        return bool(sure.all())
+
+
+def write_trees(body: DefinitionBody, trees: Trees) -> str | None:
+    """Add the nodes that give the leaf of each row and tree, `n t`; None where that cannot be written."""
+    depth, count = trees.depth(), None if body.shape is None else body.shape[-1]
+    if depth is None or body.rank not in (1, 2) or not isinstance(count, int) or not trees.roots:
+        return None
+    if body.imports.get("", FIRST) < FIRST:
+        return None
+    if max(trees.features) >= count:
+        return None
+    x = body.rows()
+    children = np.array(trees.children, np.int32)
+    features, thresholds = np.array(trees.features, np.int32), np.array(trees.thresholds, np.float32)
+    tables: list[NDArray[Any]] = [features, thresholds, children[:, 0], children[:, 1]]
+    missing = np.array(trees.missing)
+    if missing.any():
+        tables.append(missing)
+    constants = [body.constant(table) for table in tables]
+    roots = np.array([trees.roots], np.int64)
+    node = ""
+    for level in range(max(depth, 1)):
+        if level:
+            of_nodes, *facts = (body.add("Gather", table, node) for table in constants)
+            numbers = body.add("GatherElements", x, of_nodes, axis=1)
+        else:  # the roots are known
+            facts = [body.constant(table[roots]) for table in tables[1:]]
+            numbers = body.add("Gather", x, body.constant(tables[0][roots[0]]), axis=1)
+        holds = body.add(trees.comparison, numbers, facts[0])  # of a missing number it does not
+        if missing.any():
+            holds = body.add("Or", holds, body.add("And", body.add("IsNaN", numbers), facts[3]))
+        node = body.add("Where", holds, facts[1], facts[2])
+    return node
+
+
+def aggregated(body: DefinitionBody, trees: Trees, leaf: str, aggregate: str) -> str | None:
+    """Add the nodes that aggregate what leaves say, `n k`; None where a leaf says nothing of a target, and all must.
+
+    Args:
+        body: the nodes of a definition.
+        trees: the trees.
+        leaf: the leaf of each row and tree.
+        aggregate: of `AGGREGATES`.
+    """
+    if aggregate in ("MIN", "MAX") and not trees.is_complete:
+        return None
+    result = _over_trees(body, trees.table(), leaf, REDUCTIONS.get(aggregate, "ReduceSum"))
+    if aggregate == "AVERAGE":
+        return body.add("Div", result, body.constant(np.array(len(trees.roots), np.float32)))
+    return result
+
+
+def _over_trees(body: DefinitionBody, table: NDArray[np.float32], leaf: str, reduction: str) -> str:
+    """Add a reduction of rows of a table over all trees."""
+    count = table.shape[1]
+    rows = body.add("Gather", body.constant(table[:, 0] if count == 1 else table), leaf)
+    reduced = body.reduce(reduction, rows, 1)
+    return reduced if count == 1 else body.add("Reshape", reduced, body.constant(np.array([-1, count])))
+
+
+def transformed(body: DefinitionBody, scores: str, transform: str) -> str | None:
+    """Add what a post_transform makes of scores, `n k`; None where that is not known."""
+    if transform == "NONE":
+        return scores
+    if transform == "LOGISTIC":
+        return body.add("Sigmoid", scores)
+    return body.add("Softmax", scores, axis=1) if transform == "SOFTMAX" else None
+
+
+class Attributes(NamedTuple):
+    """What a TreeEnsembleClassifier and a TreeEnsembleRegressor say of their trees, in lists of one length."""
+
+    keys: list[tuple[int, int]]
+    modes: Sequence[str]
+    features: Sequence[int]
+    values: NDArray[np.float32]
+    if_true: Sequence[int]
+    if_false: Sequence[int]
+    tracks: Sequence[int]
+
+    @staticmethod
+    def of(node: ir.Node) -> "Attributes | None":
+        """Read them; None where the lists do not fit each other."""
+        ints = node.attributes.get_ints
+        trees, nodes = ints("nodes_treeids", []), ints("nodes_nodeids", [])
+        modes, features = node.attributes.get_strings("nodes_modes", []), ints("nodes_featureids", [])
+        if_true, if_false = ints("nodes_truenodeids", []), ints("nodes_falsenodeids", [])
+        tracks = ints("nodes_missing_value_tracks_true", []) or [0] * len(nodes)
+        values = numbers_of(node, "nodes_values")
+        lists: Sequence[Any] = (trees, nodes, modes, features, if_true, if_false, tracks, values)
+        keys = list(zip(trees, nodes, strict=False))
+        if {len(each) for each in lists} != {len(nodes)} or len({*keys}) < len(nodes) or not nodes:
+            return None
+        return Attributes(keys, modes, features, values, if_true, if_false, tracks)
+
+
+def numbers_of(node: ir.Node, name: str) -> NDArray[np.float32]:
+    """Return an attribute that is a list of numbers, or a tensor of another name."""
+    tensor = node.attributes.get_tensor(f"{name}_as_tensor", None)
+    if tensor is not None:
+        return tensor.numpy().astype(np.float32).reshape(-1)
+    return np.array(node.attributes.get_floats(name, []), np.float32)
+
+
+def trees_of(node: ir.Node, kind: str, targets: int, first: int = 0) -> Trees | None:
+    """Return the trees of a TreeEnsembleClassifier or a TreeEnsembleRegressor; None where they are none.
+
+    Args:
+        node: the node.
+        kind: `class` or `target`: what names of attributes begin with.
+        targets: how many of them there are.
+        first: the first of them.
+    """
+    known, weights = Attributes.of(node), numbers_of(node, f"{kind}_weights")
+    places, ids = (node.attributes.get_ints(f"{kind}_{each}", []) for each in ("nodeids", "ids"))
+    of_trees = node.attributes.get_ints(f"{kind}_treeids", [])
+    if known is None or not len(places) == len(ids) == len(of_trees) == weights.size or not targets:
+        return None
+    said: dict[tuple[int, int], NDArray[np.float32]] = {}
+    for key, target, weight in zip(zip(of_trees, places, strict=True), ids, weights, strict=True):
+        row = said.setdefault(key, np.full(targets, np.nan, np.float32))
+        if not 0 <= target - first < targets:
+            return None
+        row[target - first] = np.nansum([row[target - first], weight])
+    trees = Trees(targets, known.modes)
+    numbers: dict[tuple[int, int], int] = {}
+    slots: dict[tuple[int, int], list[Any]] = {}
+    for place, (key, mode) in enumerate(zip(known.keys, known.modes, strict=True)):
+        if mode == LEAF:
+            numbers[key] = trees.leaf(said.get(key, np.full(targets, np.nan, np.float32)))
+        elif mode in MODES[:-1]:
+            number = known.values[place]
+            tracks = bool(known.tracks[place])
+            numbers[key], slots[key] = trees.branch(mode, known.features[place], number, tracks_true=tracks)
+        else:
+            return None
+    inner: set[tuple[int, int]] = set()
+    for place, key in enumerate(known.keys):
+        if key in slots:
+            pair = (key[0], known.if_true[place]), (key[0], known.if_false[place])
+            if not all(each in numbers for each in pair):
+                return None
+            inner.update(pair)
+            trees.connect(slots[key], numbers[pair[0]], numbers[pair[1]])
+    roots = list({key[0]: key for key in reversed(known.keys)}.values())[::-1]  # the first node of each tree
+    trees.roots = [numbers[key] for key in roots]
+    return trees if inner.isdisjoint(roots) else None
+
+
+def regressor(body: DefinitionBody) -> bool:
+    """GatherElements, comparisons and Where for each level of the trees; ReduceSum of what the leaves say."""
+    attributes = body.node.attributes
+    targets, base = attributes.get_int("n_targets", 1), numbers_of(body.node, "base_values")
+    aggregate = attributes.get_string("aggregate_function", "SUM")
+    trees = trees_of(body.node, "target", targets)
+    is_known = aggregate in AGGREGATES and base.size in (0, targets) and body.kind in TO_FLOAT
+    leaf = write_trees(body, trees) if is_known and trees is not None else None
+    scores = None if leaf is None or trees is None else aggregated(body, trees, leaf, aggregate)
+    if scores is not None and base.any():
+        scores = body.add("Add", scores, body.constant(base))
+    result = None if scores is None else transformed(body, scores, attributes.get_string("post_transform", "NONE"))
+    if result is None or (targets == 1 and attributes.get_string("post_transform", "NONE") == "SOFTMAX"):
+        return False
+    body.give(result)
+    return True
+
+
+def classifier(body: DefinitionBody) -> bool:
+    """GatherElements, comparisons and Where for each level of the trees; ReduceSum, ArgMax, Sigmoid or Softmax."""
+    attributes = body.node.attributes
+    texts, numbers = attributes.get_strings("classlabels_strings", []), attributes.get_ints("classlabels_int64s", [])
+    labels: NDArray[Any] = np.array([*texts, None], object)[:-1] if texts else np.array(numbers, np.int64)
+    base, ids = numbers_of(body.node, "base_values"), {*attributes.get_ints("class_ids", [])}
+    transform = attributes.get_string("post_transform", "NONE")
+    if labels.size < 2 or body.kind not in TO_FLOAT or transform not in TRANSFORMS[:3]:
+        return False
+    if labels.size == 2:  # of scores of both kernels choose by the second alone, and give no label: none is written
+        return len(ids) == 1 and _of_one_score(body, labels, base, ids.pop(), transform)
+    trees = trees_of(body.node, "class", labels.size)
+    leaf = None if trees is None or base.size not in (0, labels.size) else write_trees(body, trees)
+    if trees is None or leaf is None:
+        return False
+    scores = candidates = _over_trees(body, trees.table(), leaf, "ReduceSum")
+    if base.size:
+        scores = candidates = body.add("Add", scores, body.constant(base))
+    elif not trees.is_of_all_targets:  # a class of which no leaf says anything is not chosen
+        counts = _over_trees(body, trees.table(counts=True), leaf, "ReduceMax")
+        is_said = body.add("Greater", counts, body.constant(np.array(0, np.float32)))
+        candidates = body.add("Where", is_said, scores, body.constant(np.array(np.finfo(np.float32).min)))
+    best = body.add("ArgMax", candidates, axis=1, keepdims=0)
+    body.give(body.add("Gather", body.constant(labels), best))
+    result = transformed(body, scores, transform)
+    assert result is not None
+    body.give(result, "z")
+    return True
+
+
+def _of_one_score(
+    body: DefinitionBody, labels: NDArray[Any], base: NDArray[np.float32], target: int, transform: str
+) -> bool:
+    """Write a classifier of two labels whose leaves say something of one: kernels make up the other score.
+
+    1. The second label is chosen from above 0.5 on where no weight is negative, else from above 0 on.
+    2. A score of the first label counts as the second's. The first's is 1 less it, or its negation; a LOGISTIC makes
+       probabilities of it and its negation, and a SOFTMAX nothing.
+    3. Of the second label, the first's score is 0; a base value is not known to count then.
+    """
+    trees = trees_of(body.node, "class", 1, target)
+    leaf = None if trees is None or base.size > (target == 0) else write_trees(body, trees)
+    if trees is None or leaf is None:
+        return False
+    score = _over_trees(body, trees.table(), leaf, "ReduceSum")
+    if base.any():
+        score = body.add("Add", score, body.constant(base))
+    is_probability = bool(np.all(numbers_of(body.node, "class_weights") >= 0))
+    _choose(body, labels, score, 0.5 if is_probability else 0.0)
+    if target:
+        other = body.add("Mul", score, body.constant(np.array(0, np.float32)))
+    elif transform == "LOGISTIC" or not is_probability:
+        other = body.add("Neg", score)
+    else:
+        other = body.add("Sub", body.constant(np.array(1, np.float32)), score)
+    both = body.add("Concat", other, score, axis=1)
+    result = both if transform == "SOFTMAX" and not target else transformed(body, both, transform)
+    assert result is not None
+    body.give(result, "z")
+    return True
+
+
+def _choose(body: DefinitionBody, labels: NDArray[Any], score: str, threshold: float) -> None:
+    """Let the label be the second one where a score, `n 1`, is above a threshold, else the first."""
+    is_above = body.add("Greater", score, body.constant(np.array(threshold, np.float32)))
+    place = body.add("Cast", is_above, to=onnx.TensorProto.INT64)
+    flat = body.add("Reshape", place, body.constant(np.array([-1])))
+    body.give(body.add("Gather", body.constant(labels), flat))
+
+
+def ensemble(body: DefinitionBody) -> bool:
+    """GatherElements, comparisons and Where for each level of the trees; what the leaves say, added up."""
+    attributes = body.node.attributes
+    ints = attributes.get_ints
+    targets, roots = attributes.get_int("n_targets", 1), ints("tree_roots", [])
+    splits, modes, weights = (
+        attributes.get_tensor(name, None) for name in ("nodes_splits", "nodes_modes", "leaf_weights")
+    )
+    if splits is None or modes is None or weights is None or body.kind not in TO_FLOAT:
+        return False
+    leaf_weights, leaf_targets = weights.numpy().astype(np.float32), ints("leaf_targetids", [])
+    trees = Trees(targets, [MODES[int(mode)] for mode in modes.numpy()])
+    rows = np.full((len(leaf_targets), targets), np.nan, np.float32)
+    rows[np.arange(len(leaf_targets)), leaf_targets] = leaf_weights
+    leaves = list(map(trees.leaf, rows))
+    features = ints("nodes_featureids", [])
+    tracks = ints("nodes_missing_value_tracks_true", []) or [0] * len(features)
+    found = []
+    for feature, number, mode, track in zip(features, splits.numpy(), modes.numpy(), tracks, strict=True):
+        if MODES[int(mode)] == "BRANCH_MEMBER":
+            return False
+        found.append(trees.branch(MODES[int(mode)], feature, np.float32(number), tracks_true=bool(track)))
+    children = []
+    for side in ("true", "false"):
+        places = zip(ints(f"nodes_{side}nodeids", []), ints(f"nodes_{side}leafs", []), strict=True)
+        children.append([leaves[place] if is_leaf else found[place][0] for place, is_leaf in places])
+    for (_, slots), if_true, if_false in zip(found, *children, strict=True):
+        trees.connect(slots, if_true, if_false)
+    trees.roots = [found[root][0] for root in roots]
+    aggregate = attributes.get_int("aggregate_function", 1)
+    leaf = write_trees(body, trees)
+    scores = None if leaf is None else aggregated(body, trees, leaf, AGGREGATES[aggregate])
+    transform = TRANSFORMS[attributes.get_int("post_transform", 0)]
+    result = None if scores is None else transformed(body, scores, transform)
+    if result is None or (targets == 1 and transform == "SOFTMAX"):
+        return False
+    body.give(result)
+    return True
+
+
+DEFINITIONS: Mapping[str, Any] = {
+    "TreeEnsemble": ensemble,
+    "TreeEnsembleClassifier": classifier,
+    "TreeEnsembleRegressor": regressor,
+}
+"""Operator of ai.onnx.ml -> what adds the nodes that compute it."""
