@@ -19,7 +19,7 @@ class RelayoutError(Exception):
     """Anything a user can cause. The command line prints it as one line and exits with 2."""
 
     def __str__(self) -> str:
-        return shortened(super().__str__())
+        return shortened(printable(super().__str__()))
 
 
 class ReadError(RelayoutError):

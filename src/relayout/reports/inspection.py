@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from relayout.errors import printable
 from relayout.formats.bundle import open_model
 from relayout.formats.onnx.transposes import perms
 from relayout.formats.tflite.container.loading import load, open_source
@@ -198,7 +199,7 @@ def inspection_lines(found: Inspection) -> Iterator[Line | Grid]:
     ]
     yield tabled("", "name", "type", "shape", "layout", "free as", rows=rows)
     yield from map(line, integers_in_words(found.ends[: 2 * MOST]))
-    listed = ", ".join(f"{name} {count}" for name, count in list(found.operators.items())[:MOST])
+    listed = ", ".join(f"{printable(name)} {count}" for name, count in list(found.operators.items())[:MOST])
     more = f", … ({len(found.operators)} kinds)" if len(found.operators) > MOST else ""
     yield line(f"{sum(found.operators.values())} operators: {listed}{more}")
     if found.values:

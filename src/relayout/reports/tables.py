@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from io import StringIO
 
+from relayout.errors import printable
 from relayout.progress import LOG
 from relayout.reports.layouts import end_layout, layout_names, size_name
 from relayout.reports.reasons import remedy, why
@@ -69,7 +70,7 @@ def _parts(report: Report) -> list[Line | Grid]:
     parts += [line(f"note: {note}") for note in report.notes]
     if report.quantization is not None:
         parts += list(map(line, report.quantization.lines()))
-    kinds = ", ".join(f"{name} {count}" for name, count in list(report.operators.items())[:8])
+    kinds = ", ".join(f"{printable(name)} {count}" for name, count in list(report.operators.items())[:8])
     more = f", … ({len(report.operators)} kinds)" if len(report.operators) > 8 else ""
     spent = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in report.seconds.items())
     total = sum(report.operators.values())

@@ -771,3 +771,9 @@ def test_a_claim_that_its_operator_contradicts_is_invalid_where_no_shape_is_comp
     check(ir.from_proto(text(computed, "(float[2,3] x) => (float[3,2] y)")))
     with pytest.raises(InvalidModelError, match="'y'"):
         check(ir.from_proto(text(computed)))
+
+
+def test_a_statement_of_an_inner_value_without_a_type_is_dropped() -> None:
+    source = text("{ t = Transpose<perm=[1,0]>(x)  y = Relu(t) }", "(float[2,3] x) => (float[3,2] y)")
+    source.graph.value_info.append(helper.make_tensor_value_info("t", TensorProto.UNDEFINED, [3, 2]))
+    assert read(source).graph[0].outputs[0].dtype != ir.DataType.UNDEFINED

@@ -206,6 +206,7 @@ class _Reading:
             raised = raise_first_opsets(proto)
             squeezed = _squeeze_all(proto.graph, frozenset())
             _state_once(proto.graph)
+            _drop_untyped(proto.graph)
             contradicted, unimplied, inferred = drop_contradicted(proto)
             silent = not proto.graph.value_info
             if silent and inferred is not None and is_settled(inferred.graph):
@@ -391,6 +392,16 @@ def _state_once(graph: onnx.GraphProto) -> None:
             value.type.CopyFrom(types[value.name])
     for body in bodies_of(graph.node):
         _state_once(body)
+
+
+def _drop_untyped(graph: onnx.GraphProto) -> None:
+    """Drop what is stated of inner values without an element type, in bodies likewise: inference tells it."""
+    for place in reversed(range(len(graph.value_info))):
+        stated = graph.value_info[place].type
+        if stated.HasField("tensor_type") and not stated.tensor_type.elem_type:
+            del graph.value_info[place]
+    for body in bodies_of(graph.node):
+        _drop_untyped(body)
 
 
 def _taken_maps(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TypeProto]]:

@@ -189,14 +189,13 @@ class _Loading:
     def node(self, table: Table, place: str) -> onnx.NodeProto:
         proto = onnx.NodeProto(input=table.inputs, output=table.outputs)
         _take_texts(proto, table, "name", "doc_string", "domain", "op_type")
-        since, defaults = _definition(proto.op_type, self.versions.get(proto.domain, 0), proto.domain)
-        if since not in (None, table.since_version):
-            what = f"{proto.op_type} of version {table.since_version}, and the file imports that of version {since}"
-            raise ReadError(what, where=f"{place}, byte {table.byte}")
+        definition = _definition(proto.op_type, self.versions.get(proto.domain, 0), proto.domain)
         for index, each in enumerate(table.attributes):
             attribute = self.attribute(each, f"{place}.attributes[{index}]")
-            if attribute != defaults.get(attribute.name):  # ONNX Runtime writes them, too
+            if definition is None or attribute != definition.defaults.get(attribute.name):  # it writes them, too
                 proto.attribute.append(attribute)
+        if definition is not None and (fault := definition.fault(proto, table.since_version)):
+            raise ReadError(fault, where=f"{place}, byte {table.byte}")
         return proto
 
     def attribute(self, table: Table, place: str) -> onnx.AttributeProto:
@@ -272,14 +271,46 @@ _FIELDS: Mapping[int, tuple[str, Callable[[_Loading, Any, str], Any]]] = {
 """Type of an attribute -> the field that holds it, of both formats, and how it is made."""
 
 
+class _Definition(NamedTuple):
+    """An operator of ONNX, as a file imports it.
+
+    Args:
+        since: since which version it is as it is.
+        defaults: attribute -> its default.
+        attributes: the attributes that it has to have.
+        operands: the names of its operands; "" for one that may be absent.
+    """
+
+    since: int
+    defaults: Mapping[str, onnx.AttributeProto]
+    attributes: frozenset[str]
+    operands: tuple[str, ...]
+
+    def fault(self, node: onnx.NodeProto, since: int) -> str:
+        """Return what is wrong with a node; empty where nothing is."""
+        if since != self.since:
+            return f"{node.op_type} of version {since}, and the file imports that of version {self.since}"
+        missing = sorted(self.attributes - {attribute.name for attribute in node.attribute})
+        for place, name in enumerate(self.operands):
+            if name and not (place < len(node.input) and node.input[place]):
+                missing.append(name)
+        return f"{node.op_type} without its {' and its '.join(map(repr, missing))}" if missing else ""
+
+
 @lru_cache(1024)
-def _definition(op_type: str, version: int, domain: str) -> tuple[int | None, Mapping[str, onnx.AttributeProto]]:
-    """Return since which version an operator is as it is, and the defaults of its attributes; None: ONNX has none."""
+def _definition(op_type: str, version: int, domain: str) -> _Definition | None:
+    """Return an operator's definition; None: ONNX has none."""
     if not 0 < version <= _newest().get(domain, 0) or not onnx.defs.has(op_type, version, domain):
-        return None, {}
+        return None
     schema = onnx.defs.get_schema(op_type, version, domain)
     values = {name: each.default_value for name, each in schema.attributes.items()}
-    return schema.since_version, {name: value for name, value in values.items() if value.name}
+    single = onnx.defs.OpSchema.FormalParameterOption.Single
+    return _Definition(
+        schema.since_version,
+        {name: value for name, value in values.items() if value.name},
+        frozenset(name for name, each in schema.attributes.items() if each.required),
+        tuple(each.name if each.option == single else "" for each in schema.inputs),
+    )
 
 
 @cache
