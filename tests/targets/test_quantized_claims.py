@@ -340,3 +340,13 @@ def test_one_operator_is_no_operators() -> None:
     assert next(claims._replace(claimed=1, total=1, claimed_parts=1, parts=1).lines(0)) == (
         "npu runs 1 of 1 operator, in 1 part of 1"
     )
+
+
+def test_a_reason_is_said_once_and_a_model_of_floats_is_told_of_integers() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g (float[1,2,4,4] x) => (float[1,2,4,4] y) {'
+        " a = Relu(x) b = Sigmoid(a) y = Relu(b) }"
+    )
+    said = list(relayout.convert(proto, target=npu(Kernel("Relu Sigmoid", types=("INT8",)))).report.claims.lines(0))  # type: ignore[union-attr]
+    assert said[1].endswith(": 2 of 2 Relu, 1 of 1 Sigmoid: element type FLOAT; it takes INT8")
+    assert "--quantize int8 --calibrate DATA" in said[2]

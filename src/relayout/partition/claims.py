@@ -1,5 +1,6 @@
 """The share of a model that a target runs, at a glance: how many operators, in how many parts, and why not the rest."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,9 @@ def whole_units(model: ir.Model) -> Iterator[None]:
         together(duplicates)
 
 
+ONLY_INTEGERS = re.compile(r"element type FLOAT; it takes (U?INT\d+(, )?)+$")
+QUANTIZED = "convert --quantize int8 --calibrate DATA writes them (docs/how-to/int8.md)"
+"""What a report says of a model of real numbers of which a target runs nothing."""
 ELSEWHERE = "the target has no kernel in its layout"
 TRANSPOSES = frozenset({"Transpose"})
 MOST_STEPS = 64
@@ -85,12 +89,17 @@ class Claims(NamedTuple):
             f" in {count_of(self.claimed_parts, 'part')} of {self.parts}"
         )
         absent: list[str] = []
+        others: dict[str, list[str]] = {}
         for row in self.operators:
             for reason, count in row.reasons.items():
                 if reason.endswith(NOT_THERE):
                     absent.append(f"{count} {row.operator}")
                 else:
-                    yield f"not on {self.target}: {count} of {row.total} {row.operator}: {reason}"
+                    others.setdefault(reason, []).append(f"{count} of {row.total} {row.operator}")
+        for reason, counts in others.items():
+            yield f"not on {self.target}: {', '.join(counts)}: {reason}"
+        if not self.claimed and any(map(ONLY_INTEGERS.match, others)):
+            yield f"{self.target} runs integers: {QUANTIZED}"
         if absent:
             yield f"not in its table: {', '.join(absent)}"
         if self.borders:
