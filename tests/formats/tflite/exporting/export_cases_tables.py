@@ -21,6 +21,7 @@ def cases() -> Iterator[Case]:
     yield from features()
     yield from linear()
     yield from trees()
+    yield from vectors()
 
 
 def made(op_type: str, x: Array, version: int = 1, outputs: int = 1, **attributes: Any) -> Case:
@@ -97,3 +98,13 @@ def trees() -> Iterator[Case]:
     yield made("TreeEnsembleRegressor", ROWS, n_targets=1, **TREE, **of_targets)
     for x in (ROWS, ROWS.astype(np.int64)):
         yield made("TreeEnsembleClassifier", x, 1, 2, classlabels_int64s=[7, 8], **TREE, **of_classes)
+
+
+def vectors() -> Iterator[Case]:
+    """Support vectors. `test_svm.py` has all kernels."""
+    four = {"support_vectors": [float(each) for each in (1, 0, -1, 2, 1, 0, 0, -1, 1, -2, 0, 1)], "rho": [0.25]}
+    weights = [0.5, 1.0, -0.75, -0.5]
+    yield made("SVMRegressor", ROWS, n_supports=4, coefficients=weights, **four)
+    for x in (ROWS, ROWS.astype(np.int64)):
+        classes = {"vectors_per_class": [2, 2], "classlabels_ints": [7, 8]}
+        yield made("SVMClassifier", x, 1, 2, coefficients=weights, **four, **classes)

@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.tflite.exporting import tree_definitions
+from relayout.formats.tflite.exporting import svm_definitions, tree_definitions
 from relayout.formats.tflite.exporting.definition_body import FIRST, TO_FLOAT, DefinitionBody
 from relayout.graph.subgraphs import all_nodes
 
@@ -157,6 +157,7 @@ DEFINITIONS: Mapping[str, Definition] = {
     "Normalizer": _normalizer,
     "OneHotEncoder": _one_hot,
     "Scaler": _scaler,
+    **svm_definitions.DEFINITIONS,
     **tree_definitions.DEFINITIONS,
 }
 """Operator of ai.onnx.ml -> what adds the nodes that compute it."""
