@@ -337,7 +337,7 @@ def test_a_row_without_layouts_is_told_where_a_tflite_wants_one() -> None:
 def test_one_operator_is_no_operators() -> None:
     claims = relayout.convert(QuantizedNet().model("x"), target=npu(CONV)).report.claims
     assert claims is not None
-    assert next(claims._replace(claimed=1, total=1, claimed_parts=1, parts=1).lines(0)) == (
+    assert next(replace(claims, claimed=1, total=1, claimed_parts=1, parts=1).lines(0)) == (
         "npu runs 1 of 1 operator, in 1 part of 1"
     )
 

@@ -11,7 +11,7 @@ from relayout.infer.graph_sites import Sites
 from relayout.infer.plans import Plan
 from relayout.infer.sites import order_of
 from relayout.layout.perm import between
-from relayout.plain_values import plain
+from relayout.light_dataclass import plain
 from relayout.solve import (
     MOST_DEPTH,
     Branch,

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from relayout.apply.duplicate_dequantize import apart, together
 from relayout.formats.tflite.exporting.file_forms import RefusedOperator
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS, VIEWS, is_dequantized_view, unit_of
+from relayout.light_dataclass import dataclass
 from relayout.partition.regions import Part, parts
 from relayout.rules.facts import operator_of
 from relayout.targets import Target
@@ -56,7 +57,8 @@ class OperatorClaims(NamedTuple):
     reasons: dict[str, int]
 
 
-class Claims(NamedTuple):
+@dataclass(frozen=True)
+class Claims:
     """The share of a model that a target runs.
 
     Args:
@@ -209,35 +211,18 @@ LONG_INTEGERS = "Tensor type(INT64) is not supported"
 REMEDY_OF_LONG_INTEGERS = "--input-type int32 and --output-type int32 make int64 inputs and outputs int32"
 
 
-class FileClaims(NamedTuple):
-    """The operators of a file that a target takes.
+@dataclass(frozen=True)
+class FileClaims(Claims):
+    """The operators of a file that a target takes: by builtin, as one part, without borders.
 
     Args:
-        target: its name.
-        claimed: operators that it takes.
-        total: operators of the file.
-        claimed_parts: 1 if it takes the file.
-        parts: 1.
-        operators: the same by builtin, those that it does not take first.
-        borders: none; as for targets that take parts.
         places: "builtin: reason" -> the first results of such operators.
     """
 
-    target: str
-    claimed: int
-    total: int
-    claimed_parts: int
-    parts: int
-    operators: tuple[OperatorClaims, ...]
-    borders: dict[str, int]
     places: dict[str, list[str]]
 
     def lines(self, more: int) -> Iterator[str]:
-        """Return what a report says.
-
-        Args:
-            more: Transposes of the result beyond those of the source.
-        """
+        """Return what a report says; `more` does not count where a file is taken as a whole."""
         if self.claimed == self.total:
             yield f"{self.target} takes all {count_of(self.total, 'operator')}: the whole network"
             return

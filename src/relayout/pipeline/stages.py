@@ -43,7 +43,7 @@ from relayout.targets.target_passes import lower
 
 if TYPE_CHECKING:
     from relayout.formats.onnx.fixing import FixedSource
-    from relayout.partition.claims import Claims, FileClaims
+    from relayout.partition.claims import Claims
     from relayout.quantization.request import QuantizationRequest
 
 MOST_NAMED = 3
@@ -281,7 +281,7 @@ def _quantized(result: Result, request: QuantizationRequest) -> Result:
     return replace(result, report=replace(result.report, seconds=seconds, claims=claims))
 
 
-def _claims_of_file(result: Result) -> Claims | FileClaims | None:
+def _claims_of_file(result: Result) -> Claims | None:
     """Return what a result's target runs of its file, which is read again for that."""
     from relayout.formats.tflite.container.writer import to_bytes
 

@@ -14,8 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import printable
-from relayout.light_dataclass import dataclass
-from relayout.plain_values import plain
+from relayout.light_dataclass import dataclass, plain
 from relayout.reports.chart import Chart, Edge, Mark, Region, Side, Spot, Stored
 from relayout.reports.layouts import layout_name
 from relayout.terminal import ShortNames, count_of

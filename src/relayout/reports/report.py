@@ -14,14 +14,14 @@ from relayout.graph.subgraphs import all_graphs
 from relayout.infer import Form, Plan, is_scattered, placed
 from relayout.layout import Extent
 from relayout.layout.perm import between, is_identity
-from relayout.plain_values import plain
+from relayout.light_dataclass import plain
 from relayout.reports.axes import Axes
 from relayout.reports.drawing import Drawing
 from relayout.terminal import count_of
 
 if TYPE_CHECKING:
     from relayout.infer.plans import Relaxed
-    from relayout.partition.claims import Claims, FileClaims
+    from relayout.partition.claims import Claims
     from relayout.quantization.findings import QuantizationSummary
     from relayout.reports import inspection
     from relayout.reports.chart import Chart
@@ -182,7 +182,7 @@ class Report:
     barriers: dict[str, int]
     what_if: "tuple[Relaxed, ...]" = ()
     notes: tuple[str, ...] = ()
-    claims: "Claims | FileClaims | None" = None
+    claims: "Claims | None" = None
     hint: str = ""
     at: dict[str, int] = field(default_factory=dict)
     per_transpose: int = 0

@@ -17,7 +17,7 @@ from tflite_running import FAST, agree, check_model, compare, read, session
 from tflite_writing import Net, Scale, options
 
 from relayout.formats.tflite import coverage
-from relayout.formats.tflite.importing.operators import border, convolution, resize
+from relayout.formats.tflite.importing.operators import convolution, pooling, resize
 from relayout.formats.tflite.importing.registry import entries, operator
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -228,13 +228,13 @@ def _worst(nets: list[Net]) -> float:
 def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were these comparisons blind, they would prove nothing."""
     with monkeypatch.context() as patch:
-        right = border.pads
+        right = pooling.pads
 
         def swapped(*arguments: object) -> list[int]:
             both = right(*arguments)  # type: ignore[arg-type]
             return both[2:] + both[:2]
 
-        patch.setattr(border, "pads", swapped)
+        patch.setattr(pooling, "pads", swapped)
         assert _worst([conv(strides=(2, 1))]) > 0
     with monkeypatch.context() as patch:
         patch.setattr(convolution, "TO_LAST", (0, 3, 2, 1))

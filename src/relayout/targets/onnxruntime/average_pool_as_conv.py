@@ -8,8 +8,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, MOVABLE, Operation
-from relayout.formats.tflite.importing.operators.border import unbordered
-from relayout.formats.tflite.importing.operators.pooling import Sliding, pooled
+from relayout.formats.tflite.importing.operators.pooling import Sliding, pooled, unbordered
 from relayout.formats.tflite.importing.operators.reduction import mean_of_steps
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST, is_open, pads
 

@@ -20,8 +20,8 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import Padding
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.border import unbordered
 from relayout.formats.tflite.importing.operators.convolution import require_conv_2d
+from relayout.formats.tflite.importing.operators.pooling import unbordered
 from relayout.formats.tflite.importing.operators.slicing import cut
 from relayout.formats.tflite.importing.tensors import array
 from relayout.formats.tflite.importing.window import pads, slid

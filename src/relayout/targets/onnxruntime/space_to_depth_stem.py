@@ -15,8 +15,8 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.importing.operators.border import unbordered
 from relayout.formats.tflite.importing.operators.convolution import require_conv_2d
+from relayout.formats.tflite.importing.operators.pooling import unbordered
 from relayout.formats.tflite.importing.tensors import array
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST, pads, slid
 

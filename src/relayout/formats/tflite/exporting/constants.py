@@ -50,20 +50,15 @@ def refused_texts(node: ir.Node) -> str:
     return "elements of STRING" if is_refused else ""
 
 
-def require_text_kernels(draft: Draft, begin: int) -> None:
-    """Refuse operators on texts that LiteRT has no kernel for.
-
-    Args:
-        draft: the graph.
-        begin: the first operator to look at.
+def require_text_kernel(operator: DraftOperator) -> None:
+    """Refuse an operator on texts that LiteRT has no kernel for.
 
     Raises:
-        Unwritable: there is one.
+        Unwritable: it is one.
     """
-    for operator in draft.operators[begin:]:
-        tensors = [each for each in (*operator.inputs, *operator.outputs) if each is not None]
-        if any(each.type == TensorType.STRING for each in tensors) and not _has_kernel(operator):
-            raise Unwritable(f"{operator.name} of texts")
+    tensors = [each for each in (*operator.inputs, *operator.outputs) if each is not None]
+    if any(each.type == TensorType.STRING for each in tensors) and not _has_kernel(operator):
+        raise Unwritable(f"{operator.name} of texts")
 
 
 def _has_kernel(operator: DraftOperator) -> bool:

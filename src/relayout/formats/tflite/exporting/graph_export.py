@@ -14,7 +14,7 @@ from relayout.formats.onnx.folding import run_node
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.flexbuffer import FlexOption, to_flexbuffer
 from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.exporting.constants import constant_tensor, refused_texts, require_text_kernels
+from relayout.formats.tflite.exporting.constants import constant_tensor, refused_texts, require_text_kernel
 from relayout.formats.tflite.exporting.draft import NUMPY, Draft, DraftTensor, known
 from relayout.formats.tflite.exporting.few_axes import use_few_axes
 from relayout.formats.tflite.exporting.integers import IntegerTensors
@@ -301,8 +301,9 @@ class GraphExport:
                 if node.domain != DOMAIN:  # a builtin that was read has types that its kernel takes
                     widen(self.draft, self.begin)
                     use_few_axes(self.draft, self.begin)
-                require_broadcast(self.draft, self.begin)
-                require_text_kernels(self.draft, self.begin)
+                for made in self.draft.operators[self.begin :]:
+                    require_broadcast(made)
+                    require_text_kernel(made)
                 if self.runtime:
                     write_for(self.draft, self.begin, self.runtime)
                 for operator in self.draft.operators[self.begin :]:
@@ -332,7 +333,8 @@ class GraphExport:
         before = [dict(each) for each in kept]
         try:
             entry.export(NodeExport(self, unit.node, quantized=True))
-            require_scales(self.draft, self.begin)
+            for made in self.draft.operators[self.begin :]:
+                require_scales(made)
             if self.runtime:
                 refuse_newer(self.draft, self.begin, self.runtime)
         except Unwritable:

@@ -63,40 +63,28 @@ def _variables(op_type: str, version: int, count: int) -> tuple[str, ...]:
     return (*formal, *(formal[-1:] * (count - len(formal)) if is_open else ()))
 
 
-def require_broadcast(draft: Draft, begin: int) -> None:
-    """Refuse elementwise operators whose operands do not broadcast: LiteRT would not run the file.
-
-    Args:
-        draft: the graph.
-        begin: the first operator to look at.
+def require_broadcast(operator: DraftOperator) -> None:
+    """Refuse an elementwise operator whose operands do not broadcast: LiteRT would not run the file.
 
     Raises:
         Unwritable: two operands have other extents along an axis, and neither is 1.
     """
-    for operator in draft.operators[begin:]:
-        if operator.name not in ELEMENTWISE:
-            continue
-        dims = [tensor.dims for tensor in operator.inputs if tensor is not None]
-        for along in zip_longest(*(reversed(each) for each in dims), fillvalue=1):
-            extents = {extent for extent in along if isinstance(extent, int) and extent != 1}
-            if len(extents) > 1:
-                raise Unwritable(f"operands of {' and '.join(map(str, sorted(extents)))} elements along one axis")
+    dims = [tensor.dims for tensor in operator.inputs if tensor is not None] if operator.name in ELEMENTWISE else []
+    for along in zip_longest(*(reversed(each) for each in dims), fillvalue=1):
+        extents = {extent for extent in along if isinstance(extent, int) and extent != 1}
+        if len(extents) > 1:
+            raise Unwritable(f"operands of {' and '.join(map(str, sorted(extents)))} elements along one axis")
 
 
-def require_scales(draft: Draft, begin: int) -> None:
-    """Refuse operators on quantized integers that read numbers without a scale: LiteRT ends the process there.
-
-    Args:
-        draft: the graph.
-        begin: the first operator to look at.
+def require_scales(operator: DraftOperator) -> None:
+    """Refuse an operator on quantized integers that reads numbers without a scale: LiteRT ends the process there.
 
     Raises:
-        Unwritable: one reads real numbers, or integers without a scale.
+        Unwritable: it reads real numbers, or integers without a scale.
     """
-    for operator in draft.operators[begin:]:
-        for tensor in operator.inputs:
-            if tensor is not None and tensor.quantization is None and tensor.type in NUMBERS:
-                raise Unwritable(f"{operator.name} on quantized integers reads {tensor.type.name} without a scale")
+    for tensor in operator.inputs:
+        if tensor is not None and tensor.quantization is None and tensor.type in NUMBERS:
+            raise Unwritable(f"{operator.name} on quantized integers reads {tensor.type.name} without a scale")
 
 
 # Element types and extents of ONNX values in the terms of a `.tflite` file.

@@ -10,7 +10,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.border import bordered, unbordered
+from relayout.formats.tflite.importing.operators.pooling import bordered, unbordered
 from relayout.formats.tflite.importing.operators.weights import weights
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D, slid
