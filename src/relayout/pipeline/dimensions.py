@@ -96,10 +96,10 @@ def name_dimensions(model: ir.Model, asked: Asked) -> None:
     places = [(_place(model, key), extent) for key, extent in asked.places.items() if key.rpartition(":")[0] in inputs]
     for (value, axis), extent in places:
         if _is_nameless(value, axis):
-            _name(value, axis, extent if isinstance(extent, str) else _unused(model, "opened"))
+            _name(value, axis, extent if isinstance(extent, str) else _unused(model))
     batch = [] if asked.batch is None else [place for place in _batch(model) if _is_nameless(*place)]
     if batch:
-        name = asked.batch if isinstance(asked.batch, str) else _unused(model, "opened")
+        name = asked.batch if isinstance(asked.batch, str) else _unused(model)
         for value, axis in batch:
             _name(value, axis, name)
 
@@ -223,7 +223,7 @@ def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str)
     if isinstance(wanted, int) and wanted < 1:
         value, axis = next(iter(group))
         raise LayoutError(f"dimension {value.name}:{axis}={wanted}: an extent is at least 1")
-    symbol = wanted if isinstance(wanted, str) else _unused(model, "opened")
+    symbol = wanted if isinstance(wanted, str) else _unused(model)
     made: Opened | None = None
     if still:
         value, axis = next(iter(still))
@@ -239,7 +239,8 @@ def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str)
     return None if made is None else made._replace(dim=wanted)
 
 
-def _unused(model: ir.Model, name: str) -> str:
+def _unused(model: ir.Model) -> str:
+    name = "opened"
     taken = {symbol for value in model.graph.inputs for dim in value.shape or () for symbol in _names(dim)}
     while name in taken:
         name += "_"

@@ -96,11 +96,10 @@ class Remaining:
     Args:
         plan: the plan.
         axes: names of axes.
-        share: how many bytes of the plan become one in the result, as where a quantizer makes integers of floats.
     """
 
-    def __init__(self, plan: Plan, axes: Axes, share: int = 1) -> None:
-        self._plan, self._axes, self._share = plan, axes, share
+    def __init__(self, plan: Plan, axes: Axes) -> None:
+        self._plan, self._axes, self._share = plan, axes, 1
         self._names = [known_as(crossing.root.value) for crossing in plan.crossings]
 
     @cached_property
@@ -111,7 +110,10 @@ class Remaining:
         return found
 
     def divided(self, share: int) -> "Remaining":
-        """Return the same with so many bytes of the plan as one, where nobody has looked at it yet."""
+        """Return the same with so many bytes of the plan as one, as where a quantizer makes integers of floats.
+
+        Nobody may have looked at it yet.
+        """
         other = copy(self)
         other._share = share
         return other

@@ -102,16 +102,16 @@ FUSED = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.float64))
 """Elements of which com.microsoft has a FusedMatMul."""
 
 
-def gemm_of(operator: Operator, left: int, right: int, bias: int, columns: Sequence[int] = ()) -> Signature | None:
+def gemm_of(operator: Operator, right: int, bias: int, columns: Sequence[int] = ()) -> Signature | None:
     """The signature of a Gemm; `columns` are scalars, or hold one item per column of the result.
 
     One without columns may run with its operands exchanged.
     """
     a: Letters = ("k", "m") if operator.int("transA", 0) else ("m", "k")
     b: Letters = ("n", "k") if operator.int("transB", 0) else ("k", "n")
-    if operator.rank(left) != 2 or operator.rank(right) != 2:
+    if operator.rank(0) != 2 or operator.rank(right) != 2:
         return None
-    given = {left: a, right: b, **{index: ("n",) for index in columns if operator.rank(index) == 1}}
+    given = {0: a, right: b, **{index: ("n",) for index in columns if operator.rank(index) == 1}}
     if operator.has(bias):
         rank = operator.rank(bias)
         if rank is None or rank > 2:
@@ -119,7 +119,7 @@ def gemm_of(operator: Operator, left: int, right: int, bias: int, columns: Seque
         given[bias] = ("m", "n")[2 - rank :]
 
     def changes(placement: Placement) -> Changes:
-        transposed = placement.letters(left) == ("k", "m"), placement.letters(right) == ("n", "k")
+        transposed = placement.letters(0) == ("k", "m"), placement.letters(right) == ("n", "k")
         exchanged = placement.letters(output=True) == ("n", "m")
         if exchanged:
             transposed = not transposed[1], not transposed[0]
@@ -128,7 +128,7 @@ def gemm_of(operator: Operator, left: int, right: int, bias: int, columns: Seque
     stored = operator.operands(given)
     column = {bias: ("n", "m")} if bias in given else {}
     variants = tuple(
-        Variant(operator.operands({**given, **more, left: first, right: second}), (result,), name, exchanged=bool(turn))
+        Variant(operator.operands({**given, **more, 0: first, right: second}), (result,), name, exchanged=bool(turn))
         for turn, more, result in (("", {}, ("m", "n")), ("exchanged", column, ("n", "m")))
         if not (turn and columns)
         for first, second, name in (
@@ -146,13 +146,13 @@ def gemm_of(operator: Operator, left: int, right: int, bias: int, columns: Seque
 @rule("FusedGemm", kind="layout-sensitive", domain="com.microsoft")
 def gemm(operator: Operator) -> Fact:
     """`a[m k], b[k n], c[m n] -> y[m n]` (or transposed by attribute): k may hold its factors in any order."""
-    return gemm_of(operator, 0, 1, 2)
+    return gemm_of(operator, 1, 2)
 
 
 @rule("QGemm", kind="layout-sensitive", domain="com.microsoft")
 def qgemm(operator: Operator) -> Fact:
     """`a[m k], b[k n], c[m n] -> y[m n]` (or transposed by attribute), b's scales scalars or per n."""
-    return gemm_of(operator, 0, 3, 6, (4, 5))
+    return gemm_of(operator, 3, 6, (4, 5))
 
 
 def product_of(operator: Operator, left: int, right: int, columns: Sequence[int] = ()) -> Signature | None:

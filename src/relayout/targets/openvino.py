@@ -36,10 +36,6 @@ def _has_extents_of_data(operator: Operator) -> bool:
     return all(a == b for place, (a, b) in enumerate(zip(x, indices, strict=True)) if place != axis % len(x))
 
 
-def _has_one_element(operator: Operator, slot: int) -> bool:
-    return operator.shape(slot) in ((), (1,))
-
-
 ALONG_AXIS = Condition(
     f"the last axis, or opset {OPSET_OF_AXES}",
     lambda operator: operator.version >= OPSET_OF_AXES or LAST_AXIS.holds(operator),
@@ -50,7 +46,7 @@ ROW_MAJOR = Condition("storage_order 0", lambda operator: operator.int("storage_
 TIME_FIRST = Condition("layout 0", lambda operator: operator.int("layout", 0) == 0)
 NO_PEEPHOLES = Condition("no peepholes", lambda operator: not operator.has(7))
 BOTH_ZEROS = Condition("a first zero point, or none", lambda operator: operator.has(2) or not operator.has(3))
-ONE_SCALE = Condition("one scale for the weights", lambda operator: _has_one_element(operator, 4))
+ONE_SCALE = Condition("one scale for the weights", lambda operator: operator.shape(4) in ((), (1,)))
 OUTSIDE_UNITS = of_units("in no quantized unit", lambda _: False)
 MEAN_OF_IMAGE = Condition(
     "count_include_pad 0, or real numbers",

@@ -55,13 +55,12 @@ def refuse_sources(place: Path, sources: Collection[Identity], *, ever: bool = T
         raise WriteError(f"{what}; give another name{allowed}")
 
 
-def write_text(place: Path, text: str, sources: Collection[Identity] = ()) -> None:
+def write_text(place: Path, text: str) -> None:
     """Write a text file, or nothing.
 
     Raises:
-        WriteError: the place cannot be written, or is one of `sources`.
+        WriteError: the place cannot be written.
     """
-    refuse_sources(place, sources, ever=False)
     try:
         with Replacement() as files:
             files.write(place, [text.encode()])

@@ -32,7 +32,8 @@ def reshaped(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
         return []
     items: list[Item] = wanted.tolist()
     if not any(attribute.name == "allowzero" and attribute.i for attribute in node.attribute):
-        items = [_extent_at(dims, axis) if item == 0 else item for axis, item in enumerate(items)]
+        own = [*(dims or ()), *[None] * len(items)]
+        items = [own[axis] if item == 0 else item for axis, item in enumerate(items)]
     given = _element_count(dims)
     others = [Extent.of(item) for item in items if item is not None and item != -1]
     if items.count(-1) == 1 and given is not None and len(others) == len(items) - 1:
@@ -43,10 +44,6 @@ def reshaped(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
 def _element_count(dims: Sequence[Item] | None) -> Extent | None:
     """Return the number of elements of a value, if it is known."""
     return None if dims is None or None in dims else product(Extent.of(dim) for dim in dims if dim is not None)
-
-
-def _extent_at(dims: Sequence[Item] | None, axis: int) -> Item:
-    return dims[axis] if dims is not None and axis < len(dims) else None
 
 
 def expanded(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:

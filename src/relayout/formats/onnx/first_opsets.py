@@ -84,15 +84,15 @@ class _Old:
         self.before.append(helper.make_node("Constant", [], [made], name=f"{node.name or made}/{name}", value=value))
         return made
 
-    def lengthen(self, slot: int, count: int) -> None:
-        """Give an operand more axes of one element behind its own."""
+    def lengthen(self, count: int) -> None:
+        """Give the second operand more axes of one element behind its own."""
         if count <= 0:
             return
-        name, rank = self.node.input[slot], self.rank(slot)
+        name, rank = self.node.input[1], self.rank(1)
         made = self.raising.unique(f"{self.node.output[0]}/{name}")
         axes = list(range(rank, rank + count))
         self.before.append(helper.make_node("Unsqueeze", [name], [made], name=made, axes=axes))
-        self.node.input[slot] = made
+        self.node.input[1] = made
 
 
 def raise_first_opsets(proto: onnx.ModelProto) -> tuple[str, ...]:
@@ -149,7 +149,9 @@ class _Raising:
         waiting = [node for nodes in lists for node in all_nodes(nodes) if _is_old(node, RANKED)]
         if not waiting or self.refused:
             return
-        if any(_needs_ranks(node) for node in waiting):
+        if any(
+            node.op_type in ("PRelu", "Tile") or any(each.name == "axis" for each in node.attribute) for node in waiting
+        ):
             self.ranks = _ranks(self.proto)
         for nodes in lists:
             self._write(nodes, RANKED)
@@ -195,10 +197,6 @@ def _has_changed(op_type: str, version: int) -> bool:
 
 def _is_old(node: onnx.NodeProto, rows: Mapping[str, Callable[[_Old], None]]) -> bool:
     return node.op_type in rows and node.domain in ALIASES
-
-
-def _needs_ranks(node: onnx.NodeProto) -> bool:
-    return node.op_type in ("PRelu", "Tile") or any(attribute.name == "axis" for attribute in node.attribute)
 
 
 def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
@@ -259,7 +257,7 @@ def _broadcast(old: _Old) -> None:
         count = rank - (axis + rank if axis < 0 else axis) - old.rank(1)
         if count < 0:
             raise _CannotRaiseError(f"axis {axis} of {rank}, for an operand of {old.rank(1)}")
-        old.lengthen(1, count)
+        old.lengthen(count)
     old.drop("broadcast", "axis")
 
 
@@ -322,7 +320,7 @@ def _prelu(old: _Old) -> None:
     """A slope of one axis has one number for each channel, or one for all."""
     slope = old.raising.constants.get(old.node.input[1])
     if slope is None or list(slope.dims) not in ([], [1]):
-        old.lengthen(1, old.rank(0) - 2 if old.rank(1) == 1 else 0)
+        old.lengthen(old.rank(0) - 2 if old.rank(1) == 1 else 0)
 
 
 def _recurrent(old: _Old) -> None:

@@ -106,7 +106,6 @@ def export(
     passes: Sequence[str] = (),
     signature: str = "serving_default",
     describe: Callable[[Mapping[str, list[ir.Value]]], Mapping[str, bytes]] | None = None,
-    names: Mapping[str, str] | None = None,
     tensor_names: Mapping[str, str] | None = None,
     custom_ops: Mapping[str, str] | None = None,
     runtime: str = "",
@@ -125,7 +124,6 @@ def export(
         signature: the key of the signature.
         describe: name -> bytes of what the file says beside its graph, made of: name of a tensor -> the values that it
             is.
-        names: input or output -> its name in the signature, where that is another one.
         tensor_names: input or output -> its tensor's name, where that is another one and no other tensor has it.
         custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
         runtime: the oldest runtime that has to run it, such as `2.14`; "": any.
@@ -153,15 +151,11 @@ def export(
     graph.name_ends(tensor_names or {})
     subgraphs = tuple(draft.finish(f"subgraphs[{place}]") for place, draft in enumerate(graph.program))
     subgraph = subgraphs[0]
-    called = names or {}
-
-    def ends(values: Any, indices: tuple[int, ...]) -> tuple[tuple[str, int], ...]:
-        listed = [(value.name or "") for value in values]
-        return tuple((called.get(name, name), index) for name, index in zip(listed, indices, strict=True))
-
-    ports = Signature(
-        signature, 0, ends(model.graph.inputs, subgraph.inputs), ends(model.graph.outputs, subgraph.outputs)
+    inputs, outputs = (
+        tuple((value.name or "", index) for value, index in zip(values, indices, strict=True))
+        for values, indices in ((model.graph.inputs, subgraph.inputs), (model.graph.outputs, subgraph.outputs))
     )
+    ports = Signature(signature, 0, inputs, outputs)
     kept = {tensor.name for tensor in subgraph.tensors} - {tensor.name for tensor in file.changed}
     said = {} if describe is None else describe(graph.values_of(kept))
     notes = tuple((name, np.frombuffer(data, np.uint8)) for name, data in said.items())

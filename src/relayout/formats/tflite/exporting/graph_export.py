@@ -293,7 +293,7 @@ class GraphExport:
                 from relayout.formats.tflite.exporting.ml_definitions import reason_of_lack
 
                 raise Unwritable(reason_of_lack(domain, node.op_type))
-            elif reason := self._reason_of_types(node) or _reason_of_size(node):
+            elif reason := mixed_types(node, self.version) or refused_texts(node) or _reason_of_size(node):
                 raise Unwritable(reason)
             else:
                 self.begin = len(self.draft.operators)
@@ -314,10 +314,6 @@ class GraphExport:
             if isinstance(problem, OpenExtentError):
                 self.refusals.open_extents |= problem.extents or _open_extents(node)
             self._refuse(node, problem.reason)
-
-    def _reason_of_types(self, node: ir.Node) -> str:
-        """Return the reason why a node cannot be written for the types of its operands; empty if there is none."""
-        return mixed_types(node, self.version) or refused_texts(node)
 
     def _export(self, node: ir.Node, entry: Entry) -> None:
         """Write a node: on integers where it can be, as constants where it has no elements, else as its export says."""

@@ -194,9 +194,9 @@ class NodeExport(BuiltinBuilder):
             return tensor
         return self.graph.integers.as_stated(self.value(slot), tensor)
 
-    def dequantized_constant(self, slot: int) -> DraftTensor | None:
-        """Return the integers of an operand that is made of constant ones alone; None where it is not."""
-        node = None if self.quantized else dequantizer_of(self.value(slot))
+    def dequantized_constant(self) -> DraftTensor | None:
+        """Return the integers of the second operand if it is made of constant ones alone; else None."""
+        node = None if self.quantized else dequantizer_of(self.value(1))
         source = None if node is None or scales_of(node) is None else node.inputs[0]
         if source is None or source.const_value is None or source.is_graph_input():
             return None
@@ -209,10 +209,10 @@ class NodeExport(BuiltinBuilder):
 
     # What it writes.
 
-    def real(self, number: float | NDArray[Any], like: DraftTensor | None = None, what: str = "") -> DraftTensor:
+    def real(self, number: float | NDArray[Any], like: DraftTensor | None = None) -> DraftTensor:
         """Add a constant of an operand's type."""
         kind = self.input(0).type if like is None else like.type
-        return self.const(np.asarray(number, NUMPY[kind]), what=what)
+        return self.const(np.asarray(number, NUMPY[kind]))
 
     def output(self, slot: int = 0) -> DraftTensor:
         """Return the tensor of an output: integers, where the node runs on integers."""

@@ -102,7 +102,7 @@ class UnitResults:
 
     def _integer_result(self, unit: UnitNodes, value: ir.Value) -> DraftTensor:
         """Return the integers that a unit's kernel gives: those of its QuantizeLinear, or some before a QUANTIZE."""
-        source = value if unit.activation is None or _is_read_directly(unit, value) else unit.activation.outputs[0]
+        source = value if unit.activation is None or value in unit.quantize else unit.activation.outputs[0]
         if source not in unit.quantize:
             return self._unread(unit, value)
         quantize = unit.quantize[source][0]
@@ -129,11 +129,6 @@ class UnitResults:
             like = self._integer_result(unit, read)
             self.unread[value] = self.draft.tensor(f"{value.name}", like.type, tensor_dims(value), like.quantization)
         return self.unread[value]
-
-
-def _is_read_directly(unit: UnitNodes, value: ir.Value) -> bool:
-    """Return whether a QuantizeLinear reads an output of a unit's node itself, not that of its activation."""
-    return value in unit.quantize
 
 
 def _signed_offset(kind: TensorType) -> int:

@@ -247,12 +247,12 @@ def fully_connected_weights(op: NodeExport, *, transposed: bool) -> DraftTensor 
         return None
     if not transposed and (numbers := _blocks_of_columns(op)) is not None:
         return numbers
-    integers = op.dequantized_constant(1)
+    integers = op.dequantized_constant()
     matrix = op.input(1) if integers is None else integers
     if matrix.data is None:
         is_read = transposed and matrix.type == TensorType.FLOAT32 and not op.integer("transA")
         return matrix if is_read else None
-    matrix = matrix if transposed else transposed_weights(op, 1, matrix)
+    matrix = matrix if transposed else transposed_weights(op, matrix)
     return matrix if integers is None else op.emit("DEQUANTIZE", [matrix], matrix.dims, TensorType.FLOAT32)
 
 
@@ -298,7 +298,7 @@ def _batch_matmul(op: NodeExport, left: DraftTensor, right: DraftTensor) -> None
     op.give(op.reshape(made, result.dims))
 
 
-def transposed_weights(op: NodeExport, slot: int, weights: DraftTensor) -> DraftTensor:
+def transposed_weights(op: NodeExport, weights: DraftTensor) -> DraftTensor:
     """Return a constant matrix `k n` as `n k`, transposed when it is written."""
     dims = (weights.dims[1], weights.dims[0])
     quantization = weights.quantization

@@ -94,9 +94,9 @@ class _Cut(NamedTuple):
     end: int | None
     step: int
 
-    def is_whole(self, extent: int | str, step: int = 1) -> bool:
-        """Return whether every element of an axis is taken, in steps of 1 or -1."""
-        return self.step == step and self.begin in (None, 0) and self.end in (None, extent)
+    def is_whole(self, extent: int | str) -> bool:
+        """Return whether every element of an axis is taken, in order."""
+        return self.step == 1 and self.begin in (None, 0) and self.end in (None, extent)
 
 
 def _known_slice(op: NodeExport, starts: list[int], ends: list[int], axes: list[int], strides: list[int]) -> None:
