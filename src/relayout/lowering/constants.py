@@ -73,8 +73,7 @@ class Constants:
 
     def put(self, stem: str, tensor: ir.TensorProtocol) -> ir.Value:
         """A new initializer that has a tensor."""
-        name = tensor.name = self.names.unique(stem)
-        kind, shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
-        value = ir.Value(name=name, type=kind, shape=shape, const_value=tensor)
+        tensor.name = self.names.unique(stem)
+        value = ir.val(tensor.name, const_value=tensor)
         self.model.graph.register_initializer(value)
         return value

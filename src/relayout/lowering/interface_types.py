@@ -207,7 +207,7 @@ def _cast(graph: ir.Graph, constants: Constants, value: ir.Value, input_type: st
         )
     readers, dtype = list(value.uses()), value.dtype or ir.DataType.FLOAT
     name = constants.names.unique(f"{value.name}/real")
-    real = ir.Value(name=name, type=ir.TensorType(dtype), shape=value.shape)
+    real = ir.val(name, dtype, value.shape)
     value.type = ir.TensorType(ir.DataType.UINT8)
     for use in readers:
         use.node.replace_input_with(use.idx, real)
@@ -357,7 +357,7 @@ class _Ends:
     def _cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Node:
         """Return a Cast of a value."""
         name = self.constants.names.unique(f"{value.name}/{dtype.name.lower()}")
-        result = ir.Value(name=name, type=ir.TensorType(dtype), shape=value.shape)
+        result = ir.val(name, dtype, value.shape)
         return ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], outputs=[result], name=name)
 
     def _stated(self, node: ir.Node) -> _Quantization | None:
@@ -419,7 +419,7 @@ class _Ends:
         zero = self.constants.new("interface_zero_point", np.array(quantization.zero_point, integers))
         name = self.constants.names.unique(f"{value.name}/{kind}")
         dtype = ir.DataType.FLOAT if kind == DEQUANTIZE else quantization.dtype
-        result = ir.Value(name=name, type=ir.TensorType(dtype), shape=value.shape)
+        result = ir.val(name, dtype, value.shape)
         return ir.Node("", kind, [value, scale, zero], outputs=[result], name=name)
 
     def _drop(self, node: ir.Node) -> None:

@@ -169,12 +169,7 @@ class _Joining:
         if not value.is_graph_output() and all((False, use.idx) in self.wanted[use.node] for use in value.uses()):
             value.const_value, value.shape = lazy, shape
             return value
-        new = ir.Value(
-            name=self.names.unique(f"{value.name}/joined"),
-            type=ir.TensorType(tensor.dtype),
-            shape=shape,
-            const_value=lazy,
-        )
+        new = ir.val(self.names.unique(f"{value.name}/joined"), const_value=lazy)
         graph = value.graph or self.model.graph
         graph.register_initializer(new)
         return new

@@ -124,7 +124,7 @@ class _Writer:
         reals = [self._dequantized(node, slots, form, place) for place, slots in enumerate(operands)]
         kept = [attribute for name, attribute in node.attributes.items() if name not in form.dropped]
         y = node.outputs[0]
-        real = ir.Value(name=self.names.unique(f"{y.name}/real"), shape=y.shape, type=ir.TensorType(ir.DataType.FLOAT))
+        real = ir.val(self.names.unique(f"{y.name}/real"), ir.DataType.FLOAT, y.shape)
         made = ir.Node("", form.op_type, [*reals, *bias], kept, outputs=[real], name=node.name)
         graph.insert_before(node, made)
         scale, zero = (_at(node, place) for place in form.result)
@@ -165,7 +165,7 @@ class _Writer:
         self, before: ir.Node, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr], like: ir.Value
     ) -> ir.Value:
         stem = self.names.unique(f"{like.name}/dequantized")
-        value = ir.Value(name=stem, shape=like.shape, type=ir.TensorType(ir.DataType.FLOAT))
+        value = ir.val(stem, ir.DataType.FLOAT, like.shape)
         given = list(inputs)
         while given and given[-1] is None:
             given.pop()

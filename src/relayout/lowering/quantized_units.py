@@ -146,9 +146,7 @@ def _pair(reader: IntegerReader, node: ir.Node, value: ir.Value | None, *, after
     assert value is not None
     scale, zero = node.inputs[1], reader.shifted(node.inputs[2])
     uses = list(value.uses())
-    stored = ir.Value(
-        name=reader.names.unique(f"{value.name}/unsigned"), type=ir.TensorType(ir.DataType.UINT8), shape=value.shape
-    )
+    stored = ir.val(reader.names.unique(f"{value.name}/unsigned"), ir.DataType.UINT8, value.shape)
     real = ir.Value(name=reader.names.unique(f"{value.name}/real"), type=value.type, shape=value.shape)
     ends = [
         ir.Node("", op_type, [read, scale, zero], outputs=[given], name=reader.names.unique(f"{given.name}/{op_type}"))

@@ -43,9 +43,7 @@ class DimensionRewriting:
     def constant(self, array: Array, name: str) -> ir.Value:
         """Add a constant to the main graph, which bodies see, too."""
         tensor = ir.Tensor(array, name=self._names.unique(name))
-        value = ir.Value(
-            name=tensor.name, const_value=tensor, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype)
-        )
+        value = ir.val(tensor.name, const_value=tensor)
         self.model.graph.register_initializer(value)
         return value
 

@@ -324,9 +324,7 @@ def replace_by_constants(graph: ir.Graph, node: ir.Node, arrays: list[NDArray[An
         if not value.name:
             continue
         tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), name=value.name)
-        made = ir.Value(
-            name=value.name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
-        )
+        made = ir.val(value.name, const_value=tensor)
         value.replace_all_uses_with(made)
         value.name = None
         if made.uses():

@@ -52,12 +52,7 @@ class OlderModel:
 
     def constant(self, name: str, array: NDArray[Any]) -> ir.Value:
         """Return a new constant: an initializer, in a function the result of a Constant."""
-        value = ir.Value(
-            name=self.names.unique(name),
-            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-            shape=ir.Shape(array.shape),
-            const_value=ir.Tensor(array),
-        )
+        value = ir.val(self.names.unique(name), const_value=ir.Tensor(array))
         if isinstance(self.owner, ir.Function):
             attribute = ir.AttrTensor("value", ir.Tensor(array))
             self.owner.insert_before(self.owner[0], ir.Node("", "Constant", [], [attribute], outputs=[value]))

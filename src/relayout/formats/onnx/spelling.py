@@ -208,12 +208,7 @@ class _SpellingOut:
                 continue  # it holds nothing that a constant can be: `lift_constants` says so
             if tensor is None or place is None:
                 continue
-            initializer = ir.Value(
-                name=value.name,
-                shape=ir.Shape(tensor.shape.numpy()),
-                type=ir.TensorType(tensor.dtype),
-                const_value=tensor,
-            )
+            initializer = ir.val(value.name, const_value=tensor)
             value.replace_all_uses_with(initializer)
             place.remove(node)
             (graph if place is body else place).register_initializer(initializer)

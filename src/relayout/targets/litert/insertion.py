@@ -40,9 +40,7 @@ class Insertion(NamedTuple):
         """Add an initializer; a name that is taken gets a longer one."""
         while name in self.graph.initializers:
             name = f"{name}/other"
-        tensor = ir.Tensor(array, name=name)
-        kind = ir.TensorType(tensor.dtype)
-        value = ir.Value(name=name, shape=ir.Shape(array.shape), type=kind, const_value=tensor)
+        value = ir.val(name, const_value=ir.Tensor(array, name=name))
         self.graph.register_initializer(value)
         return value
 

@@ -241,7 +241,7 @@ def _lowered(beside: ir.Value, name: str, tensor: ir.TensorProtocol, kind: ir.Da
 
     shape = ir.Shape(tensor.shape.numpy())
     content = ir.LazyTensor(evaluated, kind, shape, name=name)
-    constant = ir.Value(name=name, shape=shape, type=ir.TensorType(kind), const_value=content)
+    constant = ir.val(name, const_value=content)
     assert beside.graph is not None
     beside.graph.register_initializer(constant)
     return constant

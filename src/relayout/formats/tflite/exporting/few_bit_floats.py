@@ -33,12 +33,7 @@ def decode_few_bit_floats(model: ir.Model, names: Names) -> None:
             if numbers is None or node.outputs[0].is_graph_output():
                 continue
             (result,) = node.outputs
-            made = ir.Value(
-                name=names.unique(f"{result.name}/decoded"),
-                shape=ir.Shape(numbers.shape),
-                type=ir.TensorType(numbers.dtype),
-                const_value=numbers,
-            )
+            made = ir.val(names.unique(f"{result.name}/decoded"), const_value=numbers)
             numbers.name = made.name
             graph.register_initializer(made)
             result.replace_all_uses_with(made)

@@ -56,7 +56,7 @@ class FileOrder:
     def constant(self, array: NDArray[Any], name: str) -> ir.Value:
         """Return a new constant."""
         tensor = ir.Tensor(array, name=self.values.unique(name))
-        return self._constant(tensor, ir.TensorType(tensor.dtype))
+        return self._constant(tensor)
 
     def as_in_file(self, value: ir.Value, held: Holds) -> ir.Value | None:
         """Return what a value holds in the order of the file; None where several of its extents are not known."""
@@ -72,7 +72,7 @@ class FileOrder:
             shape=ir.Shape(held.shape),
             name=self.values.unique(name),
         )
-        return self._constant(tensor, value.type)
+        return self._constant(tensor)
 
     def as_stored(self, made: ir.Value, value: ir.Value, held: Holds) -> ir.Value | None:
         """Return what a value is, from a new one that holds the same in the order of the file.
@@ -86,8 +86,8 @@ class FileOrder:
         stored = [dim if isinstance(dim, int) else -1 for dim in value.shape]
         return self._moved(made, held.factors, held.perm, stored, f"{held.name}/stored")
 
-    def _constant(self, tensor: ir.TensorProtocol, kind: ir.TypeProtocol | None) -> ir.Value:
-        made = ir.Value(name=tensor.name, shape=ir.Shape(tensor.shape.numpy()), type=kind, const_value=tensor)
+    def _constant(self, tensor: ir.TensorProtocol) -> ir.Value:
+        made = ir.val(tensor.name, const_value=tensor)
         self.constants.append(made)
         return made
 

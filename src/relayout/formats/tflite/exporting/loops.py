@@ -196,16 +196,8 @@ class _ScanAsLoop(Writing):
     ) -> None:
         """Let a body take its elements by Gather, with the inputs and outputs that a Loop's body has."""
         backwards = self.node.attributes.get_ints("scan_input_directions", [0] * len(sequences))
-        number = ir.Value(
-            name=self.names.unique(f"{self.stem}/number"),
-            shape=ir.Shape([]),
-            type=ir.TensorType(ir.DataType.INT64),
-        )
-        again = ir.Value(
-            name=self.names.unique(f"{self.stem}/again"),
-            shape=ir.Shape([]),
-            type=ir.TensorType(ir.DataType.BOOL),
-        )
+        number = ir.val(self.names.unique(f"{self.stem}/number"), ir.DataType.INT64, [])
+        again = ir.val(self.names.unique(f"{self.stem}/again"), ir.DataType.BOOL, [])
         formals = list(body.inputs)[len(body.inputs) - len(sequences) :]
         del body.inputs[len(body.inputs) - len(sequences) :]
         body.inputs.insert(0, number)

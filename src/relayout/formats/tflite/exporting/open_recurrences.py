@@ -190,7 +190,7 @@ class _AsScan(Writing):
 
         def value(name: str, *dims: int | ir.SymbolicDim, kind: ir.DataType = ir.DataType.FLOAT) -> ir.Value:
             name = self.names.unique(f"{self.stem}/{name}")
-            return ir.Value(name=name, shape=ir.Shape(dims), type=ir.TensorType(kind))
+            return ir.val(name, kind, ir.Shape(dims))
 
         def add(op_type: str, inputs: list[ir.Value | None], result: ir.Value) -> ir.Value:
             nodes.append(ir.node(op_type, inputs, outputs=[result]))

@@ -258,7 +258,7 @@ def _replace_empty_inputs(graph: ir.Graph) -> None:
             continue
         if 0 in shape and all(isinstance(dim, int) for dim in shape):
             tensor = ir.tensor(np.zeros(shape.numpy(), kind.numpy()), name=f"{value.name}/empty")
-            made = ir.Value(name=tensor.name, shape=shape, type=ir.TensorType(kind), const_value=tensor)
+            made = ir.val(tensor.name, const_value=tensor)
             value.replace_all_uses_with(made)
             graph.register_initializer(made)
 

@@ -100,16 +100,11 @@ class Builder:
 
     def value(self, name: str, dtype: ir.DataType, shape: Dims) -> ir.Value:
         """A value without a producer, under exactly this name."""
-        return ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(shape))
+        return ir.val(name, dtype, shape)
 
     def initializer(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
         """A constant, under a unique name made from this one."""
-        value = ir.Value(
-            name=self.names.unique(name),
-            type=ir.TensorType(tensor.dtype),
-            shape=ir.Shape([dim if isinstance(dim, int) else dim.value for dim in tensor.shape]),
-            const_value=tensor,
-        )
+        value = ir.val(self.names.unique(name), const_value=tensor)
         tensor.name = value.name
         self.initializers.append(value)
         return value

@@ -12,6 +12,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import described, exporter
+from relayout.formats.tflite.same_operators import ARITHMETIC, COMPARISONS, LOGICAL, UNARY
 
 # Trigonometric and hyperbolic functions: those that have no builtin, from SIN, COS, ATAN2, EXP and LOG.
 
@@ -96,34 +97,15 @@ def atanh(op: NodeExport) -> None:
     op.give(op.mul(op.each("LOG", op.div(op.add(x, 1.0), op.sub(1.0, x))), 0.5))
 
 
-def _one(op: NodeExport, builtin: str) -> None:
-    op.result(builtin, [op.input(0)])
+def _literal(op: NodeExport, builtin: str) -> None:
+    op.result(builtin, op.inputs())
 
 
-def _two(op: NodeExport, builtin: str) -> None:
-    op.result(builtin, [op.input(0), op.input(1)])
+_ALSO = {"EXP": "Exp", "LOG": "Log", "NEG": "Neg", "NOT_EQUAL": "Xor", "TANH": "Tanh"}
+"""Builtins that the importer reads otherwise."""
 
-
-UNARY = {
-    "Ceil": "CEIL",
-    "Cos": "COS",
-    "Exp": "EXP",
-    "Floor": "FLOOR",
-    "HardSwish": "HARD_SWISH",
-    "Log": "LOG",
-    "Neg": "NEG",
-    "Not": "LOGICAL_NOT",
-    "Relu": "RELU",
-    "Round": "ROUND",
-    "Sigmoid": "LOGISTIC",
-    "Sin": "SIN",
-    "Sqrt": "SQRT",
-    "Tanh": "TANH",
-}
-"""ONNX's operator -> the builtin."""
-
-for _name, _builtin in UNARY.items():
-    exporter(_name)(described(partial(_one, builtin=_builtin), _name.lower(), f"{_builtin}."))
+for _builtin, _name in {**UNARY, **ARITHMETIC, **LOGICAL, **COMPARISONS, **_ALSO}.items():
+    exporter(_name)(described(partial(_literal, builtin=_builtin), _name.lower(), f"{_builtin}."))
 
 
 @exporter("Abs")
@@ -177,25 +159,6 @@ def erf(op: NodeExport) -> None:
 
 
 # Two operands
-
-
-BINARY = {
-    "Add": "ADD",
-    "And": "LOGICAL_AND",
-    "Equal": "EQUAL",
-    "Greater": "GREATER",
-    "GreaterOrEqual": "GREATER_EQUAL",
-    "Less": "LESS",
-    "LessOrEqual": "LESS_EQUAL",
-    "Mul": "MUL",
-    "Or": "LOGICAL_OR",
-    "Sub": "SUB",
-    "Xor": "NOT_EQUAL",
-}
-"""ONNX's operator -> the builtin."""
-
-for _name, _builtin in BINARY.items():
-    exporter(_name)(described(partial(_two, builtin=_builtin), _name.lower(), f"{_builtin}."))
 
 
 def _variadic(op: NodeExport, builtin: str) -> None:

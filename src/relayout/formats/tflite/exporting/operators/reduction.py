@@ -10,6 +10,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import described, exporter
+from relayout.formats.tflite.same_operators import EXTREMES, REDUCTIONS
 
 
 class Reduced:
@@ -47,13 +48,7 @@ def _reduce(op: NodeExport, builtin: str) -> None:
     op.result(builtin, [operand, reduced.tensor(op)], keep_dims=reduced.keep)
 
 
-for _name, _builtin in {
-    "ReduceMax": "REDUCE_MAX",
-    "ReduceMean": "MEAN",
-    "ReduceMin": "REDUCE_MIN",
-    "ReduceProd": "REDUCE_PROD",
-    "ReduceSum": "SUM",
-}.items():
+for _builtin, _name in REDUCTIONS.items():
     exporter(_name)(described(partial(_reduce, builtin=_builtin), _name.lower(), f"{_builtin}."))
 
 
@@ -141,7 +136,7 @@ def _arg_64(op: NodeExport, operand: DraftTensor, axis: int, builtin: str, *, la
     return op.reduce("REDUCE_MAX" if last else "REDUCE_MIN", chosen, [axis], keep=kept)
 
 
-for _name, _builtin in {"ArgMax": "ARG_MAX", "ArgMin": "ARG_MIN"}.items():
+for _builtin, _name in EXTREMES.items():
     exporter(_name)(described(partial(_arg, builtin=_builtin), _name.lower(), f"{_builtin}."))
 
 

@@ -18,6 +18,7 @@ from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.tabulated import looked_up
 from relayout.formats.tflite.importing.registry import Translation, described, operator
 from relayout.formats.tflite.importing.tensors import fixed_point
+from relayout.formats.tflite.same_operators import COMPARISONS
 
 TEXTS_FROM = 19
 """The opset from which on Equal compares texts."""
@@ -26,14 +27,7 @@ STEPS = 256
 """Of the kernels' fixed point: so many to 1."""
 
 _LIMITS = {TensorType.INT8: (-128, 127), TensorType.UINT8: (0, 255), TensorType.INT16: (-32768, 32767)}
-_COMPARISON = {
-    "EQUAL": "Equal",
-    "GREATER": "Greater",
-    "GREATER_EQUAL": "GreaterOrEqual",
-    "LESS": "Less",
-    "LESS_EQUAL": "LessOrEqual",
-    "NOT_EQUAL": "Equal",
-}
+_COMPARISON = {**COMPARISONS, "NOT_EQUAL": "Equal"}
 
 
 def compared(op: Operation, op_type: str, number: Callable[[int], ir.Value]) -> ir.Value:

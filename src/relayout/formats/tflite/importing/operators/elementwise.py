@@ -13,35 +13,13 @@ from relayout.formats.tflite.importing.activation import clip
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.weights import vector, widened_from
 from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
+from relayout.formats.tflite.same_operators import ARITHMETIC, LOGICAL, UNARY
 
-_UNARY = {
-    "ABS": "Abs",
-    "CEIL": "Ceil",
-    "COS": "Cos",
-    "ELU": "Elu",
-    "FLOOR": "Floor",
-    "HARD_SWISH": "HardSwish",
-    "LOGICAL_NOT": "Not",
-    "LOGISTIC": "Sigmoid",
-    "RELU": "Relu",
-    "ROUND": "Round",
-    "SIGN": "Sign",
-    "SIN": "Sin",
-    "SQRT": "Sqrt",
-}
+_UNARY = {**UNARY, "ABS": "Abs", "ELU": "Elu", "SIGN": "Sign"}
 """TFLite operators of one operand that ONNX has too."""
-
-_BINARY = {
-    "BITWISE_XOR": "BitwiseXor",
-    "LOGICAL_AND": "And",
-    "LOGICAL_OR": "Or",
-    "MAXIMUM": "Max",
-    "MINIMUM": "Min",
-    "POW": "Pow",
-}
+_BINARY = {**LOGICAL, "BITWISE_XOR": "BitwiseXor", "MAXIMUM": "Max", "MINIMUM": "Min", "POW": "Pow"}
 """TFLite operators of two operands that ONNX has too."""
-
-_ARITHMETIC = {"ADD": "Add", "DIV": "Div", "MUL": "Mul", "SUB": "Sub"}
+_ARITHMETIC = {**ARITHMETIC, "DIV": "Div"}
 """The same, with an activation fused."""
 
 

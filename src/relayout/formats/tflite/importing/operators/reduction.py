@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import onnx_ir as ir
 
@@ -12,6 +10,7 @@ from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.registry import ANY_OPSET, Translation, Unsupported, described, operator
 from relayout.formats.tflite.importing.tensors import QUANTIZED_TYPES
+from relayout.formats.tflite.same_operators import EXTREMES, REDUCTIONS
 
 
 def _axes(op: Operation, x: ir.Value) -> tuple[ir.Value, Dims]:
@@ -82,16 +81,12 @@ def _logical(op_type: str) -> Translation:
     return described(translate, op_type.lower(), f"{op_type} of booleans.")
 
 
-_ROWS: tuple[tuple[str, str, Callable[[str], Translation]], ...] = (
-    ("REDUCE_ALL", "ReduceMin", _logical),
-    ("REDUCE_ANY", "ReduceMax", _logical),
-    ("REDUCE_MAX", "ReduceMax", _choosing),
-    ("REDUCE_MIN", "ReduceMin", _choosing),
-    ("REDUCE_PROD", "ReduceProd", _computing),
-    ("SUM", "ReduceSum", _computing),
-)
-for _name, _op_type, _kind in _ROWS:
-    operator(_name, options="ReducerOptions")(_kind(_op_type))
+for _name in ("REDUCE_PROD", "SUM"):
+    operator(_name, options="ReducerOptions")(_computing(REDUCTIONS[_name]))
+for _name in ("REDUCE_MAX", "REDUCE_MIN"):
+    operator(_name, options="ReducerOptions")(_choosing(REDUCTIONS[_name]))
+operator("REDUCE_ALL", options="ReducerOptions")(_logical("ReduceMin"))
+operator("REDUCE_ANY", options="ReducerOptions")(_logical("ReduceMax"))
 
 
 def _extreme(name: str, op_type: str) -> Translation:
@@ -103,8 +98,8 @@ def _extreme(name: str, op_type: str) -> Translation:
     return described(translate, name, f"{op_type}; the first of equals, in both.")
 
 
-operator("ARG_MAX", options="ArgMaxOptions")(_extreme("arg_max", "ArgMax"))
-operator("ARG_MIN", options="ArgMinOptions")(_extreme("arg_min", "ArgMin"))
+for _name, _op_type in EXTREMES.items():
+    operator(_name, options=f"{_op_type}Options")(_extreme(_name.lower(), _op_type))
 
 
 @operator("CUMSUM", options="CumsumOptions")
