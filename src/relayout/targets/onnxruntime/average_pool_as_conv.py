@@ -25,7 +25,7 @@ def mean_as_pool(op: Operation) -> bool:
     n, _, _, c = dims(op.stored(0))
     pooled = op.emit("GlobalAveragePool", [op.real(0, TO_FIRST)], (n, c, 1, 1))
     y = op.transpose(op.quantize(pooled), TO_LAST)
-    op.result_stored(y if op.options.keep_dims else op.emit("Squeeze", [y, op.ints([1, 2])], (n, c)))
+    op.result_stored(y if op.options.keep_dims else op.emit("Squeeze", [y, op.ints([1, 2])]))
     return True
 
 
@@ -80,16 +80,12 @@ def _summed(op: Operation, channels: int) -> ir.Value:
     ones = op.builder.shared(op.hint("ones"), np.full([channels, 1, *window], 1 + decided, np.int8))
     part = np.array(1 / ((1 + decided) * count), np.float32)
     zero = op.builder.shared(op.hint("zero"), np.array(0, np.int8))
-    kernel = [
-        op.emit(
-            "DequantizeLinear", [ones, op.builder.array(op.hint("part"), part), zero], dims(ones), ir.DataType.FLOAT
-        )
-    ]
+    kernel = [op.emit("DequantizeLinear", [ones, op.builder.array(op.hint("part"), part), zero])]
     quantization = op.input(0).quantization
     if decided and quantization is not None:
         half = op.builder.shared(op.hint("half"), np.ones(channels, np.int32))
         step = op.builder.array(op.hint("half_step"), quantization.scale.reshape(()) * part)
-        kernel.append(op.emit("DequantizeLinear", [half, step], dims(half), ir.DataType.FLOAT))
+        kernel.append(op.emit("DequantizeLinear", [half, step]))
     inner = op.stored(0) if border is None else op.tensors.value(border.inner)
     x = op.dequantize(0, op.transpose(inner, TO_FIRST))
     return pooled(op, over, "Conv", x, border, kernel=kernel, group=channels)[0]

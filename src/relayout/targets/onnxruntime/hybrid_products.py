@@ -162,12 +162,12 @@ def quantized(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]
         return q, step, zero
     nothing, ends = op.number(0, x, "nothing"), []
     for reduction, bound in (("ReduceMin", "Min"), ("ReduceMax", "Max")):
-        end = op.emit(reduction, [x, op.ints(list(range(1, len(dims(x)))))], (count,), keepdims=0)
+        end = op.emit(reduction, [x, op.ints(list(range(1, len(dims(x)))))], keepdims=0)
         ends.append(op.each(bound, end, nothing))
     step = op.each("Div", op.each("Sub", ends[1], ends[0]), op.number(LEVELS, x, "levels"))
     step = op.each("Max", step, op.number(LEAST_STEP, x, "least"))
     zero = op.cast(op.each("Round", op.each("Neg", op.each("Div", ends[0], step))), byte)
-    return op.emit("QuantizeLinear", [x, step, zero], dims(x), byte, axis=0), step, zero
+    return op.emit("QuantizeLinear", [x, step, zero], axis=0), step, zero
 
 
 def _sums(op: Operation, weights: Tensor) -> ir.Value:

@@ -22,9 +22,8 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
-from relayout.formats.tflite.importing.extents import total
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.control import BOOL, NodeBody
+from relayout.formats.tflite.importing.operators.control import NodeBody
 from relayout.formats.tflite.importing.operators.lstm import Lstm, bidirectional, single_step, unidirectional
 from relayout.formats.tflite.importing.operators.recurrent import zeros
 from relayout.formats.tflite.importing.operators.shape import OUTPUT, Unlimited
@@ -53,11 +52,11 @@ class Listing(Unlimited):
         They are what another one yields, whose gate OUTPUT is open. Of the state that it computes itself nothing is
         left: what is meant lies beside the operand.
         """
-        op, (time, batch, units) = self.op, dims(y)
+        op, (_, batch, units) = self.op, dims(y)
         h = unsqueeze(op, zeros(op, (batch, units), x), [0]) if first[0] is None else first[0]
         rest = cut(op, y, [1], [LAST], [0]) if self.reverse else cut(op, y, [0], [-1], [0])
-        before = op.emit("Concat", [rest, h] if self.reverse else [h, rest], (time, batch, units), axis=0)
-        both = op.emit("Concat", [x, before], (time, batch, total([dims(x)[2], units])), axis=2)
+        before = op.emit("Concat", [rest, h] if self.reverse else [h, rest], axis=0)
+        both = op.emit("Concat", [x, before], axis=2)
         kernels = [
             None if kernel is None or recurrent is None else joined(op, [kernel, recurrent], 1)
             for kernel, recurrent in zip(self.kernels, self.recurrent, strict=True)
@@ -162,8 +161,8 @@ class Limited:
         values = [y, *(squeeze(op, state, [0]) for state in ends)]
         if how.most is None or not asked:
             return values
-        largest = [op.emit("ReduceMax", [op.each("Abs", value)], (), keepdims=0) for value in asked]
-        within = [op.emit("LessOrEqual", [value, op.number(how.most, value, "most")], (), BOOL) for value in largest]
+        largest = [op.emit("ReduceMax", [op.each("Abs", value)], keepdims=0) for value in asked]
+        within = [op.each("LessOrEqual", value, op.number(how.most, value, "most")) for value in largest]
         return self._chosen(within[0] if len(within) == 1 else op.each("And", within[0], within[1]), values)
 
     def _in_pieces(

@@ -29,7 +29,7 @@ class OnnxRuntimeOperation(FoldingOperation):
         if axis is not None:
             shape[axis] = -1
         name = self.tensors.hint(tensor, "dequantized")
-        value = self.emit("Cast", [value], dims(value), ir.DataType.FLOAT, name=name, to=ir.DataType.FLOAT)
+        value = self.emit("Cast", [value], dtype=ir.DataType.FLOAT, name=name, to=ir.DataType.FLOAT)
         for op_type, suffix, numbers in (
             ("Sub", "zero_point", quantization.zero_point.astype(np.float32)),
             ("Mul", "scale", quantization.scale),
@@ -38,7 +38,7 @@ class OnnxRuntimeOperation(FoldingOperation):
                 constant = self.builder.array(
                     self.tensors.hint(tensor, suffix), numbers.reshape(shape if axis is not None else ())
                 )
-                value = self.emit(op_type, [value, constant], dims(value), name=name)
+                value = self.emit(op_type, [value, constant], name=name)
         return value
 
     def moves_integers(self, operands: Sequence[int], types: Sequence[TensorType]) -> bool:

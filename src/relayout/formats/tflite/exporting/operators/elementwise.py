@@ -101,7 +101,7 @@ def _literal(op: NodeExport, builtin: str) -> None:
     op.result(builtin, op.inputs())
 
 
-_ALSO = {"EXP": "Exp", "LOG": "Log", "NEG": "Neg", "NOT_EQUAL": "Xor", "TANH": "Tanh"}
+_ALSO = {"EXP": "Exp", "LOG": "Log", "NEG": "Neg", "NOT_EQUAL": "Xor", "SELECT_V2": "Where", "TANH": "Tanh"}
 """Builtins that the importer reads otherwise."""
 
 for _builtin, _name in {**UNARY, **ARITHMETIC, **LOGICAL, **COMPARISONS, **_ALSO}.items():
@@ -184,12 +184,6 @@ def mean(op: NodeExport) -> None:
     for tensor in tensors[1:]:
         result = op.add(result, tensor)
     op.result("MUL", [result, op.real(1.0 / len(tensors))])
-
-
-@exporter("Where")
-def where(op: NodeExport) -> None:
-    """SELECT_V2."""
-    op.result("SELECT_V2", [op.input(0), op.input(1), op.input(2)])
 
 
 @exporter("IsNaN")

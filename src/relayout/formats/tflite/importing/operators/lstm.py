@@ -248,7 +248,7 @@ class Lstm:
         """Gate -> the sum of what the operand and the last output add to it."""
         if self.recurrences is None:
             return {gate: self._sum(gate, x, h) for gate in self.gates}
-        total = self.op.emit("Gemm", [h, self.recurrences, x], dims(x), transB=1)
+        total = self.op.emit("Gemm", [h, self.recurrences, x], transB=1)
         return dict(zip(self.gates, divided(self.op, total, 1, [self.units] * len(self.gates)), strict=True))
 
     def _sum(self, gate: int, x: ir.Value, h: ir.Value) -> ir.Value:
@@ -276,7 +276,7 @@ class Lstm:
         return y if bias is None else op.each("Add", y, bias)
 
     def _mean(self, x: ir.Value) -> ir.Value:
-        return self.op.emit("ReduceMean", [x, self.op.ints([1])], (dims(x)[0], 1), keepdims=1)
+        return self.op.emit("ReduceMean", [x, self.op.ints([1])], keepdims=1)
 
     def _cell(self, c: ir.Value) -> ir.Value:
         """The cell within its limits; those of its integers count where it is not rounded to them, too."""
