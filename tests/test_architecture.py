@@ -20,7 +20,7 @@ SOURCE = ROOT / "src" / "relayout"
 
 # The rooms, bottom first. A room imports from itself and from lower levels, not from its neighbours on its level.
 LEVELS = (
-    ("errors", "foreign_options", "lazy_exports", "light_dataclass", "listed_modules", "plain_values", "progress"),
+    ("errors", "foreign_options", "lazy_exports", "light_dataclass", "listed_modules", "progress"),
     ("internal_errors",),
     ("arguments", "isolation", "terminal"),
     ("graph", "layout"),

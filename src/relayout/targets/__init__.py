@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from relayout.lazy_exports import loaded_later
 from relayout.targets.layout_requests import LayoutFor, Wishes
 from relayout.targets.onnxruntime.cpu_guard import note, pass_on, refuse_elsewhere, refuse_others, stamp_cpu
-from relayout.targets.onnxruntime.hint import hint
 
 if TYPE_CHECKING:
     from relayout.apply.blocks import BlockSizes
@@ -31,7 +30,6 @@ __all__ = [
     "Target",
     "Unit",
     "Wishes",
-    "hint",
     "note",
     "pass_on",
     "read_wishes",

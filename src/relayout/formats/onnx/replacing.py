@@ -46,9 +46,7 @@ class Writing:
     def constant(self, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> ir.Value:
         """Add a constant."""
         tensor = ir.tensor(array, name=self.names.unique(f"{self.stem}/constant"))
-        made = ir.Value(
-            name=tensor.name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
-        )
+        made = ir.val(tensor.name, const_value=tensor)
         self.graph.register_initializer(made)
         return made
 

@@ -1,7 +1,5 @@
 """Pools over `n *s c`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -115,7 +113,7 @@ class Sliding(NamedTuple):
     planar: bool = False
 
     @staticmethod
-    def of(op: Operation) -> Sliding:
+    def of(op: Operation) -> "Sliding":
         """Those that `Pool2DOptions` tell of."""
         o = op.options
         return Sliding([o.filter_height, o.filter_width], [o.stride_h, o.stride_w], o.padding == Padding.SAME)
