@@ -102,7 +102,12 @@ def trees() -> Iterator[Case]:
 
 def vectors() -> Iterator[Case]:
     """Support vectors. `test_svm.py` has all kernels."""
-    four = {"support_vectors": [float(each) for each in (1, 0, -1, 2, 1, 0, 0, -1, 1, -2, 0, 1)], "rho": [0.25]}
+    four: dict[str, Any] = {
+        "kernel_type": "LINEAR",
+        "kernel_params": [0.0, 0.0, 0.0],
+        "support_vectors": [float(each) for each in (1, 0, -1, 2, 1, 0, 0, -1, 1, -2, 0, 1)],
+        "rho": [0.25],
+    }
     weights = [0.5, 1.0, -0.75, -0.5]
     yield made("SVMRegressor", ROWS, n_supports=4, coefficients=weights, **four)
     for x in (ROWS, ROWS.astype(np.int64)):
