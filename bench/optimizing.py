@@ -181,18 +181,18 @@ SLOWEST = 15
 
 
 def bytes_table(found: list[dict[str, Any]], tools: list[str]) -> str:
-    head = ["model", "source", *(NAMES.get(tool, tool) for tool in tools), "OpenVINO", "proved"]
-    lines = [
-        [
-            item["model"],
-            moved(item["source"]),
-            *(moved(item["tools"].get(tool, {})) for tool in tools),
-            by_openvino(item.get("openvino")),
-            "yes" if (item["tools"][OURS].get("report") or {}).get("proved") else "no",
-        ]
-        for item in found
-    ]
-    return table(head, merged(lines))
+    """Transposes and kilobytes of each result, `=` where they are the source's; then what is not proved."""
+    head = ["model", "source", *(NAMES.get(tool, tool) for tool in tools), "OpenVINO"]
+    lines = []
+    for item in found:
+        source = moved(item["source"])
+        results = (moved(item["tools"].get(tool, {})) for tool in tools)
+        cells = [*results, by_openvino(item.get("openvino"))]
+        lines.append([item["model"], source, *("=" if cell == source else cell for cell in cells)])
+    reports = {item["model"]: item["tools"][OURS].get("report") or {} for item in found}
+    open_ones = [name for name, report in reports.items() if not report.get("proved")]
+    said = f"Not proved minimal: {', '.join(open_ones)}." if open_ones else "relayout's results are proved minimal."
+    return f"{table(head, merged(lines))}\n\n{said}"
 
 
 def cost_table(found: list[dict[str, Any]], tools: list[str]) -> str:
@@ -271,8 +271,8 @@ Processor: {processor}.
 ## Transposes left
 
 Each cell has the Transposes of one inference / the kilobytes that they move. DepthToSpace and SpaceToDepth count, too.
-`≠`: other values than the source's. `!`: the checker refuses the file. `+`: operators that transpose inside and are not
-counted.
+`=`: as the source. `≠`: other values than the source's. `!`: the checker refuses the file. `+`: operators that
+transpose inside and are not counted.
 
 Three columns are shown but not compared, since no other runtime can use their results: relayout's target
 `onnxruntime-cpu`, ONNX Runtime's full optimization, and OpenVINO. On x64 without VNNI int8 kernels run as uint8 in all
