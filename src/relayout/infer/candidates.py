@@ -157,7 +157,7 @@ def _storing(found: _Found, position: int, number: int) -> Sequence[Label]:
     factors, labels = site.pattern.of(_alone, (position, number), site, position, number)
     if labels is not None:
         return labels
-    bases = _bases(found, frozenset(factors)) if found.combined else [identity(site).order]
+    bases = _bases(found, frozenset(factors)) if found.combined else (identity(site).order,)
     tried = found.tried.get((position, number), 0)
     found.tried[position, number] = len(bases)
     new = tuple(bases[tried:])
