@@ -262,9 +262,10 @@ PAGE = """# Optimizing ONNX models
 
 {summary}
 
-`bench/optimizing.py` made this page of the models of `bench/make_onnx.py`: real architectures with random weights, as
-PyTorch's two exporters (`dynamo`, `script`) and tf2onnx write them, some with dynamic dimensions, some in int8 (`qdq`),
-and the onnx package's `light` models. Weights are scaled where a network would ignore its input (`bench/lively.py`).
+{others}`bench/optimizing.py` made this page of the models of `bench/make_onnx.py`: real architectures with random
+weights, as PyTorch's two exporters (`dynamo`, `script`) and tf2onnx write them, some with dynamic dimensions, some in
+int8 (`qdq`), and the onnx package's `light` models. Weights are scaled where a network would ignore its input
+(`bench/lively.py`).
 Processor: {processor}.
 {versions}
 
@@ -303,15 +304,15 @@ def page(found: list[dict[str, Any]], tools: list[str], versions: str) -> str:
         f"On {len(found) - len(short)} of {len(found)} models relayout's result is valid, equal in values and proved "
         "minimal. It has at most the bytes of the best peer, and is not slower than its source beyond noise."
     )
-    if short:
-        verdict += " On the others:\n\n" + "\n".join(short)
     verdict += targeted(found)
+    others = "The other models:\n\n" + "\n".join(short) + "\n\n" if short else ""
     return PAGE.format(
         processor=processor(),
         number=len(found),
         versions=versions,
         summary=summary(found, tools),
         verdict=verdict,
+        others=others,
         bytes=bytes_table(found, tools),
         latency=latency_table(found, tools),
         cost=cost_table(found, tools),

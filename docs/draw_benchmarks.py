@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
+from math import ceil
 from pathlib import Path
 
 DOCS = Path(__file__).parent
@@ -116,7 +117,8 @@ def ratios(title: str, values: Sequence[float], below: str, above: str) -> str:
         return TOP + 6 + height * (high - value) / (high - low)
 
     body = []
-    for mark in [tick / 4 for tick in range(int(4 * low) + 1, int(4 * high) + 1)]:
+    ticks = 4 if high - low > 0.5 else 10
+    for mark in [tick / ticks for tick in range(ceil(ticks * low), int(ticks * high) + 1)]:
         kind = "line" if mark == 1 else "rule"
         body.append(f'<line class="{kind}" x1="{left}" x2="{WIDTH - 10}" y1="{y(mark):.1f}" y2="{y(mark):.1f}"/>')
         body.append(f'<text class="note end" x="{left - 6}" y="{y(mark) + 4:.1f}">{mark:g}</text>')

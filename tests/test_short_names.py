@@ -44,7 +44,10 @@ def test_an_operator_is_distinct_from_one_of_another_type_by_its_type() -> None:
     texts = ["Conv a/Relu;b/Conv", "Relu a/Relu;b", "because Conv a/Relu;b/Conv needs NCHW"]
     assert ShortNames(texts, whole=False)(texts[2]) == "because Conv a/Relu;… needs NCHW"
     alike = [*texts, "Conv a/Relu;c"]
-    assert ShortNames(alike, whole=False)(texts[2]) == texts[2]
+    assert ShortNames(alike, whole=False)(texts[2]) == "because Conv a/Relu;…/Conv needs NCHW"
+    assert ShortNames([*alike, "Conv a/Relu;d/Conv"], whole=False)(texts[2]) == texts[2], (
+        "the last parts are alike, too"
+    )
 
 
 def saved(path: Path, *names: str) -> Path:

@@ -63,8 +63,9 @@ class ShortNames:
 
     1. Of several names that `;` joins, as TensorFlow names what it fuses, the first stands for all: `a/Relu;…`.
     2. A long name is cut in front: `…block_3/expand/Conv2D`.
-    3. A name stays whole where another name has the same short form. Names of operators count only beside names of
-       operators of the same type, since reports put the type before the name: `Conv a/Relu;…`.
+    3. Where another name has the same short form, its own last part is added: `a/Relu;…/clip`. If that does not tell
+       them apart, it stays whole. Names of operators count only beside names of operators of the same type, since
+       reports put the type before the name: `Conv a/Relu;…`.
 
     Args:
         texts: all texts with names that must stay distinct: names, `Conv NAME`, or sentences with these in them.
@@ -88,7 +89,11 @@ class ShortNames:
 
     def _distinct(self, before: str, word: str) -> str:
         short = self._short(word)
-        return word if len(self._words.get((before, short), ())) > 1 else short
+        others = self._words.get((before, short), ())
+        if len(others) <= 1:
+            return short
+        end = f"/{word.rpartition('/')[2]}"
+        return f"{short}{end}" if short.endswith("…") and sum(each.endswith(end) for each in others) == 1 else word
 
     def _short(self, word: str) -> str:
         first, _, rest = word.partition(";") if "/" in word else (word, "", "")
