@@ -305,3 +305,10 @@ def test_quotients_stay_float() -> None:
     result = quantized(model)
     assert float_operators(result)["DIV"] == 1
     assert min(signal_to_noise(model, result.tflite)) > 20
+
+
+def test_a_model_without_any_operator_that_has_integers_stays_float() -> None:
+    result = quantized(build("float[1,4,6] x", "y = Exp(x)", {}))
+    assert types_of_ends(result) == (TensorType.FLOAT32, TensorType.FLOAT32)
+    assert float_operators(result) == {"EXP": 1}
+    assert "quantized: 0 operators on integers of 8 bits from 8 samples, 1 float" in str(result)

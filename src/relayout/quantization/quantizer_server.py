@@ -14,6 +14,7 @@ if __name__ == "__main__":
 import logging
 import os
 import pickle
+import shutil
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
@@ -93,6 +94,9 @@ class Job:
             if name in values:
                 low, high = (np.full_like(values[name]["min"], end) for end in ends)
                 values[name] = {**values[name], "min": low, "max": high}
+        if self.calibrator is not None and not values:  # it has integers for none of the operators, and says no more
+            shutil.copyfile(self.path, result)
+            return {}
         quantizer = import_module("ai_edge_quantizer.quantizer").Quantizer(self.path, self.recipe)
         quantized = quantizer.quantize(
             values if self.calibrator is not None else None, enable_progress_bar=False, enable_progress_report=False

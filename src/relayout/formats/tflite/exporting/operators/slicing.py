@@ -285,7 +285,7 @@ def _computed_pad(op: NodeExport, mode: str) -> None:
         halves = [op.part(amounts, 0, begin, count) for begin in (0, count)]
         pairs = op.stack([op.scatter_nd(places, half, [rank]) for half in halves], 1)
     else:
-        pairs = op.transpose(op.reshape(amounts, (2, rank)), (1, 0))
+        pairs = op.stack([op.part(amounts, 0, begin, rank) for begin in (0, rank)], 1)
     if mode not in ("constant", "reflect"):
         raise Unwritable(f"the amount of padding by {mode} is computed")
     if rank > MOST_PADDED:
