@@ -649,3 +649,17 @@ def test_what_is_drawn_at_random_is_no_fault_and_what_follows_is_judged(scale: f
     by.CopyFrom(numpy_helper.from_array(np.array(scale, np.float32), by.name))
     assert verify(source, model).ok == passes
     assert verify(source, source).ok
+
+
+def test_a_kernel_that_rounds_down_leans_by_half_a_step() -> None:
+    net = Net()
+    x = net.input((4, 300), "int8", name="x", q=Scale(0.0042, -128))
+    y = net.output((4, 300), "int8", name="y", q=Scale(0.00405, -128))
+    source = net.op("SQRT", [x], [y]).bytes()
+    model = relayout.convert(source).proto
+    assert verify(source, model).ok
+    scales = {node.output[0]: node.input[1] for node in model.graph.node if node.op_type == "QuantizeLinear"}
+    for tensor in model.graph.initializer:
+        if tensor.name in scales.values():
+            tensor.CopyFrom(numpy_helper.from_array(np.float32(0.00405 * 1.05), tensor.name))
+    assert not verify(source, model).ok

@@ -417,7 +417,12 @@ def test_a_note_says_that_a_value_is_drawn_at_random() -> None:
         "(float[3,5] x, int64[3,5] i, float[3,5] u) => (float[3,5] y) { y = ScatterElements<axis = 1>(x, i, u) }",
         "(float[2,6,4] x, int64[2,6,4] i, float[2,6,4] u) => (float[2,6,4] y) { y = ScatterElements<axis=1>(x, i, u) }",
         "(float[n,t] x, int64[n,k] i, float[n,k] u) => (float[n,t] y) { y = ScatterElements<axis = -1>(x, i, u) }",
-        "(float[3,9] x, int64[2,2,2] i, float[2,2] u) => (float[3,9] y) { y = ScatterND(x, i, u) }",
+        '(float[3,9] x, int64[2,2,2] i, float[2,2] u) => (float[3,9] y) { y = ScatterND<reduction="none">(x, i, u) }',
+        "(float[8,3] x, int64[8] i, float[8,3] u) =>"
+        " (float[8,3] y) { a = Constant<value_ints = [-1]>() j = Unsqueeze(i, a) y = ScatterND(x, j, u) }",
+        "(float[5,8,3] x, int32[4] i, int64[4] k, float[4,3] u) => (float[5,8,3] y) {"
+        " a = Constant<value_ints = [1]>() l = Cast<to = 7>(i) p = Unsqueeze(l, a) q = Unsqueeze(k, a)"
+        " j = Concat<axis = -1>(p, q) y = ScatterND(x, j, u) }",
         "(float[n,9] x, int32[k,1] i, float[k,9] u) => (float[n,9] y) { j = Cast<to = 7>(i)  y = ScatterND(x, j, u) }",
     ],
 )

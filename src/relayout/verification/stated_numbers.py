@@ -55,6 +55,8 @@ twice without a reduction."""
 
 AS_THEY_ARE = frozenset({"Cast", "Identity"})
 """Operators that keep integers."""
+JOINING, WITH_AN_AXIS = frozenset({"Concat"}), frozenset({"Unsqueeze"})
+"""Operators that put columns of indices beside each other, and that make a column of a vector."""
 
 
 def quantizes(node: ir.Node) -> bool:
@@ -116,11 +118,15 @@ def index_bounds(graph: ir.Graph) -> dict[str, int]:
     return {name: min(bounds) for name, bounds in found.items()}
 
 
+def _writes_once(node: ir.Node) -> bool:
+    return node.op_type in SCATTERING and node.attributes.get_string("reduction", "none") == "none"
+
+
 def written_places(graph: ir.Graph) -> set[str]:
     """Values from which nodes compute the places that they write to, each no more than once, and those places."""
     names: set[str] = set()
     for node in reversed(graph):
-        if node.op_type in SCATTERING and "reduction" not in node.attributes:
+        if _writes_once(node):
             names.update(operand_names(node)[1:2])
         elif names.intersection(value.name or "" for value in node.outputs):
             names.update(operand_names(node))
@@ -128,19 +134,43 @@ def written_places(graph: ir.Graph) -> set[str]:
 
 
 def named_places(graph: ir.Graph) -> dict[str, Places]:
-    """Return the graph inputs that name elements to write to, as they are or cast, and which they may name."""
+    """Return the graph inputs that name elements to write to, and which ones they may name."""
     places: dict[str, Places] = {}
     for node in graph:
-        if node.op_type not in SCATTERING or "reduction" in node.attributes or len(node.inputs) < 2:
+        data, indices = node.inputs[:2] if len(node.inputs) > 1 else (None, None)
+        if not _writes_once(node) or data is None or data.shape is None or indices is None:
             continue
-        data, indices = node.inputs[0], node.inputs[1]
-        while indices is not None and (producer := indices.producer()) is not None and producer.op_type in AS_THEY_ARE:
-            indices = producer.inputs[0]
-        if data is not None and data.shape is not None and indices is not None:
-            extents = tuple(extent if isinstance(extent, int) else None for extent in data.shape)
-            axis = node.attributes.get_int("axis", 0) if SCATTERING[node.op_type] else None
-            places[indices.name or ""] = Places(extents, axis)
+        extents = tuple(extent if isinstance(extent, int) else None for extent in data.shape)
+        if SCATTERING[node.op_type]:
+            name, axis = _as_it_is(indices).name, node.attributes.get_int("axis", 0)
+            places[name or ""] = Places(extents, axis)
+        else:
+            places |= _columns(indices, extents)
     return places
+
+
+def _columns(indices: ir.Value, extents: tuple[int | None, ...]) -> dict[str, Places]:
+    """Return the inputs that hold numbers of the first axes, as rows of all of them or each axis for itself."""
+    indices = _as_it_is(indices)
+    node = indices.producer()
+    if node is None:
+        return {indices.name or "": Places(extents)}
+    columns = node.inputs if node.op_type in JOINING else (indices,)
+    found: dict[str, Places] = {}
+    for column, extent in zip(columns, extents, strict=False):
+        before = None if column is None else _as_it_is(column).producer()
+        if before is not None and before.op_type in WITH_AN_AXIS and before.inputs[0] is not None:
+            source = _as_it_is(before.inputs[0])
+            if source.shape is not None and len(source.shape) == 1:
+                found[source.name or ""] = Places((extent,), 0)
+    return found
+
+
+def _as_it_is(value: ir.Value) -> ir.Value:
+    """Return the value that a value holds the integers of."""
+    while (node := value.producer()) is not None and node.op_type in AS_THEY_ARE and node.inputs[0] is not None:
+        value = node.inputs[0]
+    return value
 
 
 def sample_rates(graph: ir.Graph) -> set[str]:

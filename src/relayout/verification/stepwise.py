@@ -81,6 +81,9 @@ BESIDE_MIDWAY = {
 }
 """Operator of LiteRT that multiplies integers of 8 bits by one of 31, or in steps by one of 15 -> those steps."""
 
+DOWNWARDS = frozenset({"SQRT"})
+"""Operators of LiteRT that round integers of 8 bits down: half a step on average, and less than one."""
+
 ONE_BY_ONE = frozenset({"MEAN", "SUM"})
 """Operators of LiteRT that add up one element after another: of `n` they are off by roundings as they fall, `√n`."""
 
@@ -240,7 +243,8 @@ class Stepwise:
         width = max(BESIDE_MIDWAY.get(operator, MIDWAY) for operator in (pair.left.operator, pair.right.operator))
         alone = self._making(pair.right.name, given)
         coarse = 0.0 if alone is None else alone.requantized
-        if coarse > 1:  # the first rounding moves a number by more than half a step
+        # The first of two roundings moves a number by more than half a step, or the only one by as much as a whole one.
+        if coarse > 1 or pair.left.operator in DOWNWARDS or pair.right.operator in DOWNWARDS:
             return JudgedValue(Verdict.CLOSE, step.difference)
         width = max(width, TWICE if coarse else 0)
         rounded = [self._nudged(pair, nudge, source, theirs, given, fed) for nudge in (width, -width)]
