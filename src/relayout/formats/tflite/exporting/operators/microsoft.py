@@ -12,6 +12,8 @@ from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.matrix import WEIGHTS_RANK, fully_connected_weights
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
+PAST_KEY, PAST_VALUE = 6, 7
+"""Operands of MultiHeadAttention."""
 MASKED = -10000.0
 """What is added to the scores of positions that a mask of com.microsoft's Attention hides."""
 
@@ -67,20 +69,12 @@ def _cofactor(op: NodeExport, rows: list[list[DraftTensor]], i: int, j: int) -> 
 
 @exporter("MultiHeadAttention", domain="com.microsoft")
 def multi_head_attention(op: NodeExport) -> None:
-    """BATCH_MATMUL, SOFTMAX and BATCH_MATMUL of each head."""
-    if any(op.has(slot) for slot in range(6, len(op.node.inputs))) or any(op.gives(slot) for slot in (1, 2, 3)):
-        raise Unwritable("keys and values of an earlier run")
-    heads = op.integer("num_heads")
-    tensors = [op.input(slot) if op.has(slot) else None for slot in range(3)]
-    if tensors[1] is None or tensors[2] is None or any(each and len(each.dims) != 3 for each in tensors):
-        raise Unwritable("queries, keys and values in one tensor")
-    parts = [each for each in tensors if each is not None]
-    if op.has(3):
-        begin = 0
-        for place, each in enumerate(parts):
-            (size,) = known(each.dims[-1:])
-            parts[place] = op.add(each, op.part(op.input(3), 0, begin, size))
-            begin += size
+    """BATCH_MATMUL, SOFTMAX and BATCH_MATMUL of each head; CONCATENATION with keys and values of an earlier run."""
+    if any(op.has(slot) for slot in range(PAST_VALUE + 1, len(op.node.inputs))) or op.gives(3):
+        raise Unwritable("keys and values of an earlier run in a buffer, or scores as a result")
+    if op.has(PAST_KEY) != op.has(PAST_VALUE):
+        raise Unwritable("keys of an earlier run without values")
+    heads, parts = op.integer("num_heads"), _queries_keys_values(op)
     bias = op.input(5) if op.has(5) else None
     if op.has(4):
         padding = op.input(4)
@@ -88,7 +82,38 @@ def multi_head_attention(op: NodeExport) -> None:
             raise Unwritable("a mask of another form than one element for each key")
         hidden = _hidden(op, padding, op.number("mask_filter_value", MASKED))
         bias = hidden if bias is None else op.add(bias, hidden)
-    op.give(_attention(op, parts, heads, bias))
+    heads_apart = [_heads(op, each, heads) for each in parts]
+    for place, past in ((1, PAST_KEY), (2, PAST_VALUE)):
+        if op.has(past):
+            heads_apart[place] = _behind(op, op.input(past), heads_apart[place])
+    op.give(_attention(op, heads_apart, heads, bias))
+    for place, tensor in enumerate(heads_apart):
+        if place and op.gives(place):
+            op.give(tensor, place)
+
+
+def _queries_keys_values(op: NodeExport) -> list[DraftTensor]:
+    """Return queries, keys and values, `batch length heads·size`, with their biases.
+
+    Raises:
+        Unwritable: they are in one tensor, or their heads are apart.
+    """
+    if not all(op.has(slot) and len(op.dims(slot)) == 3 for slot in range(3)):
+        raise Unwritable("queries, keys and values in one tensor")
+    parts, begin = [op.input(slot) for slot in range(3)], 0
+    for place, each in enumerate(parts) if op.has(3) else ():
+        (size,) = known(each.dims[-1:])
+        parts[place] = op.add(each, op.part(op.input(3), 0, begin, size))
+        begin += size
+    return parts
+
+
+def _behind(op: NodeExport, past: DraftTensor, fresh: DraftTensor) -> DraftTensor:
+    """Return keys or values of an earlier run and those of this one behind them, `batch heads places size`."""
+    before, now = past.dims[2], fresh.dims[2]
+    is_known = isinstance(before, int) and isinstance(now, int)
+    places = sum(known((before, now))) if is_known else f"?{op.name}.runs"
+    return op.emit("CONCATENATION", [past, fresh], (*fresh.dims[:2], places, fresh.dims[3]), axis=2)
 
 
 def _hidden(op: NodeExport, mask: DraftTensor, value: float) -> DraftTensor:
@@ -99,8 +124,8 @@ def _hidden(op: NodeExport, mask: DraftTensor, value: float) -> DraftTensor:
 
 
 def _attention(op: NodeExport, parts: list[DraftTensor], heads: int, bias: DraftTensor | None) -> DraftTensor:
-    """Return the attention of queries, keys and values, `batch length heads·size`."""
-    query, key, value = (_heads(op, each, heads) for each in parts)
+    """Return the attention, `batch length heads·size`, of queries, keys and values, `batch heads length size`."""
+    query, key, value = parts
     (size,) = known(query.dims[-1:])
     scores = op.mul(op.matmul(query, key, adj_y=True), op.number("scale", 0.0) or 1 / sqrt(size))
     if bias is not None:
@@ -114,13 +139,13 @@ def _attention(op: NodeExport, parts: list[DraftTensor], heads: int, bias: Draft
     weights = op.emit("SOFTMAX", [scores], scores.dims, beta=1.0)
     found = op.transpose(op.matmul(weights, value), (0, 2, 1, 3))
     batch, length, _, width = found.dims
-    return op.reshape(found, (batch, length, heads * known((width,))[0]))
+    return op.reshape(found, (batch, length, heads * known((width,))[0]), found)
 
 
 def _heads(op: NodeExport, tensor: DraftTensor, heads: int) -> DraftTensor:
     batch, length, hidden = tensor.dims
     size = known((hidden,))[0] // heads
-    return op.transpose(op.reshape(tensor, (batch, length, heads, size)), (0, 2, 1, 3))
+    return op.transpose(op.reshape(tensor, (batch, length, heads, size), tensor), (0, 2, 1, 3))
 
 
 @exporter("Attention", domain="com.microsoft")
@@ -139,7 +164,8 @@ def attention(op: NodeExport) -> None:
             raise Unwritable("a mask of another form than one element for each key")
         hidden = _hidden(op, op.input(3), op.number("mask_filter_value", MASKED))
         bias = hidden if bias is None else op.add(bias, hidden)
-    op.give(_attention(op, parts, op.integer("num_heads"), bias))
+    heads = op.integer("num_heads")
+    op.give(_attention(op, [_heads(op, each, heads) for each in parts], heads, bias))
 
 
 @exporter("RotaryEmbedding", domain="com.microsoft")
