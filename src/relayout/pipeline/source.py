@@ -127,7 +127,10 @@ def _read_onnx(
         add_facts(model, is_unlike_source=True)
         add_notes(model, *(use_float32(model) or ("--float32: the model has no float64 and no bfloat16",)))
     if format == "tflite":
+        from relayout.formats.onnx.unranked import rank_inputs
+
         _make_defaults_constant(model, options)
+        add_notes(model, *rank_inputs(model))
     name_dimensions(model, asked)
     if options.dims:
         from relayout.formats.onnx.fixing import fix_dims

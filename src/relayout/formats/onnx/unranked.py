@@ -1,0 +1,131 @@
+"""Inputs of unknown rank, which take the rank that their readers need: a `.tflite` has no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import onnx_ir as ir
+
+KEEP = frozenset(
+    [
+        *["Abs", "Add", "BatchNormalization", "Cast", "Ceil", "Clip", "Div", "Dropout", "Elu", "Erf", "Exp", "Floor"],
+        *["Gelu", "HardSigmoid", "HardSwish", "Identity", "InstanceNormalization", "LRN", "LeakyRelu", "Log", "Mul"],
+        *["Neg", "PRelu", "Pow", "QuantizeLinear", "DequantizeLinear", "Relu", "Round", "Selu", "Sigmoid", "Softmax"],
+        *["Softplus", "Softsign", "Sqrt", "Sub", "Tanh"],
+    ]
+)
+"""Operators whose result has the rank of their first operand, where no other operand has a higher one."""
+
+
+def _shape(node: ir.Node, slot: int) -> tuple[int | ir.SymbolicDim, ...] | None:
+    """Return the shape of an operand; None where there is none, or it is not known."""
+    value = node.inputs[slot] if slot < len(node.inputs) else None
+    if value is None or value.shape is not None:
+        return None if value is None or value.shape is None else tuple(value.shape)
+    return None if value.const_value is None else tuple(value.const_value.shape.numpy())
+
+
+def _of_operand(slot: int) -> Callable[[ir.Node], int | None]:
+    """Return what gives the rank of another operand, which is a weight."""
+
+    def rank(node: ir.Node) -> int | None:
+        shape = _shape(node, slot)
+        return len(shape) if shape else None
+
+    return rank
+
+
+def _of_list(name: str, per_axis: int, more: int) -> Callable[[ir.Node], int | None]:
+    """Return what gives a rank by the length of an attribute."""
+
+    def rank(node: ir.Node) -> int | None:
+        values = node.attributes.get_ints(name, None)
+        return None if not values else len(values) // per_axis + more
+
+    return rank
+
+
+def _of_extents(slot: int, per_axis: int) -> Callable[[ir.Node], int | None]:
+    """Return what gives a rank by the number of elements of an operand."""
+
+    def rank(node: ir.Node) -> int | None:
+        shape = _shape(node, slot)
+        count = shape[0] if shape and len(shape) == 1 else None
+        return count // per_axis if isinstance(count, int) and count else None
+
+    return rank
+
+
+NEEDED: Mapping[str, tuple[Callable[[ir.Node], int | None], ...]] = {
+    "AveragePool": (_of_list("kernel_shape", 1, 2),),
+    "Conv": (_of_operand(1),),
+    "ConvTranspose": (_of_operand(1),),
+    "DepthToSpace": (lambda _: 4,),
+    "GRU": (lambda _: 3,),
+    "Gemm": (lambda _: 2,),
+    "LSTM": (lambda _: 3,),
+    "MaxPool": (_of_list("kernel_shape", 1, 2),),
+    "Pad": (_of_list("pads", 2, 0), _of_extents(1, 2)),
+    "QLinearConv": (_of_operand(3),),
+    "RNN": (lambda _: 3,),
+    "Resize": (_of_extents(2, 1), _of_extents(3, 1)),
+    "SpaceToDepth": (lambda _: 4,),
+    "Transpose": (_of_list("perm", 1, 0),),
+}
+"""Operator -> what tells the rank of its first operand: the first of these that is known."""
+CHANNELS: Mapping[str, tuple[int, int, int]] = {
+    "Conv": (1, 1, 1),
+    "ConvTranspose": (1, 1, 0),
+    "GRU": (2, 1, 2),
+    "LSTM": (2, 1, 2),
+    "RNN": (2, 1, 2),
+}
+"""Operator -> the axis of its first operand whose extent a weight tells, the weight, and its axis."""
+MOST = 64
+"""Readers in a row that are asked."""
+
+
+def rank_inputs(model: ir.Model) -> list[str]:
+    """Give inputs of unknown rank the one that their readers need, in place, with open extents.
+
+    Returns:
+        A sentence for the report about each of them.
+    """
+    notes = []
+    for value in model.graph.inputs:
+        shape = _shape_of(value) if value.shape is None and isinstance(value.type, ir.TensorType) else None
+        if shape is not None:
+            value.shape = shape
+            notes.append(f"input {value.name} has no rank in the file, and {len(shape)} axes, as what reads it needs")
+    return notes
+
+
+def _shape_of(value: ir.Value) -> ir.Shape | None:
+    """Return the shape that the first reader to need a rank needs; None where none does."""
+    waiting, seen = [value], {value}
+    while waiting and len(seen) < MOST:
+        value = waiting.pop(0)
+        for node, slot in value.uses():
+            if node.domain or slot:
+                continue
+            for rank in NEEDED.get(node.op_type, ()):
+                if (found := rank(node)) is not None:
+                    return ir.Shape([None] * found if node.op_type not in CHANNELS else _with_channels(node, found))
+            result = node.outputs[0]
+            if node.op_type in KEEP and result not in seen and all(map(_is_parameter, node.inputs[1:])):
+                waiting.append(result)
+                seen.add(result)
+    return None
+
+
+def _with_channels(node: ir.Node, rank: int) -> list[int | None]:
+    """Return open extents, but for one that a weight tells."""
+    axis, slot, of_weight = CHANNELS[node.op_type]
+    weights, groups = _shape(node, slot), node.attributes.get_int("group", 1) if node.op_type == "Conv" else 1
+    extent = weights[of_weight] if weights is not None and of_weight < len(weights) else None
+    return [extent * groups if place == axis and isinstance(extent, int) else None for place in range(rank)]
+
+
+def _is_parameter(value: ir.Value | None) -> bool:
+    """Return whether an operand is missing or a constant of at most one axis."""
+    return value is None or (value.const_value is not None and len(value.const_value.shape) <= 1)
