@@ -106,39 +106,43 @@ def _section(found: Target) -> Iterator[str]:
         yield from (EVERYTHING[0].upper() + EVERYTHING[1:] + ".", "")
         return
     others = [each for name, each in targets().items() if name < found.name and each.kernels]
-    rows = "\n".join(_rows(found))
-    if same := next((each for each in others if "\n".join(_rows(each)) == rows), None):
+    said = _said(found)
+    if same := next((each for each in others if _said(each) == said), None):
         yield from (f"All rows of `{same.name}`.", "")
         return
+    own = None
     for other in others:
         if own := _own_rows(found, other):
             yield from (f"These rows, and the rows of `{other.name}` for other operators:", "")
-            yield from _rows(found, own)
-            return
-    yield from _rows(found)
-
-
-def _rows(found: Target, kernels: Sequence[Kernel] | None = None) -> Iterator[str]:
-    """Yield the tables of a target, or some rows of its operators."""
-    yield from _table(COLUMNS, [row.to_dict() for row in found.kernels if kernels is None or row in kernels])
+            break
+    yield from _table(COLUMNS, [row.to_dict() for row in own or found.kernels])
     yield ""
+    if own:
+        return
     if found.rest:
         yield from (REST[0].upper() + REST[1:] + ".", "")
-    if found.units and (kernels is None or len(kernels) == len(found.kernels)):
+    if same := next((each for each in others if _said(each)[1] == said[1] != []), None):
+        yield from (f"The quantized units of `{same.name}`.", "")
+    elif found.units:
         yield from (UNITS[0].upper() + UNITS[1:] + ":", "")
         yield from _table(UNIT_COLUMNS, [unit.to_dict() for unit in found.units])
         yield ""
 
 
+def _said(found: Target) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
+    """Return what the tables of a target say: its rows, its units, and whether it runs the rest."""
+    return [row.to_dict() for row in found.kernels], [unit.to_dict() for unit in found.units], found.rest
+
+
 def _own_rows(found: Target, other: Target) -> list[Kernel] | None:
     """Return the rows of a target that another lacks; None where it has not all others, for operators beside these."""
-    own = [row for row in found.kernels if row not in other.kernels]
+    (ours, *more), (theirs, *others) = _said(found), _said(other)
+    own = [row for row, said in zip(found.kernels, ours, strict=True) if said not in theirs]
     names = {name for row in own for name in row.op_types.split()}
-    others = [row for row in other.kernels if row in found.kernels]
-    left = [row for row in other.kernels if row not in found.kernels]
-    if len(others) < len(own) or not all(names & set(row.op_types.split()) for row in left):
+    left = [row for row, said in zip(other.kernels, theirs, strict=True) if said not in ours]
+    if len(found.kernels) - len(own) < len(own) or not all(names & set(row.op_types.split()) for row in left):
         return None
-    return own if found.units == other.units and found.rest == other.rest else None
+    return own if more == others else None
 
 
 def _table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
