@@ -651,15 +651,18 @@ def test_what_is_drawn_at_random_is_no_fault_and_what_follows_is_judged(scale: f
     assert verify(source, source).ok
 
 
-def test_a_kernel_that_rounds_down_leans_by_half_a_step() -> None:
+@pytest.mark.parametrize(("scale", "passes"), [(1, True), (1.05, False), (0.95, False)])
+def test_a_kernel_that_rounds_down_leans_by_half_a_step(scale: float, passes: bool) -> None:
+    """All numbers that are fed have a root in the upper half of a step."""
     net = Net()
-    x = net.input((4, 300), "int8", name="x", q=Scale(0.0042, -128))
-    y = net.output((4, 300), "int8", name="y", q=Scale(0.00405, -128))
+    x = net.input((8, 60), "int8", name="x", q=Scale(0.0042, -128))
+    y = net.output((8, 60), "int8", name="pooled", q=Scale(0.00405, -128))
     source = net.op("SQRT", [x], [y]).bytes()
-    model = relayout.convert(source).proto
-    assert verify(source, model).ok
-    scales = {node.output[0]: node.input[1] for node in model.graph.node if node.op_type == "QuantizeLinear"}
-    for tensor in model.graph.initializer:
-        if tensor.name in scales.values():
-            tensor.CopyFrom(numpy_helper.from_array(np.float32(0.00405 * 1.05), tensor.name))
-    assert not verify(source, model).ok
+    every = np.arange(-127, 128)
+    part = np.sqrt((every + 128) * 0.0042) / 0.00405 % 1
+    fed = {"x": np.resize(every[(part > 0.55) & (part < 0.95)], (8, 60)).astype(np.int8)}
+    with open_side(source) as left, open_side(changed_average(read(source), scale, 0)) as right:
+        inputs, _, _ = match_interface(left.inputs, right.inputs)
+        outputs, _, _ = match_interface(left.outputs, right.outputs)
+        found = Stepwise(left, right, inputs, outputs, TOLERANCE).judge(fed)
+    assert found["pooled"].fails is not passes
