@@ -46,6 +46,8 @@ def elements() -> Iterator[Case]:
         x, u = ints(3, 4, high=2, dtype=kind), ints(1, 4, high=2, dtype=kind)
         yield Case("ScatterND", {"x": x, "n": np.array([[1]]), "u": u}, opset=18)
         yield Case("GatherND", {"x": x, "n": np.array([[1, -1], [-3, 0]])})
+        one = {"x": x, "n": (np.arange(2 * len(x)) % 3 - 1).reshape(len(x), 2, 1)}
+        yield Case("GatherND", one, attributes={"batch_dims": 1})
         yield Case("GatherElements", {"x": x, "n": np.array([[1, -1, 0, 2]])})
         yield Case("Concat", {"x": x, "y": x}, attributes={"axis": 1})
     yield Case("GatherElements", {"x": f(5), "n": i(-1, 4, 0)})

@@ -1,6 +1,6 @@
 """Definitions of ensembles of decision trees: all trees go down one level at a time, for all rows at once.
 
-    feature = Gather(features, node); x' = GatherElements(x, feature)
+    feature = Gather(features, node); x' = GatherND<batch_dims=1>(x, feature)
     node    = Where(x' <= Gather(thresholds, node), Gather(children_if_true, node), Gather(children_if_false, node))
 
 A leaf is its own child, so after as many levels as the deepest tree has each tree is in a leaf, whose weights are
@@ -144,13 +144,13 @@ def write_trees(body: DefinitionBody, trees: Trees) -> str | None:
     missing = np.array(trees.missing)
     if missing.any():
         tables.append(missing)
-    constants = [body.constant(table) for table in tables]
+    constants = [body.constant(table if place else table[:, None]) for place, table in enumerate(tables)]
     roots = np.array([trees.roots], np.int64)
     node = ""
     for level in range(max(depth, 1)):
         if level:
             of_nodes, *facts = (body.add("Gather", table, node) for table in constants)
-            numbers = body.add("GatherElements", x, of_nodes, axis=1)
+            numbers = body.add("GatherND", x, of_nodes, batch_dims=1)
         else:  # the roots are known
             facts = [body.constant(table[roots]) for table in tables[1:]]
             numbers = body.add("Gather", x, body.constant(tables[0][roots[0]]), axis=1)
@@ -276,7 +276,7 @@ def trees_of(node: ir.Node, kind: str, targets: int, first: int = 0) -> Trees | 
 
 
 def regressor(body: DefinitionBody) -> bool:
-    """GatherElements, comparisons and Where for each level of the trees; ReduceSum of what the leaves say."""
+    """GatherND, comparisons and Where for each level of the trees; ReduceSum of what the leaves say."""
     attributes = body.node.attributes
     targets, base = attributes.get_int("n_targets", 1), numbers_of(body.node, "base_values")
     aggregate = attributes.get_string("aggregate_function", "SUM")
@@ -294,7 +294,7 @@ def regressor(body: DefinitionBody) -> bool:
 
 
 def classifier(body: DefinitionBody) -> bool:
-    """GatherElements, comparisons and Where for each level of the trees; ReduceSum, ArgMax, Sigmoid or Softmax."""
+    """GatherND, comparisons and Where for each level of the trees; ReduceSum, ArgMax, Sigmoid or Softmax."""
     attributes = body.node.attributes
     texts, numbers = attributes.get_strings("classlabels_strings", []), attributes.get_ints("classlabels_int64s", [])
     labels: NDArray[Any] = np.array([*texts, None], object)[:-1] if texts else np.array(numbers, np.int64)
@@ -364,7 +364,7 @@ def _choose(body: DefinitionBody, labels: NDArray[Any], score: str, threshold: f
 
 
 def ensemble(body: DefinitionBody) -> bool:
-    """GatherElements, comparisons and Where for each level of the trees; what the leaves say, added up."""
+    """GatherND, comparisons and Where for each level of the trees; what the leaves say, added up."""
     attributes = body.node.attributes
     ints = attributes.get_ints
     targets, roots = attributes.get_int("n_targets", 1), ints("tree_roots", [])

@@ -147,7 +147,7 @@ def gather_elements(op: NodeExport) -> None:
 @exporter("GatherND")
 @exporter("GatherND", domain="com.microsoft")
 def gather_nd(op: NodeExport) -> None:
-    """GATHER_ND; axes that run along become the first coordinate."""
+    """GATHER_ND; GATHER of one coordinate where axes run along, which else become the first coordinate."""
     shared = op.integer("batch_dims")
     operand, places = op.input(0), op.input(1)
     (count,) = known(places.dims[-1:])
@@ -159,6 +159,9 @@ def gather_nd(op: NodeExport) -> None:
         places = from_front_each(op, places, operand, shared)
     if not shared:
         op.result("GATHER_ND", [operand, places])
+        return
+    if count == 1:
+        op.result("GATHER", [operand, op.reshape(places, places.dims[:-1])], axis=shared, batch_dims=shared)
         return
     batch = prod(known(operand.dims[:shared]))
     many = prod(known(places.dims[shared:-1]))
