@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -339,15 +340,20 @@ def _behind(rows: list[dict[str, Any]]) -> str:
 
 
 def _faults(rows: list[dict[str, Any]]) -> str:
-    """Return what went wrong, a line for each."""
-    lines = []
+    """Return what went wrong, a line for each fault with the networks that have it."""
+    names: dict[str, dict[str, list[str]]] = {}
     for row in rows:
         for way, title in WAYS.items():
             found = row["ways"][way]
-            said = [found.get(key) for key in ("error", "vela")]
+            said = [found.get("error"), *([f"Vela: {found['vela']}"] if found.get("vela") else [])]
             said += [found["tflm"]] if isinstance(found.get("tflm"), str) else []
-            told = dict.fromkeys(str(text).partition(";")[0] for text in said if text)
-            lines += [f"- {row['name']}, {title}: {text}" for text in told]
+            for text in dict.fromkeys(str(text).partition(";")[0] for text in said if text):
+                fault = re.sub(r" ×\d+ \(first: [^)]*\)", "", text)
+                names.setdefault(fault, {}).setdefault(title, []).append(row["name"])
+    lines = []
+    for fault, by in names.items():
+        listed = "; ".join(f"{title}: {', '.join(found)}" for title, found in by.items())
+        lines.append(f"- {fault.rstrip('.')}. {listed}")
     return "\n## What is not written, or not run\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tables import median, table
+from tables import median, merged, table
 
 KEEP, CONVERT, PEER = "relayout --io keep", "relayout --io convert", "onnx2tf"
 TOOLS = (KEEP, CONVERT, PEER)
@@ -182,15 +182,15 @@ def worse_than_peer(own: Row, peer: Row) -> list[str]:
 
 def losses(found: Row) -> str:
     """Where relayout is worse than the peer, or misses its own promise."""
-    said: list[str] = []
+    said: list[list[str]] = []
     for m in (m for part in groups(found).values() for m in part):
         tools = m["tools"]
         parts = [each for tool in (KEEP, CONVERT) for each in broken_promises(tool, tools[tool], m["megabytes"])]
         if compared([m]):
             parts += worse_than_peer(tools[CONVERT], tools[PEER])
         if parts:
-            said.append(f"`{m['model']}`: {'; '.join(parts)}")
-    return listed(said)
+            said.append([f"`{m['model']}`", "; ".join(parts)])
+    return listed(map(": ".join, merged(said)))
 
 
 def refusals(found: Row) -> str:
@@ -200,8 +200,8 @@ def refusals(found: Row) -> str:
         row = m["tools"].get(PEER)
         if row and verdict(row) not in ("right", "close"):
             why = row.get("why") or row.get("kernels", {}).get("default", {}).get("why", "")
-            said.append(f"`{m['model']}`: {verdict(row)}{': ' + why[:160] if why else ''}")
-    return listed(said)
+            said.append([f"`{m['model']}`", f"{verdict(row)}{': ' + why[:160] if why else ''}"])
+    return listed(map(": ".join, merged(said)))
 
 
 def cell(row: Row | None) -> str:

@@ -255,3 +255,9 @@ def test_the_page_of_claims_tells_losses_and_what_was_not_taken(tmp_path: Path) 
     assert "| `a.script` |" not in text
     assert "relayout 0, ONNX Runtime 0, TVM 1" in text
     assert "| b |  |  | 1 / 2.000 | 2 / 1.000 |  |  |" in text
+
+
+def test_rows_that_say_the_same_are_one() -> None:
+    from tables import merged
+
+    assert merged([["a", "1"], ["b", "2"], ["c", "1"]]) == [["a, c", "1"], ["b", "2"]]
