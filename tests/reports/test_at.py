@@ -35,8 +35,16 @@ def test_bytes_are_those_of_a_model_with_these_extents(kind: str) -> None:
 
 
 def test_a_report_without_them_says_by_what_bytes_grow() -> None:
-    text = str(api.convert(image_model()).report)
+    report = api.convert(image_model()).report
+    text = str(report)
     assert "NHWC -> NCHW, 12 bytes × n × height × width" in text
+    assert len(report.remaining) == 2
+    (total,) = (line for line in text.splitlines() if line.startswith("bytes of the result: "))
+    terms = total.removeprefix("bytes of the result: ").removesuffix(" bytes").split(" + ")
+    at = {extent: 1 for item in report.remaining for extent in map(str, item.shape) if not extent.isdigit()}
+    assert len(terms) == 2
+    assert sum(int(term.split(" × ")[0]) for term in terms) == report.bytes
+    assert {name for term in terms for name in term.split(" × ")[1:]} == set(at)
     assert "(open extents as 1)" in text
 
 

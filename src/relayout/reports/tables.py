@@ -20,6 +20,9 @@ FEW = 6
 """With more remaining Transposes than this, they are first counted by what stands on both sides; and how many are named
 that are like one that is listed."""
 
+TERMS = 3
+"""With more terms than this in open extents, bytes are given with these as 1."""
+
 ADD_A_RULE = "A rule removes the barrier: docs/how-to/custom-operator.md"
 WIDTH = 88
 """Columns where there is no terminal to ask."""
@@ -57,7 +60,7 @@ def _parts(report: Report) -> list[Line | Grid]:
         for end in report.interface
     ]
     interface = tabled("", "name", "type", "shape", "layout", rows=rows)
-    parts: list[Line | Grid] = [interface, *quantized, _transposes(report)]
+    parts: list[Line | Grid] = [interface, *quantized, *_transposes(report)]
     short = short_names(report) if report.remaining or report.what_if else ShortNames(())
     parts += _remaining(report, short)
     parts += [
@@ -82,10 +85,21 @@ def _parts(report: Report) -> list[Line | Grid]:
 
 def summary(report: Report) -> str:
     """Return what a conversion left, in a few words: `1 Transpose, 150 KB per inference, proved minimal`."""
-    counted = f"{count_of(report.transposes, 'Transpose')}, {size_name(report.bytes)} per inference"
+    formula = _formula(report)
+    counted = f"{count_of(report.transposes, 'Transpose')}, {formula or size_name(report.bytes)} per inference"
     said = f"{counted if report.transposes else 'no Transposes'}, {report.verdict}"
     more = f"{report.in_functions} more" if report.transposes else f"{report.in_functions}"
     return f"{said} ({more} in functions, for which a backend has kernels)" if report.in_functions else said
+
+
+def _formula(report: Report) -> str:
+    """Return the bytes of a result in open extents, `12 × b × h × w bytes`; "" if none are open, or the sum is long."""
+    sizes = Counter[tuple[str, ...]]()
+    for item in report.remaining:
+        sizes[tuple(printable(str(extent)) for extent in item.shape if not isinstance(extent, int))] += item.bytes
+    if report.at or not any(sizes) or len(sizes) > TERMS:
+        return ""
+    return " + ".join(" × ".join((f"{size:,}", *extents)) for extents, size in sorted(sizes.items())) + " bytes"
 
 
 def short_names(report: Report, whole: bool | None = None) -> ShortNames:
@@ -94,7 +108,7 @@ def short_names(report: Report, whole: bool | None = None) -> ShortNames:
     return ShortNames([*texts, *(item.site for item in report.what_if), *report.drawing.names()], whole=whole)
 
 
-def _transposes(report: Report) -> Grid:
+def _transposes(report: Report) -> list[Line | Grid]:
     moved = [
         ("source, as read", f"{report.source_transposes:,}", f"{report.source_bytes:,}"),
         ("result", f"{report.transposes:,}", f"{report.bytes:,}"),
@@ -105,7 +119,8 @@ def _transposes(report: Report) -> Grid:
     at = ", ".join(f"{name}={extent:,}" for name, extent in report.at.items())
     counted = f"at {at}" if at else "open extents as 1"
     heading = "bytes per inference" + (f" ({counted})" if is_open else "")
-    return tabled("", "Transposes", heading, rows=[*moved, bound])
+    table = tabled("", "Transposes", heading, rows=[*moved, bound])
+    return [table, line(f"bytes of the result: {formula}")] if (formula := _formula(report)) else [table]
 
 
 def _kinds(report: Report) -> list[str]:
