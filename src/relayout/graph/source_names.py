@@ -10,7 +10,7 @@ from dataclasses import field
 
 import onnx_ir as ir
 
-from relayout.graph.subgraphs import all_nodes
+from relayout.graph.subgraphs import all_graphs, all_nodes, graph_values
 from relayout.light_dataclass import dataclass
 
 # Names of values and nodes, each given once.
@@ -27,6 +27,13 @@ class Names:
 
     taken: set[str]
     numbered: dict[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(model: ir.Model, *, nodes: bool = False) -> Names:
+        """Return the names of all values of a model, those in bodies too, and of its nodes if asked for."""
+        taken = {value.name for graph in all_graphs(model.graph) for value in graph_values(graph)}
+        taken |= {node.name for node in all_nodes(model.graph)} if nodes else set()
+        return Names({name for name in taken if name})
 
     def unique(self, name: str) -> str:
         """`name`, or `name_2` and so on where it is taken."""

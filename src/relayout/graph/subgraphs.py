@@ -27,6 +27,14 @@ def all_graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
             yield from all_graphs(body)
 
 
+def graph_values(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Yield the values of a graph without its bodies: its inputs, its initializers, and what its nodes give."""
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph:
+        yield from node.outputs
+
+
 def bodies(node: ir.Node) -> list[ir.Graph]:
     """The graphs in a node's attributes, in order."""
     held = [each for each in node.attributes.data.values() if each.type is GRAPH or each.type is GRAPHS]

@@ -9,7 +9,6 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.source_names import Names
-from relayout.graph.subgraphs import all_nodes
 from relayout.rules import Facts, Permuted, Regrouped
 from relayout.rules.facts import operator_of
 
@@ -31,10 +30,7 @@ class Constants:
     @cached_property
     def names(self) -> Names:
         """Names that the model does not have; most rewritings need none."""
-        graph, nodes = self.model.graph, list(all_nodes(self.model.graph))
-        values = [*graph.inputs, *graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
-        taken = {value.name for value in values} | {node.name for node in nodes}
-        return Names({name for name in taken if name})
+        return Names.of(self.model, nodes=True)
 
     def of(self, value: ir.Value | None) -> ir.Value | None:
         """The value that holds a constant, or that what stands for it is the same as; None: it is not known."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from relayout.graph.facts import add_facts, add_notes, facts_of
-from relayout.graph.subgraphs import all_graphs
+from relayout.graph.subgraphs import all_graphs, graph_values
 from relayout.layout.stored_as import ELEMENT_BITS
 from relayout.lowering.constants import Constants
 from relayout.lowering.interface_types import normalize_inputs, set_interface_types, source_types
@@ -104,8 +104,7 @@ def _is_fixed(model: ir.Model, request: Request) -> bool:
 def _widen_half_precision(model: ir.Model) -> None:
     """Let values of half precision count as single: a `.tflite` holds them so between its operators."""
     for graph in all_graphs(model.graph):
-        outputs = (value for node in graph for value in node.outputs)
-        for value in (*graph.inputs, *graph.initializers.values(), *outputs):
+        for value in graph_values(graph):
             if value.dtype == ir.DataType.FLOAT16:
                 value.meta[ELEMENT_BITS] = ir.DataType.FLOAT.bitwidth
 

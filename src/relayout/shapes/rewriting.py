@@ -11,7 +11,6 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.source_names import Names
-from relayout.graph.subgraphs import all_graphs
 from relayout.layout import Extent
 from relayout.light_dataclass import dataclass
 from relayout.shapes.own_axes import extents_of
@@ -35,10 +34,7 @@ class DimensionRewriting:
     widened: dict[tuple[ir.Graph | None, ir.Value, int, OpenedFactor], ir.Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        graphs = list(all_graphs(self.model.graph))
-        values = [value for graph in graphs for value in (*graph.inputs, *graph.initializers.values())]
-        values += [value for graph in graphs for node in graph for value in node.outputs]
-        self._names = Names({value.name or "" for value in values})
+        self._names = Names.of(self.model)
 
     def constant(self, array: Array, name: str) -> ir.Value:
         """Add a constant to the main graph, which bodies see, too."""

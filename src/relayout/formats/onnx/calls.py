@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.source_names import Names
-from relayout.graph.subgraphs import all_graphs, all_nodes, bodies
+from relayout.graph.subgraphs import all_graphs, all_nodes, bodies, graph_values
 from relayout.light_dataclass import dataclass
 
 Key = tuple[str, str, str]
@@ -191,9 +191,7 @@ def _name_unread(model: ir.Model, calls: Sequence[ir.Node]) -> None:
         for value in node.outputs
         if value.name and not value.uses() and not value.is_graph_output()
     }
-    graphs = list(all_graphs(model.graph))
-    values = [value for node in all_nodes(model.graph) for value in node.outputs]
-    values += [value for graph in graphs for value in (*graph.inputs, *graph.initializers.values())]
+    values = (value for graph in all_graphs(model.graph) for value in graph_values(graph))
     names = Names({value.name or "" for value in values if value not in unread})
     for value, name in unread.items():
         value.name = names.unique(name)

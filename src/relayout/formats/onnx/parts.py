@@ -15,7 +15,7 @@ from relayout.errors import NamesError, WriteError, nearest_values
 from relayout.formats.onnx.wire import LIMIT
 from relayout.formats.stored import CHUNK, StoredArray, nbytes
 from relayout.graph.facts import copy_facts, facts_of
-from relayout.graph.subgraphs import all_nodes, reads
+from relayout.graph.subgraphs import all_nodes, graph_values, reads
 from relayout.layout.stored_as import TENSOR
 
 ANNOTATION = "quant_parameter_tensor_names"
@@ -355,7 +355,7 @@ def _once(side: str, names: Sequence[str]) -> Sequence[str]:
 
 
 def _known(graph: ir.Graph) -> dict[str, ir.Value]:
-    values = [*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)]
+    values = list(graph_values(graph))
     other = {value.metadata_props[TENSOR]: value for value in reversed(values) if TENSOR in value.metadata_props}
     return other | {value.name: value for value in reversed(values) if value.name}
 

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.graph.subgraphs import all_graphs
+from relayout.graph.subgraphs import all_graphs, graph_values
 
 CONVERTED = {ir.DataType.DOUBLE: "float64", ir.DataType.BFLOAT16: "bfloat16"}
 """Types that become float32, and their names in a report."""
@@ -32,8 +32,7 @@ def use_float32(model: ir.Model) -> tuple[str, ...]:
     """
     found: set[ir.DataType] = set()
     for graph in chain(all_graphs(model.graph), *(all_graphs(each.graph) for each in model.functions.values())):
-        results = (value for node in graph for value in node.outputs)
-        for value in dict.fromkeys((*graph.inputs, *graph.initializers.values(), *results)):
+        for value in dict.fromkeys(graph_values(graph)):
             if value.dtype in CONVERTED:
                 found.add(value.dtype)
                 assert value.type is not None

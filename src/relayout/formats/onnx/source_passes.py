@@ -69,19 +69,19 @@ def prepare(
     Returns:
         Whether one of those that repeat changed anything.
     """
-    source.names = names_of(source.model)
+    source.names = Names.of(source.model)
     for name in once_before:
         passes[name](source)
     source.weight_bytes = bytes_of_weights(source.model)
     is_changed = False
     for _ in range(ROUNDS):
-        source.names = names_of(source.model)
+        source.names = Names.of(source.model)
         changes = [passes[name](source) for name in repeated]  # all of them, whether or not one changed anything
         if not any(changes):
             break
         is_changed = True
         source.complete(source.model)
-    source.names = names_of(source.model)
+    source.names = Names.of(source.model)
     for name in once_after:
         passes[name](source)
     return is_changed
@@ -96,20 +96,9 @@ def branch(model: ir.Model) -> bool:
             if condition is None or condition.const_value is None or condition.is_graph_input():
                 continue
             chosen = "then_branch" if condition.const_value.numpy().reshape(-1)[0] else "else_branch"
-            _inline(graph, node, node.attributes[chosen].as_graph(), names_of(model))
+            _inline(graph, node, node.attributes[chosen].as_graph(), Names.of(model))
             found = True
     return found
-
-
-def names_of(model: ir.Model) -> Names:
-    """Return the names of all values of a model."""
-    graphs = list(all_graphs(model.graph))
-    values = (
-        value
-        for graph in graphs
-        for value in (*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs))
-    )
-    return Names({value.name for value in values if value.name})
 
 
 def _inline(graph: ir.Graph, node: ir.Node, body: ir.Graph, names: Names) -> None:

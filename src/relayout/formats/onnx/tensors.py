@@ -23,7 +23,7 @@ from relayout.formats.onnx.structure import MOST_ELEMENTS, check_data, shape_of
 from relayout.formats.onnx.wire import graphs_in
 from relayout.formats.stored import StoredFile, nbytes, stored_tensor
 from relayout.graph.source_names import Names
-from relayout.graph.subgraphs import all_graphs, all_nodes
+from relayout.graph.subgraphs import all_graphs, graph_values
 
 # Tensors of a file that are decoded once, though many ask for them.
 
@@ -278,16 +278,14 @@ def rename_generated(model: ir.Model) -> int:
     ]
     if not constants:
         return 0
-    values = [value for graph in graphs for value in (*graph.inputs, *graph.initializers.values())]
-    values += [value for node in all_nodes(model.graph) for value in node.outputs]
-    names = Names({value.name for value in values if value.name})
+    names = Names.of(model)
     renamed: dict[str, str] = {}
     for value in constants:
         before = value.name or ""
         renamed[before] = value.name = names.unique(GENERATED.sub("_constant_", before))
         if value.const_value is not None:
             value.const_value.name = value.name
-    for value in values:
+    for value in (value for graph in graphs for value in graph_values(graph)):
         if annotation := value.meta.get(ANNOTATION):
             value.meta[ANNOTATION] = {key: renamed.get(name, name) for key, name in annotation.items()}
     return len(renamed)

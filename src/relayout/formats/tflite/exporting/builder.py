@@ -364,15 +364,13 @@ class BuiltinBuilder:
             return self.ints([dim if isinstance(dim, int) else -1 for dim in dims], "shape")
         if len([dim for dim in unknown if dim not in source.dims]) > 1:
             raise OpenExtentError("several extents of a shape are known only at run time")
-        listed = self.emit("SHAPE", [source], (len(source.dims),), TensorType.INT32, out_type=TensorType.INT32)
-        pieces = []
+        listed, pieces = self.extents(source), []
         for dim in dims:
             if dim in source.dims and not isinstance(dim, int):
-                place = source.dims.index(dim)
-                pieces.append(self.emit("SLICE", [listed, self.ints([place]), self.ints([1])], (1,), TensorType.INT32))
+                pieces.append(self.part(listed, 0, source.dims.index(dim), 1))
             else:
                 pieces.append(self.ints([dim if isinstance(dim, int) else -1]))
-        return self.emit("CONCATENATION", pieces, (len(dims),), TensorType.INT32, axis=0)
+        return self.concat(pieces, 0)
 
     def transpose(self, tensor: DraftTensor, perm: Sequence[int]) -> DraftTensor:
         """Return a tensor with its axes in another order."""

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.spelled_out import holdings
+from relayout.graph.subgraphs import graph_values
 from relayout.light_dataclass import dataclass
 
 # Tables of a file, which runtimes fill in the first run. Operators give their handles when all graphs are complete.
@@ -76,7 +77,7 @@ class ValuesByTensor:
         self.taken: set[str | None] = set() if around is None else around.taken
         self._computed: set[ir.Value | None] = set() if around is None else set(around._computed)
         self._holding: dict[str, list[ir.Value]] = {}
-        for value in (*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)):
+        for value in graph_values(graph):
             self.add(value)
         for node in graph:
             is_extents = node.op_type == "Shape" and node.inputs[0] is not None and _is_static(node.inputs[0])

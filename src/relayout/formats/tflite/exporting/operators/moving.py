@@ -71,7 +71,7 @@ def _filled(op: NodeExport, operand: DraftTensor, rank: int) -> DraftTensor:
 
 def _partly_copied(op: NodeExport, operand: DraftTensor, listed: Sequence[int]) -> DraftTensor:
     """Return a shape in which 0 stands for the operand's own extent."""
-    own = op.emit("SHAPE", [operand], (len(operand.dims),), TensorType.INT32, out_type=TensorType.INT32)
+    own = op.extents(operand)
     return op.concat([op.ints([dim]) if dim else op.part(own, 0, axis, 1) for axis, dim in enumerate(listed)], 0)
 
 

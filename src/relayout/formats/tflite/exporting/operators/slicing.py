@@ -174,8 +174,7 @@ def _lowest_begins(op: NodeExport, operand: DraftTensor) -> DraftTensor:
     """Return the first place of each axis, counted from behind."""
     if operand.is_static:
         return op.ints(-np.array(operand.dims, np.int32))
-    extents = op.emit("SHAPE", [operand], (len(operand.dims),), TensorType.INT32, out_type=TensorType.INT32)
-    return op.each("NEG", extents)
+    return op.each("NEG", op.extents(operand))
 
 
 def _in_32_bits(op: NodeExport, tensor: DraftTensor) -> DraftTensor:
