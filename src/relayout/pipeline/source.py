@@ -122,7 +122,7 @@ def _read_onnx(
 
     model = read_onnx(source)
     if options.float32:
-        from relayout.formats.onnx.single_precision import use_float32
+        from relayout.formats.onnx.source_passes import use_float32
 
         add_facts(model, is_unlike_source=True)
         add_notes(model, *(use_float32(model) or ("--float32: the model has no float64 and no bfloat16",)))

@@ -42,8 +42,8 @@ from relayout.targets.litert.integer_scales import SHIFTS, Scale, scale_of
 from relayout.targets.litert.prices import PRICES
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
-from relayout.targets.micro_builtins import MICRO
 from relayout.targets.target_table import Kernel
+from relayout.targets.tflite_micro import MICRO
 
 # A convolution with strides above 3 and a border, as one without behind a Concat of the border; groups as zeros.
 #
