@@ -10,7 +10,7 @@ import pytest
 
 import relayout
 from relayout.targets import Target
-from relayout.targets.onnxruntime.single_consumer import single_consumers
+from relayout.targets.onnxruntime.cpu import single_consumers
 from running import converted, operators, units
 from text_form import floats, model
 
