@@ -322,9 +322,10 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
     """Return the function by which the standard defines an operator, for a node's types and attributes."""
     if node.domain:  # of another domain: whoever has none needs no definitions of theirs
+        from relayout.formats.tflite.exporting.dynamic_lstm import dynamic_lstm_definition_of
         from relayout.formats.tflite.exporting.ml_definitions import definition_of
 
-        for definition in (fused_definition_of, definition_of):
+        for definition in (fused_definition_of, dynamic_lstm_definition_of, definition_of):
             if (defined := definition(node, model.opset_imports)) is not None:
                 return ir.serde.deserialize_function(defined)
     domain = "" if node.domain == "ai.onnx" else node.domain
