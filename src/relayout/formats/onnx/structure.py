@@ -474,6 +474,8 @@ def _refuse_axes(scope: _Scope, node: onnx.NodeProto) -> None:
             if wrong is not None:
                 known = f"of an operand of rank {rank}" if rank < MOST_RANK else "of any operand"
                 raise ReadError(f"{wrong} is no axis {known}", where=f"{_at(scope, node)}, {attribute.name}")
+            if attribute.name == "perm" and sorted(axes) != list(range(len(axes))):
+                raise ReadError(f"{list(axes)} is no perm", where=_at(scope, node))
 
 
 class _Standard(NamedTuple):

@@ -81,6 +81,8 @@ def transpose(op: NodeExport) -> None:
     rank = op.rank()
     perm = op.integers("perm", range(rank)[::-1])
     operand = op.input(0)
+    if len(perm) != rank:
+        raise Unwritable(f"a perm of {len(perm)} axes, and {rank} axes")
     moved = [axis for axis in perm if operand.dims[axis] != 1]
     if moved == sorted(moved) and len([d for d in operand.dims if not isinstance(d, int)]) <= 1:
         dims = tuple(operand.dims[axis] for axis in perm)
