@@ -9,6 +9,8 @@ import onnx_ir as ir
 
 from relayout.errors import LayoutError, nearest
 from relayout.formats.recognition import was_tflite
+from relayout.graph.facts import add_notes
+from relayout.graph.quantized_unit import QUANTIZE
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.normalization import NORMALIZE
 from relayout.layout.stored_as import RENAMED, TENSOR, Holds
@@ -30,6 +32,7 @@ CUSTOM = "tflite.custom"
 """The domain of custom operators between two `.tflite` files, where nobody says another."""
 
 
+WORDS = (ir.DataType.INT16, ir.DataType.UINT16)
 REMEDY = (
     "--custom-op NAME writes an operator as CUSTOM, for a kernel of your own; --partition-dir DIR, instead of the"
     " result's name, writes LiteRT's parts as .tflite files and the others as .onnx files"
@@ -86,6 +89,7 @@ def tflite_model(
 
     name_standard_operators(model)
     complete(model)
+    add_notes(model, *_of_words(model))
     final = final_graph(model, target)
     key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE
     builtins = None if target is None else target.builtins
@@ -110,6 +114,18 @@ def tflite_model(
             error.found, error.values, f"{error.hint}{_float32_for(error.found)}{_made_for(error.found)}{remedy}"
         ) from None
     return file._replace(files=provenance.files(model))
+
+
+def _of_words(model: ir.Model) -> list[str]:
+    """Say how many values of 16 bits have a zero point, for which no kernel is, and how to quantize them."""
+    nodes = [node for node in all_nodes(model.graph) if node.op_type == QUANTIZE and node.outputs[0].dtype in WORDS]
+    zeros = [node.inputs[2].const_value for node in nodes if len(node.inputs) > 2 and node.inputs[2] is not None]
+    count = sum(zero is not None and bool(zero.numpy().any()) for zero in zeros)
+    if not count:
+        return []
+    are = "value of 16 bits has a zero point" if count == 1 else "values of 16 bits have a zero point"
+    cure = "quantize with QInt16 and ActivationSymmetric=True for kernels of 16 bits"
+    return [f"{count} {are}, so they are computed in float: {cure}"]
 
 
 def forms_of(target: Target | None) -> FileForms | None:

@@ -16,10 +16,13 @@ from small import build
 from text_form import floats
 
 
-def quantized(domain: str, opset: int, kind: type[np.generic]) -> onnx.ModelProto:
+def quantized(domain: str, opset: int, kind: type[np.generic], zero_point: int = 0) -> onnx.ModelProto:
     """Return a Relu between integers."""
     names = ("QuantizeLinear", "DequantizeLinear")
-    scale, zero = numpy_helper.from_array(np.float32(1 / 512), "s"), numpy_helper.from_array(np.array(0, kind), "z")
+    scale, zero = (
+        numpy_helper.from_array(np.float32(1 / 512), "s"),
+        numpy_helper.from_array(np.array(zero_point, kind), "z"),
+    )
     nodes = []
     for value, before, after in (("x", "a", "b"), ("r", "c", "y")):
         nodes.append(helper.make_node(names[0], [value, "s", "z"], [before], domain=domain))
@@ -103,3 +106,10 @@ def test_words_beside_unsigned_weights(
         "sizes": np.array([1, 1, 2, 2], np.float32),
     }
     agrees(build("float[1,3,4,5] x", text, constants), {"x": floats(1, 3, 4, 5)}, tolerance=20.0)
+
+
+@pytest.mark.parametrize(("kind", "zero_point"), [(np.int16, 5), (np.uint16, 32768), (np.int16, 0), (np.int8, 5)])
+def test_a_hint_at_symmetric_values(kind: type[np.generic], zero_point: int) -> None:
+    notes = relayout.convert(quantized("", 21, kind, zero_point), format="tflite").report.notes
+    is_told = any("2 values of 16 bits have a zero point, so they are computed in float" in note for note in notes)
+    assert is_told == (kind is not np.int8 and zero_point != 0)
