@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from itertools import product as product_of
 
 from relayout.infer.sites import Label, Order, Root, Site
@@ -58,14 +59,16 @@ def scattering(root: Root, ports: Sequence[ValueEnd], orders: Sequence[Order]) -
 
 def transposes_needed(root: Root, given: Order, order: Order, most: int) -> int:
     """How many Transposes move a value from one order to another, if one moves `most` axes at most (0: any number)."""
-    if not 0 < most < len(order):
+    if given == order or not 0 < most < len(order):
         return int(given != order)
     return root.space.of(_transposes_needed, (given, order, most), root, given, order, most)
 
 
 def _transposes_needed(root: Root, given: Order, order: Order, most: int) -> int:
-    extents = [root.extents[leaf] for leaf in given]
-    return len(list(transposes_of_few_axes(extents, between(given, order), most)))
+    perm = between(given, order)
+    if 1 + sum(after != before + 1 for before, after in pairwise(perm)) <= most:
+        return 1
+    return len(list(transposes_of_few_axes([root.extents[leaf] for leaf in given], perm, most)))
 
 
 def stretches_elements(site: Site, label: Label) -> bool:
