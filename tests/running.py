@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
+from counting import moves, units
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import helper
 
 import relayout
 from products import in_full
@@ -45,53 +46,9 @@ def moved_bytes(model: onnx.ModelProto, feed: Mapping[str, NDArray[np.generic]])
     shown.CopyFrom(model)
     del shown.graph.output[:]
     shown.graph.output.extend(helper.make_empty_tensor_value_info(node.output[0]) for node in nodes)
-    total, integers = 0, units(model.graph)
-    for node, array in zip(nodes, run(shown, feed) if nodes else [], strict=True):
-        perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), list(range(array.ndim))[::-1])
-        moved = [axis for axis, extent in zip(perm, array.shape, strict=True) if extent != 1]
-        total += array.size * integers.get(node.output[0], array.itemsize) if moved != sorted(moved) else 0
-    return total
-
-
-VIEWS = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
-
-
-def units(graph: onnx.GraphProto) -> dict[str, int]:
-    """What a Transpose gives -> bytes of an element, where it moves integers: in a quantized unit of its own.
-
-    That is between a DequantizeLinear and QuantizeLinears of the same scale and zero point, beside views alone.
-    """
-    maker = {name: node for node in graph.node for name in node.output}
-    readers: dict[str, list[onnx.NodeProto]] = {output.name: [onnx.NodeProto()] for output in graph.output}
-    for node in graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node)
-    tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-
-    def ends(name: str) -> list[onnx.NodeProto]:
-        behind = readers.get(name, [])
-        return [e for node in behind for e in (ends(node.output[0]) if node.op_type in VIEWS else [node])]
-
-    found = {}
-    for node in (node for node in graph.node if node.op_type == "Transpose"):
-        first = maker.get(node.input[0])
-        while first is not None and first.op_type in VIEWS:
-            first = maker.get(first.input[0])
-        if first is None or first.op_type != "DequantizeLinear" or not {*first.input[1:]} <= tensors.keys():
-            continue
-        said = [tensors[name] for name in first.input[1:]]
-        if len(said) == 2 and all(
-            end.op_type == "QuantizeLinear"
-            and len(end.input) == 3
-            and all(name in tensors for name in end.input[1:])
-            and all(
-                a.dtype == tensors[b].dtype and np.array_equal(a, tensors[b])
-                for a, b in zip(said, end.input[1:], strict=True)
-            )
-            for end in ends(node.output[0])
-        ):
-            found[node.output[0]] = said[1].itemsize
-    return found
+    integers, given = units(model.graph), run(shown, feed) if nodes else []
+    pairs = zip(nodes, given, strict=True)
+    return sum(a.size * integers.get(node.output[0], a.itemsize) for node, a in pairs if moves(node, a))
 
 
 def operators(proto: onnx.ModelProto) -> list[str]:
