@@ -31,7 +31,6 @@ RUNS = (1, 2, 3, 4, 6, 8, 16, 32)
 """Elements that lie together in what is transposed."""
 CHANNELS = (4, 8, 12, 16, 24, 32, 48, 64, 128)
 BATCH_SECONDS = 0.004
-TABLE = Path(__file__).parents[1] / "src" / "relayout" / "targets" / "onnxruntime_prices.py"
 MICROSOFT = "com.microsoft"
 SLOWER = 1.05
 """What counts as slower, beside noise."""

@@ -2,8 +2,8 @@
 
 Operators and their types: ONNX Runtime, "OperatorKernels.md", the tables of the CPU provider, and "ContribOperators.md"
 for `com.microsoft`; that the provider has them was seen by running each (`tests/targets/test_onnxruntime_cpu.py`).
-Prices: measured by `bench/measure_prices.py` and `bench/measure_float_prices.py`, kept in `onnxruntime_prices.py` and
-`onnxruntime_float_prices.py`.
+Prices: measured by `bench/measure_prices.py` and `bench/measure_float_prices.py`, kept in `prices.py` and
+`float_prices.py`.
 
 A quantized unit becomes the operator on integers that ONNX Runtime's own optimizer would make of it, and some that it
 makes not: a Sum of two, a constant border, and a scale and shift per channel (BatchNormalization, Mul or Add with
