@@ -42,7 +42,7 @@ def test_a_plan_of_a_tflite_result_is_checked_on_the_prepared_graph(tmp_path: Pa
     model = written_as("g (float[1,4,6,6] x) => (int64[4,k] y) { t = Relu(x) y = NonZero(t) }")
     plan = relayout.convert(model, format="tflite").plan
     assert check_plan(written(tmp_path, plan), model).ok
-    plan["options"]["format"] = "onnx"
+    plan["options"] |= {"format": "onnx", "wishes": {}}
     with pytest.raises(relayout.ReadError, match="of another model"):
         check_plan(written(tmp_path, plan), model)
 

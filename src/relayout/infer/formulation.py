@@ -67,6 +67,7 @@ class Formulation(NamedTuple):
         weights: how bytes, counts and closeness share one integer.
         capped: whether candidate orders were dropped.
         follow: which sites follow others.
+        most_axes: axes that one Transpose moves at most, where more Transposes have a price; 0: each move is one.
     """
 
     sites: Sites
@@ -78,6 +79,7 @@ class Formulation(NamedTuple):
     weights: Weights
     capped: bool
     follow: Aggregation
+    most_axes: int = 0
 
     def stands(self, root: Root) -> Root:
         """The value that stands for another in the problem."""
@@ -105,7 +107,7 @@ class Formulation(NamedTuple):
     def moved_by(self, index: int, given: int, order: int) -> int:
         """The bytes that are moved to have a value in one order, by its number, besides the one that is given."""
         orders = self.orders[index]
-        times = transposes_needed(self.roots[index], orders[given], orders[order], self.sites.most_axes)
+        times = transposes_needed(self.roots[index], orders[given], orders[order], self.most_axes)
         return self.sizes[index] * times
 
     def least_bytes(self, proved: int, cost: int, size: int) -> int:
@@ -203,11 +205,12 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
         for part, all_part in zip(parts, apart, strict=True)
         if not all_part and (again := _innermost(*part)).readers
     ]
+    most_axes = sites.most_axes if sum(_moves(*part[1:], sites.most_axes) for part in parts) <= MOST_PAIRS else 0
     for part, size in zip(parts, sizes, strict=True):
-        values += _further_moves(part, sites.most_axes, size * weights.per_byte)
+        values += _further_moves(part, most_axes, size * weights.per_byte)
     numbered = [root for root, _, _ in parts], [found for _, _, found in parts]
     problem = Problem(costs, tuple(values), weights.per_transpose)
-    return Formulation(sites, labels, problem, *numbered, sizes, weights, found.capped, follow)
+    return Formulation(sites, labels, problem, *numbered, sizes, weights, found.capped, follow, most_axes)
 
 
 def _parts(sites: Sites, follow: Aggregation, stored: "Sequence[Stored]", dims: Mapping[str, int]) -> list[Part]:
@@ -240,6 +243,14 @@ def hard_pairs(parts: Iterable[Part]) -> list[frozenset[tuple[int, int]]] | None
     return found
 
 
+def _moves(ports: Sequence[ValueEnd], orders: Sequence[Order], most: int) -> int:
+    """How many pairs of orders a value has between which it may take more than one Transpose."""
+    if not 0 < most < max(map(len, orders)):
+        return 0
+    producer, *readers = ports
+    return len(set(producer.orders)) * len({number for reader in readers for number in reader.orders})
+
+
 def _further_moves(part: Part, most: int, price: int) -> Iterator[Value]:
     """A value again, once for each Transpose beyond the first that some pair of its orders takes.
 
@@ -249,7 +260,7 @@ def _further_moves(part: Part, most: int, price: int) -> Iterator[Value]:
         price: of moving it once.
     """
     root, (producer, *readers), orders = part
-    if not 0 < most < max(map(len, orders)):
+    if not _moves(part[1], orders, most):
         return
     wanted = {number for reader in readers for number in reader.orders}
     needed = {

@@ -15,7 +15,7 @@ from relayout.formats.onnx.folding import bytes_of_weights, fold
 from relayout.formats.onnx.qonnx import define_quantizers
 from relayout.formats.tflite.spelled_out import RESTORED
 from relayout.graph.source_names import Names
-from relayout.graph.subgraphs import all_graphs, graph_values
+from relayout.graph.subgraphs import all_graphs, graph_values, nested
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.spelled_out import Builtin
@@ -133,6 +133,8 @@ def remove_unread(graph: ir.Graph) -> None:
     """Remove nodes whose results nobody reads."""
     for node in reversed(list(graph)):
         if not any(value.uses() or value.is_graph_output() for value in node.outputs) and RESTORED not in node.meta:
+            for inner in nested(node):  # what a body reads of outside has one reader less
+                inner.resize_inputs(0)
             graph.remove(node, safe=True)
 
 

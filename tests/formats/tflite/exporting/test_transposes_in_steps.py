@@ -6,11 +6,13 @@ import random
 from math import prod
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from export_running import agrees
 
 import relayout
 from relayout.formats.tflite.exporting.file_order import LARGEST_RANK
+from relayout.infer import build, plan
 from relayout.layout.perm import transposes_of_few_axes
 from text_form import model
 
@@ -85,3 +87,12 @@ def test_of_two_orders_the_one_that_is_reached_in_one_step_is_chosen() -> None:
     )
     report = relayout.convert(source, format="tflite").report
     assert (report.operators["TRANSPOSE"], report.proved) == (3, True)
+
+
+def test_steps_of_too_many_pairs_have_no_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    extents = ",".join("2" for _ in range(8))
+    source = model(f"g (float[{extents}] x) => (float[{extents}] y) {{ y = Transpose<perm=[7,5,3,1,6,4,2,0]>(x) }}")
+    sites = build(ir.from_proto(source), most_axes=LARGEST_RANK)
+    assert (plan(sites).size, plan(sites).bound) == (2048, 2048)
+    monkeypatch.setattr("relayout.infer.formulation.MOST_PAIRS", 0)
+    assert (plan(sites).size, plan(sites).bound) == (1024, 1024)
