@@ -279,20 +279,35 @@ def _is_known(value: ir.Value, most: int) -> bool:
 
 
 def _is_bounded(node: ir.Node, most: int) -> bool:
+    """Tell whether a node gives few elements: as its constants say, where they do, whatever shape the file states."""
+    count = _count_by_constants(node) if node.op_type in GROWING else None
+    if count is not None:
+        return 0 <= count <= most
     shapes = [value.shape for value in node.outputs]
     if all(shape is not None and shape.is_static() for shape in shapes):
         return all(prod(shape.numpy()) <= most for shape in shapes if shape is not None)
-    if node.op_type not in GROWING:
-        return True
-    numbers = [
-        value.const_value.numpy() for value in node.inputs if value is not None and value.const_value is not None
-    ]
-    if node.op_type in ("ConstantOfShape", "Expand"):
-        return bool(prod(max(int(each), 1) for each in numbers[-1].reshape(-1)) <= most)
+    return node.op_type not in GROWING
+
+
+def _count_by_constants(node: ir.Node) -> float | None:
+    """Return how many elements a node gives as its constants say; None where that is not known of its operator."""
+    values = [value.const_value for value in node.inputs if value is not None]
+    numbers = [value.numpy() for value in values if value is not None]
+    if node.op_type in ("ConstantOfShape", "Expand") and numbers:
+        return prod(max(int(each), 1) for each in numbers[-1].reshape(-1))
+    if node.op_type == "Tile" and len(numbers) == PAIR:
+        return int(numbers[0].size) * prod(max(int(each), 1) for each in numbers[1].reshape(-1))
     if node.op_type == "Range":
+        if len(numbers) <= PAIR or not all(each.size for each in numbers):
+            return -1
         first, last, step = (float(each.reshape(-1)[0]) for each in numbers)
-        return bool(step and abs((last - first) / step) <= most)
-    return False
+        return abs((last - first) / step) if step else -1
+    if node.op_type == "OneHot" and len(numbers) > PAIR and numbers[1].size:
+        return int(numbers[0].size) * abs(float(numbers[1].reshape(-1)[0]))
+    return None
+
+
+PAIR = 2
 
 
 def run_node(model: ir.Model, node: ir.Node, arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]] | None:
