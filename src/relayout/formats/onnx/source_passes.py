@@ -126,6 +126,13 @@ def _inline(graph: ir.Graph, node: ir.Node, body: ir.Graph, names: Names) -> Non
         name, given.name = given.name, None
         given.replace_all_uses_with(copied.outputs[0], replace_graph_outputs=True)
         copied.outputs[0].name = name
+    _remove(graph, node)
+
+
+def _remove(graph: ir.Graph, node: ir.Node) -> None:
+    """Remove a node; what its bodies read of outside has one reader less."""
+    for inner in nested(node):
+        inner.resize_inputs(0)
     graph.remove(node, safe=True)
 
 
@@ -133,9 +140,7 @@ def remove_unread(graph: ir.Graph) -> None:
     """Remove nodes whose results nobody reads."""
     for node in reversed(list(graph)):
         if not any(value.uses() or value.is_graph_output() for value in node.outputs) and RESTORED not in node.meta:
-            for inner in nested(node):  # what a body reads of outside has one reader less
-                inner.resize_inputs(0)
-            graph.remove(node, safe=True)
+            _remove(graph, node)
 
 
 def _define_quantizers(source: UnpreparedModel) -> None:
