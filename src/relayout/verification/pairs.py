@@ -28,8 +28,9 @@ USUAL = {
 }
 """The perms that are looked for first, and what people call them."""
 LONG_INTEGERS = {np.dtype(np.int64), np.dtype(np.int32)}
-LONG_FLOATS = {np.dtype(np.float64), np.dtype(np.float32)}
 """Types of ids, places and lengths: a conversion may make one of the other."""
+SHORTENED = (np.dtype(np.float64), np.dtype(np.float32))
+"""The type of a source and that of its result, of `--float32`."""
 MOST_AXES = 6
 """All perms of so many axes are tried."""
 
@@ -270,7 +271,7 @@ class Pair:
             right = self.right.real(right).astype(left.dtype)
         elif {left.dtype, right.dtype} == LONG_INTEGERS:  # `--output-type int32`
             left, right = left.astype(np.int64), right.astype(np.int64)
-        elif {left.dtype, right.dtype} == LONG_FLOATS:  # `--float32`
+        elif (left.dtype, right.dtype) == SHORTENED:  # `--float32`
             left, right = left.astype(np.float64), right.astype(np.float64)
         elif left.dtype == right.dtype and self.left.limits:
             right = np.clip(right, *(right.dtype.type(limit) for limit in self.left.limits))
@@ -329,7 +330,7 @@ class Pair:
             return array
         if {array.dtype, wanted} == LONG_INTEGERS:  # `--input-type int32`
             return array
-        if {array.dtype, wanted} == LONG_FLOATS:  # `--float32`
+        if (array.dtype, wanted) == SHORTENED:  # `--float32`
             return array.astype(wanted)
         raise RelayoutError(f"input '{self.name}' is {array.dtype} in the first model and {wanted} in the second")
 
