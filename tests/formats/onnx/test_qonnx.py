@@ -115,6 +115,18 @@ def test_scales_of_channels_in_any_opset(shape: tuple[int, ...], opset: int, tmp
         np.testing.assert_array_equal(given, quantized(x, scale, floats(0), 4, 1, 1))
 
 
+@pytest.mark.parametrize("shape", [(1, 3, 1, 1), (3, 1, 1), (1, 1, 1, 5)])
+@pytest.mark.parametrize("zeros", [[2, -2, 4, 0, 6], [1, 0, 2, 3, -1]], ids=["even", "odd"])
+def test_zero_points_of_channels(shape: tuple[int, ...], zeros: list[int], tmp_path: Path) -> None:
+    scale = np.resize(floats([0.25, 0.5, 1.0]), (1, 3, 1, 1))
+    zero = np.resize(floats(zeros), shape)
+    nodes = [quant("x", "y", "s", "b", signed=1, narrow=0, rounding_mode="ROUND")]
+    source = network(nodes, ["n", 3, 4, 5], ["n", 3, 4, 5], s=scale, zero=zero, b=4)
+    x = halves(2, 3, 4, 5)
+    for given in results(source, x, tmp_path):
+        np.testing.assert_array_equal(given, quantized(x, scale, zero, 4, 1, 0))
+
+
 def test_a_computed_scale(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("ReduceMax", ["x"], ["s"], axes=[1], keepdims=1),

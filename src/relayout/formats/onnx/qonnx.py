@@ -208,11 +208,13 @@ class _Quant(_Quantizer):
         if scale is None or zero_point is None or scale.dtype != np.float32 or zero_point.size not in (1, scale.size):
             return False
         axis = axis_of(scale.shape)
-        zeros = np.broadcast_to(zero_point.reshape(-1 if zero_point.size > 1 else ()), scale.shape)
+        if axis is None or (zero_point.size > 1 and axis_of(zero_point.shape) != axis):
+            return False
+        zeros = np.broadcast_to(zero_point.reshape(-1), scale.size)
         # Integers are moved, so that the upper end of their range is that of int8, which saturates; weights keep a zero
         # point of 0. A number between two integers goes to the even one, before or after the zero point is added.
         move = integers.greatest - INT8.max if weights is None else 0
-        if axis is None or np.any(zeros % 2) or scale.min() <= 0 or not integers.fit(is_weight=weights is not None):
+        if np.any(zeros % 2) or scale.min() <= 0 or not integers.fit(is_weight=weights is not None):
             return False
         if (zeros - move).min() < INT8.min or (zeros - move).max() > INT8.max:
             return False
