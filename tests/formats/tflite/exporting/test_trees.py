@@ -212,6 +212,48 @@ def test_two_scores_for_two_labels_are_refused() -> None:
         relayout.convert(source, format="tflite")
 
 
+@pytest.mark.parametrize("transform", ["LOGISTIC", "SOFTMAX"])
+def test_a_transform_of_one_score_is_refused(transform: str) -> None:
+    with pytest.raises(UnsupportedError):
+        relayout.convert(regressor(["BRANCH_LEQ"], 1, post_transform=transform), format="tflite")
+
+
+def of_one_target_each(*more: tuple[int, int, int, float], **attributes: Any) -> onnx.ModelProto:
+    """Leaves of one tree of which each says something of another target."""
+    nodes = grown(np.random.default_rng(1), 1, 1, ["BRANCH_LEQ"])
+    said = [(*leaf, target, 0.5 + target) for target, leaf in enumerate(leaves(nodes))]
+    columns = zip(("treeids", "nodeids", "ids", "weights"), map(list, zip(*said, *more, strict=True)), strict=True)
+    weights = {f"target_{name}": values for name, values in columns}
+    node = helper.make_node(
+        "TreeEnsembleRegressor", ["x"], ["y"], domain=ML, n_targets=2, **nodes, **weights, **attributes
+    )
+    return model(node, TensorProto.FLOAT, ("y", TensorProto.FLOAT))
+
+
+def test_targets_of_which_leaves_say_nothing() -> None:
+    hold(of_one_target_each(), numbers(1), numbers(30))
+
+
+def test_base_values_of_targets_of_which_leaves_say_nothing_are_refused() -> None:
+    with pytest.raises(UnsupportedError):
+        relayout.convert(of_one_target_each(base_values=[0.5, 1.0]), format="tflite")
+
+
+def test_a_leaf_that_says_something_of_a_target_twice_is_refused() -> None:
+    with pytest.raises(UnsupportedError):
+        relayout.convert(of_one_target_each((0, 1, 0, 1.0)), format="tflite")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.filterwarnings("error")
+def test_thresholds_at_the_ends_of_the_range(mode: str) -> None:
+    ends = [float(sign * np.float32(each)) for each in (np.inf, np.finfo(np.float32).max, 1.0) for sign in (1, -1)]
+    source = regressor([mode, "BRANCH_LEQ"], 1)
+    (values,) = (each for each in source.graph.node[0].attribute if each.name == "nodes_values")
+    values.floats[:] = np.resize(ends, len(values.floats)).tolist()
+    hold(source, np.random.default_rng(3).choice(np.array(ends, np.float32), (60, FEATURES)))
+
+
 def test_a_tree_that_nobody_can_follow_is_refused() -> None:
     source = regressor(["BRANCH_LEQ"], 1)
     attributes = {each.name: each for each in source.graph.node[0].attribute}

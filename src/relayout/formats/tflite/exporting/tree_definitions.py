@@ -58,9 +58,7 @@ class Trees:
 
     def branch(self, mode: str, feature: int, threshold: np.float32, *, tracks_true: bool) -> tuple[int, list[Any]]:
         """Add nodes for a comparison; return the first, and where children go: (node, slot, whether the true one)."""
-        # Some kernels take the numbers next to 0 for 0.
-        tiny = np.finfo(np.float32).tiny
-        below = np.nextafter(threshold, np.float32(-np.inf)) if abs(threshold) > tiny else threshold - tiny
+        below = _below(threshold)
         if mode in ("BRANCH_EQ", "BRANCH_NEQ"):  # not above, and not below
             is_equal = mode == "BRANCH_EQ"
             first, second = (self._add(feature, float(each), None) for each in (threshold, below))
@@ -128,6 +126,18 @@ class Trees:
         return bool(sure.all())
 
 
+def _below(threshold: np.float32) -> np.float32:
+    """Return the next smaller number; NaN, which nothing is at most, where there is none."""
+    if threshold == -np.inf:
+        return np.float32(np.nan)
+    limits = np.finfo(np.float32)
+    if threshold == limits.min:
+        return np.float32(-np.inf)
+    # Some kernels take the numbers next to 0 for 0.
+    is_tiny = abs(threshold) <= limits.tiny
+    return threshold - limits.tiny if is_tiny else np.nextafter(threshold, np.float32(-np.inf))
+
+
 def write_trees(body: DefinitionBody, trees: Trees) -> str | None:
     """Add the nodes that give the leaf of each row and tree, `n t`; None where that cannot be written."""
     depth, count = trees.depth(), None if body.shape is None else body.shape[-1]
@@ -186,10 +196,12 @@ def _over_trees(body: DefinitionBody, table: NDArray[np.float32], leaf: str, red
     return reduced if count == 1 else body.add("Reshape", reduced, body.constant(np.array([-1, count])))
 
 
-def transformed(body: DefinitionBody, scores: str, transform: str) -> str | None:
-    """Add what a post_transform makes of scores, `n k`; None where that is not known."""
+def transformed(body: DefinitionBody, scores: str, transform: str, count: int = 2) -> str | None:
+    """Add what a post_transform makes of scores, `n k`; None where that is not known, as of one score."""
     if transform == "NONE":
         return scores
+    if count == 1:  # kernels leave it as it is
+        return None
     if transform == "LOGISTIC":
         return body.add("Sigmoid", scores)
     return body.add("Softmax", scores, axis=1) if transform == "SOFTMAX" else None
@@ -247,9 +259,9 @@ def trees_of(node: ir.Node, kind: str, targets: int, first: int = 0) -> Trees | 
     said: dict[tuple[int, int], NDArray[np.float32]] = {}
     for key, target, weight in zip(zip(of_trees, places, strict=True), ids, weights, strict=True):
         row = said.setdefault(key, np.full(targets, np.nan, np.float32))
-        if not 0 <= target - first < targets:
+        if not 0 <= target - first < targets or not np.isnan(row[target - first]):  # kernels add some of them up
             return None
-        row[target - first] = np.nansum([row[target - first], weight])
+        row[target - first] = weight
     trees = Trees(targets, known.modes)
     numbers: dict[tuple[int, int], int] = {}
     slots: dict[tuple[int, int], list[Any]] = {}
@@ -284,10 +296,13 @@ def regressor(body: DefinitionBody) -> bool:
     is_known = aggregate in AGGREGATES and base.size in (0, targets) and body.kind in TO_FLOAT
     leaf = write_trees(body, trees) if is_known and trees is not None else None
     scores = None if leaf is None or trees is None else aggregated(body, trees, leaf, aggregate)
-    if scores is not None and base.any():
+    if scores is not None and trees is not None and base.any():
+        if targets > 1 and not trees.is_of_all_targets:  # kernels add it to what leaves say alone
+            return False
         scores = body.add("Add", scores, body.constant(base))
-    result = None if scores is None else transformed(body, scores, attributes.get_string("post_transform", "NONE"))
-    if result is None or (targets == 1 and attributes.get_string("post_transform", "NONE") == "SOFTMAX"):
+    transform = attributes.get_string("post_transform", "NONE")
+    result = None if scores is None else transformed(body, scores, transform, targets)
+    if result is None:
         return False
     body.give(result)
     return True
@@ -396,8 +411,8 @@ def ensemble(body: DefinitionBody) -> bool:
     leaf = write_trees(body, trees)
     scores = None if leaf is None else aggregated(body, trees, leaf, AGGREGATES[aggregate])
     transform = TRANSFORMS[attributes.get_int("post_transform", 0)]
-    result = None if scores is None else transformed(body, scores, transform)
-    if result is None or (targets == 1 and transform == "SOFTMAX"):
+    result = None if scores is None else transformed(body, scores, transform, targets)
+    if result is None:
         return False
     body.give(result)
     return True
