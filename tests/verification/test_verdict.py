@@ -141,7 +141,7 @@ def test_convert_takes_a_tolerance(tmp_path: Path, relayout: Any) -> None:
     ran = relayout("convert", tmp_path / "m.onnx", tmp_path / "m.tflite", "--verify", "--rtol", "1e-3")
     assert ran.code == 0, ran.err
     ran = relayout("convert", tmp_path / "m.onnx", tmp_path / "n.tflite", "--rtol", "1e-3")
-    assert (ran.code, "--rtol are for --verify" in ran.err) == (2, True)
+    assert (ran.code, "--rtol and --atol are for --verify" in ran.err) == (2, True)
 
 
 @pytest.mark.parametrize("loads", [True, False])
