@@ -78,6 +78,14 @@ def test_numbers_beyond_float32_stay_finite(tmp_path: Path) -> None:
     assert onnx.numpy_helper.to_array(constant) == np.finfo(np.float32).min
 
 
+@pytest.mark.parametrize("suffix", ["onnx", "tflite"])
+def test_what_keeps_a_divisor_from_being_0_still_does(suffix: str, tmp_path: Path) -> None:
+    text = "g (double[n] x) => (double[n] y) { d = Add(x, k) y = Div(x, d) }"
+    source, file = model(text, k=np.array(1e-300)), tmp_path / f"m.{suffix}"
+    relayout.convert(source, format="tflite" if suffix == "tflite" else "onnx", float32=True).save(file)
+    assert relayout.verify(source, file, inputs={"x": np.array([0.0, 1.0, -2.0])}).ok
+
+
 @pytest.mark.parametrize(("kind", "name"), [("bfloat16", "bfloat16"), ("double", "float64")])
 def test_an_image_network_without_kernels_runs(kind: str, name: str, tmp_path: Path) -> None:
     dtype = np.dtype(ml_dtypes.bfloat16 if kind == "bfloat16" else np.float64)

@@ -171,7 +171,8 @@ TYPES = ("to", "dtype", "output_datatype", "output_dtype", "softmax_precision", 
 def use_float32(model: ir.Model) -> tuple[str, ...]:
     """Give values of float64 and bfloat16 the type float32, in place: inputs, outputs and constants included.
 
-    Finite numbers beyond the range of float32 become its largest, so a mask of the least float64 stays finite.
+    Finite numbers beyond the range of float32 become its largest, so a mask of the least float64 stays finite. Numbers
+    next to 0 become its smallest, so what keeps a divisor from being 0 still does.
 
     Returns:
         A sentence for the report, which names the types; empty where the model has none of them.
@@ -220,11 +221,14 @@ def _as_float32(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 
 def _rounded(array: NDArray[Any]) -> NDArray[np.float32]:
-    """Return an array in single precision; finite numbers stay finite.
+    """Return an array in single precision; finite numbers stay finite, and only 0 is 0.
 
-    >>> _rounded(np.array([-1e300, 0.5, np.inf]))
-    array([-3.4028235e+38,  5.0000000e-01,            inf], dtype=float32)
+    >>> _rounded(np.array([-1e300, 0.5, np.inf, 1e-300]))
+    array([-3.4028235e+38,  5.0000000e-01,            inf,  1.1754944e-38],
+          dtype=float32)
     """
-    largest = np.finfo(np.float32).max
+    limits = np.finfo(np.float32)
     wide = array.astype(np.float64)
-    return np.where(np.isinf(wide), wide, np.clip(wide, -largest, largest)).astype(np.float32)
+    finite = np.clip(wide, -limits.max, limits.max)
+    is_tiny = (wide != 0) & (np.abs(wide) < limits.tiny)  # kernels take smaller numbers for 0
+    return np.where(np.isinf(wide), wide, np.where(is_tiny, np.copysign(limits.tiny, wide), finite)).astype(np.float32)
