@@ -227,6 +227,18 @@ OTHERS: dict[str, Callable[..., Array | None]] = {
 
 # Results of one node of known operands: by NumPy where that is simple, else by ONNX's reference.
 
+EACH_AXIS = 13
+"""The first version of Softmax and its like that knows one axis; before, they took all axes from one on together."""
+CENTRES = 16
+"""The first version of RoiAlign that has pixels' centres."""
+OTHERWISE: dict[str, Callable[[Attributes, int], bool]] = {
+    **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), lambda _, version: version < EACH_AXIS),
+    "LpNormalization": lambda attributes, _: attributes.get("p", 2) == 1,  # it adds up negative numbers as they are
+    "RoiAlign": lambda _, version: version < CENTRES,
+    "Unique": lambda attributes, _: not attributes.get("sorted", 1),  # it sorts where indices are not asked for
+}
+"""Operator -> whether ONNX's reference computes it otherwise than the standard has it: attributes, version."""
+
 NUMERIC = "iubf"
 """Kinds of NumPy types that are computed with. Others are moved alone."""
 
@@ -262,12 +274,17 @@ def _by_reference(
 ) -> list[Array]:
     from onnx.reference import ReferenceEvaluator
 
+    opsets = list(opsets)
+    version = max((one.version for one in opsets if one.domain in ("", "ai.onnx")), default=1)
+    attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    if node.op_type in OTHERWISE and OTHERWISE[node.op_type](attributes, version):
+        return []
     inputs = [
         onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in operands.items()
     ]
     outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    model = onnx.helper.make_model(onnx.helper.make_graph([node], "node", inputs, outputs), opset_imports=list(opsets))
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "node", inputs, outputs), opset_imports=opsets)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return [np.asarray(array) for array in ReferenceEvaluator(model).run(None, dict(operands))]

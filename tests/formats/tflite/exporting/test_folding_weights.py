@@ -169,6 +169,24 @@ def test_quotients_of_integer_constants_are_truncated() -> None:
     assert relayout.convert(source, format="tflite").report.operators == {"ADD": 1}
 
 
+@pytest.mark.parametrize("version", [9, 12, 13])
+@pytest.mark.parametrize("node", ["Softmax<axis=1>", "LogSoftmax<axis=0>", "Hardmax<axis=1>", "LpNormalization<p=1>"])
+def test_constants_are_normalized_as_onnx_runtime_does_it(node: str, version: int) -> None:
+    """Before opset 13 over all axes from one on, and by amounts without signs: ONNX's reference has neither."""
+    c = np.random.default_rng(2).integers(-4, 5, (2, 3, 4)).astype(np.float32)
+    source = model(f"g (float[2,3,4] x) => (float[2,3,4] y) {{ q = {node}(c)  y = Add(x, q) }}", c=c)
+    source.opset_import[0].version = version
+    source.ir_version = 8
+    agrees(source, {"x": np.zeros_like(c)})
+
+
+def test_distinct_constants_keep_their_order() -> None:
+    source = model(
+        "g (float[2] x) => (float[2] y) { q = Unique<sorted=0>(c)  y = Add(x, q) }", c=np.array([3, 1, 3], np.float32)
+    )
+    agrees(source, {"x": np.zeros(2, np.float32)})
+
+
 def test_a_mask_that_follows_from_constants_is_computed_once(tmp_path: Path) -> None:
     """PyTorch's exporter leaves positions and masks of thousands of elements as operators."""
     text = """g (float[1,50,64] x) => (float[1,50,64] y) {
