@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -46,6 +47,24 @@ def test_a_report_without_them_says_by_what_bytes_grow() -> None:
     assert sum(int(term.split(" × ")[0]) for term in terms) == report.bytes
     assert {name for term in terms for name in term.split(" × ")[1:]} == set(at)
     assert "(open extents as 1)" in text
+
+
+@pytest.mark.parametrize(
+    ("larger", "size"),
+    [
+        ("Resize<mode='nearest'>(x, , scales)", "48 × b × h × w"),
+        ("Pad(x, pads)", "12 × b × (h + 2) × (w + 2)"),
+        ("Concat<axis=2>(x, x)", "12 × b × {h} × w"),  # shape inference makes up a name for 2 * h
+    ],
+)
+def test_what_grows_is_not_counted_twice(larger: str, size: str) -> None:
+    text = f"c = {larger}  a = Conv<pads=[1,1,1,1]>(c, w)  y = Flatten(a)".replace("'", '"')
+    constants = {"scales": np.array([1, 1, 2, 2], np.float32), "pads": np.array([0, 0, 1, 1, 0, 0, 1, 1])}
+    model = build("float[b,3,h,w] x", text, {"w": (3, 3, 3, 3), **constants}, outputs=("y",))
+    report = api.convert(model, to="NHWC").report
+    (left,) = (item for item in report.remaining if item.tensor == "a")
+    assert " × ".join(map(str, left.factors)) == size.format(h=left.shape[2])
+    assert size.format(h=left.shape[2]).replace(" ×", " bytes ×", 1) in str(report)
 
 
 def test_the_plan_is_the_best_at_these_extents() -> None:

@@ -11,7 +11,8 @@ import onnx_ir as ir
 
 from relayout.graph.source_names import known_as
 from relayout.graph.subgraphs import all_graphs
-from relayout.infer import Form, Plan, is_scattered, placed
+from relayout.infer import Form, Plan, is_scattered, placed, size_of
+from relayout.infer.plans import Crossing
 from relayout.layout import Extent
 from relayout.layout.perm import between, is_identity
 from relayout.light_dataclass import plain
@@ -49,6 +50,7 @@ class Transposed(NamedTuple):
             another; read off the certificate, heaviest first, their bytes sum to these.
         reason: the causes for people.
         axes: the axes in `layout` with their extents.
+        factors: the bytes as a product: a number, and open extents.
     """
 
     tensor: str
@@ -60,6 +62,7 @@ class Transposed(NamedTuple):
     causes: "tuple[Cause, ...]"
     reason: str
     axes: tuple[tuple[str, int | str], ...] = ()
+    factors: tuple[int | str, ...] = ()
 
 
 class Interface(NamedTuple):
@@ -138,7 +141,16 @@ def _remaining(plan: Plan, axes: Axes, names: Sequence[str], share: int) -> Iter
             found,
             sentence(found),
             tuple((name, _extent(e)) for name, e in axes.extents(crossing.root, crossing.given, crossing.order)),
+            _factors(plan, crossing, share),
         )
+
+
+def _factors(plan: Plan, crossing: Crossing, share: int) -> tuple[int | str, ...]:
+    """Return the bytes of a Transpose as a product; an extent without a name counts as at least 1 in its price."""
+    symbols = [symbol for piece in crossing.root.dims for symbol in piece.extent.symbols]
+    priced = size_of(crossing.root, plan.sites.at, plan.sites.likely)
+    number = crossing.size * size_of(crossing.root, {}) // priced if priced else 0
+    return number // share, *(f"({symbol})" if "+" in symbol or " - " in symbol else symbol for symbol in symbols)
 
 
 @dataclass(frozen=True)

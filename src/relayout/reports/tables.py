@@ -96,7 +96,8 @@ def _formula(report: Report) -> str:
     """Return the bytes of a result in open extents, `12 × b × h × w bytes`; "" if none are open, or the sum is long."""
     sizes = Counter[tuple[str, ...]]()
     for item in report.remaining:
-        sizes[tuple(printable(str(extent)) for extent in item.shape if not isinstance(extent, int))] += item.bytes
+        size, *extents = item.factors
+        sizes[tuple(printable(str(extent)) for extent in extents)] += int(size)
     if report.at or not any(sizes) or len(sizes) > TERMS:
         return ""
     return " + ".join(" × ".join((f"{size:,}", *extents)) for extents, size in sorted(sizes.items())) + " bytes"
@@ -154,8 +155,8 @@ def _remaining(report: Report, short: ShortNames) -> list[Line | Grid]:
     advised: set[str] = set()  # what removes a Transpose is said once
     for first, *others in groups:
         named = layout_names(first.layout)
-        factors = "" if report.at else "".join(f" × {extent}" for extent in first.shape if not isinstance(extent, int))
-        moved = f"  {named}, {size_name(first.bytes)}{factors}"
+        size, *extents = (first.bytes,) if report.at else first.factors
+        moved = f"  {named}, {' × '.join((size_name(int(size)), *map(printable, map(str, extents))))}"
         lines.append(line("remains: ", (short(first.tensor), "bold"), moved))
         if named == first.layout:  # letters, which a stranger does not know
             legend = ", ".join(f"{name} = {extent}" for name, extent in first.axes)
