@@ -33,9 +33,11 @@ to what some site demands."""
 
 
 COMBINED = 6
-"""Factors of a site up to which each order of an operand is tried with each order of the axes that it does not have.
-Where windows and heads are merged, or channels are shuffled again and again, there are more, and orders would multiply:
-there these axes lie as in the source."""
+"""Factors of a site up to which each order of an operand is tried with each order of the axes that it does not have,
+whichever was found first. Where windows and heads are merged there are more, and orders would multiply."""
+FIRST = 3
+"""Labels of such a site whose orders are tried with those that are found later. From there on the axes that an operand
+does not have lie as in the source: where channels are shuffled again and again, all would be tried with all."""
 PIECES = 5
 """Pieces of split axes up to which orders are combined so, where an operator has variants: two channel shuffles in a
 row split an axis in three. With one more a ShuffleNet takes half as long again and 25 MB more, and saves nothing."""
@@ -157,7 +159,8 @@ def _storing(found: _Found, position: int, number: int) -> Sequence[Label]:
     factors, labels = site.pattern.of(_alone, (position, number), site, position, number)
     if labels is not None:
         return labels
-    bases = _bases(found, frozenset(factors)) if found.combined else (identity(site).order,)
+    combined = found.combined or len(found.labels) < FIRST
+    bases = _bases(found, frozenset(factors)) if combined else (identity(site).order,)
     tried = found.tried.get((position, number), 0)
     found.tried[position, number] = len(bases)
     new = tuple(bases[tried:])

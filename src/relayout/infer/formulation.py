@@ -28,6 +28,8 @@ SEVERAL = 2
 
 MOST_PAIRS = 1_000_000
 """Pairs of orders up to which single elements have a price: 100 MB."""
+MOST_MOVES = 20_000
+"""Pairs of orders up to which Transposes beyond the first have a price: more take seconds, and it seldom decides."""
 
 AVOIDED = 16
 """What it weighs, in bytes for each reader, to move a byte of a value that no Transpose takes: more than what is
@@ -205,7 +207,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
         for part, all_part in zip(parts, apart, strict=True)
         if not all_part and (again := _innermost(*part)).readers
     ]
-    most_axes = sites.most_axes if sum(_moves(*part[1:], sites.most_axes) for part in parts) <= MOST_PAIRS else 0
+    most_axes = sites.most_axes if sum(_moves(*part[1:], sites.most_axes) for part in parts) <= MOST_MOVES else 0
     for part, size in zip(parts, sizes, strict=True):
         values += _further_moves(part, most_axes, size * weights.per_byte)
     numbered = [root for root, _, _ in parts], [found for _, _, found in parts]
