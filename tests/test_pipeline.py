@@ -316,6 +316,16 @@ def test_a_result_is_as_valid_as_its_source(change: Callable[[onnx.ModelProto], 
         assert Counter(node.op_type for node in written.node)[proto.graph.node[1].op_type] == 1
 
 
+def test_an_end_without_a_shape_is_no_fault_of_the_source(tmp_path: Path) -> None:
+    proto = wasteful()
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    result = relayout.convert(proto, to="NHWC")
+    result.model.graph[-1].op_type = "Unheard"
+    with pytest.raises(InvalidModelError, match="Unheard") as error:
+        result.save(tmp_path / "a.onnx")
+    assert "its source" not in str(error.value)
+
+
 def test_a_fault_of_the_result_alone_is_refused(tmp_path: Path) -> None:
     proto = wasteful()
     del proto.graph.value_info[:]

@@ -202,6 +202,7 @@ def why_invalid(source: Source) -> str:
     """Say what ONNX's checker has against a source; empty where that is nothing, or it cannot be asked."""
     from onnx import checker, external_data_helper, load, shape_inference
 
+    from relayout.formats.onnx.checking import UNRANKED
     from relayout.isolation import NativeCrashError, check_model
 
     known = model_source(source)
@@ -215,7 +216,8 @@ def why_invalid(source: Source) -> str:
         if not any(map(external_data_helper.uses_external_data, proto.graph.initializer)):
             check_model(proto)
     except (checker.ValidationError, shape_inference.InferenceError, NativeCrashError) as error:
-        return shortened(" ".join(str(error).split()), MOST_SAID)
+        said = shortened(" ".join(str(error).split()), MOST_SAID)
+        return "" if said.startswith(UNRANKED) else said
     except Exception:  # of many types: it is asked over a model that something has failed on already
         return ""
     return ""

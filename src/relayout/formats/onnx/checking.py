@@ -56,6 +56,10 @@ INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 OF_SHAPES = (ir.DataType.UNDEFINED, *INTEGERS)
 GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
+UNRANKED = "Field 'shape' of 'type' is required but missing."
+"""What ONNX's checker has against an input or output without a shape, over which it says nothing else; runtimes take
+them."""
+
 FEW = 1 << 8
 """Anything else stays up to so many: the scales of a Resize, the ends of a Range."""
 

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from relayout.errors import InvalidModelError, RelayoutError, WriteError
 from relayout.formats.onnx.atomic import Replacement
-from relayout.formats.onnx.checking import check, check_parts
+from relayout.formats.onnx.checking import UNRANKED, check, check_parts
 from relayout.formats.onnx.parts import Weight, one_line, split, wrong_length
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LIMIT, MODEL_GRAPH, TENSOR_RAW_DATA, opening
 from relayout.graph.facts import Identity, facts_of
@@ -128,7 +128,7 @@ def _excuse(model: ir.Model, fault: str) -> None:
     except RelayoutError:
         pass  # the source has gone, or is another file now
     if CONTRADICTION in fault or PLACES.sub("", own) != PLACES.sub("", fault):
-        raise InvalidModelError(fault, own)
+        raise InvalidModelError(fault, "" if own.startswith(UNRANKED) else own)
 
 
 def _write_pair(target: Path, data: Path, plan: "_Plan", sources: Collection[Identity]) -> None:

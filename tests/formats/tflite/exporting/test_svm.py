@@ -80,6 +80,14 @@ def test_classifier(kernel: str, sizes: list[int]) -> None:
     hold(classifier(kernel, sizes))
 
 
+def test_a_class_with_fewer_vectors_than_none_is_refused() -> None:
+    source = classifier("RBF", [4, 3])
+    (sizes,) = (each for each in source.graph.node[0].attribute if each.name == "vectors_per_class")
+    sizes.ints[:] = [8, -1]
+    with pytest.raises(UnsupportedError, match="SVMClassifier"):
+        relayout.convert(source, format="tflite")
+
+
 def test_probabilities_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="SVMClassifier"):
         relayout.convert(classifier("RBF", [4, 3], prob_a=[-2.0], prob_b=[0.5]), format="tflite")

@@ -177,32 +177,56 @@ def test_any_opset(opset: int) -> None:
     hold(model(node, TensorProto.FLOAT, *ends, version=1, opset=opset), numbers(20))
 
 
-@pytest.mark.parametrize("aggregate", [0, 1])
-def test_the_newer_operator(aggregate: int) -> None:
+def newer(**changes: Any) -> onnx.ModelProto:
+    """A TreeEnsemble of two trees, some of its attributes changed."""
     tensors = {
         "nodes_splits": np.array([0.5, -0.5, 1.0], np.float32),
         "nodes_modes": np.array([0, 1, 3], np.uint8),
         "leaf_weights": np.array([1.5, -2.0, 0.25, 3.0, 0.5], np.float32),
     }
     attributes: dict[str, Any] = {name: numpy_helper.from_array(array, name) for name, array in tensors.items()}
-    node = helper.make_node(
-        "TreeEnsemble",
-        ["x"],
-        ["y"],
-        domain=ML,
-        n_targets=2,
-        aggregate_function=aggregate,
-        post_transform=0,
-        tree_roots=[0, 2],
-        nodes_featureids=[0, 2, 1],
-        nodes_truenodeids=[1, 0, 3],
-        nodes_trueleafs=[0, 1, 1],
-        nodes_falsenodeids=[2, 1, 4],
-        nodes_falseleafs=[1, 1, 1],
-        leaf_targetids=[0, 1, 0, 1, 0],
-        **attributes,
-    )
-    hold(model(node, TensorProto.FLOAT, ("y", TensorProto.FLOAT), version=5), numbers(1), numbers(40))
+    attributes |= {
+        "n_targets": 2,
+        "aggregate_function": 1,
+        "post_transform": 0,
+        "tree_roots": [0, 2],
+        "nodes_featureids": [0, 2, 1],
+        "nodes_truenodeids": [1, 0, 3],
+        "nodes_trueleafs": [0, 1, 1],
+        "nodes_falsenodeids": [2, 1, 4],
+        "nodes_falseleafs": [1, 1, 1],
+        "leaf_targetids": [0, 1, 0, 1, 0],
+        **changes,
+    }
+    node = helper.make_node("TreeEnsemble", ["x"], ["y"], domain=ML, **attributes)
+    return model(node, TensorProto.FLOAT, ("y", TensorProto.FLOAT), version=5)
+
+
+@pytest.mark.parametrize("aggregate", [0, 1])
+def test_the_newer_operator(aggregate: int) -> None:
+    hold(newer(aggregate_function=aggregate), numbers(1), numbers(40))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"leaf_targetids": [0, 1, 0, 2, 0]},
+        {"leaf_targetids": [0, 1, 0, -1, 0]},
+        {"leaf_targetids": [0, 1]},
+        {"nodes_modes": numpy_helper.from_array(np.array([0, 9, 3], np.uint8))},
+        {"nodes_truenodeids": [1, 0, 5]},
+        {"nodes_falsenodeids": [2, 1]},
+        {"nodes_featureids": [0, -1, 1]},
+        {"tree_roots": [0, 3]},
+        {"tree_roots": [-1]},
+        {"aggregate_function": 4},
+        {"post_transform": 5},
+    ],
+    ids=str,
+)
+def test_numbers_that_name_nothing_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedError, match="TreeEnsemble"):
+        relayout.convert(newer(**change), format="tflite")
 
 
 def test_two_scores_for_two_labels_are_refused() -> None:

@@ -87,7 +87,7 @@ def classifier(body: DefinitionBody) -> bool:
     kernel = _kernel(body)
     if kernel is None or attributes.get_string("post_transform", "NONE") != "NONE" or rho.size != len(pairs):
         return False
-    if len(sizes) < 2 or labels.size != len(sizes) or sum(sizes) != kernel[1]:
+    if len(sizes) < 2 or min(sizes) < 0 or labels.size != len(sizes) or sum(sizes) != kernel[1]:
         return False
     # Kernels find probabilities round by round, until they change by little.
     if coefficients.size != (len(sizes) - 1) * kernel[1] or body.numbers("prob_a").size:

@@ -8,6 +8,7 @@ gathered and added up.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,7 +146,7 @@ def write_trees(body: DefinitionBody, trees: Trees) -> str | None:
         return None
     if body.imports.get("", FIRST) < FIRST:
         return None
-    if max(trees.features) >= count:
+    if not 0 <= min(trees.features) <= max(trees.features) < count:
         return None
     x = body.rows()
     children = np.array(trees.children, np.int32)
@@ -254,7 +255,7 @@ def trees_of(node: ir.Node, kind: str, targets: int, first: int = 0) -> Trees | 
     known, weights = Attributes.of(node), numbers_of(node, f"{kind}_weights")
     places, ids = (node.attributes.get_ints(f"{kind}_{each}", []) for each in ("nodeids", "ids"))
     of_trees = node.attributes.get_ints(f"{kind}_treeids", [])
-    if known is None or not len(places) == len(ids) == len(of_trees) == weights.size or not targets:
+    if known is None or not len(places) == len(ids) == len(of_trees) == weights.size or targets < 1:
         return None
     said: dict[tuple[int, int], NDArray[np.float32]] = {}
     for key, target, weight in zip(zip(of_trees, places, strict=True), ids, weights, strict=True):
@@ -378,40 +379,78 @@ def _choose(body: DefinitionBody, labels: NDArray[Any], score: str, threshold: f
     body.give(body.add("Gather", body.constant(labels), flat))
 
 
+class EnsembleLists(NamedTuple):
+    """What a TreeEnsemble says of its trees: of nodes, and of leaves."""
+
+    splits: NDArray[Any]
+    modes: list[int]
+    features: Sequence[int]
+    tracks: Sequence[int]
+    children: list[list[tuple[int, int]]]
+    """Where the comparison holds, and where not: for each node a place, and whether it is a leaf's."""
+    leaf_targets: Sequence[int]
+    leaf_weights: NDArray[np.float32]
+    roots: Sequence[int]
+
+    @staticmethod
+    def of(node: ir.Node, targets: int) -> "EnsembleLists | None":
+        """Read them; None where the lists do not fit each other, or a number names nothing."""
+        ints, tensor = node.attributes.get_ints, node.attributes.get_tensor
+        splits, modes, weights = (tensor(name, None) for name in ("nodes_splits", "nodes_modes", "leaf_weights"))
+        if splits is None or modes is None or weights is None:
+            return None
+        features, leaf_targets, roots = (
+            ints(name, []) for name in ("nodes_featureids", "leaf_targetids", "tree_roots")
+        )
+        tracks = ints("nodes_missing_value_tracks_true", []) or [0] * len(features)
+        pairs = [(ints(f"nodes_{side}nodeids", []), ints(f"nodes_{side}leafs", [])) for side in ("true", "false")]
+        lists: Sequence[Any] = (splits.numpy(), modes.numpy(), tracks, *pairs[0], *pairs[1])
+        leaf_weights = weights.numpy().astype(np.float32)
+        if {len(each) for each in lists} != {len(features)} or leaf_weights.shape != (len(leaf_targets),):
+            return None
+        children, numbers = [list(zip(*pair, strict=True)) for pair in pairs], modes.numpy().tolist()
+        places = [
+            *((place, len(leaf_targets if is_leaf else features)) for place, is_leaf in chain(*children)),
+            *((root, len(features)) for root in roots),
+            *((target, targets) for target in leaf_targets),
+            *((number, MODES.index("BRANCH_MEMBER")) for number in numbers),
+        ]
+        if not all(0 <= place < count for place, count in places):
+            return None
+        return EnsembleLists(splits.numpy(), numbers, features, tracks, children, leaf_targets, leaf_weights, roots)
+
+    def trees(self, targets: int) -> Trees:
+        """Return the trees."""
+        trees = Trees(targets, [MODES[mode] for mode in self.modes])
+        rows = np.full((len(self.leaf_targets), targets), np.nan, np.float32)
+        rows[np.arange(len(rows)), self.leaf_targets] = self.leaf_weights
+        leaves = list(map(trees.leaf, rows))
+        facts = zip(self.modes, self.features, self.splits, self.tracks, strict=True)
+        branches = [
+            trees.branch(MODES[mode], feature, np.float32(split), tracks_true=bool(track))
+            for mode, feature, split, track in facts
+        ]
+        firsts = [first for first, _ in branches]
+        sides = [[(leaves if is_leaf else firsts)[place] for place, is_leaf in side] for side in self.children]
+        for (_, slots), if_true, if_false in zip(branches, *sides, strict=True):
+            trees.connect(slots, if_true, if_false)
+        trees.roots = [firsts[root] for root in self.roots]
+        return trees
+
+
 def ensemble(body: DefinitionBody) -> bool:
     """GatherND, comparisons and Where for each level of the trees; what the leaves say, added up."""
-    attributes = body.node.attributes
-    ints = attributes.get_ints
-    targets, roots = attributes.get_int("n_targets", 1), ints("tree_roots", [])
-    splits, modes, weights = (
-        attributes.get_tensor(name, None) for name in ("nodes_splits", "nodes_modes", "leaf_weights")
-    )
-    if splits is None or modes is None or weights is None or body.kind not in TO_FLOAT:
+    number = body.node.attributes.get_int
+    targets, aggregate, transform = number("n_targets", 1), number("aggregate_function", 1), number("post_transform", 0)
+    lists = EnsembleLists.of(body.node, targets)
+    if lists is None or body.kind not in TO_FLOAT:
         return False
-    leaf_weights, leaf_targets = weights.numpy().astype(np.float32), ints("leaf_targetids", [])
-    trees = Trees(targets, [MODES[int(mode)] for mode in modes.numpy()])
-    rows = np.full((len(leaf_targets), targets), np.nan, np.float32)
-    rows[np.arange(len(leaf_targets)), leaf_targets] = leaf_weights
-    leaves = list(map(trees.leaf, rows))
-    features = ints("nodes_featureids", [])
-    tracks = ints("nodes_missing_value_tracks_true", []) or [0] * len(features)
-    found = []
-    for feature, number, mode, track in zip(features, splits.numpy(), modes.numpy(), tracks, strict=True):
-        if MODES[int(mode)] == "BRANCH_MEMBER":
-            return False
-        found.append(trees.branch(MODES[int(mode)], feature, np.float32(number), tracks_true=bool(track)))
-    children = []
-    for side in ("true", "false"):
-        places = zip(ints(f"nodes_{side}nodeids", []), ints(f"nodes_{side}leafs", []), strict=True)
-        children.append([leaves[place] if is_leaf else found[place][0] for place, is_leaf in places])
-    for (_, slots), if_true, if_false in zip(found, *children, strict=True):
-        trees.connect(slots, if_true, if_false)
-    trees.roots = [found[root][0] for root in roots]
-    aggregate = attributes.get_int("aggregate_function", 1)
+    if not (0 <= aggregate < len(AGGREGATES) and 0 <= transform < len(TRANSFORMS)):
+        return False
+    trees = lists.trees(targets)
     leaf = write_trees(body, trees)
     scores = None if leaf is None else aggregated(body, trees, leaf, AGGREGATES[aggregate])
-    transform = TRANSFORMS[attributes.get_int("post_transform", 0)]
-    result = None if scores is None else transformed(body, scores, transform, targets)
+    result = None if scores is None else transformed(body, scores, TRANSFORMS[transform], targets)
     if result is None:
         return False
     body.give(result)
