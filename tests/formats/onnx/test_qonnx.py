@@ -127,6 +127,17 @@ def test_zero_points_of_channels(shape: tuple[int, ...], zeros: list[int], tmp_p
         np.testing.assert_array_equal(given, quantized(x, scale, zero, 4, 1, 0))
 
 
+@pytest.mark.parametrize(("shape", "scales"), [((2, 1, 4), (1, 3, 1)), ((4,), (1, 1, 1))], ids=str)
+def test_scales_that_stretch_the_data(shape: tuple[int, ...], scales: tuple[int, ...], tmp_path: Path) -> None:
+    scale = np.resize(floats([0.25, 0.5, 1.0]), scales)
+    x = halves(*shape)
+    wanted = quantized(x, scale, floats(0), 4, 1, 0)
+    nodes = [quant("x", "y", "s", "b", signed=1, narrow=0, rounding_mode="ROUND")]
+    source = network(nodes, [*shape], [*wanted.shape], s=scale, zero=0, b=4)
+    for given in results(source, x, tmp_path):
+        np.testing.assert_array_equal(given, wanted)
+
+
 def test_a_computed_scale(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("ReduceMax", ["x"], ["s"], axes=[1], keepdims=1),

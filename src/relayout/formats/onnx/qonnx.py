@@ -205,10 +205,10 @@ class _Quant(_Quantizer):
     def _give_integers(self, x: ir.Value, integers: _Range) -> bool:
         """Write QuantizeLinear and DequantizeLinear; return whether their scales and zero points hold these numbers."""
         scale, zero_point, weights = self.constant_of(1), self.constant_of(2), self.constant_of(0)
-        if scale is None or zero_point is None or scale.dtype != np.float32 or zero_point.size not in (1, scale.size):
+        if scale is None or zero_point is None or scale.dtype != np.float32:
             return False
-        axis = axis_of(scale.shape)
-        if axis is None or (zero_point.size > 1 and axis_of(zero_point.shape) != axis):
+        axis = _common_axis(x, scale, zero_point)
+        if axis is None:
             return False
         zeros = np.broadcast_to(zero_point.reshape(-1), scale.size)
         # Integers are moved, so that the upper end of their range is that of int8, which saturates; weights keep a zero
@@ -302,6 +302,18 @@ def axis_of(shape: tuple[int, ...]) -> int | None:
     """Return the axis along which a scale differs, counted from behind; 0 for one scale, None for several axes."""
     axes = [place - len(shape) for place, extent in enumerate(shape) if extent != 1]
     return None if len(axes) > 1 else axes[0] if axes else 0
+
+
+def _common_axis(x: ir.Value, scale: NDArray[Any], zero_point: NDArray[Any]) -> int | None:
+    """Return `axis_of` a scale; None where its zero point differs along another, or where it stretches the data."""
+    axis = axis_of(scale.shape)
+    if axis is None or zero_point.size not in (1, scale.size):
+        return None
+    if zero_point.size > 1 and axis_of(zero_point.shape) != axis:
+        return None
+    if x.shape is not None and (x.shape.rank() < scale.ndim or (axis and x.shape[axis] == 1 != scale.size)):
+        return None
+    return axis
 
 
 class _Trunc(_Quantizer):
