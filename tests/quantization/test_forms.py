@@ -207,6 +207,7 @@ def test_a_quotient_that_is_rounded_stays() -> None:
 
 
 def test_a_tflite_keeps_its_operators_unless_it_is_quantized() -> None:
+    pytest.importorskip("ai_edge_quantizer")
     model = build("float[1,6,32] x", "y = LeakyRelu<alpha = 0.2>(x)", {})
     source = relayout.convert(model, format="tflite").tflite
     assert operators(relayout.convert(source, format="tflite")) == {"LEAKY_RELU": 1}
@@ -216,6 +217,7 @@ def test_a_tflite_keeps_its_operators_unless_it_is_quantized() -> None:
 
 @pytest.mark.parametrize("kind", ["dynamic", "float16"])
 def test_tables_are_integers_or_halves_where_weights_alone_are(kind: str) -> None:
+    pytest.importorskip("ai_edge_quantizer")
     model = build("int64[1,5] i", "e = Gather<axis = 0>(t, i) y = MatMul(e, w)", {"t": (300, 32), "w": (32, 8)})
     result = relayout.convert(model, format="tflite", quantize=kind)  # type: ignore[arg-type]
     assert operators(result)["EMBEDDING_LOOKUP"] == 1
