@@ -55,9 +55,9 @@ LIMIT = 120
 KERNELS = {"usual": OpResolverType.AUTO, "reference": OpResolverType.BUILTIN_REF}
 EXPECTED = ("right", "within spread", "without elements", "refused", "unusable")
 DISTURBANCES, SPREADS = 8, 2
-"""How often the source is disturbed, and how many times its spread what is computed may be off."""
+"""Disturbed runs of the source, and the multiple of its spread by which a computed number may be off."""
 KERNEL_STEPS = 1.0
-"""How many steps of its result a kernel's number is off at most, before that is rounded."""
+"""Steps of its result by which a kernel's number is off at most, before that is rounded."""
 STRETCH = 500
 """Graphs for one process."""
 STEPS = 12

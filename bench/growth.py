@@ -1,4 +1,4 @@
-"""How time grows with graphs of many families: processor seconds, and the exponent from the smallest to the largest.
+"""Measures the growth of time with graphs of many families: processor seconds, and the exponent over all sizes.
 
     python bench/growth.py [--sizes 1000,8000] [--of relu,concat,…] [--forms optimize,.tflite]
 
@@ -27,7 +27,7 @@ import relayout
 
 FORMS: dict[str, dict[str, str]] = {"optimize": {}, ".tflite": {"format": "tflite"}}
 BACK = [0, 3, 1, 2]
-"""What brings NHWC to NCHW."""
+"""The perm from NHWC to NCHW."""
 
 
 class Graph:
@@ -106,7 +106,7 @@ def transposes(graph: Graph, count: int) -> None:
 
 
 def dense(graph: Graph, count: int) -> None:
-    """Blocks of eight layers, each of which reads all before it in the block, as in a DenseNet."""
+    """Blocks of eight layers, as in a DenseNet: a layer reads all earlier ones of its block."""
     narrow = graph.constant(np.full((4, 32, 1, 1), 0.1, np.float32))
 
     def block(value: str) -> str:
@@ -147,7 +147,7 @@ def attention(graph: Graph, count: int) -> None:
 
 
 def fan_out(graph: Graph, count: int) -> None:
-    """One value that all operators read, each of which gives an output."""
+    """One value that all operators read; every one gives an output."""
     graph.give(*[graph.conv("x", own=False) for _ in range(count)])
 
 

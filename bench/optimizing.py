@@ -177,7 +177,7 @@ def by_openvino(found: dict[str, Any] | None) -> str:
 
 
 SLOWEST = 15
-"""Models of which a table has the cost."""
+"""Models whose cost a table gives."""
 
 
 def bytes_table(found: list[dict[str, Any]], tools: list[str]) -> str:

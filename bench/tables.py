@@ -13,7 +13,7 @@ def table(head: list[str], lines: Iterable[list[str]], left: int = 1) -> str:
 
 
 def merged(lines: Iterable[list[str]]) -> list[list[str]]:
-    """Return rows of which those that say the same of several models are one, in the order of the first."""
+    """Merge rows that say the same of several models, in the order of the first."""
     names: dict[tuple[str, ...], list[str]] = {}
     for name, *cells in lines:
         names.setdefault(tuple(cells), []).append(name)

@@ -28,7 +28,7 @@ text { fill: #e6edf3 } .note { fill: #9198a1 } .line { stroke: #9198a1 } .rule {
 WIDTH, LEFT, RIGHT, ROW, TOP = 720, 270, 130, 26, 34
 """Pixels: of a plot, of its names, behind its bars, of a bar with its distance, of its title."""
 OURS = re.compile(r"relayout|litert-gpu|--quantize")
-"""What names a row of relayout's."""
+"""The name of relayout's rows."""
 
 Row = dict[str, str]
 
@@ -151,7 +151,7 @@ def counts(row: Row, columns: Sequence[str]) -> list[float]:
 
 
 def gpu() -> str:
-    """How many files the GPU takes as a whole and computes right."""
+    """Draw the number of files that the GPU takes as a whole and computes right."""
     rows = []
     for row in table("gpu-benchmark.md", "files", "right", "not whole"):
         total = sum(number(cell) or 0 for name, cell in row.items() if name != "files")
@@ -185,7 +185,7 @@ def onnx_to_tflite() -> str:
 
 
 def tflite_to_onnx() -> str:
-    """What becomes of the files of each converter."""
+    """Draw the results of each converter."""
     columns = ("right", "nearly", "wrong", "does not run", "not converted")
     rows = [
         (row["converter"], counts(row, columns))

@@ -13,7 +13,7 @@ from running import run
 
 
 def left(model: onnx.ModelProto, feed: Mapping[str, NDArray[np.generic]]) -> tuple[int, int]:
-    """How many Transposes outside bodies move more than axes of extent 1 in a run, and how many bytes they give."""
+    """Count the Transposes outside bodies that move more than axes of extent 1, and the bytes they give in a run."""
     nodes = [node for node in run_time_nodes(model.graph) if node.op_type == "Transpose"]
     watched = onnx.ModelProto()
     watched.CopyFrom(model)

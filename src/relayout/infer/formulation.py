@@ -246,7 +246,7 @@ def hard_pairs(parts: Iterable[Part]) -> list[frozenset[tuple[int, int]]] | None
 
 
 def _moves(ports: Sequence[ValueEnd], orders: Sequence[Order], most: int) -> int:
-    """How many pairs of orders a value has between which it may take more than one Transpose."""
+    """Count the pairs of orders of a value between which it may take more than one Transpose."""
     if not 0 < most < max(map(len, orders)):
         return 0
     producer, *readers = ports

@@ -58,7 +58,7 @@ def scattering(root: Root, ports: Sequence[ValueEnd], orders: Sequence[Order]) -
 
 
 def transposes_needed(root: Root, given: Order, order: Order, most: int) -> int:
-    """How many Transposes move a value from one order to another, if one moves `most` axes at most (0: any number)."""
+    """Count the Transposes from one order of a value to another, if one moves `most` axes at most (0: any number)."""
     if given == order or not 0 < most < len(order):
         return int(given != order)
     return root.space.of(_transposes_needed, (given, order, most), root, given, order, most)

@@ -34,7 +34,7 @@ def whole_units(model: ir.Model) -> Iterator[None]:
 
 ONLY_INTEGERS = re.compile(r"element type FLOAT; it takes (U?INT\d+(, )?)+$")
 QUANTIZED = "convert --quantize int8 --calibrate DATA writes them (docs/how-to/int8.md)"
-"""What a report says of a model of real numbers of which a target runs nothing."""
+"""The note on a model of real numbers of which a target runs nothing."""
 ELSEWHERE = "the target has no kernel in its layout"
 TRANSPOSES = frozenset({"Transpose"})
 MOST_STEPS = 64

@@ -92,7 +92,7 @@ def _letters(text: str) -> str:
 
 
 OFTEN, LONG = 4, 4
-"""How many rows repeat a limit, and how many words it has, that a page says once, under a letter."""
+"""Rows that repeat a limit, and words in it, from which on a page states it once, under a letter."""
 
 
 def markdown() -> str:

@@ -21,7 +21,7 @@ ALWAYS, NEVER = -1, -2
 """A port that gives or wants an order under every label of its node, or under none."""
 
 LENGTHS = 16
-"""How many lengths of shortest paths are followed before what is left of a flow is pushed."""
+"""Lengths of shortest paths that are followed before the rest of a flow is pushed."""
 
 
 @dataclass
@@ -146,7 +146,7 @@ class Network:
         return seen
 
     def _heights(self, sink: int, source: int | None = None) -> list[int]:
-        """How many arcs lie between each node and the sink; -1 where it is not reached.
+        """Count the arcs between each node and the sink; -1 where it is not reached.
 
         Args:
             sink: its node.

@@ -1,4 +1,4 @@
-"""What follows from extents that are given is computed in an ONNX result, as in a `.tflite`."""
+"""An ONNX result computes nothing that follows from given extents, as a `.tflite` does not."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def operators(file: Path) -> Counter[str]:
 
 
 def equal(source: onnx.ModelProto, file: Path, x: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> bool:
-    """Whether ONNX Runtime gives the same numbers for both."""
+    """Check that ONNX Runtime gives the same numbers for both."""
     runs = [onnxruntime.InferenceSession(each).run(None, {"x": x})[0] for each in (source.SerializeToString(), file)]
     return np.array_equal(*runs)
 

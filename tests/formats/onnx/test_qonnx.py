@@ -75,7 +75,7 @@ def quant(x: str, y: str, scale: str, bits: str, **attributes: Any) -> onnx.Node
 
 
 def results(source: onnx.ModelProto, x: Array, tmp_path: Path) -> list[Array]:
-    """What LiteRT gives for the `.tflite`, and ONNX Runtime for the ONNX result."""
+    """Run the `.tflite` in LiteRT, or the ONNX result in ONNX Runtime, and return what it gives."""
     relayout.convert(source, format="tflite").save(tmp_path / "m.tflite")
     relayout.convert(source, target="onnxruntime-cpu").save(tmp_path / "m.onnx")
     (by_litert,) = run((tmp_path / "m.tflite").read_bytes(), {"x": x})

@@ -122,7 +122,7 @@ def kept_apart(sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port,
                 read.setdefault(port.view.root, []).append((forms[port], given, port in own))
 
     def count(root: Root) -> int:
-        """How many read a value, or what is dequantized of it; those who want it in one other form are one."""
+        """Count the readers of a value, or of what is dequantized of it; those that want one other form count once."""
         behind = read.get(root, [])
         others = {form for form, _, alone in behind if form != made[root] and not alone}
         direct = (given for form, given, alone in behind if form == made[root] and not alone)

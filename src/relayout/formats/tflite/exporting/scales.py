@@ -91,7 +91,7 @@ SHIFTS = {
 }
 """Unsigned integers -> the signed ones that LiteRT's kernels take, and how much lower these lie."""
 SHIFTS_OF_WORDS = {TensorType.UINT16: SHIFTS[TensorType.UINT16]}
-"""The same, of integers that no kernel takes; some take unsigned bytes."""
+"""Those of integers that no kernel takes; some take unsigned bytes."""
 
 
 def change_sign(draft: Draft, source: DraftTensor, result: DraftTensor) -> None:

@@ -48,7 +48,7 @@ class Trees:
         self.children: list[tuple[int, int]] = []
         """Where the comparison holds, and where not."""
         self.missing: list[bool] = []
-        """Whether a missing number goes where the comparison holds."""
+        """True where a missing number goes as if the comparison held."""
         self.weights: list[NDArray[np.float32] | None] = []
         """Of a leaf, for each target; NaN where it says nothing of one."""
         self.roots: list[int] = []
@@ -209,7 +209,7 @@ def transformed(body: DefinitionBody, scores: str, transform: str, count: int = 
 
 
 class Attributes(NamedTuple):
-    """What a TreeEnsembleClassifier and a TreeEnsembleRegressor say of their trees, in lists of one length."""
+    """The trees of a TreeEnsembleClassifier or a TreeEnsembleRegressor, in lists of one length."""
 
     keys: list[tuple[int, int]]
     modes: Sequence[str]
@@ -380,7 +380,7 @@ def _choose(body: DefinitionBody, labels: NDArray[Any], score: str, threshold: f
 
 
 class EnsembleLists(NamedTuple):
-    """What a TreeEnsemble says of its trees: of nodes, and of leaves."""
+    """The trees of a TreeEnsemble: nodes, and leaves."""
 
     splits: NDArray[Any]
     modes: list[int]

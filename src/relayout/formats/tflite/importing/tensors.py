@@ -440,7 +440,7 @@ ELEMENTWISE = frozenset(("ADD", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "MUL", "
 """Operators that take any order of axes, as far as `leads_to_spatial` looks through them."""
 
 FAR = 4
-"""How many elementwise operators it looks through."""
+"""Elementwise operators through which it looks."""
 
 
 class Flow:
