@@ -75,6 +75,16 @@ class DefinitionBody:
         """Return an attribute that is a list of numbers."""
         return np.array(self.node.attributes.get_floats(name, []), np.float32)
 
+    def labels(self, integers: str) -> NDArray[Any]:
+        """Return the names of the classes, text or int64.
+
+        Args:
+            integers: the attribute that holds them where they are numbers.
+        """
+        attributes = self.node.attributes
+        texts = attributes.get_strings("classlabels_strings", [])
+        return np.array([*texts, None], object)[:-1] if texts else np.array(attributes.get_ints(integers, []), np.int64)
+
     def fits(self, *arrays: NDArray[Any]) -> bool:
         """Return whether lists have one number, or each of them one for every element of a row."""
         sizes = {array.size for array in arrays}

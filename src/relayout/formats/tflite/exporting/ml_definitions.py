@@ -131,10 +131,8 @@ def _classifier(body: DefinitionBody) -> bool:
 
     There are as many linear functions as labels: of one function for two labels kernels make up the second score.
     """
-    attributes = body.node.attributes
-    texts, numbers = attributes.get_strings("classlabels_strings", []), attributes.get_ints("classlabels_ints", [])
-    labels = np.array([*texts, None], object)[:-1] if texts else np.array(numbers, np.int64)
-    transform = attributes.get_string("post_transform", "NONE")
+    labels = body.labels("classlabels_ints")
+    transform = body.node.attributes.get_string("post_transform", "NONE")
     scores = _scores(body, labels.size, biased=True) if labels.size > 1 else None
     if scores is None or transform not in ("NONE", "LOGISTIC", "SOFTMAX"):
         return False

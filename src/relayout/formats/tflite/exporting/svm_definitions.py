@@ -80,8 +80,7 @@ def regressor(body: DefinitionBody) -> bool:
 def classifier(body: DefinitionBody) -> bool:
     """MatMul and Gemm, with Exp, Tanh or Pow between; ArgMax of the votes of all pairs of classes."""
     attributes = body.node.attributes
-    texts, numbers = attributes.get_strings("classlabels_strings", []), attributes.get_ints("classlabels_ints", [])
-    labels: NDArray[Any] = np.array([*texts, None], object)[:-1] if texts else np.array(numbers, np.int64)
+    labels = body.labels("classlabels_ints")
     sizes, rho = attributes.get_ints("vectors_per_class", []), body.numbers("rho")
     pairs, coefficients = list(combinations(range(len(sizes)), 2)), body.numbers("coefficients")
     kernel = _kernel(body)

@@ -312,8 +312,7 @@ def regressor(body: DefinitionBody) -> bool:
 def classifier(body: DefinitionBody) -> bool:
     """GatherND, comparisons and Where for each level of the trees; ReduceSum, ArgMax, Sigmoid or Softmax."""
     attributes = body.node.attributes
-    texts, numbers = attributes.get_strings("classlabels_strings", []), attributes.get_ints("classlabels_int64s", [])
-    labels: NDArray[Any] = np.array([*texts, None], object)[:-1] if texts else np.array(numbers, np.int64)
+    labels = body.labels("classlabels_int64s")
     base, ids = numbers_of(body.node, "base_values"), {*attributes.get_ints("class_ids", [])}
     transform = attributes.get_string("post_transform", "NONE")
     if labels.size < 2 or body.kind not in TO_FLOAT or transform not in TRANSFORMS[:3]:
