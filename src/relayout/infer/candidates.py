@@ -35,7 +35,7 @@ to what some site demands."""
 COMBINED = 6
 """Factors of a site up to which each order of an operand is tried with each order of the axes that it does not have,
 whichever was found first. Where windows and heads are merged there are more, and orders would multiply."""
-FIRST = 3
+FIRST = 12
 """Labels of such a site whose orders are tried with those that are found later. From there on the axes that an operand
 does not have lie as in the source: where channels are shuffled again and again, all would be tried with all."""
 PIECES = 5

@@ -28,7 +28,7 @@ SEVERAL = 2
 
 MOST_PAIRS = 1_000_000
 """Pairs of orders up to which single elements have a price: 100 MB."""
-MOST_MOVES = 20_000
+MOST_MOVES = 60_000
 """Pairs of orders up to which Transposes beyond the first have a price: more take seconds, and it seldom decides."""
 
 AVOIDED = 16
