@@ -52,22 +52,24 @@ def _decoded(node: ir.Node) -> ir.LazyTensor | None:
     if node.op_type == DEQUANTIZE and scale is None:
         return None  # the zero point is always 0
     axis, shape = node.attributes.get_int("axis", 1), weights.shape.numpy()
+    block = node.attributes.get_int("block_size", 0)
 
     def numbers() -> ir.TensorProtocol:
         real: NDArray[np.float32] = weights.numpy().astype(np.float32)
         if scale is not None:
-            real *= _stretched(scale.numpy().astype(np.float32), shape, axis)
+            real *= _stretched(scale.numpy().astype(np.float32), shape, axis, block)
         return ir.tensor(real.astype(kind.numpy()))
 
     return ir.LazyTensor(numbers, dtype=kind, shape=ir.Shape(shape))
 
 
-def _stretched(scale: NDArray[np.float32], shape: Sequence[int], axis: int) -> NDArray[np.float32]:
-    """Return scales so that they fit weights of a shape: one for all, for each place along an axis, or for a block."""
+def _stretched(scale: NDArray[np.float32], shape: Sequence[int], axis: int, block: int) -> NDArray[np.float32]:
+    """Return scales so that they fit weights of a shape: one for all, for each place along an axis, or for a block.
+
+    The last block may be shorter.
+    """
+    if block:
+        return np.take(np.repeat(scale, block, axis), range(shape[axis]), axis)
     if scale.size == 1:
         return scale.reshape(())
-    if scale.ndim == 1 and len(shape) > 1:
-        return scale.reshape([-1 if place == axis % len(shape) else 1 for place in range(len(shape))])
-    size = -(-shape[axis] // scale.shape[axis])
-    repeated = np.repeat(scale, size, axis)
-    return np.take(repeated, range(shape[axis]), axis)
+    return scale.reshape([-1 if place == axis % len(shape) else 1 for place in range(len(shape))])
