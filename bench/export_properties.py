@@ -31,21 +31,22 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests"), str(ROOT / "tests/formats/tflite/exporting")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/formats/tflite/exporting"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-import onnxruntime  # noqa: E402
-from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: E402
-from random_quantized import quantized_model  # noqa: E402
-from random_windows import window_model  # noqa: E402
+import onnxruntime
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from random_quantized import quantized_model
+from random_windows import window_model
 
-import relayout  # noqa: E402
-from infer.graphs import random_model  # noqa: E402
-from infer.mixed import mixed_model  # noqa: E402
-from infer.opened import opened_model  # noqa: E402
-from products import in_full  # noqa: E402
-from relayout.graph.subgraphs import all_nodes  # noqa: E402
-from relayout.verification.forced_graph import move_at_random  # noqa: E402
+import relayout
+from infer.graphs import random_model
+from infer.mixed import mixed_model
+from infer.opened import opened_model
+from products import in_full
+from relayout.graph.subgraphs import all_nodes
+from relayout.verification.forced_graph import move_at_random
 
 Arrays = Mapping[str, NDArray[Any]]
 AXIS = re.compile(r"\([^)]*\)|\S+")

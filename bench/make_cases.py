@@ -9,10 +9,10 @@ import json
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/formats/tflite")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/formats/tflite"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from tflite_cases import every  # noqa: E402
+from tflite_cases import every
 
 
 def main(out: Path) -> None:

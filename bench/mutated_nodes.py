@@ -27,15 +27,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-import numpy as np  # noqa: E402
-import onnx  # noqa: E402
-from node_mutant import Mutant  # noqa: E402
-from node_mutations import mutate  # noqa: E402
-from node_tests import NodeTest, difference, node_tests, run  # noqa: E402
-from numpy.typing import NDArray  # noqa: E402
+import numpy as np
+import onnx
+from node_mutant import Mutant
+from node_mutations import mutate
+from node_tests import NodeTest, difference, node_tests, run
+from numpy.typing import NDArray
 
 Arrays = Mapping[str, NDArray[Any]]
 LIMIT = 60
