@@ -54,6 +54,13 @@ def truncated(x: Array, scale: Array, zero: Array, before: int, after: int, mode
     return ((integers - zero) * scale).astype(np.float32)
 
 
+def rescaled(x: Array, scale: float, zero: float, result_scale: float, bits: int, signed: int, mode: str) -> Array:
+    """Trunc of version 2: integers of the result's scale, clipped to its bits."""
+    ratio = 2.0 ** np.round(np.log2(result_scale / scale))
+    integers = np.clip(np.round(x / scale + zero) / ratio, *ends(bits, signed=signed, narrow=0))
+    return ((ROUND[mode](integers) - zero / ratio) * result_scale).astype(np.float32)
+
+
 def floats(number: Any) -> Array:
     return np.asarray(number, np.float32)
 
@@ -148,7 +155,27 @@ def test_a_computed_scale(tmp_path: Path) -> None:
         np.testing.assert_allclose(given, quantized(x, x.max(1, keepdims=True), floats(0), 4, 1, 1), rtol=1e-6)
 
 
-@pytest.mark.parametrize("domain", [GENERAL, "onnx.brevitas", "finn.custom_op.general"])
+@pytest.mark.parametrize("mode", ["FLOOR", "ROUND", "CEIL"])
+@pytest.mark.parametrize(("signed", "zero"), [(1, 0.0), (1, 8.0), (0, 4.0)])
+def test_numbers_truncated_to_another_scale(signed: int, zero: float, mode: str, tmp_path: Path) -> None:
+    operands = ["x", "s", "zero", "before", "result_scale", "after"]
+    nodes = [helper.make_node("Trunc", operands, ["y"], domain=GENERAL, rounding_mode=mode, signed=signed)]
+    constants = {"s": 0.25, "zero": zero, "before": 8, "result_scale": 1.0, "after": 4}
+    source = network(nodes, ["n", 6], ["n", 6], **constants)
+    x = halves(3, 6)
+    for given in results(source, x, tmp_path):
+        np.testing.assert_array_equal(given, rescaled(x, 0.25, zero, 1.0, 4, signed, mode))
+
+
+def test_another_name_and_small_letters(tmp_path: Path) -> None:
+    attributes = {"signed": 1, "narrow": 0, "rounding_mode": "floor"}
+    nodes = [helper.make_node("IntQuant", ["x", "s", "zero", "b"], ["y"], domain=GENERAL, **attributes)]
+    x = halves(3, 6)
+    for given in results(network(nodes, ["n", 6], ["n", 6], s=0.25, zero=0, b=4), x, tmp_path):
+        np.testing.assert_array_equal(given, quantized(x, floats(0.25), floats(0), 4, 1, 0, "FLOOR"))
+
+
+@pytest.mark.parametrize("domain", [GENERAL, "onnx.brevitas", "finn.custom_op.general", "finn"])
 def test_bipolar_numbers(domain: str, tmp_path: Path) -> None:
     nodes = [helper.make_node("BipolarQuant", ["x", "s"], ["y"], domain=domain)]
     x = halves(3, 6)
