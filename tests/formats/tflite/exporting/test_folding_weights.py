@@ -180,6 +180,22 @@ def test_constants_are_normalized_as_onnx_runtime_does_it(node: str, version: in
     agrees(source, {"x": np.zeros_like(c)})
 
 
+@pytest.mark.parametrize("version", [10, 16])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_of_constants_lie_as_onnx_runtime_has_them(mode: str, version: int) -> None:
+    """Before opset 16 their coordinates are those of corners, not of centres: ONNX's reference knows centres alone."""
+    node = f'RoiAlign<mode="{mode}", output_height=2, output_width=2, sampling_ratio=1>'
+    source = model(
+        f"g (float[1,1,2,2] x) => (float[1,1,2,2] y) {{ q = {node}(c, boxes, places)  y = Add(x, q) }}",
+        c=np.arange(36, dtype=np.float32).reshape(1, 1, 6, 6) ** 2,
+        boxes=np.array([[0.5, 1, 4.25, 5]], np.float32),
+        places=np.array([0]),
+    )
+    source.opset_import[0].version = version
+    source.ir_version = 8
+    agrees(source, {"x": np.zeros((1, 1, 2, 2), np.float32)})
+
+
 def test_distinct_constants_keep_their_order() -> None:
     source = model(
         "g (float[2] x) => (float[2] y) { q = Unique<sorted=0>(c)  y = Add(x, q) }", c=np.array([3, 1, 3], np.float32)
