@@ -107,9 +107,15 @@ def shares(title: str, kinds: Sequence[tuple[str, str]], rows: Sequence[tuple[st
     return drawing(TOP + 24 + len(rows) * ROW + 6, title, body)
 
 
-def ratios(title: str, values: Sequence[float], below: str, above: str) -> str:
-    """Return a bar for each ratio, least first, from 1 down or up; `below` and `above` say what the two sides are."""
-    ordered, height, left = sorted(values), 150, 44
+def ratios(title: str, cells: Iterable[str], above: str = "below 1: relayout's is faster") -> str:
+    """Return a bar for the ratio in each cell that has one, least first, from 1 down or up.
+
+    Args:
+        title: the title.
+        cells: a cell for each network.
+        above: the note on what a ratio below 1 means.
+    """
+    ordered, height, left = sorted(value for cell in cells if (value := number(cell)) is not None), 150, 44
     low, high = min(*ordered, 0.9), max(*ordered, 1.1)
     step = (WIDTH - left - 10) / len(ordered)
 
@@ -129,7 +135,7 @@ def ratios(title: str, values: Sequence[float], below: str, above: str) -> str:
             f' width="{step * 0.8:.1f}" height="{max(length, 1):.1f}"/>'
         )
     bottom = TOP + height + 26
-    body.append(f'<text class="note" x="{left}" y="{bottom}">{escape(below)}</text>')
+    body.append(f'<text class="note" x="{left}" y="{bottom}">each bar is a network</text>')
     body.append(f'<text class="note end" x="{WIDTH - 10}" y="{bottom}">{escape(above)}</text>')
     return drawing(bottom + 8, title, body)
 
@@ -163,13 +169,7 @@ def gpu() -> str:
 def int8() -> str:
     """The time of each network in LiteRT."""
     cells = [row["time"] for row in table("int8-benchmark.md", "network", "time")]
-    values = [value for cell in cells if (value := number(cell)) is not None]
-    return ratios(
-        "Time of int8 files in LiteRT, litert-torch's = 1",
-        values,
-        "each bar is a network",
-        "below 1: relayout's is faster",
-    )
+    return ratios("Time of int8 files in LiteRT, litert-torch's = 1", cells)
 
 
 def onnx_to_tflite() -> str:
@@ -225,13 +225,7 @@ def there_and_back() -> str:
 def npu() -> str:
     """Cycles beside those of a peer."""
     cells = [row["ratio"] for page in _tables("npu-benchmark.md", "network", "by", "ratio") for row in page]
-    values = [value for cell in cells if (value := number(cell)) is not None]
-    return ratios(
-        "Vela's cycles of relayout's files, the peer's = 1",
-        values,
-        "each bar is a network",
-        "below 1: relayout's is faster",
-    )
+    return ratios("Vela's cycles of relayout's files, the peer's = 1", cells)
 
 
 def _tables(page: str, *columns: str) -> Iterator[list[Row]]:
@@ -264,14 +258,9 @@ def claims() -> str:
 
 def onnxruntime_cpu() -> str:
     """The time of each network beside its source's."""
-    found = _tables("target-cpu.md", "model", "Transposes", "ratio")
-    values = [value for each in found for row in each if (value := number(row["ratio"])) is not None]
-    return ratios(
-        "Time in ONNX Runtime with --target onnxruntime-cpu, the source's = 1",
-        values,
-        "each bar is a network",
-        "below 1: faster",
-    )
+    cells = [row["ratio"] for page in _tables("target-cpu.md", "model", "Transposes", "ratio") for row in page]
+    title = "Time in ONNX Runtime with --target onnxruntime-cpu, the source's = 1"
+    return ratios(title, cells, "below 1: faster")
 
 
 def cost() -> str:
