@@ -3,7 +3,7 @@
 `relayout.lowering.passes` has the rows: what each requires, and which always run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,13 +29,16 @@ FEW = 5
 """Variables that a note names."""
 
 
-def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tuple[str, ...]:
+def before_layouts(
+    model: ir.Model, request: Request, runtime: str = "", custom_ops: Mapping[str, str] = {}
+) -> tuple[str, ...]:
     """Do to a model that was read all that comes before layouts are chosen, in place.
 
     Args:
         model: the model.
         request: what is asked for.
         runtime: the oldest runtime that has to run a `.tflite`, such as `2.14`; "": any.
+        custom_ops: operators that become CUSTOM ones in a `.tflite` -> their domain; "" for any.
 
     Returns:
         A sentence for the report about each of the target's lowering passes. What is said of the interface is among
@@ -44,7 +47,7 @@ def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tupl
     Raises:
         LayoutError: the interface or the layouts that are asked for do not fit the model.
     """
-    _prepare(model, request, runtime)
+    _prepare(model, request, runtime, custom_ops)
     add_notes(model, *_begun_anew(facts_of(model).begun_anew))
     layout = request.layout
     types = source_types(model, layout.normalize)
@@ -58,7 +61,7 @@ def before_layouts(model: ir.Model, request: Request, runtime: str = "") -> tupl
     return lowered
 
 
-def _prepare(model: ir.Model, request: Request, runtime: str) -> None:
+def _prepare(model: ir.Model, request: Request, runtime: str, custom_ops: Mapping[str, str]) -> None:
     """Run the passes over a model as it was read, in place."""
     is_tflite = request.format == "tflite"
     is_onnx = not facts_of(model).is_tflite
@@ -78,11 +81,13 @@ def _prepare(model: ir.Model, request: Request, runtime: str) -> None:
     source = UnpreparedModel(model, lambda changed: complete(changed, outputs_of))
     if is_tflite:
         from relayout.formats.tflite.exporting.preparing import SOURCE_PASSES
+        from relayout.formats.tflite.exporting.registry import is_custom
 
         passes = SOURCE_PASSES
         source.from_tflite = facts_of(model).is_tflite
         source.is_restored = partial(_is_restored, request.target, runtime)
-        source.is_decomposed = partial(_is_decomposed, Constants(model), request.target)
+        is_decomposed = partial(_is_decomposed, Constants(model), request.target)
+        source.needs_no_definition = lambda key, node: is_custom(key, custom_ops) or is_decomposed(node)
         source.is_looped = partial(_is_looped, model, request.target, runtime)
     repeated = [row.name for row in rows if row.repeats]
     first = rows.index(PASSES[repeated[0]]) if repeated else len(rows)

@@ -32,7 +32,7 @@ class UnpreparedModel:
         complete: what infers types and shapes of what is new.
         from_tflite: whether it was just read from a `.tflite`.
         is_restored: whether the result may have a builtin that nodes say that they were.
-        is_decomposed: whether a node becomes others later, before layouts are chosen.
+        needs_no_definition: whether a node becomes others later, before layouts are chosen, or a CUSTOM operator.
         is_looped: whether a recurrent node of many steps may be a loop.
     """
 
@@ -40,7 +40,7 @@ class UnpreparedModel:
     complete: Callable[[ir.Model], None]
     from_tflite: bool = False
     is_restored: Callable[[Builtin], bool] = lambda _: True
-    is_decomposed: Callable[[ir.Node], bool] = lambda _: False
+    needs_no_definition: Callable[[tuple[str, str], ir.Node], bool] = lambda *_: False
     is_looped: Callable[[ir.Node], bool] = lambda _: True
 
     names: Names = field(default_factory=lambda: Names(set()))

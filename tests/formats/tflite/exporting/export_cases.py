@@ -7,8 +7,9 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from relayout.formats.tflite.exporting import ml_definitions
+from relayout.formats.tflite.exporting import attention_definitions, ml_definitions
 from relayout.formats.tflite.exporting.registry import entries
+from relayout.graph.domains import MICROSOFT
 from relayout.targets.litert.table import TARGET
 from rules.cases import FAMILIES
 from rules.law import Case
@@ -29,6 +30,7 @@ def cases() -> tuple[Case, ...]:
     """Return all cases of operators that the exporter has, or that are written as others before."""
     known = {*entries(), *(("", row.op_type) for row in TARGET.expansions), *(("", name) for name in DEFINED)}
     known |= {(ml_definitions.DOMAIN, name) for name in ml_definitions.DEFINITIONS}
+    known |= {(MICROSOFT, name) for name in attention_definitions.DEFINITIONS}
     return tuple(case for case in _every() if (case.domain, case.op_type) in known)
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 REFUSED: dict[str, str] = {
-    "MultiHeadAttention-21-4x5x54_4x6x7x9_4x6x7x9-num_heads6": "queries, keys and values in one tensor",
-    "MultiHeadAttention-21-4x5x54_4x6x7x9_4x6x7x9_4x7-num_heads6": "queries, keys and values in one tensor",
-    "MultiHeadAttention-21-4x5x54_4x6x7x9_4x6x7x9_4x6x5x7-num_heads6": "queries, keys and values in one tensor",
     "Attention-21-4x5x6_6x72_72_2x4x3x7x8-num_heads3-constants": "keys and values of an earlier run",
     "DFT-20-2x4x6x2_s_s--constants": "the axis of a transform is computed",
     "Inverse-21-2x3x6x4x4-": "inverses of more than three rows",

@@ -31,7 +31,7 @@ from relayout.formats.tflite.exporting.kernel_types import (
 from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
 from relayout.formats.tflite.exporting.older import refuse_newer, write_for
 from relayout.formats.tflite.exporting.refusals import Refusals
-from relayout.formats.tflite.exporting.registry import Entry, OpenExtentError, Unwritable, export_of
+from relayout.formats.tflite.exporting.registry import REFUSAL, Entry, OpenExtentError, Unwritable, export_of, is_custom
 from relayout.formats.tflite.exporting.scales import (
     DEQUANTIZE,
     QUANTIZE,
@@ -285,14 +285,13 @@ class GraphExport:
             return
         domain = "" if node.domain == "ai.onnx" or node.domain.startswith(IMAGES) else node.domain
         entry = export_of((domain, node.op_type))
-        is_custom = self.custom_ops.get(node.op_type) in ("", domain) and (domain or entry is None)
         try:
-            if is_custom:
+            if is_custom((domain, node.op_type), self.custom_ops):
                 write_custom(NodeExport(self, node))
             elif entry is None:
                 from relayout.formats.tflite.exporting.ml_definitions import reason_of_lack
 
-                raise Unwritable(reason_of_lack(domain, node.op_type))
+                raise node.meta.get(REFUSAL) or Unwritable(reason_of_lack(domain, node.op_type))
             elif reason := mixed_types(node, self.version) or refused_texts(node) or _reason_of_size(node):
                 raise Unwritable(reason)
             else:

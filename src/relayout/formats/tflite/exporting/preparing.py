@@ -21,7 +21,7 @@ from relayout.formats.tflite.exporting.blocks import sign_few_bits
 from relayout.formats.tflite.exporting.few_bit_floats import decode_few_bit_floats
 from relayout.formats.tflite.exporting.loops import inline_sequences, write_out
 from relayout.formats.tflite.exporting.recurrent_operands import HIDDEN, LENGTHS, STATES, drop_zero_states, is_recurrent
-from relayout.formats.tflite.exporting.registry import is_written
+from relayout.formats.tflite.exporting.registry import REFUSAL, Key, Unwritable, is_written
 from relayout.formats.tflite.exporting.restoring import restore_builtins, restore_variables
 from relayout.formats.tflite.spelled_out import DOMAIN
 from relayout.graph.domains import INTERNAL_NHWC, MICROSOFT
@@ -210,7 +210,7 @@ SOURCE_PASSES: Mapping[str, SourcePass] = {
     "fold-weights": lambda source: fold_weights(source.model, source.weight_bytes),
     "open-recurrences": lambda source: _recurrences(source),
     "write-out-loops": lambda source: write_out(source.model, source.names),
-    "define": lambda source: define(source.model, source.is_decomposed),
+    "define": lambda source: define(source.model, source.needs_no_definition),
     "list-coordinates": lambda source: list_coordinates_first(source.model, source.names),
     "batch-first-rows": lambda source: _mark_batch_first(source.model),
 }
@@ -280,12 +280,12 @@ def _rank_reductions(graph: ir.Graph) -> None:
         node.outputs[0].type = node.outputs[0].type or operand.type
 
 
-def define(model: ir.Model, is_decomposed: Callable[[ir.Node], bool]) -> bool:
+def define(model: ir.Model, needs_none: Callable[[Key, ir.Node], bool]) -> bool:
     """Replace operators that have no export by what defines them, in place; return whether there were any.
 
     Args:
         model: the model.
-        is_decomposed: whether a node becomes others later.
+        needs_none: whether a node of an operator needs no definition.
     """
     found: dict[Any, tuple[ir.Node, str, str]] = {}
     if any(node.domain == "ai.onnx.ml" for node in _nodes(model)):
@@ -294,9 +294,13 @@ def define(model: ir.Model, is_decomposed: Callable[[ir.Node], bool]) -> bool:
         raise_opset(model)
     for node in _nodes(model):
         key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
-        if (is_written(key) and node.op_type not in DEFINED) or is_decomposed(node):
+        if (is_written(key) and node.op_type not in DEFINED) or needs_none(key, node):
             continue
-        definition = _definition(model, node)
+        try:
+            definition = _definition(model, node)
+        except Unwritable as refusal:
+            node.meta[REFUSAL] = refusal
+            continue
         if definition is None:
             continue
         name = f"{node.op_type}.{len(found)}"
@@ -322,11 +326,13 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
     """Return the function by which the standard defines an operator, for a node's types and attributes."""
     if node.domain:  # of another domain: whoever has none needs no definitions of theirs
+        from relayout.formats.tflite.exporting.attention_definitions import attention_definition_of
         from relayout.formats.tflite.exporting.dynamic_lstm import dynamic_lstm_definition_of
         from relayout.formats.tflite.exporting.ml_definitions import definition_of
 
-        for definition in (fused_definition_of, dynamic_lstm_definition_of, definition_of):
+        for definition in (fused_definition_of, dynamic_lstm_definition_of, definition_of, attention_definition_of):
             if (defined := definition(node, model.opset_imports)) is not None:
+                _complete_outputs(defined)
                 return ir.serde.deserialize_function(defined)
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:

@@ -1,6 +1,6 @@
 """The one table of ONNX operators that can be written: operator -> the function that writes its builtin operators."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +29,10 @@ class Unwritable(Exception):  # noqa: N818 - a verdict on one operator, collecte
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+REFUSAL = "relayout.refusal"
+"""The key of a node's meta: the `Unwritable` that says why it has no definition."""
 
 
 class OpenExtentError(Unwritable):
@@ -96,6 +100,17 @@ def described(function: Export, name: str, summary: str) -> Export:
 def is_written(key: Key) -> bool:
     """Tell whether an operator is registered. No module is loaded for it."""
     return key in _ENTRIES or key in modules()
+
+
+def is_custom(key: Key, custom_ops: Mapping[str, str]) -> bool:
+    """Tell whether an operator becomes a CUSTOM one; of ONNX's own only those without an export.
+
+    Args:
+        key: the operator.
+        custom_ops: operators that do, by name -> their domain; "" for any.
+    """
+    domain, name = key
+    return custom_ops.get(name) in ("", domain) and (bool(domain) or not is_written(key))
 
 
 def export_of(key: Key) -> Entry | None:

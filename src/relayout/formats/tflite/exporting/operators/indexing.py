@@ -22,6 +22,7 @@ SCATTERED = frozenset(
 )
 """Types that SCATTER_ND takes."""
 VIEWS = frozenset(["Reshape", "Squeeze", "Unsqueeze"])
+MOVING = frozenset(["Cast", "Expand", "Gather", "GatherElements"])
 SLICE_UPDATE = "DYNAMIC_UPDATE_SLICE"
 UPDATED = frozenset([TensorType.FLOAT32, TensorType.INT32, TensorType.INT64, TensorType.INT8, TensorType.BOOL])
 """Types that it takes."""
@@ -58,7 +59,9 @@ def _is_never_negative(value: ir.Value | None, most: int = MOST_FOLLOWED) -> boo
         return False
     if node.op_type in PLACES:
         return True
-    slots = {"Where": (1, 2), "Gather": (0,), "GatherElements": (0,), **dict.fromkeys(VIEWS, (0,))}.get(node.op_type)
+    if node.op_type == "Max":
+        return any(_is_never_negative(each, most - 1) for each in node.inputs)
+    slots = {"Where": (1, 2), **dict.fromkeys((*MOVING, *VIEWS), (0,))}.get(node.op_type)
     return slots is not None and all(_is_never_negative(node.inputs[slot], most - 1) for slot in slots)
 
 

@@ -1,0 +1,495 @@
+"""Definitions of the attentions and rotary embeddings of com.microsoft, as operators of the standard.
+
+Heads are split off by Reshape and Transpose, before layouts are chosen: these are views then, as any others.
+
+    MultiHeadAttention(q, k, v)  ->  Softmax(q · scale · kᵀ) · v,    each `b h s d`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from relayout.formats.tflite.exporting.definition_body import FIRST, DefinitionBody
+from relayout.formats.tflite.exporting.kernel_types import tensor_dims
+from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
+from relayout.graph.domains import MICROSOFT
+
+MASKED = -10000.0
+"""What is added to the scores of positions that a mask hides."""
+SLICE_READS_ENDS = 10
+"""The version of the standard from which on the ends of a Slice are operands."""
+HEADS_BEFORE_SEQUENCE = (0, 2, 1, 3)
+Dim = int | str
+
+
+class AttentionBody(DefinitionBody):
+    """The nodes of a definition of an attention."""
+
+    @property
+    def version(self) -> int:
+        """The version of the standard that the model imports."""
+        return self.imports.get("", FIRST)
+
+    @property
+    def real(self) -> np.dtype[Any]:
+        """The type of the numbers."""
+        if self.kind not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
+            raise Unwritable(f"an attention of {'unknown' if self.kind is None else self.kind.name}")
+        return self.kind.numpy()
+
+    def has(self, slot: int) -> bool:
+        """Return whether the node has an operand."""
+        return slot < len(self.node.inputs) and self.node.inputs[slot] is not None
+
+    def gives(self, slot: int) -> bool:
+        """Return whether anybody reads an output."""
+        value = self.node.outputs[slot] if slot < len(self.node.outputs) else None
+        return value is not None and (bool(value.uses()) or value.is_graph_output())
+
+    def integer(self, name: str, default: int = 0) -> int:
+        """Return an attribute that is an integer."""
+        return self.node.attributes.get_int(name, default)
+
+    def scalar(self, name: str, default: float = 0.0) -> float:
+        """Return an attribute that is a number."""
+        return self.node.attributes.get_float(name, default)
+
+    def dims(self, slot: int) -> tuple[Dim, ...]:
+        """Return the extents of an operand."""
+        value = self.node.inputs[slot]
+        assert value is not None
+        return tensor_dims(value)
+
+    def extent(self, slot: int, axis: int) -> int:
+        """Return an extent of an operand that must be known.
+
+        Raises:
+            OpenExtentError: it is known only at run time.
+        """
+        dim = self.dims(slot)[axis]
+        if not isinstance(dim, int):
+            raise OpenExtentError("an extent that is known only at run time", [dim])
+        return dim
+
+    def number(self, number: float) -> str:
+        """Add a constant of the type of the numbers."""
+        limits = np.finfo(self.real)
+        return self.constant(np.array(np.clip(number, limits.min, limits.max), self.real))
+
+    def reshape(self, tensor: str, *extents: int) -> str:
+        """Add a Reshape; 0 is the operand's own extent."""
+        return self.add("Reshape", tensor, self.constant(np.array(extents, np.int64)))
+
+    def transpose(self, tensor: str, *perm: int) -> str:
+        """Add a Transpose."""
+        return self.add("Transpose", tensor, perm=perm)
+
+    def part(self, tensor: str, axis: int, begin: int, size: int) -> str:
+        """Add a Slice along one axis."""
+        if self.version < SLICE_READS_ENDS:
+            return self.add("Slice", tensor, axes=[axis], starts=[begin], ends=[begin + size])
+        ends = (self.constant(np.array([each], np.int64)) for each in (begin, begin + size, axis))
+        return self.add("Slice", tensor, *ends)
+
+    def sequence(self, slot: int, axis: int) -> str:
+        """Add an extent of an operand, as a scalar of int32."""
+        dim = self.dims(slot)[axis]
+        if isinstance(dim, int):
+            return self.constant(np.array(dim, np.int32))
+        extent = self.add("Gather", self.add("Shape", f"x{slot}"), self.constant(np.array(axis, np.int64)))
+        return self.add("Cast", extent, to=onnx.TensorProto.INT32)
+
+    def arange(self, count: str, dim: Dim | None) -> str:
+        """Add the int32 from 0 on, as a constant where it is known how many they are."""
+        if isinstance(dim, int):
+            return self.constant(np.arange(dim, dtype=np.int32))
+        return self.add("Range", *(self.constant(np.array(0, np.int32)), count, self.constant(np.array(1, np.int32))))
+
+    def heads(self, tensor: str, count: int, size: int) -> str:
+        """Add heads as an axis before the sequence: `b s h*d` as `b h s d`."""
+        return self.transpose(self.reshape(tensor, 0, 0, count, size), *HEADS_BEFORE_SEQUENCE)
+
+    def packed(self, tensor: str, width: int) -> str:
+        """Add heads behind the sequence: `b h s d` as `b s h*d`."""
+        return self.reshape(self.transpose(tensor, *HEADS_BEFORE_SEQUENCE), 0, 0, width)
+
+    def scores(self, query: str, key: str, size: int) -> str:
+        """Add the products of queries and keys, `b h s t`, times the scale."""
+        query = self.add("Mul", query, self.number(self.scalar("scale") or 1 / sqrt(size)))
+        return self.add("MatMul", query, self.transpose(key, 0, 1, 3, 2))
+
+    def attention(self, query: str, keys_values: tuple[str, str], size: int, bias: str) -> str:
+        """Add the weighted sums of values, `b h s d`."""
+        key, value = keys_values
+        scores = self.scores(query, key, size)
+        if bias:
+            scores = self.add("Add", scores, bias)
+        return self.add("MatMul", self.add("Softmax", scores, axis=3), value)
+
+    def bias(self, mask: int, addend: int) -> str:
+        """Add what is added to scores: an operand, and a large negative number where a mask of keys is 0."""
+        bias = f"x{addend}" if self.has(addend) else ""
+        if not self.has(mask):
+            return bias
+        if len(self.dims(mask)) != 2:
+            raise Unwritable("a mask of another form than one element for each key")
+        shown = self.add("Cast", self.reshape(f"x{mask}", 0, 1, 1, -1), to=int(ir.DataType.from_numpy(self.real)))
+        hidden = self.add("Sub", self.number(1.0), shown)
+        hidden = self.add("Mul", hidden, self.number(self.scalar("mask_filter_value", MASKED)))
+        return self.add("Add", bias, hidden) if bias else hidden
+
+    def later(self, rows: int, columns: int, bias: str) -> str:
+        """Add a large negative number to the scores of keys that come after a query."""
+        limits = np.finfo(self.real)
+        masked = np.clip(self.scalar("mask_filter_value", MASKED), limits.min, limits.max)
+        hidden = self.constant(np.triu(np.full((rows, columns), masked, self.real), columns - rows + 1))
+        return self.add("Add", bias, hidden) if bias else hidden
+
+    def rotated(self, tensor: str, size: int, angles: Sequence[str], half: int, name: str) -> str:
+        """Add heads turned by angles.
+
+        Args:
+            tensor: the heads, of four axes, the last of them the elements of a head.
+            size: elements of a head.
+            angles: cosines and sines, of four axes, too.
+            half: pairs that are turned: the first `2 half` elements of each head.
+            name: the attribute that says whether the elements of a pair are neighbours.
+        """
+        cosine, sine = angles
+        turned, same = (self.part(tensor, 3, 0, 2 * half) if 2 * half < size else tensor), (0, 0, 0)
+        if self.integer(name):
+            pairs = self.reshape(turned, *same, half, 2)
+            a, b = (self.reshape(self.part(pairs, 4, place, 1), *same, half) for place in (0, 1))
+        else:
+            a, b = (self.part(turned, 3, begin, half) for begin in (0, half))
+        first = self.add("Sub", self.add("Mul", a, cosine), self.add("Mul", b, sine))
+        second = self.add("Add", self.add("Mul", a, sine), self.add("Mul", b, cosine))
+        parts = [first, second]
+        if self.integer(name):
+            columns = [self.reshape(each, *same, half, 1) for each in parts]
+            parts = [self.reshape(self.add("Concat", *columns, axis=4), *same, 2 * half)]
+        if 2 * half < size:
+            parts.append(self.part(tensor, 3, 2 * half, size - 2 * half))
+        return self.add("Concat", *parts, axis=3) if len(parts) > 1 else parts[0]
+
+
+PAST_KEY, PAST_VALUE = 6, 7
+"""Operands of MultiHeadAttention."""
+
+
+def _multi_head_attention(body: AttentionBody) -> None:
+    """MatMul, Softmax and MatMul of each head; Concat with keys and values of an earlier run."""
+    if any(map(body.has, range(PAST_VALUE + 1, len(body.node.inputs)))) or body.gives(3):
+        raise Unwritable("keys and values of an earlier run in a buffer, or scores as a result")
+    if body.has(PAST_KEY) != body.has(PAST_VALUE):
+        raise Unwritable("keys of an earlier run without values")
+    if not body.has(1) or not body.has(2) or len(body.dims(0)) != 3:
+        raise Unwritable("queries, keys and values in one tensor")
+    count, parts, widths, begin = body.integer("num_heads"), [], [], 0
+    for slot in range(3):
+        tensor, apart = f"x{slot}", len(body.dims(slot)) == 4
+        size = body.extent(slot, -1) // (1 if apart else count)
+        if body.has(3) and not apart:  # kernels add none to keys and values whose heads are apart
+            tensor = body.add("Add", tensor, body.part("x3", 0, begin, size * count))
+        parts.append(tensor if apart else body.heads(tensor, count, size))
+        widths.append(size)
+        begin += size * count
+    query, others = parts[0], parts[1:]
+    for place, past in enumerate((PAST_KEY, PAST_VALUE)):
+        if body.has(past):
+            others[place] = body.add("Concat", f"x{past}", others[place], axis=2)
+    bias = body.bias(4, 5)
+    if body.integer("unidirectional"):
+        columns = sum(body.extent(slot, axis) for slot, axis in ((1, -2), (PAST_KEY, 2)) if body.has(slot))
+        bias = body.later(body.extent(0, 1), columns, bias)
+    found = body.attention(query, (others[0], others[1]), widths[0], bias)
+    body.give(body.packed(found, count * widths[2]), "y0")
+    for slot, tensor in enumerate(others, 1):
+        body.give(tensor, f"y{slot}")
+
+
+def _attention(body: AttentionBody) -> None:
+    """MatMul to queries, keys and values, then as MultiHeadAttention."""
+    sizes = body.node.attributes.get_ints("qkv_hidden_sizes", [])
+    if body.has(4) or body.has(6) or body.gives(1) or sizes or body.integer("do_rotary"):
+        raise Unwritable("keys and values of an earlier run, or of sizes of their own")
+    count, width = body.integer("num_heads"), body.extent(1, 1) // 3
+    made = body.add("MatMul", "x0", "x1")
+    if body.has(2):
+        made = body.add("Add", made, "x2")
+    parts = [body.heads(body.part(made, 2, width * place, width), count, width // count) for place in range(3)]
+    bias = body.bias(3, 5)
+    if body.integer("unidirectional"):
+        bias = body.later(body.extent(0, 1), body.extent(0, 1), bias)
+    query, key, value = parts
+    body.give(body.packed(body.attention(query, (key, value), width // count, bias), width), "y0")
+
+
+def _rotary_embedding(body: AttentionBody) -> None:
+    """Gather of the angles, Mul, Add and Sub; heads stay where they are."""
+    rank, half = len(body.dims(0)), body.extent(2, 1)
+    if body.integer("is_packed_batching"):
+        raise Unwritable("rows of several lengths in one")
+    last, count = body.extent(0, -1), body.integer("num_heads")
+    size = last if rank == 4 else last // count if count else 2 * half
+    if body.integer("rotary_embedding_dim") not in (0, 2 * half):
+        raise Unwritable("angles of another number than the elements that are turned")
+    sequence = rank - 2 if rank == 4 else 1
+    places = body.add("Cast", "x1", to=onnx.TensorProto.INT32)
+    if len(body.dims(1)) == 1:
+        along = body.arange(body.sequence(0, sequence), body.dims(0)[sequence])
+        places = body.reshape(body.add("Add", places, along), 1, -1)
+    row = (0, 1, -1, half) if rank == 4 else (0, -1, 1, half)
+    angles = [body.reshape(body.add("Gather", f"x{slot}", places), *row) for slot in (2, 3)]
+    heads = "x0" if rank == 4 else body.reshape("x0", 0, 0, last // size, size)
+    found = body.rotated(heads, size, angles, half, "interleaved")
+    body.give(found if rank == 4 else body.reshape(found, 0, 0, last), "y0")
+
+
+# Attention in which several heads of queries share one of keys and values, with the keys and values of earlier runs.
+#
+# Keys of a run stand behind those of earlier runs. `past` counts these in each row; a first run has none:
+#
+#     past    = 0 if length == total else ends + 1 - length
+#     present = Gather(Concat(past_key, key, zeros), places)
+#     shown   = place <= min(past + step, ends)
+
+QUERY, KEY, VALUE, PAST_KEYS, PAST_VALUES, ENDS, TOTAL, COSINES, SINES, POSITIONS = range(10)
+"""Operands of GroupQueryAttention."""
+ELSE = {
+    "smooth_softmax": (0, -1),
+    "qk_output": (0,),
+    "causal": (1,),
+    "kv_cache_bit_width": (0,),
+    "sliding_window_cache": (0,),
+    "k_quant_type": ("NONE",),
+    "v_quant_type": ("NONE",),
+}
+"""Attributes -> what they are where nothing else is asked for."""
+GATHERS_IN_BATCHES = 12
+"""The version of the standard from which on GatherND has a batch."""
+
+
+def _group_query_attention(body: AttentionBody) -> None:
+    """MatMul, Where of the keys that are not later, Softmax and MatMul; a past by GatherND."""
+    attributes = body.node.attributes
+    if any(attributes[name].value not in values for name, values in ELSE.items() if name in attributes):
+        raise Unwritable("another softmax or mask, or keys and values of few bits")
+    if any(map(body.has, range(POSITIONS + 1, len(body.node.inputs)))) or body.gives(3):
+        raise Unwritable("a bias, sinks, norms, or scales of keys and values")
+    if body.has(PAST_KEYS) != body.has(PAST_VALUES):
+        raise Unwritable("keys of an earlier run without values")
+    if body.version < GATHERS_IN_BATCHES:
+        raise Unwritable(f"opset {body.version}: from {GATHERS_IN_BATCHES} on it has a definition")
+    _GroupedAttention(body).write()
+
+
+class _GroupedAttention:
+    """One node, and where its keys stand."""
+
+    def __init__(self, body: AttentionBody) -> None:
+        self.body = body
+        self.heads, self.groups = body.integer("num_heads"), body.integer("kv_num_heads")
+        self.batch, self.length, _ = body.dims(QUERY)
+        self.size = body.extent(QUERY, 2) // (self.heads if body.has(KEY) else self.heads + 2 * self.groups)
+        total = body.node.inputs[TOTAL]
+        known = None if total is None or total.const_value is None or total.is_graph_input() else total.const_value
+        self.known_total = None if known is None else int(known.numpy().reshape(-1)[0])
+        self.is_first = self.known_total is not None and self.known_total == self.length
+        """True if the run is known to be the first one."""
+        self.count = body.sequence(QUERY, 1)
+        self.total = body.reshape(f"x{TOTAL}") if known is None else self.int32(self.known_total or 0)
+
+    def int32(self, number: int) -> str:
+        return self.body.constant(np.array(number, np.int32))
+
+    def write(self) -> None:
+        """Write the node."""
+        body = self.body
+        query, key, value = self._operands()
+        if body.integer("do_rotary"):
+            angles, half = self._angles
+            turning = self.size, angles, half, "rotary_interleaved"
+            query, key = (body.rotated(each, *turning) for each in (query, key))
+        query, key, value = (body.transpose(each, *HEADS_BEFORE_SEQUENCE) for each in (query, key, value))
+        key, value = self._present(key, PAST_KEYS), self._present(value, PAST_VALUES)
+        body.give(body.packed(self._mixed(query, key, value), self.heads * self.size), "y0")
+        body.give(key, "y1")
+        body.give(value, "y2")
+
+    def _operands(self) -> list[str]:
+        """Add queries, keys and values, `batch length heads size`."""
+        body, counts = self.body, (self.heads, self.groups, self.groups)
+        if body.has(KEY):
+            parts = [f"x{slot}" for slot in (QUERY, KEY, VALUE)]
+            if any(body.dims(slot)[:2] != body.dims(QUERY)[:2] for slot in (KEY, VALUE)):
+                raise Unwritable("keys of another length than the queries")
+        else:
+            begins = np.cumsum([0, *counts]) * self.size
+            rows = zip(begins, counts, strict=False)
+            parts = [body.part(f"x{QUERY}", 2, int(begin), count * self.size) for begin, count in rows]
+        return [body.reshape(part, 0, 0, count, self.size) for part, count in zip(parts, counts, strict=True)]
+
+    @cached_property
+    def past(self) -> str:
+        """How many keys of earlier runs each row has, `batch 1`."""
+        body, none = self.body, self.body.constant(np.zeros((1, 1), np.int32))
+        if self.is_first:
+            return none
+        ends = body.reshape(f"x{ENDS}", -1, 1)
+        earlier = body.add("Sub", body.add("Add", ends, self.int32(1)), self.count)
+        if self.known_total is not None and isinstance(self.length, int):
+            return earlier
+        return body.add("Where", body.add("Equal", self.count, self.total), none, earlier)
+
+    @cached_property
+    def positions(self) -> str:
+        """The places of this run's keys among all of their row, `batch length`."""
+        return self.body.add("Add", self.past, self.body.arange(self.count, self.length))
+
+    @cached_property
+    def _angles(self) -> tuple[list[str], int]:
+        """Cosines and sines of this run's places, `batch length 1 half`, and how many pairs are turned."""
+        body, half = self.body, self.body.extent(COSINES, 1)
+        places = f"x{POSITIONS}" if body.has(POSITIONS) else self.positions
+        found = [body.add("Gather", f"x{slot}", places) for slot in (COSINES, SINES)]
+        return [body.reshape(each, 0, 0, 1, half) for each in found], half
+
+    @cached_property
+    def room(self) -> int | None:
+        """For how many keys of earlier runs there is room; None where it is known only at run time."""
+        dim = self.body.dims(PAST_KEYS)[2] if self.body.has(PAST_KEYS) else 0
+        return dim if isinstance(dim, int) else None
+
+    @cached_property
+    def begin(self) -> str:
+        """For how many keys of earlier runs there is room, as a scalar."""
+        return self.int32(self.room) if self.room is not None else self.body.sequence(PAST_KEYS, 2)
+
+    @cached_property
+    def known_capacity(self) -> int | None:
+        """How many places of keys there are behind the run; None where it is known only at run time."""
+        return None if self.room is None or self.known_total is None else max(self.room, self.known_total)
+
+    @cached_property
+    def capacity(self) -> str:
+        """How many places of keys there are behind the run, as a scalar."""
+        known = self.known_capacity
+        return self.body.add("Max", self.begin, self.total) if known is None else self.int32(known)
+
+    @cached_property
+    def places(self) -> str:
+        """The places of keys."""
+        return self.body.arange(self.capacity, self.known_capacity)
+
+    def _present(self, fresh: str, slot: int) -> str:
+        """Add the keys or values of all runs, `batch groups places size`; zeros behind a row that ended before."""
+        if self.is_first and self.room == 0:
+            return fresh
+        body, sources = self.body, [f"x{slot}"] if self.body.has(slot) else []
+        joined = body.add("Concat", *sources, fresh, self._zeros, axis=2)
+        return body.add("GatherND", joined, self._chosen, batch_dims=2)
+
+    @cached_property
+    def _zeros(self) -> str:
+        """A key of zeros, `batch groups 1 size`."""
+        body, rest = self.body, (self.groups, 1, self.size)
+        if isinstance(self.batch, int):
+            return body.constant(np.zeros((self.batch, *rest), body.real))
+        target = body.add("Concat", self._batch, body.constant(np.array(rest, np.int64)), axis=0)
+        return body.add("Expand", body.constant(np.zeros((1, 1, 1, 1), body.real)), target)
+
+    @cached_property
+    def _batch(self) -> str:
+        """How many rows there are, as a vector of int64."""
+        return self.body.part(self.body.add("Shape", f"x{QUERY}"), 0, 0, 1)
+
+    @cached_property
+    def _chosen(self) -> str:
+        """Which of the joined keys lies at each place, `batch groups places 1`."""
+        body = self.body
+        ours = body.add("Sub", self.places, self.past)
+        later = body.add(
+            "Where",
+            body.add("Less", ours, self.count),
+            body.add("Add", self.begin, ours),
+            body.add("Add", self.begin, self.count),
+        )
+        chosen = body.add("Where", body.add("Less", self.places, self.past), self.places, later)
+        chosen = body.reshape(body.add("Max", chosen, self.int32(0)), 0, 1, -1, 1)
+        known = self.batch, self.known_capacity
+        if all(isinstance(dim, int) for dim in known):
+            target = body.constant(np.array([known[0], self.groups, known[1], 1], np.int64))
+        else:
+            capacity = body.reshape(body.add("Cast", self.capacity, to=onnx.TensorProto.INT64), 1)
+            counts = [body.constant(np.array([each], np.int64)) for each in (self.groups, 1)]
+            target = body.add("Concat", self._batch, counts[0], capacity, counts[1], axis=0)
+        return body.add("Cast", body.add("Expand", chosen, target), to=onnx.TensorProto.INT64)
+
+    def _mixed(self, query: str, key: str, value: str) -> str:
+        """Add the weighted sums of values, `batch heads length size`."""
+        body = self.body
+        scores = body.scores(body.reshape(query, 0, self.groups, -1, self.size), key, self.size)
+        if cap := body.scalar("softcap"):
+            limit = body.number(cap)
+            scores = body.add("Mul", body.add("Tanh", body.add("Div", scores, limit)), limit)
+        shown = self._shown()
+        scores = body.reshape(scores, 0, self.heads, -1, 0)
+        scores = body.add("Where", shown, scores, body.number(-np.inf))
+        weights = body.add("Softmax", scores, axis=3)
+        if body.integer("local_window_size", -1) >= 0:  # a window behind the end of a row shows no key at all
+            weights = body.add("Where", shown, weights, body.number(0.0))
+        found = body.add("MatMul", body.reshape(weights, 0, self.groups, -1, 0), value)
+        return body.reshape(found, 0, self.heads, -1, self.size)
+
+    def _shown(self) -> str:
+        """Add which keys a query sees, `batch 1 length places`: none that is later or behind the end of its row."""
+        body = self.body
+        column = body.reshape(self.positions, 0, 1, -1, 1)
+        ends = body.reshape(f"x{ENDS}", -1, 1, 1, 1)
+        shown = body.add("LessOrEqual", self.places, body.add("Min", column, ends))
+        window = body.integer("local_window_size", -1)
+        if window < 0:
+            return shown
+        return body.add("And", shown, body.add("Greater", self.places, body.add("Sub", column, self.int32(window))))
+
+
+DEFINITIONS: Mapping[str, Callable[[AttentionBody], None]] = {
+    "Attention": _attention,
+    "GroupQueryAttention": _group_query_attention,
+    "MultiHeadAttention": _multi_head_attention,
+    "RotaryEmbedding": _rotary_embedding,
+}
+"""Operator of com.microsoft -> what adds the nodes that compute it."""
+
+
+def attention_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
+    """Return the function that an attention or rotary embedding is; None of any other node.
+
+    Args:
+        node: the node.
+        imports: the model's: domain -> version.
+
+    Raises:
+        Unwritable: it has no definition, as it is used here.
+    """
+    define = DEFINITIONS.get(node.op_type) if node.domain == MICROSOFT else None
+    if define is None:
+        return None
+    body = AttentionBody(node, imports)
+    if body.version < FIRST:
+        raise Unwritable(f"opset {body.version}: from {FIRST} on it has a definition")
+    define(body)
+    inputs, outputs = (
+        [f"{letter}{slot}" for slot in range(len(ends))]
+        for letter, ends in zip("xy", (node.inputs, node.outputs), strict=True)
+    )
+    opsets = [onnx.helper.make_opsetid("", body.version)]
+    return onnx.helper.make_function("", "", inputs, outputs, body.nodes, opsets)
