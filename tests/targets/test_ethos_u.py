@@ -11,6 +11,7 @@ import pytest
 import relayout
 from relayout.rules import Operator, Placement, Signature
 from relayout.targets import Target, target
+from relayout.targets.ethos_u.means import mean_form
 from relayout.targets.ethos_u.table import MOST, price
 from rules.cases.making import f
 from rules.law import Case
@@ -109,3 +110,33 @@ def test_an_operator_along_the_last_axis_has_its_price(op_type: str, axis: int) 
     expected = MOST[op_type] * 48 if axis == 3 else 0
     assert found
     assert found[0] == expected, "in the source's order"
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "form"),
+    [
+        ((1, 6, 9, 8), (1, 2), ((1, 6, 9, 8), (1, 2))),
+        ((2, 6, 9, 8), (1, 2), ((2, 54, 8), (1,))),
+        ((2, 6, 9, 8), (3,), ((108, 8, 1), (1,))),
+        ((2, 6, 9, 8), (0,), ((1, 2, 432), (1,))),
+        ((2, 6, 9), (2,), ((12, 9, 1), (1,))),
+        ((2, 3, 4, 5, 6), (2, 3), ((6, 20, 6), (1,))),
+        ((1, 5000, 3), (1,), ((1, 2, 2500, 3), (1, 2))),
+        (("N", 6, 9, 8), (1, 2), ((1, 6, 9, 8), (1, 2))),
+    ],
+)
+def test_the_axes_of_a_mean_are_joined_where_vela_takes_it_only_so(
+    shape: tuple[int | str, ...], axes: tuple[int, ...], form: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
+    assert mean_form(shape, axes) == form
+    assert mean_form(shape, axes).is_taken
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((2, 6, 9, 8), (0, 2)), ((1, 4099, 3), (1,)), ((2, 70, 60, 3), (1, 2)), (("N", 6, 9, 8), (3,))]
+)
+def test_a_mean_that_vela_takes_in_no_form_stays(shape: tuple[int | str, ...], axes: tuple[int, ...]) -> None:
+    """Axes that are no neighbours, those of a batch that are too long, a prime number of elements, an open batch."""
+    form = mean_form(shape, axes)
+    assert not form.is_taken
+    assert form.axes == axes

@@ -146,7 +146,7 @@ def pools() -> Iterator[UnitCase]:
         for dtype in (np.int8, np.uint8, np.int16):
             yield UnitCase(Case(op, {"x": image}), dtype)
             yield UnitCase(Case(op, {"x": image}), dtype, alike=False)
-        for shape in ((2, 6, 9, 8), (1, 6, 9), (2, 6, 9)):
+        for shape in ((2, 6, 9, 8), (1, 6, 9), (2, 6, 9), (2, 3, 4, 6, 9)):
             yield UnitCase(Case(op, {"x": f(*shape)}))
 
 
@@ -269,7 +269,7 @@ def reductions() -> Iterator[UnitCase]:
             yield reduce(IMAGE, *axes)
         yield reduce((1, 6, 1, 8), 3)
         for shape, axis in (
-            ((2, 6, 9, 8), 2),
+            *(((2, 6, 9, 8), axis) for axis in range(4)),
             ((2, 6, 9), 1),
             ((2, 6, 9), 2),
             ((1, 6, 9), 2),
@@ -277,6 +277,19 @@ def reductions() -> Iterator[UnitCase]:
             ((6, 9), 1),
         ):
             yield reduce(shape, axis)
+    for shape, axes in MEANS:
+        yield UnitCase(Case("ReduceMean", {"x": f(*shape), "a": i(*axes)}, ("a",)))
+
+
+MEANS = (
+    *(((2, 6, 9, 8), axes) for axes in ((1, 2), (2, 3), (0, 1, 2), (1, 2, 3), (0, 2), (1, 3))),
+    *(((2, 3, 4, 5, 6), axes) for axes in ((0,), (2,), (4,), (2, 3), (0, 1, 2, 3), (1, 3))),
+    *(((2, 1, 4, 5, 6), axes) for axes in ((4,), (0, 4))),
+    *(((1, 5000, 3), axes) for axes in ((1,), (2,), (1, 2))),
+    ((1, 4099, 3), (1,)),
+    ((2, 70, 60, 3), (1, 2)),
+)
+"""Means of batches, of many axes, and along axes that are longer than Vela takes."""
 
 
 def normalizations() -> Iterator[UnitCase]:

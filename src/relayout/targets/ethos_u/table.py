@@ -37,6 +37,7 @@ from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.unit_rows import SAME_SCALES, weights_of
 from relayout.rules import Operator, Placement, Signature, Step
 from relayout.rules.signature import Constants
+from relayout.targets.ethos_u.means import LONGEST, mean_form, write_mean
 from relayout.targets.litert.integer_forms import requantized
 from relayout.targets.litert.integer_scales import SHIFTS, Scale, scale_of
 from relayout.targets.litert.prices import PRICES
@@ -281,19 +282,20 @@ def _is_resized(operator: Operator) -> bool:
 RESIZED = Condition("2, 4 or 8 times the height and width; of linear half pixels 2 times", _is_resized)
 
 
-def _leaves_last(operator: Operator) -> bool:
-    """Tell whether a mean leaves the last axis, is over it alone (of rows, then), or has an image with a side of 1."""
-    shape, axes = _extents(operator.shape()), operator.integers(1) or operator.ints("axes") or ()
-    rank = len(shape)
-    if not rank or not axes:
+def _is_averaged(operator: Operator) -> bool:
+    shape = operator.shape()
+    if not shape:
         return False
-    places = {axis % rank for axis in axes}
-    return rank < 3 or (rank - 1) not in places or places == {rank - 1} or 1 in shape[-3:]
+    if operator.name == "GlobalAveragePool":
+        shape, axes = (shape[0], *shape[2:], shape[1]), tuple(range(1, len(shape) - 1))
+    else:
+        axes = operator.integers(1) or operator.ints("axes") or ()
+    return bool(axes) and mean_form(shape, axes).is_taken
 
 
-LEAVES_LAST = Condition("the last axis left or alone, or one of the last three of extent 1", _leaves_last)
-ONE_IMAGE = Condition(
-    "of rank 4 a batch of 1", lambda operator: operator.rank() in (1, 2, 3) or _extents(operator.shape())[:1] == (1,)
+AVERAGED = Condition(
+    f"neighbouring axes of at most {LONGEST:,} elements together, or in one image each",
+    _is_averaged,
 )
 
 
@@ -349,10 +351,10 @@ TARGET = replace(
         Kernel("MaxPool", ("NHWC",), TYPES, IMAGE, (NO_INDICES, *ANY, POOL_STRIDES, WINDOW)),
         Kernel("AveragePool", ("NHWC",), TYPES, IMAGE, AVERAGE),
         Kernel("AveragePool", ("NHWC",), TYPES, (4,), (NO_DILATIONS, COUNTED_BORDER, *ANY, STRIDES, WINDOW)),
-        Kernel("GlobalAveragePool", ("NHWC",), TYPES, IMAGE, (ONE_IMAGE, *ANY)),
+        Kernel("GlobalAveragePool", ("NHWC",), TYPES, (3, 4, 5), (AVERAGED, *ANY)),
         Kernel("GlobalMaxPool", ("NHWC",), TYPES, IMAGE, ANY),
         Kernel("Resize", ("NHWC",), TYPES, (4,), (SPATIAL_ONLY, RESIZED, *ANY)),
-        Kernel("ReduceMean", types=TYPES, limits=(ONE_IMAGE, LEAVES_LAST, *ANY)),
+        Kernel("ReduceMean", types=TYPES, limits=(AVERAGED, *ANY)),
         Kernel("ReduceMax ReduceMin", types=TYPES, limits=ANY),
         Kernel("Gemm MatMul", types=TYPES, limits=MATRIX),
         Kernel("MatMul", types=BYTES, limits=ANY),
@@ -381,7 +383,7 @@ TARGET = replace(
     expansions=(*LITERT.expansions, GATE, STRIDED_BORDER),
     prefers_integers=True,
     is_litert=False,
-    builtins=MICRO._replace(integers=frozenset({"GELU", "TILE", "RELU_N1_TO_1"})),
+    builtins=MICRO._replace(integers=frozenset({"GELU", "TILE", "RELU_N1_TO_1"}), rewrite=write_mean),
     fallback=LITERT,
 )
 
@@ -407,14 +409,6 @@ def _is_resized_by_u85(operator: Operator) -> bool:
 
 MOST_GROWN = 1024
 RESIZED_BY_U85 = Condition("of linear ones a power of 2 times the height and width", _is_resized_by_u85)
-LAST_OF_ONE = Condition(
-    "of rank 3 the last axis of a batch of 1",
-    lambda operator: (
-        operator.rank() != 3
-        or _extents(operator.shape())[:1] == (1,)
-        or not {2, -1} & set(operator.integers(1) or operator.ints("axes") or (2,))
-    ),
-)
 U85_ROWS = (
     Kernel("Conv", ("NHWC OHWI",), TYPES, IMAGE, WEIGHTS, NOT_DEPTHWISE),
     Kernel("Conv", ("NHWC IHWO",), TYPES, IMAGE, WEIGHTS, DEPTHWISE),
@@ -423,7 +417,6 @@ U85_ROWS = (
     Kernel("AveragePool", ("NHWC",), TYPES, IMAGE, (NO_DILATIONS, SAME_OR_VALID, *ANY, WINDOW, PADDED_WINDOW)),
     Kernel("AveragePool", ("NHWC",), TYPES, (4,), (NO_DILATIONS, COUNTED_BORDER, *ANY, WINDOW)),
     Kernel("Resize", ("NHWC",), TYPES, (4,), (SPATIAL_ONLY, RESIZED_BY_U85, *ANY)),
-    Kernel("ReduceMean", types=TYPES, limits=(ONE_IMAGE, LAST_OF_ONE, LEAVES_LAST, *ANY)),
     Kernel("MatMul", types=TYPES, limits=ANY),
 )
 """The rows of operators that an Ethos-U85 has more of."""

@@ -4,7 +4,8 @@ Facts from LiteRT's `runtime_version.cc`. Numbers are those of TensorFlow's rele
 """
 
 import re
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from relayout.formats.tflite.container.enums import TensorType
 
@@ -238,11 +239,14 @@ class Builtins(NamedTuple):
         of: the runtime, or its target.
         names: the builtins.
         integers: those that it has for quantized integers alone.
+        rewrite: writes an operator of a draft in the form that it takes; returns whether that is another one. None: it
+            takes every form.
     """
 
     of: str
     names: frozenset[str]
     integers: frozenset[str] = frozenset()
+    rewrite: Callable[[Any, Any], bool] | None = None
 
     def has(self, name: str, kind: TensorType | None) -> bool:
         """Tell whether there is a builtin for a type of data; kernels of the user's own are theirs to bring."""

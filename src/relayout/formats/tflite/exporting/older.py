@@ -8,7 +8,6 @@ The facts are the table of operator versions (`container/versions.py`) and of th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import prod
 
 import numpy as np
 
@@ -140,7 +139,6 @@ REWRITES: Mapping[str, Callable[[Draft, DraftOperator], bool]] = {"GELU": _gelu,
 #
 # RELU_0_TO_1   ->  RELU, MINIMUM
 # RELU_N1_TO_1  ->  MAXIMUM, MINIMUM
-# MEAN          ->  RESHAPE, MEAN, RESHAPE    over the channels of an image, which an Ethos-U takes of rows alone
 
 
 def write_with(draft: Draft, builtins: Builtins | None) -> None:
@@ -150,7 +148,7 @@ def write_with(draft: Draft, builtins: Builtins | None) -> None:
     operators = list(draft.operators)
     draft.operators.clear()
     for operator in operators:
-        rewrite = (ALWAYS if builtins.has(operator.name, _kind(operator)) else OTHERS).get(operator.name)
+        rewrite = builtins.rewrite if builtins.has(operator.name, _kind(operator)) else OTHERS.get(operator.name)
         if rewrite is None or not rewrite(draft, operator):
             draft.operators.append(operator)
 
@@ -197,28 +195,6 @@ def _bound(draft: Draft, like: DraftTensor, number: float) -> DraftTensor:
     return draft.constant("bound", np.asarray(integer), like.quantization)
 
 
-def _mean_of_rows(draft: Draft, operator: DraftOperator) -> bool:
-    """Write a mean over the last of four axes as one over the last of three: both ends are views."""
-    (source, axes), (result,) = operator.inputs, operator.outputs
-    is_known = source is not None and axes is not None and axes.array is not None and source.is_static
-    if not is_known or source is None or axes is None or axes.array is None or len(source.dims) != RANK_OF_IMAGES:
-        return False
-    if [int(axis) % RANK_OF_IMAGES for axis in axes.array.reshape(-1)] != [RANK_OF_IMAGES - 1]:
-        return False
-    rows = (1, prod(source.shape[:-1]))
-    flat, mean = (
-        draft.tensor(f"{result.name}/{name}", like.type, (*rows, extent), like.quantization)
-        for name, like, extent in (("rows", source, source.shape[-1]), ("mean", result, 1))
-    )
-    draft.add("RESHAPE", [source, draft.constant("shape", np.array(flat.shape, np.int32))], [flat])
-    draft.add("MEAN", [flat, draft.constant("axes", np.array([len(rows)], np.int32))], [mean], keep_dims=True)
-    draft.add("RESHAPE", [mean, draft.constant("shape", np.array(result.shape, np.int32))], [result])
-    return True
-
-
-RANK_OF_IMAGES = 4
-ALWAYS: Mapping[str, Callable[[Draft, DraftOperator], bool]] = {"MEAN": _mean_of_rows}
-"""Builtin -> what writes it in another form for a runtime that has it; False where it stays."""
 OTHERS: Mapping[str, Callable[[Draft, DraftOperator], bool]] = {
     **REWRITES,
     "RELU_0_TO_1": _clamp(0.0, 1.0),

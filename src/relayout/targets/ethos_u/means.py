@@ -1,0 +1,87 @@
+"""Means as Vela takes them: of one image, over axes of space, each of at most 4,096 elements.
+
+    MEAN(x[2 6 9 8], 3)  ->  RESHAPE(MEAN(RESHAPE(x, [108 8 1]), 1), [2 6 9 1])
+
+Neighbours that are averaged are one axis, as are those before and those behind it: RESHAPEs cost nothing.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from relayout.formats.tflite.exporting.draft import Draft, DraftOperator
+
+LONGEST = 4096
+"""The longest axis that Vela averages."""
+FEWEST_AXES, MOST_AXES = 2, 4
+
+
+class MeanForm(NamedTuple):
+    """A tensor and the axes of it over which a mean is taken."""
+
+    dims: tuple[int, ...]
+    axes: tuple[int, ...]
+
+    @property
+    def is_taken(self) -> bool:
+        """True if Vela takes it."""
+        if not FEWEST_AXES <= len(self.dims) <= MOST_AXES or max(self.dims[axis] for axis in self.axes) > LONGEST:
+            return False
+        is_one_image = len(self.dims) < MOST_AXES or self.dims[0] == 1
+        leaves_last = len(self.dims) - 1 not in self.axes or len(self.dims) == FEWEST_AXES or 1 in self.dims[-3:]
+        return is_one_image and leaves_last
+
+
+def mean_form(dims: Sequence[int | str], axes: Sequence[int]) -> MeanForm:
+    """Return the form in which Vela takes a mean, its own or one on joined axes; where it takes none, one of few axes.
+
+    Args:
+        dims: the tensor's extents. Vela takes an open one for 1, and of such a tensor no axes are joined.
+        axes: those that are averaged, one at least.
+    """
+    extents = tuple(dim if isinstance(dim, int) else 1 for dim in dims)
+    own = MeanForm(extents, tuple(sorted({axis % len(extents) for axis in axes})))
+    if own.is_taken or extents != tuple(dims):
+        return own
+    joined = _joined(own)
+    return joined if joined.is_taken or len(extents) > MOST_AXES else own
+
+
+def _joined(form: MeanForm) -> MeanForm:
+    """Return a mean over one axis of three, or over two of one image, where the axes are neighbours."""
+    larger = [axis for axis, extent in enumerate(form.dims) if extent != 1]
+    runs = [(is_averaged, list(run)) for is_averaged, run in groupby(larger, lambda axis: axis in form.axes)]
+    places = [place for place, (is_averaged, _) in enumerate(runs) if is_averaged] or [len(runs)]
+    if len(places) > 1:
+        return MeanForm(tuple(prod(form.dims[axis] for axis in run) for _, run in runs), tuple(places))
+    before, along, behind = (
+        prod(form.dims[axis] for _, run in some for axis in run)
+        for some in (runs[: places[0]], runs[places[0] : places[0] + 1], runs[places[0] + 1 :])
+    )
+    rows = next((rows for rows in range(-(-along // LONGEST), LONGEST + 1) if not along % rows), 1)
+    if rows == 1 or before > 1:
+        return MeanForm((before, along, behind), (1,))
+    return MeanForm((1, rows, along // rows, behind), (1, 2))
+
+
+def write_mean(draft: Draft, operator: DraftOperator) -> bool:
+    """Write a mean in the form that Vela takes; return whether that is another one."""
+    source, axes = operator.inputs[:2] if operator.name == "MEAN" else (None, None)
+    if source is None or axes is None or axes.array is None or not axes.array.size or not source.is_static:
+        return False
+    form = mean_form(source.dims, axes.array.reshape(-1).tolist())
+    if form.dims == source.dims:
+        return False
+    (result,) = operator.outputs
+    kept = tuple(1 if axis in form.axes else extent for axis, extent in enumerate(form.dims))
+    joined, mean = (
+        draft.tensor(f"{result.name}/{name}", like.type, dims, like.quantization)
+        for name, like, dims in (("joined", source, form.dims), ("mean", result, kept))
+    )
+    draft.add("RESHAPE", [source, draft.constant("shape", np.array(form.dims, np.int32))], [joined])
+    draft.add("MEAN", [joined, draft.constant("axes", np.array(form.axes, np.int32))], [mean], keep_dims=True)
+    draft.add("RESHAPE", [mean, draft.constant("shape", np.array(result.shape, np.int32))], [result])
+    return True
