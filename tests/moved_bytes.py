@@ -17,7 +17,7 @@ from relayout.formats.tflite.container.model import BITS, Model, Tensor
 from relayout.graph.subgraphs import all_nodes
 
 _UNCOUNTED = """
-Col2Im DFT DeformConv Einsum Gemm Resize Transpose Unique
+Einsum Transpose
 """
 UNCOUNTED = frozenset(_UNCOUNTED.split())
 """Operators that LiteRT has no builtin for, whose TRANSPOSEs the problem does not know. The list only gets shorter.

@@ -51,10 +51,14 @@ def _in_short_runs(dims: Sequence[tuple[str, Extent]] | None, letter: str, width
     return product(extent for _, extent in dims).number * width if run < SHORT else 0
 
 
+SURPLUS = 1 << 20
+"""Bytes beside those of a Transpose: more than a target or a user counts for one however small it is."""
+
+
 def _of_transposed_rows(operator: Operator, _: Signature, placement: Placement) -> int:
     """Return the bytes of a Gemm's first operand where FULLY_CONNECTED would read it transposed, which it cannot.
 
-    The file then has the TRANSPOSE that the Gemm has not; a byte more makes it one that the report counts. By a second
+    The file then has the TRANSPOSE that the Gemm has not; `SURPLUS` makes it one that the report counts. By a second
     operand that is computed, BATCH_MATMUL reads both as they lie.
     """
     exchanged = placement.letters(output=True) == ("n", "m")
@@ -62,7 +66,7 @@ def _of_transposed_rows(operator: Operator, _: Signature, placement: Placement) 
     dims = placement.inputs[first] or ()
     if is_constant(operator, first) or not is_constant(operator, second) or not dims or dims[-1][0] == "k":
         return 0
-    return (1 + product(extent for _, extent in dims).number * operator.width(first)) * placement.runs
+    return (SURPLUS + 2 * product(extent for _, extent in dims).number * operator.width(first)) * placement.runs
 
 
 FUSED_BOUNDS = ((0, 6), (-1, 1), (0, np.inf))

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Subgraph
+from relayout.formats.tflite.exporting import attention_definitions, standard_definitions
 from relayout.formats.tflite.exporting.registry import modules
 from relayout.formats.tflite.importing.marking import gives_others_for_integers
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.spelled_out import ASSIGN, DOMAIN, READ, RESTORABLE, RESTORABLE_CUSTOM
+from relayout.graph.domains import MICROSOFT
 from relayout.lowering.conditions import DEPTH_FIRST, DEPTHWISE, NO_DILATIONS, NO_INDICES, NOT_DEPTHWISE
 from relayout.lowering.fuse_epilogue import Fusion
 from relayout.lowering.recognise_recurrent.rows import by_rows
@@ -101,6 +103,8 @@ _IN_ORDER = (
     Kernel("GridSample", ("NCHW",), domain="com.microsoft"),  # the standard's before a file is written
 )
 """Operators on images that are written as others, in ONNX's own order."""
+DEFINED = {"": standard_definitions.DEFINITIONS, MICROSOFT: attention_definitions.DEFINITIONS}
+"""Domain -> operators that have a definition in place of an export."""
 _BUILTINS = (Kernel(" ".join(sorted({*RESTORABLE, *RESTORABLE_CUSTOM, READ, ASSIGN})), domain=DOMAIN),)
 """Builtins that ONNX spells out, which a model was read with."""
 _LAST = (Kernel("Hardmax LogSoftmax Softmax TopK", trailing="axis"),)
@@ -108,12 +112,13 @@ _LAST = (Kernel("Hardmax LogSoftmax Softmax TopK", trailing="axis"),)
 
 
 def _rows() -> Iterator[Kernel]:
-    """Yield a row for each domain, of all operators that have an export and no layouts of their own."""
+    """Yield a row for each domain, of all operators that are written and have no layouts of their own."""
     named = {
         (row.domain, name) for row in (*_ON_IMAGES, *_LAST, *_IN_ORDER, *_BUILTINS) for name in row.op_types.split()
     }
     rows: dict[str, list[str]] = {}
-    for domain, name in modules():
+    definitions = ((domain, name) for domain, names in DEFINED.items() for name in names)
+    for domain, name in sorted({*modules(), *definitions}):
         key = domain, name
         if key not in named and has_rule(key) and not has_layouts(key):
             rows.setdefault(domain, []).append(name)

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from relayout.formats.tflite.exporting import attention_definitions, ml_definitions
+from relayout.formats.tflite.exporting import attention_definitions, ml_definitions, standard_definitions
 from relayout.formats.tflite.exporting.registry import entries
 from relayout.graph.domains import MICROSOFT
 from relayout.targets.litert.table import TARGET
@@ -31,6 +31,7 @@ def cases() -> tuple[Case, ...]:
     known = {*entries(), *(("", row.op_type) for row in TARGET.expansions), *(("", name) for name in DEFINED)}
     known |= {(ml_definitions.DOMAIN, name) for name in ml_definitions.DEFINITIONS}
     known |= {(MICROSOFT, name) for name in attention_definitions.DEFINITIONS}
+    known |= {("", name) for name in standard_definitions.DEFINITIONS}
     return tuple(case for case in _every() if (case.domain, case.op_type) in known)
 
 

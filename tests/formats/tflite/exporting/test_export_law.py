@@ -8,7 +8,7 @@ from export_refused import REFUSED
 from export_running import agrees
 
 from relayout.errors import UnsupportedError
-from relayout.formats.tflite.exporting import attention_definitions, ml_definitions
+from relayout.formats.tflite.exporting import attention_definitions, ml_definitions, standard_definitions
 from relayout.formats.tflite.exporting.registry import entries
 from relayout.formats.tflite.spelled_out import DOMAIN
 from relayout.graph.domains import MICROSOFT
@@ -39,5 +39,6 @@ def test_every_operator_has_a_case() -> None:
     covered = {(case.domain, case.op_type) for case in cases()} | UNTRIED.keys()
     written = [*entries(), *((ml_definitions.DOMAIN, name) for name in ml_definitions.DEFINITIONS)]
     written += [(MICROSOFT, name) for name in attention_definitions.DEFINITIONS]
+    written += [("", name) for name in standard_definitions.DEFINITIONS]
     missing = [f"{domain}:{name}".lstrip(":") for domain, name in written if (domain, name) not in covered]
     assert not missing, f"without a case in tests/formats/tflite/exporting/export_cases_*.py: {', '.join(missing)}"

@@ -23,8 +23,6 @@ from relayout.graph.domains import MICROSOFT
 
 MASKED = -10000.0
 """What is added to the scores of positions that a mask hides."""
-SLICE_READS_ENDS = 10
-"""The version of the standard from which on the ends of a Slice are operands."""
 HEADS_BEFORE_SEQUENCE = (0, 2, 1, 3)
 Dim = int | str
 
@@ -33,20 +31,11 @@ class AttentionBody(DefinitionBody):
     """The nodes of a definition of an attention."""
 
     @property
-    def version(self) -> int:
-        """The version of the standard that the model imports."""
-        return self.imports.get("", FIRST)
-
-    @property
     def real(self) -> np.dtype[Any]:
         """The type of the numbers."""
         if self.kind not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
             raise Unwritable(f"an attention of {'unknown' if self.kind is None else self.kind.name}")
         return self.kind.numpy()
-
-    def has(self, slot: int) -> bool:
-        """Return whether the node has an operand."""
-        return slot < len(self.node.inputs) and self.node.inputs[slot] is not None
 
     def gives(self, slot: int) -> bool:
         """Return whether anybody reads an output."""
@@ -82,21 +71,6 @@ class AttentionBody(DefinitionBody):
         """Add a constant of the type of the numbers."""
         limits = np.finfo(self.real)
         return self.constant(np.array(np.clip(number, limits.min, limits.max), self.real))
-
-    def reshape(self, tensor: str, *extents: int) -> str:
-        """Add a Reshape; 0 is the operand's own extent."""
-        return self.add("Reshape", tensor, self.constant(np.array(extents, np.int64)))
-
-    def transpose(self, tensor: str, *perm: int) -> str:
-        """Add a Transpose."""
-        return self.add("Transpose", tensor, perm=perm)
-
-    def part(self, tensor: str, axis: int, begin: int, size: int) -> str:
-        """Add a Slice along one axis."""
-        if self.version < SLICE_READS_ENDS:
-            return self.add("Slice", tensor, axes=[axis], starts=[begin], ends=[begin + size])
-        ends = (self.constant(np.array([each], np.int64)) for each in (begin, begin + size, axis))
-        return self.add("Slice", tensor, *ends)
 
     def sequence(self, slot: int, axis: int) -> str:
         """Add an extent of an operand, as a scalar of int32."""
@@ -210,9 +184,9 @@ def _multi_head_attention(body: AttentionBody) -> None:
         columns = sum(body.extent(slot, axis) for slot, axis in ((1, -2), (PAST_KEY, 2)) if body.has(slot))
         bias = body.later(body.extent(0, 1), columns, bias)
     found = body.attention(query, (others[0], others[1]), widths[0], bias)
-    body.give(body.packed(found, count * widths[2]), "y0")
+    body.give(body.packed(found, count * widths[2]))
     for slot, tensor in enumerate(others, 1):
-        body.give(tensor, f"y{slot}")
+        body.give(tensor, slot)
 
 
 def _attention(body: AttentionBody) -> None:
@@ -229,7 +203,7 @@ def _attention(body: AttentionBody) -> None:
     if body.integer("unidirectional"):
         bias = body.later(body.extent(0, 1), body.extent(0, 1), bias)
     query, key, value = parts
-    body.give(body.packed(body.attention(query, (key, value), width // count, bias), width), "y0")
+    body.give(body.packed(body.attention(query, (key, value), width // count, bias), width))
 
 
 def _rotary_embedding(body: AttentionBody) -> None:
@@ -250,7 +224,7 @@ def _rotary_embedding(body: AttentionBody) -> None:
     angles = [body.reshape(body.add("Gather", f"x{slot}", places), *row) for slot in (2, 3)]
     heads = "x0" if rank == 4 else body.reshape("x0", 0, 0, last // size, size)
     found = body.rotated(heads, size, angles, half, "interleaved")
-    body.give(found if rank == 4 else body.reshape(found, 0, 0, last), "y0")
+    body.give(found if rank == 4 else body.reshape(found, 0, 0, last))
 
 
 # Attention in which several heads of queries share one of keys and values, with the keys and values of earlier runs.
@@ -320,9 +294,9 @@ class _GroupedAttention:
             query, key = (body.rotated(each, *turning) for each in (query, key))
         query, key, value = (body.transpose(each, *HEADS_BEFORE_SEQUENCE) for each in (query, key, value))
         key, value = self._present(key, PAST_KEYS), self._present(value, PAST_VALUES)
-        body.give(body.packed(self._mixed(query, key, value), self.heads * self.size), "y0")
-        body.give(key, "y1")
-        body.give(value, "y2")
+        body.give(body.packed(self._mixed(query, key, value), self.heads * self.size))
+        body.give(key, 1)
+        body.give(value, 2)
 
     def _operands(self) -> list[str]:
         """Add queries, keys and values, `batch length heads size`."""
@@ -487,9 +461,4 @@ def attention_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.F
     if body.version < FIRST:
         raise Unwritable(f"opset {body.version}: from {FIRST} on it has a definition")
     define(body)
-    inputs, outputs = (
-        [f"{letter}{slot}" for slot in range(len(ends))]
-        for letter, ends in zip("xy", (node.inputs, node.outputs), strict=True)
-    )
-    opsets = [onnx.helper.make_opsetid("", body.version)]
-    return onnx.helper.make_function("", "", inputs, outputs, body.nodes, opsets)
+    return body.function()

@@ -10,10 +10,14 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.formats.tflite.exporting.registry import Unwritable
+
 AXES_ARE_OPERANDS = {"ReduceSum": 13, "ReduceMax": 18, "ReduceL1": 18, "ReduceL2": 18, "ReduceMin": 18}
 """Reduction -> the version from which on its axes are an operand."""
 FIRST = 9
 """The first version of the standard that has all operators below."""
+SLICE_READS_ENDS = 10
+"""The version of the standard from which on the ends of a Slice are operands."""
 TO_FLOAT = (ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.INT32)
 """Types of data that are computed in single precision."""
 
@@ -39,15 +43,57 @@ class DefinitionBody:
         """The rank of the first operand; -1 where it is not known."""
         return -1 if self.shape is None else len(self.shape)
 
+    @property
+    def version(self) -> int:
+        """The version of the standard that the model imports."""
+        return self.imports.get("", FIRST)
+
+    def has(self, slot: int) -> bool:
+        """Return whether the node has an operand."""
+        return slot < len(self.node.inputs) and self.node.inputs[slot] is not None
+
+    def array(self, slot: int) -> NDArray[Any] | None:
+        """Return an operand that is a constant; None where it is absent or computed."""
+        value = self.node.inputs[slot] if self.has(slot) else None
+        tensor = None if value is None or value.is_graph_input() else value.const_value
+        return None if tensor is None else tensor.numpy()
+
+    def known(self, slot: int, what: str) -> NDArray[Any]:
+        """Return an operand that must be a constant.
+
+        Raises:
+            Unwritable: it is computed.
+        """
+        array = self.array(slot)
+        if array is None:
+            raise Unwritable(f"{what} is computed")
+        return array
+
     def add(self, op_type: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """Add a node and return its result."""
         result = f"t{len(self.nodes)}"
         self.nodes.append(onnx.helper.make_node(op_type, inputs, [result], domain=domain, **attributes))
         return result
 
-    def give(self, result: str, name: str = "y") -> None:
-        """Let a result be an output."""
-        self.nodes.append(onnx.helper.make_node("Identity", [result], [name]))
+    def give(self, result: str, slot: int = 0) -> None:
+        """Let a result be an output; nothing where the node has no such output."""
+        if slot < len(self.node.outputs):
+            self.nodes.append(onnx.helper.make_node("Identity", [result], [f"y{slot}"]))
+
+    def reshape(self, tensor: str, *extents: int) -> str:
+        """Add a Reshape; 0 is the operand's own extent."""
+        return self.add("Reshape", tensor, self.constant(np.array(extents, np.int64)))
+
+    def transpose(self, tensor: str, *perm: int) -> str:
+        """Add a Transpose."""
+        return self.add("Transpose", tensor, perm=perm)
+
+    def part(self, tensor: str, axis: int, begin: int, size: int) -> str:
+        """Add a Slice along one axis."""
+        if self.version < SLICE_READS_ENDS:
+            return self.add("Slice", tensor, axes=[axis], starts=[begin], ends=[begin + size])
+        ends = (self.constant(np.array([each], np.int64)) for each in (begin, begin + size, axis))
+        return self.add("Slice", tensor, *ends)
 
     def constant(self, array: NDArray[Any]) -> str:
         """Add a constant."""
@@ -89,3 +135,12 @@ class DefinitionBody:
         """Return whether lists have one number, or each of them one for every element of a row."""
         sizes = {array.size for array in arrays}
         return sizes == {1} or (self.rank in (1, 2) and self.shape is not None and sizes == {self.shape[-1]})
+
+    def function(self) -> onnx.FunctionProto:
+        """Return the definition, whose operands are `x0`, `x1`, … and whose results `y0`, `y1`, …"""
+        ends = ("x", self.node.inputs), ("y", self.node.outputs)
+        inputs, outputs = ([f"{letter}{slot}" for slot in range(len(values))] for letter, values in ends)
+        opsets = [
+            onnx.helper.make_opsetid(domain, version) for domain, version in ({"": FIRST} | {**self.imports}).items()
+        ]
+        return onnx.helper.make_function("", "", inputs, outputs, self.nodes, opsets)

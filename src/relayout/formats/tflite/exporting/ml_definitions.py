@@ -142,7 +142,7 @@ def _classifier(body: DefinitionBody) -> bool:
         scores = body.add("Sigmoid", scores)
     elif transform == "SOFTMAX":
         scores = body.add("Softmax", scores, axis=1)
-    body.give(scores, "z")
+    body.give(scores, 1)
     return True
 
 
@@ -217,8 +217,4 @@ def definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionPro
     if define is None or imports.get("", FIRST) < FIRST:
         return None
     body = DefinitionBody(node, imports)
-    if not define(body):
-        return None
-    opsets = [onnx.helper.make_opsetid("", imports.get("", FIRST)), onnx.helper.make_opsetid(DOMAIN, imports[DOMAIN])]
-    inputs = [f"x{slot}" for slot in range(len(node.inputs))]
-    return onnx.helper.make_function("", "", inputs, ["y", "z"][: len(node.outputs)], body.nodes, opsets)
+    return body.function() if define(body) else None

@@ -325,15 +325,22 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 
 def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
     """Return the function by which the standard defines an operator, for a node's types and attributes."""
-    if node.domain:  # of another domain: whoever has none needs no definitions of theirs
-        from relayout.formats.tflite.exporting.attention_definitions import attention_definition_of
-        from relayout.formats.tflite.exporting.dynamic_lstm import dynamic_lstm_definition_of
-        from relayout.formats.tflite.exporting.ml_definitions import definition_of
+    from relayout.formats.tflite.exporting.attention_definitions import attention_definition_of
+    from relayout.formats.tflite.exporting.dynamic_lstm import dynamic_lstm_definition_of
+    from relayout.formats.tflite.exporting.ml_definitions import definition_of
+    from relayout.formats.tflite.exporting.standard_definitions import standard_definition_of
 
-        for definition in (fused_definition_of, dynamic_lstm_definition_of, definition_of, attention_definition_of):
-            if (defined := definition(node, model.opset_imports)) is not None:
-                _complete_outputs(defined)
-                return ir.serde.deserialize_function(defined)
+    ours = (
+        fused_definition_of,
+        dynamic_lstm_definition_of,
+        definition_of,
+        attention_definition_of,
+        standard_definition_of,
+    )
+    for definition in ours:
+        if (defined := definition(node, model.opset_imports)) is not None:
+            _complete_outputs(defined)
+            return ir.serde.deserialize_function(defined)
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, model.opset_imports.get(domain, 1), domain)

@@ -102,7 +102,7 @@ def classifier(body: DefinitionBody) -> bool:
         scores = body.add("Concat", body.add("Neg", scores), scores, axis=1)
     best = body.add("ArgMax", votes, axis=1, keepdims=0)
     body.give(body.add("Gather", body.constant(labels), best))
-    body.give(scores, "z")
+    body.give(scores, 1)
     return True
 
 

@@ -334,7 +334,7 @@ def classifier(body: DefinitionBody) -> bool:
     body.give(body.add("Gather", body.constant(labels), best))
     result = transformed(body, scores, transform)
     assert result is not None
-    body.give(result, "z")
+    body.give(result, 1)
     return True
 
 
@@ -366,7 +366,7 @@ def _of_one_score(
     both = body.add("Concat", other, score, axis=1)
     result = both if transform == "SOFTMAX" and not target else transformed(body, both, transform)
     assert result is not None
-    body.give(result, "z")
+    body.give(result, 1)
     return True
 
 

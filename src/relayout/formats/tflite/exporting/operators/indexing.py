@@ -111,7 +111,7 @@ def _flat_coordinates(op: NodeExport, places: DraftTensor, dims: tuple[int, ...]
     front = dims[:count]
     wrapped = from_front_each(op, places, op.input(0))
     scaled = op.mul(wrapped, op.ints(_strides(front)))
-    return op.reduce("SUM", scaled, [-1])
+    return op.reduce("SUM", scaled, [-1]) if scaled.array is None else op.ints(scaled.array.sum(-1))
 
 
 def from_front_each(op: NodeExport, places: DraftTensor, operand: DraftTensor, begin: int = 0) -> DraftTensor:
@@ -321,6 +321,15 @@ def _scattered_open(
     return op.select(op.compare("GREATER", marks, 0), placed, target)
 
 
+def _holds_zeros(value: ir.Value) -> bool:
+    """Return whether a value is known to hold nothing but zeros."""
+    node = value.producer()
+    if node is not None and (node.domain, node.op_type) == ("", "ConstantOfShape"):
+        number = node.attributes.get_tensor("value", None)
+        return number is None or not number.numpy().any()
+    return value.const_value is not None and not value.is_graph_input() and not value.const_value.numpy().any()
+
+
 def _scattered(
     op: NodeExport, target: DraftTensor, places: DraftTensor, updates: DraftTensor, reduction: str
 ) -> DraftTensor:
@@ -340,7 +349,8 @@ def _scattered(
     target, updates = op.cast(target, wide), op.cast(updates, wide)
     dims = known(target.dims)
     if reduction == "add":
-        return op.cast(op.add(target, op.scatter_nd(places, updates, dims)), kind)
+        placed = op.scatter_nd(places, updates, dims)
+        return op.cast(placed if _holds_zeros(op.value(0)) else op.add(target, placed), kind)
     ones = op.ints(np.ones(known(places.dims[:1])))
     rows = op.reshape(op.scatter_nd(places, ones, dims[:1]), (dims[0], *[1] * (len(dims) - 1)))
     mask = op.compare("GREATER", rows, 0)

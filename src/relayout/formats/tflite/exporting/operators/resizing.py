@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.builder import Operand
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
 from relayout.formats.tflite.exporting.resize_factors import BUILTINS as NEAREST_BUILTINS
@@ -188,9 +189,13 @@ def _smoothed(
     weights = op.div(weights, op.reduce("SUM", weights, [1], keep=True))
     inside = op.maximum(op.minimum(elements, factors.last(axis)), 0.0)
     taken = op.gather(tensor, op.cast(inside, TensorType.INT32), axis)
-    last = [*(each for each in range(len(taken.dims)) if each != axis), axis]
-    product = op.matmul(op.transpose(taken, last), weights, adj_y=True)
-    return op.transpose(product, np.argsort(last).tolist())
+    if axis == len(taken.dims) - 1:
+        return op.matmul(taken, weights, adj_y=True)
+    behind = taken.dims[axis + 1 :]
+    width = prod(known(behind)) if all_known(behind) else f"?{op.name}.{axis}.behind"
+    flat = taken if len(behind) == 1 else op.reshape(taken, (*taken.dims[: axis + 1], width), taken)
+    product = op.matmul(weights, flat)
+    return op.reshape(product, (*product.dims[:-1], *behind), product)
 
 
 def _weights(factors: Factors, distance: DraftTensor, mode: str) -> DraftTensor:

@@ -1,14 +1,13 @@
-"""Images read at places that a tensor lists: GridSample, Col2Im."""
+"""Images read at places that a tensor lists: GridSample, DeformConv."""
 
-from collections.abc import Sequence
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.builder import Operand, require_few
+from relayout.formats.tflite.exporting.builder import Operand
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
@@ -130,44 +129,6 @@ class _Sampling:
         for coefficient in coefficients[2:]:
             found = op.add(op.mul(found, distance), coefficient)
         return found
-
-
-@exporter("Col2Im")
-def col2im(op: NodeExport) -> None:
-    """SCATTER_ND of all blocks, which adds where they overlap."""
-    image = op.required_constant(1, "the extents of an image").tolist()
-    block = op.required_constant(2, "the extents of a block").tolist()
-    count = len(image)
-    pads = op.integers("pads", [0] * (2 * count))
-    strides, dilations = (op.integers(name, [1] * count) for name in ("strides", "dilations"))
-    whole = [extent + pads[axis] + pads[count + axis] for axis, extent in enumerate(image)]
-    batch, columns, blocks = op.static()
-    channels = columns // prod(block)
-    require_few(prod(block) * blocks)
-    places = _block_places(whole, block, strides, dilations)
-    if places.size != prod(block) * blocks:
-        raise Unwritable("another number of blocks than the image has")
-    rows = op.transpose(op.reshape(op.input(0), (batch * channels, prod(block) * blocks)), (1, 0))
-    made = op.scatter_nd(op.ints(places.reshape(-1, 1)), rows, [prod(whole), batch * channels])
-    found = op.reshape(op.transpose(made, (1, 0)), (batch, channels, *whole))
-    for axis, extent in enumerate(image):
-        found = op.part(found, 2 + axis, pads[axis], extent)
-    op.give(found)
-
-
-def _block_places(
-    whole: Sequence[int], block: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Return where each element of each block lies in an image, `block… blocks…`."""
-    count = len(whole)
-    found = np.zeros([1] * (2 * count), np.int64)
-    for axis, extent in enumerate(whole):
-        starts = np.arange(0, extent - (block[axis] - 1) * dilations[axis], strides[axis])
-        along = np.arange(block[axis])[:, None] * dilations[axis] + starts
-        shape = [1] * (2 * count)
-        shape[axis], shape[count + axis] = along.shape
-        found = found + along.reshape(shape) * prod(whole[axis + 1 :])
-    return found
 
 
 # Convolutions whose places are moved: DeformConv.
@@ -303,21 +264,37 @@ def _products(op: NodeExport, found: DraftTensor, group: int) -> DraftTensor:
         found: the elements of the image, `places parts kernel channels`.
         group: groups of channels.
     """
-    rows, (moved, taps, each) = found.dims[0], known(found.dims[1:])
+    rows, (_, taps, each) = found.dims[0], known(found.dims[1:])
     count, *_, reads = op.static(1)
-    if reads % each and each % reads:  # groups and parts overlap
-        found = op.reshape(op.transpose(found, (0, 2, 1, 3)), (rows, 1, taps, moved * each))
-        each *= moved
     array = op.constant(1)
     kernel = op.reshape(op.input(1) if array is None else op.const(array), (count, taps, reads))
     gives, made = count // group, []
     for number in range(group):
-        parts, size = max(reads // each, 1), min(reads, each)
-        own = op.part(found, 1, number * reads // each, parts)
-        own = op.reshape(op.part(own, 3, number * reads % each, size), (rows, taps * reads))
-        weights = op.part(kernel, 0, number * gives, gives)
-        if parts > 1:  # as the elements come: part by part
-            weights = op.transpose(op.reshape(weights, (gives, taps, parts, size)), (0, 2, 1, 3))
-        weights = op.reshape(weights, (gives, taps * reads))
-        made.append(op.emit("FULLY_CONNECTED", [own, weights], (rows, gives)))
+        weights, pieces = op.part(kernel, 0, number * gives, gives), []
+        for part, begin, size in _runs(number * reads, reads, each):  # as the elements come: part by part
+            elements = op.part(op.part(found, 1, part, max(size // each, 1)), 3, begin, min(size, each))
+            pieces.append(op.reshape(elements, (rows, taps * size)))
+        columns = [
+            op.reshape(op.part(weights, 2, begin, size), (gives, taps * size))
+            for begin, size in _pieces(number * reads, reads, each)
+        ]
+        made.append(op.emit("FULLY_CONNECTED", [op.concat(pieces, 1), op.concat(columns, 1)], (rows, gives)))
     return op.concat(made, 1)
+
+
+def _pieces(begin: int, size: int, each: int) -> list[tuple[int, int]]:
+    """Return the pieces of a run of channels that parts of `each` channels cut it into: where they begin in the run."""
+    ends = [begin, *range((begin // each + 1) * each, begin + size, each), begin + size]
+    return [(low - begin, high - low) for low, high in pairwise(ends)]
+
+
+def _runs(begin: int, size: int, each: int) -> list[tuple[int, int, int]]:
+    """Return the part, the first channel in it and the size of each run of elements: whole parts, or a piece of one.
+
+    >>> _runs(8, 8, 4), _runs(6, 6, 4)
+    ([(2, 0, 8)], [(1, 2, 2), (2, 0, 4)])
+    """
+    if begin % each == size % each == 0:
+        return [(begin // each, 0, size)]
+    pieces = [(begin + first, extent) for first, extent in _pieces(begin, size, each)]
+    return [(first // each, first % each, extent) for first, extent in pieces]

@@ -20,6 +20,8 @@ from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
 MOST = 1 << 24
 """Comparisons of elements up to which it is written."""
+ELEMENTS = (0, 3)
+"""The axes of what lies at a place, `front i j back`: those before and behind the axis."""
 
 
 def unique_rows(op: NodeExport, axis: int) -> None:
@@ -34,13 +36,12 @@ def unique_rows(op: NodeExport, axis: int) -> None:
     """
     operand = op.input(0)
     dims = known(operand.dims)
-    count, width = dims[axis], prod(dims) // max(dims[axis], 1)
+    front, count, back = prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :])
+    width = front * back
     if not count or not width or count * count * width > MOST:
         raise Unwritable(f"rows with more than {MOST} comparisons, or none")
-    order = [axis, *(each for each in range(len(dims)) if each != axis)]
-    rows = op.reshape(op.transpose(operand, order), (count, width))
-    here, there = op.reshape(rows, (count, 1, width)), op.reshape(rows, (1, count, width))
-    equal = op.reduce("REDUCE_ALL", op.compare("EQUAL", here, there), [2])
+    here, there = op.reshape(operand, (front, count, 1, back)), op.reshape(operand, (front, 1, count, back))
+    equal = op.reduce("REDUCE_ALL", op.compare("EQUAL", here, there), ELEMENTS)
     places = np.arange(count)
     earliest = op.reduce("REDUCE_MIN", op.select(equal, op.ints(places), count), [1])
     new = op.compare("EQUAL", earliest, op.ints(places))
@@ -68,12 +69,12 @@ def unique_rows(op: NodeExport, axis: int) -> None:
 
 def _rank(op: NodeExport, here: DraftTensor, there: DraftTensor, new: DraftTensor) -> DraftTensor:
     """Return for each row how many different ones come before it, in order of their first elements that differ."""
-    count, _, width = known(here.dims)
-    places = op.ints(np.arange(width))
+    front, count, _, back = known(here.dims)
+    places = op.ints(np.arange(front * back).reshape(front, 1, 1, back))
     differs = op.compare("NOT_EQUAL", here, there)
-    first = op.reduce("REDUCE_MIN", op.select(differs, places, width), [2], keep=True)
+    first = op.reduce("REDUCE_MIN", op.select(differs, places, front * back), ELEMENTS, keep=True)
     decides = op.both(op.compare("LESS", there, here), op.compare("EQUAL", first, places))
-    less = op.both(op.reduce("REDUCE_ANY", decides, [2]), op.reshape(new, (1, count)))
+    less = op.both(op.reduce("REDUCE_ANY", decides, ELEMENTS), op.reshape(new, (1, count)))
     return op.reduce("SUM", op.cast(less, TensorType.INT32), [1])
 
 
