@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
 
 import relayout
-from relayout.infer import build, plan
+from relayout.infer import Order, Site, build, candidates, identity, plan
 from relayout.infer import splits as carried
 from text_form import model
 
@@ -54,8 +57,9 @@ def test_a_split_is_carried_through_a_chain_in_a_few_turns(monkeypatch: pytest.M
         assert plan(sites).proved
 
 
-def shuffled_convolutions(count: int) -> onnx.ModelProto:
-    """As `shuffles`, of 96 channels, which may be split six times, with a convolution of every second half."""
+def shuffled_convolutions(count: int, channels: int) -> onnx.ModelProto:
+    """As `shuffles`, of channels that may be split many times, with a convolution of every second half."""
+    half = channels // 2
     steps = "\n".join(
         f"""a{n}, b{n} = Split<axis=1>(x{n}, halves)
         c{n} = Conv(b{n}, w)
@@ -66,18 +70,48 @@ def shuffled_convolutions(count: int) -> onnx.ModelProto:
         for n in range(count)
     )
     return model(
-        f"g (float[1,96,5,7] x0) => (float[1,96,5,7] y) {{ {steps} y = Relu(x{count}) }}",
-        halves=np.array([48, 48]),
-        apart=np.array([1, 2, 48, 5, 7]),
-        joined=np.array([1, 96, 5, 7]),
-        w=np.ones((48, 48, 1, 1), np.float32),
+        f"g (float[1,{channels},5,7] x0) => (float[1,{channels},5,7] y) {{ {steps} y = Relu(x{count}) }}",
+        halves=np.array([half, half]),
+        apart=np.array([1, 2, half, 5, 7]),
+        joined=np.array([1, channels, 5, 7]),
+        w=np.ones((half, half, 1, 1), np.float32),
     )
 
 
-def test_few_orders_of_shuffled_channels_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where all can be tried with all, no plan moves fewer bytes; where there are too many, the rest is proved."""
-    few = relayout.convert(shuffled_convolutions(4), format="tflite").report
-    assert few.proved
-    assert relayout.convert(shuffled_convolutions(9), format="tflite").report.proved
-    monkeypatch.setattr("relayout.infer.candidates.FIRST", 10**6)
-    assert relayout.convert(shuffled_convolutions(4), format="tflite").report.bytes == few.bytes
+SLOW = [(4, 16), (5, 16), (3, 32), (4, 32)]
+
+
+@pytest.mark.parametrize("form", [{"format": "tflite"}, {"to": "NHWC"}])
+@pytest.mark.parametrize(
+    ("count", "channels"), [(3, 16), *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)]
+)
+def test_missing_pieces_beside_their_axis_lose_nothing(
+    count: int, channels: int, form: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No plan moves fewer bytes where pieces that an operand lacks are tried in all places, with all orders."""
+    source = shuffled_convolutions(count, channels)
+    beside = relayout.convert(source, **form).report
+    assert beside.proved
+
+    def slotted(_: Site, base: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
+        chosen, inside = iter(wanted), set(wanted)
+        return tuple([next(chosen) if factor in inside else factor for factor in base])
+
+    def bases(found: candidates._Found, _: frozenset[str]) -> list[Order]:
+        return list(dict.fromkeys([identity(found.site).order, *[label.order for label in found.labels.values()]]))
+
+    def partial(site: Site) -> tuple[int, ...]:
+        return tuple(range(len(site.ports)))
+
+    monkeypatch.setattr(candidates, "_slotted", slotted)
+    monkeypatch.setattr(candidates, "_bases", bases)
+    monkeypatch.setattr(candidates, "_partial", partial)
+    monkeypatch.setattr(candidates, "FIRST", 10**6)
+    assert relayout.convert(source, **form).report.bytes == beside.bytes
+
+
+def test_long_chains_of_shuffled_convolutions_are_proved() -> None:
+    """Sixteen units of 64 channels, of which each splits the axis anew."""
+    report = relayout.convert(shuffled_convolutions(16, 64), format="tflite").report
+    assert report.proved
+    assert report.bytes <= 4 * (64 * 5 * 7 * 4)

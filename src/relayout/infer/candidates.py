@@ -6,7 +6,7 @@ can take a neighbour's order at no cost. A label of a site is one order of all o
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import field
 from itertools import chain, groupby, islice
@@ -34,13 +34,11 @@ to what some site demands."""
 
 COMBINED = 6
 """Factors of a site up to which each order of an operand is tried with each order of the axes that it does not have,
-whichever was found first. Where windows and heads are merged there are more, and orders would multiply."""
+whichever was found first: a product's operand has not the other's columns. Where windows and heads are merged there are
+more, and orders would multiply. An operator with variants says itself in which order its axes lie."""
 FIRST = 12
-"""Labels of such a site whose orders are tried with those that are found later. From there on the axes that an operand
-does not have lie as in the source: where channels are shuffled again and again, all would be tried with all."""
-PIECES = 5
-"""Pieces of split axes up to which orders are combined so, where an operator has variants: two channel shuffles in a
-row split an axis in three. With one more a ShuffleNet takes half as long again and 25 MB more, and saves nothing."""
+"""Labels of a site with more factors whose orders are tried so with those that are found later. From there on the axes
+that an operand does not have lie as in the source."""
 
 
 @dataclass
@@ -61,8 +59,8 @@ class _Found:
         labels: numbers of the stored orders of its operands -> the label.
         held: operand -> the numbers of the orders in which some label stores it, as bits.
         partial: operands that some value stands for, and that have not all axes that move.
-        combined: whether these are tried with all orders of the axes that they do not have.
-        bases: factors -> how many labels were looked at, and the orders that differ in the other factors.
+        most: labels up to which the orders of these are tried with all orders of the other axes.
+        bases: axes -> how many labels were looked at, and the orders that differ in the other axes.
         tried: operand and number of an order -> with how many of these it was tried.
     """
 
@@ -71,9 +69,14 @@ class _Found:
     labels: dict[tuple[int, ...], Label]
     held: list[int]
     partial: tuple[int, ...]
-    combined: bool
-    bases: dict[frozenset[int], tuple[int, dict[Order, Order]]] = field(default_factory=dict)
+    most: int
+    bases: dict[frozenset[str], tuple[int, dict[Order, Order]]] = field(default_factory=dict)
     tried: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    @property
+    def combined(self) -> bool:
+        """Whether orders of operands are tried with all orders of the axes that these do not have."""
+        return bool(self.partial) and len(self.labels) < self.most
 
 
 class _Search:
@@ -85,8 +88,8 @@ class _Search:
                 continue
             roots = [-1 if port.view.root.constant else follow.stands[port.view.root.index] for port in site.ports]
             partial = tuple(place for place in site.pattern.of(_partial, None, site) if roots[place] >= 0)
-            combined = bool(partial) and site.pattern.of(_are_few, None, site)
-            found = _Found(site, roots, {}, [0] * len(roots), partial, combined)
+            few = bool(site.signature.variants) or len(site.factors) <= COMBINED
+            found = _Found(site, roots, {}, [0] * len(roots), partial, CAP if few else FIRST)
             self.found.append(found)
             for position, port in enumerate(site.ports):
                 if not port.pinned and roots[position] >= 0:
@@ -159,8 +162,9 @@ def _storing(found: _Found, position: int, number: int) -> Sequence[Label]:
     factors, labels = site.pattern.of(_alone, (position, number), site, position, number)
     if labels is not None:
         return labels
-    combined = found.combined or len(found.labels) < FIRST
-    bases = _bases(found, frozenset(factors)) if combined else (identity(site).order,)
+    bases: Sequence[Order] = (identity(site).order,)
+    if found.combined:
+        bases = _bases(found, frozenset([site.factors[factor][0] for factor in factors]))
     tried = found.tried.get((position, number), 0)
     found.tried[position, number] = len(bases)
     new = tuple(bases[tried:])
@@ -169,19 +173,9 @@ def _storing(found: _Found, position: int, number: int) -> Sequence[Label]:
 
 def _partial(site: Site) -> tuple[int, ...]:
     """The operands that have not all axes that move in some operand."""
+    letters = {site.factors[factor][0] for factor in site.pattern.of(_moving_factors, None, site)}
     places = ((place, port) for place, port in enumerate(site.ports) if not port.pinned)
-    return tuple(place for place, port in places if _others(site, tuple(port.factors)))
-
-
-def _are_few(site: Site) -> bool:
-    """Tell whether a site has few factors enough to combine their orders.
-
-    An operator with variants says itself in which order its axes lie: it leaves that of their pieces alone open.
-    """
-    if site.signature.variants:
-        pieces = Counter(letter for letter, _ in site.factors)
-        return sum(count for count in pieces.values() if count > 1) <= PIECES
-    return len(site.factors) <= COMBINED
+    return tuple(place for place, port in places if not letters <= {site.factors[f][0] for f in port.factors})
 
 
 def _alone(site: Site, position: int, number: int) -> tuple[tuple[int, ...], list[Label] | None]:
@@ -197,15 +191,14 @@ def _alone(site: Site, position: int, number: int) -> tuple[tuple[int, ...], lis
     return factors, None
 
 
-def _bases(found: _Found, inside: frozenset[int]) -> list[Order]:
-    """The orders that a site has so far, one of those that hold the factors not `inside` alike: these give the same
-    labels.
-    """
-    seen, alike = found.bases.get(inside, (0, {}))
+def _bases(found: _Found, axes: frozenset[str]) -> Sequence[Order]:
+    """The orders that a site has so far, one of those in which all other axes lie alike."""
+    seen, alike = found.bases.get(axes, (0, {}))
     new = islice(found.labels.values(), seen, None)
+    letters = [letter for letter, _ in found.site.factors]
     for order in chain(() if seen else (identity(found.site).order,), (label.order for label in new)):
-        alike.setdefault(tuple([-1 if factor in inside else factor for factor in order]), order)
-    found.bases[inside] = len(found.labels), alike
+        alike.setdefault(tuple([-1 if letters[factor] in axes else factor for factor in order]), order)
+    found.bases[axes] = len(found.labels), alike
     return list(alike.values())
 
 
@@ -220,18 +213,18 @@ def _moving_factors(site: Site) -> frozenset[int]:
 
 
 def _extended(site: Site, factors: Sequence[int], bases: Sequence[Order]) -> list[Label]:
-    """The labels that hold `factors` in that order, and the others as one of `bases` does."""
+    """The labels that hold `factors` in that order, and the other axes as one of `bases` does."""
     wanted = list(dict.fromkeys(factors))
     if site.signature.variants:
         letters = [letter for letter, _ in groupby(site.factors[factor][0] for factor in wanted)]
-        orders = dict.fromkeys(_slotted(base, wanted) for base in bases)
+        orders = dict.fromkeys(_slotted(site, base, wanted) for base in bases)
         return [Label(order, variant) for order in orders for variant in _offered(site.signature.variants, letters)]
     # An axis that must be one dimension is gathered where its first factor lies, and where its last does: which of
     # the two suits the other readers is not known here.
-    found = [repaired(site, _slotted(base, wanted)) for base in bases]
+    found = [repaired(site, _slotted(site, base, wanted)) for base in bases]
     if len(wanted) < len(factors) or site.signature.block:
         late = list(reversed(dict.fromkeys(reversed(factors))))
-        found += [repaired(site, _slotted(base, late), late=True) for base in bases]
+        found += [repaired(site, _slotted(site, base, late), late=True) for base in bases]
     return [Label(order) for order in dict.fromkeys(found)]
 
 
@@ -312,8 +305,19 @@ def seeds(site: Site) -> list[Label]:
     return []
 
 
-def _slotted(base: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
-    """`base` with the factors in `wanted` in that order, in the places that they take in `base`."""
+def _slotted(site: Site, base: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
+    """`base` with the factors in `wanted` in that order, in the places that they take in `base`.
+
+    A piece of one of their axes that is not among them lies beside the others, as in the source.
+    """
     chosen = iter(wanted)
     inside = set(wanted)
-    return tuple(next(chosen) if factor in inside else factor for factor in base)
+    order = [next(chosen) if factor in inside else factor for factor in base]
+    letters = [letter for letter, _ in site.factors]
+    for piece in [factor for factor in range(len(letters)) if factor not in inside]:
+        beside = [factor for factor in order if factor in inside and letters[factor] == letters[piece]]
+        if beside:
+            order.remove(piece)
+            first = piece < min(beside)
+            order.insert(order.index(beside[0]) if first else order.index(beside[-1]) + 1, piece)
+    return tuple(order)
