@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import onnx_ir as ir
 
@@ -74,3 +74,19 @@ def _free(graph: ir.Graph) -> list[ir.Value]:
         inner.update(node.outputs)
     free.update(dict.fromkeys(value for value in graph.outputs if value not in inner))
     return list(free)
+
+
+def take_over(value: ir.Value, other: ir.Value, but: Collection[ir.Node] = ()) -> None:
+    """Let a value take the place of another: its name, what is known of it, and its readers, `but` some nodes."""
+    value.name, value.doc_string = other.name, other.doc_string or value.doc_string
+    value.type = other.type if other.type is not None else value.type
+    value.shape = other.shape if other.shape is not None else value.shape
+    value.metadata_props.update(other.metadata_props)
+    value.meta.update(other.meta)
+    if other.is_graph_output() and (graph := other.graph) is not None:
+        for slot, output in enumerate(graph.outputs):
+            if output is other:
+                graph.outputs[slot] = value
+    for use in list(other.uses()):
+        if use.node not in but:
+            use.node.replace_input_with(use.idx, value)

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.domains import MICROSOFT
-from relayout.graph.subgraphs import all_nodes
+from relayout.graph.subgraphs import all_nodes, take_over
 from relayout.lowering.constants import Constants
 
 Slots = tuple[int, int, int]
@@ -128,15 +128,11 @@ class _Writer:
         made = ir.Node("", form.op_type, [*reals, *bias], kept, outputs=[real], name=node.name)
         graph.insert_before(node, made)
         scale, zero = (_at(node, place) for place in form.result)
-        quantized = ir.Value(name=None, shape=y.shape, type=y.type)
         stem = self.names.unique(f"{y.name}/QuantizeLinear")
-        quantize = ir.Node("", "QuantizeLinear", [real, scale, zero], [], outputs=[quantized], name=stem)
+        quantize = ir.Node("", "QuantizeLinear", [real, scale, zero], [], name=stem)
         graph.insert_before(node, quantize)
-        quantized.metadata_props.update(y.metadata_props)
-        name = y.name
-        ir.convenience.replace_all_uses_with(y, quantized, replace_graph_outputs=True)
+        take_over(quantize.outputs[0], y)
         graph.remove(node, safe=True)
-        quantized.name = name
         return True
 
     def _dequantized(self, node: ir.Node, slots: Slots, form: Form, place: int) -> ir.Value:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.source_names import Names
+from relayout.graph.subgraphs import take_over
 from relayout.layout import Extent
 from relayout.light_dataclass import dataclass
 from relayout.shapes.own_axes import extents_of
@@ -120,16 +121,11 @@ class DimensionRewriting:
         (old,) = node.outputs
         made = ir.node(op_type, inputs, attributes or None, name=node.name)
         made.metadata_props.update(node.metadata_props)
-        new = made.outputs[0]
-        new.type, new.shape, new.doc_string = old.type, old.shape, old.doc_string
-        new.metadata_props.update(old.metadata_props)
-        new.meta.update(old.meta)
-        graph, name = node.graph, old.name
+        graph = node.graph
         assert graph is not None
         graph.insert_before(node, made)
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        take_over(made.outputs[0], old)
         graph.remove(node, safe=True)
-        new.name = name
 
     def extent(self, node: ir.Node, place: Place) -> ir.Value:
         """Return the extent of a dimension as a vector of one number, computed before a node."""

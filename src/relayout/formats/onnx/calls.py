@@ -5,7 +5,7 @@ standard, and other calls. So each call is replaced by a copy of its function's 
 Afterwards every call whose nodes are still those of its body, joined as the body joins them, is the call that it was.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.source_names import Names
-from relayout.graph.subgraphs import all_graphs, all_nodes, bodies, graph_values
+from relayout.graph.subgraphs import all_graphs, all_nodes, bodies, graph_values, take_over
 from relayout.light_dataclass import dataclass
 
 Key = tuple[str, str, str]
@@ -98,22 +98,6 @@ def is_identity(node: ir.Node) -> bool:
 def holds_graph(attribute: ir.Attr) -> bool:
     """Tell whether an attribute is a graph, or several."""
     return attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-
-
-def take_over(value: ir.Value, other: ir.Value, but: Collection[ir.Node] = ()) -> None:
-    """Let a value take the place of another: its name, what is known of it, and its readers, `but` some nodes."""
-    value.name, value.doc_string = other.name, other.doc_string or value.doc_string
-    value.type = other.type if other.type is not None else value.type
-    value.shape = other.shape if other.shape is not None else value.shape
-    value.metadata_props.update(other.metadata_props)
-    value.meta.update(other.meta)
-    if other.is_graph_output() and (graph := other.graph) is not None:
-        for slot, given in enumerate(graph.outputs):
-            if given is other:
-                graph.outputs[slot] = value
-    for use in list(other.uses()):
-        if use.node not in but:
-            use.node.replace_input_with(use.idx, value)
 
 
 def names_of(node: ir.Node) -> Iterator[str]:

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.onnx.evaluating import NUMERIC, node_results
+from relayout.graph.quantized_unit import VIEWS
 from relayout.graph.subgraphs import all_graphs
 
 SMALL = 1 << 10
@@ -29,9 +30,6 @@ MOST_TOGETHER = 4096
 """Nodes that are computed for one result: a table has a few dozen."""
 GROWN = "relayout.grown"
 """Key of a model's `meta`: by how many bytes they did."""
-VIEWS = frozenset(["Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"])
-"""Operators that compute nothing. What they give of weights need not be stored, unless what reads it is computed:
-constants are re-laid as they are written."""
 COMPUTED = frozenset(
     [
         *["Abs", "Add", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf", "Exp", "Floor", "Greater", "Less", "Log", "Max"],
@@ -44,7 +42,8 @@ COMPUTED = frozenset(
 )
 """Operators of weights of any size that are computed: those whose reference takes no longer than numpy does."""
 NARROW = VIEWS | {"Cast"}
-"""Operators whose results need not be stored: kernels read the constant before them."""
+"""Operators whose results need not be stored: kernels read the constant before a Cast, and views of constants are
+re-laid as they are written."""
 KEPT = frozenset(
     [
         "DequantizeLinear",

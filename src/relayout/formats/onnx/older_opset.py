@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from relayout.errors import LayoutError
 from relayout.formats.onnx.checking import first_version, first_version_with, is_default, schema_of
 from relayout.graph.source_names import Names
-from relayout.graph.subgraphs import all_nodes
+from relayout.graph.subgraphs import all_nodes, take_over
 
 # A model while it is written in an older opset, and the error of a node that needs a newer one.
 
@@ -97,12 +97,9 @@ class OlderSteps:
         last = value.producer()
         assert last is not None
         assert node.graph is not None
-        name, inputs, attributes = output.name, last.inputs, list(last.attributes.values())
-        end = ir.Value(name=name, type=output.type, shape=output.shape)
-        end.metadata_props.update(output.metadata_props)
-        made = ir.Node("", last.op_type, inputs, attributes, outputs=[end], name=node.name)
-        node.graph.insert_before(node, made)
-        ir.convenience.replace_all_uses_with(output, end, replace_graph_outputs=True)
+        end = ir.Node("", last.op_type, last.inputs, list(last.attributes.values()), name=node.name)
+        node.graph.insert_before(node, end)
+        take_over(end.outputs[0], output)
         node.graph.remove([node, last], safe=True)
 
 

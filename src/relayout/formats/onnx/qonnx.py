@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from relayout.formats.onnx.replacing import Writing
 from relayout.graph.domains import MICROSOFT
-from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, VIEWS
 from relayout.graph.source_names import Names, label
-from relayout.graph.subgraphs import all_graphs, all_nodes
+from relayout.graph.subgraphs import all_graphs, all_nodes, take_over
 
 DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general", "finn")
 """The domain under which QONNX, Brevitas and FINN have written these operators."""
@@ -37,15 +37,14 @@ POSITIVE = "relayout.qonnx.positive"
 """In the `meta` of a value while quantizers are written: that it has no numbers below 0."""
 POSITIVE_RESULTS = ("Abs", "Relu", "Sigmoid", "Softmax")
 KEEP_SIGNS = (
-    *("AveragePool", "Dropout", "Flatten", "GlobalAveragePool", "GlobalMaxPool", "Identity", "MaxPool", "ReduceMax"),
-    *("ReduceMean", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"),
+    *VIEWS,
+    *("AveragePool", "Dropout", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMean", "Slice"),
 )
 """Operators whose results have no numbers below 0, and those of which that holds where their operand has none."""
 PARAMETERS = "relayout.qonnx.parameters"
 """In the `meta` of a value while quantizers are written: its scale and its zero point, which hold for all channels."""
-MOVES = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 CHOICES = ("GlobalMaxPool", "MaxPool", "ReduceMax")
-"""Operators that keep all numbers of their operand, and those that pick some."""
+"""Operators that pick some numbers of their operand; views keep all."""
 NEAREST = ("ROUND", "HALF_EVEN")
 """Rounding modes that are QuantizeLinear's."""
 
@@ -112,13 +111,7 @@ class _Quantizer(Writing):
 
     def give(self, result: ir.Value) -> bool:
         """Let a result of a new node be what the quantizer gave, and remove the quantizer."""
-        (given,) = self.node.outputs
-        result.shape, result.type = given.shape, given.type
-        result.metadata_props.update(given.metadata_props)
-        result.meta.update(given.meta)
-        name, given.name = given.name, None
-        given.replace_all_uses_with(result, replace_graph_outputs=True)
-        result.name = name
+        take_over(result, self.node.outputs[0])
         self.graph.remove(self.node, safe=True)
         return True
 
@@ -272,12 +265,12 @@ def _quantize_choice(node: ir.Node, behind: _Quantizer) -> None:
     """
     operand = node.inputs[0] if node.inputs and not node.domain else None
     parameters = None if operand is None else operand.meta.get(PARAMETERS)
-    if parameters is None or node.op_type not in (*MOVES, *CHOICES):
+    if parameters is None or node.op_type not in (*VIEWS, *CHOICES):
         return
     result = node.outputs[0]
     result.meta[PARAMETERS] = parameters
     readers = list(result.uses())
-    if node.op_type in MOVES or not readers:
+    if node.op_type in VIEWS or not readers:
         return
     behind.stem = label(node)
     real = behind.linear(DEQUANTIZE, behind.linear(QUANTIZE, result, parameters, 0), parameters, 0)

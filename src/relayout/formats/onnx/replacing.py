@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.graph.source_names import Names, label, stands_for
+from relayout.graph.subgraphs import take_over
 
 AXES_AS_OPERANDS = 13
 """Version from which on the axes of an Unsqueeze are an operand."""
@@ -30,12 +31,12 @@ class Writing:
     ) -> list[ir.Value]:
         """Add a node of several results before the one that is replaced; return these."""
         name = self.names.unique(f"{self.stem}/{op_type}")
-        made = ir.node(op_type, list(inputs), attributes or None, num_outputs=count, name=name)
-        stands_for(made, self.node)
-        for value in made.outputs:
+        node = ir.node(op_type, list(inputs), attributes or None, num_outputs=count, name=name)
+        stands_for(node, self.node)
+        for value in node.outputs:
             value.name = self.names.unique(f"{self.stem}/{op_type.lower()}")
-        self.graph.insert_before(self.node, made)
-        return list(made.outputs)
+        self.graph.insert_before(self.node, node)
+        return list(node.outputs)
 
     def unsqueeze(self, value: ir.Value, axis: int) -> ir.Value:
         """Add a node that gives a value one more axis; return its result."""
@@ -46,20 +47,15 @@ class Writing:
     def constant(self, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> ir.Value:
         """Add a constant."""
         tensor = ir.tensor(array, name=self.names.unique(f"{self.stem}/constant"))
-        made = ir.val(tensor.name, const_value=tensor)
-        self.graph.register_initializer(made)
-        return made
+        value = ir.val(tensor.name, const_value=tensor)
+        self.graph.register_initializer(value)
+        return value
 
     def finish(self, results: Sequence[ir.Value | None]) -> None:
         """Let values be what the node gave, and remove it."""
-        for given, value in zip(self.node.outputs, results, strict=True):
-            if not given.name or value is None:
-                continue
-            copied = ir.node("Identity", [value], name=self.names.unique(f"{self.stem}/Identity"))
-            self.graph.insert_before(self.node, copied)
-            result = copied.outputs[0]
-            result.shape, result.type = given.shape, given.type
-            name, given.name = given.name, None
-            given.replace_all_uses_with(result, replace_graph_outputs=True)
-            result.name = name
+        for output, value in zip(self.node.outputs, results, strict=True):
+            if output.name and value is not None:
+                copy = ir.node("Identity", [value], name=self.names.unique(f"{self.stem}/Identity"))
+                self.graph.insert_before(self.node, copy)
+                take_over(copy.outputs[0], output)
         self.graph.remove(self.node, safe=True)

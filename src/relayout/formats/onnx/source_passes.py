@@ -15,7 +15,7 @@ from relayout.formats.onnx.folding import bytes_of_weights, fold
 from relayout.formats.onnx.qonnx import define_quantizers
 from relayout.formats.tflite.spelled_out import RESTORED
 from relayout.graph.source_names import Names
-from relayout.graph.subgraphs import all_graphs, graph_values, nested
+from relayout.graph.subgraphs import all_graphs, graph_values, nested, take_over
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.spelled_out import Builtin
@@ -92,7 +92,7 @@ def prepare(
 
 def branch(model: ir.Model) -> bool:
     """Replace each If whose condition is constant by its branch, in place; return whether there were any."""
-    found = False
+    has_branches = False
     for graph in list(all_graphs(model.graph)):
         for node in list(graph):
             condition = node.inputs[0] if node.op_type == "If" and not node.domain and node.inputs else None
@@ -100,8 +100,8 @@ def branch(model: ir.Model) -> bool:
                 continue
             chosen = "then_branch" if condition.const_value.numpy().reshape(-1)[0] else "else_branch"
             _inline(graph, node, node.attributes[chosen].as_graph(), Names.of(model))
-            found = True
-    return found
+            has_branches = True
+    return has_branches
 
 
 def _inline(graph: ir.Graph, node: ir.Node, body: ir.Graph, names: Names) -> None:
@@ -119,13 +119,11 @@ def _inline(graph: ir.Graph, node: ir.Node, body: ir.Graph, names: Names) -> Non
                 value.name = names.unique(f"{node.name or 'If'}/{value.name}")
     body.remove(nodes)
     graph.insert_before(node, nodes)
-    for given, value in zip(node.outputs, outputs, strict=True):
-        copied = ir.Node("", "Identity", [value], name=f"{node.name or 'If'}/Identity")
-        copied.outputs[0].shape, copied.outputs[0].type = value.shape or given.shape, value.type or given.type
-        graph.insert_before(node, copied)
-        name, given.name = given.name, None
-        given.replace_all_uses_with(copied.outputs[0], replace_graph_outputs=True)
-        copied.outputs[0].name = name
+    for output, value in zip(node.outputs, outputs, strict=True):
+        copy = ir.Node("", "Identity", [value], name=f"{node.name or 'If'}/Identity")
+        graph.insert_before(node, copy)
+        output.shape, output.type = value.shape or output.shape, value.type or output.type
+        take_over(copy.outputs[0], output)
     _remove(graph, node)
 
 
@@ -177,37 +175,37 @@ def use_float32(model: ir.Model) -> tuple[str, ...]:
     Returns:
         A sentence for the report, which names the types; empty where the model has none of them.
     """
-    found: set[ir.DataType] = set()
+    converted: set[ir.DataType] = set()
     for graph in chain(all_graphs(model.graph), *(all_graphs(each.graph) for each in model.functions.values())):
         for value in dict.fromkeys(graph_values(graph)):
             if value.dtype in CONVERTED:
-                found.add(value.dtype)
+                converted.add(value.dtype)
                 assert value.type is not None
                 value.type.dtype = ir.DataType.FLOAT
             if value.const_value is not None and value.const_value.dtype in CONVERTED:
                 value.const_value = _as_float32(value.const_value)
         for node in graph:
-            found |= _convert_attributes(node)
-    told = " and ".join(name for kind, name in CONVERTED.items() if kind in found)
-    return (f"computed in float32, inputs and outputs included: {told}",) if found else ()
+            converted |= _convert_attributes(node)
+    names = " and ".join(name for kind, name in CONVERTED.items() if kind in converted)
+    return (f"computed in float32, inputs and outputs included: {names}",) if converted else ()
 
 
 def _convert_attributes(node: ir.Node) -> set[ir.DataType]:
     """Let the attributes of a node name and hold float32, in place; return the types that they had."""
-    found = set()
+    converted = set()
     for name, attribute in list(node.attributes.items()):
         if attribute.is_ref():
             continue
         if attribute.type == ir.AttributeType.INT and name in TYPES and attribute.value in CONVERTED:
-            found.add(ir.DataType(attribute.value))
+            converted.add(ir.DataType(attribute.value))
             node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
         elif attribute.type == ir.AttributeType.TENSOR and attribute.value.dtype in CONVERTED:
-            found.add(attribute.value.dtype)
+            converted.add(attribute.value.dtype)
             node.attributes[name] = ir.AttrTensor(name, _as_float32(attribute.value))
         elif attribute.type == ir.AttributeType.TYPE_PROTO and attribute.value.type.dtype in CONVERTED:
-            found.add(attribute.value.type.dtype)
+            converted.add(attribute.value.type.dtype)
             attribute.value.type.dtype = ir.DataType.FLOAT
-    return found
+    return converted
 
 
 def _as_float32(tensor: ir.TensorProtocol) -> ir.TensorProtocol:

@@ -17,13 +17,12 @@ from relayout.formats.onnx.calls import (
     is_identity,
     names_of,
     source_of,
-    take_over,
 )
 from relayout.formats.onnx.inferring import ALIASES
 from relayout.formats.onnx.wire import bodies_of
 from relayout.graph.facts import add_facts
 from relayout.graph.source_names import Names
-from relayout.graph.subgraphs import all_graphs, all_nodes, bodies
+from relayout.graph.subgraphs import all_graphs, all_nodes, bodies, take_over
 
 # Constant nodes as initializers: a constant is stored as its readers want it.
 

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import onnx
 import onnx_ir as ir
 
-KEEP = frozenset(
-    [
-        *["Abs", "Add", "BatchNormalization", "Cast", "Ceil", "Clip", "Div", "Dropout", "Elu", "Erf", "Exp", "Floor"],
-        *["Gelu", "HardSigmoid", "HardSwish", "Identity", "InstanceNormalization", "LRN", "LeakyRelu", "Log", "Mul"],
-        *["Neg", "PRelu", "Pow", "QuantizeLinear", "DequantizeLinear", "Relu", "Round", "Selu", "Sigmoid", "Softmax"],
-        *["Softplus", "Softsign", "Sqrt", "Sub", "Tanh"],
-    ]
-)
-"""Operators whose result has the rank of their first operand, where no other operand has a higher one."""
+from relayout.formats.onnx.inferring import infer_node
 
 
 def _shape(node: ir.Node, slot: int) -> tuple[int | ir.SymbolicDim, ...] | None:
@@ -83,6 +76,8 @@ CHANNELS: Mapping[str, tuple[int, int, int]] = {
 """Operator -> the axis of its first operand whose extent a weight tells, the weight, and its axis."""
 MOST = 64
 """Readers in a row that are asked."""
+PROBED = (3, 5)
+"""Numbers of axes that are tried: an operator whose result has as many axes of each keeps them."""
 
 
 def rank_inputs(model: ir.Model) -> list[str]:
@@ -91,16 +86,17 @@ def rank_inputs(model: ir.Model) -> list[str]:
     Returns:
         A sentence for the report about each of them.
     """
-    notes = []
+    notes, version = [], model.opset_imports.get("", 1)
     for value in model.graph.inputs:
-        shape = _shape_of(value) if value.shape is None and isinstance(value.type, ir.TensorType) else None
+        is_unranked = value.shape is None and isinstance(value.type, ir.TensorType)
+        shape = _shape_of(value, version) if is_unranked else None
         if shape is not None:
             value.shape = shape
             notes.append(f"input {value.name} has no rank in the file, and {len(shape)} axes, as what reads it needs")
     return notes
 
 
-def _shape_of(value: ir.Value) -> ir.Shape | None:
+def _shape_of(value: ir.Value, version: int) -> ir.Shape | None:
     """Return the shape that the first reader to need a rank needs; None where none does."""
     waiting, seen = [value], {value}
     while waiting and len(seen) < MOST:
@@ -108,11 +104,11 @@ def _shape_of(value: ir.Value) -> ir.Shape | None:
         for node, slot in value.uses():
             if node.domain or slot:
                 continue
-            for rank in NEEDED.get(node.op_type, ()):
-                if (found := rank(node)) is not None:
-                    return ir.Shape([None] * found if node.op_type not in CHANNELS else _with_channels(node, found))
+            for rank_of in NEEDED.get(node.op_type, ()):
+                if (rank := rank_of(node)) is not None:
+                    return ir.Shape([None] * rank if node.op_type not in CHANNELS else _with_channels(node, rank))
             result = node.outputs[0]
-            if node.op_type in KEEP and result not in seen and all(map(_is_parameter, node.inputs[1:])):
+            if result not in seen and _keeps_rank(node, version):
                 waiting.append(result)
                 seen.add(result)
     return None
@@ -126,6 +122,20 @@ def _with_channels(node: ir.Node, rank: int) -> list[int | None]:
     return [extent * groups if place == axis and isinstance(extent, int) else None for place in range(rank)]
 
 
-def _is_parameter(value: ir.Value | None) -> bool:
-    """Return whether an operand is missing or a constant of at most one axis."""
-    return value is None or (value.const_value is not None and len(value.const_value.shape) <= 1)
+def _keeps_rank(node: ir.Node, version: int) -> bool:
+    """Return whether a result has as many axes as the first operand, as ONNX infers it from parameters of one axis."""
+    tensors = [None if value is None else value.const_value for value in node.inputs[1:]]
+    if any(value is not None and tensor is None for value, tensor in zip(node.inputs[1:], tensors, strict=True)):
+        return False
+    if any(tensor is not None and len(tensor.shape) > 1 for tensor in tensors):
+        return False
+    proto = ir.serde.serialize_node(node)
+    data = {name: ir.serde.serialize_tensor(each) for name, each in zip(proto.input[1:], tensors, strict=False) if each}
+    types = {name: onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims) for name, tensor in data.items()}
+    kind = (node.inputs[0] and node.inputs[0].dtype) or ir.DataType.FLOAT
+    for rank in PROBED:
+        types[proto.input[0]] = onnx.helper.make_tensor_type_proto(int(kind), [None] * rank)
+        result = infer_node(proto, types, data, version).get(proto.output[0])
+        if result is None or not result.tensor_type.HasField("shape") or len(result.tensor_type.shape.dim) != rank:
+            return False
+    return True

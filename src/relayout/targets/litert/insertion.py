@@ -8,6 +8,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
+from relayout.graph.subgraphs import take_over
 
 OPEN = -1
 """An extent that is known only at run time."""
@@ -93,8 +94,5 @@ class Insertion(NamedTuple):
 
     def replace(self, result: ir.Value) -> None:
         """Let a value be what the node gives, and remove the node."""
-        (old,) = self.node.outputs
-        result.metadata_props.update(old.metadata_props)
-        old.replace_all_uses_with(result, replace_graph_outputs=True)
-        result.name, old.name = old.name, None
+        take_over(result, self.node.outputs[0])
         self.graph.remove(self.node, safe=True)

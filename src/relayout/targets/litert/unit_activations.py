@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, VIEWS, unit_of
+from relayout.graph.subgraphs import take_over
 from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, SHIFTS, scale_of
 
 # Move Transposes and Reshapes out of quantized units: integers are moved, and the operator runs on integers.
@@ -47,15 +48,11 @@ def _exchange(graph: ir.Graph, first: ir.Node, second: ir.Node) -> None:
     inner = before.outputs[0]
     behind = ir.Node(first.domain, first.op_type, [inner, *first.inputs[1:]], first.attributes.values())
     before.name, behind.name = second.name, first.name
-    moved = behind.outputs[0]
     is_view = second.op_type in VIEWS
     inner.name = f"{result.name}/exchanged"
     inner.shape, inner.type = (result.shape, source.type) if is_view else (source.shape, result.type)
-    moved.shape, moved.type = result.shape, result.type
-    moved.metadata_props.update(result.metadata_props)
     graph.insert_before(second, [before, behind])
-    result.replace_all_uses_with(moved, replace_graph_outputs=True)
-    moved.name, result.name = result.name, None
+    take_over(behind.outputs[0], result)
     graph.remove(second, safe=True)
     if not first.outputs[0].uses() and not first.outputs[0].is_graph_output():
         graph.remove(first, safe=True)
