@@ -181,19 +181,11 @@ def tile(op: NodeExport) -> None:
 
 @exporter("DepthToSpace")
 def depth_to_space(op: NodeExport) -> None:
-    """DEPTH_TO_SPACE; channels of one pixel that lie together (CRD) are gathered before it."""
-    block, lie_together = op.integer("blocksize"), op.text("mode", "DCR") != "DCR"
-    if not lie_together:
-        op.require_channels_last()
-        op.result("DEPTH_TO_SPACE", [op.input(0)], block_size=block)
-        return
-    last = bool(op.layouts[0])
-    image = op.input(0) if last else op.transpose(op.input(0), (0, 2, 3, 1))
-    count = known(image.dims[-1:])[0] // block**2
-    image = op.gather(image, op.ints(np.arange(count * block**2).reshape(count, block**2).T.reshape(-1)), 3)
-    dims = op.out_dims() if last else tuple(op.out_dims()[axis] for axis in (0, 2, 3, 1))
-    made = op.emit("DEPTH_TO_SPACE", [image], dims, block_size=block)
-    op.give(made if last else op.transpose(made, (0, 3, 1, 2)))
+    """DEPTH_TO_SPACE."""
+    if op.text("mode", "DCR") != "DCR":
+        raise Unwritable("channels of one pixel that lie together, of an open number")
+    op.require_channels_last()
+    op.result("DEPTH_TO_SPACE", [op.input(0)], block_size=op.integer("blocksize"))
 
 
 @exporter("SpaceToDepth")

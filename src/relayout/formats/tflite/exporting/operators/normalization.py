@@ -157,23 +157,16 @@ def _given(op: NodeExport, tensor: DraftTensor, slot: int) -> DraftTensor:
 
 @exporter("BatchNormalization")
 def batch_normalization(op: NodeExport) -> None:
-    """MUL and ADD, where no convolution before it took it in."""
+    """SUB, ADD, RSQRT and MULs, by computed numbers or, in training, by the batch's."""
     op.require_channels_last()
     if op.integer("training_mode"):
         _in_training(op)
         return
     if len(op.node.outputs) > 1:
         raise Unwritable("an old BatchNormalization in training")
-    operand, epsilon = op.input(0), op.number("epsilon", 1e-5)
-    parts = [op.constant(slot) for slot in range(1, 5)]
-    if any(part is None for part in parts):
-        scale, bias, mean, variance = (op.input(slot) for slot in range(1, 5))
-        inverse = op.mul(op.each("RSQRT", op.add(variance, epsilon)), scale)
-        op.give(op.add(op.mul(op.sub(operand, mean), inverse), bias))
-        return
-    numbers = [part.astype(np.float64) for part in parts if part is not None]
-    factor = numbers[0] / np.sqrt(numbers[3] + epsilon)
-    op.give(op.add(op.mul(operand, factor), numbers[1] - numbers[2] * factor))
+    scale, bias, mean, variance = (op.input(slot) for slot in range(1, 5))
+    inverse = op.mul(op.each("RSQRT", op.add(variance, op.number("epsilon", 1e-5))), scale)
+    op.give(op.add(op.mul(op.sub(op.input(0), mean), inverse), bias))
 
 
 def _in_training(op: NodeExport) -> None:
@@ -189,20 +182,6 @@ def _in_training(op: NodeExport) -> None:
         if op.gives(slot):
             before = op.mul(op.input(slot + 2), momentum)
             op.give(op.add(before, op.mul(found, 1 - momentum)), slot)
-
-
-@exporter("InstanceNormalization")
-def instance_normalization(op: NodeExport) -> None:
-    """MEAN, SUB, SQUARE, RSQRT and what scales and shifts, where these are computed."""
-    operand, rank = op.input(0), op.rank()
-    last = bool(op.layouts[0])
-    space = range(1, rank - 1) if last else range(2, rank)
-    centered = op.sub(operand, op.reduce("MEAN", operand, space, keep=True))
-    variance = op.reduce("MEAN", op.each("SQUARE", centered), space, keep=True)
-    inverse = op.each("RSQRT", op.add(variance, op.number("epsilon", 1e-5)))
-    ones = () if last else (1,) * (rank - 2)
-    scale, bias = (op.reshape(op.input(slot), (*op.dims(slot), *ones)) for slot in (1, 2))
-    op.give(op.add(op.mul(op.mul(centered, inverse), scale), bias))
 
 
 @exporter("LRN")
@@ -235,18 +214,3 @@ def lp_normalization(op: NodeExport) -> None:
     zero = op.compare("EQUAL", norm, 0.0)
     safe = op.select(zero, 1.0, norm)
     op.result("DIV", [operand, safe])
-
-
-@exporter("MeanVarianceNormalization")
-def mean_variance_normalization(op: NodeExport) -> None:
-    """MEAN, SUB, SQUARE and DIV."""
-    operand = op.input(0)
-    rank, dims = op.rank(), op.dims()
-    axes = [axis % rank for axis in op.integers("axes", (0, 2, 3))]
-    kept: Dims = tuple(1 if axis in axes else dim for axis, dim in enumerate(dims))
-    over = op.ints(axes)
-    average = op.emit("MEAN", [operand, over], kept, keep_dims=True)
-    centered = op.sub(operand, average)
-    variance = op.emit("MEAN", [op.each("SQUARE", centered), over], kept, keep_dims=True)
-    deviation = op.each("SQRT", op.add(variance, 1e-9))
-    op.result("DIV", [centered, deviation])
