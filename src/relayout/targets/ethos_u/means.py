@@ -10,9 +10,8 @@ from itertools import groupby
 from math import prod
 from typing import NamedTuple
 
-import numpy as np
-
-from relayout.formats.tflite.exporting.draft import Draft, DraftOperator
+from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.rewriting import Rewriting
 
 LONGEST = 4096
 """The longest axis that Vela averages."""
@@ -67,21 +66,14 @@ def _joined(form: MeanForm) -> MeanForm:
     return MeanForm((1, rows, along // rows, behind), (1, 2))
 
 
-def write_mean(draft: Draft, operator: DraftOperator) -> bool:
-    """Write a mean in the form that Vela takes; return whether that is another one."""
-    source, axes = operator.inputs[:2] if operator.name == "MEAN" else (None, None)
+def write_mean(op: Rewriting) -> DraftTensor | None:
+    """Write a mean in the form that Vela takes, and return what it gives; None where that is its own."""
+    source, axes = op.operands[:2] if op.operator.name == "MEAN" else (None, None)
     if source is None or axes is None or axes.array is None or not axes.array.size or not source.is_static:
-        return False
+        return None
     form = mean_form(source.dims, axes.array.reshape(-1).tolist())
     if form.dims == source.dims:
-        return False
-    (result,) = operator.outputs
-    kept = tuple(1 if axis in form.axes else extent for axis, extent in enumerate(form.dims))
-    joined, mean = (
-        draft.tensor(f"{result.name}/{name}", like.type, dims, like.quantization)
-        for name, like, dims in (("joined", source, form.dims), ("mean", result, kept))
-    )
-    draft.add("RESHAPE", [source, draft.constant("shape", np.array(form.dims, np.int32))], [joined])
-    draft.add("MEAN", [joined, draft.constant("axes", np.array(form.axes, np.int32))], [mean], keep_dims=True)
-    draft.add("RESHAPE", [mean, draft.constant("shape", np.array(result.shape, np.int32))], [result])
-    return True
+        return None
+    dims = tuple(1 if axis in form.axes else extent for axis, extent in enumerate(form.dims))
+    inputs, result = [op.reshape(source, form.dims), op.ints(form.axes)], op.result
+    return op.emit("MEAN", inputs, dims, result.type, result.quantization, keep_dims=True)

@@ -383,7 +383,7 @@ TARGET = replace(
     expansions=(*LITERT.expansions, GATE, STRIDED_BORDER),
     prefers_integers=True,
     is_litert=False,
-    builtins=MICRO._replace(integers=frozenset({"GELU", "TILE", "RELU_N1_TO_1"}), rewrite=write_mean),
+    builtins=MICRO._replace(integers=frozenset({"GELU", "TILE", "RELU_N1_TO_1"}), form=write_mean),
     fallback=LITERT,
 )
 

@@ -2,242 +2,179 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from relayout.formats.tflite.container.enums import Padding
-from relayout.formats.tflite.exporting.draft import DraftOperator, DraftTensor
-from relayout.targets.litert_gpu.rewriting import Rewriting, array_of, operands_of, sizes_of
+from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.targets.litert_gpu.rewriting import GpuRewriting, sizes_of
 
 
-def bias_as_addition(writing: Rewriting) -> bool:
+def bias_as_addition(writing: GpuRewriting) -> DraftTensor | None:
     """Add the bias of a product by itself, where the weights are computed."""
-    x, weights, *bias = operands_of(writing)
+    x, weights, *bias = writing.operands
     if not bias or weights.data is not None:
-        return False
+        return None
     options = dict(writing.operator.options)
     activation = options.pop("fused_activation_function", 0)
-    dims = sizes_of(writing.result)
-    product = writing.add("FULLY_CONNECTED", [x, weights], dims, **options)
-    writing.add("ADD", [product, bias[0]], dims, writing.result, fused_activation_function=activation)
-    return True
+    product = writing.emit("FULLY_CONNECTED", [x, weights], writing.result.dims, **options)
+    return writing.each("ADD", product, bias[0], fused_activation_function=activation)
 
 
-def same_batches(writing: Rewriting) -> bool:
+def same_batches(writing: GpuRewriting) -> DraftTensor | None:
     """Give both operands of a product the same batch: one matrix for all of it makes one product of all rows."""
-    a, b = operands_of(writing)
-    options = writing.operator.options
-    dims, front = sizes_of(writing.result), sizes_of(writing.result)[:-2]
+    a, b = writing.operands
+    options, dims = writing.operator.options, writing.result.dims
     if a.dims[:-2] == b.dims[:-2]:
-        return False
-    if prod(sizes_of(b)[:-2]) == 1 and not options.get("adj_x"):
-        rows = writing.reshape(a, [prod(sizes_of(a)[:-1]), int(a.dims[-1])])
-        matrix = writing.reshape(b, sizes_of(b)[-2:])
-        if matrix.data is not None:
-            weights = matrix if options.get("adj_y") else writing.transpose(matrix, (1, 0))
-            inner = writing.add("FULLY_CONNECTED", [rows, weights], [int(rows.dims[0]), dims[-1]], keep_num_dims=False)
-        else:
-            inner = writing.draft.tensor(f"{writing.result.name}/few", a.type, (int(rows.dims[0]), dims[-1]))
-            writing.same(rows, matrix, result=inner)
-        writing.reshape(inner, dims, writing.result)
-        return True
-    writing.same(writing.stretch(a, [*front, *sizes_of(a)[-2:]]), writing.stretch(b, [*front, *sizes_of(b)[-2:]]))
-    return True
+        return None
+    if prod(sizes_of(b)[:-2]) > 1 or options.get("adj_x"):
+        return writing.same(*(writing.stretch(each, (*dims[:-2], *each.dims[-2:])) for each in (a, b)))
+    rows = writing.reshape(a, [prod(sizes_of(a)[:-1]), a.dims[-1]])
+    matrix, product_dims = writing.reshape(b, b.dims[-2:]), (rows.dims[0], dims[-1])
+    if matrix.data is None:
+        return writing.same(rows, matrix, dims=product_dims)
+    weights = matrix if options.get("adj_y") else writing.transpose(matrix, (1, 0))
+    return writing.emit("FULLY_CONNECTED", [rows, weights], product_dims, keep_num_dims=False)
 
 
-def exchanged(writing: Rewriting) -> bool:
+def exchanged(writing: GpuRewriting) -> DraftTensor | None:
     """`(bᵀ aᵀ)ᵀ`, since the accelerator wants an operand that is computed first."""
-    a, b = operands_of(writing)
-    if array_of(a) is None or b.data is not None:
-        return False
-    options, dims = writing.operator.options, sizes_of(writing.result)
-    turned: dict[str, Any] = {"adj_x": not options.get("adj_y"), "adj_y": not options.get("adj_x")}
-    inner = writing.add("BATCH_MATMUL", [b, a], [*dims[:-2], dims[-1], dims[-2]], **turned)
-    order = (*range(len(dims) - 2), len(dims) - 1, len(dims) - 2)
-    writing.transpose(inner, order, writing.result)
-    return True
+    a, b = writing.operands
+    if writing.constant_array(a) is None or b.data is not None:
+        return None
+    options = writing.operator.options
+    product = writing.matmul(b, a, adj_x=not options.get("adj_y"), adj_y=not options.get("adj_x"))
+    return _adjoint(writing, product)
 
 
-def adjoint_first(writing: Rewriting) -> bool:
+def adjoint_first(writing: GpuRewriting) -> DraftTensor | None:
     """Transpose the first operand of a product by itself."""
-    a, b = operands_of(writing)
+    a, b = writing.operands
     options = writing.operator.options
     if not options.get("adj_x"):
-        return False
-    order = (*range(len(a.dims) - 2), len(a.dims) - 1, len(a.dims) - 2)
-    writing.add(
-        "BATCH_MATMUL",
-        [writing.transpose(a, order), b],
-        sizes_of(writing.result),
-        writing.result,
-        adj_x=False,
-        adj_y=bool(options.get("adj_y")),
-    )
-    return True
+        return None
+    return writing.matmul(_adjoint(writing, a), b, adj_y=bool(options.get("adj_y")))
 
 
-def product_of_three_axes(writing: Rewriting) -> bool:
+def _adjoint(writing: GpuRewriting, matrices: DraftTensor) -> DraftTensor:
+    rank = len(matrices.dims)
+    return writing.transpose(matrices, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def product_of_three_axes(writing: GpuRewriting) -> DraftTensor | None:
     """Write a product of two axes as a batch of one."""
-    a, b = operands_of(writing)
+    a, b = writing.operands
     if len(a.dims) != 2 or len(b.dims) != 2:
-        return False
-    dims = sizes_of(writing.result)
-    inner = writing.draft.tensor(f"{writing.result.name}/few", a.type, (1, *dims))
-    writing.same(*(writing.reshape(each, [1, *sizes_of(each)]) for each in (a, b)), result=inner)
-    writing.reshape(inner, dims, writing.result)
-    return True
+        return None
+    batches = (writing.reshape(each, (1, *each.dims)) for each in (a, b))
+    return writing.same(*batches, dims=(1, *writing.result.dims))
 
 
-def product_of_few_axes(writing: Rewriting) -> bool:
+def product_of_few_axes(writing: GpuRewriting) -> DraftTensor | None:
     """Join the batch axes of a product, once both operands have the same."""
-    a, b = operands_of(writing)
-    dims, front = sizes_of(writing.result), sizes_of(writing.result)[:-2]
+    a, b = writing.operands
+    dims = sizes_of(writing.result)
     if len(dims) <= 4:
-        return False
+        return None
     if a.dims[:-2] != b.dims[:-2]:
         return same_batches(writing)
-    batch = [prod(front)]
-    inner = writing.draft.tensor(f"{writing.result.name}/few", a.type, (*batch, *dims[-2:]))
-    read = [writing.reshape(each, [*batch, *sizes_of(each)[-2:]]) for each in (a, b)]
-    writing.same(*read, result=inner)
-    writing.reshape(inner, dims, writing.result)
-    return True
+    batches = (writing.reshape(each, (prod(dims[:-2]), *each.dims[-2:])) for each in (a, b))
+    return writing.same(*batches, dims=(prod(dims[:-2]), *dims[-2:]))
 
 
-def weights_first(writing: Rewriting) -> bool:
+def weights_first(writing: GpuRewriting) -> DraftTensor | None:
     """`(w xᵀ)ᵀ` for a constant `x` and computed weights, and the bias behind."""
-    x, weights, *bias = operands_of(writing)
-    array = array_of(x)
+    x, weights, *bias = writing.operands
+    array = writing.constant_array(x)
     if array is None or weights.data is not None or writing.operator.options.get("fused_activation_function"):
-        return False
+        return None
     rows, count = prod(sizes_of(x)[:-1]), int(weights.dims[0])
-    matrix = writing.constant(array.reshape(rows, -1))
-    inner = writing.add("FULLY_CONNECTED", [weights, matrix], [count, rows], keep_num_dims=False)
-    dims = sizes_of(writing.result)
-    turned = writing.transpose(inner, (1, 0)) if rows > 1 and count > 1 else inner
-    if not bias:
-        writing.reshape(turned, dims, writing.result)
-        return True
-    writing.add("ADD", [writing.reshape(turned, dims), bias[0]], dims, writing.result)
-    return True
+    matrix = writing.const(array.reshape(rows, -1))
+    product = writing.emit("FULLY_CONNECTED", [weights, matrix], (count, rows), keep_num_dims=False)
+    result = writing.transpose(product, (1, 0)) if rows > 1 and count > 1 else product
+    return writing.add(writing.reshape(result, writing.result.dims), bias[0]) if bias else result
 
 
-def as_convolutions(writing: Rewriting) -> bool:
+def as_convolutions(writing: GpuRewriting) -> DraftTensor | None:
     """Write a convolution of groups as one for each group."""
-    x, kernel, *bias = operands_of(writing)
+    x, kernel, *bias = writing.operands
     group = int(kernel.dims[-1])
     count = int(x.dims[-1]) // group
-    weights, shift = array_of(kernel), array_of(bias[0]) if bias else None
-    if count < 2 or weights is None or (bias and shift is None) or kernel.quantization is not None:
-        return False
-    out, dims = int(kernel.dims[0]) // count, sizes_of(writing.result)
-    pieces = [writing.draft.tensor(f"{writing.result.name}/group", x.type, (*x.dims[:-1], group)) for _ in range(count)]
-    axis = writing.ints(len(x.dims) - 1)
-    writing.operators.append(DraftOperator("SPLIT", [axis, x], pieces, {"num_splits": count}))
+    arrays = [writing.constant_array(each) for each in (kernel, *bias)]
+    if count < 2 or any(array is None for array in arrays) or kernel.quantization is not None:
+        return None
+    size, axis = int(kernel.dims[0]) // count, writing.ints(np.array(len(x.dims) - 1))
+    pieces = writing.outputs("SPLIT", [axis, x], [(x.type, (*x.dims[:-1], group))] * count, num_splits=count)
     results = []
     for place, piece in enumerate(pieces):
-        own = slice(place * out, (place + 1) * out)
-        read = [
-            piece,
-            writing.constant(weights[own]),
-            *([writing.constant(shift[own])] if shift is not None else []),
-        ]
-        result = writing.draft.tensor(f"{writing.result.name}/group", x.type, (*dims[:-1], out))
-        writing.operators.append(DraftOperator("CONV_2D", list(read), [result], dict(writing.operator.options)))
-        results.append(result)
-    writing.add("CONCATENATION", results, dims, writing.result, axis=len(dims) - 1)
-    return True
+        own = [writing.const(array[place * size : (place + 1) * size]) for array in arrays if array is not None]
+        results.append(writing.same(piece, *own, dims=(*writing.result.dims[:-1], size)))
+    return writing.concat(results, -1)
 
 
-def as_dense(writing: Rewriting) -> bool:
+def as_dense(writing: GpuRewriting) -> DraftTensor | None:
     """Write a depthwise convolution as a convolution with zeros between channels."""
-    x, kernel, *bias = operands_of(writing)
-    weights = array_of(kernel)
+    x, kernel, *bias = writing.operands
+    weights = writing.constant_array(kernel)
     if weights is None or kernel.quantization is not None:
-        return False
-    channels, out = int(x.dims[-1]), int(kernel.dims[-1])
-    full = np.zeros((out, *weights.shape[1:3], channels), np.float32)
-    for place in range(out):
-        full[place, :, :, place // (out // channels)] = weights[0, :, :, place]
+        return None
+    channels, count = int(x.dims[-1]), int(kernel.dims[-1])
+    full = np.zeros((count, *weights.shape[1:3], channels), np.float32)
+    for place in range(count):
+        full[place, :, :, place // (count // channels)] = weights[0, :, :, place]
     options = {name: value for name, value in writing.operator.options.items() if name != "depth_multiplier"}
-    writing.operators.append(DraftOperator("CONV_2D", [x, writing.constant(full), *bias], [writing.result], options))
-    return True
+    return writing.emit("CONV_2D", [x, writing.const(full), *bias], writing.result.dims, **options)
 
 
-def volume(writing: Rewriting) -> bool:
+def volume(writing: GpuRewriting) -> DraftTensor | None:
     """Write a convolution of volumes as the sum of convolutions of their slices."""
-    operator = writing.operator
-    x, kernel, *bias = operands_of(writing)
-    weights, options = array_of(kernel), operator.options
-    if weights is None or kernel.quantization is not None:
-        return False
+    x, kernel, *bias = writing.operands
+    weights, options = writing.constant_array(kernel), writing.operator.options
+    if weights is None or kernel.quantization is not None or options.get("fused_activation_function"):
+        return None
     batch, depth, height, width, channels = sizes_of(x)
-    _, out_depth, out_height, out_width, out = sizes_of(writing.result)
+    _, out_depth, *out = sizes_of(writing.result)
     size, stride, dilation = weights.shape[0], int(options.get("stride_d", 1)), int(options.get("dilation_d_factor", 1))
-    before = after = 0
+    border = 0
     if options.get("padding") == Padding.SAME:
-        total = max((out_depth - 1) * stride + (size - 1) * dilation + 1 - depth, 0)
-        before, after = total // 2, total - total // 2
-    flat = writing.reshape(x, [1, batch, depth, height * width * channels])
-    pads = [[0, 0], [0, 0], [before, after], [0, 0]]
-    whole = depth + before + after
-    if before or after:
-        flat = writing.add("PAD", [flat, writing.ints(pads)], [1, batch, whole, height * width * channels])
-    window = {
-        name: options[name]
-        for name in ("padding", "stride_w", "stride_h", "dilation_w_factor", "dilation_h_factor")
-        if name in options
-    }
-    total_sum: DraftTensor | None = None
-    rows = [batch * out_depth, out_height, out_width, out]
+        border = max((out_depth - 1) * stride + (size - 1) * dilation + 1 - depth, 0)
+    elements = height * width * channels
+    flat = writing.reshape(x, [1, batch, depth, elements])
+    flat = writing.pad(flat, [(0, 0), (0, 0), (border // 2, border - border // 2), (0, 0)])
+    names = ("padding", "stride_w", "stride_h", "dilation_w_factor", "dilation_h_factor")
+    window = {name: options[name] for name in names if name in options}
+    total: DraftTensor | None = None
     for place in range(size):
         begin = place * dilation
-        part_dims = [1, batch, out_depth, height * width * channels]
-        ends = [1, batch, begin + (out_depth - 1) * stride + 1, height * width * channels]
-        part = writing.add(
-            "STRIDED_SLICE",
-            [flat, writing.ints([0, 0, begin, 0]), writing.ints(ends), writing.ints([1, 1, stride, 1])],
-            part_dims,
-        )
+        end = begin + (out_depth - 1) * stride + 1
+        bounds: Sequence[list[int]] = ([0, 0, begin, 0], [1, batch, end, elements], [1, 1, stride, 1])
+        part = writing.emit("STRIDED_SLICE", [flat, *map(writing.ints, bounds)], (1, batch, out_depth, elements))
         image = writing.reshape(part, [batch * out_depth, height, width, channels])
-        own = [writing.constant(weights[place].transpose(3, 0, 1, 2)), *(bias if place == 0 else [])]
-        made = writing.add("CONV_2D", [image, *own], rows, **window)
-        total_sum = made if total_sum is None else writing.add("ADD", [total_sum, made], rows)
-    assert total_sum is not None
-    writing.reshape(total_sum, sizes_of(writing.result), writing.result)
-    return not options.get("fused_activation_function")
+        own = [writing.const(weights[place].transpose(3, 0, 1, 2)), *(bias if place == 0 else [])]
+        product = writing.emit("CONV_2D", [image, *own], (batch * out_depth, *out), **window)
+        total = product if total is None else writing.add(total, product)
+    return total
 
 
-def root_of_mean(writing: Rewriting) -> bool:
+def root_of_mean(writing: GpuRewriting) -> DraftTensor | None:
     """`sqrt(average(x²))`."""
-    (x,) = operands_of(writing)
-    mean = writing.draft.tensor(f"{writing.result.name}/mean", x.type, writing.result.dims)
-    writing.same(writing.add("SQUARE", [x], sizes_of(x)), name="AVERAGE_POOL_2D", result=mean)
-    writing.add("SQRT", [mean], sizes_of(mean), writing.result)
-    return True
+    (x,) = writing.operands
+    return writing.each("SQRT", writing.same(writing.each("SQUARE", x), name="AVERAGE_POOL_2D"))
 
 
-def response(writing: Rewriting) -> bool:
+def response(writing: GpuRewriting) -> DraftTensor | None:
     """Divide by a power of the mean of squares over neighbouring channels, which a pool takes."""
-    (x,) = operands_of(writing)
+    (x,) = writing.operands
     options, dims = writing.operator.options, sizes_of(x)
     radius, alpha = int(options.get("radius", 5)), float(options.get("alpha", 1))
     count, channels, size = prod(dims[:-1]), dims[-1], 2 * radius + 1
-    squares = writing.reshape(writing.add("SQUARE", [x], dims), [1, count, channels, 1])
-    border = writing.ints([[0, 0], [0, 0], [radius, radius], [0, 0]])
-    padded = writing.add("PAD", [squares, border], [1, count, channels + 2 * radius, 1])
-    pool: dict[str, Any] = {
-        "filter_width": size,
-        "filter_height": 1,
-        "stride_w": 1,
-        "stride_h": 1,
-        "padding": Padding.VALID,
-    }
-    mean = writing.reshape(writing.add("AVERAGE_POOL_2D", [padded], [1, count, channels, 1], **pool), dims)
-    scaled = writing.add("MUL", [mean, writing.constant(np.array(alpha * size, np.float32))], dims)
-    based = writing.add("ADD", [scaled, writing.constant(np.array(options.get("bias", 1), np.float32))], dims)
-    power = writing.add("POW", [based, writing.constant(np.array(-float(options.get("beta", 0.5)), np.float32))], dims)
-    writing.add("MUL", [x, power], dims, writing.result)
-    return True
+    squares = writing.reshape(writing.each("SQUARE", x), [1, count, channels, 1])
+    padded = writing.pad(squares, [(0, 0), (0, 0), (radius, radius), (0, 0)])
+    pool: dict[str, Any] = {"filter_width": size, "filter_height": 1, "stride_w": 1, "stride_h": 1}
+    mean = writing.emit("AVERAGE_POOL_2D", [padded], squares.dims, padding=Padding.VALID, **pool)
+    scaled = writing.mul(writing.reshape(mean, dims), alpha * size)
+    based = writing.add(scaled, float(options.get("bias", 1)))
+    return writing.mul(x, writing.each("POW", based, -float(options.get("beta", 0.5))))

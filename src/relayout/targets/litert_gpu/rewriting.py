@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.model import array_content
-from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.container.model import Quantization, array_content
+from relayout.formats.tflite.exporting.draft import NUMPY, NUMPY_TYPES, Draft, DraftOperator, DraftTensor, known
+from relayout.formats.tflite.exporting.rewriting import Form, Rewriting
 from relayout.formats.tflite.exporting.tidying import tidy_reshapes
 from relayout.targets.litert_gpu.operator_form import reason_of
 
@@ -23,127 +23,47 @@ DEEPEST = 8
 """Forms of forms that are tried."""
 LARGEST_CONSTANT = 1 << 24
 """Elements up to which a constant is computed."""
-NUMPY: Mapping[TensorType, type] = {
-    TensorType.FLOAT32: np.float32,
-    TensorType.FLOAT16: np.float16,
-    TensorType.INT32: np.int32,
-    TensorType.INT64: np.int64,
-    TensorType.INT8: np.int8,
-    TensorType.UINT8: np.uint8,
-    TensorType.BOOL: np.bool_,
-}
-Dims = Sequence[int]
+SHARED = 1 << 12
+"""Elements below which equal constants are one."""
 
 
-class Rewriting:
-    """The operators that stand for one, under construction.
+class GpuRewriting(Rewriting):
+    """The operators that stand for one, under construction: with constants from files, and as the accelerator wants."""
 
-    Args:
-        draft: the graph.
-        operator: the operator that they stand for.
-    """
+    def constant_array(self, tensor: DraftTensor) -> NDArray[Any] | None:
+        """Return the numbers of a constant, also of one that lies in a file."""
+        return array_of(tensor)
 
-    def __init__(self, draft: Draft, operator: DraftOperator) -> None:
-        self.draft, self.operator = draft, operator
-        self.operators: list[DraftOperator] = []
+    def const(self, array: NDArray[Any], quantization: Quantization | None = None, what: str = "") -> DraftTensor:
+        """Add a constant; a long one is not compared with others."""
+        if array.size < SHARED:
+            return super().const(array, quantization, what)
+        array, name = np.asarray(array, order="C"), self.draft.unique(f"{self.name}/{what or 'constant'}")
+        return DraftTensor(name, NUMPY_TYPES[array.dtype.name], array.shape, array_content(array), array, quantization)
 
-    @property
-    def result(self) -> DraftTensor:
-        """The result of the operator that they stand for."""
-        return self.operator.outputs[0]
-
-    def add(
-        self,
-        name: str,
-        inputs: Sequence[DraftTensor | None],
-        dims: Dims,
-        result: DraftTensor | None = None,
-        kind: TensorType | None = None,
-        **options: Any,
-    ) -> DraftTensor:
-        """Add an operator, and return its result.
-
-        Args:
-            name: the builtin.
-            inputs: its operands.
-            dims: the extents of its result.
-            result: the tensor that it gives; None: a new one.
-            kind: the type of a new one; None: that of the first operand.
-            options: of the builtin.
-        """
-        if result is None:
-            first = next(each for each in inputs if each is not None)
-            stem = self.result.name
-            result = self.draft.tensor(f"{stem}/gpu", first.type if kind is None else kind, tuple(dims))
-            if kind is None:
-                result.quantization = first.quantization
-        self.operators.append(DraftOperator(name, list(inputs), [result], options))
-        return result
-
-    def constant(self, array: NDArray[Any], like: DraftTensor | None = None) -> DraftTensor:
-        """Add a constant."""
-        array = np.asarray(array, order="C")
-        name = f"{self.result.name}/constant" if like is None else f"{like.name}/gpu"
-        quantization = None if like is None else like.quantization
-        if array.size < 1 << 12:
-            return self.draft.constant(name, array, quantization)
-        kind = next(kind for kind, dtype in NUMPY.items() if dtype == array.dtype.type)
-        return DraftTensor(
-            self.draft.unique(name), kind, array.shape, array_content(array), array, quantization=quantization
-        )
-
-    def ints(self, numbers: Any) -> DraftTensor:
-        """Add a constant of int32."""
-        return self.constant(np.asarray(numbers, np.int32))
-
-    def reshape(self, tensor: DraftTensor, dims: Dims, result: DraftTensor | None = None) -> DraftTensor:
-        """Return a tensor with other extents; a constant is one again."""
-        if result is None and tuple(dims) == tensor.dims:
+    def stretch(self, tensor: DraftTensor, dims: Sequence[int | str]) -> DraftTensor:
+        """Return a tensor stretched to extents; a computed one is multiplied by ones of as many axes."""
+        extents = tuple(map(int, dims))
+        if tensor.dims == extents:
             return tensor
-        if result is None and (array := array_of(tensor)) is not None:
-            return self.constant(array.reshape(tuple(dims)), tensor)
-        return self.add("RESHAPE", [tensor, self.ints(dims)], dims, result)
+        if (array := self.constant_array(tensor)) is not None and prod(extents) <= LARGEST_CONSTANT:
+            return self.const(np.broadcast_to(array, extents), tensor.quantization)
+        own = (1,) * (len(extents) - len(tensor.dims)) + tensor.dims
+        ones = tuple(1 if mine == dim else dim for mine, dim in zip(own, extents, strict=True))
+        return self.mul(self.reshape(tensor, own), self.const(np.ones(ones, NUMPY[tensor.type])))
 
-    def transpose(self, tensor: DraftTensor, perm: Sequence[int], result: DraftTensor | None = None) -> DraftTensor:
-        """Return a tensor with its axes in another order."""
-        dims = [int(tensor.dims[axis]) for axis in perm]
-        if result is None and (array := array_of(tensor)) is not None:
-            return self.constant(array.transpose(tuple(perm)), tensor)
-        return self.add("TRANSPOSE", [tensor, self.ints(perm)], dims, result)
-
-    def same(self, *inputs: DraftTensor | None, name: str = "", result: DraftTensor | None = None) -> DraftTensor:
-        """Add the operator itself, or another with its options, on other operands."""
-        kind = name or self.operator.name
-        options = dict(self.operator.options)
-        if result is None:
-            result = self.result
-        self.operators.append(DraftOperator(kind, list(inputs), [result], options))
-        return result
-
-    def stretch(self, tensor: DraftTensor, dims: Dims) -> DraftTensor:
-        """Return a tensor stretched to extents."""
-        if tensor.dims == tuple(dims):
+    def part(self, tensor: DraftTensor, axis: int, begin: int, size: int) -> DraftTensor:
+        """Return a run of elements along an axis, by a SLICE that states all extents."""
+        begins, dims = [0] * len(tensor.dims), list(tensor.dims)
+        begins[axis], dims[axis] = begin, size
+        if dims == list(tensor.dims):
             return tensor
-        if (array := array_of(tensor)) is not None and prod(dims) <= LARGEST_CONSTANT:
-            return self.constant(np.broadcast_to(array, tuple(dims)), tensor)
-        own = (1,) * (len(dims) - len(tensor.dims)) + tuple(map(int, tensor.dims))
-        ones = tuple(1 if mine == dim else dim for mine, dim in zip(own, dims, strict=True))
-        factor = self.constant(np.ones(ones, NUMPY[tensor.type]))
-        return self.add("MUL", [self.reshape(tensor, own), factor], dims)
+        return self.emit("SLICE", [tensor, self.ints(begins), self.ints(known(tuple(dims)))], tuple(dims))
 
 
 def sizes_of(tensor: DraftTensor) -> list[int]:
     """Return the extents of a tensor, all of which are known."""
     return [int(dim) for dim in tensor.dims]
-
-
-def operands_of(writing: Rewriting) -> list[DraftTensor]:
-    """Return the operands of the operator, without those that are left out."""
-    return [each for each in writing.operator.inputs if each is not None]
-
-
-Form = Callable[[Rewriting], bool]
-"""Write the operator in another form; False where it cannot."""
 
 
 def rewrite(draft: Draft, forms: Mapping[str, Sequence[Form]], general: Sequence[Form]) -> int:
@@ -158,7 +78,8 @@ def rewrite(draft: Draft, forms: Mapping[str, Sequence[Form]], general: Sequence
         The number of operators that are written otherwise.
     """
     count, operators = 0, list[DraftOperator]()
-    for operator in draft.operators:
+    sources, draft.operators = draft.operators, []
+    for operator in sources:
         if _is_folded(draft, operator):
             continue
         written = None if not reason_of(operator) else _written(draft, operator, forms, general)
@@ -185,11 +106,9 @@ def _written(
     # RESHAPEs between forms of few axes are merged behind this: one of more axes that is left is between two operators
     # that are not taken.
     for form in (*general, *forms.get(operator.name, ())) if depth < DEEPEST else ():
-        writing = Rewriting(draft, operator)
-        if not form(writing):
-            continue
-        found: list[DraftOperator] = []
-        for each in writing.operators:
+        written: list[DraftOperator] = []
+        operators = _operators_of(draft, operator, form)
+        for each in operators or ():
             if _is_folded(draft, each):
                 continue
             parts = (
@@ -199,10 +118,21 @@ def _written(
             )
             if parts is None:
                 break
-            found += parts
+            written += parts
         else:
-            return found
+            if operators is not None:
+                return written
     return None
+
+
+def _operators_of(draft: Draft, operator: DraftOperator, form: Form) -> list[DraftOperator] | None:
+    """Return the operators of a form, which give what an operator gives; None where it cannot be written so."""
+    writing = GpuRewriting(draft, operator)
+    results = form(writing)
+    if results is not None:
+        writing.finish(results)
+    operators, draft.operators = draft.operators, []
+    return None if results is None else operators
 
 
 def _is_folded(draft: Draft, operator: DraftOperator) -> bool:

@@ -239,14 +239,14 @@ class Builtins(NamedTuple):
         of: the runtime, or its target.
         names: the builtins.
         integers: those that it has for quantized integers alone.
-        rewrite: writes an operator of a draft in the form that it takes; returns whether that is another one. None: it
-            takes every form.
+        form: writes an operator of a draft in the form that it takes, and returns the results; None where that is its
+            own. None: it takes every form.
     """
 
     of: str
     names: frozenset[str]
     integers: frozenset[str] = frozenset()
-    rewrite: Callable[[Any, Any], bool] | None = None
+    form: Callable[[Any], Any] | None = None
 
     def has(self, name: str, kind: TensorType | None) -> bool:
         """Tell whether there is a builtin for a type of data; kernels of the user's own are theirs to bring."""

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import NUMPY, NUMPY_TYPES, Dims, Draft, DraftTensor, known
-from relayout.formats.tflite.exporting.few_axes import batched_product
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 
 MULTIPLIED = frozenset([TensorType.FLOAT32, TensorType.INT32])
@@ -82,6 +81,10 @@ class BuiltinBuilder:
         array = array.astype(np.float32) if array.dtype == np.float16 else array
         return self.draft.constant(f"{self.name}/{what or 'constant'}", array, quantization)
 
+    def constant_array(self, tensor: DraftTensor) -> NDArray[Any] | None:
+        """Return the numbers of a constant that is computed with here; None of a large one, and of what is computed."""
+        return tensor.array
+
     def ints(self, items: Sequence[int] | NDArray[Any], what: str = "") -> DraftTensor:
         """Add a constant of int32."""
         return self.const(np.asarray(items, np.int32), what=what)
@@ -129,7 +132,7 @@ class BuiltinBuilder:
         first = next((operand for operand in reversed(operands) if isinstance(operand, DraftTensor)), None)
         assert first is not None
         tensors = [self.tensor(operand, first.type) for operand in operands]
-        arrays = [tensor.array for tensor in tensors]
+        arrays = list(map(self.constant_array, tensors))
         if name in FOLDED and all(array is not None for array in arrays) and _has_few(arrays):
             with np.errstate(all="ignore"):
                 return self.const(np.asarray(FOLDED[name](*arrays)))
@@ -177,8 +180,9 @@ class BuiltinBuilder:
         """Return a tensor stretched to extents."""
         if tensor.dims == tuple(dims):
             return tensor
-        if tensor.array is not None and prod(dims) <= max(MOST_STRETCHED, tensor.array.size):
-            return self.const(np.ascontiguousarray(np.broadcast_to(tensor.array, dims)))
+        array = self.constant_array(tensor)
+        if array is not None and prod(dims) <= max(MOST_STRETCHED, array.size):
+            return self.const(np.ascontiguousarray(np.broadcast_to(array, dims)))
         if (ones := self.ones(tensor, dims)) is not None:
             return self.emit("MUL", [tensor, ones], tuple(dims))
         return self.emit("BROADCAST_TO", [tensor, self.ints(dims)], tuple(dims))
@@ -216,7 +220,7 @@ class BuiltinBuilder:
         """Join tensors along an axis."""
         if len(tensors) == 1:
             return tensors[0]
-        arrays = [tensor.array for tensor in tensors]
+        arrays = list(map(self.constant_array, tensors))
         if all(array is not None for array in arrays):
             return self.const(np.concatenate([array for array in arrays if array is not None], axis))
         axis %= len(tensors[0].dims)
@@ -236,8 +240,9 @@ class BuiltinBuilder:
         axis %= len(tensor.dims)
         if begin == 0 and tensor.dims[axis] == size:
             return tensor
-        if tensor.array is not None and tensor.quantization is None and 0 <= begin <= tensor.array.shape[axis] - size:
-            return self.const(np.ascontiguousarray(tensor.array.take(range(begin, begin + size), axis)))
+        array = self.constant_array(tensor)
+        if array is not None and tensor.quantization is None and 0 <= begin <= array.shape[axis] - size:
+            return self.const(np.ascontiguousarray(array.take(range(begin, begin + size), axis)))
         begins = [begin if each == axis else 0 for each in range(len(tensor.dims))]
         sizes = [size if each == axis else -1 for each in range(len(tensor.dims))]
         dims = (*tensor.dims[:axis], size, *tensor.dims[axis + 1 :])
@@ -312,8 +317,9 @@ class BuiltinBuilder:
         """Return a tensor with a border of one number; of a small constant, a constant."""
         if not any(map(any, pads)):
             return tensor
-        if tensor.array is not None and tensor.quantization is None:
-            return self.const(np.pad(tensor.array, pads, constant_values=np.asarray(value, tensor.array.dtype)))
+        array = self.constant_array(tensor)
+        if array is not None and tensor.quantization is None:
+            return self.const(np.pad(array, pads, constant_values=np.asarray(value, array.dtype)))
         dims = tuple(dim + before + after for dim, (before, after) in zip(known(tensor.dims), pads, strict=True))
         amounts = self.const(np.array(pads, np.int32))
         if not value:
@@ -325,9 +331,20 @@ class BuiltinBuilder:
     ) -> list[DraftTensor]:
         """Add an operator with several results, of which types and extents are given."""
         draft = self.draft
-        made = [draft.tensor(f"{self.name}/{name.lower()}", kind, dims) for kind, dims in kinds]
-        draft.add(name, inputs, made, **options)
-        return made
+        results = [draft.tensor(f"{self.name}/{name.lower()}", kind, dims) for kind, dims in kinds]
+        draft.add(name, inputs, results, **options)
+        return results
+
+    def become(self, tensor: DraftTensor, result: DraftTensor) -> None:
+        """Let a tensor be one that is there: what computes it writes that, or a RESHAPE where it has other extents."""
+        operators = self.draft.operators if tensor.dims == result.dims else []
+        places = (place for place in reversed(range(len(operators))) if tensor in operators[place].outputs)
+        if (place := next(places, None)) is None:
+            self.draft.add("RESHAPE", [tensor, self.shape_tensor(result.dims, tensor)], [result])
+            return
+        for operator in operators[place:]:
+            operator.inputs = [result if each is tensor else each for each in operator.inputs]
+            operator.outputs = [result if each is tensor else each for each in operator.outputs]
 
     def reshape(self, tensor: DraftTensor, dims: Sequence[int | str], like: DraftTensor | None = None) -> DraftTensor:
         """Return a tensor with other extents and the same elements.
@@ -343,10 +360,11 @@ class BuiltinBuilder:
         dims = tuple(dims)
         if tensor.dims == dims:
             return tensor
-        if tensor.data is not None and tensor.array is not None:
-            if tensor.array.size != prod(known(dims)):
-                raise Unwritable(f"a constant of {tensor.array.size} elements where it reads {prod(known(dims))}")
-            return self.const(tensor.array.reshape(known(dims)), tensor.quantization)
+        array = None if tensor.data is None else self.constant_array(tensor)
+        if array is not None:
+            if array.size != prod(known(dims)):
+                raise Unwritable(f"a constant of {array.size} elements where it reads {prod(known(dims))}")
+            return self.const(array.reshape(known(dims)), tensor.quantization)
         return self.emit("RESHAPE", [tensor, self.shape_tensor(dims, like or tensor)], dims)
 
     def shape_tensor(self, dims: Dims, source: DraftTensor) -> DraftTensor:
@@ -376,8 +394,9 @@ class BuiltinBuilder:
         """Return a tensor with its axes in another order."""
         if list(perm) == list(range(len(perm))):
             return tensor
-        if tensor.array is not None and tensor.quantization is None:
-            return self.const(np.ascontiguousarray(tensor.array.transpose(perm)))
+        array = self.constant_array(tensor)
+        if array is not None and tensor.quantization is None:
+            return self.const(np.ascontiguousarray(array.transpose(perm)))
         dims = tuple(tensor.dims[axis] for axis in perm)
         return self.emit("TRANSPOSE", [tensor, self.ints(perm)], dims)
 
@@ -385,8 +404,8 @@ class BuiltinBuilder:
         """Return a tensor with elements of another type."""
         if tensor.type == kind:
             return tensor
-        if tensor.array is not None:
-            return self.const(tensor.array.astype(NUMPY[kind]))
+        if (array := self.constant_array(tensor)) is not None:
+            return self.const(array.astype(NUMPY[kind]))
         if TensorType.UINT64 in (tensor.type, kind):
             raise Unwritable("elements of UINT64")
         return self.emit("CAST", [tensor], tensor.dims, kind, in_data_type=tensor.type, out_data_type=kind)
@@ -402,3 +421,96 @@ def stretched(*dims: Dims) -> Dims:
 def kind_of(array: NDArray[Any]) -> TensorType:
     """Return the type of a file's tensor for an array."""
     return NUMPY_TYPES[array.dtype.name]
+
+
+# BATCH_MATMUL of many axes: its kernels take three axes in front of matrices, so neighbours become one axis.
+
+MOST_BATCHED = 3
+"""Axes in front of the last two that the kernels take."""
+MATRIX = 2
+"""Axes of a matrix."""
+Extent = int | str
+Axes = tuple[tuple[Extent, ...], tuple[Extent, ...]]
+"""One axis of both operands: for each the extents that are one."""
+
+
+def batched_product(
+    op: BuiltinBuilder,
+    operands: tuple[DraftTensor, DraftTensor],
+    dims: Dims,
+    kind: TensorType | None = None,
+    meaning: Quantization | None = None,
+    *,
+    adjoint: tuple[bool, bool] = (False, False),
+) -> DraftTensor:
+    """Return a product of matrices.
+
+    Args:
+        op: the node.
+        operands: the two operands, each of at least two axes.
+        dims: the extents of the result.
+        kind: its elements.
+        meaning: its quantization.
+        adjoint: which of the operands' matrices are transposed.
+
+    Raises:
+        Unwritable: the operands stretch each other along too many axes.
+    """
+    adj_x, adj_y = adjoint
+    if len(dims) <= MOST_BATCHED + MATRIX:
+        return op.emit("BATCH_MATMUL", operands, dims, kind, meaning, adj_x=adj_x, adj_y=adj_y)
+    axes = _few([operand.dims[:-MATRIX] for operand in operands], len(dims) - MATRIX)
+    joined_operands = [
+        op.reshape(operand, (*(_joined(op, axis[side]) for axis in axes), *operand.dims[-MATRIX:]))
+        for side, operand in enumerate(operands)
+    ]
+    fronts = (operand.dims[:MOST_BATCHED] for operand in joined_operands)
+    front = [first if first != 1 else second for first, second in zip(*fronts, strict=True)]
+    product_dims = (*front, *dims[-MATRIX:])
+    product = op.emit("BATCH_MATMUL", joined_operands, product_dims, kind, meaning, adj_x=adj_x, adj_y=adj_y)
+    return op.reshape(product, dims, max(operands, key=lambda operand: len({*dims} & {*operand.dims})))
+
+
+def _few(fronts: Sequence[Dims], count: int) -> list[Axes]:
+    """Return the axes in front of matrices, neighbours joined until there are few.
+
+    Both operands have two neighbours, or one of them has neither: then they may be one axis. Extents that are known
+    are joined first.
+
+    Raises:
+        Unwritable: too many are left.
+    """
+    filled = [(1,) * (count - len(front)) + front for front in fronts]
+    axes: list[Axes] = [((first,), (second,)) for first, second in zip(*filled, strict=True)]
+    for allowed in (0, 1, count):
+        place = 0
+        while len(axes) > MOST_BATCHED and place + 1 < len(axes):
+            joined = (axes[place][0] + axes[place + 1][0], axes[place][1] + axes[place + 1][1])
+            if _fits(joined) and max(map(_open_products, joined)) <= allowed:
+                axes[place : place + 2] = [joined]
+            else:
+                place += 1
+    if len(axes) > MOST_BATCHED:
+        raise Unwritable(
+            f"a product of matrices in a batch of more than {MOST_BATCHED} axes, along which operands are stretched"
+        )
+    return axes
+
+
+def _fits(joined: Axes) -> bool:
+    """Tell whether an axis is the same for both operands, or of one element for one of them."""
+    return joined[0] == joined[1] or any(all(dim == 1 for dim in extents) for extents in joined)
+
+
+def _open_products(extents: Sequence[Extent]) -> int:
+    """Return how many extents are known only at run time; none if there are only ones beside a single such."""
+    unknown = sum(not isinstance(dim, int) for dim in extents)
+    return 0 if unknown == 1 and len([dim for dim in extents if dim != 1]) == 1 else unknown
+
+
+def _joined(op: BuiltinBuilder, extents: Sequence[Extent]) -> Extent:
+    """Return the extent of several axes as one."""
+    larger = [dim for dim in extents if dim != 1]
+    if len(larger) == 1:
+        return larger[0]
+    return prod(int(dim) for dim in larger) if all(isinstance(dim, int) for dim in larger) else f"?{op.name}.{larger}"

@@ -7,7 +7,8 @@ The facts are the table of operator versions (`container/versions.py`) and of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from relayout.formats.tflite.container.runtimes import Builtins, first_runtime, 
 from relayout.formats.tflite.container.versions import version
 from relayout.formats.tflite.exporting.draft import NUMPY, Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.registry import Unwritable
+from relayout.formats.tflite.exporting.rewriting import Form, Rewriting, rewrite
 from relayout.formats.tflite.spelled_out import Builtin, Operand
 
 PARTS = 3
@@ -53,13 +55,12 @@ def write_for(draft: Draft, begin: int, runtime: str) -> None:
     Raises:
         Unwritable: the runtime lacks one, and no others compute it.
     """
-    added = draft.operators[begin:]
-    del draft.operators[begin:]
-    for operator in added:
+
+    def form_of(operator: DraftOperator) -> Form | None:
         is_known = operator.is_restored or not is_older(runtime, operator.name, 1)
-        rewrite = None if is_known else REWRITES.get(operator.name)
-        if rewrite is None or not rewrite(draft, operator):
-            draft.operators.append(operator)
+        return None if is_known else REWRITES.get(operator.name)
+
+    rewrite(draft, begin, form_of)
     refuse_newer(draft, begin, runtime)
 
 
@@ -83,9 +84,9 @@ def lacks(runtime: str, builtin: Builtin) -> bool:
         return draft.tensor("operand", operand.type, operand.shape, operand.quantization)
 
     inputs = [None if each is None else tensor(each) for each in builtin.inputs]
-    made = draft.add(builtin.name, inputs, [tensor(each) for each in builtin.outputs])
-    made.options.update(builtin.options)
-    return bool(is_older(runtime, builtin.name, version(*draft.described(made))))
+    operator = draft.add(builtin.name, inputs, [tensor(each) for each in builtin.outputs])
+    operator.options.update(builtin.options)
+    return bool(is_older(runtime, builtin.name, version(*draft.described(operator))))
 
 
 def newer_operators(model: Model, runtime: str) -> dict[str, tuple[int, str]]:
@@ -100,39 +101,21 @@ def newer_operators(model: Model, runtime: str) -> dict[str, tuple[int, str]]:
     return found
 
 
-def _relu_0_to_1(draft: Draft, operator: DraftOperator) -> bool:
-    (source,), (result,) = operator.inputs, operator.outputs
-    assert source is not None
-    positive = draft.tensor(f"{result.name}/relu", source.type, source.dims)
-    draft.add("RELU", [source], [positive])
-    draft.add("MINIMUM", [positive, draft.constant("one", np.array(1, np.float32))], [result])
-    return True
+def _relu_0_to_1(op: Rewriting) -> DraftTensor:
+    return op.minimum(op.each("RELU", op.operands[0]), 1.0)
 
 
-def _gelu(draft: Draft, operator: DraftOperator) -> bool:
+def _gelu(op: Rewriting) -> DraftTensor | None:
     """Write the approximation, `x / 2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`; erf has no builtin."""
-    (source,), (result,) = operator.inputs, operator.outputs
-    if not operator.options.get("approximate") or source is None:
-        return False
-
-    def step(name: str, *operands: DraftTensor | float, to: DraftTensor | None = None) -> DraftTensor:
-        tensors = [
-            each if isinstance(each, DraftTensor) else draft.constant("number", np.array(each, np.float32))
-            for each in operands
-        ]
-        made = draft.tensor(f"{result.name}/{name.lower()}", result.type, result.dims) if to is None else to
-        draft.add(name, tensors, [made])
-        return made
-
-    cube = step("MUL", step("MUL", source, source), source)
-    inner = step("MUL", step("ADD", source, step("MUL", cube, 0.044715)), float(np.sqrt(2 / np.pi)))
-    outer = step("ADD", step("TANH", inner), 1.0)
-    step("MUL", step("MUL", source, 0.5), outer, to=result)
-    return True
+    if not op.operator.options.get("approximate"):
+        return None
+    (x,) = op.operands
+    inner = op.mul(op.add(x, op.mul(op.mul(op.mul(x, x), x), 0.044715)), math.sqrt(2 / math.pi))
+    return op.mul(op.mul(x, 0.5), op.add(op.each("TANH", inner), 1.0))
 
 
-REWRITES: Mapping[str, Callable[[Draft, DraftOperator], bool]] = {"GELU": _gelu, "RELU_0_TO_1": _relu_0_to_1}
-"""Builtin -> what writes it by older ones, at the end of the draft; False where they do not compute it."""
+REWRITES: Mapping[str, Form] = {"GELU": _gelu, "RELU_0_TO_1": _relu_0_to_1}
+"""Builtin -> what writes it by older ones."""
 
 
 # Operators for a runtime that has some builtins alone: others are written by these, or refused.
@@ -145,12 +128,11 @@ def write_with(draft: Draft, builtins: Builtins | None) -> None:
     """Write operators by builtins that a runtime has, in place; those that nothing computes stay. None: it has all."""
     if builtins is None:
         return
-    operators = list(draft.operators)
-    draft.operators.clear()
-    for operator in operators:
-        rewrite = builtins.rewrite if builtins.has(operator.name, _kind(operator)) else OTHERS.get(operator.name)
-        if rewrite is None or not rewrite(draft, operator):
-            draft.operators.append(operator)
+
+    def form_of(operator: DraftOperator) -> Form | None:
+        return builtins.form if builtins.has(operator.name, _kind(operator)) else OTHERS.get(operator.name)
+
+    rewrite(draft, 0, form_of)
 
 
 def _kind(operator: DraftOperator) -> TensorType | None:
@@ -170,20 +152,14 @@ def lacking(model: Model, builtins: Builtins | None) -> dict[str, tuple[int, str
     return found
 
 
-def _clamp(low: float, high: float) -> Callable[[Draft, DraftOperator], bool]:
-    def rewrite(draft: Draft, operator: DraftOperator) -> bool:
-        (source,), (result,) = operator.inputs, operator.outputs
-        assert source is not None
+def _clamp(low: float, high: float) -> Form:
+    def clamped(op: Rewriting) -> DraftTensor:
+        source, result = op.operands[0], op.result
         if result.quantization is not None and source.quantization is not None:
-            moved = draft.tensor(f"{result.name}/moved", result.type, result.dims, result.quantization)
-            draft.add("QUANTIZE", [source], [moved])
-            source = moved
-        above = draft.tensor(f"{result.name}/above", result.type, result.dims, result.quantization)
-        draft.add("MAXIMUM", [source, _bound(draft, result, low)], [above])
-        draft.add("MINIMUM", [above, _bound(draft, result, high)], [result])
-        return True
+            source = op.emit("QUANTIZE", [source], source.dims, result.type, result.quantization)
+        return op.minimum(op.maximum(source, _bound(op.draft, result, low)), _bound(op.draft, result, high))
 
-    return rewrite
+    return clamped
 
 
 def _bound(draft: Draft, like: DraftTensor, number: float) -> DraftTensor:
@@ -195,9 +171,5 @@ def _bound(draft: Draft, like: DraftTensor, number: float) -> DraftTensor:
     return draft.constant("bound", np.asarray(integer), like.quantization)
 
 
-OTHERS: Mapping[str, Callable[[Draft, DraftOperator], bool]] = {
-    **REWRITES,
-    "RELU_0_TO_1": _clamp(0.0, 1.0),
-    "RELU_N1_TO_1": _clamp(-1.0, 1.0),
-}
-"""Builtin -> what writes it by others, at the end of the draft; False where they do not compute it."""
+OTHERS: Mapping[str, Form] = {**REWRITES, "RELU_0_TO_1": _clamp(0.0, 1.0), "RELU_N1_TO_1": _clamp(-1.0, 1.0)}
+"""Builtin -> what writes it by others."""

@@ -33,6 +33,7 @@ Where others run them, of which an NPU reads the constants again for each pixel:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import frexp, prod
 from typing import Any
 
@@ -40,7 +41,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import ActivationFunctionType, Padding, TensorType
-from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor, all_known, known
+from relayout.formats.tflite.exporting.rewriting import Form, Rewriting, rewrite
 from relayout.formats.tflite.exporting.tidying import remove_unread
 
 ROUNDING = frozenset(["CAST", "CEIL", "FLOOR", "FLOOR_DIV", "FLOOR_MOD", "ROUND", "EQUAL", "NOT_EQUAL"])
@@ -65,11 +67,11 @@ def make_quantizable(draft: Draft, quantization: str, *, as_source: bool, for_li
     """
     if as_source and not quantization:
         return
-    _Rewriting(draft, ALWAYS).run()
+    _Pass(draft, ALWAYS).run()
     if quantization in TO_READ_WEIGHTS:
-        _Rewriting(draft, OF_TABLES).run()
+        _Pass(draft, OF_TABLES).run()
     elif quantization in STATIC:
-        _Rewriting(draft, {**FOR_INTEGERS, **(FOR_LITERT if for_litert else FOR_OTHERS)}).run()
+        _Pass(draft, {**FOR_INTEGERS, **(FOR_LITERT if for_litert else FOR_OTHERS)}).run()
     remove_unread(draft)
 
 
@@ -81,18 +83,22 @@ def fuse_lone_activations(draft: Draft, quantization: str) -> None:
         quantization: the kind of quantization that follows; "": none.
     """
     if quantization in STATIC:
-        _Rewriting(draft, {"RELU6": _Rewriting.lone_activation, "RELU_N1_TO_1": _Rewriting.lone_activation}).run()
+        _Pass(draft, {"RELU6": _Pass.lone_activation, "RELU_N1_TO_1": _Pass.lone_activation}).run()
 
 
-class _Rewriting:
+Results = DraftTensor | list[DraftTensor] | None
+"""The results of an operator that was written otherwise; None where it stays."""
+
+
+class _Pass:
     """A pass over the operators of a draft.
 
     Args:
         draft: the graph.
-        forms: builtin -> what writes it as others; False where it stays.
+        forms: builtin -> what writes it as others; None where it stays.
     """
 
-    def __init__(self, draft: Draft, forms: Mapping[str, Callable[[_Rewriting, DraftOperator], bool]]) -> None:
+    def __init__(self, draft: Draft, forms: Mapping[str, Callable[[_Pass, Rewriting], Results]]) -> None:
         self.draft, self.forms = draft, forms
         self.producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
         self.readers = draft.readers()
@@ -102,96 +108,70 @@ class _Rewriting:
 
     def run(self) -> None:
         """Rewrite every operator that has a form."""
-        operators = list(self.draft.operators)
-        self.draft.operators.clear()
-        for operator in operators:
-            form = None if operator.is_restored else self.forms.get(operator.name)
-            if form is None or not _computes_reals(operator) or not form(self, operator):
-                self.draft.operators.append(operator)
+        rewrite(self.draft, 0, self._form_of)
 
-    def number(self, value: Any) -> DraftTensor:
-        """Return a constant of real numbers."""
-        return self.draft.constant("number", np.asarray(value, np.float32))
-
-    def step(
-        self,
-        name: str,
-        inputs: list[DraftTensor | None],
-        like: DraftTensor,
-        *,
-        to: DraftTensor | None = None,
-        dims: Dims | None = None,
-        **options: Any,
-    ) -> DraftTensor:
-        """Add an operator and return its result: a tensor such as `like`, or `to` itself."""
-        made = self.draft.tensor(f"{like.name}/{name.lower()}", like.type, like.dims if dims is None else dims)
-        result = made if to is None else to
-        self.draft.add(name, inputs, [result], **options)
-        return result
+    def _form_of(self, operator: DraftOperator) -> Form | None:
+        form = None if operator.is_restored or not _computes_reals(operator) else self.forms.get(operator.name)
+        return None if form is None else partial(form, self)
 
     # Always.
 
-    def square(self, operator: DraftOperator) -> bool:
+    def square(self, op: Rewriting) -> Results:
         """Write SQUARE."""
-        (x,) = operator.inputs
-        self.draft.add("MUL", [x, x], operator.outputs, **_fused(operator))
-        return True
+        (x,) = op.operands
+        return op.each("MUL", x, x, **op.fused)
 
-    def negation(self, operator: DraftOperator) -> bool:
+    def negation(self, op: Rewriting) -> Results:
         """Write NEG."""
-        self.draft.add("MUL", [operator.inputs[0], self.number(-1.0)], operator.outputs)
-        return True
+        return op.mul(op.operands[0], -1.0)
 
-    def exact_quotient(self, operator: DraftOperator) -> bool:
+    def exact_quotient(self, op: Rewriting) -> Results:
         """Write DIV by powers of two, and a hard swish that ends in a quotient."""
-        return self.hard_swish(operator) or self._quotient(operator, exact=True)
+        product = self.hard_swish(op)
+        return self._quotient(op, exact=True) if product is None else product
 
-    def quotient(self, operator: DraftOperator) -> bool:
+    def quotient(self, op: Rewriting) -> Results:
         """Write DIV by other constants."""
-        return operator.outputs[0] not in self.rounded and self._quotient(operator, exact=False)
+        return None if op.result in self.rounded else self._quotient(op, exact=False)
 
-    def _quotient(self, operator: DraftOperator, *, exact: bool) -> bool:
-        x, divisor = operator.inputs
-        array = None if divisor is None else divisor.array
-        if x is None or x.data is not None or array is None or not np.all(np.isfinite(array)) or not np.all(array):
-            return False
+    def _quotient(self, op: Rewriting, *, exact: bool) -> Results:
+        x, divisor = op.operands
+        array = divisor.array
+        if x.data is not None or array is None or not np.all(np.isfinite(array)) or not np.all(array):
+            return None
         reciprocal = (1 / array.astype(np.float64)).astype(np.float32)
         powers = all(abs(frexp(each)[0]) == 0.5 for each in array.reshape(-1).tolist())
         if (exact and not powers) or not np.all(np.isfinite(reciprocal)):
-            return False
-        self.draft.add("MUL", [x, self.number(reciprocal)], operator.outputs, **_fused(operator))
-        return True
+            return None
+        return op.each("MUL", x, reciprocal, **op.fused)
 
-    def uneven_split(self, operator: DraftOperator) -> bool:
+    def uneven_split(self, op: Rewriting) -> Results:
         """Write SPLIT_V of known sizes."""
-        x, sizes, axis = operator.inputs
-        if x is None or sizes is None or sizes.array is None or axis is None or axis.array is None:
-            return False
+        x, sizes, axis = op.operands
+        if sizes.array is None or axis.array is None:
+            return None
         place, begin, rank = int(axis.array.reshape(-1)[0]) % len(x.dims), 0, len(x.dims)
         if not isinstance(x.dims[place], int) or (sizes.array < 0).any():
-            return False
+            return None
         masks: dict[str, Any] = dict.fromkeys(("begin_mask", "end_mask"), (1 << rank) - 1 & ~(1 << place))
-        strides = self.draft.constant("strides", np.ones(rank, np.int32))
-        for result, size in zip(operator.outputs, sizes.array.reshape(-1).tolist(), strict=True):
-            ends = [np.zeros(rank, np.int32) for _ in range(2)]
-            ends[0][place], ends[1][place] = begin, begin + size
-            limits = [self.draft.constant(name, end) for name, end in zip(("begin", "end"), ends, strict=True)]
-            self.draft.add("STRIDED_SLICE", [x, *limits, strides], [result], **masks)
+        strides, parts = op.ints([1] * rank), []
+        for result, size in zip(op.operator.outputs, sizes.array.reshape(-1).tolist(), strict=True):
+            limits = [op.ints([end if each == place else 0 for each in range(rank)]) for end in (begin, begin + size)]
+            parts.append(op.emit("STRIDED_SLICE", [x, *limits, strides], result.dims, **masks))
             begin += size
-        return True
+        return parts
 
-    def hard_swish(self, operator: DraftOperator) -> bool:
+    def hard_swish(self, op: Rewriting) -> Results:
         """Write a product of x with RELU6(x + 3) / 6 as one operator."""
-        factors = self._factors(operator)
+        factors = self._factors(op.operator)
         numbers = [each for each in factors if isinstance(each, float)]
         tensors = [each for each in factors if not isinstance(each, float)]
         if len(tensors) != 2 or abs(prod(numbers) * SIX - 1) > TOLERANCE:
-            return False
+            return None
         for x, gate in (tensors, tensors[::-1]):
             if self._raised_and_clipped(gate) is x:
-                self.draft.add("HARD_SWISH", [x], operator.outputs)
-                return True
-        return False
+                return op.each("HARD_SWISH", x)
+        return None
 
     def _factors(self, operator: DraftOperator) -> list[DraftTensor | float]:
         """Return the factors of a product; a product or a quotient by a number that it alone reads has its own."""
@@ -224,34 +204,29 @@ class _Rewriting:
 
     # Before a quantization.
 
-    def clip_to_one(self, operator: DraftOperator) -> bool:
+    def clip_to_one(self, op: Rewriting) -> Results:
         """Write RELU_0_TO_1."""
-        (x,), (result,) = operator.inputs, operator.outputs
-        wide = self.step("RELU6", [self.step("MUL", [x, self.number(SIX)], result)], result)
-        self.step("MUL", [wide, self.number(1 / SIX)], result, to=result)
-        return True
+        (x,) = op.operands
+        return op.mul(op.each("RELU6", op.mul(x, SIX)), 1 / SIX)
 
-    def gated(self, operator: DraftOperator) -> bool:
+    def gated(self, op: Rewriting) -> Results:
         """Write HARD_SWISH. A sixth of x has the integers of x, so that no number is rounded once more."""
-        (x,), (result,) = operator.inputs, operator.outputs
-        gate = self.step("RELU6", [self.step("ADD", [x, self.number(3.0)], result)], result)
-        self.step("MUL", [self.step("MUL", [x, self.number(1 / SIX)], result), gate], result, to=result)
-        return True
+        (x,) = op.operands
+        gate = op.each("RELU6", op.add(x, 3.0))
+        return op.mul(op.mul(x, 1 / SIX), gate)
 
-    def affine(self, operator: DraftOperator) -> bool:
+    def affine(self, op: Rewriting) -> Results:
         """Write a product and a sum with a number for each channel."""
-        product, bias = self._with_channels(operator)
+        product, bias = self._with_channels(op.operator)
         before = None if product is None else self.producers.get(product)
         if product is None or bias is None or before is None or before.name != "MUL" or self.readers.get(product) != 1:
-            return False
+            return None
         x, factor = self._with_channels(before)
         if x is None or factor is None or before.options.get("fused_activation_function"):
-            return False
-        weights = self.draft.constant("weights", factor.reshape(1, 1, 1, -1))
+            return None
         options: dict[str, Any] = {"padding": Padding.VALID, "stride_h": 1, "stride_w": 1, "depth_multiplier": 1}
-        inputs = [x, weights, self.draft.constant("bias", bias.reshape(-1))]
-        self.draft.add("DEPTHWISE_CONV_2D", inputs, operator.outputs, **options, **_fused(operator))
-        return True
+        inputs = [x, op.const(factor.reshape(1, 1, 1, -1), what="weights"), op.const(bias.reshape(-1), what="bias")]
+        return op.emit("DEPTHWISE_CONV_2D", inputs, op.result.dims, **options, **op.fused)
 
     def _with_channels(self, operator: DraftOperator) -> tuple[DraftTensor | None, NDArray[np.generic] | None]:
         """Return the image that an operator reads, and its other operand, a constant for each channel."""
@@ -262,127 +237,78 @@ class _Rewriting:
                 return x, array
         return None, None
 
-    def leaky_relu(self, operator: DraftOperator) -> bool:
+    def leaky_relu(self, op: Rewriting) -> Results:
         """Write LEAKY_RELU with a slope of 0 to 1."""
-        (x,), (result,) = operator.inputs, operator.outputs
-        alpha = float(operator.options.get("alpha", 0.0))
-        if not 0 <= alpha <= 1:
-            return False
-        self.step("MAXIMUM", [x, self.step("MUL", [x, self.number(alpha)], result)], result, to=result)
-        return True
+        (x,), alpha = op.operands, float(op.operator.options.get("alpha", 0.0))
+        return op.maximum(x, op.mul(x, alpha)) if 0 <= alpha <= 1 else None
 
-    def prelu(self, operator: DraftOperator) -> bool:
+    def prelu(self, op: Rewriting) -> Results:
         """Write PRELU."""
-        (x, slope), (result,) = operator.inputs, operator.outputs
-        below = self.step("RELU", [self.step("MUL", [x, self.number(-1.0)], result)], result)
-        above = self.step("RELU", [x], result)
-        self.step("SUB", [above, self.step("MUL", [below, slope], result)], result, to=result)
-        return True
+        x, slope = op.operands
+        below = op.each("RELU", op.mul(x, -1.0))
+        return op.sub(op.each("RELU", x), op.mul(below, slope))
 
-    def absolute(self, operator: DraftOperator) -> bool:
+    def absolute(self, op: Rewriting) -> Results:
         """Write ABS."""
-        (x,), (result,) = operator.inputs, operator.outputs
-        self.step("MAXIMUM", [x, self.step("MUL", [x, self.number(-1.0)], result)], result, to=result)
-        return True
+        (x,) = op.operands
+        return op.maximum(x, op.mul(x, -1.0))
 
-    def minimum(self, operator: DraftOperator) -> bool:
+    def minimum(self, op: Rewriting) -> Results:
         """Write MINIMUM."""
-        (x, y), (result,) = operator.inputs, operator.outputs
-        self.step("SUB", [y, self.step("RELU", [self.step("SUB", [y, x], result)], result)], result, to=result)
-        return True
+        x, y = op.operands
+        return op.sub(y, op.each("RELU", op.sub(y, x)))
 
-    def greatest(self, operator: DraftOperator) -> bool:
+    def greatest(self, op: Rewriting) -> Results:
         """Write REDUCE_MAX: over height and width as a pool."""
-        (x, axes), (result,) = operator.inputs, operator.outputs
-        if x is None or axes is None or axes.array is None:
-            return False
+        (x, axes), sides = op.operands, op.operands[0].dims[1:3]
+        if axes.array is None:
+            return None
         places = sorted(axis % len(x.dims) for axis in axes.array.reshape(-1).tolist())
-        sides = x.dims[1:3]
-        if places == [1, 2] and len(x.dims) == 4 and all(isinstance(side, int) for side in sides):
-            height, width = (int(side) for side in sides)
-            options = {"filter_height": height, "filter_width": width, "stride_h": 1, "stride_w": 1}
-            dims: Dims = (x.dims[0], 1, 1, x.dims[3])
-            keeps = result.dims == dims
-            to = result if keeps else None
-            pooled = self.step("MAX_POOL_2D", [x], result, to=to, dims=dims, padding=Padding.VALID, **options)
-            if not keeps:
-                self._reshape(pooled, result)
-            return True
-        turned = self.step("MUL", [x, self.number(-1.0)], result, dims=x.dims)
-        least = self.step("REDUCE_MIN", [turned, axes], result, **operator.options)
-        self.step("MUL", [least, self.number(-1.0)], result, to=result)
-        return True
+        if places == [1, 2] and len(x.dims) == 4 and all_known(sides):
+            height, width = known(sides)
+            options: dict[str, Any] = {"filter_height": height, "filter_width": width, "stride_h": 1, "stride_w": 1}
+            return op.emit("MAX_POOL_2D", [x], (x.dims[0], 1, 1, x.dims[3]), padding=Padding.VALID, **options)
+        return op.mul(op.same(op.mul(x, -1.0), axes, name="REDUCE_MIN"), -1.0)
 
-    def depth_to_space(self, operator: DraftOperator) -> bool:
+    def depth_to_space(self, op: Rewriting) -> Results:
         """Write `n h w (b1 b2 c) -> n (h b1) (w b2) c`: the parts of one b1 stand beside each other along w."""
-        (x,), (result,) = operator.inputs, operator.outputs
-        if x is None or not x.is_static or not result.is_static:
-            return False
-        made = self.draft.tensor(f"{result.name}/joined", x.type, x.dims)
-        self._joined(x, operator.options["block_size"], made, (3, 2))
-        self._reshape(made, result)
-        return True
+        (x,) = op.operands
+        is_known = x.is_static and op.result.is_static
+        return self._joined(op, x, op.operator.options["block_size"], (3, 2)) if is_known else None
 
-    def space_to_depth(self, operator: DraftOperator) -> bool:
+    def space_to_depth(self, op: Rewriting) -> Results:
         """Write what undoes it."""
-        (x,), (result,) = operator.inputs, operator.outputs
-        if x is None or not x.is_static or not result.is_static:
-            return False
-        block = operator.options["block_size"]
+        (x,), result, block = op.operands, op.result, op.operator.options["block_size"]
+        if not x.is_static or not result.is_static:
+            return None
         count, rows, columns, channels = result.shape
-        view = self.draft.tensor(f"{result.name}/view", x.type, (count, rows, columns * block, channels // block))
-        self._reshape(x, view)
-        self._joined(view, block, result, (2, 3))
-        return True
+        view = op.reshape(x, (count, rows, columns * block, channels // block))
+        return self._joined(op, view, block, (2, 3))
 
-    def _joined(self, x: DraftTensor, count: int, result: DraftTensor, axes: tuple[int, int]) -> None:
-        """Split a tensor along one axis and join the parts along another; the result gets its extents."""
+    def _joined(self, op: Rewriting, x: DraftTensor, count: int, axes: tuple[int, int]) -> DraftTensor:
+        """Split a tensor along one axis and join the parts along another."""
         split, joined = axes
         dims = list(x.shape)
         dims[split] //= count
-        parts = [self.draft.tensor(f"{result.name}/part_{place}", x.type, tuple(dims)) for place in range(count)]
-        self.draft.add("SPLIT", [self.draft.constant("axis", np.array(split, np.int32)), x], parts, num_splits=count)
-        dims[joined] *= count
-        result.dims = tuple(dims)
-        self.draft.add("CONCATENATION", [*parts], [result], axis=joined)
+        kinds = [(x.type, tuple(dims))] * count
+        return op.concat(op.outputs("SPLIT", [op.ints(np.array(split)), x], kinds, num_splits=count), joined)
 
-    def _reshape(self, source: DraftTensor, result: DraftTensor) -> None:
-        self.draft.add("RESHAPE", [source], [result])
-        self._shape(result)
-
-    def _shape(self, result: DraftTensor) -> None:
-        """Give the RESHAPE that was added last its shape."""
-        extents = [dim if isinstance(dim, int) else -1 for dim in result.dims]
-        self.draft.operators[-1].inputs.append(self.draft.constant("shape", np.array(extents, np.int32)))
-
-    def lone_activation(self, operator: DraftOperator) -> bool:
+    def lone_activation(self, op: Rewriting) -> Results:
         """Write an activation as a sum with 0 that applies it."""
-        kind = ActivationFunctionType[operator.name]
-        self.draft.add("ADD", [operator.inputs[0], self.number(0.0)], operator.outputs, fused_activation_function=kind)
-        return True
+        kind = ActivationFunctionType[op.operator.name]
+        return op.each("ADD", op.operands[0], 0.0, fused_activation_function=kind)
 
-    def embedding(self, operator: DraftOperator) -> bool:
+    def embedding(self, op: Rewriting) -> Results:
         """Write GATHER of rows of a constant matrix."""
-        (table, places), (result,) = operator.inputs, operator.outputs
-        if table is None or places is None or table.data is None or len(table.dims) != 2:
-            return False
-        of_rows = not operator.options.get("axis") and not operator.options.get("batch_dims")
-        if not of_rows or places.type != TensorType.INT32 or not places.dims or not places.is_static:
-            return False
+        table, places = op.operands
+        options = op.operator.options
+        if table.data is None or len(table.dims) != 2 or options.get("axis") or options.get("batch_dims"):
+            return None
+        if places.type != TensorType.INT32 or not places.dims or not places.is_static:
+            return None
         count = prod(places.shape)
-        flat = places
-        if len(places.dims) != 1:
-            flat = self.draft.tensor(f"{result.name}/places", places.type, (count,))
-            self._reshape(places, flat)
-        rows = (
-            result
-            if len(places.dims) == 1
-            else self.draft.tensor(f"{result.name}/rows", result.type, (count, table.dims[1]))
-        )
-        self.draft.add("EMBEDDING_LOOKUP", [flat, table], [rows])
-        if rows is not result:
-            self._reshape(rows, result)
-        return True
+        rows = op.reshape(places, (count,))
+        return op.emit("EMBEDDING_LOOKUP", [rows, table], (count, table.dims[1]), op.result.type)
 
 
 def _computes_reals(operator: DraftOperator) -> bool:
@@ -390,30 +316,25 @@ def _computes_reals(operator: DraftOperator) -> bool:
     return all(each.type == TensorType.FLOAT32 and each.quantization is None for each in operator.outputs)
 
 
-def _fused(operator: DraftOperator) -> dict[str, Any]:
-    kind = operator.options.get("fused_activation_function")
-    return {"fused_activation_function": kind} if kind else {}
-
-
-Form = Callable[[_Rewriting, DraftOperator], bool]
-ALWAYS: Mapping[str, Form] = {
-    "SQUARE": _Rewriting.square,
-    "NEG": _Rewriting.negation,
-    "DIV": _Rewriting.exact_quotient,
-    "SPLIT_V": _Rewriting.uneven_split,
-    "MUL": _Rewriting.hard_swish,
+FormOfPass = Callable[[_Pass, Rewriting], Results]
+ALWAYS: Mapping[str, FormOfPass] = {
+    "SQUARE": _Pass.square,
+    "NEG": _Pass.negation,
+    "DIV": _Pass.exact_quotient,
+    "SPLIT_V": _Pass.uneven_split,
+    "MUL": _Pass.hard_swish,
 }
-FOR_INTEGERS: Mapping[str, Form] = {
-    "DIV": _Rewriting.quotient,
-    "RELU_0_TO_1": _Rewriting.clip_to_one,
-    "LEAKY_RELU": _Rewriting.leaky_relu,
-    "PRELU": _Rewriting.prelu,
-    "ABS": _Rewriting.absolute,
-    "MINIMUM": _Rewriting.minimum,
-    "REDUCE_MAX": _Rewriting.greatest,
-    "DEPTH_TO_SPACE": _Rewriting.depth_to_space,
-    "SPACE_TO_DEPTH": _Rewriting.space_to_depth,
+FOR_INTEGERS: Mapping[str, FormOfPass] = {
+    "DIV": _Pass.quotient,
+    "RELU_0_TO_1": _Pass.clip_to_one,
+    "LEAKY_RELU": _Pass.leaky_relu,
+    "PRELU": _Pass.prelu,
+    "ABS": _Pass.absolute,
+    "MINIMUM": _Pass.minimum,
+    "REDUCE_MAX": _Pass.greatest,
+    "DEPTH_TO_SPACE": _Pass.depth_to_space,
+    "SPACE_TO_DEPTH": _Pass.space_to_depth,
 }
-FOR_LITERT: Mapping[str, Form] = {"HARD_SWISH": _Rewriting.gated}
-FOR_OTHERS: Mapping[str, Form] = {"ADD": _Rewriting.affine}
-OF_TABLES: Mapping[str, Form] = {"GATHER": _Rewriting.embedding}
+FOR_LITERT: Mapping[str, FormOfPass] = {"HARD_SWISH": _Pass.gated}
+FOR_OTHERS: Mapping[str, FormOfPass] = {"ADD": _Pass.affine}
+OF_TABLES: Mapping[str, FormOfPass] = {"GATHER": _Pass.embedding}

@@ -13,8 +13,8 @@ from relayout.formats.stored import nbytes
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, TensorContent
 from relayout.formats.tflite.exporting.blocks import BITS, Blocks, blocks_of, signed_content
+from relayout.formats.tflite.exporting.builder import MATRIX, MOST_BATCHED, batched_product
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
-from relayout.formats.tflite.exporting.few_axes import MATRIX, MOST, batched_product
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.older import lacks
 from relayout.formats.tflite.exporting.operators.convolution import bias_of
@@ -285,7 +285,7 @@ def _batch_matmul(op: NodeExport, left: DraftTensor, right: DraftTensor) -> None
         raise Unwritable(f"a product of {left.type.name}")
     first = op.reshape(left, (1, left.dims[0])) if len(left.dims) == 1 else left
     second = op.reshape(right, (right.dims[0], 1)) if len(right.dims) == 1 else right
-    if first is left and second is right and len(op.output(0).dims) <= MOST + MATRIX:
+    if first is left and second is right and len(op.output(0).dims) <= MOST_BATCHED + MATRIX:
         op.result("BATCH_MATMUL", [first, second], adj_x=False, adj_y=False)
         return
     result = op.output(0)

@@ -1,0 +1,78 @@
+"""Operators of a draft that are written as others: a form adds those, and returns what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from relayout.formats.tflite.exporting.builder import BuiltinBuilder
+from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftOperator, DraftTensor
+
+
+class Rewriting(BuiltinBuilder):
+    """The operators that stand for one, under construction.
+
+    Args:
+        draft: the graph that they are added to.
+        operator: the operator that they stand for.
+    """
+
+    def __init__(self, draft: Draft, operator: DraftOperator) -> None:
+        super().__init__(draft, operator.outputs[0].name)
+        self.operator = operator
+
+    @property
+    def result(self) -> DraftTensor:
+        """The first result of the operator."""
+        return self.operator.outputs[0]
+
+    @property
+    def operands(self) -> list[DraftTensor]:
+        """The operands of the operator, without those that are left out."""
+        return [each for each in self.operator.inputs if each is not None]
+
+    @property
+    def fused(self) -> dict[str, Any]:
+        """The activation that the operator applies, as an option."""
+        kind = self.operator.options.get("fused_activation_function")
+        return {"fused_activation_function": kind} if kind else {}
+
+    def same(self, *inputs: DraftTensor | None, name: str = "", dims: Dims | None = None) -> DraftTensor:
+        """Add the operator itself, or another with its options, on other operands.
+
+        Args:
+            inputs: the operands.
+            name: the other one.
+            dims: the extents of what it gives; None: those of the result.
+        """
+        kind, result, options = name or self.operator.name, self.result, self.operator.options
+        return self.emit(kind, inputs, dims or result.dims, result.type, result.quantization, **options)
+
+    def finish(self, results: DraftTensor | Sequence[DraftTensor]) -> None:
+        """Let what was computed be the results of the operator."""
+        tensors = [results] if isinstance(results, DraftTensor) else results
+        for tensor, result in zip(tensors, self.operator.outputs, strict=False):
+            self.become(tensor, result)
+
+
+Form = Callable[[Any], DraftTensor | Sequence[DraftTensor] | None]
+"""Write the operator of a `Rewriting` otherwise, and return its results; None where it stays, and nothing was added."""
+
+
+def rewrite(draft: Draft, begin: int, form_of: Callable[[DraftOperator], Form | None]) -> None:
+    """Write operators as others, in place.
+
+    Args:
+        draft: the graph.
+        begin: the first operator to look at.
+        form_of: what writes an operator; None: it stays.
+    """
+    operators = draft.operators[begin:]
+    del draft.operators[begin:]
+    for operator in operators:
+        writing = None if (form := form_of(operator)) is None else Rewriting(draft, operator)
+        results = None if form is None or writing is None else form(writing)
+        if writing is None or results is None:
+            draft.operators.append(operator)
+        else:
+            writing.finish(results)
