@@ -19,7 +19,7 @@ from relayout.formats.tflite.container.runtimes import Builtins, first_runtime, 
 from relayout.formats.tflite.container.versions import version
 from relayout.formats.tflite.exporting.draft import NUMPY, Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.registry import Unwritable
-from relayout.formats.tflite.exporting.rewriting import Form, Rewriting, rewrite
+from relayout.formats.tflite.exporting.rewriting import Form, Rewriting, rewrite_operators
 from relayout.formats.tflite.spelled_out import Builtin, Operand
 
 PARTS = 3
@@ -60,7 +60,7 @@ def write_for(draft: Draft, begin: int, runtime: str) -> None:
         is_known = operator.is_restored or not is_older(runtime, operator.name, 1)
         return None if is_known else REWRITES.get(operator.name)
 
-    rewrite(draft, begin, form_of)
+    rewrite_operators(draft, begin, form_of)
     refuse_newer(draft, begin, runtime)
 
 
@@ -132,7 +132,7 @@ def write_with(draft: Draft, builtins: Builtins | None) -> None:
     def form_of(operator: DraftOperator) -> Form | None:
         return builtins.form if builtins.has(operator.name, _kind(operator)) else OTHERS.get(operator.name)
 
-    rewrite(draft, 0, form_of)
+    rewrite_operators(draft, 0, form_of)
 
 
 def _kind(operator: DraftOperator) -> TensorType | None:

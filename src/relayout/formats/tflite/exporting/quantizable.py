@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import ActivationFunctionType, Padding, TensorType
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor, all_known, known
-from relayout.formats.tflite.exporting.rewriting import Form, Rewriting, rewrite
+from relayout.formats.tflite.exporting.rewriting import Form, Rewriting, rewrite_operators
 from relayout.formats.tflite.exporting.tidying import remove_unread
 
 ROUNDING = frozenset(["CAST", "CEIL", "FLOOR", "FLOOR_DIV", "FLOOR_MOD", "ROUND", "EQUAL", "NOT_EQUAL"])
@@ -108,7 +108,7 @@ class _Pass:
 
     def run(self) -> None:
         """Rewrite every operator that has a form."""
-        rewrite(self.draft, 0, self._form_of)
+        rewrite_operators(self.draft, 0, self._form_of)
 
     def _form_of(self, operator: DraftOperator) -> Form | None:
         form = None if operator.is_restored or not _computes_reals(operator) else self.forms.get(operator.name)

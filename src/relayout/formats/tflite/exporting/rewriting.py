@@ -59,7 +59,7 @@ Form = Callable[[Any], DraftTensor | Sequence[DraftTensor] | None]
 """Write the operator of a `Rewriting` otherwise, and return its results; None where it stays, and nothing was added."""
 
 
-def rewrite(draft: Draft, begin: int, form_of: Callable[[DraftOperator], Form | None]) -> None:
+def rewrite_operators(draft: Draft, begin: int, form_of: Callable[[DraftOperator], Form | None]) -> None:
     """Write operators as others, in place.
 
     Args:
