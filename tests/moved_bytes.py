@@ -17,11 +17,12 @@ from relayout.formats.tflite.container.model import BITS, Model, Tensor
 from relayout.graph.subgraphs import all_nodes
 
 _UNCOUNTED = """
-Einsum Transpose
+Transpose
 """
 UNCOUNTED = frozenset(_UNCOUNTED.split())
-"""Operators that LiteRT has no builtin for, whose TRANSPOSEs the problem does not know. The list only gets shorter.
-A Transpose is one where constants are computed in each run, which the plan takes for what is computed once."""
+"""Operators whose TRANSPOSEs the problem does not know. The list only gets shorter. A Transpose is left where constants
+are computed in each run: those that are outputs, too, and those of operators that are not computed beforehand. The plan
+takes what follows from constants alone for computed once."""
 NOTE = re.compile(r"steps of operators that LiteRT has no builtin for, which the bound does not know(?:: (.*))?$")
 
 

@@ -44,6 +44,17 @@ def einsum(operator: Operator) -> Fact:
 
 def terms_of(operator: Operator) -> list[Letters] | None:
     """Return the letters of each input, then of the output; None where a rank is unknown, or an axis not one axis."""
+    terms = subscripts_of(operator)
+    if terms is None or any(len(set(letters)) != len(letters) for letters in terms):
+        return None
+    return None if "..." in operator.string("equation", "") and _broadcasts(operator, terms[:-1]) else terms
+
+
+def subscripts_of(operator: Operator) -> list[Letters] | None:
+    """Return the letters of each input, then of the output; None where a rank is unknown.
+
+    An input may have a letter twice, of its diagonal, and axes that are stretched.
+    """
     equation = operator.string("equation", "").replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
@@ -58,9 +69,6 @@ def terms_of(operator: Operator) -> list[Letters] | None:
     # Without an arrow the output has the ellipsis, then what occurs once, in alphabetical order.
     once = sorted(letter for letter, count in Counter(chain.from_iterable(inputs)).items() if count == 1)
     output = _subscripts(right, hidden, None) if arrow else (*hidden, *(a for a in once if a not in hidden))
-    has_diagonals = any(len(set(letters)) != len(letters) for letters in (*inputs, output))
-    if has_diagonals or (hidden and _broadcasts(operator, inputs)):
-        return None
     return [*inputs, output]
 
 

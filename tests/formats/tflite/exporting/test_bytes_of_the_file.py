@@ -90,6 +90,8 @@ def test_coordinates_of_elements_are_not_transposed_where_rows_are_wanted() -> N
         ("abc,cd,de->ea", 1),
         ("abc->ca", 1),
         ("ai,i->a", 0),
+        ("abjic,iie->jb", 1),
+        ("iai,ab->ib", 0),
     ],
 )
 def test_products_of_an_einsum_lie_as_the_plan_says(equation: str, moved: int) -> None:
@@ -113,6 +115,27 @@ def test_the_largest_one_is_looked_for_along_the_last_axis() -> None:
     agrees(source, {"x": floats(2, 5, 6, 7)})
     report = relayout.convert(source, format="tflite").report
     assert (report.transposes, report.bytes, report.proved) == (2, 2 * 420 * 4, True)
+
+
+EINSUMS = {
+    "integers": ("bij,bkj->kbi", "int32[2,3,4] x, int32[2,5,4] y", "int32[5,2,3] z"),
+    "a stretched axis": ("bij,ij->bj", "float[2,1,4] x, float[6,4] y", "float[2,4] z"),
+    "open extents": ("bnd,dec->nebc", "float[b,n,4] x, float[4,5,6] y", "float[n,5,b,6] z"),
+}
+
+
+@pytest.mark.parametrize("name", EINSUMS)
+def test_other_einsums_lie_as_the_plan_says(name: str) -> None:
+    equation, operands, result = EINSUMS[name]
+    source = model(f'g ({operands}) => ({result}) {{ z = Einsum<equation="{equation}">(x, y) }}')
+    shapes = [[dim.dim_value or 3 for dim in value.type.tensor_type.shape.dim] for value in source.graph.input]
+    feed = {key: np.round(floats(*shape, seed=len(key)) * 4) for key, shape in zip("xy", shapes, strict=True)}
+    kind = np.int32 if operands.startswith("int32") else np.float32
+    feed = {key: array.astype(kind) for key, array in feed.items()}
+    agrees(source, feed, expected=[np.einsum(equation, *feed.values())])
+    report = relayout.convert(source, format="tflite").report
+    assert report.proved
+    assert not any("does not know" in note for note in report.notes)
 
 
 @pytest.mark.parametrize(
