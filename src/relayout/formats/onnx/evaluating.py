@@ -231,13 +231,44 @@ EACH_AXIS = 13
 """The first version of Softmax and its like that knows one axis; before, they took all axes from one on together."""
 CENTRES = 16
 """The first version of RoiAlign that has pixels' centres."""
-OTHERWISE: dict[str, Callable[[Attributes, int], bool]] = {
-    **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), lambda _, version: version < EACH_AXIS),
-    "LpNormalization": lambda attributes, _: attributes.get("p", 2) == 1,  # it adds up negative numbers as they are
-    "RoiAlign": lambda _, version: version < CENTRES,
-    "Unique": lambda attributes, _: not attributes.get("sorted", 1),  # it sorts where indices are not asked for
+RESIZED = 11
+"""The first version of Resize that has places of its own for scales and sizes."""
+COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
+FITTING = 1e-3
+
+
+def _is_resized_otherwise(attributes: Attributes, version: int, slots: Sequence[Array | None]) -> bool:
+    """Tell whether the reference may resize otherwise than ONNX Runtime.
+
+    1. `pytorch_half_pixel` to an extent of 1, where the reference takes the middle.
+    2. Scales of which extents are rounded down: which of the two extents' quotients counts differs.
+    3. The nearest element, unless each has as many neighbours: the last digit of a coordinate chooses between two.
+    """
+    place = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
+    if version < RESIZED or place not in COORDINATES or {"axes", "keep_aspect_ratio_policy"} & attributes.keys():
+        return True
+    x, scales, sizes = slots[0], *(slots[slot] if slot < len(slots) else None for slot in (2, 3))
+    if x is None or (scales is None or not scales.size) == (sizes is None or not sizes.size):
+        return True
+    before = np.array(x.shape, np.float64)
+    exact = sizes if scales is None or not scales.size else before * scales
+    after = np.asarray(exact).astype(np.int64)
+    if np.abs(exact - after).max(initial=0) > FITTING:
+        return True
+    if place == "pytorch_half_pixel" and ((after == 1) & (before != 1)).any():
+        return True
+    return attributes.get("mode", b"nearest") == b"nearest" and bool((after % before).any())
+
+
+OTHERWISE: dict[str, Callable[[Attributes, int, Sequence[Array | None]], bool]] = {
+    **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), lambda _, version, __: version < EACH_AXIS),
+    "LpNormalization": lambda attributes, *_: attributes.get("p", 2) == 1,  # it adds up negative numbers as they are
+    "Resize": _is_resized_otherwise,
+    "RoiAlign": lambda _, version, __: version < CENTRES,
+    "Unique": lambda attributes, *_: not attributes.get("sorted", 1),  # it sorts where indices are not asked for
+    "Upsample": lambda *_: True,
 }
-"""Operator -> whether ONNX's reference computes it otherwise than the standard has it: attributes, version."""
+"""Operator -> whether ONNX's reference computes it otherwise than ONNX Runtime: attributes, version, operands."""
 
 NUMERIC = "iubf"
 """Kinds of NumPy types that are computed with. Others are moved alone."""
@@ -277,7 +308,9 @@ def _by_reference(
     opsets = list(opsets)
     version = max((one.version for one in opsets if one.domain in ("", "ai.onnx")), default=1)
     attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
-    if node.op_type in OTHERWISE and OTHERWISE[node.op_type](attributes, version):
+    if node.op_type in OTHERWISE and OTHERWISE[node.op_type](
+        attributes, version, [operands.get(name) for name in node.input]
+    ):
         return []
     inputs = [
         onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
