@@ -166,6 +166,17 @@ def test_axes_that_nothing_has_are_refused_before_anything_is_inferred(
         read(parser.parse_model(text))
 
 
+@pytest.mark.parametrize("value", [0, -2])
+@pytest.mark.parametrize("name", ["strides", "dilations", "kernel_shape"])
+@pytest.mark.parametrize("node", ["Conv<{}>(x, w)", "ConvTranspose<{}>(x, w)", "MaxPool<{}>(x)", "AveragePool<{}>(x)"])
+def test_windows_that_do_not_move_are_refused(node: str, name: str, value: int) -> None:
+    shape = {} if name == "kernel_shape" else {"kernel_shape": [3, 3]}
+    said = ", ".join(f"{key}={each}" for key, each in {**shape, name: [1, value]}.items())
+    graph = f"g (float[1,2,8,9] x, float[2,2,3,3] w) => (float y) {{ y = {node.format(said)} }}"
+    with pytest.raises(ReadError, match=re.escape(f"{name} is 1, {value}, and must be at least 1 at ")):
+        read(parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}'))
+
+
 def test_axes_that_an_operator_adds_are_read() -> None:
     text = '<ir_version: 10, opset_import: ["": 11]> g (float[2,3] x) => (float[n,m,k,l,o] y) { y = '
     assert read(parser.parse_model(text + "Unsqueeze<axes=[2,3,4]>(x) }")).graph.outputs[0].shape is not None

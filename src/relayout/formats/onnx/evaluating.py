@@ -251,8 +251,8 @@ def _is_resized_otherwise(attributes: Attributes, version: int, slots: Sequence[
     if x is None or (scales is None or not scales.size) == (sizes is None or not sizes.size):
         return True
     before = np.array(x.shape, np.float64)
-    exact = sizes if scales is None or not scales.size else before * scales
-    after = np.asarray(exact).astype(np.int64)
+    exact = np.asarray(sizes if scales is None or not scales.size else before * scales, np.float64)
+    after = exact.astype(np.int64)
     if np.abs(exact - after).max(initial=0) > FITTING:
         return True
     if place == "pytorch_half_pixel" and ((after == 1) & (before != 1)).any():

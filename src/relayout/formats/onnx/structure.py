@@ -198,6 +198,9 @@ MOST_NAME = 1 << 16
 AXES = frozenset(("axes", "axis", "batch_axis", "batch_dims", "new_axis", "perm", "time_axis"))
 """Attributes of the standard's operators that index axes."""
 
+COUNTS = frozenset(("dilations", "group", "kernel_shape", "strides"))
+"""Attributes of the standard's operators that are at least 1."""
+
 QUANTIZING = frozenset(("com.microsoft", kind) for kind in ("DequantizeLinear", "QuantizeLinear"))
 """Operators beside the standard's that quantize."""
 QUANTIZING_OPERANDS = 2
@@ -313,6 +316,7 @@ def _check_node(scope: _Scope, index: int, node: onnx.NodeProto) -> set[str]:
         _refuse_hollow(scope, node)
         _refuse_types(scope, node)
         _refuse_axes(scope, node)
+        _refuse_windows(scope, node)
         _refuse_endless(scope, node)
         if any(map(graphs_in, attributes)):
             scope.nested.append(index)
@@ -476,6 +480,16 @@ def _refuse_axes(scope: _Scope, node: onnx.NodeProto) -> None:
                 raise ReadError(f"{wrong} is no axis {known}", where=f"{_at(scope, node)}, {attribute.name}")
             if attribute.name == "perm" and sorted(axes) != list(range(len(axes))):
                 raise ReadError(f"{list(axes)} is no perm", where=_at(scope, node))
+
+
+def _refuse_windows(scope: _Scope, node: onnx.NodeProto) -> None:
+    """Refuse windows without elements, that do not move, or that move backwards, and a negative number of groups."""
+    for attribute in node.attribute if node.domain in ("", "ai.onnx") else ():
+        if attribute.name in COUNTS and not attribute.ref_attr_name:
+            counts = attribute.ints if attribute.type == _TYPES.INTS else [attribute.i]
+            if min(counts, default=1) < 1:
+                what = f"{attribute.name} is {', '.join(map(str, counts))}, and must be at least 1"
+                raise ReadError(what, where=_at(scope, node), hint="no runtime loads it: export the model again")
 
 
 class _Standard(NamedTuple):
