@@ -29,7 +29,6 @@ from relayout.lowering.interface_types import integer_ends
 from relayout.lowering.qlinear_to_qdq import qlinear_to_qdq
 from relayout.partition.regions import REGIONS
 from relayout.rules import draws, outputs_of
-from relayout.rules.internal_nhwc import is_internal, standard_of
 from relayout.targets import refuse_elsewhere
 from relayout.verification.compare import SPACING
 from relayout.verification.feeds import SAMPLE_RATE
@@ -41,6 +40,7 @@ from relayout.verification.forced_graph import (
     recall,
     take_magnitudes,
 )
+from relayout.verification.loadable import make_loadable
 from relayout.verification.ort_runtime import ForcedOrt, OrtRunner, Session, runtime_version
 from relayout.verification.runtimes import AbortedError, FailedError, prepare
 from relayout.verification.side import (
@@ -70,48 +70,6 @@ from relayout.verification.stated_numbers import (
     sample_rates,
     written_places,
 )
-
-# Changes to a graph with which ONNX Runtime computes what it means: no internal layouts, no sums that saturate.
-
-# Operators of ONNX Runtime's internal domain for channels last, as the standard's between Transposes.
-#
-# ONNX Runtime loads no file with operators of that domain: they are there from the time an execution provider has
-# claimed them. To run such a model, each is written as what the domain means by it.
-
-
-def run_as_standard(model: ir.Model) -> tuple[str, ...]:
-    """Write operators of the internal domain as the standard's between Transposes, in place; what to say of it."""
-    nodes = [(node, key) for node in all_nodes(model.graph) if is_internal(node) and (key := standard_of(node))]
-    if nodes:
-        complete(model, outputs_of)
-    count = 0
-    for node, key in nodes:
-        operand, result, graph = node.inputs[0], node.outputs[0], node.graph
-        if operand is None or operand.shape is None or graph is None:
-            continue
-        rank = len(operand.shape)
-        named = node.name or result.name
-        to_first, to_last = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
-        first = ir.node("Transpose", [operand], {"perm": to_first}, name=f"{named}/to_first")
-        last = ir.node("Transpose", [result], {"perm": to_last}, name=f"{named}/to_last")
-        node.domain, node.op_type = key
-        node.replace_input_with(0, first.outputs[0])
-        value, name = last.outputs[0], result.name
-        value.shape, value.type = result.shape, result.type
-        result.replace_all_uses_with(value, replace_graph_outputs=True)
-        last.replace_input_with(0, result)
-        result.name, result.shape, value.name = f"{name}/channels_first", None, name
-        first.outputs[0].name = f"{name}/operand"
-        value.metadata_props.update(result.metadata_props)
-        result.metadata_props.clear()
-        model.opset_imports.setdefault(key[0], 1)
-        graph.insert_before(node, first)
-        graph.insert_after(node, last)
-        count += 1
-    if not count:
-        return ()
-    return (f"operators of com.ms.internal.nhwc, run as the standard's between Transposes: {count}",)
-
 
 # Products of uint8 by int8, which ONNX Runtime adds up in 16 bits on x64 without VNNI: there they saturate.
 #
@@ -461,7 +419,7 @@ class OrtSide:
             path.write_bytes(source)
             source = path
         model = read(source)
-        told = run_as_standard(model)
+        told = make_loadable(model)
         self.notes += told
         # What a file states wrongly keeps the runtime from loading it, and so do weights beside one in its own format.
         facts = facts_of(model)

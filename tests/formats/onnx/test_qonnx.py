@@ -246,3 +246,25 @@ def test_a_mode_that_nobody_knows_is_refused() -> None:
     )
     with pytest.raises(UnsupportedError, match="Quant"):
         relayout.convert(source, format="tflite")
+
+
+def test_a_source_is_verified_by_the_definition_of_its_quantizers(tmp_path: Path) -> None:
+    """ONNX Runtime loads no operators of QONNX; another scale in the result is seen."""
+
+    def source(scale: float) -> onnx.ModelProto:
+        nodes = [
+            quant("x", "q", "s", "b", signed=1, narrow=0, rounding_mode="ROUND"),
+            helper.make_node("BipolarQuant", ["q", "s"], ["p"], domain=GENERAL),
+            helper.make_node("Add", ["q", "p"], ["a"]),
+            helper.make_node("Trunc", ["a", "s", "zero", "b", "few"], ["y"], domain=GENERAL),
+        ]
+        return network(nodes, ["n", 6], ["n", 6], s=scale, zero=0, b=4, few=3)
+
+    relayout.convert(source(0.25), format="tflite").save(tmp_path / "m.tflite")
+    relayout.convert(source(0.25), target="litert").save(tmp_path / "m.onnx")
+    onnx.save(source(0.25), tmp_path / "kept.onnx")
+    for name in ("m.tflite", "m.onnx", "kept.onnx"):
+        verification = relayout.verify(source(0.25), tmp_path / name)
+        assert verification.ok
+        assert not relayout.verify(source(0.75), tmp_path / name).ok
+    assert any("by their definition" in note for note in verification.notes)

@@ -49,22 +49,25 @@ NEAREST = ("ROUND", "HALF_EVEN")
 """Rounding modes that are QuantizeLinear's."""
 
 
-def define_quantizers(model: ir.Model, names: Names) -> bool:
+def define_quantizers(model: ir.Model, names: Names, *, by_integers: bool = True) -> bool:
     """Write quantizers of QONNX by operators of the standard, in place; return whether there were any.
 
     Args:
         model: the model; what new nodes give has no types and shapes yet.
         names: of all its values; it grows.
+        by_integers: whether to write QuantizeLinear and DequantizeLinear where they do; else QONNX's own definition.
     """
     version = model.opset_imports.get("", 1)
     changes = [
-        QUANTIZERS[node.op_type](graph, node, names, version).run()
+        QUANTIZERS[node.op_type](graph, node, names, version).run(by_integers=by_integers)
         for graph in all_graphs(model.graph)
         for node in list(graph)
         if node.domain in DOMAINS and node.op_type in QUANTIZERS
     ]
     if not any(changes):
         return False
+    if not by_integers:
+        return True
     if any(node.domain == MICROSOFT for node in all_nodes(model.graph)):
         model.opset_imports.setdefault(MICROSOFT, 1)
     for graph in all_graphs(model.graph):
@@ -90,8 +93,8 @@ class _Range(NamedTuple):
 class _Quantizer(Writing):
     """A quantizer that others take the place of."""
 
-    def run(self) -> bool:
-        """Write it by others; return whether that could be done."""
+    def run(self, *, by_integers: bool) -> bool:
+        """Write it by others, of these by QuantizeLinear if asked to; return whether that could be done."""
         raise NotImplementedError
 
     def constant_of(self, slot: int) -> NDArray[Any] | None:
@@ -167,7 +170,7 @@ ALIASES = ("Quant", "IntQuant")
 class _Bipolar(_Quantizer):
     """BipolarQuant: the scale, or less the scale for numbers below 0."""
 
-    def run(self) -> bool:
+    def run(self, *, by_integers: bool) -> bool:
         x, scale = self.node.inputs[:2]
         if x is None or scale is None:
             return False
@@ -177,7 +180,7 @@ class _Bipolar(_Quantizer):
 class _Quant(_Quantizer):
     """Quant and IntQuant."""
 
-    def run(self) -> bool:
+    def run(self, *, by_integers: bool) -> bool:
         x, scale, zero_point = self.node.inputs[:3]
         bits, mode = self.bits(3), self.mode("ROUND")
         if x is None or scale is None or zero_point is None or bits is None or mode not in ROUNDING:
@@ -186,7 +189,7 @@ class _Quant(_Quantizer):
         if bits == 1 and integers.is_signed:
             shifted = self.step("Add", self.step("Div", x, scale), zero_point)
             return self.give(self._real(self.sign(shifted), scale, zero_point))
-        if mode in NEAREST and bits <= BYTE and self._give_integers(x, integers):
+        if by_integers and mode in NEAREST and bits <= BYTE and self._give_integers(x, integers):
             return True
         shifted = self.step("Add", self.step("Div", x, scale), zero_point)
         clipped = self.step("Min", self.step("Max", shifted, integers.least), integers.greatest)
@@ -312,7 +315,7 @@ def _common_axis(x: ir.Value, scale: NDArray[Any], zero_point: NDArray[Any]) -> 
 class _Trunc(_Quantizer):
     """Trunc: the integers of one number of bits lose their last ones."""
 
-    def run(self) -> bool:
+    def run(self, *, by_integers: bool) -> bool:
         x, scale, zero_point = self.node.inputs[:3]
         mode, scales = self.mode("FLOOR"), self._scales()
         if x is None or scale is None or zero_point is None or mode not in ROUNDING or scales is None:
