@@ -238,7 +238,7 @@ FITTING = 1e-3
 
 
 def _is_resized_otherwise(attributes: Attributes, version: int, slots: Sequence[Array | None]) -> bool:
-    """Tell whether the reference may resize otherwise than ONNX Runtime.
+    """Tell whether the reference may resize otherwise than runtimes do.
 
     1. `pytorch_half_pixel` to an extent of 1, where the reference takes the middle.
     2. Scales of which extents are rounded down: which of the two extents' quotients counts differs.
@@ -268,7 +268,7 @@ OTHERWISE: dict[str, Callable[[Attributes, int, Sequence[Array | None]], bool]] 
     "Unique": lambda attributes, *_: not attributes.get("sorted", 1),  # it sorts where indices are not asked for
     "Upsample": lambda *_: True,
 }
-"""Operator -> whether ONNX's reference computes it otherwise than ONNX Runtime: attributes, version, operands."""
+"""Operator -> whether ONNX's reference computes it otherwise than runtimes: attributes, version, operands."""
 
 NUMERIC = "iubf"
 """Kinds of NumPy types that are computed with. Others are moved alone."""
