@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from relayout.formats.onnx.evaluating import node_results
 from relayout.formats.onnx.parts import ANNOTATION
+from relayout.graph.facts import add_notes
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
 from relayout.graph.source_names import Names, known_as, stands_for
-from relayout.layout.stored_as import STEPS_OFF
+from relayout.layout.stored_as import MOST_STEPS_OFF, STEPS_OFF
 from relayout.lowering.constants import Constants
 from relayout.lowering.decompose import WORDS_FROM, expand
 from relayout.rules import rule_of
@@ -51,8 +52,12 @@ def keep_integers(model: ir.Model, target: Target) -> dict[str, int]:
     counts: Counter[str] = Counter()
     units = [*_as_one_builtin(model, target), *_with_scales_of_kernels(model)]
     counts.update(expand(model, (GATHERED_SLICES,)))
+    distant: Counter[str] = Counter()
     for form in FORMS:
-        units += _in_form(model, form, target)
+        units += _in_form(model, form, target, distant)
+    if distant:
+        listed = ", ".join(f"{count} {name}" for name, count in sorted(distant.items()))
+        add_notes(model, f"quantized units that stay on real numbers: {listed}; up to {MOST_STEPS_OFF} steps are taken")
     counts.update(f"{unit.name} (at most {unit.steps} step{'s' * (unit.steps != 1)} off)" for unit in units)
     if units:
         steps = {value: unit.steps for unit in units for value in unit.values}
@@ -81,17 +86,20 @@ def _results(node: ir.Node) -> tuple[str, ...]:
     return () if unit is None else tuple(known_as(each.node.outputs[0]) for each in unit.results)
 
 
-def _in_form(model: ir.Model, form: IntegerForm, target: Target) -> Iterator[_Kept]:
-    """Write units in a form, and yield them."""
+def _in_form(model: ir.Model, form: IntegerForm, target: Target, distant: Counter[str]) -> Iterator[_Kept]:
+    """Write units in a form, and yield them; count those that would be too many steps off."""
     op_type = form.expansion.op_type
     if form.words and not any(form.words in row.op_types.split() and "INT16" in row.types for row in target.kernels):
         return
     for node in [node for node in model.graph if node.op_type == op_type]:
         operator = operator_of(model, node)
-        if form.expansion.takes(operator):
-            unit = _Kept(op_type, form.steps_off(operator), _results(node))
-            if expand(model, (form.expansion,), [node]):
-                yield unit
+        if not form.expansion.takes(operator):
+            continue
+        unit = _Kept(op_type, form.steps_off(operator), _results(node))
+        if unit.steps > MOST_STEPS_OFF:
+            distant[f"{op_type} (integers may be {unit.steps} steps off)"] += 1
+        elif expand(model, (form.expansion,), [node]):
+            yield unit
 
 
 def _spell_words(model: ir.Model) -> None:
