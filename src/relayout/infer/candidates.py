@@ -35,9 +35,9 @@ to what some site demands."""
 COMBINED = 6
 """Factors of a site up to which each order of an operand is tried with each order of the axes that it does not have,
 whichever was found first: a product's operand has not the other's columns. Where windows and heads are merged there are
-more, and orders would multiply. An operator with variants says itself in which order its axes lie."""
+more, and orders would multiply."""
 FIRST = 12
-"""Labels of a site with more factors whose orders are tried so with those that are found later. From there on the axes
+"""Labels of a site with more factors whose orders are tried with those that are found later. From there on the axes
 that an operand does not have lie as in the source."""
 
 
@@ -59,7 +59,7 @@ class _Found:
         labels: numbers of the stored orders of its operands -> the label.
         held: operand -> the numbers of the orders in which some label stores it, as bits.
         partial: operands that some value stands for, and that have not all axes that move.
-        most: labels up to which the orders of these are tried with all orders of the other axes.
+        combined: whether these are tried with all orders of the axes that they do not have.
         bases: axes -> how many labels were looked at, and the orders that differ in the other axes.
         tried: operand and number of an order -> with how many of these it was tried.
     """
@@ -69,14 +69,9 @@ class _Found:
     labels: dict[tuple[int, ...], Label]
     held: list[int]
     partial: tuple[int, ...]
-    most: int
+    combined: bool
     bases: dict[frozenset[str], tuple[int, dict[Order, Order]]] = field(default_factory=dict)
     tried: dict[tuple[int, int], int] = field(default_factory=dict)
-
-    @property
-    def combined(self) -> bool:
-        """Whether orders of operands are tried with all orders of the axes that these do not have."""
-        return bool(self.partial) and len(self.labels) < self.most
 
 
 class _Search:
@@ -88,8 +83,8 @@ class _Search:
                 continue
             roots = [-1 if port.view.root.constant else follow.stands[port.view.root.index] for port in site.ports]
             partial = tuple(place for place in site.pattern.of(_partial, None, site) if roots[place] >= 0)
-            few = bool(site.signature.variants) or len(site.factors) <= COMBINED
-            found = _Found(site, roots, {}, [0] * len(roots), partial, CAP if few else FIRST)
+            combined = bool(partial) and len(site.factors) <= COMBINED
+            found = _Found(site, roots, {}, [0] * len(roots), partial, combined)
             self.found.append(found)
             for position, port in enumerate(site.ports):
                 if not port.pinned and roots[position] >= 0:
@@ -163,7 +158,7 @@ def _storing(found: _Found, position: int, number: int) -> Sequence[Label]:
     if labels is not None:
         return labels
     bases: Sequence[Order] = (identity(site).order,)
-    if found.combined:
+    if found.combined or len(found.labels) < FIRST:
         bases = _bases(found, frozenset([site.factors[factor][0] for factor in factors]))
     tried = found.tried.get((position, number), 0)
     found.tried[position, number] = len(bases)
