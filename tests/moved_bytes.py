@@ -16,10 +16,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import BITS, Model, Tensor
 from relayout.graph.subgraphs import all_nodes
 
-_UNCOUNTED = """
-Transpose
-"""
-UNCOUNTED = frozenset(_UNCOUNTED.split())
+UNCOUNTED = frozenset({"Transpose"})
 """Operators whose TRANSPOSEs the problem does not know. The list only gets shorter. A Transpose is left where constants
 are computed in each run: those that are outputs, too, and those of operators that are not computed beforehand. The plan
 takes what follows from constants alone for computed once."""

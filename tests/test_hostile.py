@@ -105,7 +105,7 @@ DAMAGE: dict[str, tuple[Callable[[onnx.ModelProto], object], str]] = {
     "a function that gives nothing": (nothing_given, "1 outputs are asked of a function that has 0"),
     "version -3": (lambda m: setattr(m.opset_import[0], "version", -3), "no version -3"),
     "two ellipses": (contract, "'...a...->a' is no equation"),
-    "strides of 0": (divide, "not valid ONNX"),
+    "strides of 0": (divide, "must be at least 1"),
     "another element type": (
         lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 999),
         "",

@@ -459,8 +459,8 @@ print(answers)
 
 
 def cut_again_and_again(source: Path, data: Path, target: Path, rounds: int, most: int) -> dict[str, int]:
-    """Convert in one process what another cuts short and makes whole again all the time."""
-    content, rng = data.read_bytes(), random.Random(0)
+    """Convert in one process what another cuts short and makes whole again, for longer each time."""
+    content, rng, longest = data.read_bytes(), random.Random(0), 0.04
     command = [sys.executable, "-c", READING, str(source), str(target), str(rounds), str(most)]
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with data.open("r+b", buffering=0) as file:
@@ -470,7 +470,8 @@ def cut_again_and_again(source: Path, data: Path, target: Path, rounds: int, mos
             time.sleep(rng.random() * 0.02)
             file.seek(cut)
             file.write(content[cut:])
-            time.sleep(rng.random() * 0.04)
+            time.sleep(rng.random() * longest)
+            longest *= 1.02
     out, err = process.communicate()
     assert process.returncode == 0, (process.returncode, err[-2000:])
     return dict(ast.literal_eval(out))

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import onnx_ir as ir
+
+from relayout.graph.quantized_unit import unit_of
 from relayout.lowering.conditions import (
     COUNTED_BORDER,
     COUNTED_ELEMENTS,
@@ -26,6 +29,7 @@ from relayout.lowering.conditions import (
     constant,
 )
 from relayout.rules import Operator
+from relayout.targets.litert.integer_scales import scale_of
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
 from relayout.targets.target_table import Kernel
@@ -94,6 +98,18 @@ UNSMOOTHED = Condition(
     "no antialias of an image that becomes smaller, no exclude_outside, keep_aspect_ratio_policy stretch",
     _is_unsmoothed,
 )
+COARSEST_TANH = 1 / 256
+"""The scale of int16 up to which TOSA's table of a Tanh, of each 128th number, has slopes that it can hold."""
+
+
+def _is_tabled(operator: Operator) -> bool:
+    unit = unit_of(operator.node)
+    operand = None if unit is None else unit.operands[0]
+    scale = None if operand is None else scale_of(operand.node)
+    return scale is None or scale.dtype != ir.DataType.INT16 or bool(scale.scale.max() <= COARSEST_TANH)
+
+
+TABLED = Condition("of int16 a scale of at most 1/256", _is_tabled)
 BOUNDS = Condition("constant bounds, axes and steps", _has_constant_bounds)
 FORWARD = Condition("steps forward, or -1 over all of an axis", _is_forward)
 WHOLE_EXTENTS = Condition("sizes, or scales that give whole extents", _has_whole_extents)
@@ -125,7 +141,8 @@ TARGET = replace(
         Kernel("Flatten Reshape Split Squeeze Transpose Unsqueeze", types=TYPES, limits=ANY),
         Kernel("Pad", types=TYPES, limits=(BOUNDS, *ANY)),
         Kernel("Slice", types=TYPES, limits=(BOUNDS, FORWARD, *ANY)),
-        Kernel("Clip HardSwish LeakyRelu Relu Tanh", types=TYPES, limits=ANY),
+        Kernel("Clip HardSwish LeakyRelu Relu", types=TYPES, limits=ANY),
+        Kernel("Tanh", types=TYPES, limits=(TABLED, *ANY)),
         Kernel("Sigmoid", types=("FLOAT", "INT8"), limits=ANY),
         Kernel("ReduceMax ReduceMean ReduceMin", types=TYPES, limits=(AXES, *ANY)),
         Kernel("Gelu", types=("INT8",), limits=ANY),
