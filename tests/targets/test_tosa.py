@@ -9,10 +9,12 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import relayout
 from relayout.targets import target
+from relayout.targets.tosa import COARSEST_TANH
 from rules.law import Array, Case
 from targets.judging import BENCH, answers, in_parts, part_of, python_with, saved
 from targets.row_cases import real_cases
@@ -87,3 +89,21 @@ def test_a_network_that_is_claimed_as_a_whole_runs(name: str, most: float, tmp_p
     assert PYTHON is not None
     (answer,) = answers(PYTHON, SCRIPT, [tmp_path / "network.tflite"]).values()
     assert answer.get("off", most + 1) <= most, answer
+
+
+@needs_tosa
+@pytest.mark.parametrize(("scale", "is_claimed"), [(COARSEST_TANH, True), (1 / 64, False)])
+def test_a_tanh_of_words_is_claimed_where_its_table_is_right(scale: float, is_claimed: bool, tmp_path: Path) -> None:
+    case = next(each for each in unit_cases() if str(each) == "Tanh-21-1x6x9x8--int16-scales")
+    model, feed = case.prepared()
+    for constant in model.graph.initializer:
+        if constant.name == "x_scale":
+            constant.CopyFrom(onnx.numpy_helper.from_array(np.array(scale, np.float32), "x_scale"))
+    result = relayout.convert(model, target=TOSA, format="tflite")
+    claims, path = result.report.claims, tmp_path / "m.tflite"
+    assert claims is not None
+    assert (claims.claimed == claims.total) == is_claimed
+    saved(result, feed, path)
+    assert PYTHON is not None
+    answer = answers(PYTHON, SCRIPT, [path])[str(path)]
+    assert not is_claimed or answer.get("off", np.inf) <= MOST_STEPS

@@ -37,8 +37,8 @@ COMBINED = 6
 whichever was found first: a product's operand has not the other's columns. Where windows and heads are merged there are
 more, and orders would multiply."""
 FIRST = 12
-"""Labels of a site with more factors whose orders are tried with those that are found later. From there on the axes
-that an operand does not have lie as in the source."""
+"""A site with more factors combines orders until it has so many labels. Later orders of an operand are tried with the
+source's order of the axes that it does not have."""
 
 
 @dataclass

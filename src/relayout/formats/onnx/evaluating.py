@@ -241,7 +241,7 @@ def _is_resized_otherwise(attributes: Attributes, version: int, slots: Sequence[
     """Tell whether the reference may resize otherwise than runtimes do.
 
     1. `pytorch_half_pixel` to an extent of 1, where the reference takes the middle.
-    2. Scales of which extents are rounded down: which of the two extents' quotients counts differs.
+    2. Scales that give no whole extents: of the scale and the extents' quotient it may take the other one.
     3. The nearest element, unless each has as many neighbours: the last digit of a coordinate chooses between two.
     """
     place = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()

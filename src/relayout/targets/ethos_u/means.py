@@ -39,7 +39,7 @@ def mean_form(dims: Sequence[int | str], axes: Sequence[int]) -> MeanForm:
 
     Args:
         dims: the tensor's extents. Vela takes an open one for 1, and of such a tensor no axes are joined.
-        axes: those that are averaged, one at least.
+        axes: the axes that are averaged; there is at least one.
     """
     extents = tuple(dim if isinstance(dim, int) else 1 for dim in dims)
     own = MeanForm(extents, tuple(sorted({axis % len(extents) for axis in axes})))

@@ -39,26 +39,17 @@ def test_heads_are_views_of_the_problem() -> None:
     assert result.report.proved
 
 
-def test_rotated_heads_stay_packed() -> None:
-    """Their angles stretch along the axis of heads, wherever that is."""
+@pytest.mark.parametrize(("size", "attributes"), [(8, ""), (12, ", rotary_embedding_dim=8")])
+def test_rotated_heads_stay_packed(size: int, attributes: str) -> None:
+    """Their angles stretch along the axis of heads, wherever that is; a part of each head may be turned."""
     source = model(
-        "g (float[2,5,24] x, int64[2,5] p) => (float[2,5,24] y)"
-        " { y = com.microsoft.RotaryEmbedding<num_heads=3>(x, p, c, s) }",
+        f"g (float[2,5,{3 * size}] x, int64[2,5] p) => (float[2,5,{3 * size}] y)"
+        f" {{ y = com.microsoft.RotaryEmbedding<num_heads=3{attributes}>(x, p, c, s) }}",
         c=floats(11, 4),
         s=floats(11, 4, seed=1),
     )
-    agrees(source, {"x": floats(2, 5, 24), "p": np.arange(10).reshape(2, 5)})
+    agrees(source, {"x": floats(2, 5, 3 * size), "p": np.arange(10).reshape(2, 5)})
     assert relayout.convert(source, format="tflite").report.transposes == 0
-
-
-def test_a_part_of_each_head_is_rotated() -> None:
-    source = model(
-        "g (float[2,5,36] x, int64[2,5] p) => (float[2,5,36] y)"
-        " { y = com.microsoft.RotaryEmbedding<num_heads=3, rotary_embedding_dim=8>(x, p, c, s) }",
-        c=floats(11, 4),
-        s=floats(11, 4, seed=1),
-    )
-    agrees(source, {"x": floats(2, 5, 36), "p": np.arange(10).reshape(2, 5)})
 
 
 def test_an_attention_that_the_user_asks_for_is_a_custom_operator() -> None:

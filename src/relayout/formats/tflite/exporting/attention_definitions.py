@@ -16,13 +16,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from relayout.formats.tflite.exporting.definition_body import FIRST, DefinitionBody
+from relayout.formats.tflite.exporting.definition_body import DefinitionBody, definition_by
 from relayout.formats.tflite.exporting.kernel_types import tensor_dims
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 from relayout.graph.domains import MICROSOFT
 
 MASKED = -10000.0
-"""What is added to the scores of positions that a mask hides."""
+"""The addend to the scores of positions that a mask hides."""
 HEADS_BEFORE_SEQUENCE = (0, 2, 1, 3)
 Dim = int | str
 
@@ -183,8 +183,8 @@ def _multi_head_attention(body: AttentionBody) -> None:
     if body.integer("unidirectional"):
         columns = sum(body.extent(slot, axis) for slot, axis in ((1, -2), (PAST_KEY, 2)) if body.has(slot))
         bias = body.later(body.extent(0, 1), columns, bias)
-    found = body.attention(query, (others[0], others[1]), widths[0], bias)
-    body.give(body.packed(found, count * widths[2]))
+    sums = body.attention(query, (others[0], others[1]), widths[0], bias)
+    body.give(body.packed(sums, count * widths[2]))
     for slot, tensor in enumerate(others, 1):
         body.give(tensor, slot)
 
@@ -195,10 +195,10 @@ def _attention(body: AttentionBody) -> None:
     if body.has(4) or body.has(6) or body.gives(1) or sizes or body.integer("do_rotary"):
         raise Unwritable("keys and values of an earlier run, or of sizes of their own")
     count, width = body.integer("num_heads"), body.extent(1, 1) // 3
-    made = body.add("MatMul", "x0", "x1")
+    joined = body.add("MatMul", "x0", "x1")
     if body.has(2):
-        made = body.add("Add", made, "x2")
-    parts = [body.heads(body.part(made, 2, width * place, width), count, width // count) for place in range(3)]
+        joined = body.add("Add", joined, "x2")
+    parts = [body.heads(body.part(joined, 2, width * place, width), count, width // count) for place in range(3)]
     bias = body.bias(3, 5)
     if body.integer("unidirectional"):
         bias = body.later(body.extent(0, 1), body.extent(0, 1), bias)
@@ -313,7 +313,7 @@ class _GroupedAttention:
 
     @cached_property
     def past(self) -> str:
-        """How many keys of earlier runs each row has, `batch 1`."""
+        """The number of keys of earlier runs of each row, `batch 1`."""
         body, none = self.body, self.body.constant(np.zeros((1, 1), np.int32))
         if self.is_first:
             return none
@@ -349,12 +349,12 @@ class _GroupedAttention:
 
     @cached_property
     def known_capacity(self) -> int | None:
-        """How many places of keys there are behind the run; None where it is known only at run time."""
+        """The number of places of keys behind the run; None where it is known only at run time."""
         return None if self.room is None or self.known_total is None else max(self.room, self.known_total)
 
     @cached_property
     def capacity(self) -> str:
-        """How many places of keys there are behind the run, as a scalar."""
+        """The number of places of keys behind the run, as a scalar."""
         known = self.known_capacity
         return self.body.add("Max", self.begin, self.total) if known is None else self.int32(known)
 
@@ -382,7 +382,7 @@ class _GroupedAttention:
 
     @cached_property
     def _batch(self) -> str:
-        """How many rows there are, as a vector of int64."""
+        """The number of rows, as a vector of int64."""
         return self.body.part(self.body.add("Shape", f"x{QUERY}"), 0, 0, 1)
 
     @cached_property
@@ -442,23 +442,4 @@ DEFINITIONS: Mapping[str, Callable[[AttentionBody], None]] = {
     "RotaryEmbedding": _rotary_embedding,
 }
 """Operator of com.microsoft -> what adds the nodes that compute it."""
-
-
-def attention_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
-    """Return the function that an attention or rotary embedding is; None of any other node.
-
-    Args:
-        node: the node.
-        imports: the model's: domain -> version.
-
-    Raises:
-        Unwritable: it has no definition, as it is used here.
-    """
-    define = DEFINITIONS.get(node.op_type) if node.domain == MICROSOFT else None
-    if define is None:
-        return None
-    body = AttentionBody(node, imports)
-    if body.version < FIRST:
-        raise Unwritable(f"opset {body.version}: from {FIRST} on it has a definition")
-    define(body)
-    return body.function()
+attention_definition_of = definition_by((MICROSOFT,), DEFINITIONS, AttentionBody)

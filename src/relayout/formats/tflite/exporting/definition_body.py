@@ -1,9 +1,9 @@
-"""The nodes of a definition of an operator of ai.onnx.ml, under construction."""
+"""The nodes of a definition of an operator by those of the standard, under construction."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -144,3 +144,34 @@ class DefinitionBody:
             onnx.helper.make_opsetid(domain, version) for domain, version in ({"": FIRST} | {**self.imports}).items()
         ]
         return onnx.helper.make_function("", "", inputs, outputs, self.nodes, opsets)
+
+
+Body = TypeVar("Body", bound=DefinitionBody)
+Definition = Callable[[ir.Node, Mapping[str, int]], onnx.FunctionProto | None]
+"""A node and the model's imports, domain -> version -> the function that the node is; None where it is none."""
+
+
+def definition_by(
+    domains: Sequence[str], definitions: Mapping[str, Callable[[Body], None]], start: Callable[..., Body]
+) -> Definition:
+    """Return a definition that raises `Unwritable` of an operator that it cannot define as it is used.
+
+    Args:
+        domains: the domains of the operators, of which any is meant.
+        definitions: operator -> what adds the nodes that compute it.
+        start: makes an empty body for a node and the model's imports.
+    """
+
+    def definition(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
+        define = definitions.get(node.op_type) if node.domain in domains else None
+        if define is None:
+            return None
+        body = start(node, imports)
+        if body.version < FIRST:
+            raise Unwritable(f"opset {body.version}: from {FIRST} on it has a definition")
+        if body.shape is None:
+            raise Unwritable("the rank of an operand is not known")
+        define(body)
+        return body.function()
+
+    return definition

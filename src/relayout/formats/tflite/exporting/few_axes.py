@@ -76,7 +76,7 @@ def own_axes(operator: DraftOperator, data: DraftTensor) -> list[int]:
 
 
 def groups_of(operator: DraftOperator, rank: int, axes: Sequence[int]) -> list[list[int]]:
-    """Return neighbouring axes that an operator treats alike; a reduction so treats those that it reduces."""
+    """Group the axes: an axis that is worked along is alone; those that a reduction takes together are one group."""
     alone = operator.name not in REDUCTIONS
     runs = groupby(range(rank), lambda axis: (axis in axes, axis if alone and axis in axes else None))
     return [list(run) for _, run in runs]
@@ -149,7 +149,7 @@ def _on_groups(
     Args:
         op: what adds it.
         operator: the operator.
-        operands: its operands, those that hold elements as they are to be read.
+        operands: what it reads; elements are on groups of axes already.
         own: the groups that it works along.
         groups: the axes of each group.
         results: the extents of its results.

@@ -28,7 +28,7 @@ class Rewriting(BuiltinBuilder):
 
     @property
     def operands(self) -> list[DraftTensor]:
-        """The operands of the operator, without those that are left out."""
+        """The operands that the operator has: an optional one may be absent."""
         return [each for each in self.operator.inputs if each is not None]
 
     @property

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.exporting.builder import require_few
-from relayout.formats.tflite.exporting.definition_body import DefinitionBody
+from relayout.formats.tflite.exporting.definition_body import DefinitionBody, definition_by
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 
 LARGEST = 1 << 24
@@ -52,9 +52,9 @@ def _dft(body: DefinitionBody) -> None:
     data = "x0" if axis == rank - 2 else body.transpose("x0", *order)
     front = (0,) * (rank - 2)
     columns = body.constant(np.ascontiguousarray(matrix.T.astype(body.kind.numpy())))
-    made = body.add("MatMul", body.reshape(data, *(front or (1,)), count * parts), columns)
-    made = body.reshape(made, *front, bins, 1 if is_real else 2)
-    body.give(made if axis == rank - 2 else body.transpose(made, *np.argsort(order).tolist()))
+    spectrum = body.add("MatMul", body.reshape(data, *(front or (1,)), count * parts), columns)
+    spectrum = body.reshape(spectrum, *front, bins, 1 if is_real else 2)
+    body.give(spectrum if axis == rank - 2 else body.transpose(spectrum, *np.argsort(order).tolist()))
 
 
 def transform_matrix(
@@ -166,23 +166,4 @@ def _block_places(
 
 DEFINITIONS: Mapping[str, Callable[[DefinitionBody], None]] = {"Col2Im": _col2im, "DFT": _dft}
 """Operator of the standard -> what adds the nodes that compute it."""
-
-
-def standard_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
-    """Return the function that an operator is; None of any other node.
-
-    Args:
-        node: the node.
-        imports: the model's: domain -> version.
-
-    Raises:
-        Unwritable: it has no definition, as it is used here.
-    """
-    define = DEFINITIONS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-    if define is None:
-        return None
-    body = DefinitionBody(node, imports)
-    if body.shape is None:
-        raise Unwritable("the rank of an operand is not known")
-    define(body)
-    return body.function()
+standard_definition_of = definition_by(("", "ai.onnx"), DEFINITIONS, DefinitionBody)
