@@ -125,7 +125,7 @@ def test_the_runtime_gets_the_threads(tmp_path: Path, monkeypatch: pytest.Monkey
         return plain(source, options, **more)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", noted)
-    runtime_server._prepared({}, 0, "onnxruntime", str(product(tmp_path, 8)), 2, {"x": np.ones((8, 8), np.float32)})
+    runtime_server._prepared(0, "onnxruntime", str(product(tmp_path, 8)), 2, {"x": np.ones((8, 8), np.float32)})
     assert counts == [2]
 
 

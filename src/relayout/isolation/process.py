@@ -9,7 +9,8 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from relayout.isolation import frames
 
@@ -52,6 +53,18 @@ class Process:
         self._child: subprocess.Popen[bytes] | None = None
         self._owner = 0
         self._lock = threading.Lock()
+
+    @staticmethod
+    def serving(script: Path, environment: Mapping[str, str]) -> Process:
+        """Return a process that answers by the function `answer` of a file of Python; see `answer`.
+
+        Args:
+            script: the file, which may import what this process may.
+            environment: variables that are set besides those of this process.
+        """
+        path = os.pathsep.join(filter(None, sys.path))
+        quiet = {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        return Process([], frames.__file__, [str(script)], {**quiet, **environment})
 
     @staticmethod
     def can_start() -> bool:
@@ -97,6 +110,10 @@ class Process:
                 raise
             finally:
                 clock.stop()
+
+    def answer(self, *question: Any, seconds: float | None = None) -> Any:
+        """Return what the function `answer` of a process that is `serving` gives. The errors are those of `ask`."""
+        return frames.unpack(self.ask(frames.pack(question), seconds))
 
     def start(self) -> None:
         """Start the child process before the first question: it loads while this one goes on."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pickle
 import re
-import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import replace
@@ -17,7 +14,7 @@ from relayout.errors import LayoutError, NamesError, RelayoutError, nearest
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph
 from relayout.formats.tflite.container.writer import save
-from relayout.isolation import DiedError, Process, frames
+from relayout.isolation import DiedError, Process
 from relayout.progress import say
 from relayout.quantization.findings import (
     BYTES,
@@ -66,9 +63,7 @@ def quantized_file(
         QuantizationError: it cannot be quantized, or LiteRT does not run it.
     """
     script = Path(__file__).with_name("quantizer_server.py")
-    path = os.pathsep.join(filter(None, sys.path))
-    environment = {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore", "TF_CPP_MIN_LOG_LEVEL": "3", "TQDM_DISABLE": "1"}
-    child = Process([], str(script), [frames.__file__], environment)
+    child = Process.serving(script, {"TQDM_DISABLE": "1"})
     count = 0
     try:
         _ask(
@@ -93,10 +88,9 @@ def _ask(child: Process, what: str, *question: Any) -> Any:
         QuantizationError: it raises an error, or ends.
     """
     try:
-        (content,) = child.ask([pickle.dumps(question)])
+        said, found = child.answer(*question)
     except DiedError as death:
         raise QuantizationError(f"LiteRT ends its process while {what} ({death.how})") from None
-    said, found = pickle.loads(content)
     if said:
         raise QuantizationError(f"while {what}: {said}")
     return found

@@ -1,47 +1,17 @@
-"""Quantize a file for another process: `python quantizer_server.py FRAMES`.
-
-LiteRT ends its process over some models, and over some samples. It is run as a file of its own. Questions and answers
-are messages of FRAMES, a file of functions: pickled, a kind and its arguments; see `quantize.py`.
-"""
+"""Quantize a file for another process, by `isolation/frames.py`: LiteRT ends its own over some models and samples."""
 
 from __future__ import annotations
 
-import sys
-
-if __name__ == "__main__":
-    del sys.path[0]  # this file's folder: what lies there is not for others to import
-
 import logging
-import os
-import pickle
 import shutil
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
 
-def main(place: str) -> None:
-    """Answer until standard input ends."""
-    spec = spec_from_file_location("frames", place)
-    assert spec is not None
-    assert spec.loader is not None
-    frames = module_from_spec(spec)
-    spec.loader.exec_module(frames)
-    questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a library prints goes nowhere: that stream is for answers
-    job = Job()
-    while True:
-        try:
-            (head,) = frames.receive(questions)
-        except EOFError:
-            return
-        frames.send(answers, [pickle.dumps(answer(job, *pickle.loads(head)))])
-
-
-def answer(job: Job, kind: str, *given: Any) -> tuple[str, Any]:
+def answer(kind: str, *given: Any) -> tuple[str, Any]:
     """Return what an error says, empty where there is none, and the answer to a question."""
     try:
-        return "", getattr(job, kind)(*given)
+        return "", getattr(JOB, kind)(*given)
     except Exception as error:  # the quantizer has no errors of its own
         return f"{type(error).__name__}: {' '.join(str(error).split())}", None
 
@@ -118,5 +88,4 @@ class Job:
         utilities.invoke_interpreter_signature(interpreter, self.last, self.key)
 
 
-if __name__ == "__main__":
-    main(sys.argv[1])
+JOB = Job()

@@ -1,17 +1,10 @@
-"""Ask LiteRT's GPU accelerator about `.tflite` files for another process: `python gpu_server.py`.
+"""Ask LiteRT's GPU accelerator about `.tflite` files for another process, by `isolation/frames.py`.
 
-The accelerator may end its process over a file, or never return, so this file is run by itself. Each line of standard
-input is a question, each line of standard output an answer, both JSON; `litert_gpu.py` says what they hold.
+The accelerator may end its process over a file, or never return.
 """
 
 from __future__ import annotations
 
-import sys
-
-if __name__ == "__main__":
-    del sys.path[0]  # this file's folder: what lies there is not for others to import
-
-import json
 import os
 import tempfile
 from importlib import import_module
@@ -19,24 +12,19 @@ from time import perf_counter
 from typing import Any
 
 
-def main() -> None:
-    """Answer until standard input ends."""
-    answers = os.fdopen(os.dup(1), "w")
+def answer(*question: Any) -> dict[str, Any]:
+    """Return what is known of a file then; the arguments are those of `_ask` behind the first."""
+    facts: dict[str, Any] = {}
     with tempfile.TemporaryFile() as log:
         for stream in (1, 2):  # the accelerator states its reasons there
             os.dup2(log.fileno(), stream)
-        for line in sys.stdin:
-            log.seek(0)
-            log.truncate()
-            facts: dict[str, Any] = {}
-            try:
-                _ask(facts, **json.loads(line))
-            except Exception as error:  # of any kind: it is another's code
-                facts["error"] = f"{type(error).__name__}: {error}"
-            log.seek(0)
-            facts["log"] = log.read().decode(errors="replace")
-            answers.write(json.dumps(facts) + "\n")
-            answers.flush()
+        try:
+            _ask(facts, *question)
+        except Exception as error:  # of any kind: it is another's code
+            facts["error"] = f"{type(error).__name__}: {error}"
+        log.seek(0)
+        facts["log"] = log.read().decode(errors="replace")
+    return facts
 
 
 def _ask(facts: dict[str, Any], file: str, feeds: str = "", results: str = "", half: bool = False) -> None:
@@ -102,7 +90,3 @@ def _difference(np: Any, expected: Any, actual: Any) -> float | None:
     finite = np.isfinite(expected)
     distance = np.abs(expected - actual)[finite].max(initial=0)
     return float(distance / (np.abs(expected[finite]).max(initial=0) + 1e-6))
-
-
-if __name__ == "__main__":
-    main()

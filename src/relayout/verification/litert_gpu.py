@@ -5,12 +5,8 @@ SwiftShader, which computes on the CPU. It runs in a process of its own: over so
 others it takes minutes.
 """
 
-import json
 import os
 import re
-import selectors
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from ctypes.util import find_library
@@ -20,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from relayout.errors import MissingRuntimeError, RelayoutError
+from relayout.isolation import DiedError, Process
 
 LIMIT_SECONDS = 120.0
 """The time that a file may take, compiled and run once."""
@@ -94,7 +91,7 @@ class Judge:
 
     def __init__(self, limit: float = LIMIT_SECONDS) -> None:
         self.limit = limit
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = Process.serving(Path(__file__).with_name("gpu_server.py"), _environment())
 
     def __enter__(self) -> "Judge":
         require_accelerator()
@@ -105,38 +102,15 @@ class Judge:
 
     def close(self) -> None:
         """End the child process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
+        self._process.close()
 
     def ask(self, file: Path | str, *, feeds: str = "", results: str = "", half: bool = False) -> GpuVerdict:
         """Return the accelerator's answer about a file."""
-        process = self._started()
-        assert process.stdin is not None
-        question = {"file": str(file), "feeds": feeds, "results": results, "half": half}
-        process.stdin.write(json.dumps(question).encode() + b"\n")
-        process.stdin.flush()
-        line = _line_of(process, self.limit)
-        if line is None or not line.endswith(b"\n"):
-            is_late = line is None
-            self.close()
-            return GpuVerdict(
-                is_whole=False, problem=f"no answer in {self.limit:g} s" if is_late else "it ends its process"
-            )
-        return _verdict(json.loads(line))
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
-            script = Path(__file__).with_name("gpu_server.py")
-            self._process = subprocess.Popen(
-                [sys.executable, str(script)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=_environment(),
-            )
-        return self._process
+        try:
+            return _verdict(self._process.answer(str(file), feeds, results, half, seconds=self.limit))
+        except DiedError as death:
+            problem = f"no answer in {self.limit:g} s" if death.late else "it ends its process"
+            return GpuVerdict(is_whole=False, problem=problem)
 
 
 def judged(files: Iterable[Path | str], limit: float = LIMIT_SECONDS) -> Iterator[GpuVerdict]:
@@ -181,22 +155,9 @@ def _swiftshader() -> str:
 
 
 def _environment() -> dict[str, str]:
-    environment = dict(os.environ)
-    if not environment.get(DRIVERS) and _swiftshader():
-        environment[DRIVERS] = _swiftshader()
-    environment.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    return environment
-
-
-def _line_of(process: subprocess.Popen[bytes], limit: float) -> bytes | None:
-    """Return a line that a process writes; None where none comes within the limit."""
-    assert process.stdout is not None
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        if not selector.select(limit):
-            return None
-    return process.stdout.readline()
+    """Return the variables by which the accelerator finds its driver."""
+    drivers, folder = os.environ.get(DRIVERS) or _swiftshader(), os.environ.get("XDG_RUNTIME_DIR")
+    return {"XDG_RUNTIME_DIR": folder or tempfile.gettempdir(), **({DRIVERS: drivers} if drivers else {})}
 
 
 def _verdict(facts: Mapping[str, object]) -> GpuVerdict:

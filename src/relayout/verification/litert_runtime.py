@@ -1,10 +1,6 @@
 """A .tflite in LiteRT: its file, interpreters in the child process of `runtimes`, and runs of them."""
 
 import os
-import pickle
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +13,7 @@ from relayout.formats.bundle import TFL3, open_model
 from relayout.formats.stored import open_stored
 from relayout.formats.tflite.container.loading import load
 from relayout.verification.feeds import EXTENTS, of_rank
-from relayout.verification.runtimes import FailedError, Held, asked
+from relayout.verification.runtimes import FailedError, Held, asked, survives
 from relayout.verification.side import Array, Feeds, RunError, Source, is_spelt, one_line
 
 # Details of a tensor as LiteRT's interpreter lists them: what its integers mean.
@@ -70,8 +66,7 @@ class Interpreter:
 
     def __init__(self, package: str, source: str | bytes, kernels: str, preserve: bool) -> None:
         self._package, self._kernels = package, kernels
-        place = {"model_content": source} if isinstance(source, bytes) else {"model_path": os.path.abspath(source)}
-        self._options = {**place, "experimental_preserve_all_tensors": preserve}
+        self._options = _options(source, preserve)
         self._held = Held()
         self._open()
 
@@ -136,6 +131,11 @@ class _Member:
         return self._interpreter.ask("call", self._path, given)
 
 
+def _options(source: str | bytes, preserve: bool) -> dict[str, Any]:
+    place = {"model_content": source} if isinstance(source, bytes) else {"model_path": os.path.abspath(source)}
+    return {**place, "experimental_preserve_all_tensors": preserve}
+
+
 def _asked(*question: Any) -> Any:
     try:
         return asked(*question)
@@ -192,33 +192,15 @@ class LiteRTFile:
             kernels: LiteRT's name for them.
             preserve: whether the interpreter keeps every tensor.
         """
-        status = self._attempt(kernels, preserve, feeds)
-        if status < 0:
+        alive = self._survives(kernels, preserve, feeds)
+        if alive is None:
             self.notes.append("LiteRT's reference kernels abort on the source: its spread is the optimized ones'")
-        return status == 0
+        return bool(alive)
 
-    def _attempt(self, kernels: str, preserve: bool, feeds: Mapping[int, Array] | None = None) -> int:
-        """The exit status of a process that prepares the model, and runs it if there are feeds; 1 without a Python."""
-        if not sys.executable or getattr(sys, "frozen", False):
-            return 1
-        with tempfile.TemporaryDirectory(prefix="relayout-verify-") as directory:
-            model, fed = Path(directory, "model.tflite"), Path(directory, "feeds")
-            if isinstance(self.content, bytes):
-                model.write_bytes(self.content)
-            else:
-                model = Path(self.content)
-            if feeds is not None:
-                fed.write_bytes(pickle.dumps(dict(feeds)))
-            start = "import runpy, sys; sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
-            script = Path(__file__).with_name("probe_process.py")
-            ended = subprocess.run(
-                [sys.executable, "-c", start, script, model, fed, kernels, "preserve" * preserve, self._package],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-            )
-        return ended.returncode
+    def _survives(self, kernels: str, preserve: bool, feeds: Mapping[int, Array] | None = None) -> bool | None:
+        """Return whether the model can be prepared, and runs if there are feeds; None: it ends the process."""
+        fed = None if feeds is None else dict(feeds)
+        return survives("attempt", self._package, kernels, _options(self.content, preserve), fed)
 
     def interpreter(self, kernels: str, preserve: bool = False) -> Any:
         """The model, ready to be fed, with the kernels of this name; `preserve` keeps every tensor.
@@ -274,7 +256,7 @@ class LiteRTFile:
         bytes_ = (d for d in known if np.dtype(d["dtype"]).itemsize == 1)
         scales = [scale for d in bytes_ for scale in quantization_arguments(d)["scale"]]
         apart = max(scales, default=0) > FARTHEST * min(scales, default=0)
-        if (apart or any(d["dtype"] is np.int16 for d in known)) and self._attempt(kernels, False) < 0:
+        if (apart or any(d["dtype"] is np.int16 for d in known)) and self._survives(kernels, False) is None:
             raise RelayoutError(f"LiteRT aborts on '{self.label}': there is nothing to verify against")
 
     def sized(self) -> Any:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import os
-import pickle
 import shutil
-import sys
 import tempfile
 from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from relayout.isolation import DiedError, Process, frames
+from relayout.isolation import DiedError, Process
 
 _NUMBERS = count()
 _CLOSED: list[int] = []
-_HERE: dict[int, Any] = {}
-"""The models of this process, where it cannot start another."""
 
 
 class FailedError(Exception):
@@ -72,19 +67,35 @@ def asked(kind: str, *given: Any) -> Any:
         FailedError: the runtime raises an error; AbortedError: it ends its process.
     """
     closed = [_CLOSED.pop() for _ in range(len(_CLOSED))]
-    process = _process()
+    return _answered(_process(), closed, kind, *given)
+
+
+def survives(kind: str, *given: Any) -> bool | None:
+    """Return whether a question has an answer, of a process that it may end; None: it ends it."""
+    if not Process.can_start():
+        return False
+    process = _new_process()
+    try:
+        _answered(process, [], kind, *given)
+    except AbortedError:
+        return None
+    except FailedError:
+        return False
+    finally:
+        process.close()
+    return True
+
+
+def _answered(process: Process | None, *question: Any) -> Any:
     if process is None:
         from relayout.verification.runtime_server import answer
 
-        error, said, found = answer(_HERE, closed, kind, *given)
+        error, said, found = answer(*question)
     else:
-        views: list[pickle.PickleBuffer] = []
-        head = pickle.dumps((closed, kind, *given), protocol=5, buffer_callback=views.append)
         try:
-            head, *buffers = process.ask([head, *(view.raw() for view in views)])
+            error, said, found = process.answer(*question)
         except DiedError as death:
             raise AbortedError(f"it ends its process ({death.how})") from None
-        error, said, found = pickle.loads(head, buffers=[bytearray(buffer) for buffer in buffers])
     if error:
         raise FailedError(said, error)
     return found
@@ -95,6 +106,7 @@ def _child() -> int:
     return 0 if process is None else process.child
 
 
+@cache
 def _own_directory() -> str:
     """Where runtimes put files of theirs: ONNX Runtime leaves one for its telemetry. It goes when this process ends."""
     directory = tempfile.mkdtemp(prefix="relayout-verify-")
@@ -104,10 +116,9 @@ def _own_directory() -> str:
 
 @cache
 def _process() -> Process | None:
-    if not Process.can_start():
-        return None
-    script = Path(__file__).with_name("runtime_server.py")
-    path = os.pathsep.join(filter(None, sys.path))
-    environment = {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), _own_directory())
-    return Process([], str(script), [frames.__file__], environment)
+    return _new_process() if Process.can_start() else None
+
+
+def _new_process() -> Process:
+    places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), _own_directory())
+    return Process.serving(Path(__file__).with_name("runtime_server.py"), places)
