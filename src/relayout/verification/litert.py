@@ -15,7 +15,6 @@ from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
 from relayout.formats.tflite.container.writer import to_bytes
 from relayout.formats.tflite.provenance import Holding, Provenance, load_provenance
-from relayout.layout.stored_as import OpenedBatch
 from relayout.verification.compare import SPACING
 from relayout.verification.feeds import SAMPLE_RATE
 from relayout.verification.litert_runtime import (
@@ -37,6 +36,7 @@ from relayout.verification.side import (
     OnDemandRunner,
     Precision,
     RunError,
+    RunnableModel,
     Runner,
     Source,
     precision_of_types,
@@ -146,13 +146,29 @@ PASSING = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "PAD")
 """Operators that keep all elements in their order, and add none but 0: as an operand is rounded, so is theirs."""
 
 
-class LiteRTSide:
+class FileSide(RunnableModel):
     """A .tflite model, from a path or its bytes."""
 
+    def _open(self, source: Source, provenance: Provenance) -> None:
+        self.file, self.provenance = LiteRTFile(source), provenance
+        self.label, self.notes, self.loaded = self.file.label, self.file.notes, self.file.loaded
+        self.batch, self.steps_off, self.signature = provenance.batch, provenance.steps_off, provenance.signature
+        part = provenance.part
+        self.part = None if part is None else DeclaredPart(tuple(part["outputs"]))
+
+    @cached_property
+    def runtime(self) -> tuple[str, str]:
+        """LiteRT and its version, or TensorFlow, whose interpreter it is."""
+        return self.file.runtime
+
+
+class LiteRTSide(FileSide):
+    """The first subgraph of a .tflite model."""
+
     def __init__(self, source: Source) -> None:
-        self._open(source)
+        self._open(source, _provenance(source))
+        self._fed: dict[str, tuple[int | None, ...]] = {}
         interpreter = self.file.sized()
-        self.provenance = _provenance(source)
         self._details: dict[int, dict[str, Any]] = {d["index"]: d for d in interpreter.get_tensor_details()}
         self._operators = [o for o in interpreter._get_ops_details() if o["op_name"] != "DELEGATE"]
         self._aliases = self._signature_names(interpreter)
@@ -181,43 +197,7 @@ class LiteRTSide:
                 if array is not None:
                     yield value.name, array
 
-    def _open(self, source: Source) -> None:
-        self.file = LiteRTFile(source)
-        self.label, self.notes = self.file.label, self.file.notes
-        self._fed: dict[str, tuple[int | None, ...]] = {}
-
-    @property
-    def loaded(self) -> str | bytes:
-        """The file that the interpreter loads, as an absolute path, or the model's bytes."""
-        return self.file.loaded
-
-    @property
-    def runtime(self) -> tuple[str, str]:
-        """LiteRT and its version, or TensorFlow, whose interpreter it is."""
-        return self.file.runtime
-
-    @property
-    def part(self) -> DeclaredPart | None:
-        """The source that the file declares to be cut from."""
-        part = self.provenance.part
-        return None if part is None else DeclaredPart(tuple(part["outputs"]))
-
-    @property
-    def batch(self) -> OpenedBatch | None:
-        """The batch that the file declares to be opened."""
-        return self.provenance.batch
-
-    @property
-    def steps_off(self) -> Mapping[str, int]:
-        """The values of its source that the file declares to be some steps off."""
-        return self.provenance.steps_off
-
-    @property
-    def signature(self) -> str | None:
-        """The signature of another .tflite that the file declares to be made of."""
-        return self.provenance.signature
-
-    @property
+    @cached_property
     def rounded(self) -> dict[str, tuple[int, ...]]:
         """Operands of hybrid operators, and what they are reshaped from or put around; a row is the last axis.
 
@@ -325,11 +305,6 @@ class LiteRTSide:
             return int(self._details[int(operator["inputs"][1])]["shape"][-1])
         return int(shape[-1]) if len(shape) > 1 else 0
 
-    @property
-    def drawn(self) -> frozenset[str]:
-        """Nothing: nothing behind a draw can be given, and all would be excused."""
-        return frozenset()
-
     def forced(
         self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
     ) -> "ForcedLiteRT | None":
@@ -361,19 +336,6 @@ class LiteRTSide:
                 found.add(index)
                 ahead += [int(tensor) for tensor in made[index]["inputs"] if tensor >= 0] if index in made else []
         return {name for name, index in self.indices.items() if index in found}
-
-    def sum_behind(self, name: str) -> None:
-        """None: what its operators add up cannot be given."""
-        return
-
-    @property
-    def implied(self) -> dict[str, tuple[int | None, ...]]:
-        """Nothing: the model has extents of its own for open ones."""
-        return {}
-
-    def relax(self) -> bool:
-        """LiteRT has other kernels, and no optimizations to leave out."""
-        return False
 
     def learn(self, feeds: Feeds) -> None:
         """Let an interpreter prepare what is fed, and tell all shapes."""

@@ -50,10 +50,10 @@ from relayout.verification.side import (
     ModelValue,
     OnDemandRunner,
     Precision,
+    RunnableModel,
     Source,
     is_spelt,
     one_line,
-    precision_of_types,
 )
 from relayout.verification.stated_numbers import (
     dequantized_step,
@@ -153,7 +153,7 @@ LEVELS = {"DynamicQuantizeLinear": 255}
 NARROW_FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
-class OrtSide:
+class OrtSide(RunnableModel):
     """An ONNX model, from anything that `formats.onnx.read` takes, or its bytes. A context: it owns temporary files.
 
     Args:
@@ -180,6 +180,10 @@ class OrtSide:
             self._nodes = [*chain(all_nodes(self.model.graph), *functions)]
             """All nodes, also those in bodies and functions."""
             self._quantized = any(map(quantizes, self.model.graph)) or any(map(has_constant_scale, self._nodes))
+            self.rounds = self._quantized or self._has_narrow_floats
+            properties = self.model.metadata_props
+            self.signature, self.batch = properties.get(SIGNATURE), OpenedBatch.load(properties.get(OPENED_BATCH))
+            self.steps_off, self.part = steps_off(properties.get(STEPS_OFF, "{}")), _declared_part(properties)
             if has_products(self.model) and saturates(Session):
                 self._compute_in_full()
             self._collect()
@@ -195,32 +199,29 @@ class OrtSide:
     ) -> None:
         self._directory.cleanup()
 
-    @property
+    @cached_property
     def runtime(self) -> tuple[str, str]:
         """ONNX Runtime and its version."""
         return ONNX_RUNTIME, runtime_version()
 
     @cached_property
-    def rounds(self) -> bool:
-        """Whether it has quantized values, or floats of 16 bits, which kernels compute with wider ones."""
+    def _has_narrow_floats(self) -> bool:
+        """Whether it has floats of 16 bits, which kernels compute with wider ones."""
         values = chain(self.model.graph.initializers.values(), *(node.outputs for node in self._nodes))
-        return self._quantized or any(v.dtype in NARROW_FLOATS for v in values)
+        return any(value.dtype in NARROW_FLOATS for value in values)
 
     @cached_property
     def precision(self) -> Precision:
         """Quantized where a node quantizes or has weights of integers; float16 where a value is stored so."""
         if self._quantized or any(map(_multiplies_integers, self.model.graph)):
             return Precision.QUANTIZED
-        values = chain(self.model.graph.initializers.values(), *(node.outputs for node in self._nodes))
-        return precision_of_types(v.dtype.numpy() for v in values if v.dtype in NARROW_FLOATS)
+        return Precision.FLOAT16 if self._has_narrow_floats else Precision.FLOAT32
 
     @cached_property
     def rounding(self) -> float:
         """What the narrowest floats that nodes give are rounded by."""
         types = {value.dtype for node in self._nodes for value in node.outputs if value.dtype in NARROW_FLOATS}
         return max((SPACING[dtype.numpy().name] for dtype in types if dtype is not None), default=0.0)
-
-    has_other_kernels = False
 
     @cached_property
     def in_float(self) -> dict[str, tuple[str, ...]]:
@@ -232,45 +233,11 @@ class OrtSide:
         """The numbers that the integers of an input stand for, or those of the QuantizeLinear that reads it."""
         return ranges_of_inputs(self.model.graph, self._integer_ends)
 
-    @property
-    def levels(self) -> int:
-        """ONNX Runtime rounds nothing that the graph does not say, and its integers in more than one way."""
-        return 0
-
-    @property
-    def rounded(self) -> dict[str, tuple[int, ...]]:
-        """ONNX Runtime rounds nothing that the graph does not say."""
-        return {}
-
     @cached_property
     def drawn(self) -> frozenset[str]:
         """What operators that draw without a seed give."""
         drawing = (node for node in self.model.graph if draws(node) and "seed" not in node.attributes)
         return frozenset(value.name or "" for node in drawing for value in node.outputs)
-
-    @property
-    def signature(self) -> str | None:
-        """What the model declares to be made of, as `relayout.signature`."""
-        return self.model.metadata_props.get(SIGNATURE)
-
-    @property
-    def batch(self) -> OpenedBatch | None:
-        """The batch that the model declares to be opened, as `relayout.batch`."""
-        return OpenedBatch.load(self.model.metadata_props.get(OPENED_BATCH))
-
-    @property
-    def steps_off(self) -> Mapping[str, int]:
-        """The values that the model declares to be some steps off, as `relayout.steps_off`."""
-        return steps_off(self.model.metadata_props.get(STEPS_OFF, "{}"))
-
-    @property
-    def part(self) -> DeclaredPart | None:
-        """What the model declares to be cut from, as `relayout.cut`."""
-        try:
-            outputs = [str(name) for name in json.loads(self.model.metadata_props[CUT])["outputs"]]
-        except (ValueError, TypeError, KeyError, RecursionError):  # not there, or not as we write it
-            return None
-        return DeclaredPart(tuple(outputs))
 
     @cached_property
     def implied(self) -> dict[str, tuple[int | None, ...]]:
@@ -520,6 +487,15 @@ class OrtSide:
             fed=self._fed,
             step=dequantized_step(node) if self._steps else 0.0,
         )
+
+
+def _declared_part(properties: Mapping[str, str]) -> DeclaredPart | None:
+    """What a model declares to be cut from, as `relayout.cut`."""
+    try:
+        outputs = [str(name) for name in json.loads(properties[CUT])["outputs"]]
+    except (ValueError, TypeError, KeyError, RecursionError):  # not there, or not as we write it
+        return None
+    return DeclaredPart(tuple(outputs))
 
 
 def _multiplies_integers(node: ir.Node) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import field
 from enum import StrEnum
 from itertools import zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -198,99 +199,84 @@ class Forced(Protocol):
         """The values of these names, made of what is given before them. RelayoutError if it fails."""
 
 
-class RunnableModel(Protocol):
-    """A model and its runtime."""
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-    @property
-    def label(self) -> str:
-        """What to call the model in messages."""
+
+class RunnableModel:
+    """A model and its runtime; what a runtime does not tell is nothing."""
+
+    label: str
+    """What to call the model in messages."""
+    loaded: str | bytes
+    """The file that its runtime loads, as an absolute path, or the model's bytes."""
+    inputs: Sequence[ModelValue]
+    """The graph's inputs, in its order."""
+    initial: Feeds
+    """Inputs that are state from run to run -> what they begin with, which they are fed where nobody else does."""
+    outputs: Sequence[ModelValue]
+    """The graph's outputs, in its order."""
+    interiors: Sequence[ModelValue]
+    """What operators make besides the outputs, in topological order."""
+    rounds: bool
+    """Whether it computes with quantized numbers anywhere, so that kernels may round differently."""
+    has_other_kernels = False
+    """Whether its runtime has another set of kernels, with which programs may run it as well."""
+    levels = 0
+    """To how many levels activations are rounded where both kinds of kernels round alike; 0 where they are not."""
+    notes: list[str]
+    """What happened that a reader of the report should know."""
+    signature: str | None = None
+    """The signature of a .tflite that it declares to be made of, where that is not of the first subgraph."""
+    batch: OpenedBatch | None = None
+    """The batch that was opened in it, if it declares that."""
+    part: DeclaredPart | None = None
+    """What it is a part of its source between, if it declares that."""
+    steps_off: Mapping[str, int] = NOTHING
+    """Quantized values of its source -> the steps by which it declares that they may be off."""
 
     @property
     def runtime(self) -> tuple[str, str]:
         """Name and version of what runs it."""
-
-    @property
-    def loaded(self) -> str | bytes:
-        """The file that its runtime loads, as an absolute path, or the model's bytes."""
-
-    @property
-    def inputs(self) -> Sequence[ModelValue]:
-        """The graph's inputs, in its order."""
-
-    @property
-    def initial(self) -> Feeds:
-        """Inputs that are state from run to run -> what they begin with, which they are fed where nobody else does."""
-
-    @property
-    def outputs(self) -> Sequence[ModelValue]:
-        """The graph's outputs, in its order."""
-
-    @property
-    def interiors(self) -> Sequence[ModelValue]:
-        """What operators make besides the outputs, in topological order."""
-
-    @property
-    def rounds(self) -> bool:
-        """Whether it computes with quantized numbers anywhere, so that kernels may round differently."""
+        raise NotImplementedError
 
     @property
     def precision(self) -> Precision:
         """The least precise numbers that it computes with, or stores weights in."""
+        raise NotImplementedError
 
     @property
     def rounding(self) -> float:
         """What it rounds floats by while it computes, relative to their magnitude; 0 for no more than float32 does."""
-
-    @property
-    def has_other_kernels(self) -> bool:
-        """Whether its runtime has another set of kernels, with which programs may run it as well."""
+        return 0.0
 
     @property
     def in_float(self) -> Mapping[str, tuple[str, ...]]:
         """Type of an operator -> the names of those that compute in float in a model with quantized integers."""
+        return NOTHING
 
     @property
     def ranges(self) -> Mapping[str, tuple[float, float, float]]:
         """Inputs that are quantized, or are as soon as they are read -> the least and greatest number, and the step."""
-
-    @property
-    def levels(self) -> int:
-        """To how many levels activations are rounded where both kinds of kernels round alike; 0 where they are not."""
+        return NOTHING
 
     @property
     def rounded(self) -> Mapping[str, tuple[int, ...]]:
         """Real values whose rows operators round to 8 bits before they compute with them, and how long a row is."""
+        return NOTHING
 
     @property
     def drawn(self) -> frozenset[str]:
         """Values that are drawn at random, others in each run: nothing else can be said of them than their shapes."""
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """What happened that a reader of the report should know."""
-
-    @property
-    def signature(self) -> str | None:
-        """The signature of a .tflite that it declares to be made of, where that is not of the first subgraph."""
-
-    @property
-    def batch(self) -> OpenedBatch | None:
-        """The batch that was opened in it, if it declares that."""
-
-    @property
-    def part(self) -> DeclaredPart | None:
-        """What it is a part of its source between, if it declares that."""
-
-    @property
-    def steps_off(self) -> Mapping[str, int]:
-        """Quantized values of its source -> the steps by which it declares that they may be off."""
+        return frozenset()
 
     @property
     def implied(self) -> Mapping[str, tuple[int | None, ...]]:
         """Inputs with open extents -> those that operators imply for them."""
+        return NOTHING
 
     def relax(self) -> bool:
         """Run without the runtime's optimizations from now on; whether that is something new."""
+        return False
 
     def learn(self, feeds: Feeds) -> None:
         """Learn the open extents of interior values from what is fed: `Value.size` tells them from now on."""
@@ -308,6 +294,7 @@ class RunnableModel(Protocol):
             reference: with the runtime's other kernels, to see how far it agrees with itself.
             moved: quantized values that are moved at random by up to so many steps, where the runtime can do that.
         """
+        raise NotImplementedError
 
     def forced(
         self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
@@ -322,12 +309,15 @@ class RunnableModel(Protocol):
             own: whether recurrent operators that make what is shown are given that as their earlier results; None if
                 there are none that can be.
         """
+        return None
 
     def before(self, name: str) -> set[str]:
         """The names of all values that a value is made of, itself among them."""
+        return {name}
 
     def sum_behind(self, name: str) -> str | None:
         """The name of the sum that a value is, but for clamps and for where its elements lie; None if it is none."""
+        return None
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.writer import to_bytes
 from relayout.formats.tflite.importing.cutting import cut
 from relayout.formats.tflite.provenance import Provenance
-from relayout.verification.litert import LiteRTSide
+from relayout.verification.litert import FileSide, LiteRTSide
 from relayout.verification.litert_runtime import DEFAULT, OPTIMIZED, is_quantized, quantization_arguments
 from relayout.verification.side import (
     Array,
@@ -28,7 +29,7 @@ from relayout.verification.side import (
 )
 
 
-class SignatureSide(LiteRTSide):
+class SignatureSide(FileSide):
     """A .tflite model, from a path or its bytes, run by one of its signatures.
 
     Raises:
@@ -36,13 +37,11 @@ class SignatureSide(LiteRTSide):
     """
 
     def __init__(self, source: Source, signature: str) -> None:
-        self._open(source)
-        self.provenance = Provenance()
+        self._open(source, Provenance())
         self._signature = signature
         whole = self.file.interpreter(OPTIMIZED)
         called = self.called(whole)
-        self.indices, self.interiors = {}, []
-        self.initial: Feeds = {}
+        self.interiors, self.initial = [], {}
         self.inputs = self._ends(called.get_input_details())
         self.outputs = self._ends(called.get_output_details())
         tensors = [each for k in range(whole.num_subgraphs()) for each in whole.get_tensor_details(k)]
@@ -51,33 +50,10 @@ class SignatureSide(LiteRTSide):
         self.rounds = any(map(is_quantized, tensors))
         self.levels = 255 if self.rounds else 0
 
-    @property
+    @cached_property
     def precision(self) -> Precision:
         """Quantized where any tensor is."""
         return Precision.QUANTIZED if self.rounds else precision_of_types(self._types)
-
-    rounding = 0.0
-    has_other_kernels = False
-
-    @property
-    def in_float(self) -> dict[str, tuple[str, ...]]:
-        """No operators are known."""
-        return {}
-
-    @property
-    def ranges(self) -> dict[str, tuple[float, float, float]]:
-        """No operators are known."""
-        return {}
-
-    @property
-    def steps_off(self) -> dict[str, int]:
-        """Nothing is declared of a signature."""
-        return {}
-
-    @property
-    def rounded(self) -> dict[str, tuple[int, ...]]:
-        """No operators are known, and so no hybrid ones."""
-        return {}
 
     def runner(
         self,
@@ -87,16 +63,6 @@ class SignatureSide(LiteRTSide):
     ) -> Runner:
         """An interpreter; there are no `interiors`. The reference kernels are not tried, which may end the process."""
         return _Called(self, OPTIMIZED if reference else DEFAULT)
-
-    def forced(
-        self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
-    ) -> None:
-        """LiteRT computes all that it is not fed as an input."""
-        return
-
-    def before(self, name: str) -> set[str]:
-        """The value alone: nothing before it is shown."""
-        return {name}
 
     def called(self, interpreter: Any) -> Any:
         """The interpreter's function for the signature."""
