@@ -196,6 +196,7 @@ PASSES: Mapping[str, PassRow] = {
         ),
         *_rows(
             Stage.FINAL,
+            ("products-of-einsums", "Einsums as products of matrices, for any target", set(), set()),
             ("slow-operators", "operators that kernels run faster as others", set(), set()),
             ("move-views-out", "Transposes and Reshapes outside of quantized units", set(), set()),
             ("read-integers", "ArgMax and ArgMin of integers", {VIEWS_OUTSIDE}, set()),

@@ -164,6 +164,14 @@ class FinalGraph:
         return quantized_units(self.model, unsigned=self.unsigned)
 
 
+def _write_einsums(final: FinalGraph) -> None:
+    """Write those as products that a target without this decomposition left."""
+    from relayout.lowering.decompose import expand
+    from relayout.targets.litert.einsum_products import EINSUM
+
+    expand(final.model, (EINSUM,))
+
+
 def _rewrite_slow_operators(final: FinalGraph) -> None:
     from relayout.targets.litert.slow_operators import rewrite_slow_operators
 
@@ -200,6 +208,7 @@ def _make_symmetric(final: FinalGraph) -> None:
 
 
 FINAL: Mapping[str, Callable[[FinalGraph], None]] = {
+    "products-of-einsums": _write_einsums,
     "slow-operators": _rewrite_slow_operators,
     "move-views-out": _move_views_out,
     "read-integers": _read_integers,

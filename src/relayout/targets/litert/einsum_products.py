@@ -22,8 +22,14 @@ from relayout.rules.reductions import AXES_AS_INPUT
 from relayout.rules.signature import Attribute, Constants, Letters
 
 REALS, INTEGERS = (ir.DataType.FLOAT, ir.DataType.FLOAT16), (ir.DataType.INT32, ir.DataType.INT64)
+WIDER = {
+    **dict.fromkeys((ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16), ir.DataType.INT32),
+    ir.DataType.UINT32: ir.DataType.INT64,
+}
+"""Integers that no kernel adds up -> those that hold all of them, in whose products the lowest bits are the same."""
 MULTIPLIED = Condition(
-    "real numbers, or integers of 32 or 64 bits", lambda operator: operator.node.outputs[0].dtype in (*REALS, *INTEGERS)
+    "real numbers, or integers up to int64",
+    lambda operator: operator.node.outputs[0].dtype in (*REALS, *INTEGERS, *WIDER),
 )
 
 
@@ -73,7 +79,9 @@ class _Product:
     def __init__(self, operator: Operator, extents: Mapping[str, Dim]) -> None:
         self.operator, self.version, self.extents, self.count = operator, operator.version, extents, 0
         dtype = operator.node.outputs[0].dtype
-        self.is_real, self.kind = dtype in REALS, np.dtype(np.float32) if dtype is None else dtype.numpy()
+        self.dtype = ir.DataType.FLOAT if dtype is None else dtype
+        self.wide = WIDER.get(self.dtype, self.dtype)
+        self.is_real, self.kind = self.dtype in REALS, self.wide.numpy()
 
     def steps(self, terms: Sequence[Letters]) -> Iterator[Step]:
         """Yield the steps, of the operands' letters and the result's."""
@@ -86,7 +94,14 @@ class _Product:
             right = yield from self._summed(right, later | set(left.letters))
             left = yield from self._product(left, right, later)
         left = yield from self._summed(left, set(result))
+        if self.wide != self.dtype:
+            left = yield from self._cast(left, self.dtype)
         yield from self._ordered(left, result)
+
+    def _cast(self, operand: _Operand, dtype: ir.DataType) -> Generator[Step, None, _Operand]:
+        step = self._step("Cast", operand.source, to=int(dtype))
+        yield step
+        return operand._replace(source=step.name)
 
     def _step(self, op_type: str, *inputs: int | str | NDArray[np.generic], **attributes: Attribute) -> Step:
         self.count += 1
@@ -95,6 +110,8 @@ class _Product:
     def _operand(self, slot: int, letters: Letters) -> Generator[Step, None, _Operand]:
         """Bring an operand to its diagonal over letters that it has twice, without axes that are stretched."""
         source: int | str = slot
+        if self.wide != self.dtype:
+            source = (yield from self._cast(_Operand(slot, letters), self.wide)).source
         shape = dict(enumerate(self.operator.shape(slot) or ()))
         while (second := next((axis for axis, each in enumerate(letters) if each in letters[:axis]), None)) is not None:
             first, extent = letters.index(letters[second]), self.extents[letters[second]]

@@ -7,6 +7,7 @@ import pytest
 from export_running import agrees
 
 import relayout
+from litert_runs import KERNELS, every_result_of_runs
 from moved_bytes import run_time_transposes
 from text_form import floats, model
 
@@ -119,6 +120,7 @@ def test_the_largest_one_is_looked_for_along_the_last_axis() -> None:
 
 EINSUMS = {
     "integers": ("bij,bkj->kbi", "int32[2,3,4] x, int32[2,5,4] y", "int32[5,2,3] z"),
+    "narrow integers, whose products need more bits": ("bij,bkj->kbi", "int8[2,3,4] x, int8[2,5,4] y", "int8[5,2,3] z"),
     "a stretched axis": ("bij,ij->bj", "float[2,1,4] x, float[6,4] y", "float[2,4] z"),
     "open extents": ("bnd,dec->nebc", "float[b,n,4] x, float[4,5,6] y", "float[n,5,b,6] z"),
 }
@@ -130,12 +132,23 @@ def test_other_einsums_lie_as_the_plan_says(name: str) -> None:
     source = model(f'g ({operands}) => ({result}) {{ z = Einsum<equation="{equation}">(x, y) }}')
     shapes = [[dim.dim_value or 3 for dim in value.type.tensor_type.shape.dim] for value in source.graph.input]
     feed = {key: np.round(floats(*shape, seed=len(key)) * 4) for key, shape in zip("xy", shapes, strict=True)}
-    kind = np.int32 if operands.startswith("int32") else np.float32
+    kind = np.float32 if operands.startswith("float") else np.dtype(operands.partition("[")[0])
     feed = {key: array.astype(kind) for key, array in feed.items()}
     agrees(source, feed, expected=[np.einsum(equation, *feed.values())])
     report = relayout.convert(source, format="tflite").report
     assert report.proved
     assert not any("does not know" in note for note in report.notes)
+
+
+def test_einsums_are_products_for_targets_that_know_no_products_of_them() -> None:
+    source = model(
+        'g (float[2,3,4] x, float[2,5,4] y) => (float[5,2,3] z) { z = Einsum<equation="bij,bkj->kbi">(x, y) }'
+    )
+    feed = {"x": floats(2, 3, 4), "y": floats(2, 5, 4, seed=1)}
+    content = relayout.convert(source, format="tflite", target="openvino").tflite
+    assert content is not None
+    (result,) = every_result_of_runs(content, [[*feed.values()]], KERNELS[0])[0]
+    np.testing.assert_allclose(result, np.einsum("bij,bkj->kbi", *feed.values()), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

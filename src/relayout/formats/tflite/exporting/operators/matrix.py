@@ -18,7 +18,7 @@ from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.older import lacks
 from relayout.formats.tflite.exporting.operators.convolution import bias_of
-from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
 from relayout.formats.tflite.exporting.scales import Scales, dequantizer_of, scales_of
 from relayout.formats.tflite.spelled_out import ASYMMETRIC, ROUNDED, Builtin, Operand
 from relayout.light_dataclass import dataclass
@@ -322,6 +322,20 @@ def transposed_weights(op: NodeExport, weights: DraftTensor) -> DraftTensor:
     name = op.draft.unique(f"{weights.name}/transposed")
     made = op.draft.transposed[weights] = DraftTensor(name, weights.type, dims, TensorContent(lazy), None, quantization)
     return made
+
+
+@exporter("Einsum")
+def einsum(op: NodeExport) -> None:
+    """BATCH_MATMUL of each two operands, with TRANSPOSE, RESHAPE and SUM; MUL and SUM of integers.
+
+    All that these can compute was written as them before; see `targets/litert/einsum_products.py`.
+    """
+    names = [dim for tensor in op.inputs() for dim in tensor.dims if isinstance(dim, str)]
+    if names:
+        raise OpenExtentError(
+            "extents known only at run time that one axis of a matrix holds, or that may differ", names
+        )
+    raise Unwritable("an equation that does not fit its operands")
 
 
 @exporter("Gemm")
