@@ -306,7 +306,6 @@ def _is_forward(operator: Operator) -> bool:
 
 
 FORWARD = Condition("constant bounds, steps of at least 1", _is_forward)
-BORDER = attribute("mode", ("constant", "reflect"), "constant")
 FEW_ROWS = Condition(
     f"at most {MOST_ROWS:,} rows along its axis",
     lambda operator: prod(_extents(operator.shape())) // max(_last_extent(operator), 1) <= MOST_ROWS,

@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.tflite.exporting.scales import are_normal
+from relayout.formats.tflite.exporting.scales import scales_of
 from relayout.graph.quantized_unit import DEQUANTIZE
 from relayout.targets.litert.insertion import Insertion
 
@@ -49,18 +49,10 @@ class Scale(NamedTuple):
 def scale_of(node: ir.Node) -> Scale | None:
     """Return what the integers of a QuantizeLinear or DequantizeLinear mean; None where no constant says so."""
     integers = node.inputs[0] if node.op_type in DEQUANTIZING else node.outputs[0]
-    scale = node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] is not None else None
-    if integers is None or integers.dtype is None or scale is None or node.attributes.get_int("block_size", 0) != 0:
+    stated = scales_of(node)
+    if integers is None or integers.dtype is None or stated is None:
         return None
-    scales = scale.numpy().astype(np.float32).reshape(-1)
-    if not are_normal(scales):
-        return None
-    zero = node.inputs[2] if len(node.inputs) > 2 else None
-    if zero is not None and zero.const_value is None:
-        return None
-    zeros = np.zeros(scales.shape, np.int64)
-    if zero is not None and zero.const_value is not None:
-        zeros = zero.const_value.numpy().astype(np.int64).reshape(-1)
+    scales, zeros, _ = stated
     return Scale(integers.dtype, scales, zeros - SHIFTS.get(integers.dtype, 0))
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.exporting.draft import NUMPY, NUMPY_TYPES, Dims, Draft, DraftTensor, known
+from relayout.formats.tflite.exporting.draft import NUMPY, Dims, Draft, DraftTensor, known
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 
 MULTIPLIED = frozenset([TensorType.FLOAT32, TensorType.INT32])
@@ -416,11 +416,6 @@ def stretched(*dims: Dims) -> Dims:
     rank = max(map(len, dims))
     columns = zip(*((1,) * (rank - len(each)) + each for each in dims), strict=True)
     return tuple(next((dim for dim in column if dim != 1), 1) for column in columns)
-
-
-def kind_of(array: NDArray[Any]) -> TensorType:
-    """Return the type of a file's tensor for an array."""
-    return NUMPY_TYPES[array.dtype.name]
 
 
 # BATCH_MATMUL of many axes: its kernels take three axes in front of matrices, so neighbours become one axis.

@@ -12,7 +12,7 @@ from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.window import Window, bordered
-from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
+from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.scales import dequantizer_of
 
 # Convolutions over three axes in groups, for which CONV_3D has no kernel: a sum of convolutions over two.
@@ -33,7 +33,7 @@ def write_grouped_volume(op: NodeExport, image: DraftTensor, kernel: DraftTensor
         raise Unwritable("groups of a quantized convolution over three axes")
     (depth, *sizes, reads, count) = known(kernel.dims)
     window, (channels,) = Window.of(op, (depth, *sizes)), known(image.dims[-1:])
-    whole = bordered(op, image, [(0, 0), *_border(window), (0, 0)])
+    whole = bordered(op, image, [(0, 0), *window.border, (0, 0)])
     batch, *results = op.output(0).dims[:-1]
     (slices,) = known((results[0],))
     every = batch * slices if isinstance(batch, int) else f"?{op.name}.slices"
@@ -53,24 +53,6 @@ def write_grouped_volume(op: NodeExport, image: DraftTensor, kernel: DraftTensor
         total = made if total is None else op.add(total, made)
     assert total is not None
     op.give(op.reshape(total, op.output(0).dims, image))
-
-
-def _border(window: Window) -> list[tuple[int, int]]:
-    """Return the border of each axis as numbers, also where SAME says it."""
-    if not window.same:
-        return list(window.pads)
-    found = []
-    rows = zip(window.extents, window.results, window.sizes, window.strides, window.dilations, strict=True)
-    for extent, result, size, stride, dilation in rows:
-        reach = (size - 1) * dilation + 1
-        if isinstance(extent, int) and isinstance(result, int):
-            total = max((result - 1) * stride + reach - extent, 0)
-        elif stride == 1:
-            total = reach - 1
-        else:
-            raise OpenExtentError("its border depends on an extent that is known only at run time")
-        found.append((total // 2, total - total // 2))
-    return found
 
 
 def _slices(op: NodeExport, image: DraftTensor, begin: int, stride: int, count: int) -> DraftTensor:

@@ -12,7 +12,7 @@ from relayout.formats.tflite.exporting.builder import require_few
 from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.indexing import lowest
-from relayout.formats.tflite.exporting.operators.window import Window, bordered, known_dims, require_whole
+from relayout.formats.tflite.exporting.operators.window import Window, bordered, known_dims, require_whole, same_border
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
 
 # Pools that no builtin has, as one STRIDED_SLICE for each element of the window: dilations, places of maxima.
@@ -63,10 +63,8 @@ class Sliding(NamedTuple):
         begins = op.integers("pads", [0] * (2 * count))[:count]
         auto = op.text("auto_pad", "NOTSET")
         if auto.startswith("SAME"):
-            begins = []
-            for extent, result, size, stride, dilation in zip(extents, results, sizes, strides, dilations, strict=True):
-                total = max((result - 1) * stride + (size - 1) * dilation + 1 - extent, 0)
-                begins.append(total // 2 if auto == "SAME_UPPER" else total - total // 2)
+            border = same_border(extents, sizes, strides, dilations, is_lower=auto == "SAME_LOWER")
+            begins = [before for before, _ in border]
         elif auto == "VALID":
             begins = [0] * count
         return Sliding(axes, extents, results, tuple(sizes), tuple(strides), tuple(dilations), tuple(begins))
@@ -259,7 +257,7 @@ def average_pool(op: NodeExport) -> None:
         _divided(op, image, window, counted=counted)
         return
     factors = _factors(op, window, counted)
-    window = window._replace(same=False, pads=_pads(window))
+    window = window._replace(same=False, pads=window.border)
     is_plain = bool((factors == 1).all()) and len(window.sizes) == 2
     if op.quantized and not is_plain:
         raise Unwritable("a quantized average whose border does not count as in SAME")
@@ -286,7 +284,7 @@ def _divided(op: NodeExport, image: DraftTensor, window: Window, *, counted: boo
         raise OpenExtentError("a quantized average whose border depends on an extent that is known only at run time")
     count = len(window.sizes)
     is_halved = window.same and op.text("auto_pad", "NOTSET") == "NOTSET" and window.strides == (2,) * count
-    pads = ((0, 1),) * count if is_halved else _pads(window)
+    pads = ((0, 1),) * count if is_halved else window.border
     ones = op.emit("ZEROS_LIKE", [column := op.part(image, -1, 0, 1)], column.dims)
     ones, rest = op.add(ones, 1.0), pads
     if counted:  # what the node states counts, and what `ceil_mode` adds does not
@@ -308,7 +306,7 @@ def _covers_all(op: NodeExport, window: Window) -> bool:
     """Return whether the one window of every axis holds the whole axis, as that of a pool that is meant as a mean."""
     if window.results != (1,) * len(window.sizes) or not all(isinstance(extent, int) for extent in window.extents):
         return False
-    begins = [before for before, _ in _pads(window)]
+    begins = [before for before, _ in window.border]
     return all(
         size - begin >= extent
         for size, begin, extent in zip(window.sizes, begins, known_dims(window.extents), strict=True)
@@ -326,20 +324,6 @@ def _mean(op: NodeExport, image: DraftTensor, window: Window, factors: np.ndarra
     op.result("MUL", [mean, op.real(share, mean)])
 
 
-def _pads(window: Window) -> tuple[tuple[int, int], ...]:
-    """Return the border that SAME means, in numbers."""
-    if not window.same:
-        return window.pads
-    totals = []
-    for extent, result, size, stride in zip(window.extents, window.results, window.sizes, window.strides, strict=True):
-        needed = size - 1
-        if stride > 1:
-            known_extent, known_result = known_dims((extent, result))
-            needed = max((known_result - 1) * stride + size - known_extent, 0)
-        totals.append(needed)
-    return tuple((total // 2, total - total // 2) for total in totals)
-
-
 def _factors(op: NodeExport, window: Window, counted: bool) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return, for each window, its size by the number of elements that ONNX divides its sum by."""
     if counted and not op.integer("ceil_mode"):
@@ -353,9 +337,9 @@ def _factors(op: NodeExport, window: Window, counted: bool) -> np.ndarray[Any, n
     for axis, (extent, result, size, stride) in enumerate(
         zip(extents, results, window.sizes, window.strides, strict=True)
     ):
-        before = _pads(window)[axis][0]
+        before = window.border[axis][0]
         # What `ceil_mode` adds behind the border that the node states never counts.
-        after = _pads(window)[axis][1] if same else given[count + axis]
+        after = window.border[axis][1] if same else given[count + axis]
         low, high = (-before, extent + after) if counted else (0, extent)
         begins = np.arange(result) * stride - before
         counts = np.minimum(begins + size, high) - np.maximum(begins, low)
@@ -389,7 +373,7 @@ def lp_pool(op: NodeExport) -> None:
         return
     op.require_channels_last()
     window = Window.of(op, op.integers("kernel_shape"))
-    image = window._replace(same=False, pads=_pads(window)).bordered(op, op.input(0))
+    image = window._replace(same=False, pads=window.border).bordered(op, op.input(0))
     valid = window._replace(same=False, pads=((0, 0),) * len(window.sizes))
     powers, dims = _powers(op, image, p), op.out_dims()
     if len(window.sizes) == 2:

@@ -52,9 +52,8 @@ class Window(NamedTuple):
         if auto.startswith("SAME"):
             if auto == "SAME_UPPER":
                 return Window(extents, tuple(sizes), strides, dilations, ((0, 0),) * count, True, results)
-            given = imported.pads(_static(extents, strides), sizes, strides, dilations, same=True)
-            begins, ends = given[:count], given[count:]
-            given = [*ends, *begins]
+            sides = zip(*same_border(extents, sizes, strides, dilations, is_lower=True), strict=True)
+            given = [each for side in sides for each in side]
         pads = list(zip(given[:count], given[count:], strict=True))
         if op.integer("ceil_mode"):
             if _is_halved(extents, sizes, strides, dilations, pads):
@@ -70,6 +69,15 @@ class Window(NamedTuple):
                 raise Unwritable("a window that is larger than its image")
         same = all(_is_same(*each) for each in zip(extents, results, sizes, strides, dilations, pads, strict=True))
         return Window(extents, tuple(sizes), strides, dilations, tuple(pads), same, results)
+
+    @property
+    def border(self) -> tuple[tuple[int, int], ...]:
+        """The border of each axis as numbers, also where SAME says it.
+
+        Raises:
+            OpenExtentError: it depends on extents that are known only at run time.
+        """
+        return same_border(self.extents, self.sizes, self.strides, self.dilations) if self.same else self.pads
 
     @property
     def is_valid(self) -> bool:
@@ -149,6 +157,22 @@ def require_whole(op: NodeExport, extents: Dims, results: Dims) -> None:
             raise Unwritable("ceil_mode, with a window that begins behind the image")
 
 
+def same_border(
+    extents: Dims, sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int], *, is_lower: bool = False
+) -> tuple[tuple[int, int], ...]:
+    """Return the border that SAME means, (before, after) of each axis; the larger half is behind, or before.
+
+    Raises:
+        OpenExtentError: it depends on extents that are known only at run time.
+    """
+    known_extents = [extent if isinstance(extent, int) else None for extent in extents]
+    if any(extent is None and stride > 1 for extent, stride in zip(known_extents, strides, strict=True)):
+        raise OpenExtentError("its border depends on an extent that is known only at run time")
+    pads = imported.pads(known_extents, sizes, strides, dilations, same=True)
+    halves = zip(pads[: len(sizes)], pads[len(sizes) :], strict=True)
+    return tuple((larger, smaller) if is_lower else (smaller, larger) for smaller, larger in halves)
+
+
 def known_dims(dims: Dims) -> tuple[int, ...]:
     """Return extents that must all be known.
 
@@ -158,13 +182,6 @@ def known_dims(dims: Dims) -> tuple[int, ...]:
     if not all(isinstance(dim, int) for dim in dims):
         raise OpenExtentError("its border depends on an extent that is known only at run time")
     return tuple(int(dim) for dim in dims)
-
-
-def _static(extents: Dims, strides: Sequence[int]) -> list[int | None]:
-    found = [extent if isinstance(extent, int) else None for extent in extents]
-    if any(extent is None and stride > 1 for extent, stride in zip(found, strides, strict=True)):
-        raise OpenExtentError("its border depends on an extent that is known only at run time")
-    return found
 
 
 def _is_halved(
