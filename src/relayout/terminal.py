@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from io import StringIO
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -175,10 +176,18 @@ HTML_WIDTH = 100
 HTML = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3;font-family:monospace">{code}</pre>'
 
 
+def as_text(*parts: "RenderableType", width: int) -> str:
+    """Return the same without colours, in lines of up to so many columns."""
+    from rich.console import Console
+
+    written = StringIO()
+    plain = Console(file=written, width=width, color_system=None, force_terminal=False, force_jupyter=False)
+    plain.print(*parts, sep="\n")
+    return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
+
+
 def as_html(*parts: "RenderableType") -> str:
     """Return what a terminal shows as HTML, for notebooks: with colours, in one block that scrolls."""
-    from io import StringIO
-
     from rich.console import Console
 
     out = Console(record=True, file=StringIO(), width=HTML_WIDTH, force_terminal=False, force_jupyter=False)

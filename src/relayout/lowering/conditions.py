@@ -6,9 +6,11 @@ A condition sees the node in the standard's order of axes: of a function's call 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from relayout import arguments
 from relayout.errors import LayoutError
@@ -243,8 +245,10 @@ def _dims(operator: Operator, first: int) -> list[int | str]:
     return [dim for shape in (*operator.inputs, *operator.outputs) for dim in (shape or ())[first:]]
 
 
-def clip_bounds(operator: Operator) -> tuple[float, float] | None:
-    """The constant bounds of a Clip; infinite where there is none."""
+def clip_bounds(
+    operator: Operator, constant: Callable[[Operator, int], NDArray[Any] | None] = Operator.constant
+) -> tuple[float, float] | None:
+    """The constant bounds of a Clip; infinite where there is none. `constant` reads operands."""
     if operator.version < 11:
         found = operator.node.attributes
         low, high = found.get_float("min", -np.inf), found.get_float("max", np.inf)
@@ -252,7 +256,7 @@ def clip_bounds(operator: Operator) -> tuple[float, float] | None:
     bounds = [-np.inf, np.inf]
     for slot in (1, 2):
         if operator.has(slot):
-            value = operator.constant(slot)
+            value = constant(operator, slot)
             if value is None:
                 return None
             bounds[slot - 1] = float(value.reshape(-1)[0])

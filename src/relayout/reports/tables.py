@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from io import StringIO
 
 from relayout.errors import printable
 from relayout.progress import LOG
 from relayout.reports.layouts import end_layout, layout_names, size_name
 from relayout.reports.reasons import remedy, why
 from relayout.reports.report import Report, Transposed, integers_in_words
-from relayout.terminal import Grid, Line, ShortNames, as_html, count_of, line, tabled
+from relayout.terminal import Grid, Line, ShortNames, as_html, as_text, count_of, line, tabled
 
 MOST = 20
 """Kinds of remaining Transposes listed on a terminal; `-v` and `--json` list all."""
@@ -45,12 +44,7 @@ def html(report: Report) -> str:
 
 def text(report: Report) -> str:
     """The same without colours, in lines of up to `WIDTH` columns."""
-    from rich.console import Console
-
-    written = StringIO()
-    plain = Console(file=written, width=WIDTH, color_system=None, force_terminal=False, force_jupyter=False)
-    plain.print(*paragraphs(report), sep="\n")
-    return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
+    return as_text(*paragraphs(report), width=WIDTH)
 
 
 def _parts(report: Report) -> list[Line | Grid]:

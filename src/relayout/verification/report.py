@@ -6,10 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from relayout.terminal import Grid, Line, ShortNames, count_of, line
+from relayout.terminal import Grid, Line, ShortNames, as_text, count_of, line
 from relayout.verification.compare import Difference, Kind, Verdict, wider
 
 if TYPE_CHECKING:
@@ -409,12 +408,7 @@ def _for_several(verdict: str) -> str:
 
 def text(report: VerifyReport) -> str:
     """Return the same without colours, in lines of up to `WIDTH` columns."""
-    from rich.console import Console
-
-    written = StringIO()
-    plain = Console(file=written, width=WIDTH, color_system=None, force_terminal=False, force_jupyter=False)
-    plain.print(*render(report), sep="\n")
-    return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
+    return as_text(*render(report), width=WIDTH)
 
 
 HEADINGS = ("value", "made by", "type", "off by", "spread", "verdict")

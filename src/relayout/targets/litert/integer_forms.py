@@ -19,7 +19,7 @@ from relayout.lowering.unit_rows import affine_weights
 from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
-from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, SHIFTS, Scale, scale_of
+from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, real_numbers, scale_of
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL, WORD_STEP, reaches_logarithms
 
 WIDE_STEPS = 128
@@ -165,22 +165,7 @@ def channel_factors(operator: Operator) -> tuple[NDArray[np.float64], NDArray[np
 
 def real_constant(operator: Operator, slot: int) -> NDArray[np.float64] | None:
     """Return a constant operand as real numbers, also one that is stored as integers; None for any other."""
-    value = operator.node.inputs[slot] if slot < len(operator.node.inputs) else None
-    if value is None:
-        return None
-    if value.const_value is not None and not value.is_graph_input():
-        return np.asarray(value.const_value.numpy(), np.float64)
-    producer = value.producer()
-    scale = None if producer is None or producer.op_type not in DEQUANTIZING else scale_of(producer)
-    stored = None if producer is None or scale is None else producer.inputs[0]
-    if producer is None or scale is None or stored is None or stored.const_value is None or stored.is_graph_input():
-        return None
-    integers = stored.const_value.numpy().astype(np.float64) - SHIFTS.get(scale.dtype, 0)
-    if not scale.is_one:
-        shape = [1] * integers.ndim
-        shape[producer.attributes.get_int("axis", 1)] = -1
-        return np.asarray((integers - scale.zero.reshape(shape)) * scale.scale.astype(np.float64).reshape(shape))
-    return np.asarray((integers - scale.zero[0]) * np.float64(scale.scale[0]))
+    return real_numbers(operator.node.inputs[slot] if slot < len(operator.node.inputs) else None)
 
 
 def _batch_normalization(operator: Operator, _: Constants) -> Sequence[Step]:
@@ -378,8 +363,7 @@ def _constant(array: NDArray[np.float64], name: str, step: float, zero: int, dty
 def _clip(operator: Operator, _: Constants) -> Sequence[Step]:
     """MAXIMUM and MINIMUM with constants, in the scale of the result."""
     scales = unit_scales(operator.node)
-    bounds = None if operator.version < 11 and not operator.node.attributes else clip_bounds(operator)
-    bounds = bounds or _quantized_bounds(operator)
+    bounds = clip_bounds(operator) or clip_bounds(operator, real_constant)
     if scales is None or bounds is None:
         return ()
     meaning = float(scales.result.scale[0]), int(scales.result.zero[0]), scales.result.dtype
@@ -416,18 +400,6 @@ def _pad(operator: Operator, _: Constants) -> Sequence[Step]:
     step, zero = meaning[:2]
     value = np.array((np.clip(np.rint(border.reshape(()) / step) + zero, -128, 127) - zero) * step, np.float32)
     return (*requantized(0, "moved", *meaning), Step("Pad", ("moved", 1, value, *others), "padded"))
-
-
-def _quantized_bounds(operator: Operator) -> tuple[float, float] | None:
-    """Return the bounds of a Clip, of which some are dequantized constants; None where one is computed."""
-    bounds = [-np.inf, np.inf]
-    for slot in (1, 2):
-        if operator.has(slot):
-            array = real_constant(operator, slot)
-            if array is None or array.size != 1:
-                return None
-            bounds[slot - 1] = float(array.reshape(-1)[0])
-    return bounds[0], bounds[1]
 
 
 UNLIKE_BORDER = Condition("with a border, in a quantized unit of bytes of two scales", _has_unlike_border)

@@ -56,6 +56,23 @@ def scale_of(node: ir.Node) -> Scale | None:
     return Scale(integers.dtype, scales, zeros - SHIFTS.get(integers.dtype, 0))
 
 
+def real_numbers(value: ir.Value | None) -> NDArray[np.float64] | None:
+    """Return a constant as real numbers, also one that is stored as integers; None of any other value."""
+    producer = None if value is None or value.const_value is not None else value.producer()
+    scale = None if producer is None or producer.op_type not in DEQUANTIZING else scale_of(producer)
+    stored = value if producer is None or scale is None else producer.inputs[0]
+    if stored is None or stored.const_value is None or stored.is_graph_input():
+        return None
+    numbers = stored.const_value.numpy().astype(np.float64)
+    if producer is None or scale is None:
+        return numbers
+    shape = [1] * numbers.ndim
+    if not scale.is_one:
+        shape[producer.attributes.get_int("axis", 1)] = -1
+    integers = numbers - SHIFTS.get(scale.dtype, 0)
+    return np.asarray((integers - scale.zero.reshape(shape)) * scale.scale.astype(np.float64).reshape(shape))
+
+
 # Scales with which LiteRT's kernels of sums and products of integers compute: with others they overflow, or abort.
 
 COARSEST_BYTES, COARSEST_WORDS = 2.0**8, 2.0**14

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, VIEWS, unit_of
 from relayout.graph.subgraphs import take_over
-from relayout.targets.litert.integer_scales import BYTES, DEQUANTIZING, SHIFTS, scale_of
+from relayout.targets.litert.integer_scales import BYTES, real_numbers, scale_of
 
 # Move Transposes and Reshapes out of quantized units: integers are moved, and the operator runs on integers.
 #
@@ -101,7 +100,7 @@ def clamp_bounds(node: ir.Node) -> tuple[float, float] | None:
     found: list[float] = []
     for slot, name, default in ((1, "min", -np.inf), (2, "max", np.inf)):
         value = node.inputs[slot] if slot < len(node.inputs) else None
-        array = None if value is None else _constant(value)
+        array = real_numbers(value)
         if value is not None and array is None:
             return None
         found.append(node.attributes.get_float(name, default) if array is None else float(array.reshape(-1)[0]))
@@ -119,19 +118,3 @@ CLAMPS: Mapping[ActivationFunctionType, tuple[float, float]] = {
     ActivationFunctionType.RELU_N1_TO_1: (-1.0, 1.0),
 }
 """Activations that kernels of integers apply, and their bounds."""
-
-
-def _constant(value: ir.Value) -> NDArray[np.generic] | None:
-    """Return a constant, also one that was quantized."""
-    if value.const_value is not None:
-        return value.const_value.numpy()
-    node = value.producer()
-    if node is None or node.op_type not in DEQUANTIZING or node.inputs[0] is None or node.inputs[0].const_value is None:
-        return None
-    scale = scale_of(node)
-    if scale is None or not scale.is_one:
-        return None
-    shift = SHIFTS.get(scale.dtype, 0)
-    integers = node.inputs[0].const_value.numpy().astype(np.float64) - shift
-    found: NDArray[np.generic] = (integers - scale.zero[0]) * scale.scale[0]
-    return found
