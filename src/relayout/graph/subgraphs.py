@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import onnx_ir as ir
 
@@ -74,6 +74,30 @@ def _free(graph: ir.Graph) -> list[ir.Value]:
         inner.update(node.outputs)
     free.update(dict.fromkeys(value for value in graph.outputs if value not in inner))
     return list(free)
+
+
+def inline_body(graph: ir.Graph, node: ir.Node, body: ir.Graph, rename: Callable[[str], str], *, deep: bool) -> None:
+    """Move the initializers and nodes of a body to where a node stands, in place: before it.
+
+    Args:
+        graph: the graph of the node.
+        node: the node.
+        body: the body, whose outputs nobody reads as such any longer.
+        rename: what names of values become.
+        deep: whether values in bodies of the nodes get other names, too: the body is a copy.
+    """
+    body.outputs.clear()
+    for value in list(body.initializers.values()):
+        body.initializers.pop(value.name or "")
+        value.name = rename(value.name or "")
+        graph.register_initializer(value)
+    nodes = list(body)
+    for each in all_nodes(body) if deep else nodes:
+        for value in each.outputs:
+            if value.name:
+                value.name = rename(value.name)
+    body.remove(nodes)
+    graph.insert_before(node, nodes)
 
 
 def take_over(value: ir.Value, other: ir.Value, but: Collection[ir.Node] = ()) -> None:

@@ -82,7 +82,7 @@ def fitting_perm(shape: Sequence[int], wanted: Shape) -> tuple[int, ...] | None:
     rank = len(shape)
     if rank != len(wanted) or rank > MOST_AXES:
         return None
-    fitting = [perm for perm in permutations(range(rank)) if _fits(perms.permute(perm, shape), wanted)]
+    fitting = [perm for perm in permutations(range(rank)) if fits_shape(perms.permute(perm, shape), wanted)]
     if len(fitting) > 1:
         fitting = [perm for perm in fitting if perm in USUAL]
     return fitting[0] if len(fitting) == 1 else None
@@ -103,7 +103,7 @@ def advice(pairs: Iterable[Pair]) -> list[str]:
             continue
         perm = next((perm for perm in USUAL if len(perm) == len(left) and perms.permute(perm, left) == right), None)
         if perm is not None:
-            name, first, second = pair.left.title or pair.left.name, *map(_text, (left, right))
+            name, first, second = pair.left.title or pair.left.name, *map(shape_text, (left, right))
             told.append(
                 f"input '{name}' is {first} in the first model and {second} in the second; if both mean the same, say"
                 f" so: --layout {name}={called(perm)}"
@@ -138,23 +138,17 @@ def _why_not(name: str, perm: tuple[int, ...], first: Shape, second: Shape) -> s
     else:
         fitting = "" if None in first else proposal(name, [extent or 0 for extent in first], second)
         advice = fitting and f"; {fitting} fits"
-    return f"in the second model it would be {_text(perms.permute(perm, first))}, and is {_text(second)}{advice}"
+    return (
+        f"in the second model it would be {shape_text(perms.permute(perm, first))}, and is {shape_text(second)}{advice}"
+    )
 
 
 def _names(pair: Pair) -> list[str]:
     return list(dict.fromkeys((*pair.left.all_names, *pair.right.all_names)))
 
 
-def _text(shape: Shape) -> str:
-    return f"[{', '.join('?' if extent is None else str(extent) for extent in shape)}]"
-
-
 def _may_be(shape: Shape, wanted: Shape) -> bool:
     return all(None in pair or pair[0] == pair[1] for pair in zip(shape, wanted, strict=True))
-
-
-def _fits(shape: Sequence[int], wanted: Shape) -> bool:
-    return all(extent in (None, size) for size, extent in zip(shape, wanted, strict=True))
 
 
 # Arrays brought into the layouts that models declare, and back.
@@ -204,14 +198,14 @@ def _misfit(array: Array, held: Holds) -> str:
     return f"{list(array.shape)} is declared to hold '{held.name}' with factors {held.factors}, which it cannot"
 
 
-def fits_shape(shape: tuple[int, ...], wanted: tuple[int | None, ...] | None) -> bool:
+def fits_shape(shape: Sequence[int], wanted: Shape | None) -> bool:
     """Tell whether an array of a shape is what is wanted, as far as that is known."""
     return wanted is None or (
         len(shape) == len(wanted) and all(w in (None, s) for s, w in zip(shape, wanted, strict=True))
     )
 
 
-def shape_text(shape: tuple[int | None, ...] | None) -> str:
+def shape_text(shape: Shape | None) -> str:
     """A shape in a message; `?` where it is not known."""
     return "[" + ", ".join("?" if extent is None else str(extent) for extent in shape or ()) + "]"
 
@@ -339,7 +333,8 @@ class Pair:
         wanted = self.right.dtype
         if wanted is None or array.dtype == wanted:
             return array
-        return _in_steps(array, self.right, wanted) if self.right.scale else _within(array, wanted)
+        limits, numbers = np.iinfo(wanted), self.right.in_steps(array) if self.right.scale else array
+        return np.asarray(np.clip(np.rint(numbers), limits.min, limits.max).astype(wanted))
 
     @property
     def reads_pixels(self) -> bool:
@@ -430,19 +425,6 @@ class Pair:
 def stated_dims(held: Holds) -> tuple[int | None, ...]:
     """The shape of the source's value; None for a dynamic dimension."""
     return tuple(None if extent == -1 else extent for extent in held.shape)
-
-
-def _in_steps(array: Array, value: ModelValue, dtype: np.dtype[Any]) -> Array:
-    """Real numbers as the integers of a value, at their limits where they lie beyond."""
-    limits = np.iinfo(dtype)
-    steps: Array = np.clip(np.rint(value.in_steps(array)), limits.min, limits.max).astype(dtype)
-    return steps
-
-
-def _within(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the nearest integers of a type."""
-    limits = np.iinfo(dtype)
-    return np.asarray(np.clip(np.rint(array), limits.min, limits.max).astype(dtype))
 
 
 def are_shifted(*types: np.dtype[Any]) -> bool:

@@ -15,7 +15,7 @@ from relayout.formats.onnx.folding import bytes_of_weights, fold
 from relayout.formats.onnx.qonnx import define_quantizers
 from relayout.formats.tflite.spelled_out import RESTORED
 from relayout.graph.source_names import Names
-from relayout.graph.subgraphs import all_graphs, graph_values, nested, take_over
+from relayout.graph.subgraphs import all_graphs, graph_values, inline_body, nested, take_over
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.spelled_out import Builtin
@@ -107,18 +107,7 @@ def branch(model: ir.Model) -> bool:
 def _inline(graph: ir.Graph, node: ir.Node, body: ir.Graph, names: Names) -> None:
     """Put the nodes of a branch in the place of its If."""
     outputs = list(body.outputs)
-    body.outputs.clear()
-    for value in list(body.initializers.values()):
-        body.initializers.pop(value.name or "")
-        value.name = names.unique(f"{node.name or 'If'}/{value.name}")
-        graph.register_initializer(value)
-    nodes = list(body)
-    for each in nodes:
-        for value in each.outputs:
-            if value.name:
-                value.name = names.unique(f"{node.name or 'If'}/{value.name}")
-    body.remove(nodes)
-    graph.insert_before(node, nodes)
+    inline_body(graph, node, body, lambda name: names.unique(f"{node.name or 'If'}/{name}"), deep=False)
     for output, value in zip(node.outputs, outputs, strict=True):
         copy = ir.Node("", "Identity", [value], name=f"{node.name or 'If'}/Identity")
         graph.insert_before(node, copy)

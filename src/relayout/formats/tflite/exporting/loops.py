@@ -6,14 +6,14 @@ Loop(3, …)              ->  its body, three times
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.onnx.replacing import Writing
 from relayout.graph.source_names import Names, stands_for
-from relayout.graph.subgraphs import all_graphs, all_nodes, bodies
+from relayout.graph.subgraphs import all_graphs, all_nodes, bodies, inline_body
 
 MOST_NODES = 4096
 """Nodes that the bodies of a Loop that is written out may have together."""
@@ -122,18 +122,9 @@ class _Unrolling(Writing):
         body = self.node.attributes["body"].as_graph().clone(allow_outer_scope_values=True)
         given = [self.constant(np.array(step, np.int64)), self.constant(np.array(True)), *states]
         outputs = list(body.outputs)
-        body.outputs.clear()
-        for value in list(body.initializers.values()):
-            body.initializers.pop(value.name or "")
-            value.name = self.names.unique(f"{self.stem}/{step}/{value.name}")
-            self.graph.register_initializer(value)
-        nodes = list(body)
-        for node in _all_nodes(nodes):
-            for value in node.outputs:
-                if value.name:
-                    value.name = self.names.unique(f"{self.stem}/{step}/{value.name}")
-        body.remove(nodes)
-        self.graph.insert_before(self.node, nodes)
+        inline_body(
+            self.graph, self.node, body, lambda name: self.names.unique(f"{self.stem}/{step}/{name}"), deep=True
+        )
         for formal, actual in zip(body.inputs, given, strict=True):
             for use in list(formal.uses()):
                 use.node.replace_input_with(use.idx, actual)
@@ -148,14 +139,6 @@ class _Unrolling(Writing):
             shape = [dim if isinstance(dim, int) else 0 for dim in given.shape]
             return self.constant(np.zeros([0, *shape[1:]], given.dtype.numpy()))
         return self.add("Concat", [self.unsqueeze(piece, 0) for piece in pieces], axis=0)
-
-
-def _all_nodes(nodes: Sequence[ir.Node]) -> Iterator[ir.Node]:
-    for node in nodes:
-        yield node
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                yield from attribute.as_graph().all_nodes()
 
 
 class _ScanAsLoop(Writing):
