@@ -14,12 +14,7 @@ from relayout.lazy_exports import loaded_later
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.importing.importer import read
-    from relayout.formats.tflite.importing.registry import coverage
 
-__all__ = ["coverage", "read"]
+__all__ = ["read"]
 
-_IMPORTING = "relayout.formats.tflite.importing"
-__getattr__ = loaded_later(
-    __name__,
-    {"read": f"{_IMPORTING}.importer", "coverage": f"{_IMPORTING}.registry"},
-)
+__getattr__ = loaded_later(__name__, {"read": "relayout.formats.tflite.importing.importer"})

@@ -120,13 +120,3 @@ def entry_of(name: str) -> Entry | None:
     if module is not None:
         import_module(f"{FAMILIES}.{module}")
     return _ENTRIES.get(name) or entries().get(name)
-
-
-def coverage() -> str:
-    """The supported operators as a table: operator, module and function, what it becomes."""
-    rows = [
-        (e.name, f"{e.translate.__module__.rpartition('.')[2]}.{e.translate.__name__}", e.summary)
-        for e in entries().values()
-    ]
-    widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
-    return "\n".join(f"{name:{widths[0]}}  {where:{widths[1]}}  {what}" for name, where, what in rows)
