@@ -17,7 +17,6 @@ import onnx
 import onnx_ir as ir
 
 from relayout.formats.tflite.exporting.definition_body import DefinitionBody, definition_by
-from relayout.formats.tflite.exporting.kernel_types import tensor_dims
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 from relayout.graph.domains import MICROSOFT
 
@@ -37,25 +36,6 @@ class AttentionBody(DefinitionBody):
             raise Unwritable(f"an attention of {'unknown' if self.kind is None else self.kind.name}")
         return self.kind.numpy()
 
-    def gives(self, slot: int) -> bool:
-        """Return whether anybody reads an output."""
-        value = self.node.outputs[slot] if slot < len(self.node.outputs) else None
-        return value is not None and (bool(value.uses()) or value.is_graph_output())
-
-    def integer(self, name: str, default: int = 0) -> int:
-        """Return an attribute that is an integer."""
-        return self.node.attributes.get_int(name, default)
-
-    def scalar(self, name: str, default: float = 0.0) -> float:
-        """Return an attribute that is a number."""
-        return self.node.attributes.get_float(name, default)
-
-    def dims(self, slot: int) -> tuple[Dim, ...]:
-        """Return the extents of an operand."""
-        value = self.node.inputs[slot]
-        assert value is not None
-        return tensor_dims(value)
-
     def extent(self, slot: int, axis: int) -> int:
         """Return an extent of an operand that must be known.
 
@@ -67,24 +47,24 @@ class AttentionBody(DefinitionBody):
             raise OpenExtentError("an extent that is known only at run time", [dim])
         return dim
 
-    def number(self, number: float) -> str:
+    def real_const(self, number: float) -> str:
         """Add a constant of the type of the numbers."""
         limits = np.finfo(self.real)
-        return self.constant(np.array(np.clip(number, limits.min, limits.max), self.real))
+        return self.const(np.array(np.clip(number, limits.min, limits.max), self.real))
 
     def sequence(self, slot: int, axis: int) -> str:
         """Add an extent of an operand, as a scalar of int32."""
         dim = self.dims(slot)[axis]
         if isinstance(dim, int):
-            return self.constant(np.array(dim, np.int32))
-        extent = self.add("Gather", self.add("Shape", f"x{slot}"), self.constant(np.array(axis, np.int64)))
+            return self.const(np.array(dim, np.int32))
+        extent = self.add("Gather", self.add("Shape", f"x{slot}"), self.const(np.array(axis, np.int64)))
         return self.add("Cast", extent, to=onnx.TensorProto.INT32)
 
     def arange(self, count: str, dim: Dim | None) -> str:
         """Add the int32 from 0 on, as a constant where it is known how many they are."""
         if isinstance(dim, int):
-            return self.constant(np.arange(dim, dtype=np.int32))
-        return self.add("Range", *(self.constant(np.array(0, np.int32)), count, self.constant(np.array(1, np.int32))))
+            return self.const(np.arange(dim, dtype=np.int32))
+        return self.add("Range", *(self.const(np.array(0, np.int32)), count, self.const(np.array(1, np.int32))))
 
     def heads(self, tensor: str, count: int, size: int) -> str:
         """Add heads as an axis before the sequence: `b s h*d` as `b h s d`."""
@@ -96,7 +76,7 @@ class AttentionBody(DefinitionBody):
 
     def scores(self, query: str, key: str, size: int) -> str:
         """Add the products of queries and keys, `b h s t`, times the scale."""
-        query = self.add("Mul", query, self.number(self.scalar("scale") or 1 / sqrt(size)))
+        query = self.add("Mul", query, self.real_const(self.number("scale") or 1 / sqrt(size)))
         return self.add("MatMul", query, self.transpose(key, 0, 1, 3, 2))
 
     def attention(self, query: str, keys_values: tuple[str, str], size: int, bias: str) -> str:
@@ -115,15 +95,15 @@ class AttentionBody(DefinitionBody):
         if len(self.dims(mask)) != 2:
             raise Unwritable("a mask of another form than one element for each key")
         shown = self.add("Cast", self.reshape(f"x{mask}", 0, 1, 1, -1), to=int(ir.DataType.from_numpy(self.real)))
-        hidden = self.add("Sub", self.number(1.0), shown)
-        hidden = self.add("Mul", hidden, self.number(self.scalar("mask_filter_value", MASKED)))
+        hidden = self.add("Sub", self.real_const(1.0), shown)
+        hidden = self.add("Mul", hidden, self.real_const(self.number("mask_filter_value", MASKED)))
         return self.add("Add", bias, hidden) if bias else hidden
 
     def later(self, rows: int, columns: int, bias: str) -> str:
         """Add a large negative number to the scores of keys that come after a query."""
         limits = np.finfo(self.real)
-        masked = np.clip(self.scalar("mask_filter_value", MASKED), limits.min, limits.max)
-        hidden = self.constant(np.triu(np.full((rows, columns), masked, self.real), columns - rows + 1))
+        masked = np.clip(self.number("mask_filter_value", MASKED), limits.min, limits.max)
+        hidden = self.const(np.triu(np.full((rows, columns), masked, self.real), columns - rows + 1))
         return self.add("Add", bias, hidden) if bias else hidden
 
     def rotated(self, tensor: str, size: int, angles: Sequence[str], half: int, name: str) -> str:
@@ -273,16 +253,15 @@ class _GroupedAttention:
         self.heads, self.groups = body.integer("num_heads"), body.integer("kv_num_heads")
         self.batch, self.length, _ = body.dims(QUERY)
         self.size = body.extent(QUERY, 2) // (self.heads if body.has(KEY) else self.heads + 2 * self.groups)
-        total = body.node.inputs[TOTAL]
-        known = None if total is None or total.const_value is None or total.is_graph_input() else total.const_value
-        self.known_total = None if known is None else int(known.numpy().reshape(-1)[0])
+        known = body.constant(TOTAL)
+        self.known_total = None if known is None else int(known.reshape(-1)[0])
         self.is_first = self.known_total is not None and self.known_total == self.length
         """True if the run is known to be the first one."""
         self.count = body.sequence(QUERY, 1)
         self.total = body.reshape(f"x{TOTAL}") if known is None else self.int32(self.known_total or 0)
 
     def int32(self, number: int) -> str:
-        return self.body.constant(np.array(number, np.int32))
+        return self.body.const(np.array(number, np.int32))
 
     def write(self) -> None:
         """Write the node."""
@@ -314,7 +293,7 @@ class _GroupedAttention:
     @cached_property
     def past(self) -> str:
         """The number of keys of earlier runs of each row, `batch 1`."""
-        body, none = self.body, self.body.constant(np.zeros((1, 1), np.int32))
+        body, none = self.body, self.body.const(np.zeros((1, 1), np.int32))
         if self.is_first:
             return none
         ends = body.reshape(f"x{ENDS}", -1, 1)
@@ -376,9 +355,9 @@ class _GroupedAttention:
         """A key of zeros, `batch groups 1 size`."""
         body, rest = self.body, (self.groups, 1, self.size)
         if isinstance(self.batch, int):
-            return body.constant(np.zeros((self.batch, *rest), body.real))
-        target = body.add("Concat", self._batch, body.constant(np.array(rest, np.int64)), axis=0)
-        return body.add("Expand", body.constant(np.zeros((1, 1, 1, 1), body.real)), target)
+            return body.const(np.zeros((self.batch, *rest), body.real))
+        target = body.add("Concat", self._batch, body.const(np.array(rest, np.int64)), axis=0)
+        return body.add("Expand", body.const(np.zeros((1, 1, 1, 1), body.real)), target)
 
     @cached_property
     def _batch(self) -> str:
@@ -400,10 +379,10 @@ class _GroupedAttention:
         chosen = body.reshape(body.add("Max", chosen, self.int32(0)), 0, 1, -1, 1)
         known = self.batch, self.known_capacity
         if all(isinstance(dim, int) for dim in known):
-            target = body.constant(np.array([known[0], self.groups, known[1], 1], np.int64))
+            target = body.const(np.array([known[0], self.groups, known[1], 1], np.int64))
         else:
             capacity = body.reshape(body.add("Cast", self.capacity, to=onnx.TensorProto.INT64), 1)
-            counts = [body.constant(np.array([each], np.int64)) for each in (self.groups, 1)]
+            counts = [body.const(np.array([each], np.int64)) for each in (self.groups, 1)]
             target = body.add("Concat", self._batch, counts[0], capacity, counts[1], axis=0)
         return body.add("Cast", body.add("Expand", chosen, target), to=onnx.TensorProto.INT64)
 
@@ -411,15 +390,15 @@ class _GroupedAttention:
         """Add the weighted sums of values, `batch heads length size`."""
         body = self.body
         scores = body.scores(body.reshape(query, 0, self.groups, -1, self.size), key, self.size)
-        if cap := body.scalar("softcap"):
-            limit = body.number(cap)
+        if cap := body.number("softcap"):
+            limit = body.real_const(cap)
             scores = body.add("Mul", body.add("Tanh", body.add("Div", scores, limit)), limit)
         shown = self._shown()
         scores = body.reshape(scores, 0, self.heads, -1, 0)
-        scores = body.add("Where", shown, scores, body.number(-np.inf))
+        scores = body.add("Where", shown, scores, body.real_const(-np.inf))
         weights = body.add("Softmax", scores, axis=3)
         if body.integer("local_window_size", -1) >= 0:  # a window behind the end of a row shows no key at all
-            weights = body.add("Where", shown, weights, body.number(0.0))
+            weights = body.add("Where", shown, weights, body.real_const(0.0))
         found = body.add("MatMul", body.reshape(weights, 0, self.groups, -1, 0), value)
         return body.reshape(found, 0, self.heads, -1, self.size)
 

@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.formats.tflite.exporting.node_reading import NodeReading
 from relayout.formats.tflite.exporting.registry import Unwritable
 
 AXES_ARE_OPERANDS = {"ReduceSum": 13, "ReduceMax": 18, "ReduceL1": 18, "ReduceL2": 18, "ReduceMin": 18}
@@ -22,7 +23,7 @@ TO_FLOAT = (ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.INT32)
 """Types of data that are computed in single precision."""
 
 
-class DefinitionBody:
+class DefinitionBody(NodeReading):
     """The nodes of a definition under construction.
 
     Args:
@@ -48,27 +49,6 @@ class DefinitionBody:
         """The version of the standard that the model imports."""
         return self.imports.get("", FIRST)
 
-    def has(self, slot: int) -> bool:
-        """Return whether the node has an operand."""
-        return slot < len(self.node.inputs) and self.node.inputs[slot] is not None
-
-    def array(self, slot: int) -> NDArray[Any] | None:
-        """Return an operand that is a constant; None where it is absent or computed."""
-        value = self.node.inputs[slot] if self.has(slot) else None
-        tensor = None if value is None or value.is_graph_input() else value.const_value
-        return None if tensor is None else tensor.numpy()
-
-    def known(self, slot: int, what: str) -> NDArray[Any]:
-        """Return an operand that must be a constant.
-
-        Raises:
-            Unwritable: it is computed.
-        """
-        array = self.array(slot)
-        if array is None:
-            raise Unwritable(f"{what} is computed")
-        return array
-
     def add(self, op_type: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """Add a node and return its result."""
         result = f"t{len(self.nodes)}"
@@ -82,7 +62,7 @@ class DefinitionBody:
 
     def reshape(self, tensor: str, *extents: int) -> str:
         """Add a Reshape; 0 is the operand's own extent."""
-        return self.add("Reshape", tensor, self.constant(np.array(extents, np.int64)))
+        return self.add("Reshape", tensor, self.const(np.array(extents, np.int64)))
 
     def transpose(self, tensor: str, *perm: int) -> str:
         """Add a Transpose."""
@@ -92,10 +72,10 @@ class DefinitionBody:
         """Add a Slice along one axis."""
         if self.version < SLICE_READS_ENDS:
             return self.add("Slice", tensor, axes=[axis], starts=[begin], ends=[begin + size])
-        ends = (self.constant(np.array([each], np.int64)) for each in (begin, begin + size, axis))
+        ends = (self.const(np.array([each], np.int64)) for each in (begin, begin + size, axis))
         return self.add("Slice", tensor, *ends)
 
-    def constant(self, array: NDArray[Any]) -> str:
+    def const(self, array: NDArray[Any]) -> str:
         """Add a constant."""
         if array.dtype == object:
             tensor = onnx.helper.make_tensor("texts", onnx.TensorProto.STRING, array.shape, array.tolist())
@@ -105,7 +85,7 @@ class DefinitionBody:
     def reduce(self, op_type: str, operand: str, axis: int) -> str:
         """Add a reduction that keeps its axis."""
         if self.imports.get("", FIRST) >= AXES_ARE_OPERANDS[op_type]:
-            return self.add(op_type, operand, self.constant(np.array([axis])), keepdims=1)
+            return self.add(op_type, operand, self.const(np.array([axis])), keepdims=1)
         return self.add(op_type, operand, axes=[axis], keepdims=1)
 
     def data(self) -> str:
@@ -115,9 +95,9 @@ class DefinitionBody:
     def rows(self) -> str:
         """Return the first operand in single precision, as rows: a vector is one row."""
         data = self.data()
-        return self.add("Reshape", data, self.constant(np.array([1, -1]))) if self.rank == 1 else data
+        return self.add("Reshape", data, self.const(np.array([1, -1]))) if self.rank == 1 else data
 
-    def numbers(self, name: str) -> NDArray[np.float32]:
+    def floats(self, name: str) -> NDArray[np.float32]:
         """Return an attribute that is a list of numbers."""
         return np.array(self.node.attributes.get_floats(name, []), np.float32)
 

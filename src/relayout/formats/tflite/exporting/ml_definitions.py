@@ -28,25 +28,25 @@ def _feature(body: DefinitionBody) -> bool:
     """Gather along the last axis; of a vector, a row."""
     if body.rank < 1:
         return False
-    places = body.add("Reshape", "x1", body.constant(np.array([-1])))
+    places = body.add("Reshape", "x1", body.const(np.array([-1])))
     found = body.add("Gather", "x0", places, axis=body.rank - 1)
-    body.give(body.add("Reshape", found, body.constant(np.array([1, -1]))) if body.rank == 1 else found)
+    body.give(body.add("Reshape", found, body.const(np.array([1, -1]))) if body.rank == 1 else found)
     return True
 
 
 def _binarizer(body: DefinitionBody) -> bool:
     """Greater and Cast."""
     threshold = np.array(body.node.attributes.get_float("threshold", 0.0), np.float32)
-    body.give(body.add("Cast", body.add("Greater", "x0", body.constant(threshold)), to=onnx.TensorProto.FLOAT))
+    body.give(body.add("Cast", body.add("Greater", "x0", body.const(threshold)), to=onnx.TensorProto.FLOAT))
     return body.kind == ir.DataType.FLOAT
 
 
 def _scaler(body: DefinitionBody) -> bool:
     """Sub and Mul, in single precision."""
-    offset, scale = body.numbers("offset"), body.numbers("scale")
+    offset, scale = body.floats("offset"), body.floats("scale")
     if body.kind not in TO_FLOAT or not body.fits(offset, scale):
         return False
-    body.give(body.add("Mul", body.add("Sub", body.data(), body.constant(offset)), body.constant(scale)))
+    body.give(body.add("Mul", body.add("Sub", body.data(), body.const(offset)), body.const(scale)))
     return True
 
 
@@ -57,23 +57,23 @@ def _normalizer(body: DefinitionBody) -> bool:
         return False
     data = body.data()
     size = body.reduce(by, data, body.rank - 1)
-    is_zero = body.add("Equal", size, body.constant(np.array(0, np.float32)))
-    body.give(body.add("Div", data, body.add("Where", is_zero, body.constant(np.array(1, np.float32)), size)))
+    is_zero = body.add("Equal", size, body.const(np.array(0, np.float32)))
+    body.give(body.add("Div", data, body.add("Where", is_zero, body.const(np.array(1, np.float32)), size)))
     return True
 
 
 def _imputer(body: DefinitionBody) -> bool:
     """IsNaN or Equal, and Where."""
     attributes = body.node.attributes
-    imputed: NDArray[Any] = body.numbers("imputed_value_floats")
+    imputed: NDArray[Any] = body.floats("imputed_value_floats")
     replaced: NDArray[Any] = np.array(attributes.get_float("replaced_value_float", 0.0), np.float32)
     if body.kind == ir.DataType.INT64:
         imputed = np.array(attributes.get_ints("imputed_value_int64s", []), np.int64)
         replaced = np.array(attributes.get_int("replaced_value_int64", 0))
     if body.kind not in (ir.DataType.INT64, ir.DataType.FLOAT) or not body.fits(imputed):
         return False
-    is_missing = body.add("IsNaN", "x0") if replaced != replaced else body.add("Equal", "x0", body.constant(replaced))
-    body.give(body.add("Where", is_missing, body.constant(imputed), "x0"))
+    is_missing = body.add("IsNaN", "x0") if replaced != replaced else body.add("Equal", "x0", body.const(replaced))
+    body.give(body.add("Where", is_missing, body.const(imputed), "x0"))
     return True
 
 
@@ -90,8 +90,8 @@ def _one_hot(body: DefinitionBody) -> bool:
     else:
         places = "x0" if body.kind == ir.DataType.INT64 else body.add("Cast", "x0", to=onnx.TensorProto.INT64)
         categories = np.array(numbers)
-    column = body.add("Reshape", places, body.constant(np.array([0] * body.rank + [1])))
-    same = body.add("Equal", column, body.constant(categories))
+    column = body.add("Reshape", places, body.const(np.array([0] * body.rank + [1])))
+    same = body.add("Equal", column, body.const(categories))
     body.give(body.add("Cast", same, to=onnx.TensorProto.FLOAT))
     return body.kind in ((ir.DataType.STRING,) if texts else TO_FLOAT)
 
@@ -106,14 +106,14 @@ def _places(body: DefinitionBody, texts: list[str]) -> str:
 
 def _scores(body: DefinitionBody, rows: int, *, biased: bool = False) -> str | None:
     """Return the scores of linear functions; None where the coefficients do not fit the features."""
-    weights, bias = body.numbers("coefficients"), body.numbers("intercepts")
+    weights, bias = body.floats("coefficients"), body.floats("intercepts")
     count = None if body.shape is None or body.rank not in (1, 2) else body.shape[-1]
     if body.kind not in TO_FLOAT or not rows or weights.size != rows * (count if isinstance(count, int) else 0):
         return None
     if bias.size != rows and (bias.size or biased):
         return None
-    operands = [body.rows(), body.constant(weights.reshape(rows, -1))]
-    return body.add("Gemm", *operands, body.constant(bias if bias.size else np.zeros(rows, np.float32)), transB=1)
+    operands = [body.rows(), body.const(weights.reshape(rows, -1))]
+    return body.add("Gemm", *operands, body.const(bias if bias.size else np.zeros(rows, np.float32)), transB=1)
 
 
 def _regressor(body: DefinitionBody) -> bool:
@@ -137,7 +137,7 @@ def _classifier(body: DefinitionBody) -> bool:
     if scores is None or transform not in ("NONE", "LOGISTIC", "SOFTMAX"):
         return False
     best = body.add("ArgMax", scores, axis=1, keepdims=0)
-    body.give(body.add("Gather", body.constant(labels), best))
+    body.give(body.add("Gather", body.const(labels), best))
     if transform == "LOGISTIC":
         scores = body.add("Sigmoid", scores)
     elif transform == "SOFTMAX":

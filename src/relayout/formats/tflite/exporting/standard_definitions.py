@@ -31,7 +31,7 @@ def _dft(body: DefinitionBody) -> None:
     attributes, rank, shape = body.node.attributes, body.rank, body.shape or ()
     axis = attributes.get_int("axis", 1)
     if body.version >= AXIS_AS_OPERAND:
-        axis = int(body.known(2, "the axis of a transform").reshape(-1)[0]) if body.has(2) else -2
+        axis = int(body.required_constant(2, "the axis of a transform").reshape(-1)[0]) if body.has(2) else -2
     axis %= rank
     count, parts = shape[axis], shape[-1]
     if not isinstance(count, int) or not isinstance(parts, int):
@@ -42,7 +42,7 @@ def _dft(body: DefinitionBody) -> None:
     is_real = inverse and onesided  # half a spectrum, which is that of real numbers
     length = 2 * (count - 1) if is_real else count
     if body.has(1):
-        length = int(body.known(1, "the length of a transform").reshape(-1)[0])
+        length = int(body.required_constant(1, "the length of a transform").reshape(-1)[0])
     bins = length // 2 + 1 if onesided and not inverse else length
     if is_real:
         matrix = from_half(length, count)
@@ -51,7 +51,7 @@ def _dft(body: DefinitionBody) -> None:
     order = [*(each for each in range(rank - 1) if each != axis), axis, rank - 1]
     data = "x0" if axis == rank - 2 else body.transpose("x0", *order)
     front = (0,) * (rank - 2)
-    columns = body.constant(np.ascontiguousarray(matrix.T.astype(body.kind.numpy())))
+    columns = body.const(np.ascontiguousarray(matrix.T.astype(body.kind.numpy())))
     spectrum = body.add("MatMul", body.reshape(data, *(front or (1,)), count * parts), columns)
     spectrum = body.reshape(spectrum, *front, bins, 1 if is_real else 2)
     body.give(spectrum if axis == rank - 2 else body.transpose(spectrum, *np.argsort(order).tolist()))
@@ -111,7 +111,10 @@ def from_half(length: int, count: int) -> NDArray[np.float32]:
 
 def _col2im(body: DefinitionBody) -> None:
     """Reshape, Transpose and Reshape; where blocks overlap ScatterND, which adds, between Transposes."""
-    whole, sides = body.known(1, "the extents of an image").tolist(), body.known(2, "the extents of a block").tolist()
+    whole, sides = (
+        body.required_constant(1, "the extents of an image").tolist(),
+        body.required_constant(2, "the extents of a block").tolist(),
+    )
     count = len(whole)
     attributes = body.node.attributes
     pads = attributes.get_ints("pads", [0] * (2 * count))
@@ -139,8 +142,8 @@ def _col2im(body: DefinitionBody) -> None:
     rows = body.transpose(body.reshape("x0", batch * channels, prod(sides) * blocks), 1, 0)
     zeros = onnx.numpy_helper.from_array(np.zeros(1, (body.kind or ir.DataType.FLOAT).numpy()))
     lines = [1] * (count == 1) + bordered  # an axis more: places along one axis are scattered element by element
-    target = body.add("ConstantOfShape", body.constant(np.array([*lines, batch * channels])), value=zeros)
-    coordinates = body.constant(np.stack(np.unravel_index(places.reshape(-1), lines), -1))
+    target = body.add("ConstantOfShape", body.const(np.array([*lines, batch * channels])), value=zeros)
+    coordinates = body.const(np.stack(np.unravel_index(places.reshape(-1), lines), -1))
     made = body.add("ScatterND", target, coordinates, rows, reduction="add")
     found = body.transpose(made, len(lines), *range(len(lines)))
     found = body.reshape(found, batch, channels, *bordered)

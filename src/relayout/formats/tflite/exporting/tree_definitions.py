@@ -155,7 +155,7 @@ def write_trees(body: DefinitionBody, trees: Trees) -> str | None:
     missing = np.array(trees.missing)
     if missing.any():
         tables.append(missing)
-    constants = [body.constant(table if place else table[:, None]) for place, table in enumerate(tables)]
+    constants = [body.const(table if place else table[:, None]) for place, table in enumerate(tables)]
     roots = np.array([trees.roots], np.int64)
     node = ""
     for level in range(max(depth, 1)):
@@ -163,8 +163,8 @@ def write_trees(body: DefinitionBody, trees: Trees) -> str | None:
             of_nodes, *facts = (body.add("Gather", table, node) for table in constants)
             numbers = body.add("GatherND", x, of_nodes, batch_dims=1)
         else:  # the roots are known
-            facts = [body.constant(table[roots]) for table in tables[1:]]
-            numbers = body.add("Gather", x, body.constant(tables[0][roots[0]]), axis=1)
+            facts = [body.const(table[roots]) for table in tables[1:]]
+            numbers = body.add("Gather", x, body.const(tables[0][roots[0]]), axis=1)
         holds = body.add(trees.comparison, numbers, facts[0])  # of a missing number it does not
         if missing.any():
             holds = body.add("Or", holds, body.add("And", body.add("IsNaN", numbers), facts[3]))
@@ -185,16 +185,16 @@ def aggregated(body: DefinitionBody, trees: Trees, leaf: str, aggregate: str) ->
         return None
     result = _over_trees(body, trees.table(), leaf, REDUCTIONS.get(aggregate, "ReduceSum"))
     if aggregate == "AVERAGE":
-        return body.add("Div", result, body.constant(np.array(len(trees.roots), np.float32)))
+        return body.add("Div", result, body.const(np.array(len(trees.roots), np.float32)))
     return result
 
 
 def _over_trees(body: DefinitionBody, table: NDArray[np.float32], leaf: str, reduction: str) -> str:
     """Add a reduction of rows of a table over all trees."""
     count = table.shape[1]
-    rows = body.add("Gather", body.constant(table[:, 0] if count == 1 else table), leaf)
+    rows = body.add("Gather", body.const(table[:, 0] if count == 1 else table), leaf)
     reduced = body.reduce(reduction, rows, 1)
-    return reduced if count == 1 else body.add("Reshape", reduced, body.constant(np.array([-1, count])))
+    return reduced if count == 1 else body.add("Reshape", reduced, body.const(np.array([-1, count])))
 
 
 def transformed(body: DefinitionBody, scores: str, transform: str, count: int = 2) -> str | None:
@@ -300,7 +300,7 @@ def regressor(body: DefinitionBody) -> bool:
     if scores is not None and trees is not None and base.any():
         if targets > 1 and not trees.is_of_all_targets:  # kernels add it to what leaves say alone
             return False
-        scores = body.add("Add", scores, body.constant(base))
+        scores = body.add("Add", scores, body.const(base))
     transform = attributes.get_string("post_transform", "NONE")
     result = None if scores is None else transformed(body, scores, transform, targets)
     if result is None:
@@ -325,13 +325,13 @@ def classifier(body: DefinitionBody) -> bool:
         return False
     scores = candidates = _over_trees(body, trees.table(), leaf, "ReduceSum")
     if base.size:
-        scores = candidates = body.add("Add", scores, body.constant(base))
+        scores = candidates = body.add("Add", scores, body.const(base))
     elif not trees.is_of_all_targets:  # a class of which no leaf says anything is not chosen
         counts = _over_trees(body, trees.table(counts=True), leaf, "ReduceMax")
-        is_said = body.add("Greater", counts, body.constant(np.array(0, np.float32)))
-        candidates = body.add("Where", is_said, scores, body.constant(np.array(np.finfo(np.float32).min)))
+        is_said = body.add("Greater", counts, body.const(np.array(0, np.float32)))
+        candidates = body.add("Where", is_said, scores, body.const(np.array(np.finfo(np.float32).min)))
     best = body.add("ArgMax", candidates, axis=1, keepdims=0)
-    body.give(body.add("Gather", body.constant(labels), best))
+    body.give(body.add("Gather", body.const(labels), best))
     result = transformed(body, scores, transform)
     assert result is not None
     body.give(result, 1)
@@ -354,15 +354,15 @@ def _of_one_score(
         return False
     score = _over_trees(body, trees.table(), leaf, "ReduceSum")
     if base.any():
-        score = body.add("Add", score, body.constant(base))
+        score = body.add("Add", score, body.const(base))
     is_probability = bool(np.all(numbers_of(body.node, "class_weights") >= 0))
     _choose(body, labels, score, 0.5 if is_probability else 0.0)
     if target:
-        other = body.add("Mul", score, body.constant(np.array(0, np.float32)))
+        other = body.add("Mul", score, body.const(np.array(0, np.float32)))
     elif transform == "LOGISTIC" or not is_probability:
         other = body.add("Neg", score)
     else:
-        other = body.add("Sub", body.constant(np.array(1, np.float32)), score)
+        other = body.add("Sub", body.const(np.array(1, np.float32)), score)
     both = body.add("Concat", other, score, axis=1)
     result = both if transform == "SOFTMAX" and not target else transformed(body, both, transform)
     assert result is not None
@@ -372,10 +372,10 @@ def _of_one_score(
 
 def _choose(body: DefinitionBody, labels: NDArray[Any], score: str, threshold: float) -> None:
     """Let the label be the second one where a score, `n 1`, is above a threshold, else the first."""
-    is_above = body.add("Greater", score, body.constant(np.array(threshold, np.float32)))
+    is_above = body.add("Greater", score, body.const(np.array(threshold, np.float32)))
     place = body.add("Cast", is_above, to=onnx.TensorProto.INT64)
-    flat = body.add("Reshape", place, body.constant(np.array([-1])))
-    body.give(body.add("Gather", body.constant(labels), flat))
+    flat = body.add("Reshape", place, body.const(np.array([-1])))
+    body.give(body.add("Gather", body.const(labels), flat))
 
 
 class EnsembleLists(NamedTuple):
