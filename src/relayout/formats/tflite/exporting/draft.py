@@ -54,15 +54,14 @@ def all_known(dims: Dims) -> bool:
     return all(isinstance(dim, int) for dim in dims)
 
 
-def known(dims: Dims) -> tuple[int, ...]:
+def known(dims: Dims, reason: str = "an extent that it counts on is known only at run time") -> tuple[int, ...]:
     """Return extents that must all be known.
 
     Raises:
-        Unwritable: one is known only at run time.
+        OpenExtentError: one is known only at run time, for that reason.
     """
     if not all_known(dims):
-        names = [dim for dim in dims if isinstance(dim, str)]
-        raise OpenExtentError("an extent that it counts on is known only at run time", names)
+        raise OpenExtentError(reason, [dim for dim in dims if isinstance(dim, str)])
     return tuple(int(dim) for dim in dims)
 
 

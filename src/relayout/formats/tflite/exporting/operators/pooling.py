@@ -12,7 +12,7 @@ from relayout.formats.tflite.exporting.builder import require_few
 from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.indexing import lowest
-from relayout.formats.tflite.exporting.operators.window import Window, bordered, known_dims, require_whole, same_border
+from relayout.formats.tflite.exporting.operators.window import BORDER, Window, bordered, require_whole, same_border
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
 
 # Pools that no builtin has, as one STRIDED_SLICE for each element of the window: dilations, places of maxima.
@@ -205,8 +205,8 @@ def _pooled(op: NodeExport, name: str, image: DraftTensor, window: Window, dims:
         return op.reshape(op.emit(name, [tall], inner, **_options(window)), dims)
     if len(window.sizes) != 3:
         raise Unwritable(f"a pool over {len(window.sizes)} axes")
-    n, d, h, w, c = known_dims(image.dims)
-    _, out_d, out_h, out_w, _ = known_dims(dims)
+    n, d, h, w, c = known(image.dims, BORDER)
+    _, out_d, out_h, out_w, _ = known(dims, BORDER)
     flat = op.reshape(image, (n * d, h, w, c))
     over_space = op.emit(name, [flat], (n * d, out_h, out_w, c), **_options(window, slice(1, 3)))
     rows = op.reshape(over_space, (n, d, out_h * out_w, c))
@@ -309,14 +309,14 @@ def _covers_all(op: NodeExport, window: Window) -> bool:
     begins = [before for before, _ in window.border]
     return all(
         size - begin >= extent
-        for size, begin, extent in zip(window.sizes, begins, known_dims(window.extents), strict=True)
+        for size, begin, extent in zip(window.sizes, begins, known(window.extents, BORDER), strict=True)
     )
 
 
 def _mean(op: NodeExport, image: DraftTensor, window: Window, factors: np.ndarray[Any, np.dtype[np.float64]]) -> None:
     """Write a pool of one window as the mean of what it holds: a border of thousands of zeros is not written."""
     axes = op.ints(range(1, op.rank(0) - 1), "axes")
-    share = float(factors.reshape(-1)[0]) * float(np.prod(known_dims(window.extents))) / float(np.prod(window.sizes))
+    share = float(factors.reshape(-1)[0]) * float(np.prod(known(window.extents, BORDER))) / float(np.prod(window.sizes))
     if abs(share - 1.0) < 1e-9:
         op.result("MEAN", [image, axes], keep_dims=True)
         return
@@ -328,7 +328,7 @@ def _factors(op: NodeExport, window: Window, counted: bool) -> np.ndarray[Any, n
     """Return, for each window, its size by the number of elements that ONNX divides its sum by."""
     if counted and not op.integer("ceil_mode"):
         return np.ones((1,) * len(window.sizes))  # no window reaches behind a border, however large the image is
-    extents, results = known_dims(window.extents), known_dims(window.results)
+    extents, results = known(window.extents, BORDER), known(window.results, BORDER)
     count = len(extents)
     require_few(prod(results))
     given = op.integers("pads", [0] * (2 * count))

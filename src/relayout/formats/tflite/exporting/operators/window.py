@@ -6,10 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from relayout.formats.tflite.container.enums import Padding
-from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor
+from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 from relayout.formats.tflite.importing import window as imported
+
+BORDER = "its border depends on an extent that is known only at run time"
 
 
 class Window(NamedTuple):
@@ -114,7 +116,7 @@ def bordered(
         border: what the border holds, an integer where the tensor holds integers; None: what means zero.
     """
     if any(side < 0 for pair in pads for side in pair):
-        dims = known_dims(image.dims)
+        dims = known(image.dims, BORDER)
         begin = [max(-before, 0) for before, _ in pads]
         size = [dim + min(before, 0) + min(after, 0) for dim, (before, after) in zip(dims, pads, strict=True)]
         image = op.emit("SLICE", [image, op.ints(begin), op.ints(size)], tuple(size))
@@ -165,23 +167,10 @@ def same_border(
     Raises:
         OpenExtentError: it depends on extents that are known only at run time.
     """
-    known_extents = [extent if isinstance(extent, int) else None for extent in extents]
-    if any(extent is None and stride > 1 for extent, stride in zip(known_extents, strides, strict=True)):
-        raise OpenExtentError("its border depends on an extent that is known only at run time")
-    pads = imported.pads(known_extents, sizes, strides, dilations, same=True)
+    known(tuple(extent for extent, stride in zip(extents, strides, strict=True) if stride > 1), BORDER)
+    pads = imported.pads(extents, sizes, strides, dilations, same=True)
     halves = zip(pads[: len(sizes)], pads[len(sizes) :], strict=True)
     return tuple((larger, smaller) if is_lower else (smaller, larger) for smaller, larger in halves)
-
-
-def known_dims(dims: Dims) -> tuple[int, ...]:
-    """Return extents that must all be known.
-
-    Raises:
-        Unwritable: one is known only at run time.
-    """
-    if not all(isinstance(dim, int) for dim in dims):
-        raise OpenExtentError("its border depends on an extent that is known only at run time")
-    return tuple(int(dim) for dim in dims)
 
 
 def _is_halved(
@@ -208,7 +197,7 @@ def _after_ceil(
     if isinstance(extent, int) and isinstance(result, int):
         return max(after, (result - 1) * stride + reach - extent - before)
     if reach < after + stride:  # of some extents a last window begins behind the image, and is left out
-        raise OpenExtentError("its border depends on an extent that is known only at run time")
+        raise OpenExtentError(BORDER)
     return after + stride - 1
 
 
