@@ -399,12 +399,11 @@ def test_a_restored_builtin_is_a_part_of_litert(tmp_path: Path) -> None:
     assert operators(part.read_bytes()) == operators(source)
 
 
-@pytest.mark.parametrize("operator", ["LeakyRelu<alpha = 0.0>", "LRN<size = 3, bias = 0.0, beta = 0.5>"])
-def test_a_real_number_that_the_file_leaves_out_is_one_in_onnx(operator: str) -> None:
+def test_a_real_number_that_the_file_leaves_out_is_one_in_onnx() -> None:
     """A flatbuffer has no zeros: an attribute of type INT was no valid model, and a traceback on the way back."""
-    source = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
-        g (float[1, 4, 2, 3] x) => (float[1, 4, 2, 3] y) {{ y = {operator}(x) }}""")
+    source = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1, 4, 2, 3] x) => (float[1, 4, 2, 3] y) { y = LeakyRelu<alpha = 0.0>(x) }""")
     model = relayout.convert(relayout.convert(source, format="tflite", io="convert").tflite).proto
     onnx.checker.check_model(model, full_check=True)
     kinds = {each.name: each.type for node in model.graph.node for each in node.attribute}
-    assert {kinds[name] for name in kinds.keys() & {"alpha", "bias", "beta"}} == {onnx.AttributeProto.FLOAT}
+    assert kinds["alpha"] == onnx.AttributeProto.FLOAT

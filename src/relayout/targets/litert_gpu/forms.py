@@ -28,7 +28,6 @@ from relayout.targets.litert_gpu.product_forms import (
     exchanged,
     product_of_few_axes,
     product_of_three_axes,
-    response,
     root_of_mean,
     same_batches,
     volume,
@@ -398,6 +397,5 @@ FORMS: Mapping[str, Sequence[Form]] = {
     "DEPTHWISE_CONV_2D": (as_dense,),
     "CONV_3D": (volume,),
     "L2_POOL_2D": (root_of_mean,),
-    "LOCAL_RESPONSE_NORMALIZATION": (response,),
 }
 """Builtin -> forms in which it is written where the accelerator does not take it, the best first."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -163,18 +162,3 @@ def root_of_mean(writing: GpuRewriting) -> DraftTensor | None:
     """`sqrt(average(x²))`."""
     (x,) = writing.operands
     return writing.each("SQRT", writing.same(writing.each("SQUARE", x), name="AVERAGE_POOL_2D"))
-
-
-def response(writing: GpuRewriting) -> DraftTensor | None:
-    """Divide by a power of the mean of squares over neighbouring channels, which a pool takes."""
-    (x,) = writing.operands
-    options, dims = writing.operator.options, sizes_of(x)
-    radius, alpha = int(options.get("radius", 5)), float(options.get("alpha", 1))
-    count, channels, size = prod(dims[:-1]), dims[-1], 2 * radius + 1
-    squares = writing.reshape(writing.each("SQUARE", x), [1, count, channels, 1])
-    padded = writing.pad(squares, [(0, 0), (0, 0), (radius, radius), (0, 0)])
-    pool: dict[str, Any] = {"filter_width": size, "filter_height": 1, "stride_w": 1, "stride_h": 1}
-    mean = writing.emit("AVERAGE_POOL_2D", [padded], squares.dims, padding=Padding.VALID, **pool)
-    scaled = writing.mul(writing.reshape(mean, dims), alpha * size)
-    based = writing.add(scaled, float(options.get("bias", 1)))
-    return writing.mul(x, writing.each("POW", based, -float(options.get("beta", 0.5))))

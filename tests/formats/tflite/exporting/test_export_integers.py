@@ -10,7 +10,8 @@ import onnx
 import pytest
 from export_running import KERNELS, agrees
 from node_tests import run
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
 
 import relayout
 from rules.law import Array, with_runtime
@@ -392,3 +393,53 @@ def test_sums_of_16_bits_whose_scales_are_powers_of_two(op: str, power: int) -> 
         node("QuantizeLinear", "s c w", "t"),
     ]
     agree(model(nodes, {"t": onnx.TensorProto.INT16}, a=a, z=z, b=b, y=y, c=c, w=w), 1)
+
+
+PLAIN = {
+    "Relu": "Relu(x)",
+    "Abs": "Abs(x)",
+    "Clip": "Clip(x, z, u)",
+    "Add": "Add(x, w)",
+    "Sub": "Sub(x, w)",
+    "Mul": "Mul(x, w)",
+    "Div": "Div(x, w)",
+    "Max": "Max(x, w)",
+    "Mod": "Mod(x, w)",
+    "Pad": "Pad(x, pads, u)",
+    "Where": "Where(which, x, w)",
+}
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16])
+@pytest.mark.parametrize("op", PLAIN)
+def test_arithmetic_on_integers_that_are_also_read_as_real_numbers(op: str, kind: type) -> None:
+    """Kernels of quantized integers would multiply them by their scales, or end the process where one has none."""
+    if op == "Relu" and kind is np.uint8:
+        return
+    letter = np.dtype(kind).name
+    proto = parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        g ({letter}[2,3] x, {letter}[2,3] w, bool[3] which) => ({letter}[a,b] r, float[2,3] y, float[a,b] v)
+        <float s = {{0.1}}, float t = {{0.25}}, {letter} z = {{0}}, {letter} u = {{3}}, int64[4] pads = {{0,1,0,1}}> {{
+            r = {PLAIN[op]}
+            y = DequantizeLinear(x, s, z)
+            v = DequantizeLinear(r, t, u) }}""")
+    rng = np.random.default_rng(0)
+    feed: dict[str, Array] = {
+        "x": rng.integers(0 if kind is np.uint8 else -20, 40, (2, 3)).astype(kind),
+        "w": rng.integers(1, 3, (2, 3)).astype(kind),
+        "which": np.array([True, False, True]),
+    }
+    expected = [np.asarray(each) for each in ReferenceEvaluator(proto).run(None, feed)]
+    agrees(proto, feed, expected=expected, kernels=KERNELS[:1] if op == "Abs" else KERNELS)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("read", ["a", "b"])
+def test_parts_of_which_one_is_read_as_real_numbers_are_joined(read: str, kind: str) -> None:
+    """CONCATENATION refuses parts of two scales, and of uint8 takes them for other numbers."""
+    proto = parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        g ({kind}[2,6] x) => ({kind}[2,6] joined, float[2,3] y) <float s = {{0.1}}, {kind} z = {{0}}> {{
+            a, b = Split<axis = 1, num_outputs = 2>(x)
+            joined = Concat<axis = 1>(b, a)
+            y = DequantizeLinear({read}, s, z) }}""")
+    agrees(proto, {"x": np.arange(1, 13).reshape(2, 6).astype(kind)})

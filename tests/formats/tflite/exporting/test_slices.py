@@ -88,3 +88,13 @@ def test_random_slices_are_right(seed: int) -> None:
         array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
         feeds = {"x": array, **{name: np.array(values[name]) for name in computed}}
         assert np.array_equal(run(interpreter, feeds), sliced(array, starts, ends, axes, steps)), (values, dims, shape)
+
+
+@pytest.mark.parametrize("start", [-5, -1, 0, 2])
+def test_slices_of_an_open_axis_up_to_its_begin_are_empty(start: int) -> None:
+    """XNNPACK takes an end of 0 for the end of the axis."""
+    content = relayout.convert(source(["n"], {"s": [start], "e": [0], "a": [0], "t": [1]}, []), format="tflite").tflite
+    for kernels in KERNELS:
+        interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
+        for count in (1, 3, 4):
+            assert run(interpreter, {"x": np.arange(count, dtype=np.float32)}).shape == (0,)

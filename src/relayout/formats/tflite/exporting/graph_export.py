@@ -298,7 +298,8 @@ class GraphExport:
                 self.begin = len(self.draft.operators)
                 self._export(node, entry)
                 if node.domain != DOMAIN:  # a builtin that was read has types that its kernel takes
-                    widen(self.draft, self.begin)
+                    if node not in self.units:  # nor has a unit on integers others
+                        widen(self.draft, self.begin)
                     use_few_axes(self.draft, self.begin)
                 for made in self.draft.operators[self.begin :]:
                     require_broadcast(made)

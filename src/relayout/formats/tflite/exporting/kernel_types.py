@@ -175,7 +175,7 @@ fedlihbHIB? CAST
 ihb     STABLEHLO_SHIFT_LEFT
 f       EXP LOG SIN COS SQRT RSQRT SQUARE TANH LOGISTIC CEIL FLOOR ROUND ELU GELU HARD_SWISH LEAKY_RELU PRELU ATAN2
 f       RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 SOFTMAX LOG_SOFTMAX BATCH_MATMUL FULLY_CONNECTED CONV_2D DEPTHWISE_CONV_2D
-f       TRANSPOSE_CONV CONV_3D AVERAGE_POOL_2D LOCAL_RESPONSE_NORMALIZATION RESIZE_BILINEAR L2_NORMALIZATION
+f       TRANSPOSE_CONV CONV_3D AVERAGE_POOL_2D RESIZE_BILINEAR L2_NORMALIZATION
 """
 TYPES: Mapping[str, tuple[TensorType, ...]] = {
     name: tuple(_BY_LETTER[letter] for letter in letters)
@@ -221,7 +221,7 @@ def widen(draft: Draft, begin: int) -> None:
 
     Args:
         draft: the graph.
-        begin: the first operator to look at.
+        begin: the first operator to look at; none of them is a quantized unit's.
 
     Raises:
         Unwritable: there is no type that the kernel takes and that holds the numbers.
@@ -232,7 +232,7 @@ def widen(draft: Draft, begin: int) -> None:
         kind = _data(operator).type
         takes = TYPES.get(operator.name)
         is_text = kind == TensorType.STRING  # see `constants.py`
-        if takes is None or is_text or (kind in takes and not _is_refused(operator)) or _runs_on_integers(operator):
+        if takes is None or is_text or (kind in takes and not _is_refused(operator)) or _averages_integers(operator):
             draft.operators.append(operator)
             continue
         if kind == TensorType.UINT64 and operator.name in ANY_SIGN | ORDERED:
@@ -279,10 +279,16 @@ def _is_refused(operator: DraftOperator) -> bool:
     return operator.name == "CONCATENATION" and has_zero_point_of_16_bits(_data(operator))
 
 
-def _runs_on_integers(operator: DraftOperator) -> bool:
-    """Return whether a kernel takes its data as quantized integers: never uint16."""
-    data = _data(operator)
-    return data.quantization is not None and data.type != TensorType.UINT16 and not _is_refused(operator)
+def _averages_integers(operator: DraftOperator) -> bool:
+    """Return whether a kernel averages integers as they lie: those of one scale, never uint16.
+
+    No other kernel of quantized integers computes what a node on integers does: RELU takes the zero point for 0, ADD
+    multiplies by scales.
+    """
+    data, result = _data(operator), operator.outputs[0]
+    if operator.name != "RESIZE_BILINEAR" or data.quantization is None or data.type == TensorType.UINT16:
+        return False
+    return data.quantization.equals(result.quantization)
 
 
 def _data(operator: DraftOperator) -> DraftTensor:

@@ -37,8 +37,10 @@ def scales_in(graph: ir.Graph) -> dict[ir.Value, Scales]:
     """
     scales = dict(_stated_scales(graph))
     for node in reversed(graph):
-        found = scales.get(node.outputs[0])
-        if node.op_type not in (*MOVING, "Pad", "Resize") or found is None or found[0].size != 1:
+        if node.op_type not in (*MOVING, "Pad", "Resize"):
+            continue
+        found = next((scales[each] for each in node.outputs if each in scales), None)  # a Split has several
+        if found is None or found[0].size != 1:
             continue
         for value in node.inputs if node.op_type in JOINING else node.inputs[:1]:
             if value is not None and value.dtype == node.outputs[0].dtype and value.dtype in INTEGERS:

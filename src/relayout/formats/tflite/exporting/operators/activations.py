@@ -104,6 +104,16 @@ def hard_sigmoid(op: NodeExport) -> None:
     op.result("MUL", [op.each("RELU6", moved), op.real(1 / 6)])
 
 
+@exporter("Relu")
+def relu(op: NodeExport) -> None:
+    """RELU; MAXIMUM with 0 of integers that stand for themselves."""
+    operand = op.input(0)
+    if operand.type == TensorType.FLOAT32 or op.quantized:
+        op.result("RELU", [operand])
+    else:
+        op.give(op.maximum(operand, 0))
+
+
 @exporter("Clip")
 def clip(op: NodeExport) -> None:
     """RELU, RELU6, RELU_N1_TO_1 or RELU_0_TO_1 where its bounds are these; else MAXIMUM and MINIMUM."""

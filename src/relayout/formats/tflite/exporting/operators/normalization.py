@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from relayout.formats.tflite.container.enums import Padding
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
@@ -186,19 +188,21 @@ def _in_training(op: NodeExport) -> None:
 
 @exporter("LRN")
 def local_response_normalization(op: NodeExport) -> None:
-    """LOCAL_RESPONSE_NORMALIZATION."""
+    """AVERAGE_POOL_2D of squares over channels, ADD, POW and MUL."""
+    # LOCAL_RESPONSE_NORMALIZATION has two kernels, and the reference kernel leaves the last channel of a window out.
     op.require_channels_last()
-    size = op.integer("size")
-    if size % 2 == 0 or op.rank() != 4:
-        raise Unwritable("a window of an even number of channels")
-    op.result(
-        "LOCAL_RESPONSE_NORMALIZATION",
-        [op.input(0)],
-        radius=size // 2,
-        bias=op.number("bias", 1.0),
-        alpha=op.number("alpha", 1e-4) / size,
-        beta=op.number("beta", 0.75),
-    )
+    operand, size = op.input(0), op.integer("size")
+    (channels,), outer = known(operand.dims[-1:]), operand.dims[:-1]
+    rows = prod(known(outer)) if operand.is_static else f"?{op.name}.rows"
+    columns = op.reshape(op.mul(operand, operand), (rows, channels, 1, 1))
+    window: dict[str, Any] = {"filter_height": size, "filter_width": 1, "stride_h": 1, "stride_w": 1}
+    means = op.emit("AVERAGE_POOL_2D", [columns], columns.dims, padding=Padding.SAME, **window)
+    # Each mean is of the channels that there are: at both ends a window has fewer than its size.
+    place, before = np.arange(channels), (size - 1) // 2
+    counts = np.minimum(place, before) + np.minimum(place[::-1], size - 1 - before) + 1
+    totals = op.mul(op.reshape(means, operand.dims, like=operand), counts * (op.number("alpha", 1e-4) / size))
+    powers = op.each("POW", op.add(totals, op.number("bias", 1.0)), -op.number("beta", 0.75))
+    op.give(op.mul(operand, powers))
 
 
 @exporter("LpNormalization")

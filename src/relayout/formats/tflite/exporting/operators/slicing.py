@@ -125,7 +125,7 @@ def _known_slice(op: NodeExport, starts: list[int], ends: list[int], axes: list[
 
 def _forwards(start: int, stop: int, step: int, extent: int | str) -> _Cut:
     if not isinstance(extent, int):
-        return _Cut(start, stop if stop < END else None, step)
+        return _Cut(start, stop if stop < END else None, step) if stop else _nothing(END)
     start = min(max(start + extent if start < 0 else start, 0), extent)
     stop = min(max(stop + extent if stop < 0 else stop, start), extent)
     return _Cut(start, stop, step) if start < stop else _nothing(extent)
@@ -142,7 +142,7 @@ def _backwards(start: int, stop: int, step: int, extent: int | str) -> _Cut:
 
 
 def _nothing(extent: int) -> _Cut:
-    """Take no element. A slice that ends at 0 may be taken for one of the whole axis."""
+    """Take no element, of an open axis from a place behind it. A slice up to 0 is one of all elements to XNNPACK."""
     return _Cut(extent, extent, 1)
 
 
