@@ -424,6 +424,10 @@ def test_a_note_says_that_a_value_is_drawn_at_random() -> None:
         " a = Constant<value_ints = [1]>() l = Cast<to = 7>(i) p = Unsqueeze(l, a) q = Unsqueeze(k, a)"
         " j = Concat<axis = -1>(p, q) y = ScatterND(x, j, u) }",
         "(float[n,9] x, int32[k,1] i, float[k,9] u) => (float[n,9] y) { j = Cast<to = 7>(i)  y = ScatterND(x, j, u) }",
+        "(float[3,t] x, int64[k] i, float[k,3] u) => (float[t,3] y) {"  # which states no shape of `z`
+        " z = Transpose(x) a = Constant<value_ints = [-1]>() j = Unsqueeze(i, a) y = ScatterND(z, j, u) }",
+        "(float[1,2,2,3] x, int64[1,2,2,3] i) => (float[1,2,4,6] y) {"
+        " y = MaxUnpool<kernel_shape = [2, 2], strides = [2, 2]>(x, i) }",
     ],
 )
 def test_no_element_is_written_twice(graph: str) -> None:

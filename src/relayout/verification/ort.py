@@ -416,13 +416,13 @@ class OrtSide(RunnableModel):
     def _collect(self) -> None:
         graph = self.model.graph
         bounds = index_bounds(graph)
-        self._written, self._places = written_places(graph), named_places(graph)
         outputs = {id(value) for value in graph.outputs}
         orders = {id(value): order for order, node in enumerate(graph) for value in node.outputs}
         made = [
             value for node in graph for value in node.outputs if (value.name and value.uses()) or id(value) in outputs
         ]
         known = self._complete_types(made)
+        self._written, self._places = written_places(graph), named_places(graph, known)
         values = {
             id(value): self._value(value, orders, bounds, known) for value in (*graph.inputs, *graph.outputs, *made)
         }

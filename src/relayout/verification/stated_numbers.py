@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -44,14 +45,17 @@ def initial_state(
 
 # Numbers that the nodes and the metadata of a graph state of a value: steps, bounds, rates, initial states.
 
-COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
+COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1, "MaxUnpool": 1}
+"""Operators with an operand that counts elements of the first one along an axis, and which."""
+COUNTING_ALL = frozenset({"MaxUnpool"})
+"""Those of which the operand counts all elements; of a result that has at least as many."""
 RATES = {"MelWeightMatrix": 2}
 """Operators with an operand that is a sample rate, and which."""
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 DEQUANTIZING = {"DequantizeLinear"}
-SCATTERING = {"ScatterND": False, "ScatterElements": True, "Scatter": True}
-"""Operators whose second operand are places, and whether these lie along an axis. The standard lets no one write one
-twice without a reduction."""
+SCATTERING = {"ScatterND": False, "ScatterElements": True, "Scatter": True, "MaxUnpool": None}
+"""Operators whose second operand are places, and whether these lie along an axis; None: they count all elements. The
+standard lets no one write one twice without a reduction."""
 
 AS_THEY_ARE = frozenset({"Cast", "Identity"})
 """Operators that keep integers."""
@@ -113,8 +117,13 @@ def index_bounds(graph: ir.Graph) -> dict[str, int]:
         if place is None or len(node.inputs) <= place:
             continue
         data, indices = node.inputs[0], node.inputs[place]
-        if data is not None and indices is not None and data.shape is not None:
-            found[indices.name or ""].append(min((d for d in data.shape if isinstance(d, int)), default=1))
+        if data is None or indices is None or data.shape is None:
+            continue
+        extents = [extent for extent in data.shape if isinstance(extent, int)]
+        if node.op_type not in COUNTING_ALL:
+            found[indices.name or ""].append(min(extents, default=1))
+        elif len(extents) == len(data.shape):
+            found[indices.name or ""].append(prod(extents))
     return {name: min(bounds) for name, bounds in found.items()}
 
 
@@ -133,14 +142,22 @@ def written_places(graph: ir.Graph) -> set[str]:
     return names
 
 
-def named_places(graph: ir.Graph) -> dict[str, Places]:
-    """Return the graph inputs that name elements to write to, and which ones they may name."""
+def named_places(graph: ir.Graph, inferred: Mapping[str, ir.Value]) -> dict[str, Places]:
+    """Return the graph inputs that name elements to write to, and which ones they may name.
+
+    Args:
+        graph: the graph.
+        inferred: values by name, with shapes that the graph may not state.
+    """
     places: dict[str, Places] = {}
     for node in graph:
         data, indices = node.inputs[:2] if len(node.inputs) > 1 else (None, None)
-        if not _writes_once(node) or data is None or data.shape is None or indices is None:
+        if not _writes_once(node) or data is None or indices is None or SCATTERING[node.op_type] is None:
             continue
-        extents = tuple(extent if isinstance(extent, int) else None for extent in data.shape)
+        shape = inferred.get(data.name or "", data).shape if data.shape is None else data.shape
+        if shape is None:
+            continue
+        extents = tuple(extent if isinstance(extent, int) else None for extent in shape)
         if SCATTERING[node.op_type]:
             name, axis = _as_it_is(indices).name, node.attributes.get_int("axis", 0)
             places[name or ""] = Places(extents, axis)

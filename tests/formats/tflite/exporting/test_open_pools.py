@@ -83,3 +83,15 @@ def test_a_pool_of_integers_whose_windows_reach_behind_a_border_that_counts(ceil
             relayout.convert(source, format="tflite")
     else:
         agrees(source, {"x": floats(1, 1, 6, 5)})
+
+
+@pytest.mark.parametrize(("shape", "window"), [((1, 2, 7, 7), "[3,3], strides=[2,2]"), ((2, 3, 8), "[3], strides=[1]")])
+def test_windows_that_share_their_greatest_element_are_unpooled(shape: tuple[int, ...], window: str) -> None:
+    """SCATTER_ND adds up what is written to one place."""
+    extents = ",".join(map(str, shape))
+    proto = build(
+        f"float[{extents}] x",
+        f"p, i = MaxPool<kernel_shape={window}>(x) y = MaxUnpool<kernel_shape={window}>(p, i)",
+        {},
+    )
+    agrees(proto, {"x": floats(*shape)})

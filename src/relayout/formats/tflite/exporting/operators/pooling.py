@@ -411,7 +411,7 @@ def _is_dilated(op: NodeExport) -> bool:
 
 @exporter("MaxUnpool")
 def max_unpool(op: NodeExport) -> None:
-    """SCATTER_ND of the flat elements."""
+    """SCATTER_ND of the flat elements; where windows overlap divided by how many elements have one place."""
     dims = op.static()
     wanted = known(op.out_dims())
     count = int(np.prod(dims))
@@ -423,7 +423,12 @@ def max_unpool(op: NodeExport) -> None:
     if list(wanted[2:]) != spatial:
         places = _moved_places(op, places, (*dims[:2], *spatial), wanted)
     flat = op.reshape(op.cast(places, TensorType.INT32), (count, 1))
-    found = op.scatter_nd(flat, op.reshape(op.input(0), (count,)), [int(np.prod(wanted))])
+    total = [int(np.prod(wanted))]
+    found = op.scatter_nd(flat, op.reshape(op.input(0), (count,)), total)
+    if any(size > stride for size, stride in zip(sizes, strides, strict=True)):
+        # Windows that share their greatest element have it once each, and SCATTER_ND adds them up.
+        copies = op.scatter_nd(flat, op.const(np.ones(count, np.float32)), total)
+        found = op.div(found, op.maximum(copies, 1.0))
     op.give(op.reshape(found, wanted))
 
 
