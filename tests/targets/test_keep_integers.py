@@ -420,3 +420,11 @@ def test_a_normalization_of_too_many_elements_stays_float() -> None:
 def test_what_no_file_of_ours_declares_excuses_nothing(text: str) -> None:
     assert steps_off(text) == {}
     assert steps_off('{"a": 2, "b": 99}') == {"a": 2}
+
+
+@pytest.mark.parametrize("op", ["Sqrt", "Log", "Acosh"])
+@pytest.mark.parametrize("name", TARGETS)
+def test_operators_that_some_bytes_have_no_result_of_stay_as_they_are(op: str, name: str) -> None:
+    model = chain(f"y = {op}(x)", {"x": (0.05, 3), "y": (0.05, 0)})
+    result = relayout.convert(model, format="tflite", target=target(name))
+    assert not {"HARD_SWISH", "GELU"} & set(result.report.operators)

@@ -158,6 +158,8 @@ def _nearest_builtin(table: Table, source: ir.Node, result: Scale) -> tuple[str,
     operand = scale_of(source)
     assert operand is not None
     wanted, numbers = _quantized(table, result), _integers_of(operand)
+    if np.isnan(wanted).any():  # the root of a number below 0, of which runtimes make any integer
+        return None
     off = {name: int(np.abs(_quantized(of(numbers), result) - wanted).max()) for name, of in BUILTINS.items()}
     nearest = min(off, key=lambda name: off[name])
     return (nearest, off[nearest] + 1) if off[nearest] < MOST_STEPS_OF_TABLES else None
