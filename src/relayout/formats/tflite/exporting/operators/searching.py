@@ -160,8 +160,10 @@ def compress(op: NodeExport) -> None:
     if op.node.attributes.get("axis") is None:
         count: int | str = prod(known(operand.dims)) if operand.is_static else f"?{op.name}.all"
         operand, axis = op.reshape(operand, (count,)), 0
+    elif not rank:
+        raise Unwritable("an axis that its operand does not have")
     else:
-        axis = op.axis() if rank else 0
+        axis = op.axis()
     if len(op.dims(1)) > 1:
         raise Unwritable("a mask of several axes")
     extent, given = operand.dims[axis], (op.dims(1) or (1,))[0]

@@ -1,6 +1,6 @@
 """Operators that cut, pad and split: their amounts may be computed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -61,6 +61,7 @@ def slice_(op: NodeExport) -> None:
     if op.version < 10 or op.node.attributes.get("starts") is not None:
         starts, ends = op.integers("starts"), op.integers("ends")
         axes, strides = op.integers("axes", range(len(starts))), [1] * len(starts)
+        _require_same_count(starts, ends, axes)
     elif any(op.has(slot) and op.constant(slot) is None for slot in range(1, 5)):
         _computed_slice(op)
         return
@@ -68,12 +69,23 @@ def slice_(op: NodeExport) -> None:
         starts, ends = (op.required_constant(slot, "a slice").reshape(-1).tolist() for slot in (1, 2))
         axes = op.required_constant(3, "the axes of a slice").tolist() if op.has(3) else list(range(len(starts)))
         strides = op.required_constant(4, "the steps of a slice").tolist() if op.has(4) else [1] * len(starts)
+        _require_same_count(starts, ends, axes, strides)
         if any(not -op.rank() <= axis < op.rank() for axis in axes):
             raise Unwritable("an axis that its operand does not have")
         if any(_is_counted_from_behind(op, *each) for each in zip(starts, ends, axes, strides, strict=True)):
             _computed_slice(op)
             return
     _known_slice(op, _bounded(starts), _bounded(ends), axes, _bounded(strides))
+
+
+def _require_same_count(*places: Sequence[int]) -> None:
+    """Refuse a slice that has not one place for each axis.
+
+    Raises:
+        Unwritable: it has not.
+    """
+    if len(set(map(len, places))) > 1:
+        raise Unwritable("a slice with more places than axes, or fewer")
 
 
 def _bounded(places: Iterable[int]) -> list[int]:
