@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from small import build
 
 ROOT = Path(__file__).parents[1]
 RUN = ROOT / "bench" / "run.py"
@@ -261,3 +264,11 @@ def test_rows_that_say_the_same_are_one() -> None:
     from tables import merged
 
     assert merged([["a", "1"], ["b", "2"], ["c", "1"]]) == [["a, c", "1"], ["b", "2"]]
+
+
+@pytest.mark.parametrize(("rows", "is_undefined"), [(0, True), (2, False)])
+def test_random_graphs_know_means_of_no_elements(rows: int, is_undefined: bool) -> None:
+    import export_properties
+
+    model = build("float[n,3] x", "y = ReduceMean<keepdims=0>(x, first)", {"first": [0]})
+    assert export_properties.averages_nothing(model, {"x": np.zeros((rows, 3), np.float32)}) == is_undefined
