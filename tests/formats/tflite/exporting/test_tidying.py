@@ -211,3 +211,28 @@ def test_a_slice_of_a_tflite_drops_one_of_its_axes_of_one_place() -> None:
     model.metadata_props.add(key=SOURCE_FORMAT, value="tflite")
     assert operators(model) == ["STRIDED_SLICE"]
     agrees(model, {"x": floats(1, 5, 3)})
+
+
+def test_casts_to_a_wider_type_and_back_go() -> None:
+    model = build("int32[2,3] x", "a = Cast<to=7>(x) b = Cast<to=6>(a) y = Neg(b)", {})
+    assert operators(model) == ["NEG"]
+    agrees(model, {"x": np.array([[1, -2, 3], [4, 5, -6]], np.int32)})
+
+
+def test_casts_to_a_narrower_type_and_back_stay() -> None:
+    model = build("float[2,3] x", "a = Cast<to=6>(x) y = Cast<to=1>(a)", {})
+    assert operators(model) == ["CAST", "CAST"]
+    agrees(model, {"x": 3 * floats(2, 3)})
+
+
+def test_extents_are_given_as_their_reader_wants_them() -> None:
+    model = build("float[n,3] x", "a = Shape(x) b = Cast<to=6>(a) y = Neg(b)", {})
+    assert operators(model) == ["SHAPE", "NEG"]
+    agrees(model, {"x": floats(4, 3)})
+
+
+def test_a_scalar_fills_extents_that_are_computed() -> None:
+    model = build("float[n,3] x, float s", "a = Shape(x) b = Expand(s, a) y = Concat<axis=0>(b, x)", {})
+    assert "FILL" in operators(model)
+    assert "MUL" not in operators(model)
+    agrees(model, {"x": floats(4, 3), "s": np.array(1.5, np.float32)})

@@ -144,6 +144,11 @@ class Draft:
         self._names[result] = 0
         return result
 
+    def taken(self, name: str) -> str:
+        """Return a name that a tensor got, which no other one shall get."""
+        self._names.setdefault(name, 0)
+        return name
+
     def tensor(self, name: str, kind: TensorType, dims: Dims, quantization: Quantization | None = None) -> DraftTensor:
         """Add a tensor that an operator computes."""
         return DraftTensor(self._between(name), kind, dims, quantization=quantization)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,10 @@ def transposes_of_graph(model: ir.Model) -> tuple[list[int], list[int]]:
     return sizes, further
 
 
+IN_FILE = re.compile(r"(/(as_in_file|stored)_*)+$")
+"""The ending of a name that an export gave."""
+
+
 class FileOrder:
     """New nodes and constants, by which a value of the graph becomes a tensor as the file has it, or the other way.
 
@@ -60,7 +65,8 @@ class FileOrder:
 
     def as_in_file(self, value: ir.Value, held: Holds) -> ir.Value | None:
         """Return what a value holds in the order of the file; None where several of its extents are not known."""
-        constant, name = value.const_value, f"{held.name}/as_in_file"
+        # The name has the ending once, also if the file that was read has it.
+        constant, name = value.const_value, f"{IN_FILE.sub('', held.name)}/as_in_file"
         if constant is None or value.is_graph_input():
             way = (perms.permute(held.perm, held.factors), perms.inverse(held.perm), held.shape)
             return self._moved(value, *way, name)
@@ -84,7 +90,7 @@ class FileOrder:
             return None
         made.shape, made.type = ir.Shape(dims), value.type
         stored = [dim if isinstance(dim, int) else -1 for dim in value.shape]
-        return self._moved(made, held.factors, held.perm, stored, f"{held.name}/stored")
+        return self._moved(made, held.factors, held.perm, stored, f"{IN_FILE.sub('', held.name)}/stored")
 
     def _constant(self, tensor: ir.TensorProtocol) -> ir.Value:
         made = ir.val(tensor.name, const_value=tensor)

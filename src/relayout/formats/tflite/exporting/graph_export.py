@@ -195,6 +195,18 @@ class GraphExport:
         self.draft.operators[:0] = self.draft.leading
         for value in self.graph.outputs:
             self._write_output(value)
+        self._name_values()
+
+    def _name_values(self) -> None:
+        """Give tensors the names of the values that they hold: names of their own would be longer after each import."""
+        taken = {tensor.name for tensor in self.draft.tensors()}
+        values = {value.name for value in self.tensors}
+        for value, tensor in self.tensors.items():
+            if not value.name or value.name in taken or tensor.name in values or tensor.data is not None:
+                continue
+            if tensor not in self.draft.inputs and tensor.type == kernel_type(value):
+                tensor.name = value.name
+                taken.add(self.draft.taken(value.name))
 
     def write(self) -> None:
         """Translate every node; what cannot be written is collected in `refusals`."""

@@ -34,7 +34,7 @@ class NodeExport(NodeReading, BuiltinBuilder):
     """
 
     def __init__(self, graph: GraphExport, node: ir.Node, *, quantized: bool = False) -> None:
-        super().__init__(graph.draft, node.name or node.op_type)
+        super().__init__(graph.draft, (node.outputs[0].name if node.outputs else "") or node.name or node.op_type)
         self.graph, self.node, self.quantized = graph, node, quantized
 
     # What the node says.

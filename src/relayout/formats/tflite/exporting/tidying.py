@@ -1,6 +1,8 @@
 """Operators that a draft does not need: those that nobody reads, and a RESHAPE of what a RESHAPE gives.
 
 RESHAPE(RESHAPE(x, [5 1 2 4]), [5 2 4])  ->  x, where that is its shape
+CAST(CAST(x, int64), int32)              ->  x, where it is int32
+CAST(SHAPE(x), int32)                    ->  SHAPE(x), which gives int32
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftOperator, DraftTensor, known
+from relayout.formats.tflite.exporting.kernel_types import WIDER
 from relayout.formats.tflite.exporting.scales import has_zero_point_of_16_bits, is_change_of_sign
 
 # Tensors that LiteRT would overwrite before all their readers have run: these get a copy.
@@ -328,6 +331,7 @@ def tidy(draft: Draft, *, for_litert: bool) -> None:
     _move_integers(draft)
     _merge_sign_changes(draft)
     _merge_reshapes(draft)
+    _merge_shapes(draft)
     join_whole_axes(draft)
     remove_unread(draft)
     _remove_copies(draft)
@@ -427,30 +431,56 @@ def _merge_reshapes(draft: Draft) -> None:
             operator.inputs = [before.inputs[0], *operator.inputs[SHAPE:]]
 
 
-def _is_copy(operator: DraftOperator) -> bool:
-    """Return whether an operator is a RESHAPE to the shape of its operand."""
-    source = operator.inputs[0] if operator.name == "RESHAPE" else None
-    if source is None or not source.is_static:
-        return False
-    return source.dims == operator.outputs[0].dims and _has_same_elements(source, operator.outputs[0])
+def _copied(operator: DraftOperator, producers: dict[DraftTensor, DraftOperator]) -> list[DraftTensor]:
+    """Return the tensor that an operator copies, and the tensors between the two.
+
+    A RESHAPE to the shape of its operand copies it, and so do two CASTs to a type that holds all numbers and back.
+    """
+    source, result = operator.inputs[0] if operator.inputs else None, operator.outputs[0]
+    if source is None or operator.is_restored or operator.name not in ("RESHAPE", "CAST"):
+        return []
+    if operator.name == "RESHAPE":
+        is_copy = source.is_static and source.dims == result.dims and _has_same_elements(source, result)
+        return [source] if is_copy else []
+    before = producers.get(source)
+    first = None if before is None or before.name != "CAST" or before.is_restored else before.inputs[0]
+    if first is None or source.type not in WIDER.get(first.type, ()) or not _has_same_elements(first, result):
+        return []
+    return [first, source]
 
 
 def _remove_copies(draft: Draft) -> None:
-    """Remove each RESHAPE to the shape of its operand."""
+    """Remove operators that copy a tensor."""
     producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
     readers = draft.readers()
     aliases: dict[DraftTensor, DraftTensor] = {}
     for operator in draft.operators:
         operator.inputs = [None if each is None else aliases.get(each, each) for each in operator.inputs]
-        if not _is_copy(operator):
+        tensors = _copied(operator, producers)
+        if not tensors:
             continue
-        source, (result,) = operator.inputs[0], operator.outputs
-        assert source is not None
+        source, (result,) = tensors[0], operator.outputs
         if result not in draft.outputs:
-            aliases[result] = source
-        elif readers.get(source) == 1 and source in producers:
+            aliases[result] = aliases.get(source, source)
+        elif all(readers.get(each) == 1 for each in tensors) and source in producers:
             producer = producers[source]
             producer.outputs = [result if each is source else each for each in producer.outputs]
+            if len(tensors) > 1:  # the CAST to the wider type reads nothing that is there
+                producers[tensors[1]].outputs = []
+            operator.outputs = []
+    draft.operators = [each for each in draft.operators if each.outputs]
+
+
+def _merge_shapes(draft: Draft) -> None:
+    """Let SHAPE give the integers of 32 bits that a CAST alone makes of its result."""
+    producers = {operator.outputs[0]: operator for operator in draft.operators if operator.name == "SHAPE"}
+    readers = draft.readers()
+    for operator in draft.operators:
+        before = _producer(operator, producers) if operator.name == "CAST" and not operator.is_restored else None
+        if before is None or before.is_restored or readers[before.outputs[0]] != 1:
+            continue
+        if operator.outputs[0].type == TensorType.INT32 and before.outputs[0] not in draft.outputs:
+            before.outputs, before.options["out_type"] = operator.outputs, TensorType.INT32
             operator.outputs = []
     draft.operators = [each for each in draft.operators if each.outputs]
 

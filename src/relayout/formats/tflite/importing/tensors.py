@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.stored import tensor_of
-from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS, TensorType
 from relayout.formats.tflite.container.loading import dense
 from relayout.formats.tflite.container.model import MAX_NAME, Model, Operator, Quantization, Subgraph, Tensor, texts
 from relayout.formats.tflite.importing.builder import Builder, Dims, dims
@@ -184,8 +184,27 @@ def fixed_point(factor: float) -> tuple[int, int]:
     return math.floor(mantissa * (1 << 31) + 0.5), exponent
 
 
-ADDED = re.compile(r"/(as_in_file_*|integers|builtin|float32|between)$")
+ADDED = re.compile(
+    r"/(as_in_file_*|stored_*|integers|builtin|float32|between|(gemm/)?fused|\w+directional_sequence_(lstm/lstm|rnn/rnn)(_\d+)?)$"
+)
 """What an export adds to the name of a value for a tensor beside it."""
+REPEATED = re.compile(r"(?P<builtin>/[a-z][a-z0-9_]*)(?:(?:/[^/]+)?(?P=builtin))+$|(?P<order>__p\d+)(?:__p\d+)+$")
+"""What an export adds to what an earlier export added to a name: the builtin that writes a value, an order of axes."""
+
+
+NUMBERED = re.compile(r"(?P<kept>/(?:constant|gemm|lstm|rnn))_\d+$|(?P<stored>/stored)_+$")
+"""What an import or export adds to such a name where another one has it already."""
+
+
+def _shorter(name: str, taken: Container[str]) -> str | None:
+    """Return a name without the last thing that an export added; None if it added none, or another tensor has that."""
+    repeated, numbered = REPEATED.search(name), NUMBERED.search(name)
+    found = [ADDED.sub("", name)]
+    if repeated is not None and (repeated["order"] or repeated["builtin"][1:].upper() in BUILTIN_OPERATORS):
+        found.insert(0, name[: repeated.start()] + (repeated["order"] or repeated["builtin"]))
+    if numbered is not None:
+        found.append(name[: numbered.start()] + (numbered["kept"] or numbered["stored"]))
+    return next((each for each in found if each not in ("", name) and each not in taken), None)
 
 
 class Tensors:
@@ -223,13 +242,16 @@ class Tensors:
         added has the name of what it was added for: names would grow from file to file.
         """
         own = {tensor.name for tensor in self.subgraph.tensors}
+        taken = set(own)
         for tensor in self.subgraph.tensors:
             if tensor.index not in self.names:
                 name = tensor.name or f"tensor_{tensor.index}"
-                while (shorter := ADDED.sub("", name)) not in ("", name) and shorter not in own:
+                # Of several steps to the file's order of axes the last one is the value's.
+                while f"{name}_" not in own and (shorter := _shorter(name, taken)) is not None:
                     name = shorter
                 if tensor.beside >= 0:
                     name = f"{self.names[tensor.beside]}/{name.rpartition('/')[2]}"
+                taken.add(name)
                 self.names[tensor.index] = self.builder.names.unique(name)
 
     def _named(self, tensor: Tensor, value: ir.Value) -> str:
@@ -238,7 +260,7 @@ class Tensors:
         What stands between values has no counterpart in other models.
         """
         name = self.names[tensor.index]
-        if ADDED.search(tensor.name) and tensor.name != name and not tensor.name.endswith("/between"):
+        if tensor.name != name and not tensor.name.endswith("/between") and _shorter(tensor.name, ()) is not None:
             value.metadata_props[TENSOR] = tensor.name
         return name
 

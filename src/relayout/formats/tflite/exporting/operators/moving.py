@@ -145,7 +145,7 @@ def gather(op: NodeExport) -> None:
 
 @exporter("Expand")
 def expand(op: NodeExport) -> None:
-    """MUL by ones; RESHAPE where nothing is stretched, and BROADCAST_TO of types that MUL does not keep."""
+    """MUL by ones, FILL of a scalar, RESHAPE where nothing is stretched; BROADCAST_TO of types that MUL lacks."""
     operand, dims = op.input(0), op.out_dims()
     if len(dims) < len(operand.dims):
         raise Unwritable("its result is said to have fewer axes than its operand")
@@ -157,6 +157,9 @@ def expand(op: NodeExport) -> None:
         return
     count, rank = prod(op.static(1)), len(operand.dims)
     wanted = op.reshape(op.cast(op.input(1), TensorType.INT32), (count,))
+    if not rank and operand.quantization is None and operand.type in MULTIPLIED:
+        op.result("FILL", [wanted, operand])
+        return
     if operand.quantization is None and operand.type in MULTIPLIED and max(count, rank) <= MOST_MULTIPLIED:
         unknown = tuple(f"{op.name}.{axis}" for axis in range(count))
         ones = op.emit("FILL", [wanted, op.real(np.ones(()))], unknown, operand.type)
