@@ -154,7 +154,7 @@ def _backwards(start: int, stop: int, step: int, extent: int | str) -> _Cut:
 
 
 def _nothing(extent: int) -> _Cut:
-    """Take no element, of an open axis from a place behind it. A slice up to 0 is one of all elements to XNNPACK."""
+    """Take no element, of an open axis from a place behind it. A slice up to 0 may be taken for one of all elements."""
     return _Cut(extent, extent, 1)
 
 
