@@ -14,6 +14,7 @@ from relayout.errors import LayoutError, NamesError, RelayoutError, nearest
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph
 from relayout.formats.tflite.container.writer import save
+from relayout.graph.source_names import Names
 from relayout.isolation import DiedError, Process
 from relayout.progress import say
 from relayout.quantization.findings import (
@@ -200,6 +201,7 @@ def quantize_file(
         QuantizationError: the quantizer or LiteRT refuses the file.
     """
     refuse_quantized(file, request.kind)
+    file = _with_unique_names(file)
     samples = Samples(request.samples, inputs) if request.is_calibrated else None
     reasons = dict.fromkeys(_named(file, request.keep_float, operators), KEPT)
     reasons |= computed_divisors(file) if request.is_calibrated else {}
@@ -223,6 +225,18 @@ def quantize_file(
         quantized = _with_names_of_ends(written._replace(files=file.files, subgraphs=graphs), file)
     joined = joined_outputs(file, ranges) if request.kind == "int8" else ()
     return quantized, summary_of(request.kind, count, quantized, reasons, joined)
+
+
+def _with_unique_names(file: Model) -> Model:
+    """Return a model in which no two tensors have one name: the quantizer takes them for the same, of any subgraph."""
+    names = Names(set())
+
+    def named(graph: Subgraph) -> Subgraph:
+        new = [names.unique(tensor.name) for tensor in graph.tensors]
+        pairs = zip(graph.tensors, new, strict=True)
+        return graph._replace(tensors=tuple(t if name == t.name else replace(t, name=name) for t, name in pairs))
+
+    return file._replace(subgraphs=tuple(map(named, file.subgraphs)))
 
 
 def _without_guards(graph: Subgraph) -> Subgraph:

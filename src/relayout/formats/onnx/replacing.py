@@ -40,9 +40,16 @@ class Writing:
 
     def unsqueeze(self, value: ir.Value, axis: int) -> ir.Value:
         """Add a node that gives a value one more axis; return its result."""
+        return self._with_axes("Unsqueeze", value, axis)
+
+    def squeeze(self, value: ir.Value, axis: int) -> ir.Value:
+        """Add a node that gives a value one axis less; return its result."""
+        return self._with_axes("Squeeze", value, axis)
+
+    def _with_axes(self, op_type: str, value: ir.Value, axis: int) -> ir.Value:
         if self.version < AXES_AS_OPERANDS:
-            return self.add("Unsqueeze", [value], axes=[axis])
-        return self.add("Unsqueeze", [value, self.constant(np.array([axis], np.int64))])
+            return self.add(op_type, [value], axes=[axis])
+        return self.add(op_type, [value, self.constant(np.array([axis], np.int64))])
 
     def constant(self, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> ir.Value:
         """Add a constant."""

@@ -32,7 +32,7 @@ def test_an_lstm_is_one_builtin_a_direction_and_begins_each_run_anew(
 ) -> None:
     constants = tuple(case.arrays)[1:]  # so that there is one input
     model, feed = Case(case.op_type, case.inputs, constants, case.attributes, case.outputs).prepared()
-    content = relayout.convert(model, format="tflite").tflite
+    content = relayout.convert(model, format="tflite", target="tflite-micro").tflite
     names = operators(content)
     assert names.count(FUSED) == count
     assert "FULLY_CONNECTED" not in names
@@ -221,9 +221,10 @@ def test_no_transpose_stays_where_the_batch_comes_first() -> None:
     z = Transpose<perm=[1,0,2]>(s)
     """
     model = build("float[2,5,3] x", text, {"w": (1, 16, 3), "r": (1, 16, 4), "one": np.array([1])})
-    result = relayout.convert(model, format="tflite")
-    assert result.report.transposes == 0
-    assert operators(result.tflite) == ["UNPACK", FUSED]
+    for target, others in ((None, ["RESHAPE", "FULLY_CONNECTED"]), ("tflite-micro", ["UNPACK", FUSED])):
+        result = relayout.convert(model, format="tflite", target=target)
+        assert result.report.transposes == 0
+        assert operators(result.tflite)[:2] == others
     agrees(model, {"x": floats(2, 5, 3)})
 
 

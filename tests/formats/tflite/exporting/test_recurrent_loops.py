@@ -17,21 +17,26 @@ CELLS = {
     "GRU": "y, h = GRU<hidden_size=4, direction={way}>({operands})",
     "GRU reset behind": "y, h = GRU<hidden_size=4, direction={way}, linear_before_reset=1>({operands})",
     "RNN": "y, h = RNN<hidden_size=4, direction={way}>({operands})",
-    "LSTM": "y, h, c = LSTM<hidden_size=4, direction={way}, clip=0.6>({operands})",
+    "LSTM": "y, h, c = LSTM<hidden_size=4, direction={way}>({operands})",
+    "clipped": "y, h, c = LSTM<hidden_size=4, direction={way}, clip=0.6>({operands})",
+    "batch first": "t = Transpose<perm=[1,0,2]>(x)  z, h = GRU<hidden_size=4, direction={way}>({operands})",
+    "batch first LSTM": "t = Transpose<perm=[1,0,2]>(x)  z, h, c = LSTM<hidden_size=4, direction={way}>({operands})",
     "peepholes": "y, h, c = LSTM<hidden_size=4, direction={way}, clip=0.6>(x, w, r, b, , , , p)",
 }
 EXTRA = {"plain": "x, w, r, b", "no biases": "x, w, r", "states": "x, w, r, b, , s", "lengths": "x, w, r, b, l"}
 EXTRA |= {"computed": "x, w, computed, b"}
-GATES = {"GRU": 3, "GRU reset behind": 3, "RNN": 1, "LSTM": 4, "peepholes": 4}
-STEPS, ROWS = 19, 2  # two rounds, and three steps behind them
+GATES = {"GRU": 3, "GRU reset behind": 3, "RNN": 1, "batch first": 3}
+STEPS, ROWS = 19, 2  # four loops of five steps, of which the last one begins at its second step
 
 
 def recurrence(cell: str, extra: str, way: str, steps: int = STEPS) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """Return a model of one recurrent operator, and what it reads."""
-    directions, gates = 2 if way == "bidirectional" else 1, GATES[cell]
+    directions, gates = 2 if way == "bidirectional" else 1, GATES.get(cell, 4)
+    is_first = cell.startswith("batch first")
     recurrent = (directions, gates * 4, 4)
     constants = {"w": (directions, gates * 4, 3), "r": recurrent, "b": (directions, gates * 8), "p": (directions, 12)}
-    inputs, feed = f"float[{steps},{ROWS},3] x", {"x": floats(steps, ROWS, 3)}
+    shape = (ROWS, steps, 3) if is_first else (steps, ROWS, 3)
+    inputs, feed = f"float[{','.join(map(str, shape))}] x", {"x": floats(*shape)}
     if extra == "states":
         inputs += f", float[{directions},{ROWS},4] s"
         feed["s"] = floats(directions, ROWS, 4)
@@ -41,7 +46,9 @@ def recurrence(cell: str, extra: str, way: str, steps: int = STEPS) -> tuple[onn
     elif extra == "computed":
         inputs += f", float[{','.join(map(str, recurrent))}] computed"
         feed["computed"] = floats(*recurrent)
-    text = CELLS[cell].format(way=f'"{way}"', operands=EXTRA[extra])
+    operands = EXTRA[extra].replace("x", "t") if is_first else EXTRA[extra]
+    text = CELLS[cell].format(way=f'"{way}"', operands=operands)
+    text += "  y = Transpose<perm=[2,0,1,3]>(z)" if is_first else ""
     read = {name: shape for name, shape in constants.items() if f" {name}" in text}
     return build(inputs, text, read), feed
 
@@ -53,10 +60,11 @@ def recurrence(cell: str, extra: str, way: str, steps: int = STEPS) -> tuple[onn
 def test_a_loop_computes_what_the_steps_do(cell: str, extra: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, feed = recurrence(cell, extra, way)
     by_steps = relayout.convert(model, format="tflite").tflite
-    assert "WHILE" not in operators(by_steps)
+    assert not {"WHILE", "UNIDIRECTIONAL_SEQUENCE_LSTM"} & set(operators(by_steps))
+    assert "TRANSPOSE" not in operators(by_steps) or way == "bidirectional"  # of the last states
     monkeypatch.setattr(recurrent_loop, "MANY_STEPS", 2)
     by_loop = relayout.convert(model, format="tflite").tflite
-    assert operators(by_loop).count("WHILE") == (2 if way == "bidirectional" else 1)
+    assert operators(by_loop).count("WHILE") == (8 if way == "bidirectional" else 4)
     agrees(model, feed, tolerance=100)  # what the steps round differs more and more
     if len(feed) == 1:
         for kernels in KERNELS:
@@ -69,19 +77,60 @@ def test_the_last_state_alone_is_no_list(monkeypatch: pytest.MonkeyPatch) -> Non
     shapes = {"w": (1, 12, 3), "r": (1, 12, 4)}
     model = build("float[19,1,3] x", ", h = GRU<hidden_size=4>(x, w, r)", shapes)
     names = operators(relayout.convert(model, format="tflite").tflite)
-    assert "WHILE" in names
+    assert names.count("WHILE") == 1
     assert "DYNAMIC_UPDATE_SLICE" not in names
     agrees(model, {"x": floats(19, 1, 3)})
 
 
 def test_many_steps_or_large_weights_are_a_loop() -> None:
-    """By the table in `recurrent_loop`: 300 steps, or 8 MB of weights of all steps."""
+    """By the table in `recurrent_loop`: 300 steps, or 8 MB of weights of all steps. A list takes `√steps` loops."""
 
     def loops(steps: int, hidden: int, **request: str) -> int:
         shapes = {"w": (1, 3 * hidden, 3), "r": (1, 3 * hidden, hidden)}
         model = build(f"float[{steps},1,3] x", f"y, h = GRU<hidden_size={hidden}>(x, w, r)", shapes)
         return operators(relayout.convert(model, format="tflite", **request).tflite).count("WHILE")
 
-    assert [loops(20, 4), loops(300, 4), loops(20, 256), loops(2000, 4)] == [0, 1, 1, 1]
+    assert [loops(20, 4), loops(300, 4), loops(20, 256), loops(2000, 4)] == [0, 17, 4, 45]
     assert loops(300, 4, runtime="2.8") == 0
     assert loops(300, 4, target="ethos-u") == 0
+
+
+PICKS = {
+    "last": ("h = Gather<axis=0>(y, last)", {}, True),
+    "list": ("h = Gather<axis=0>(y, place)", {"place": [18]}, True),
+    "views": ("s = Squeeze(y, axes) t = Transpose<perm=[1,0,2]>(s) h = Gather<axis=1>(t, last)", {"axes": [1]}, True),
+    "reshaped": (
+        "s = Reshape(y, shape) u = Unsqueeze(s, axes) h = Gather<axis=1>(u, last)",
+        {"shape": [19, 2, 4], "axes": [0]},
+        True,
+    ),
+    "first": ("h = Gather<axis=0>(y, place)", {"place": [0]}, False),
+    "rows": ("s = Squeeze(y, axes) h = Gather<axis=1>(s, last)", {"axes": [1]}, False),
+    "joined": ("s = Reshape(y, shape) h = Gather<axis=0>(s, last)", {"shape": [38, 4]}, False),
+}
+LAST = np.array(-1)
+
+
+@pytest.mark.parametrize("pick", PICKS)
+@pytest.mark.parametrize("cell", ["GRU", "LSTM"])
+def test_who_reads_the_last_step_reads_the_last_state(cell: str, pick: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recurrent_loop, "MANY_STEPS", 2)
+    (text, given, is_read), rows = PICKS[pick], GATES.get(cell, 4) * 4
+    constants = {"w": (1, rows, 3), "r": (1, rows, 4), "last": LAST, **given}
+    model = build("float[19,2,3] x", f"y = {cell}<hidden_size=4>(x, w, r) {text}", constants, outputs=("h",))
+    names = operators(relayout.convert(model, format="tflite").tflite)
+    assert (names.count("WHILE") == 1) == is_read
+    assert ("DYNAMIC_UPDATE_SLICE" in names) != is_read
+    agrees(model, {"x": floats(19, 2, 3)})
+
+
+@pytest.mark.parametrize("extra", ["direction='reverse'", "direction='bidirectional'", "lengths", "two readers"])
+def test_a_last_step_that_is_no_last_state_stays(extra: str) -> None:
+    directions = 2 if "bidirectional" in extra else 1
+    way = f"{extra.replace(chr(39), chr(34))}, " if "=" in extra else ""
+    lengths = ", , l" if extra == "lengths" else ""
+    text = f"y = GRU<{way}hidden_size=4>(x, w, r{lengths}) h = Gather<axis=0>(y, last)"
+    constants = {"w": (directions, 12, 3), "r": (directions, 12, 4), "last": LAST}
+    constants |= {"l": np.array([3, 5], np.int32)} if lengths else {}
+    text, outputs = (f"{text} n = Neg(y)", ("h", "n")) if extra == "two readers" else (text, ("h",))
+    agrees(build("float[5,2,3] x", text, constants, outputs=outputs), {"x": floats(5, 2, 3)})

@@ -18,7 +18,8 @@ CELLS = {
     "RNN": ("y, h = RNN<hidden_size=4, direction={way}>(x, w, r, , l, s)", 1),
     "LSTM": ("y, h, c = LSTM<hidden_size=4, direction={way}>(x, w, r, , l, s, m)", 4),
 }
-FORMS = ("steps", "loop", "open")
+FORMS = {"steps": 0, "loop": 4, "open": 1}
+"""How a sequence is written -> its WHILEs for each direction."""
 
 
 @pytest.mark.parametrize("way", ["forward", "reverse", "bidirectional"])
@@ -33,7 +34,7 @@ def test_a_row_without_steps_ends_with_zeros(cell: str, form: str, way: str, mon
     inputs += f", {state} m" if cell == "LSTM" else ""
     weights = {"w": (directions, gates * 4, 2), "r": (directions, gates * 4, 4)}
     model = build(inputs, text.format(way=f'"{way}"'), weights)
-    assert operators(relayout.convert(model, format="tflite").tflite).count("WHILE") == directions * (form != "steps")
+    assert operators(relayout.convert(model, format="tflite").tflite).count("WHILE") == directions * FORMS[form]
     feed = {"x": floats(steps, 3, 2), "s": floats(directions, 3, 4)}
     feed |= {"m": floats(directions, 3, 4, seed=1)} if cell == "LSTM" else {}
     for lengths in ([0, 2, 5], [3, 0, 0]):

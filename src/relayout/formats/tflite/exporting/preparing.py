@@ -232,7 +232,7 @@ def _has_recurrences(model: ir.Model) -> bool:
 
 def _mark_batch_first(model: ir.Model) -> None:
     if _has_recurrences(model):
-        from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch_first
+        from relayout.formats.tflite.exporting.operators.recurrent_loop import mark_batch_first
 
         mark_batch_first(model)
 
@@ -242,11 +242,16 @@ def _recurrences(source: UnpreparedModel) -> bool:
     model, names = source.model, source.names
     if not _has_recurrences(model):
         return False
+    from relayout.formats.tflite.exporting.last_steps import read_last_states
     from relayout.formats.tflite.exporting.open_recurrences import scan_open_recurrences
     from relayout.formats.tflite.exporting.operators.recurrent_loop import mark_loops
 
-    changed = [drop_zero_states(model), clear_states_without_steps(model, names)]
-    mark_loops(model, source.is_looped)
+    changed = [
+        drop_zero_states(model),
+        read_last_states(model, names),
+        clear_states_without_steps(model, names),
+    ]
+    mark_loops(model, source.is_looped, on_litert=source.on_litert)
     return scan_open_recurrences(model, names) or any(changed)
 
 

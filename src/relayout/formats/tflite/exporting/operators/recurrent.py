@@ -17,7 +17,13 @@ from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.matrix import RoundedWeights, rounded_weights_of
 from relayout.formats.tflite.exporting.operators.parameter_rows import select_rows
-from relayout.formats.tflite.exporting.operators.recurrent_loop import LOOP, LoopStep, constant_behind, write_loop
+from relayout.formats.tflite.exporting.operators.recurrent_loop import (
+    LOOP,
+    LoopStep,
+    constant_behind,
+    time_axis,
+    write_loop,
+)
 from relayout.formats.tflite.exporting.operators.sequence_lstm import has_kernel, write_sequence_lstm
 from relayout.formats.tflite.exporting.recurrent_operands import BIAS, KERNEL, PEEPHOLE, RECURRENT
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
@@ -36,7 +42,14 @@ PARAMETERS = {
 """Activations -> their alpha and beta where a node gives none."""
 Activation = Callable[[DraftTensor], DraftTensor]
 Results = tuple[DraftTensor | None, list[DraftTensor]]
-"""The results of all steps, `length batch hidden`, where anybody reads them; the last states, `batch hidden` each."""
+"""The results of all steps, as the inputs lie, where anybody reads them; the last states, `batch hidden` each."""
+
+
+class Gates(NamedTuple):
+    """Gates of a recurrent node that one activation takes as one tensor, `number·hidden` rows of its parameters."""
+
+    first: int
+    number: int
 
 
 class Direction(NamedTuple):
@@ -48,9 +61,9 @@ class Direction(NamedTuple):
         hidden: elements of the state.
         activations: functions of the gates.
         recurrent: weights of a state, `gates·hidden hidden`, if they are bytes; None: they are real numbers.
-        bias: of the product with a state, `gates·hidden`; None: it is in the inputs' product.
+        has_bias: whether the product with a state has a bias of its own; if not, it is in the inputs' product.
         peepholes: `3·hidden`; None: there are none.
-        weights: first row and number of rows -> these rows of real weights, once for all steps.
+        parameters: operand, first row and number of rows -> these rows, once for all steps.
     """
 
     op: NodeExport
@@ -58,14 +71,16 @@ class Direction(NamedTuple):
     hidden: int
     activations: Sequence[Activation]
     recurrent: RoundedWeights | None
-    bias: DraftTensor | None
+    has_bias: bool
     peepholes: DraftTensor | None
-    weights: dict[tuple[int, int], DraftTensor]
+    parameters: dict[tuple[int, int, int], DraftTensor]
 
     @property
-    def gates(self) -> int:
-        """How many gates there are."""
-        return GATES[self.op.op_type]
+    def gates(self) -> tuple[Gates, ...]:
+        """The gates of a step, in ONNX's order."""
+        if self.op.op_type == "LSTM":
+            return (Gates(0, 4),) if self.peepholes is not None else (Gates(0, 3), Gates(3, 1))
+        return (Gates(0, 2), Gates(2, 1)) if self.op.op_type == "GRU" else (Gates(0, 1),)
 
     def split(self, tensor: DraftTensor, count: int) -> list[DraftTensor]:
         """Return the parts of a tensor for so many gates."""
@@ -75,15 +90,40 @@ class Direction(NamedTuple):
         kinds = [(tensor.type, (*tensor.dims[:-1], self.hidden))] * count
         return self.op.outputs("SPLIT", [axis, tensor], kinds, num_splits=count)
 
-    def product(self, state: DraftTensor, begin: int = 0, count: int | None = None) -> DraftTensor:
-        """Return the product of a state with the weights of some gates."""
-        first, size = begin * self.hidden, (self.gates if count is None else count) * self.hidden
+    def rows(self, slot: int, first: int, size: int) -> DraftTensor:
+        """Return some rows of a parameter."""
+        if (slot, first, size) not in self.parameters:
+            self.parameters[slot, first, size] = _rows(self.op, slot, self.number, first, size)
+        return self.parameters[slot, first, size]
+
+    def product(self, state: DraftTensor, gates: Gates) -> DraftTensor:
+        """Return the product of a state, `batch hidden`, with the weights of some gates, `batch number·hidden`.
+
+        That of a constant state is a constant: a quantizer takes the state for weights, and no kernel multiplies those.
+        """
+        first, size = gates.first * self.hidden, gates.number * self.hidden
+        bias = self.rows(BIAS, GATES[self.op.op_type] * self.hidden + first, size) if self.has_bias else None
+        constant = self._constant_product(state, first, size)
+        if constant is not None:
+            return constant if bias is None else self.op.add(constant, bias)
         if self.recurrent is not None:
-            return self.recurrent.product(state, first, first + size, self.bias)
-        if (first, size) not in self.weights:
-            self.weights[first, size] = _rows(self.op, RECURRENT, self.number, first, size)
-        inputs = [state, self.weights[first, size], *([] if self.bias is None else [self.bias])]
+            return self.recurrent.product(state, first, first + size, bias)
+        inputs = [state, self.rows(RECURRENT, first, size), *([] if bias is None else [bias])]
         return self.op.emit("FULLY_CONNECTED", inputs, (*state.dims[:-1], size))
+
+    def _constant_product(self, state: DraftTensor, first: int, size: int) -> DraftTensor | None:
+        """Return the product of a constant state with constant weights; None of any other."""
+        array, value = self.op.constant_array(state), constant_behind(self.op.value(RECURRENT))
+        if array is None or not (value is not None or not array.any()):
+            return None
+        product = np.zeros((len(array), size), np.float32)
+        if value is not None and value.const_value is not None and array.any():
+            product += array @ value.const_value.numpy()[self.number, first : first + size].astype(np.float32).T
+        return self.op.const(product)
+
+    def total(self, inputs: Sequence[DraftTensor], state: DraftTensor, place: int) -> DraftTensor:
+        """Return what an activation takes: the products of a step's inputs and of a state."""
+        return self.op.add(inputs[place], self.product(state, self.gates[place]))
 
 
 @exporter("LSTM")
@@ -107,64 +147,63 @@ def rnn(op: NodeExport) -> None:
     _recurrent(op, _rnn_cell)
 
 
-Cell = Callable[[Direction, DraftTensor, list[DraftTensor]], list[DraftTensor]]
-"""The inputs' product and the states before -> the states after; the first is what the node gives."""
+Cell = Callable[[Direction, Sequence[DraftTensor], list[DraftTensor]], list[DraftTensor]]
+"""The inputs' products and the states before -> the states after; the first is what the node gives."""
 
 
-def _lstm_cell(cell: Direction, inputs: DraftTensor, states: list[DraftTensor]) -> list[DraftTensor]:
+def _lstm_cell(cell: Direction, inputs: Sequence[DraftTensor], states: list[DraftTensor]) -> list[DraftTensor]:
     op, (hidden, memory) = cell.op, states
     f, g, h = cell.activations
-    total = op.add(inputs, cell.product(hidden))
-    i, o, forget, c = cell.split(total, 4)
-    peeps = None if cell.peepholes is None else cell.split(cell.peepholes, 3)
-    if peeps is not None:
-        i = op.add(i, op.mul(memory, peeps[0]))
-        forget = op.add(forget, op.mul(memory, peeps[2]))
-    enters = f(i)
-    stays = op.sub(1.0, enters) if op.integer("input_forget") else f(forget)
-    after = op.add(op.mul(stays, memory), op.mul(enters, g(c)))
-    if peeps is not None:
-        o = op.add(o, op.mul(after, peeps[1]))
-    return [op.mul(f(o), h(after)), after]
+    if cell.peepholes is None:
+        enters, gives, stays = cell.split(f(cell.total(inputs, hidden, 0)), 3)
+        candidate = g(cell.total(inputs, hidden, 1))
+    else:
+        i, o, forget, c = cell.split(cell.total(inputs, hidden, 0), 4)
+        for_i, for_o, for_forget = cell.split(cell.peepholes, 3)
+        enters, candidate = f(op.add(i, op.mul(memory, for_i))), g(c)
+        stays = f(op.add(forget, op.mul(memory, for_forget)))
+    if op.integer("input_forget"):
+        stays = op.sub(1.0, enters)
+    after = op.add(op.mul(stays, memory), op.mul(enters, candidate))
+    if cell.peepholes is not None:
+        gives = f(op.add(o, op.mul(after, for_o)))
+    return [op.mul(gives, h(after)), after]
 
 
-def _gru_cell(cell: Direction, inputs: DraftTensor, states: list[DraftTensor]) -> list[DraftTensor]:
+def _gru_cell(cell: Direction, inputs: Sequence[DraftTensor], states: list[DraftTensor]) -> list[DraftTensor]:
+    """`candidate + z (hidden - candidate)` has an operator less than `(1 - z) candidate + z hidden`."""
     op, (hidden,) = cell.op, states
     f, g = cell.activations
-    of_inputs = cell.split(inputs, 3)
-    resets_product = bool(op.integer("linear_before_reset"))
-    of_state = cell.split(cell.product(hidden), 3) if resets_product else cell.split(cell.product(hidden, 0, 2), 2)
-    z, r = (f(op.add(a, b)) for a, b in zip(of_inputs[:2], of_state[:2], strict=True))
-    last = op.mul(r, of_state[2]) if resets_product else cell.product(op.mul(r, hidden), 2, 1)
-    candidate = g(op.add(of_inputs[2], last))
-    return [op.add(op.mul(op.sub(1.0, z), candidate), op.mul(z, hidden))]
+    z, r = cell.split(f(cell.total(inputs, hidden, 0)), 2)
+    if op.integer("linear_before_reset"):
+        last = op.mul(r, cell.product(hidden, cell.gates[1]))
+    else:
+        last = cell.product(op.mul(r, hidden), cell.gates[1])
+    candidate = g(op.add(inputs[1], last))
+    return [op.add(candidate, op.mul(z, op.sub(hidden, candidate)))]
 
 
-def _rnn_cell(cell: Direction, inputs: DraftTensor, states: list[DraftTensor]) -> list[DraftTensor]:
-    (hidden,) = states
-    return [cell.activations[0](cell.op.add(inputs, cell.product(hidden)))]
+def _rnn_cell(cell: Direction, inputs: Sequence[DraftTensor], states: list[DraftTensor]) -> list[DraftTensor]:
+    return [cell.activations[0](cell.total(inputs, states[0], 0))]
 
 
 def _recurrent(op: NodeExport, cell: Cell) -> None:
-    batch_first = bool(op.integer("layout"))
-    sequence = op.transpose(op.input(0), (1, 0, 2)) if batch_first else op.input(0)
-    if op.version < SCAN_WITHOUT_BATCHES and not isinstance(sequence.dims[0], int):
+    sequence, time = op.input(0), time_axis(op)
+    if op.version < SCAN_WITHOUT_BATCHES and not isinstance(sequence.dims[time], int):
         raise Unwritable(
             f"a sequence of open length in version {op.version} of ONNX's operators; "
             f"version {SCAN_WITHOUT_BATCHES} is the first in which it is a loop"
         )
-    (length,) = known(sequence.dims[:1])
+    (length,) = known(sequence.dims[time : time + 1])
     if length > MOST_STEPS and not op.node.meta.get(LOOP):
         raise Unwritable(f"a sequence of more than {MOST_STEPS} steps")
     count = 2 if op.text("direction", "forward") == "bidirectional" else 1
-    found = [_one_direction(op, sequence, number, cell) for number in range(count)]
+    runs = [_one_direction(op, sequence, number, cell) for number in range(count)]
     if op.gives(0):
-        joined = op.stack([every for every, _ in found if every is not None], 1)  # length directions batch hidden
-        op.give(op.transpose(joined, (2, 0, 1, 3)) if batch_first else joined, 0)
+        op.give(op.stack([every for every, _ in runs if every is not None], 1 + time), 0)
     for slot in range(1, 3):
         if op.gives(slot):
-            last = op.stack([states[slot - 1] for _, states in found], 1 if batch_first else 0)
-            op.give(last, slot)
+            op.give(op.stack([states[slot - 1] for _, states in runs], time), slot)
 
 
 def _one_direction(op: NodeExport, sequence: DraftTensor, number: int, cell: Cell) -> Results:
@@ -181,18 +220,18 @@ def _one_direction(op: NodeExport, sequence: DraftTensor, number: int, cell: Cel
         body = LoopStep(lambda inside: partial(_step, _direction(inside, number), cell), is_listed=op.gives(0))
         every, states = write_loop(op, body, inputs, states, lengths)
     else:
-        given = []
-        for place, row in enumerate(_unpacked(op, inputs, known(inputs.dims[:1])[0])):
-            result, states = _step(direction, cell, row, states, lengths, place)
-            given.append(result)
-        every = op.stack(given, 0) if given and op.gives(0) else None
+        results = []
+        for place, rows in enumerate(zip(*(_unpacked(op, each) for each in inputs), strict=True)):
+            result, states = _step(direction, cell, rows, states, lengths, place)
+            results.append(result)
+        every = op.stack(results, time_axis(op)) if results and op.gives(0) else None
     return (_reversed(op, every, lengths) if backwards and every is not None else every), states
 
 
 def _step(
     direction: Direction,
     cell: Cell,
-    row: DraftTensor,
+    rows: Sequence[DraftTensor],
     states: list[DraftTensor],
     lengths: DraftTensor | None,
     place: DraftTensor | int,
@@ -202,29 +241,32 @@ def _step(
     Args:
         direction: of the node.
         cell: what it computes.
-        row: the product of its inputs and their weights, `batch gates·hidden`.
+        rows: the products of its inputs and their weights, `batch number·hidden` each.
         states: before it, `batch hidden` each.
         lengths: how many steps each row of the batch has; None: all.
         place: the number of the step.
     """
-    op, after = direction.op, cell(direction, row, states)
+    op, after = direction.op, cell(direction, rows, states)
     if lengths is None:
         return after[0], after
-    runs = op.compare("GREATER", op.reshape(lengths, (row.dims[0], 1)), place)
+    runs = op.compare("GREATER", op.reshape(lengths, (rows[0].dims[0], 1)), place)
     kept = [op.select(runs, new, old) for new, old in zip(after, states, strict=True)]
     return op.select(runs, after[0], 0.0), kept
 
 
 def _reversed(op: NodeExport, sequence: DraftTensor, lengths: DraftTensor | None) -> DraftTensor:
+    time = time_axis(op)
     if lengths is None:
-        return op.emit("REVERSE_V2", [sequence, op.ints([0])], sequence.dims)
-    return op.emit("REVERSE_SEQUENCE", [sequence, lengths], sequence.dims, seq_dim=0, batch_dim=1)
+        return op.emit("REVERSE_V2", [sequence, op.ints([time])], sequence.dims)
+    return op.emit("REVERSE_SEQUENCE", [sequence, lengths], sequence.dims, seq_dim=time, batch_dim=1 - time)
 
 
-def _unpacked(op: NodeExport, tensor: DraftTensor, count: int) -> list[DraftTensor]:
-    """Return what stands at each place of the first axis."""
-    kinds = [(tensor.type, tensor.dims[1:])] * count
-    return op.outputs("UNPACK", [tensor], kinds, num=count, axis=0)
+def _unpacked(op: NodeExport, tensor: DraftTensor) -> list[DraftTensor]:
+    """Return what stands at each step."""
+    time = time_axis(op)
+    (count,) = known(tensor.dims[time : time + 1])
+    kinds = [(tensor.type, (tensor.dims[1 - time], *tensor.dims[2:]))] * count
+    return op.outputs("UNPACK", [tensor], kinds, num=count, axis=time)
 
 
 def _part_of(op: NodeExport, slot: int, number: int) -> DraftTensor:
@@ -246,29 +288,32 @@ def _rows(op: NodeExport, slot: int, number: int, begin: int, size: int) -> Draf
 
 
 def _direction(op: NodeExport, number: int) -> Direction:
-    _, rows, hidden = op.static(RECURRENT)
-    has_own_bias = op.has(BIAS) and op.op_type == "GRU" and bool(op.integer("linear_before_reset"))
-    bias = _rows(op, BIAS, number, rows, rows) if has_own_bias else None
+    _, _, hidden = op.static(RECURRENT)
+    has_bias = op.has(BIAS) and op.op_type == "GRU" and bool(op.integer("linear_before_reset"))
     peepholes = _rows(op, PEEPHOLE, number, 0, 3 * hidden) if op.op_type == "LSTM" and op.has(PEEPHOLE) else None
     activations = _activations(op, number)
-    return Direction(op, number, hidden, activations, _bytes(op, RECURRENT), bias, peepholes, {})
+    return Direction(op, number, hidden, activations, _bytes(op, RECURRENT), has_bias, peepholes, {})
 
 
-def _inputs(op: NodeExport, sequence: DraftTensor, direction: Direction) -> DraftTensor:
-    """Return the product of all inputs with their weights, and the biases that are added to it."""
-    length, batch, size = sequence.dims
-    rows = direction.gates * direction.hidden
-    count = length * batch if isinstance(length, int) and isinstance(batch, int) else f"?{op.name}.rows"
-    flat, bias = op.reshape(sequence, (count, size)), None
-    if op.has(BIAS):
-        first, second = (_rows(op, BIAS, direction.number, begin, rows) for begin in (0, rows))
-        bias = first if direction.bias is not None else op.add(first, second)
-    if (whole := _bytes(op, KERNEL)) is not None:
-        made = whole.product(flat, 0, rows, bias)
-    else:
-        weights = _rows(op, KERNEL, direction.number, 0, rows)
-        made = op.emit("FULLY_CONNECTED", [flat, weights, *([] if bias is None else [bias])], (count, rows))
-    return op.reshape(made, (length, batch, rows))
+def _inputs(op: NodeExport, sequence: DraftTensor, direction: Direction) -> list[DraftTensor]:
+    """Return the products of all inputs with the weights of each activation's gates, and the biases added to them."""
+    *steps, size = sequence.dims
+    is_known = all(isinstance(each, int) for each in steps)
+    count: int | str = int(np.prod(known(tuple(steps)))) if is_known else f"?{op.name}.rows"
+    flat, whole, products = op.reshape(sequence, (count, size)), _bytes(op, KERNEL), []
+    for gates in direction.gates:
+        first, rows, bias = gates.first * direction.hidden, gates.number * direction.hidden, None
+        if op.has(BIAS):
+            bias = direction.rows(BIAS, first, rows)
+            if not direction.has_bias:
+                bias = op.add(bias, direction.rows(BIAS, GATES[op.op_type] * direction.hidden + first, rows))
+        if whole is not None:
+            made = whole.product(flat, first, first + rows, bias)
+        else:
+            weights = direction.rows(KERNEL, first, rows)
+            made = op.emit("FULLY_CONNECTED", [flat, weights, *([] if bias is None else [bias])], (count, rows))
+        products.append(op.reshape(made, (*steps, rows)))
+    return products
 
 
 def _initial(op: NodeExport, slot: int, number: int, sequence: DraftTensor, hidden: int) -> DraftTensor:
@@ -280,11 +325,12 @@ def _initial(op: NodeExport, slot: int, number: int, sequence: DraftTensor, hidd
 
 
 def _zeros(op: NodeExport, sequence: DraftTensor, hidden: int) -> DraftTensor:
-    """Return a state of zeros; where the batch is open it has its extent from the sequence `time batch c`."""
-    batch = sequence.dims[1]
+    """Return a state of zeros; where the batch is open it has its extent from the sequence."""
+    time = time_axis(op)
+    batch = sequence.dims[1 - time]
     if isinstance(batch, int):
         return op.const(np.zeros((batch, hidden), np.float32), what="zeros")
-    column = op.part(op.part(sequence, 0, 0, 1), 2, 0, 1)
+    column = op.part(op.part(sequence, time, 0, 1), 2, 0, 1)
     # ZEROS_LIKE and ADD, since FILL of a shape that is computed gives extents that are known only once it has run.
     zeros = op.emit("ZEROS_LIKE", [op.reshape(column, (batch, 1))], (batch, 1))
     return op.add(zeros, np.zeros((1, hidden), np.float32))

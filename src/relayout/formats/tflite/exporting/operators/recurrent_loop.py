@@ -1,7 +1,7 @@
 """A recurrent operator of many steps as a WHILE: its body is a round of one step, or of some.
 
     WHILE(place, states, results, products)  ->  { row = GATHER(products, place); states = cell(row, states);
-                                                   results = DYNAMIC_UPDATE_SLICE(results, states, [place, 0]) }
+                                                   results = DYNAMIC_UPDATE_SLICE(results, states, [place, 0, 0]) }
 
 The product of the inputs and their weights is computed before, for all steps at once. The numbers are those of the
 steps written one by one, since the operators of a step are the same.
@@ -27,7 +27,7 @@ copies the list of results.
 """
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import ceil, prod, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -41,25 +41,27 @@ from relayout.formats.tflite.exporting.operators.matrix import rounded_weights_o
 from relayout.formats.tflite.exporting.recurrent_operands import BIAS, PEEPHOLE, RECURRENT, is_recurrent
 from relayout.formats.tflite.exporting.scales import dequantizer_of
 from relayout.graph.subgraphs import all_graphs
+from relayout.layout.stored_as import BATCH_FIRST
 
-LOOP = "relayout.loop"
-"""The key of a node's meta: it may be written as a loop."""
+LOOP, STEPS = "relayout.loop", "relayout.steps"
+"""The keys of a node's meta: it is written as a loop; LiteRT's kernel for all steps takes longer than its steps."""
+SINCE = 14
+"""The version of ONNX from which on recurrent operators have the attribute `layout`."""
 NEWEST_BUILTIN = "DYNAMIC_UPDATE_SLICE"
 """The builtin of a loop that the newest runtimes alone have."""
 MANY_STEPS = 300
 """Steps from which on a loop is written, whatever its weights."""
 CACHES = 8 << 20
 """Bytes of the weights of all steps from which on a loop is written."""
-STEPS_OF_A_ROUND = 8
-"""Steps of a round that writes a list of results."""
 MOST_ZEROS = 1 << 12
 """Zeros up to which a list of results lies in the file."""
 PARAMETERS = (RECURRENT, BIAS, PEEPHOLE)
 """Operands of a recurrent node that a step reads."""
 Step = Callable[
-    [DraftTensor, list[DraftTensor], DraftTensor | None, DraftTensor | int], tuple[DraftTensor, list[DraftTensor]]
+    [Sequence[DraftTensor], list[DraftTensor], DraftTensor | None, DraftTensor | int],
+    tuple[DraftTensor, list[DraftTensor]],
 ]
-"""Writes a step: its row of products, the states before, how many steps each row has, its number -> result, states."""
+"""Writes a step: its rows of products, the states before, how many steps each row has, its number -> result, states."""
 
 
 class LoopStep(NamedTuple):
@@ -74,128 +76,150 @@ class LoopStep(NamedTuple):
     is_listed: bool
 
 
-def mark_loops(model: ir.Model, is_looped: Callable[[ir.Node], bool]) -> None:
-    """Mark recurrent nodes that may be written as a loop, in place.
+def mark_loops(model: ir.Model, is_looped: Callable[[ir.Node], bool], *, on_litert: bool) -> None:
+    """Mark recurrent nodes of known extents that are written step by step or as a loop, in place.
 
     Args:
         model: the model.
         is_looped: whether the runtime of a node has what such a loop is written in.
+        on_litert: whether the file is for LiteRT's CPU kernels.
     """
+    from_tflite = was_tflite(model.metadata_props)
     for graph in all_graphs(model.graph):
         for node in graph:
             if is_recurrent(node) and LOOP not in node.meta:
-                node.meta[LOOP] = is_looped(node) and _is_long(node, was_tflite(model.metadata_props))
+                steps = _steps_of(node)
+                is_long = steps is not None and _is_long(*steps, from_tflite)
+                node.meta[LOOP] = is_long and is_looped(node)
+                node.meta[STEPS] = steps is not None and on_litert and not from_tflite and is_long == node.meta[LOOP]
 
 
-def _is_long(node: ir.Node, from_tflite: bool) -> bool:
-    """Return whether a node of known extents has so many steps that it is written as a loop."""
+def mark_batch_first(model: ir.Model) -> None:
+    """Mark recurrent nodes: whatever computes them takes the batch first, too."""
+    if model.opset_imports.get("", 1) >= SINCE:
+        for node in filter(is_recurrent, model.graph):
+            node.meta[BATCH_FIRST] = True
+
+
+def _steps_of(node: ir.Node) -> tuple[int, int] | None:
+    """Return the number of a node's steps and the bytes of a step's weights; None where extents are open."""
     x, recurrent = node.inputs[0], node.inputs[2]
     if x is None or recurrent is None or x.shape is None or recurrent.shape is None or x.dtype != ir.DataType.FLOAT:
-        return False
+        return None
     length, batch = (x.shape[axis] for axis in ((1, 0) if node.attributes.get_int("layout", 0) else (0, 1)))
     if not isinstance(length, int) or not isinstance(batch, int) or not recurrent.shape.is_static():
-        return False
-    weights = 4 * prod(recurrent.shape.numpy()[1:])
+        return None
+    return length, 4 * prod(recurrent.shape.numpy()[1:])
+
+
+def _is_long(length: int, weights: int, from_tflite: bool) -> bool:
+    """Return whether so many steps are written as a loop."""
     return length > 1 if from_tflite else length >= MANY_STEPS or length * weights >= CACHES
 
 
+def time_axis(op: NodeExport) -> int:
+    """Return the axis of a sequence that is time; the other one of the first two is the batch."""
+    return 1 if op.integer("layout") else 0
+
+
 def write_loop(
-    op: NodeExport, body: LoopStep, products: DraftTensor, states: list[DraftTensor], lengths: DraftTensor | None
+    op: NodeExport,
+    body: LoopStep,
+    products: Sequence[DraftTensor],
+    states: list[DraftTensor],
+    lengths: DraftTensor | None,
 ) -> tuple[DraftTensor | None, list[DraftTensor]]:
-    """Write all steps in rounds; return the results of all steps, `length batch hidden`, and the last states.
+    """Write all steps in loops; return the results of all steps, as the products lie, and the last states.
+
+    Each round copies the list of results. Where there is one, about `√length` loops follow each other, which have a
+    list of as many steps each. They share their body. The last one begins inside of its block of products, so that all
+    blocks are alike.
 
     Args:
         op: the node.
         body: one step.
-        products: of the inputs and their weights, `length batch rows`.
+        products: of the inputs and their weights, `length batch rows` each, or `batch length rows`.
         states: to begin with, `batch hidden` each.
         lengths: how many steps each row of the batch has; None: all of them.
     """
-    (length, batch, rows) = known(products.dims)
-    _, hidden = known(states[0].dims)
-    size = STEPS_OF_A_ROUND if body.is_listed and not was_tflite(op.graph.model.metadata_props) else 1
-    rounds = length // size
+    time, (_, hidden) = time_axis(op), known(states[0].dims)
+    extents = list(known(products[0].dims))
+    length, extents[2] = extents[time], hidden
+    is_split = body.is_listed and not was_tflite(op.graph.model.metadata_props)
+    extents[time] = size = ceil(length / round(sqrt(length))) if is_split else length
     computed = [op.value(slot) for slot in PARAMETERS if op.has(slot) and not _is_inside(op, slot)]
-    lists = [_zeros(op, length * batch, hidden)] if body.is_listed else []
-    looped = op.reshape(op.part(products, 0, 0, rounds * size), (rounds, size * batch, rows))
-    outer = [looped, *([] if lengths is None else [lengths]), *map(op.graph.tensor_of, computed)]
-    carried = [op.ints(np.array(0)), *states, *lists, *outer]
-    kinds = [(tensor.type, tensor.dims) for tensor in carried]
-    loop = _Round(op, kinds, body, size, rounds, batch)
-    drafts = loop.condition(), loop.write(computed, len(states), has_lengths=lengths is not None)
-    condition, inside = (op.graph.program.index(each) for each in drafts)
-    results = op.outputs("WHILE", carried, kinds, cond_subgraph_index=condition, body_subgraph_index=inside)
-    states = results[1 : 1 + len(states)]
-    every = results[1 + len(states)] if body.is_listed else None
-    step = body.step(op)
-    for place in range(rounds * size, length):
-        row = op.reshape(op.part(products, 0, place, 1), (batch, rows))
-        result, states = step(row, states, lengths, place)
-        if every is not None:
-            begin = op.ints([place * batch, 0])
-            every = op.emit(NEWEST_BUILTIN, [every, result, begin], every.dims)
-    return None if every is None else op.reshape(every, (length, batch, hidden)), states
+    outer, count = list(map(op.graph.tensor_of, computed)), len(states)
+    lists, listed = [_zeros(op, extents)] if body.is_listed else [], list[DraftTensor]()
+    graphs: tuple[int, ...] = ()
+    for begin in range(0, length, size):
+        first = min(begin, length - size)
+        blocks = [op.part(each, time, first, size) for each in products]
+        ends = [] if lengths is None else [op.sub(lengths, first) if first else lengths]
+        carried = [op.ints(np.array(begin - first)), *states, *lists, *blocks, *ends, *outer]
+        kinds = [(tensor.type, tensor.dims) for tensor in carried]
+        if not graphs:
+            loop = _Round(op, kinds, body, size, len(products))
+            drafts = loop.condition(), loop.write(computed, count, has_lengths=lengths is not None)
+            graphs = tuple(op.graph.program.index(each) for each in drafts)
+        results = op.outputs("WHILE", carried, kinds, cond_subgraph_index=graphs[0], body_subgraph_index=graphs[1])
+        states = results[1 : 1 + count]
+        if body.is_listed:
+            listed.append(op.part(results[1 + count], time, begin - first, size - (begin - first)))
+    return op.concat(listed, time) if listed else None, states
 
 
-def _zeros(op: NodeExport, rows: int, hidden: int) -> DraftTensor:
+def _zeros(op: NodeExport, extents: Sequence[int]) -> DraftTensor:
     """Return what a list of results holds before the loop; a large one does not lie in the file."""
-    if rows * hidden <= MOST_ZEROS:
-        return op.const(np.zeros((rows, hidden), np.float32))
-    zero, extents = op.const(np.array(0, np.float32)), op.ints([rows, hidden])
-    return op.emit("FILL", [extents, zero], (rows, hidden), TensorType.FLOAT32)
+    if prod(extents) <= MOST_ZEROS:
+        return op.const(np.zeros(extents, np.float32))
+    zero, shape = op.const(np.array(0, np.float32)), op.ints(extents)
+    return op.emit("FILL", [shape, zero], tuple(extents), TensorType.FLOAT32)
 
 
 class _Round(NamedTuple):
-    """The graphs of a loop.
+    """The graphs of loops of some steps each.
 
     Args:
         op: the node.
         kinds: types and extents of what the loop carries.
         body: one step.
-        size: steps of a round.
-        rounds: how many there are.
-        batch: rows of a step.
+        size: steps of a loop.
+        products: how many products of the inputs there are.
     """
 
     op: NodeExport
     kinds: Sequence[tuple[TensorType, Dims]]
     body: LoopStep
     size: int
-    rounds: int
-    batch: int
+    products: int
 
     def condition(self) -> Draft:
         """Write the graph that tells whether there is another round."""
         draft = Draft(f"{self.op.name}/condition")
         draft.inputs = self._inputs(draft)
         again = draft.tensor("again", TensorType.BOOL, ())
-        draft.add("LESS", [draft.inputs[0], draft.constant("rounds", np.array(self.rounds, np.int32))], [again])
+        draft.add("LESS", [draft.inputs[0], draft.constant("rounds", np.array(self.size, np.int32))], [again])
         draft.outputs = [again]
         self.op.graph.program.append(draft)
         return draft
 
     def write(self, computed: Sequence[ir.Value], count: int, *, has_lengths: bool) -> Draft:
         """Write the graph of one round."""
-        graph, batch = self.op.graph.body(self.op.graph.graph), self.batch
+        graph, time = self.op.graph.body(self.op.graph.graph), time_axis(self.op)
         draft, op = graph.draft, NodeExport(graph, self.op.node)
         draft.name, draft.inputs = f"{self.op.name}/round", self._inputs(draft)
         place, *states = draft.inputs[: 1 + count]
         outer = draft.inputs[1 + count + self.body.is_listed :]
         graph.tensors.update(zip(computed, outer[len(outer) - len(computed) :], strict=True))
-        step, block, results = self.body.step(op), op.gather(outer[0], place, 0), list[DraftTensor]()
-        for number in range(self.size):
-            row = op.part(block, 0, number * batch, batch)
-            here = op.add(op.mul(place, self.size), number) if has_lengths else place
-            result, states = step(row, states, outer[1] if has_lengths else None, here)
-            results.append(result)
+        rows = [op.gather(each, place, time) for each in outer[: self.products]]
+        lengths = outer[self.products] if has_lengths else None
+        result, states = self.body.step(op)(rows, states, lengths, place)
         lists = []
         if self.body.is_listed:
-            rows = self.size * batch
-            first = place if rows == 1 else op.mul(place, rows)
-            begin = op.emit("PACK", [first, op.ints(np.array(0))], (2,), values_count=2, axis=0)
-            before = draft.inputs[1 + count]
-            written = [before, op.concat(results, 0), begin]
-            lists = [op.emit(NEWEST_BUILTIN, written, before.dims)]
+            before, begin = draft.inputs[1 + count], [op.ints(np.array(0))] * 3
+            begin[time] = place
+            corner = op.emit("PACK", begin, (3,), values_count=3, axis=0)
+            lists = [op.emit(NEWEST_BUILTIN, [before, op.stack([result], time), corner], before.dims)]
         draft.outputs = [*graph.distinct([op.add(place, 1), *states, *lists]), *outer]
         return draft
 

@@ -28,6 +28,7 @@ from relayout.formats.tflite.container.enums import ActivationFunctionType, Tens
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.parameter_rows import ParameterRows, select_rows
+from relayout.formats.tflite.exporting.operators.recurrent_loop import STEPS, time_axis
 from relayout.formats.tflite.exporting.recurrent_operands import (
     BIAS,
     HIDDEN,
@@ -39,15 +40,12 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
     has_few_steps,
 )
 from relayout.formats.tflite.spelled_out import KEPT, STATES
-from relayout.layout.stored_as import BATCH_FIRST
 
 INPUT, OUTPUT, FORGET, CELL = range(4)
 """The gates, in ONNX's order."""
 BUILTIN_ORDER = (INPUT, FORGET, CELL, OUTPUT)
 PEEPING = (INPUT, FORGET, OUTPUT)
 ACTIVATIONS = {"tanh": ActivationFunctionType.TANH, "relu": ActivationFunctionType.RELU}
-SINCE = 14
-"""The version of ONNX from which on an LSTM has the attribute `layout`."""
 
 
 class Gate(NamedTuple):
@@ -83,10 +81,10 @@ def total(biases: Sequence[ParameterRows]) -> NDArray[Any] | None:
 
 def has_kernel(op: NodeExport) -> bool:
     """Return whether LiteRT's fused kernel computes an LSTM, and the target has it."""
-    if op.graph.unrolls and has_few_steps(op.node):
+    if op.node.meta.get(STEPS) or (op.graph.unrolls and has_few_steps(op.node)):
         return False
     dims = op.dims(0)
-    length, batch = dims[_time_axis(op)], dims[1 - _time_axis(op)]
+    length, batch = dims[time_axis(op)], dims[1 - time_axis(op)]
     has_extents = isinstance(dims[2], int) and length != 0
     has_batch = isinstance(batch, int) or (input_with(op, batch) is not None and _begins_with_inputs(op))
     return has_extents and has_batch and has_activations(op.node) and op.type(0) == TensorType.FLOAT32
@@ -130,14 +128,6 @@ def has_activations(node: ir.Node) -> bool:
     return not has_lengths and all(_activation(node, number) is not None for number in range(_directions(node)))
 
 
-def mark_batch_first(model: ir.Model) -> None:
-    """Mark LSTMs that the fused kernel computes: it takes the batch first, too."""
-    if model.opset_imports.get("", 1) >= SINCE:
-        for node in model.graph:
-            if node.op_type == "LSTM" and not node.domain and is_fused(node, model.graph):
-                node.meta[BATCH_FIRST] = True
-
-
 def write_sequence_lstm(op: NodeExport) -> None:
     """Write an LSTM on the fused kernel."""
     count = _directions(op.node)
@@ -154,10 +144,6 @@ def write_sequence_lstm(op: NodeExport) -> None:
             op.give(op.stack(ends, 1 if op.integer("layout") else 0), slot)
 
 
-def _time_axis(op: NodeExport) -> int:
-    return 1 if op.integer("layout") else 0
-
-
 def _directions(node: ir.Node) -> int:
     return 2 if node.attributes.get_string("direction", "forward") == "bidirectional" else 1
 
@@ -172,7 +158,7 @@ def _activation(node: ir.Node, number: int) -> ActivationFunctionType | None:
 
 def _states(op: NodeExport, count: int) -> list[list[DraftTensor]]:
     """Return the variables of each direction: hidden state and cell, with what they begin with written into them."""
-    batch, units = op.dims(0)[1 - _time_axis(op)], op.static(RECURRENT)[2]
+    batch, units = op.dims(0)[1 - time_axis(op)], op.static(RECURRENT)[2]
     made = [[_variable(op, (batch, units)) for _ in range(2)] for _ in range(count)]
     axis = 1 if op.integer("layout") else 0
     anew, computed = [], []
@@ -235,17 +221,17 @@ def _one_direction(op: NodeExport, number: int, states: Sequence[DraftTensor]) -
         [x, *_parameters(op, number), None, None, *states, None, None, None, None],
         (*x.dims[:2], states[0].dims[1]),
         fused_activation_function=_activation(op.node, number),
-        time_major=not _time_axis(op),
+        time_major=not time_axis(op),
     )
 
 
 def _reversed(op: NodeExport, tensor: DraftTensor) -> DraftTensor:
-    return op.emit("REVERSE_V2", [tensor, op.ints([_time_axis(op)])], tensor.dims)
+    return op.emit("REVERSE_V2", [tensor, op.ints([time_axis(op)])], tensor.dims)
 
 
 def _last(op: NodeExport, y: DraftTensor) -> DraftTensor:
     """Return what the last step gives."""
-    axis = _time_axis(op)
+    axis = time_axis(op)
     length = op.extent(y, axis)
     if isinstance(length, DraftTensor):
         return op.at(op.gather(y, op.reshape(op.sub(length, 1), (1,)), axis), axis, 0)
