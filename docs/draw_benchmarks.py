@@ -172,6 +172,12 @@ def int8() -> str:
     return ratios("Time of int8 files in LiteRT, litert-torch's = 1", cells)
 
 
+def recurrent() -> str:
+    """The time of each recurrent layer beside ONNX Runtime's."""
+    cells = [row["ratio"] for row in table("recurrent-benchmark.md", "layer", "ratio")]
+    return ratios("Time of recurrent layers in LiteRT, ONNX Runtime's = 1", cells)
+
+
 def onnx_to_tflite() -> str:
     """Sums beside onnx2tf's."""
     found = table("onnx-to-tflite-benchmark.md", "models", "sum of", "ratio")
@@ -283,6 +289,7 @@ PLOTS: dict[str, Callable[[], str]] = {
     "onnx-to-tflite-benchmark": onnx_to_tflite,
     "opening": opening,
     "optimize-benchmark": optimizing,
+    "recurrent-benchmark": recurrent,
     "target-cpu": onnxruntime_cpu,
     "there-and-back": there_and_back,
 }

@@ -210,6 +210,28 @@ def test_recurrent_weights_are_integers_or_halves(cell: str, gates: int, states:
     assert min(signal_to_noise(model, result.tflite)) > (25 if kind == "dynamic" else 50)
 
 
+@pytest.mark.parametrize("steps", [100, 320])
+@pytest.mark.parametrize(("cell", "gates"), [("GRU", 3), ("LSTM", 4)])
+def test_long_sequences_run_on_integers(cell: str, gates: int, steps: int) -> None:
+    rng = np.random.default_rng(1)
+    weights = {name: rng.normal(size=(1, gates * 8, 8)).astype(np.float32) / 3 for name in "wr"}
+    model = build(f"float[{steps},1,8] x", f"y = {cell}<hidden_size=8>(x, w, r)", weights)
+    result = quantized(model)
+    assert float_operators(result) == {}
+    assert min(signal_to_noise(model, result.tflite)) > 15
+
+
+@pytest.mark.parametrize(("cell", "builtin"), [("GRU", "WHILE"), ("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM")])
+def test_a_sequence_of_open_length_has_no_ranges(cell: str, builtin: str) -> None:
+    pytest.importorskip("ai_edge_quantizer")
+    gates = {"GRU": 3, "LSTM": 4}[cell]
+    shapes = {"w": (1, gates * 8, 8), "r": (1, gates * 8, 8)}
+    model = build("float[t,1,8] x", f"y = {cell}<hidden_size=8>(x, w, r)", shapes)
+    samples = [{"x": np.zeros((5, 1, 8), np.float32)}]
+    with pytest.raises(quantize.QuantizationError, match=rf"inside of {builtin} ×1 \(first: .*--dim"):
+        relayout.convert(model, format="tflite", quantize="int8", calibrate=samples)
+
+
 def test_another_function_is_no_hard_swish() -> None:
     text = "a = Add(x, three) c = Clip(a, low, six) p = Mul(x, c) y = Div(p, two)"
     result = relayout.convert(build("float[1,4,8,8] x", text, {**SIX, **HALF}), format="tflite")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -201,6 +202,8 @@ def quantize_file(
         QuantizationError: the quantizer or LiteRT refuses the file.
     """
     refuse_quantized(file, request.kind)
+    if request.is_calibrated:
+        _refuse_unseen(file, request.kind)
     file = _with_unique_names(file)
     samples = Samples(request.samples, inputs) if request.is_calibrated else None
     reasons = dict.fromkeys(_named(file, request.keep_float, operators), KEPT)
@@ -306,6 +309,27 @@ def refuse_quantized(file: Model, kind: str) -> None:
         raise LayoutError(
             f"--quantize {kind}: the source is quantized already ({count} operators on integers): leave --quantize out,"
             " or read a .tflite with --quant float first"
+        )
+
+
+UNSEEN = ("IF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "WHILE")
+"""Operators with values inside of which samples show no ranges."""
+
+
+def _refuse_unseen(file: Model, kind: str) -> None:
+    """Refuse a file with values that the quantizer sees in no run.
+
+    Raises:
+        QuantizationError: there are some.
+    """
+    (graph, *_) = file.subgraphs
+    hiding = [row for row in graph.operators if row.name in UNSEEN]
+    if hiding:
+        first = graph.tensors[hiding[0].outputs[0]].name
+        counts = ", ".join(f"{name} ×{count}" for name, count in sorted(Counter(row.name for row in hiding).items()))
+        raise QuantizationError(
+            f"--quantize {kind}: samples show no ranges inside of {counts} (first: {first}); --quantize dynamic needs"
+            " none, and a sequence whose length --dim gives is written step by step"
         )
 
 

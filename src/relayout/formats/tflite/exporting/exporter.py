@@ -135,8 +135,8 @@ def export(
         UnwritableGraphError: operators that cannot be written, all of them with reason and count.
     """
     forms = file_forms or FileForms()
-    unrolls = forms.unrolls or quantization in STATIC
-    shared: dict[str, Any] = {"custom_ops": custom_ops, "runtime": runtime, "unrolls": unrolls}
+    shared: dict[str, Any] = {"custom_ops": custom_ops, "runtime": runtime, "unrolls": forms.unrolls}
+    shared["for_integers"] = quantization in STATIC
     graph = GraphExport(model, model.graph, units or {}, unsigned=unsigned, **shared)
     graph.run()
     if graph.refusals.reasons:

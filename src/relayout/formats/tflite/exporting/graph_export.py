@@ -142,6 +142,7 @@ class GraphExport:
         custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
         runtime: the oldest runtime that has to run the file; "": any.
         unrolls: whether the steps of an LSTM are written one by one, for want of a kernel that runs them all.
+        for_integers: whether a quantizer makes integers of all values: it sees none of a loop or of a kernel's states.
     """
 
     def __init__(
@@ -156,8 +157,9 @@ class GraphExport:
         custom_ops: Mapping[str, str] | None = None,
         runtime: str = "",
         unrolls: bool = False,
+        for_integers: bool = False,
     ) -> None:
-        self.unrolls = unrolls
+        self.unrolls, self.for_integers = unrolls, for_integers
         self.model, self.graph, self.custom_ops, self.runtime = model, graph, custom_ops or {}, runtime
         self.program: list[Draft] = [] if program is None else program
         """All graphs of the file under construction; this one and its bodies are among them."""
@@ -227,6 +229,7 @@ class GraphExport:
             custom_ops=self.custom_ops,
             runtime=self.runtime,
             unrolls=self.unrolls,
+            for_integers=self.for_integers,
         )
 
     def take(self, values: Sequence[ir.Value]) -> None:

@@ -1,4 +1,4 @@
-"""A recurrent operator of many steps as a WHILE: its body is a round of one step, or of some.
+"""A recurrent operator of many steps as WHILEs whose body is one step.
 
     WHILE(place, states, results, products)  ->  { row = GATHER(products, place); states = cell(row, states);
                                                    results = DYNAMIC_UPDATE_SLICE(results, states, [place, 0, 0]) }
@@ -6,23 +6,24 @@
 The product of the inputs and their weights is computed before, for all steps at once. The numbers are those of the
 steps written one by one, since the operators of a step are the same.
 
-LiteRT 2.3, one thread, GRU of `hidden` elements and as many inputs, which gives its last state or all; in µs:
+LiteRT 2.3, one thread, as many inputs as elements of the state, which is given last or at all steps; in µs:
 
-| hidden | steps | one by one | loop, last | loop, all, rounds of 1 | of 8 | to load, one by one | to load, loop |
-| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-| 32 | 16 | 11 | 18 | 23 | 33 | 700 | 300 |
-| 32 | 64 | 50 | 61 | 92 | 77 | 2,500 | 500 |
-| 32 | 256 | 205 | 231 | 601 | 280 | 20,000 | 700 |
-| 32 | 1,000 | 3,200 | 870 | 5,800 | 1,490 | 233,000 | 700 |
-| 128 | 32 | 122 | 119 | 145 | 161 | 1,500 | 600 |
-| 128 | 64 | 294 | 233 | 325 | 302 | 4,000 | 800 |
-| 128 | 256 | 3,100 | 896 | 2,190 | 1,260 | 28,000 | 700 |
-| 128 | 1,000 | 14,800 | 3,540 | 26,700 | 7,130 | 255,000 | 900 |
+| cell | elements | steps | ONNX Runtime | one by one | loop, last | loops, all | kernel |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| GRU | 32 | 24 | 20 | 17 | 25 | 49 | |
+| GRU | 64 | 64 | 81 | 97 | 101 | 148 | |
+| GRU | 128 | 100 | 348 | 1,130 | 371 | 455 | |
+| GRU | 512 | 50 | 2,750 | 11,400 | 2,610 | 2,720 | |
+| LSTM | 32 | 24 | 19 | 21 | 31 | 55 | 32 |
+| LSTM | 64 | 64 | 84 | 125 | 124 | 180 | 202 |
+| LSTM | 128 | 100 | 406 | 1,770 | 473 | 565 | 1,050 |
+| LSTM | 512 | 50 | 3,610 | 13,400 | 3,580 | 3,710 | 12,300 |
 
-Steps that are written one by one have their weights in memory once for each step, as their kernels pack them. A round
-copies the list of results.
+Steps that are written one by one have their weights in memory once for each step, as their kernels pack them: beyond
+the caches they wait for memory. A round copies the list of results, so that all steps are chained loops with short
+lists.
 
-1. A model that was a `.tflite` gets rounds of one step: its source has such a loop, with the same operators.
+1. A model that was a `.tflite` gets one loop: its source has such a loop, with the same operators.
 2. Else a loop is written where the weights of all steps exceed the caches, and from many steps on.
 """
 

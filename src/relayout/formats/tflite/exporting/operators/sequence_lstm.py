@@ -81,10 +81,11 @@ def total(biases: Sequence[ParameterRows]) -> NDArray[Any] | None:
 
 def has_kernel(op: NodeExport) -> bool:
     """Return whether LiteRT's fused kernel computes an LSTM, and the target has it."""
-    if op.node.meta.get(STEPS) or (op.graph.unrolls and has_few_steps(op.node)):
-        return False
     dims = op.dims(0)
     length, batch = dims[time_axis(op)], dims[1 - time_axis(op)]
+    by_steps = op.node.meta.get(STEPS) or (op.graph.for_integers and isinstance(length, int))
+    if by_steps or (op.graph.unrolls and has_few_steps(op.node)):
+        return False
     has_extents = isinstance(dims[2], int) and length != 0
     has_batch = isinstance(batch, int) or (input_with(op, batch) is not None and _begins_with_inputs(op))
     return has_extents and has_batch and has_activations(op.node) and op.type(0) == TensorType.FLOAT32

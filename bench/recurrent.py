@@ -1,0 +1,146 @@
+"""Time of recurrent layers in LiteRT beside ONNX Runtime, and write a page of it: `python bench/recurrent.py`.
+
+Each is one layer of as many elements as its inputs have, of a batch of 1, which gives all steps or its last state. Both
+run on one thread, in turns. `dynamic` is the time of the file that `--quantize dynamic` writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from tables import table
+
+import relayout
+
+PAGE = Path(__file__).parents[1] / "docs" / "recurrent-benchmark.md"
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+SIZES = ((32, 24), (32, 100), (64, 64), (128, 32), (128, 100), (128, 300), (256, 30), (256, 100), (512, 50))
+"""Elements of the state, and steps."""
+ROUNDS, TURN = 9, 0.03
+"""Turns of each runtime, and the seconds of each turn."""
+Run = Callable[[], object]
+
+
+def model_of(cell: str, hidden: int, steps: int, *, is_listed: bool) -> onnx.ModelProto:
+    """Return a recurrent layer with random weights."""
+    rng, rows = np.random.default_rng(hidden), GATES[cell] * hidden
+    shapes = {"w": (1, rows, hidden), "r": (1, rows, hidden), "b": (1, 2 * rows)}
+    arrays = {name: (rng.uniform(-1, 1, shape) / hidden**0.5).astype(np.float32) for name, shape in shapes.items()}
+    attributes: dict[str, Any] = {"hidden_size": hidden} | ({"linear_before_reset": 1} if cell == "GRU" else {})
+    node = helper.make_node(cell, ["x", *arrays], ["y"] if is_listed else ["", "y"], **attributes)
+    shape = [steps, 1, 1, hidden] if is_listed else [1, 1, hidden]
+    ends = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims)
+        for name, dims in (("x", [steps, 1, hidden]), ("y", shape))
+    ]
+    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    graph = helper.make_graph([node], cell, ends[:1], ends[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def by_onnxruntime(model: onnx.ModelProto, x: Any) -> tuple[Run, Any]:
+    """Return what runs a model, and its result."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, {"x": x}), session.run(None, {"x": x})[0]
+
+
+def by_litert(content: bytes, x: Any) -> tuple[Run, Any]:
+    """Return what runs a file, and its result."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_content=content, num_threads=1)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
+    interpreter.invoke()
+    return interpreter.invoke, interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+
+
+def microseconds(runs: dict[str, Run]) -> dict[str, float]:
+    """Return the time of each run: the median of turns that take place one after the other."""
+    spent: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(ROUNDS):
+        for name, run in runs.items():
+            begin, count = time.process_time(), 0
+            while time.process_time() - begin < TURN:
+                run()
+                count += 1
+            spent[name].append((time.process_time() - begin) / count * 1e6)
+    return {name: median(each) for name, each in spent.items()}
+
+
+def measured(cell: str, hidden: int, steps: int, *, is_listed: bool) -> dict[str, Any]:
+    """Return a row: times, what stands in the file, and how far its numbers are from ONNX Runtime's."""
+    model = model_of(cell, hidden, steps, is_listed=is_listed)
+    x = np.random.default_rng(0).standard_normal((steps, 1, hidden)).astype(np.float32)
+    result = relayout.convert(model, format="tflite")
+    dynamic = relayout.convert(model, format="tflite", quantize="dynamic")
+    runs, results = {}, {}
+    runs["onnxruntime"], results["onnxruntime"] = by_onnxruntime(model, x)
+    for name, each in (("litert", result), ("dynamic", dynamic)):
+        assert each.tflite is not None
+        runs[name], results[name] = by_litert(each.tflite, x)
+    return {
+        "loops": result.report.operators.get("WHILE", 0),
+        "off": float(np.abs(results["litert"] - results["onnxruntime"]).max()),
+        "dynamic_off": float(np.abs(results["dynamic"] - results["onnxruntime"]).max()),
+        **microseconds(runs),
+    }
+
+
+def main() -> None:
+    """Measure all, and write the page."""
+    lines: list[list[str]] = []
+    ratios: list[float] = []
+    dynamic: list[float] = []
+    for cell in GATES:
+        for is_listed in (True, False):
+            for hidden, steps in SIZES:
+                row = measured(cell, hidden, steps, is_listed=is_listed)
+                ratios.append(row["litert"] / row["onnxruntime"])
+                dynamic.append(row["dynamic"] / row["onnxruntime"])
+                name = f"{cell}, {hidden} × {steps}, {'all' if is_listed else 'last'}"
+                form = f"{row['loops']} WHILE" if row["loops"] else "steps"
+                times = [f"{row[each]:,.0f}" for each in ("onnxruntime", "litert", "dynamic")]
+                shares = [f"{each[-1]:.2f}" for each in (ratios, dynamic)]
+                lines.append([name, form, *times, *shares, f"{row['off']:.0e} / {row['dynamic_off']:.0e}"])
+                print(*lines[-1], flush=True)
+    head = ["layer", "written as", "ONNX Runtime, µs", "LiteRT, µs", "dynamic, µs", "ratio", "of dynamic", "off"]
+    PAGE.write_text(page(head, lines, ratios, dynamic), encoding="utf-8")
+
+
+def page(head: list[str], lines: list[list[str]], ratios: list[float], dynamic: list[float]) -> str:
+    """Return the page."""
+    return f"""<!-- made by bench/recurrent.py -->
+
+# Measured: recurrent layers
+
+A recurrent layer takes {median(ratios):.2f} of ONNX Runtime's time in LiteRT in the median of {len(ratios)}
+({date.today().isoformat()}), {min(ratios):.2f} at least and {max(ratios):.2f} at most. Short sequences with small
+weights are written step by step, others as WHILE. With `--quantize dynamic` the median is {median(dynamic):.2f}.
+
+![Time of recurrent layers in LiteRT, ONNX Runtime's = 1](plots/recurrent-benchmark.svg)
+
+{table(head, lines)}
+
+- Processor time on one thread, of a batch of 1, in turns. `all`: the layer gives all steps; `last`: its last state.
+- Off: the greatest difference from ONNX Runtime, of the float file and of the dynamic one.
+- All steps are written by about √steps loops that follow each other: a round copies the list of its loop's results.
+- ONNX Runtime has kernels for whole layers. LiteRT's kernel for an LSTM takes 2 to 4 times their time, so relayout
+  writes it where extents are open and for other targets alone.
+"""
+
+
+if __name__ == "__main__":
+    main()
