@@ -181,7 +181,10 @@ class Normalizing(NamedTuple):
         yield from mean("squared", "variance")
         yield Step("Add", ("variance", np.array(self.epsilon, scale.dtype)), "raised")
         yield Step("Sqrt", ("raised",), "deviation")
-        yield Step("Div", (scale, "deviation"), "factor")
+        is_scaled = bool((scale != 1).any())
+        yield Step("Div", (np.ones(1, scale.dtype), "deviation"), "inverse" if is_scaled else "factor")
+        if is_scaled:
+            yield Step("Mul", ("inverse", scale), "factor")
         yield Step("Mul", ("centered", "factor"), "scaled" if bias.any() else "normalized")
         if bias.any():
             yield Step("Add", ("scaled", bias), "normalized")

@@ -138,16 +138,17 @@ class Groups(NamedTuple):
             return None
         return Groups(number, channels, pixels, Normalizing.of(operator))
 
-    def steps(self, operand: int | str, kind: np.dtype[np.generic]) -> Iterator[Step]:
+    def steps(self, operand: int | str, scale: NDArray[np.generic], bias: NDArray[np.generic]) -> Iterator[Step]:
         """Return the steps that normalize an image; the last one gives `normalized`.
 
         Args:
             operand: the image, in any shape.
-            kind: the type of its elements.
+            scale: what each channel is multiplied by.
+            bias: what is added to each channel then.
         """
         yield Step("Reshape", (operand, np.array([0, self.channels, *self.space], np.int64)), "image")
-        unit = np.ones(1, kind)
-        yield from self.normalizing.by(self._mean, "image", unit, np.zeros_like(unit))
+        row = (-1, *[1] * len(self.space))
+        yield from self.normalizing.by(self._mean, "image", scale.reshape(row), bias.reshape(row))
 
     def _mean(self, operand: int | str, name: str) -> Iterator[Step]:
         """The mean of each group, for each of its channels."""
@@ -368,24 +369,19 @@ def _instance_normalization(operator: Operator, given: Constants) -> Sequence[St
 def _over_groups(
     operator: Operator, groups: Groups, scale: NDArray[np.generic], bias: NDArray[np.generic]
 ) -> Iterator[Step]:
-    yield from groups.steps(0, scale.dtype)
-    row = (-1, *[1] * len(groups.space))
-    last = "normalized"
-    if not np.all(scale == 1):
-        yield Step("Mul", (last, for_each_channel(scale, groups).reshape(row)), "weighted")
-        last = "weighted"
-    if np.any(bias):
-        yield Step("Add", (last, for_each_channel(bias, groups).reshape(row)), "shifted")
-        last = "shifted"
+    yield from groups.steps(0, for_each_channel(scale, groups), for_each_channel(bias, groups))
     shape = [0, *(extent for extent in (operator.shape() or ())[1:] if isinstance(extent, int))]
-    yield Step("Reshape", (last, np.array(shape, np.int64)), "grouped")
+    yield Step("Reshape", ("normalized", np.array(shape, np.int64)), "grouped")
 
 
 def _over_space(operator: Operator, rank: int, given: Constants) -> Iterator[Step]:
-    dtype = operator.node.outputs[0].dtype
+    dtype, row, normalizing = operator.node.outputs[0].dtype, (-1, *[1] * (rank - 2)), Normalizing.of(operator)
+    scale, bias = given[1:3]
+    if scale is not None and bias is not None:
+        yield from normalizing(0, range(2, rank), scale.reshape(row), bias.reshape(row))
+        return
     unit = np.ones((1,), np.float32 if dtype is None else dtype.numpy())
-    yield from Normalizing.of(operator)(0, range(2, rank), unit, np.zeros_like(unit))
-    row = (-1, *[1] * (rank - 2))
+    yield from normalizing(0, range(2, rank), unit, np.zeros_like(unit))
     parts: list[NDArray[np.generic] | str] = []
     for slot, name in ((1, "scales"), (2, "shifts")):
         array = given[slot]
@@ -418,20 +414,14 @@ def _grouped(operator: Operator, channels: int, groups: int, rank: int, given: C
     space = [extent if isinstance(extent, int) else 0 for extent in shape[2:]]
     if any(not extent for extent in space):
         return
+    normalizing, width = Normalizing.of(operator), channels // groups
     if 1 < groups < channels:
-        yield from Groups(groups, channels, tuple(space), Normalizing.of(operator)).steps(0, scale.dtype)
-        last = "normalized"
+        yield from Groups(groups, channels, tuple(space), normalizing).steps(0, scale, bias)
     else:
-        split = np.array([0, groups, channels // groups, *space], np.int64)
-        joined = np.array([0, channels, *space], np.int64)
-        unit = np.ones((1,), scale.dtype)
-        yield Step("Reshape", (0, split), "grouped")
-        yield from Normalizing.of(operator)("grouped", range(2, rank + 1), unit, np.zeros_like(unit))
-        yield Step("Reshape", ("normalized", joined), "joined")
-        last = "joined"
-    row = (-1, *[1] * (rank - 2))
-    yield Step("Mul", (last, scale.reshape(row)), "weighted")
-    yield Step("Add", ("weighted", bias.reshape(row)), "shifted")
+        parts = (each.reshape(groups, width, *[1] * len(space)) for each in (scale, bias))
+        yield Step("Reshape", (0, np.array([0, groups, width, *space], np.int64)), "grouped")
+        yield from normalizing("grouped", range(2, rank + 1), *parts)
+        yield Step("Reshape", ("normalized", np.array([0, channels, *space], np.int64)), "joined")
 
 
 def _depth_to_space(operator: Operator, _: Constants) -> Sequence[Step]:
