@@ -19,7 +19,7 @@ from relayout.lowering.unit_rows import affine_weights
 from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
-from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, real_numbers, scale_of
+from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, stored_reals, scale_of
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL, WORD_STEP, reaches_logarithms
 
 WIDE_STEPS = 128
@@ -165,7 +165,7 @@ def channel_factors(operator: Operator) -> tuple[NDArray[np.float64], NDArray[np
 
 def real_constant(operator: Operator, slot: int) -> NDArray[np.float64] | None:
     """Return a constant operand as real numbers, also one that is stored as integers; None for any other."""
-    return real_numbers(operator.node.inputs[slot] if slot < len(operator.node.inputs) else None)
+    return stored_reals(operator.node.inputs[slot] if slot < len(operator.node.inputs) else None)
 
 
 def _batch_normalization(operator: Operator, _: Constants) -> Sequence[Step]:

@@ -56,7 +56,7 @@ def scale_of(node: ir.Node) -> Scale | None:
     return Scale(integers.dtype, scales, zeros - SHIFTS.get(integers.dtype, 0))
 
 
-def real_numbers(value: ir.Value | None) -> NDArray[np.float64] | None:
+def stored_reals(value: ir.Value | None) -> NDArray[np.float64] | None:
     """Return a constant as real numbers, also one that is stored as integers; None of any other value."""
     producer = None if value is None or value.const_value is not None else value.producer()
     scale = None if producer is None or producer.op_type not in DEQUANTIZING else scale_of(producer)

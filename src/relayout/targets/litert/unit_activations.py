@@ -10,7 +10,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, VIEWS, unit_of
 from relayout.graph.subgraphs import take_over
-from relayout.targets.litert.integer_scales import BYTES, real_numbers, scale_of
+from relayout.targets.litert.integer_scales import BYTES, stored_reals, scale_of
 
 # Move Transposes and Reshapes out of quantized units: integers are moved, and the operator runs on integers.
 #
@@ -100,7 +100,7 @@ def clamp_bounds(node: ir.Node) -> tuple[float, float] | None:
     found: list[float] = []
     for slot, name, default in ((1, "min", -np.inf), (2, "max", np.inf)):
         value = node.inputs[slot] if slot < len(node.inputs) else None
-        array = real_numbers(value)
+        array = stored_reals(value)
         if value is not None and array is None:
             return None
         found.append(node.attributes.get_float(name, default) if array is None else float(array.reshape(-1)[0]))
