@@ -19,7 +19,7 @@ from relayout.lowering.unit_rows import affine_weights
 from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
-from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, stored_reals, scale_of
+from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, scale_of, stored_reals
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL, WORD_STEP, reaches_logarithms
 
 WIDE_STEPS = 128

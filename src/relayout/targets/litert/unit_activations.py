@@ -10,7 +10,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, VIEWS, unit_of
 from relayout.graph.subgraphs import take_over
-from relayout.targets.litert.integer_scales import BYTES, stored_reals, scale_of
+from relayout.targets.litert.integer_scales import BYTES, scale_of, stored_reals
 
 # Move Transposes and Reshapes out of quantized units: integers are moved, and the operator runs on integers.
 #
