@@ -84,8 +84,6 @@ class Direction(NamedTuple):
 
     def split(self, tensor: DraftTensor, count: int) -> list[DraftTensor]:
         """Return the parts of a tensor for so many gates."""
-        if count == 1:
-            return [tensor]
         axis = self.op.ints(np.array(len(tensor.dims) - 1))
         kinds = [(tensor.type, (*tensor.dims[:-1], self.hidden))] * count
         return self.op.outputs("SPLIT", [axis, tensor], kinds, num_splits=count)
@@ -113,11 +111,14 @@ class Direction(NamedTuple):
 
     def _constant_product(self, state: DraftTensor, first: int, size: int) -> DraftTensor | None:
         """Return the product of a constant state with constant weights; None of any other."""
-        array, value = self.op.constant_array(state), constant_behind(self.op.value(RECURRENT))
-        if array is None or not (value is not None or not array.any()):
+        array = self.op.constant_array(state)
+        if array is None:
             return None
         product = np.zeros((len(array), size), np.float32)
-        if value is not None and value.const_value is not None and array.any():
+        if array.any():
+            value = constant_behind(self.op.value(RECURRENT))
+            if value is None or value.const_value is None:
+                return None
             product += array @ value.const_value.numpy()[self.number, first : first + size].astype(np.float32).T
         return self.op.const(product)
 
@@ -128,7 +129,7 @@ class Direction(NamedTuple):
 
 @exporter("LSTM")
 def lstm(op: NodeExport) -> None:
-    """UNIDIRECTIONAL_SEQUENCE_LSTM; for other cells FULLY_CONNECTED, LOGISTIC and TANH for each step."""
+    """FULLY_CONNECTED, LOGISTIC and TANH for each step; of open extents UNIDIRECTIONAL_SEQUENCE_LSTM."""
     if has_kernel(op):
         write_sequence_lstm(op)
     else:
