@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.onnx.evaluating import NUMERIC, node_results
 from relayout.graph.quantized_unit import VIEWS
-from relayout.graph.subgraphs import all_graphs
+from relayout.graph.subgraphs import all_graphs, take_over
 
 SMALL = 1 << 10
 """Elements of operands up to which a result may be larger than they are."""
@@ -229,13 +229,23 @@ def _growth(node: ir.Node, results: list[NDArray[Any]]) -> int:
 
 def _computed(model: ir.Model, node: ir.Node, most: int) -> list[NDArray[Any]] | None:
     """Return what a node gives, if it is known, and no operand and no result has more elements than `most`."""
-    if node.domain or node.op_type in KEPT or any(value.is_graph_output() for value in node.outputs):
+    if node.domain or node.op_type in KEPT or _gives_an_end(model, node):
         return None
     if all(value.const_value is not None for value in node.outputs if value.name) and node.outputs:
         return _contents(node)
     if node.op_type == "Shape":
         return _shape(node)
     return _of_constants(model, node, most)
+
+
+def _gives_an_end(model: ir.Model, node: ir.Node) -> bool:
+    """Return whether a node gives a result of the model, or that of a body which is a constant already.
+
+    LiteRT computes a product of constants before the first run, and loses it as the result of a body.
+    """
+    if not any(value.is_graph_output() for value in node.outputs):
+        return False
+    return node.graph is model.graph or node.op_type in ("Constant", "Identity") or len(node.outputs) > 1
 
 
 def _of_constants(model: ir.Model, node: ir.Node, most: int) -> list[NDArray[Any]] | None:
@@ -333,12 +343,17 @@ def run_node(model: ir.Model, node: ir.Node, arrays: dict[str, NDArray[Any]]) ->
 
 
 def replace_by_constants(graph: ir.Graph, node: ir.Node, arrays: list[NDArray[Any]]) -> None:
-    """Replace a node by constants that hold its results."""
+    """Replace a node by constants that hold its results; the result of a body is a copy of one."""
     for value, array in zip(node.outputs, arrays, strict=True):
         if not value.name:
             continue
         tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), name=value.name)
         made = ir.val(value.name, const_value=tensor)
+        if value.is_graph_output():
+            made.name = tensor.name = f"{value.name}/constant"
+            copy = ir.node("Identity", [made])
+            graph.insert_before(node, copy)
+            take_over(copy.outputs[0], value, but=[node])
         value.replace_all_uses_with(made)
         value.name = None
         if made.uses():

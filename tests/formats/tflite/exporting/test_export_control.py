@@ -30,6 +30,23 @@ def test_if_runs_the_branch_that_is_chosen(chosen: bool) -> None:
     agrees(model, {"c": np.array(chosen), "x": floats(2, 3)})
 
 
+MADE = {
+    "a product": "a = Mul(c, d)",
+    "picked": "a = Gather<axis=0>(c, i)",
+    "one behind the other": "n = Add(c, d) a = Mul(n, c)",
+    "stored": "a = Identity(c)",
+}
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+@pytest.mark.parametrize("made", MADE)
+def test_a_body_gives_what_constants_make(made: str, chosen: bool) -> None:
+    """LiteRT computes such results before the first run, and lost them."""
+    text = f"""y = If(p) <then_branch = t () => (a) {{ {MADE[made]} }}, else_branch = e () => (b) {{ b = Neg(c) }}>"""
+    model = build("bool p", text, {"c": (4, 4), "d": (4, 4), "i": [1, 3, 0, 0]})
+    agrees(model, {"p": np.array(chosen)})
+
+
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_loop_runs_as_often_as_it_is_told_at_run_time(count: int) -> None:
     model = build("int64 m, float[2,3] x", COUNTED, {"k": np.array(True), "q": (3,), "zero": [0]})
