@@ -178,7 +178,7 @@ PASSES: Mapping[str, PassRow] = {
             ("recognise-gelu", "operators that were spelled out", {UNITS}, set()),
             ("drop-expand", "Expands that their readers do themselves", set(), set()),
             ("keep-integers", "quantized units that stay on integers", {UNITS}, set()),
-            ("decompose", "operators that take less time as others", {UNITS}, set()),
+            ("decompose", "operators replaced by faster ones", {UNITS}, set()),
             ("keep-float", "quantized units that stay on real numbers", {UNITS}, set()),
             ("qdq-to-integer", "quantized units that run on integers", {UNITS}, {UNITS}),
             ("fold-affine", "scales and shifts in the weights of convolutions", {CHANNELS, CONVOLUTIONS}, set()),

@@ -34,8 +34,9 @@ CUSTOM = "tflite.custom"
 
 WORDS = (ir.DataType.INT16, ir.DataType.UINT16)
 REMEDY = (
-    "--custom-op NAME writes an operator as CUSTOM, for a kernel of your own; --partition-dir DIR, instead of the"
-    " result's name, writes LiteRT's parts as .tflite files and the others as .onnx files"
+    "--custom-op NAME writes an operator as CUSTOM, for a kernel of your own; --outputs NAME ends the model before it;"
+    " --format tflite --partition-dir DIR, instead of the result's name, writes LiteRT's parts as .tflite files and the"
+    " others as .onnx files"
 )
 """What to do about operators that cannot be written."""
 
@@ -45,15 +46,13 @@ def remedy_for(target: Target | None) -> str:
     from relayout.targets.registry import OPERATORS_ALONE, targets
 
     name = "none" if target is None else target.name
-    if target is not None and target.is_litert:
-        return REMEDY
-    if target is not None and target.fallback is not None and target.fallback.is_litert:
-        return (
-            f"a row of --target {name} without layouts runs in any, and a .tflite needs LiteRT's: name them; {REMEDY}"
-        )
+    is_own = target is not None and name not in {OPERATORS_ALONE, *targets()}
+    if target is not None and (target.is_litert or (target.fallback is not None and target.fallback.is_litert)):
+        rows = f"a row of --target {name} without layouts runs in any, and a .tflite needs LiteRT's, such as NHWC OHWI"
+        return f"{rows}: name them; {REMEDY}" if is_own else REMEDY
     option = "--ops" if name == OPERATORS_ALONE else f"--target {name}"
     cure = f"leave {option.partition(' ')[0]} out"
-    if target is not None and target.fallback is None and target.name not in {OPERATORS_ALONE, *targets()}:
+    if target is not None and target.fallback is None and is_own:
         cure = f'fallback = "{LITERT}" in the target\'s table gives the operators that it does not claim those'
     return f"the layouts are those of {option}, and a .tflite needs LiteRT's: {cure}; {REMEDY}"
 
