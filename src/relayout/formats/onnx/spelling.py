@@ -139,10 +139,8 @@ class _SpellingOut:
         for node in all_nodes(function):
             theirs = function.opset_imports.get(node.domain, function.opset_imports.get("", 1))
             ours = self.model.opset_imports.get(node.domain, theirs)
-            if node.op_identifier() not in self.model.functions and ours != theirs:
-                versions = [_since(node, version) for version in (ours, theirs)]
-                if versions[0] is None or versions[0] != versions[1]:
-                    return False
+            if node.op_identifier() not in self.model.functions and not _means_the_same(node, ours, theirs):
+                return False
         return True
 
     def _spell(self, node: ir.Node) -> list[ir.Node]:
@@ -264,9 +262,29 @@ def _sources(outputs: Sequence[ir.Value], formals: Mapping[ir.Value, int]) -> di
     return {slot: source for slot, source in found.items() if source not in formals}
 
 
-def _since(node: ir.Node, version: int) -> int | None:
-    """The version in which an operator became what it is in `version`; None where it is not ONNX's own."""
+FIRST_GROWN = 13
+"""The version of ONNX from which on its operators rather get more types and attributes than another meaning."""
+
+
+def _means_the_same(node: ir.Node, ours: int, theirs: int) -> bool:
+    """Return whether an operator of a body means in the model's version what it means in the body's.
+
+    A later version does that has the same operands and attributes, and others with defaults.
+    """
+    if ours == theirs:
+        return True
     domain = "" if node.domain == "ai.onnx" else node.domain
-    if not onnx.defs.has(node.op_type, version, domain):
-        return None
-    return int(onnx.defs.get_schema(node.op_type, version, domain).since_version)
+    if not all(onnx.defs.has(node.op_type, version, domain) for version in (ours, theirs)):
+        return False
+    mine, old = (onnx.defs.get_schema(node.op_type, version, domain) for version in (ours, theirs))
+    if mine.since_version == old.since_version:
+        return True
+    if mine.deprecated or domain or old.since_version < FIRST_GROWN or ours < theirs:
+        return False
+    defaults, own = (
+        {name: each.default_value.SerializeToString() for name, each in schema.attributes.items()}
+        for schema in (old, mine)
+    )
+    added = [mine.attributes[name] for name in own.keys() - defaults.keys()]
+    kept = [each.name for each in mine.inputs[: len(old.inputs)]] == [each.name for each in old.inputs]
+    return kept and defaults.items() <= own.items() and all(each.default_value.type for each in added)

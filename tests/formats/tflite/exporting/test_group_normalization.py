@@ -99,3 +99,12 @@ def test_sound_is_normalized_in_groups() -> None:
         "bias": np.zeros(3, np.float32),
     }
     agrees(build("float[2,4,9] x", text, own, outputs=("y",)), {"x": floats(2, 4, 9)})
+
+
+@pytest.mark.parametrize("opset", [18, 19, 20, 21])
+def test_an_image_of_open_height_and_width(opset: int) -> None:
+    """By ONNX's definition, which is one of opset 18 for the two that follow."""
+    count = 2 if opset < 21 else 8
+    text = "y = GroupNormalization<num_groups=2>(x, s, b)"
+    model = build("float[1,8,h,w] x", text, {"s": (count,), "b": (count,)}, opset=opset)
+    agrees(model, {"x": floats(1, 8, 5, 3)})
