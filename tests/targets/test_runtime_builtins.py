@@ -56,9 +56,9 @@ def test_a_builtin_that_the_runtime_lacks_is_others(body: str, name: str, tmp_pa
 def test_what_nothing_else_computes_is_refused_by_name(name: str) -> None:
     source = model("y = Pow(x, one_and_half)", 17)
     source.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(1.5), "one_and_half"))
-    with pytest.raises(relayout.UnsupportedError, match=r"POW \(TensorFlow Lite Micro has no such builtin\)") as refusal:
+    with pytest.raises(relayout.UnsupportedError, match=r"POW \(TensorFlow Lite Micro has no such builtin\)") as error:
         relayout.convert(source, format="tflite", target=name)
-    assert "without layouts" not in str(refusal.value)  # an advice to whoever wrote the table
+    assert "without layouts" not in str(error.value)  # an advice to whoever wrote the table
     assert relayout.convert(source, format="tflite", target="litert").report.operators == {"POW": 1}
 
 
