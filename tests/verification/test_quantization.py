@@ -105,6 +105,8 @@ def test_a_kernel_twice_as_large_is_an_alarm() -> None:
 def test_samples_are_given_one_by_one_and_their_powers_add_up() -> None:
     samples = [{"x": np.full((1, 3, 8, 8), value, np.float32)} for value in (0.2, -0.7, 0.9)]
     loss = quantization_loss(float_model(), quantized(), inputs=iter(samples))
+    plain = quantization_loss(float_model(), quantized(), inputs=[sample["x"] for sample in samples])
+    assert plain.worst == loss.worst
     assert loss.samples == 3
     assert loss.ok
     with pytest.raises(RelayoutError, match="no input is called 'y'"):

@@ -57,13 +57,22 @@ def to_give(name: str) -> str:
     return f"give an array for it: --input {name}=FILE.npy"
 
 
-def given_feeds(inputs: Mapping[str, Any] | None, values: Sequence[ModelValue]) -> dict[str, Array]:
+def given_feeds(inputs: Mapping[str, Any] | Any, values: Sequence[ModelValue]) -> dict[str, Array]:
     """The arrays a caller gave, by the input's own name; from `.npy` files where a path was given.
+
+    Args:
+        inputs: by name; of a model with one input its array alone; None: nothing is given.
+        values: the inputs.
 
     Raises:
         RelayoutError: no input has that name, or the array is not one for that input.
         ReadError: the file is not a `.npy` file.
     """
+    if inputs is not None and not isinstance(inputs, Mapping):
+        if len(values) != 1:
+            names = ", ".join(value.name for value in values)
+            raise RelayoutError(f"a sample of several inputs names them: {{name: array}} of {names}")
+        inputs = {values[0].name: inputs}
     found = {}
     for name, source in (inputs or {}).items():
         value = next((v for v in values if name in v.all_names), None)

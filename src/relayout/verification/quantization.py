@@ -195,7 +195,7 @@ def quantization_loss(
     a: Source,
     b: Source,
     *,
-    inputs: Mapping[str, Array | str | Path] | Iterable[Mapping[str, Array | str | Path]] | None = None,
+    inputs: Mapping[str, Array | str | Path] | Iterable[Mapping[str, Array | str | Path] | Array] | None = None,
     seed: int = 0,
     runs: int = 2,
     limit: float | None = None,
@@ -211,7 +211,8 @@ def quantization_loss(
     Args:
         a: the float model: a path to a `.tflite` or an `.onnx`, its bytes, or a model.
         b: the same model, quantized; likewise.
-        inputs: one sample, or several: input name -> array or path to a `.npy`.
+        inputs: one sample by input name, or several: input name -> array or path to a `.npy`; of one input each
+            sample may be its array.
         seed: of the random inputs.
         runs: how many random inputs, where no sample is given.
         limit: the decibels below which an output is an alarm; None: 10, and 30 of a float16 result.

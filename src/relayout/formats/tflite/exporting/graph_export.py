@@ -197,7 +197,8 @@ class GraphExport:
         self.draft.operators[:0] = self.draft.leading
         for value in self.graph.outputs:
             self._write_output(value)
-        self._name_values()
+        if not self.refusals.reasons:
+            self._name_values()
 
     def _name_values(self) -> None:
         """Give tensors the names of the values that they hold: names of their own would be longer after each import."""
