@@ -94,6 +94,21 @@ def test_a_recurrence_of_open_extents_agrees(name: str, way: str, opened: str, v
         agrees(model, feed)
 
 
+@pytest.mark.parametrize(
+    ("activations", "parameters"),
+    [
+        ('["Sigmoid", "ScaledTanh", "Sigmoid", "Tanh"]', "activation_alpha=[0.9], activation_beta=[1.1]"),
+        ('["Affine", "Tanh", "LeakyRelu", "HardSigmoid"]', "activation_alpha=[0.7,0.3,0.4], activation_beta=[0.1,0.3]"),
+    ],
+)
+def test_each_direction_of_an_open_length_has_the_parameters_of_its_own_activations(
+    activations: str, parameters: str
+) -> None:
+    options = f'hidden_size=4, direction="bidirectional", activations={activations}, {parameters}'
+    model = build("float[t,2,3] x", f"y = GRU<{options}>(x, w, r)", {"w": (2, 12, 3), "r": (2, 12, 4)})
+    agrees(model, {"x": floats(5, 2, 3)})
+
+
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_wide_states_of_an_open_batch(kernels: OpResolverType) -> None:
     """LiteRT would write behind the end of variables allocated for the batch of the file; small states survive it."""

@@ -7,6 +7,8 @@ LiteRT runs it as a WHILE. An LSTM that LiteRT's fused kernel computes takes any
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 import onnx_ir as ir
 
@@ -24,6 +26,7 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
     RECURRENT,
     SEQUENCE,
     STATES,
+    activations_of,
     is_recurrent,
 )
 from relayout.graph.source_names import Names, stands_for
@@ -101,7 +104,7 @@ class _AsScan(Writing):
         for slot in range(HIDDEN, HIDDEN + STATES[node.op_type]):
             given = self._time_first(_operand(node, slot))
             first.append(self._zeros(sequence) if given is None else self._part(given, number, count))
-        body = self._body(parameters, number, count)
+        body = self._body(parameters, number)
         reverses = backwards and lengths is not None
         turns = backwards and not reverses and self.version < SLICES_BACKWARDS  # a Scan cannot turn its results there
         if lengths is not None:
@@ -180,7 +183,7 @@ class _AsScan(Writing):
             return value
         return self.add("Gather", [value, self.constant(np.array([number], np.int64))], axis=0)
 
-    def _body(self, parameters: dict[int, ir.Value], number: int, count: int) -> ir.Graph:
+    def _body(self, parameters: dict[int, ir.Value], number: int) -> ir.Graph:
         """Return the graph of one step: states and a row of the sequence -> states and the result.
 
         Where rows have lengths, the last state counts the steps, and a row that has ended keeps its states.
@@ -208,7 +211,8 @@ class _AsScan(Writing):
             inputs.pop()
         after = [value("after", 1, batch, hidden) for _ in states]
         attributes = [each for each in node.attributes.values() if each.name not in ("direction", "layout", *LISTS)]
-        attributes += [self._listed(each, number, count) for each in node.attributes.values() if each.name in LISTS]
+        if "activations" in node.attributes:
+            attributes += _listed(activations_of(node, number))
         nodes.append(
             ir.Node("", node.op_type, inputs, attributes, outputs=[value("steps", 1, 1, batch, hidden), *after])
         )
@@ -236,13 +240,14 @@ class _AsScan(Writing):
         before, behind = ([each[place] for each in counts] for place in (0, 1))
         return ir.Graph([*states, *before, row], [*after, *behind, result], nodes=nodes, name=f"{self.stem}/step")
 
-    @staticmethod
-    def _listed(attribute: ir.Attr, number: int, count: int) -> ir.Attr:
-        """Return one direction's part of an attribute that lists something for each direction."""
-        items = list(attribute.value)
-        size = len(items) // count
-        return ir.Attr(attribute.name, attribute.type, items[number * size : (number + 1) * size])
-
 
 LISTS = ("activations", "activation_alpha", "activation_beta")
 """Attributes that list something for each direction."""
+
+
+def _listed(activations: Sequence[tuple[str, list[float]]]) -> Iterator[ir.Attr]:
+    """Yield the attributes that give a node of one direction its activations, with all their parameters."""
+    yield ir.AttrStrings(LISTS[0], [name for name, _ in activations])
+    for place, list_name in enumerate(LISTS[1:]):
+        if numbers := [each[place] for _, each in activations if place < len(each)]:
+            yield ir.AttrFloat32s(list_name, numbers)

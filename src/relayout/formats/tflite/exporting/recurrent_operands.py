@@ -14,9 +14,38 @@ FEW_STEPS = 64
 """Steps up to which a runtime without loops, and without a kernel for an LSTM, gets them one by one."""
 
 
+DEFAULTS = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
+"""Operator -> the activations of one direction where a node gives none."""
+PARAMETERS = {
+    "affine": (1.0, 0.0),
+    "scaledtanh": (1.0, 1.0),
+    "hardsigmoid": (0.2, 0.5),
+    "leakyrelu": (0.01,),
+    "elu": (1.0,),
+}
+"""Activations -> their alpha and beta where a node gives none."""
+
+
 def is_recurrent(node: ir.Node) -> bool:
     """Tell whether a node is one of them."""
     return node.op_type in STATES and not node.domain
+
+
+def activations_of(node: ir.Node, number: int) -> list[tuple[str, list[float]]]:
+    """Return the activations of one direction in lower case, each with its alpha and beta if it has such.
+
+    Functions take numbers from both lists of the node in order, those that have such a parameter. So where a list of
+    the second direction begins follows from the functions of the first one.
+    """
+    default, attributes = DEFAULTS[node.op_type], node.attributes
+    attribute = attributes.get("activations")
+    names = [name.lower() for name in (default * 2 if attribute is None else attribute.as_strings())] or default
+    lists = [attributes.get("activation_alpha"), attributes.get("activation_beta")]
+    numbers = [iter(() if each is None else each.as_floats()) for each in lists]
+    every = [
+        (name, [next(numbers[place], usual) for place, usual in enumerate(PARAMETERS.get(name, ()))]) for name in names
+    ]
+    return every[number * len(default) : (number + 1) * len(default)]
 
 
 REPEATS = frozenset(("Expand", "Tile"))

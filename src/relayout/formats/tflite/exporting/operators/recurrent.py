@@ -25,21 +25,19 @@ from relayout.formats.tflite.exporting.operators.recurrent_loop import (
     write_loop,
 )
 from relayout.formats.tflite.exporting.operators.sequence_lstm import has_kernel, write_sequence_lstm
-from relayout.formats.tflite.exporting.recurrent_operands import BIAS, KERNEL, PEEPHOLE, RECURRENT
+from relayout.formats.tflite.exporting.recurrent_operands import (
+    BIAS,
+    KERNEL,
+    PARAMETERS,
+    PEEPHOLE,
+    RECURRENT,
+    activations_of,
+)
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
 MOST_STEPS = 1024
 """Steps up to which a sequence is written one by one."""
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-DEFAULTS = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
-PARAMETERS = {
-    "affine": (1.0, 0.0),
-    "scaledtanh": (1.0, 1.0),
-    "hardsigmoid": (0.2, 0.5),
-    "leakyrelu": (0.01,),
-    "elu": (1.0,),
-}
-"""Activations -> their alpha and beta where a node gives none."""
 Activation = Callable[[DraftTensor], DraftTensor]
 Results = tuple[DraftTensor | None, list[DraftTensor]]
 """The results of all steps, as the inputs lie, where anybody reads them; the last states, `batch hidden` each."""
@@ -347,20 +345,12 @@ def _zeros(op: NodeExport, sequence: DraftTensor, hidden: int) -> DraftTensor:
 
 
 def _activations(op: NodeExport, number: int) -> list[Activation]:
-    default = DEFAULTS[op.op_type]
-    attribute = op.node.attributes.get("activations")
-    names = [name.lower() for name in (attribute.as_strings() if attribute is not None else default * 2)] or default
-    parameters = {0: iter(op.numbers("activation_alpha")), 1: iter(op.numbers("activation_beta"))}
-    # Functions take numbers from both lists in order, those that have such a parameter.
-    given = [[next(parameters[place], usual) for place, usual in enumerate(PARAMETERS.get(name, ()))] for name in names]
-    count = len(default)
-    here = slice(number * count, (number + 1) * count)
     clip = op.number("clip", 0.0)
     if clip < 0:
         raise Unwritable("activations that are clipped at less than 0")
     limits = [clip, clip, 0.0]  # the last one is given an LSTM's cell as it is
-    rows = zip(names[here], given[here], limits, strict=False)
-    return [_activation(op, name, numbers, limit) for name, numbers, limit in rows]
+    rows = zip(activations_of(op.node, number), limits, strict=False)
+    return [_activation(op, name, numbers, limit) for (name, numbers), limit in rows]
 
 
 def _activation(op: NodeExport, name: str, numbers: Sequence[float], clip: float) -> Activation:
