@@ -19,6 +19,7 @@ from relayout.errors import InvalidModelError
 from relayout.pipeline import diff
 from relayout.pipeline.onnx_ir_pass import OptimizeLayouts
 from running import run
+from small import build
 
 TEXT = """<ir_version: 10, opset_import: ["": 21]>
 g (float[2,3,4,5] x) => (float[2,7,4,5] y) {{
@@ -354,3 +355,11 @@ def test_constants_of_old_files_are_no_inputs(kind: type, version: int, tmp_path
     assert len(proto.graph.input) == 2
     x = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype(np.float32)
     np.testing.assert_allclose(run(result, {"x": x})[0], run(proto, {"x": x})[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("extent", "rows", "is_frozen"), [("batch", 1, True), ("s77", 1, True), ("t", 1, False), ("batch", -1, False)]
+)
+def test_a_batch_of_which_no_output_knows_is_noted(extent: str, rows: int, is_frozen: bool) -> None:
+    model = build(f"float[{extent},4] x", "s = Reshape(x, q) y = Relu(s)", {"q": [rows, 4]})
+    assert ("frozen at the batch" in " ".join(str(relayout.convert(model).report).split())) == is_frozen

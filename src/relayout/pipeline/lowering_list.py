@@ -3,6 +3,7 @@
 `relayout.lowering.passes` has the rows: what each requires, and which always run.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 FEW = 5
 """Variables that a note names."""
+BATCH = re.compile(r"batch|s\d+$", re.IGNORECASE)
+"""Names that exporters give to the batch; without one PyTorch numbers it."""
 
 
 def before_layouts(
@@ -47,6 +50,7 @@ def before_layouts(
     Raises:
         LayoutError: the interface or the layouts that are asked for do not fit the model.
     """
+    add_notes(model, *_frozen(model))
     _prepare(model, request, runtime, custom_ops)
     add_notes(model, *_begun_anew(facts_of(model).begun_anew))
     layout = request.layout
@@ -151,6 +155,19 @@ def _is_looped(model: ir.Model, target: "Target | None", runtime: str, node: ir.
     if target is not None and target.file_forms is not None and has_few_steps(node):
         return False
     return target is None or target.claims(operator_of(model, node))
+
+
+def _frozen(model: ir.Model) -> list[str]:
+    """Say that an input takes any batch of which no output knows: an exporter froze a layer at that of its example."""
+    outputs = [value.shape for value in model.graph.outputs]
+    if not outputs or not all(shape is not None and len(shape) and shape.is_static() for shape in outputs):
+        return []
+    return [
+        f"input {value.name} has the open extent {value.shape[0]}, and no output has one: a layer may be frozen at the"
+        " batch of the export"
+        for value in model.graph.inputs
+        if value.shape is not None and len(value.shape) > 1 and BATCH.match(str(value.shape[0]))
+    ]
 
 
 def _begun_anew(names: Sequence[str]) -> list[str]:
