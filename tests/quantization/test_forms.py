@@ -279,3 +279,12 @@ def test_an_npu_has_functions_of_integers_that_its_runtime_lacks_for_real_number
     for target, kept in (("ethos-u", ["g"]), ("tflite-micro", [])):
         with pytest.raises(relayout.UnsupportedError, match=r"GELU \(TensorFlow Lite Micro has no such builtin\)"):
             quantized(model, target=target, keep_float=kept)
+
+
+def test_an_lstm_whose_forget_gate_follows_from_its_input_gate_is_quantized() -> None:
+    """Its product has no rows that nobody reads: LiteRT has no memory for a part that nobody reads."""
+    model = build(
+        "float[6,2,8] x", "y = LSTM<hidden_size=8, input_forget=1>(x, w, r)", {"w": (1, 32, 8), "r": (1, 32, 8)}
+    )
+    (noise,) = signal_to_noise(model, quantized(model).tflite)
+    assert noise > 20

@@ -75,9 +75,10 @@ class Direction(NamedTuple):
 
     @property
     def gates(self) -> tuple[Gates, ...]:
-        """The gates of a step, in ONNX's order."""
+        """The gates of a step, in ONNX's order. A forget gate that follows from the input gate is none."""
         if self.op.op_type == "LSTM":
-            return (Gates(0, 4),) if self.peepholes is not None else (Gates(0, 3), Gates(3, 1))
+            read = 2 if self.op.integer("input_forget") else 3
+            return (Gates(0, 4),) if self.peepholes is not None else (Gates(0, read), Gates(3, 1))
         return (Gates(0, 2), Gates(2, 1)) if self.op.op_type == "GRU" else (Gates(0, 1),)
 
     def split(self, tensor: DraftTensor, count: int) -> list[DraftTensor]:
@@ -154,15 +155,14 @@ def _lstm_cell(cell: Direction, inputs: Sequence[DraftTensor], states: list[Draf
     op, (hidden, memory) = cell.op, states
     f, g, h = cell.activations
     if cell.peepholes is None:
-        enters, gives, stays = cell.split(f(cell.total(inputs, hidden, 0)), 3)
+        enters, gives, *rest = cell.split(f(cell.total(inputs, hidden, 0)), cell.gates[0].number)
         candidate = g(cell.total(inputs, hidden, 1))
     else:
         i, o, forget, c = cell.split(cell.total(inputs, hidden, 0), 4)
         for_i, for_o, for_forget = cell.split(cell.peepholes, 3)
         enters, candidate = f(op.add(i, op.mul(memory, for_i))), g(c)
-        stays = f(op.add(forget, op.mul(memory, for_forget)))
-    if op.integer("input_forget"):
-        stays = op.sub(1.0, enters)
+        rest = [] if op.integer("input_forget") else [f(op.add(forget, op.mul(memory, for_forget)))]
+    stays = rest[0] if rest else op.sub(1.0, enters)
     after = op.add(op.mul(stays, memory), op.mul(enters, candidate))
     if cell.peepholes is not None:
         gives = f(op.add(o, op.mul(after, for_o)))
