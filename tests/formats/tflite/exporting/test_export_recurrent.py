@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import OpResolverType
 from export_cases_recurrent import lstm as lstm_case
-from export_running import agrees, assert_close
+from export_running import agrees, assert_close, run_close
 
 import relayout
 from litert_runs import FUSED, KERNELS, operators, results_of_runs
@@ -256,3 +256,10 @@ def test_a_report_names_a_recurrence_as_the_source_does() -> None:
     model = build("float[2,t,3] x", text, {"w": (1, 12, 3), "r": (1, 12, 4)}, outputs=("z",))
     report = str(relayout.convert(model, format="tflite").report)
     assert "Loop out is" in " ".join(report.split())
+
+
+def test_a_gpu_takes_one_place_of_the_last_of_five_axes() -> None:
+    """The place is one number, so the result has an axis less than what it is taken from."""
+    model = build("float[2,3,4,5,6] v", "g = Gather<axis=4>(v, last)", {"last": np.array(-1)})
+    feed = {"v": floats(2, 3, 4, 5, 6)}
+    run_close(relayout.convert(model, format="tflite", target="gpu").tflite, feed, with_runtime(model, feed))

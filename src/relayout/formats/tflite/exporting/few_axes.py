@@ -104,7 +104,9 @@ def regroup_axes(
         if name in ("ARG_MAX", "ARG_MIN", "UNPACK"):
             results.append(tuple(dim for place, dim in enumerate(dims) if place not in own))
         elif name == "GATHER":
-            results.append((*dims[: own[0]], result.dims[axes[0]], *dims[own[0] + 1 :]))
+            places = operator.inputs[1]
+            assert places is not None
+            results.append((*dims[: own[0]], *places.dims, *dims[own[0] + 1 :]))
         elif name == "FULLY_CONNECTED":
             results.append((*dims[:-1], result.dims[-1]))
         elif len(result.dims) == len(data.dims):
