@@ -232,6 +232,26 @@ def test_a_sequence_of_open_length_has_no_ranges(cell: str, builtin: str) -> Non
         relayout.convert(model, format="tflite", quantize="int8", calibrate=samples)
 
 
+@pytest.mark.parametrize("kind", ["int8", "int16x8"])
+@pytest.mark.parametrize("output_type", [None, "int8", "uint8"])
+def test_an_output_that_operators_read_has_the_type_of_the_end_alone(kind: str, output_type: str | None) -> None:
+    if kind == "int16x8" and output_type is not None:
+        pytest.skip("outputs of 16 bits have no other type")
+    model = build("float[1,4,8] x", "a = Relu(x) b = Tanh(a) c = Add(b, a)", {}, outputs=("a", "b", "c"))
+    result = quantized(model, kind=kind, output_type=output_type)
+    assert "RESHAPE" not in operators(result)
+    assert min(signal_to_noise(model, result.tflite)) > 30
+
+
+def test_a_part_of_a_split_that_nobody_reads_is_left_out() -> None:
+    model = build("float[1,6,12] x", "t = Tanh(x) a, b, c = Split<axis = 2, num_outputs = 3>(t) d = Add(a, c)", {})
+    del model.graph.output[:]
+    model.graph.output.append(onnx.helper.make_tensor_value_info("d", onnx.TensorProto.FLOAT, [1, 6, 4]))
+    result = quantized(model)
+    assert operators(result)["STRIDED_SLICE"] == 2
+    assert min(signal_to_noise(model, result.tflite)) > 25
+
+
 def test_another_function_is_no_hard_swish() -> None:
     text = "a = Add(x, three) c = Clip(a, low, six) p = Mul(x, c) y = Div(p, two)"
     result = relayout.convert(build("float[1,4,8,8] x", text, {**SIX, **HALF}), format="tflite")

@@ -11,10 +11,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from relayout.errors import LayoutError, NamesError, RelayoutError, nearest
+from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
-from relayout.formats.tflite.container.model import Model, Operator, Subgraph
-from relayout.formats.tflite.container.writer import save
+from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor, array_content
+from relayout.formats.tflite.container.writer import options, save
 from relayout.graph.source_names import Names
 from relayout.isolation import DiedError, Process
 from relayout.progress import say
@@ -34,6 +37,8 @@ from relayout.quantization.samples import WHITE, ModelInput, Samples
 STAGE = "calibrating"
 """The stage of a conversion in which samples are run."""
 Range = tuple[float, float]
+INTEGERS = ("int8", "int16")
+"""Types of outputs that are those of the integers inside of a graph."""
 
 
 class QuantizationError(RelayoutError):
@@ -205,6 +210,8 @@ def quantize_file(
     if request.is_calibrated:
         _refuse_unseen(file, request.kind)
     file = _with_unique_names(file)
+    if request.is_calibrated and request.output_type not in INTEGERS:
+        file = file._replace(subgraphs=(_with_own_outputs(file.subgraphs[0]), *file.subgraphs[1:]))
     samples = Samples(request.samples, inputs) if request.is_calibrated else None
     reasons = dict.fromkeys(_named(file, request.keep_float, operators), KEPT)
     reasons |= computed_divisors(file) if request.is_calibrated else {}
@@ -242,11 +249,48 @@ def _with_unique_names(file: Model) -> Model:
     return file._replace(subgraphs=tuple(map(named, file.subgraphs)))
 
 
+def _with_own_outputs(graph: Subgraph) -> Subgraph:
+    """Return a graph in which no operator reads an output: the quantizer gives all its readers the type of the end.
+
+    Such an output becomes a RESHAPE of a tensor that its readers get.
+    """
+    readers = {each for row in graph.operators for each in row.inputs}
+    shared = [each for each in dict.fromkeys(graph.outputs) if each in readers and _is_computed_and_static(graph, each)]
+    tensors, copies, names = list(graph.tensors), list[Operator](), Names({t.name for t in graph.tensors})
+    inner: dict[int, int] = {}
+    for output in shared:
+        tensor, place = graph.tensors[output], len(tensors)
+        inner[output] = place
+        data = array_content(np.array(tensor.shape, np.int32))
+        shape = (len(tensor.shape),)
+        tensors += [
+            replace(tensor, index=place, name=names.unique(f"{tensor.name}/read")),
+            Tensor(place + 1, names.unique(f"{tensor.name}/shape"), TensorType.INT32, shape, shape, data),
+        ]
+        copies.append(Operator("RESHAPE", 1, (place, place + 1), (output,), options=options("ReshapeOptions")))
+    rows = [
+        row._replace(
+            inputs=tuple(inner.get(each, each) for each in row.inputs),
+            outputs=tuple(inner.get(each, each) for each in row.outputs),
+        )
+        for row in graph.operators
+    ]
+    return graph._replace(tensors=tuple(tensors), operators=(*rows, *copies))
+
+
+def _is_computed_and_static(graph: Subgraph, index: int) -> bool:
+    tensor = graph.tensors[index]
+    is_static = tensor.signature == tensor.shape and bool(tensor.shape)
+    return is_static and tensor.data is None and index not in graph.inputs and tensor.type == TensorType.FLOAT32
+
+
 def _without_guards(graph: Subgraph) -> Subgraph:
-    """Return a graph that tests no integer for NaN: `SELECT_V2(NOT_EQUAL(x, x), c, y)` is y."""
+    """Return a graph that tests no integer for NaN, `SELECT_V2(NOT_EQUAL(x, x), c, y)`, and copies none."""
     producers = {each: operator for operator in graph.operators for each in operator.outputs}
     guards = [row for row in graph.operators if row.name == "SELECT_V2" and _is_guard(graph, row, producers)]
-    same = {row.outputs[0]: row.inputs[2] for row in guards}
+    copies = [row for row in graph.operators if row.name == "RESHAPE" and _is_copy(graph, row)]
+    same = {row.outputs[0]: row.inputs[2] for row in guards} | {row.outputs[0]: row.inputs[0] for row in copies}
+    guards += copies
     rest = [
         row._replace(inputs=tuple(_behind(each, same) for each in row.inputs))
         for row in graph.operators
@@ -254,6 +298,13 @@ def _without_guards(graph: Subgraph) -> Subgraph:
     ]
     read = {*graph.outputs, *(each for row in rest for each in row.inputs)}
     return graph._replace(operators=tuple(row for row in rest if row.name != "NOT_EQUAL" or row.outputs[0] in read))
+
+
+def _is_copy(graph: Subgraph, operator: Operator) -> bool:
+    """Return whether a RESHAPE inside of a graph gives the integers that it reads."""
+    operand, result = (graph.tensors[each] for each in (operator.inputs[0], operator.outputs[0]))
+    meaning, is_end = result.quantization, result.index in graph.outputs
+    return not is_end and operand.shape == result.shape and meaning is not None and meaning.equals(operand.quantization)
 
 
 def _is_guard(graph: Subgraph, operator: Operator, producers: Mapping[int, Operator]) -> bool:

@@ -11,6 +11,7 @@ Always, since LiteRT takes no longer for them:
 Where the file is quantized afterwards, since LiteRT takes longer for them on real numbers:
 
     DIV(x, c)           ->  MUL(x, 1/c), where nobody rounds it to a whole number
+    SPLIT(x)            ->  STRIDED_SLICEs, where nobody reads some part
     RELU_0_TO_1(x)      ->  MUL(x, 6), RELU6, MUL(1/6)
     LEAKY_RELU(x)       ->  MAXIMUM(x, MUL(x, alpha))
     PRELU(x, a)         ->  SUB(RELU(x), MUL(RELU(MUL(x, -1)), a))
@@ -32,7 +33,7 @@ Where others run them, of which an NPU reads the constants again for each pixel:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import frexp, prod
 from typing import Any
@@ -150,12 +151,27 @@ class _Pass:
         x, sizes, axis = op.operands
         if sizes.array is None or axis.array is None:
             return None
-        place, begin, rank = int(axis.array.reshape(-1)[0]) % len(x.dims), 0, len(x.dims)
+        place = int(axis.array.reshape(-1)[0]) % len(x.dims)
         if not isinstance(x.dims[place], int) or (sizes.array < 0).any():
             return None
+        return self._slices(op, x, place, sizes.array.reshape(-1).tolist())
+
+    def unread_split(self, op: Rewriting) -> Results:
+        """Write a SPLIT of which nobody reads some part: LiteRT gives that no memory, and the quantizer looks at it."""
+        axis, x = op.operands
+        parts = op.operator.outputs
+        if axis.array is None or all(part in self.readers for part in parts):
+            return None
+        place = int(axis.array.reshape(-1)[0]) % len(x.dims)
+        return self._slices(op, x, place, [part.dims[place] for part in parts])
+
+    @staticmethod
+    def _slices(op: Rewriting, x: DraftTensor, place: int, sizes: Sequence[Any]) -> list[DraftTensor]:
+        """Return parts of some sizes along an axis."""
+        begin, rank = 0, len(x.dims)
         masks: dict[str, Any] = dict.fromkeys(("begin_mask", "end_mask"), (1 << rank) - 1 & ~(1 << place))
         strides, parts = op.ints([1] * rank), []
-        for result, size in zip(op.operator.outputs, sizes.array.reshape(-1).tolist(), strict=True):
+        for result, size in zip(op.operator.outputs, sizes, strict=True):
             limits = [op.ints([end if each == place else 0 for each in range(rank)]) for end in (begin, begin + size)]
             parts.append(op.emit("STRIDED_SLICE", [x, *limits, strides], result.dims, **masks))
             begin += size
@@ -326,6 +342,7 @@ ALWAYS: Mapping[str, FormOfPass] = {
 }
 FOR_INTEGERS: Mapping[str, FormOfPass] = {
     "DIV": _Pass.quotient,
+    "SPLIT": _Pass.unread_split,
     "RELU_0_TO_1": _Pass.clip_to_one,
     "LEAKY_RELU": _Pass.leaky_relu,
     "PRELU": _Pass.prelu,
