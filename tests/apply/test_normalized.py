@@ -335,7 +335,7 @@ def test_steps_have_what_the_source_says_of_the_node() -> None:
     (node,) = (node for node in source.graph.node if node.op_type == "InstanceNormalization")
     node.metadata_props.add(key="layer", value="first")
     made = relayout.convert(source, desired_layouts=CONVOLUTIONS).proto.graph.node
-    assert [entry.value for node in made if "norm" in node.name for entry in node.metadata_props] == ["first"] * 9
+    assert [entry.value for node in made if "norm" in node.name for entry in node.metadata_props] == ["first"] * 10
 
 
 @pytest.mark.parametrize("norm", [GROUPED, OVER_SPACE, IN_GROUPS])

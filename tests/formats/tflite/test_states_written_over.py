@@ -40,7 +40,7 @@ def network(direction: str, states: bool) -> onnx.ModelProto:
 def test_who_reads_a_state_behind_its_operator_reads_the_last_one(direction: str, states: bool, tmp_path: Path) -> None:
     model = network(direction, states)
     file = tmp_path / "model.tflite"
-    made = relayout.convert(model, format="tflite")
+    made = relayout.convert(model, format="tflite", target="tflite-micro")  # which gets the kernel
     made.save(file)
     assert "UNIDIRECTIONAL_SEQUENCE_LSTM" in str(made)
     x = np.random.default_rng(4).standard_normal((STEPS, BATCH, INPUTS)).astype(np.float32)

@@ -17,7 +17,5 @@ REFUSED: dict[str, str] = {
     "LinearClassifier-21-4x3-coefficients[1.0,2.0,3.0]_intercepts[0.5]_classlabels_ints[7,8]": (
         "no operators are known that compute it"
     ),
-    "RotaryEmbedding-24-4x3x5x8_11x4_11x4_4x5-interleaved1-constants": "TensorFlow Lite has no such operator",
-    "RotaryEmbedding-24-4x5x24_11x4_11x4_4x5-num_heads3_interleaved1-constants": "TensorFlow Lite has no such operator",
 }
 """Case -> the reason for which it is refused."""

@@ -8,16 +8,16 @@ steps written one by one, since the operators of a step are the same.
 
 LiteRT 2.3, one thread, as many inputs as elements of the state, which is given last or at all steps; in µs:
 
-| cell | elements | steps | ONNX Runtime | one by one | loop, last | loops, all | kernel |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-| GRU | 32 | 24 | 20 | 17 | 25 | 49 | |
-| GRU | 64 | 64 | 81 | 97 | 101 | 148 | |
-| GRU | 128 | 100 | 348 | 1,130 | 371 | 455 | |
-| GRU | 512 | 50 | 2,750 | 11,400 | 2,610 | 2,720 | |
-| LSTM | 32 | 24 | 19 | 21 | 31 | 55 | 32 |
-| LSTM | 64 | 64 | 84 | 125 | 124 | 180 | 202 |
-| LSTM | 128 | 100 | 406 | 1,770 | 473 | 565 | 1,050 |
-| LSTM | 512 | 50 | 3,610 | 13,400 | 3,580 | 3,710 | 12,300 |
+| cell | elements | steps | one by one | loop, last | loops, all | kernel |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: |
+| GRU | 32 | 24 | 17 | 25 | 49 | |
+| GRU | 64 | 64 | 97 | 101 | 148 | |
+| GRU | 128 | 100 | 1,130 | 371 | 455 | |
+| GRU | 512 | 50 | 11,400 | 2,610 | 2,720 | |
+| LSTM | 32 | 24 | 21 | 31 | 55 | 32 |
+| LSTM | 64 | 64 | 125 | 124 | 180 | 202 |
+| LSTM | 128 | 100 | 1,770 | 473 | 565 | 1,050 |
+| LSTM | 512 | 50 | 13,400 | 3,580 | 3,710 | 12,300 |
 
 Steps that are written one by one have their weights in memory once for each step, as their kernels pack them: beyond
 the caches they wait for memory. A round copies the list of results, so that all steps are chained loops with short
