@@ -187,7 +187,7 @@ def is_within_spread(model: onnx.ModelProto, feed: Arrays, name: str, wanted: ND
 
 
 def averages_nothing(model: onnx.ModelProto, feed: Arrays) -> bool:
-    """Tell whether a node of the main graph takes the mean of no elements, of which ONNX says nothing."""
+    """Tell whether a node of the main graph averages nothing, which ONNX does not define."""
     read = list(dict.fromkeys(node.input[0] for node in model.graph.node if node.op_type in MEANS))
     opened = onnx.ModelProto.FromString(model.SerializeToString())
     known = {value.name for value in opened.graph.output}

@@ -243,6 +243,13 @@ def test_an_output_that_operators_read_has_the_type_of_the_end_alone(kind: str, 
     assert min(signal_to_noise(model, result.tflite)) > 30
 
 
+def test_an_output_of_real_numbers_that_operators_read_stays_real() -> None:
+    text = "a = Relu(x) y = LayerNormalization<axis = -1>(a, w, b) z = MatMul(y, k)"
+    model = build("float[1,6,32] x", text, {"w": (32,), "b": (32,), "k": (32, 8)}, outputs=("y", "z"))
+    real, rounded = signal_to_noise(model, quantized(model).tflite)
+    assert real > rounded + 5
+
+
 def test_a_part_of_a_split_that_nobody_reads_is_left_out() -> None:
     model = build("float[1,6,12] x", "t = Tanh(x) a, b, c = Split<axis = 2, num_outputs = 3>(t) d = Add(a, c)", {})
     del model.graph.output[:]

@@ -158,7 +158,7 @@ def _is_looped(model: ir.Model, target: "Target | None", runtime: str, node: ir.
 
 
 def _frozen(model: ir.Model) -> list[str]:
-    """Say that an input takes any batch of which no output knows: an exporter froze a layer at that of its example."""
+    """Return a note for each input with an open batch that no output has: a layer may be frozen at the example's."""
     outputs = [value.shape for value in model.graph.outputs]
     if not outputs or not all(shape is not None and len(shape) and shape.is_static() for shape in outputs):
         return []

@@ -220,6 +220,7 @@ def quantize_file(
     }
     if request.is_calibrated and for_litert and given - reasons.keys() - (slow := normalizations(file)).keys():
         reasons |= slow
+    reasons |= _of_output_copies(file.subgraphs[0], reasons)
     pixels = {
         each.tensor: (0.0, float(WHITE))
         for each in inputs
@@ -276,6 +277,13 @@ def _with_own_outputs(graph: Subgraph) -> Subgraph:
         for row in graph.operators
     ]
     return graph._replace(tensors=tuple(tensors), operators=(*rows, *copies))
+
+
+def _of_output_copies(graph: Subgraph, reasons: Mapping[str, str]) -> dict[str, str]:
+    """Return the outputs that are RESHAPEs of tensors that stay real, each with the reason of that tensor."""
+    views = (row for row in graph.operators if row.name == "RESHAPE" and row.outputs[0] in graph.outputs)
+    names = ((graph.tensors[row.outputs[0]].name, graph.tensors[row.inputs[0]].name) for row in views)
+    return {output: reasons[operand] for output, operand in names if operand in reasons}
 
 
 def _is_computed_and_static(graph: Subgraph, index: int) -> bool:

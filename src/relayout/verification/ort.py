@@ -206,7 +206,7 @@ class OrtSide(RunnableModel):
 
     @cached_property
     def _has_narrow_floats(self) -> bool:
-        """Whether it has floats of 16 bits, which kernels compute with wider ones."""
+        """True if it has floats of 16 bits, which kernels compute with wider ones."""
         values = chain(self.model.graph.initializers.values(), *(node.outputs for node in self._nodes))
         return any(value.dtype in NARROW_FLOATS for value in values)
 
@@ -490,7 +490,7 @@ class OrtSide(RunnableModel):
 
 
 def _declared_part(properties: Mapping[str, str]) -> DeclaredPart | None:
-    """What a model declares to be cut from, as `relayout.cut`."""
+    """The part of its source that a model declares to be, as `relayout.cut`."""
     try:
         outputs = [str(name) for name in json.loads(properties[CUT])["outputs"]]
     except (ValueError, TypeError, KeyError, RecursionError):  # not there, or not as we write it

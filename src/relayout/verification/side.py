@@ -206,7 +206,7 @@ class RunnableModel:
     """A model and its runtime; what a runtime does not tell is nothing."""
 
     label: str
-    """What to call the model in messages."""
+    """The name of the model in messages."""
     loaded: str | bytes
     """The file that its runtime loads, as an absolute path, or the model's bytes."""
     inputs: Sequence[ModelValue]
@@ -216,21 +216,21 @@ class RunnableModel:
     outputs: Sequence[ModelValue]
     """The graph's outputs, in its order."""
     interiors: Sequence[ModelValue]
-    """What operators make besides the outputs, in topological order."""
+    """The results of operators that are no outputs, in topological order."""
     rounds: bool
-    """Whether it computes with quantized numbers anywhere, so that kernels may round differently."""
+    """True if it computes with quantized numbers anywhere, so that kernels may round differently."""
     has_other_kernels = False
-    """Whether its runtime has another set of kernels, with which programs may run it as well."""
+    """True if its runtime has another set of kernels, with which programs may run it as well."""
     levels = 0
     """To how many levels activations are rounded where both kinds of kernels round alike; 0 where they are not."""
     notes: list[str]
-    """What happened that a reader of the report should know."""
+    """Notes for the reader of the report."""
     signature: str | None = None
     """The signature of a .tflite that it declares to be made of, where that is not of the first subgraph."""
     batch: OpenedBatch | None = None
     """The batch that was opened in it, if it declares that."""
     part: DeclaredPart | None = None
-    """What it is a part of its source between, if it declares that."""
+    """The part of its source that it declares to be; None: it declares none."""
     steps_off: Mapping[str, int] = NOTHING
     """Quantized values of its source -> the steps by which it declares that they may be off."""
 

@@ -239,9 +239,9 @@ def _computed(model: ir.Model, node: ir.Node, most: int) -> list[NDArray[Any]] |
 
 
 def _gives_an_end(model: ir.Model, node: ir.Node) -> bool:
-    """Return whether a node gives a result of the model, or that of a body which is a constant already.
+    """Return whether a node gives a result of the model, or a result of a body that is a constant already.
 
-    LiteRT computes a product of constants before the first run, and loses it as the result of a body.
+    Other results of bodies are computed here: a runtime that computes them before the first run may lose them.
     """
     if not any(value.is_graph_output() for value in node.outputs):
         return False

@@ -263,13 +263,13 @@ def _sources(outputs: Sequence[ir.Value], formals: Mapping[ir.Value, int]) -> di
 
 
 FIRST_GROWN = 13
-"""The version of ONNX from which on its operators rather get more types and attributes than another meaning."""
+"""The version of ONNX since which operators change by more types and attributes, and keep their meaning."""
 
 
 def _means_the_same(node: ir.Node, ours: int, theirs: int) -> bool:
     """Return whether an operator of a body means in the model's version what it means in the body's.
 
-    A later version does that has the same operands and attributes, and others with defaults.
+    It does if the model's version is later, and adds only types and attributes with defaults.
     """
     if ours == theirs:
         return True

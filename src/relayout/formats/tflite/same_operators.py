@@ -14,7 +14,6 @@ UNARY: Mapping[str, str] = {
     "HARD_SWISH": "HardSwish",
     "LOGICAL_NOT": "Not",
     "LOGISTIC": "Sigmoid",
-    "RELU": "Relu",
     "ROUND": "Round",
     "SIN": "Sin",
     "SQRT": "Sqrt",

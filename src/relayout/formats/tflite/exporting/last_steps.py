@@ -43,7 +43,7 @@ def read_last_states(model: ir.Model, names: Names) -> bool:
 
 
 def _picked_axis(node: ir.Node) -> int | None:
-    """Return the axis of which a Gather takes the last place alone; None of any other node."""
+    """Return the axis along which a Gather takes only the last element; None for any other node."""
     if node.op_type != "Gather" or node.domain or node.inputs[0] is None or node.inputs[0].shape is None:
         return None
     place, shape = _constant(node, 1), node.inputs[0].shape

@@ -157,7 +157,7 @@ class _Pass:
         return self._slices(op, x, place, sizes.array.reshape(-1).tolist())
 
     def unread_split(self, op: Rewriting) -> Results:
-        """Write a SPLIT of which nobody reads some part: LiteRT gives that no memory, and the quantizer looks at it."""
+        """Write a SPLIT with an unread part as slices: that part has no memory, and the quantizer reads it."""
         axis, x = op.operands
         parts = op.operator.outputs
         if axis.array is None or all(part in self.readers for part in parts):

@@ -34,8 +34,8 @@ def is_recurrent(node: ir.Node) -> bool:
 def activations_of(node: ir.Node, number: int) -> list[tuple[str, list[float]]]:
     """Return the activations of one direction in lower case, each with its alpha and beta if it has such.
 
-    Functions take numbers from both lists of the node in order, those that have such a parameter. So where a list of
-    the second direction begins follows from the functions of the first one.
+    A node lists its numbers for both directions. Each function with such a parameter takes the next one, so that the
+    second direction begins where the functions of the first one end.
     """
     default, attributes = DEFAULTS[node.op_type], node.attributes
     attribute = attributes.get("activations")

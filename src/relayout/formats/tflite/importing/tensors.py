@@ -187,13 +187,13 @@ def fixed_point(factor: float) -> tuple[int, int]:
 ADDED = re.compile(
     r"/(as_in_file_*|stored_*|integers|builtin|float32|between|(gemm/)?fused|\w+directional_sequence_(lstm/lstm|rnn/rnn)(_\d+)?)$"
 )
-"""What an export adds to the name of a value for a tensor beside it."""
+"""The ending that an export gives a tensor beside that of a value."""
 REPEATED = re.compile(r"(?P<builtin>/[a-z][a-z0-9_]*)(?:(?:/[^/]+)?(?P=builtin))+$|(?P<order>__p\d+)(?:__p\d+)+$")
-"""What an export adds to what an earlier export added to a name: the builtin that writes a value, an order of axes."""
+"""Endings that a second export adds to those of the first: the builtin that writes a value, an order of axes."""
 
 
 NUMBERED = re.compile(r"(?P<kept>/(?:constant|gemm|lstm|rnn))_\d+$|(?P<stored>/stored)_+$")
-"""What an import or export adds to such a name where another one has it already."""
+"""The ending of a name that another tensor has already."""
 
 
 def _shorter(name: str, taken: Container[str]) -> str | None:

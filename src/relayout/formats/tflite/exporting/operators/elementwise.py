@@ -105,8 +105,6 @@ _ALSO = {"EXP": "Exp", "LOG": "Log", "NEG": "Neg", "NOT_EQUAL": "Xor", "SELECT_V
 """Builtins that the importer reads otherwise."""
 
 for _builtin, _name in {**UNARY, **ARITHMETIC, **LOGICAL, **COMPARISONS, **_ALSO}.items():
-    if _name == "Relu":  # of integers it is another builtin: see `activations.py`
-        continue
     exporter(_name)(described(partial(_literal, builtin=_builtin), _name.lower(), f"{_builtin}."))
 
 

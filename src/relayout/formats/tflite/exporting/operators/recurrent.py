@@ -316,11 +316,11 @@ def _inputs(op: NodeExport, sequence: DraftTensor, direction: Direction) -> list
             if not direction.has_bias:
                 bias = op.add(bias, direction.rows(BIAS, GATES[op.op_type] * direction.hidden + first, rows))
         if whole is not None:
-            made = whole.product(flat, first, first + rows, bias)
+            product = whole.product(flat, first, first + rows, bias)
         else:
             weights = direction.rows(KERNEL, first, rows)
-            made = op.emit("FULLY_CONNECTED", [flat, weights, *([] if bias is None else [bias])], (count, rows))
-        products.append(op.reshape(made, (*steps, rows)))
+            product = op.emit("FULLY_CONNECTED", [flat, weights, *([] if bias is None else [bias])], (count, rows))
+        products.append(op.reshape(product, (*steps, rows)))
     return products
 
 

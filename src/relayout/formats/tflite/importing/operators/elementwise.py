@@ -15,7 +15,7 @@ from relayout.formats.tflite.importing.operators.weights import vector, widened_
 from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
 from relayout.formats.tflite.same_operators import ARITHMETIC, LOGICAL, UNARY
 
-_UNARY = {**UNARY, "ABS": "Abs", "ELU": "Elu", "SIGN": "Sign"}
+_UNARY = {**UNARY, "ABS": "Abs", "ELU": "Elu", "RELU": "Relu", "SIGN": "Sign"}
 """TFLite operators of one operand that ONNX has too."""
 _BINARY = {**LOGICAL, "BITWISE_XOR": "BitwiseXor", "MAXIMUM": "Max", "MINIMUM": "Min", "POW": "Pow"}
 """TFLite operators of two operands that ONNX has too."""
