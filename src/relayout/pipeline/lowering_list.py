@@ -93,7 +93,7 @@ def _prepare(model: ir.Model, request: Request, runtime: str, custom_ops: Mappin
         is_decomposed = partial(_is_decomposed, Constants(model), request.target)
         source.needs_no_definition = lambda key, node: is_custom(key, custom_ops) or is_decomposed(node)
         source.is_looped = partial(_is_looped, model, request.target, runtime)
-        source.on_litert = request.target is None or request.target.is_litert
+        source.steps_are_faster = request.target is None or request.target.is_litert
     repeated = [row.name for row in rows if row.repeats]
     first = rows.index(PASSES[repeated[0]]) if repeated else len(rows)
     once = [row.name for row in rows if not row.repeats]

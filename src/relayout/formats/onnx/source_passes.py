@@ -34,7 +34,7 @@ class UnpreparedModel:
         is_restored: whether the result may have a builtin that nodes say that they were.
         needs_no_definition: whether a node becomes others later, before layouts are chosen, or a CUSTOM operator.
         is_looped: whether a recurrent node of many steps may be a loop.
-        on_litert: whether LiteRT's CPU kernels run a `.tflite` result.
+        steps_are_faster: whether an LSTM takes less time step by step than by a kernel for all steps.
     """
 
     model: ir.Model
@@ -43,7 +43,7 @@ class UnpreparedModel:
     is_restored: Callable[[Builtin], bool] = lambda _: True
     needs_no_definition: Callable[[tuple[str, str], ir.Node], bool] = lambda *_: False
     is_looped: Callable[[ir.Node], bool] = lambda _: True
-    on_litert: bool = True
+    steps_are_faster: bool = True
 
     names: Names = field(default_factory=lambda: Names(set()))
     """Of all values; they grow."""

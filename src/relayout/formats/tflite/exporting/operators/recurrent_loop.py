@@ -45,7 +45,7 @@ from relayout.graph.subgraphs import all_graphs
 from relayout.layout.stored_as import BATCH_FIRST
 
 LOOP, STEPS = "relayout.loop", "relayout.steps"
-"""The keys of a node's meta: it is written as a loop; LiteRT's kernel for all steps takes longer than its steps."""
+"""The keys of a node's meta: it is written as a loop; its steps take less time than a kernel for all of them."""
 SINCE = 14
 """The version of ONNX from which on recurrent operators have the attribute `layout`."""
 NEWEST_BUILTIN = "DYNAMIC_UPDATE_SLICE"
@@ -77,13 +77,13 @@ class LoopStep(NamedTuple):
     is_listed: bool
 
 
-def mark_loops(model: ir.Model, is_looped: Callable[[ir.Node], bool], *, on_litert: bool) -> None:
+def mark_loops(model: ir.Model, is_looped: Callable[[ir.Node], bool], *, steps_are_faster: bool) -> None:
     """Mark recurrent nodes of known extents that are written step by step or as a loop, in place.
 
     Args:
         model: the model.
         is_looped: whether the runtime of a node has what such a loop is written in.
-        on_litert: whether the file is for LiteRT's CPU kernels.
+        steps_are_faster: whether an LSTM takes less time step by step than by a kernel for all steps.
     """
     from_tflite = was_tflite(model.metadata_props)
     for graph in all_graphs(model.graph):
@@ -92,7 +92,9 @@ def mark_loops(model: ir.Model, is_looped: Callable[[ir.Node], bool], *, on_lite
                 steps = _steps_of(node)
                 is_long = steps is not None and _is_long(*steps, from_tflite)
                 node.meta[LOOP] = is_long and is_looped(node)
-                node.meta[STEPS] = steps is not None and on_litert and not from_tflite and is_long == node.meta[LOOP]
+                node.meta[STEPS] = (
+                    steps is not None and steps_are_faster and not from_tflite and is_long == node.meta[LOOP]
+                )
 
 
 def mark_batch_first(model: ir.Model) -> None:
