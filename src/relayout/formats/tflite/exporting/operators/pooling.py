@@ -424,12 +424,12 @@ def max_unpool(op: NodeExport) -> None:
         places = _moved_places(op, places, (*dims[:2], *spatial), wanted)
     flat = op.reshape(op.cast(places, TensorType.INT32), (count, 1))
     total = [int(np.prod(wanted))]
-    found = op.scatter_nd(flat, op.reshape(op.input(0), (count,)), total)
+    elements = op.scatter_nd(flat, op.reshape(op.input(0), (count,)), total)
     if any(size > stride for size, stride in zip(sizes, strides, strict=True)):
         # Windows that share their greatest element have it once each, and SCATTER_ND adds them up.
         copies = op.scatter_nd(flat, op.const(np.ones(count, np.float32)), total)
-        found = op.div(found, op.maximum(copies, 1.0))
-    op.give(op.reshape(found, wanted))
+        elements = op.div(elements, op.maximum(copies, 1.0))
+    op.give(op.reshape(elements, wanted))
 
 
 def _moved_places(op: NodeExport, places: DraftTensor, source: tuple[int, ...], wanted: tuple[int, ...]) -> DraftTensor:
