@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from claiming import sums
-from tables import merged, table
+from tables import merged, table, write_page
 
 Rows = list[dict[str, Any]]
 CLAIMS = ("convolutions", "all layout-sensitive", "half of the convolutions")
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--extended", type=Path, nargs="*", default=[])
     parser.add_argument("--page", type=Path, default=Path("docs/claims.md"))
     given = parser.parse_args()
-    given.page.write_text(page(read(given.found), read(given.extended)), encoding="utf-8")
+    write_page(given.page, page(read(given.found), read(given.extended)))
 
 
 if __name__ == "__main__":

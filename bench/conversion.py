@@ -43,6 +43,7 @@ from processes import (
     versions,
 )
 from processes import record as write_all
+from tables import write_page
 
 OURS = {"relayout": [], "relayout --io convert": ["--io", "convert"], TARGETED: ["--target", "onnxruntime-cpu"]}
 NCHW = """
@@ -236,7 +237,7 @@ def main() -> None:
     text = page(records, used, processor())
     write_all(options.out, "conversion", {"versions": used, "models": records}, text, headlines(records))
     if options.page:
-        options.page.write_text(text)
+        write_page(options.page, text)
     seconds = [statistics.median(row["seconds"] or [0]) for record in records for row in record["rows"].values()]
     print(f"{len(records)} models, {sum(seconds):.0f} s of conversions")
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from tables import write_page
 
 import relayout
 from relayout.verification.litert_gpu import GpuVerdict, Judge
@@ -270,7 +271,7 @@ def main() -> None:
                 row["cpu"] = times(source, options.files)
             options.out.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
     if options.page:
-        options.page.write_text(page(list(rows.values())))
+        write_page(options.page, page(list(rows.values())))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tables import write_page
+
 EXTENTS = (1, 3, 7)
 LIMIT_SECONDS = 300
 FORMATS = ("onnx", "tflite")
@@ -99,7 +101,7 @@ def run(out: Path, places: Sequence[str]) -> None:
 def main() -> None:
     out, *places = sys.argv[1:]
     if places[:1] == ["--page"]:
-        Path(places[1]).write_text(page(json.loads(Path(out).read_text())))
+        write_page(Path(places[1]), page(json.loads(Path(out).read_text())))
     else:
         run(Path(out), places)
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from processes import HERE, answer, digest, last_line, measure, models, processor, record, versions
-from tables import merged, table
+from tables import merged, table, write_page
 
 LIMIT_SECONDS = 300
 OURS, TARGETED, BASE = "relayout", "relayout_target", "onnx_ir"
@@ -377,7 +377,7 @@ def main() -> None:
     text = page(found, tools, " ".join(filter(None, (versions_of(known), options.note))))
     record(options.out, "optimizing", found, text, summary(found, tools))
     if options.page:
-        options.page.write_text(text + kept(options.page), encoding="utf-8")
+        write_page(options.page, text + kept(options.page))
     print(summary(found, tools))
 
 

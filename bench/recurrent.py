@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from tables import table
+from tables import table, write_page
 
 import relayout
 
@@ -117,7 +117,7 @@ def main() -> None:
                 lines.append([name, form, *times, *shares, f"{row['off']:.0e} / {row['dynamic_off']:.0e}"])
                 print(*lines[-1], flush=True)
     head = ["layer", "written as", "ONNX Runtime, µs", "LiteRT, µs", "dynamic, µs", "ratio", "of dynamic", "off"]
-    PAGE.write_text(page(head, lines, ratios, dynamic), encoding="utf-8")
+    write_page(PAGE, page(head, lines, ratios, dynamic))
 
 
 def page(head: list[str], lines: list[list[str]], ratios: list[float], dynamic: list[float]) -> str:

@@ -31,6 +31,7 @@ import numpy as np
 from comparing_runs import VERDICTS, compared, worst
 from conversion import Tool
 from processes import HERE, digest, last_line, models, processor, record, versions
+from tables import write_page
 from there_and_back_page import headlines, page
 
 THROUGH, AT_ONCE, PEER = "through ONNX", "at once", "onnx2tf"
@@ -325,7 +326,7 @@ def main() -> None:
     found = json.loads((folder / "there_and_back.json").read_text()) if options.again else measured(options)
     nodes = folder / "node_tests.json"
     if options.page:
-        options.page.write_text(page(found, json.loads(nodes.read_text()) if nodes.exists() else None), "utf-8")
+        write_page(options.page, page(found, json.loads(nodes.read_text()) if nodes.exists() else None))
     print(headlines(found))
 
 

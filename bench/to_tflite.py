@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from processes import HERE, answer, digest, last_line, measure, models, processor, record, versions
+from tables import write_page
 from to_tflite_page import CONVERT, KEEP, PEER, headlines, page, with_sentence
 
 LIMIT_SECONDS = 240
@@ -176,7 +177,7 @@ def main() -> None:
     options = parser.parse_args()
     found = json.loads(options.again.read_text()) if options.again else measured(options)
     if options.page:
-        options.page.write_text(page(found), encoding="utf-8")
+        write_page(options.page, page(found))
     if options.readme:
         options.readme.write_text(with_sentence(options.readme.read_text(encoding="utf-8"), found), encoding="utf-8")
     print(headlines(found))

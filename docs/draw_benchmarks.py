@@ -8,12 +8,17 @@ They follow the system's light or dark mode, and need no package.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from math import ceil
 from pathlib import Path
 
 DOCS = Path(__file__).parent
+sys.path.append(str(DOCS.parent / "bench"))
+
+import tables  # noqa: E402
+
 FOLDER = DOCS / "plots"
 STYLE = """
 text { font: 14px system-ui, sans-serif; fill: #1f2328 } .end { text-anchor: end } .middle { text-anchor: middle }
@@ -39,26 +44,18 @@ def table(page: str, *columns: str) -> list[Row]:
     Raises:
         LookupError: the page has none.
     """
-    lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
-    for place, line in enumerate(lines):
-        names = _cells(line)
-        if line.startswith("|") and set(columns) <= set(names):
-            rows: list[Row] = []
-            for below in lines[place + 2 :]:
-                if not below.startswith("|"):
-                    return rows
-                rows.append(_row(names, below))
-            return rows
+    for found in _tables(page, *columns):
+        return found
     raise LookupError(f"{page} has no table with {', '.join(columns)}")
 
 
-def _row(names: Sequence[str], line: str) -> Row:
-    """Return a row's cells by column; of two columns of a name the first has it."""
-    return dict(reversed(list(zip(names, _cells(line), strict=False))))
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip().replace("`", "") for cell in line.strip().strip("|").split("|")]
+def _tables(page: str, *columns: str) -> Iterator[list[Row]]:
+    """Yield every table of a page that has these columns; of two columns of a name the first has it."""
+    text = tables.with_tables((DOCS / page).read_text(encoding="utf-8"), DOCS)
+    for block in tables.TABLE.findall(text.replace("`", "")):
+        names, _, *rows = map(tables.cells, block.splitlines())
+        if set(columns) <= set(names):
+            yield [dict(reversed(list(zip(names, row, strict=True)))) for row in rows]
 
 
 def number(text: str) -> float | None:
@@ -232,16 +229,6 @@ def npu() -> str:
     """Cycles beside those of a peer."""
     cells = [row["ratio"] for page in _tables("npu-benchmark.md", "network", "by", "ratio") for row in page]
     return ratios("Vela's cycles of relayout's files, the peer's = 1", cells)
-
-
-def _tables(page: str, *columns: str) -> Iterator[list[Row]]:
-    """Yield every table of a page that has these columns."""
-    text = (DOCS / page).read_text(encoding="utf-8")
-    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-        lines = block.splitlines()
-        names = _cells(lines[0])
-        if set(columns) <= set(names):
-            yield [_row(names, line) for line in lines[2:]]
 
 
 def opening() -> str:

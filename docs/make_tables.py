@@ -13,23 +13,25 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-MARK = "<!-- From here on: written by `relayout.reports.backends.markdown`. -->\n"
+sys.path.append(str(ROOT / "bench"))
+
+from tables import files_of, write_files  # noqa: E402
 
 
-def targets() -> None:
-    """Write the tables of `docs/target-tables.md`."""
-    from relayout.reports.backends import markdown
+def pages() -> dict[Path, str]:
+    """Return `docs/target-tables.md` and `docs/passes.md` with their tables: path -> content.
+
+    Raises:
+        SystemExit: the first has no line behind which the tables stand.
+    """
+    from relayout.reports.backends import MARK, markdown
 
     page = ROOT / "docs" / "target-tables.md"
     head, mark, _ = page.read_text(encoding="utf-8").partition(MARK)
     if not mark:
-        raise SystemExit(f"{page} has no line {MARK.strip()!r}")
-    page.write_text(f"{head}{mark}\n{markdown().strip()}\n", encoding="utf-8")
-
-
-def passes() -> None:
-    """Write `docs/passes.md`."""
-    (ROOT / "docs" / "passes.md").write_text(passes_page(), encoding="utf-8")
+        raise SystemExit(f"{page} has no line {MARK!r}")
+    tables = files_of(page, f"{head}{mark}\n\n{markdown().strip()}\n", most=7)
+    return tables | files_of(ROOT / "docs" / "passes.md", passes_page())
 
 
 def passes_page() -> str:
@@ -100,8 +102,7 @@ def modules_of_rules() -> str:
 
 
 if __name__ == "__main__":
-    targets()
-    passes()
+    write_files(pages())
     rules()
     tests = ROOT / "tests" / "formats" / "tflite"
     scripts = (tests / "tflite_table.py", tests / "exporting" / "export_table.py")

@@ -1,7 +1,8 @@
-"""What MkDocs adds to the pages of `docs/`: documents of the repository's root, every verb's help, docstrings.
+"""What MkDocs adds to the pages of `docs/`: documents of the repository's root, tables, every verb's help, docstrings.
 
-A page of `docs/` is whole in the repository. On the site, `cli.md` ends with what `--help` prints and `api.md` has
-signature and docstring under each name, so that neither can be out of date.
+A page links to its long tables, which are CSV files; on the site each stands under its link, and `tables.js` puts a
+search field there. `cli.md` ends with what `--help` prints and `api.md` has signature and docstring under each name, so
+that neither can be out of date.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,10 @@ import click
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "bench"))
+
+from tables import with_tables  # noqa: E402
+
 BROUGHT = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
@@ -42,6 +48,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     place = page.file.src_uri
     sources = {target: source for source, target in BROUGHT.items()}
     at = sources.get(place) or f"docs/{place}"
+    markdown = with_tables(markdown, (ROOT / at).parent)
     markdown = LINK.sub(lambda match: _link(match, at, place), markdown)
     if place == "cli.md":
         markdown += _help()

@@ -53,9 +53,9 @@ def test_every_pass_has_a_function() -> None:
     assert set(PASSES) == {name for each in functions.values() for name in each}
 
 
-def test_the_page_of_passes_is_up_to_date() -> None:
-    page = runpy.run_path(str(ROOT / "docs" / "make_tables.py"))["passes_page"]()
-    assert (ROOT / "docs" / "passes.md").read_text(encoding="utf-8") == page, "docs/make_tables.py"
+def test_the_pages_of_passes_and_of_targets_are_up_to_date() -> None:
+    files = runpy.run_path(str(ROOT / "docs" / "make_tables.py"))["pages"]()
+    assert {path: path.read_text(encoding="utf-8") for path in files} == files, "docs/make_tables.py"
 
 
 def test_some_orders_are_refused_and_some_are_not() -> None:

@@ -1,4 +1,4 @@
-"""docs/target-tables.md is current, and the target of docs/targets.md can be installed; `test_docs.py` runs blocks."""
+"""The target of docs/targets.md can be installed; `test_docs.py` runs blocks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ import pytest
 
 import documents
 import relayout
-from relayout.reports.backends import MARK, markdown
 from relayout.targets import read_wishes, targets
 from relayout.targets.registry import GROUP
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "targets.md"
-TABLES = ROOT / "docs" / "target-tables.md"
 
 
 def blocks(language: str) -> list[str]:
@@ -62,13 +60,6 @@ def test_a_table_that_no_tool_has_judged_says_so() -> None:
     for name, found in targets().items():
         is_judged = name.startswith(JUDGED)
         assert ("from documents of November 2026, never run" in found.line) != is_judged, name
-
-
-def test_tables_are_current() -> None:
-    """`python -c "from relayout.reports.backends import markdown; print(markdown())"` makes what follows the mark."""
-    _, mark, written = TABLES.read_text(encoding="utf-8").partition(MARK)
-    assert mark
-    assert written.strip() == markdown().strip()
 
 
 def test_the_file_of_wishes_has_every_kind(directory: Path) -> None:

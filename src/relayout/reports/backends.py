@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -91,10 +90,6 @@ def _letters(text: str) -> str:
     return "".join(filter(str.isalnum, text.lower()))
 
 
-OFTEN, LONG = 4, 4
-"""Rows that repeat a limit, and words in it, from which on a page states it once, under a letter."""
-
-
 def markdown() -> str:
     """The tables of all targets, for their page."""
     return "\n".join(line for found in targets().values() for line in _section(found))
@@ -146,15 +141,7 @@ def _own_rows(found: Target, other: Target) -> list[Kernel] | None:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a table. What many rows want is said once in front, under a letter."""
-    counts = Counter(limit for row in rows for limit in row["limits"])
-    often = [limit for limit, count in counts.items() if count >= OFTEN and len(limit.split()) >= LONG]
-    letters = dict(zip(often, "ABCDEFGHIJKLMNOPQRSTUVWXYZ", strict=False))
-    if letters:
-        yield from ("; ".join(f"**{letter}**: {limit}" for limit, letter in letters.items()) + ".", "")
     yield f"| {' | '.join(columns)} |"
     yield "|---" * len(columns) + "|"
-    for row in rows:
-        limits = [f"**{letters[limit]}**" if limit in letters else limit for limit in row["limits"]]
-        cells = words({**row, "limits": limits})
+    for cells in map(words, rows):
         yield f"| {' | '.join(cells[column].replace(ANY_ORDER, 'any') for column in columns)} |"

@@ -140,23 +140,13 @@ def show(part: str | None = None) -> None:
 
 def markdown(part: str) -> str:
     """The page of documentation for `onnx` or `tflite`."""
-    found = tables(part)
-    lines = [
-        f"# {TITLES[part]}",
-        "",
-        "The table is generated; operators of which the same is said share a row."
-        f" `relayout ops --{part}` prints one for each.",
-        "",
-        LEGENDS[part].rstrip(),
-    ]
-    for name, rows in found.items():
-        lines += ["", f"## {TITLES[name]}: {len(rows)}", ""]
-        cells = [[_text(cell).replace("|", "\\|") for cell in _on_page(row).values()] for row in rows]
-        names: dict[tuple[str, ...], list[str]] = {}
-        for operator, *rest in cells:
-            names.setdefault(tuple(rest), []).append(operator)
-        lines += ["| " + " | ".join(_on_page(rows[0])) + " |", "|---" * len(cells[0]) + "|"]
-        lines += [f"| {' | '.join((', '.join(operators), *rest))} |" for rest, operators in names.items()]
+    lines = [f"# {TITLES[part]}", "", f"The table is generated; `relayout ops --{part}` prints it, too.", ""]
+    lines += [LEGENDS[part].rstrip(), ""]
+    for name, rows in tables(part).items():
+        lines += [] if name == part else ["", f"## {TITLES[name]}: {len(rows)}", ""]
+        lines += [f"| {' | '.join(_on_page(rows[0]))} |", "|---" * len(_on_page(rows[0])) + "|"]
+        for row in map(_on_page, rows):
+            lines.append("| " + " | ".join(_text(cell).replace("|", "\\|") for cell in row.values()) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[3]
 if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT / "src"), str(Path(__file__).parent), str(ROOT / "tests")]
+    sys.path[:0] = [str(ROOT / "src"), str(Path(__file__).parent), str(ROOT / "tests"), str(ROOT / "bench")]
 
 from ai_edge_litert import schema_py_generated as schema  # noqa: E402
 from tflite_cases import WITHOUT_KERNEL, every  # noqa: E402
@@ -136,7 +136,9 @@ def text() -> str:
 if __name__ == "__main__":
     MODULES.write_text(modules("importing"), encoding="utf-8")
     EXERCISED.write_text(text(), encoding="utf-8")
+    from tables import write_page
+
     from relayout.reports import coverage
 
     for name, path in DOCUMENTS.items():
-        path.write_text(coverage.markdown(name), encoding="utf-8")
+        write_page(path, coverage.markdown(name))
