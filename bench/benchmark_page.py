@@ -152,25 +152,23 @@ def suspect(record: Record) -> bool:
 
 def losses(records: list[Record]) -> str:
     """Every model on which a peer does better: converted or right where relayout is not, fewer bytes, faster."""
-    found: dict[str, list[str]] = {"Result": [], "Bytes": [], "Latency": []}
+    lines: list[list[str]] = []
     for peer in (name for name in names(records) if name in ALIKE):
         for record in records:
             theirs, ours = record["rows"].get(peer), record["rows"].get(ALIKE[peer])
             if theirs and ours and result(theirs) in RESULTS[:2] and better(theirs, ours, result):
-                found["Result"].append(f"{record['model']}: {peer} {result(theirs)}, {ALIKE[peer]} {result(ours)}")
+                lines.append(["result", record["model"], f"{peer} {result(theirs)}, {ALIKE[peer]} {result(ours)}"])
             if ratio := slower(record, ALIKE[peer], peer):
-                found["Latency"].append(f"{record['model']}: {ratio:.2f} times {peer}")
+                lines.append(["latency", record["model"], f"{ratio:.2f} times {peer}"])
         for record, theirs, ours in pairs(records, peer):
             if ours["verdict"]["bytes"] > theirs["verdict"]["bytes"]:
-                found["Bytes"].append(f"{record['model']}: {peer} {left(theirs)}, {ALIKE[peer]} {left(ours)}")
+                lines.append(["bytes", record["model"], f"{peer} {left(theirs)}, {ALIKE[peer]} {left(ours)}"])
     for record in records:
         for name, row in record["rows"].items():
             if row["converted"] and row["proved"] is False:
-                found["Bytes"].append(f"{record['model']}: {name} is not proved")
-    return "\n\n".join(
-        f"**{title}**: " + ("none." if not lines else f"{len(lines)}.\n\n" + "\n".join(f"- {line}" for line in lines))
-        for title, lines in found.items()
-    )
+                lines.append(["bytes", record["model"], f"{name} is not proved"])
+    counts = ", ".join(f"{sum(line[0] == what for line in lines)} by {what}" for what in ("result", "bytes", "latency"))
+    return f"Models: {counts}.\n\n{table(['better by', 'model', 'how much'], sorted(lines), 3)}"
 
 
 def targeted(records: list[Record]) -> str:
@@ -190,7 +188,7 @@ def refused(records: list[Record]) -> str:
             row = record["rows"][name]
             if result(row) not in RESULTS[:2]:
                 why = (
-                    row["why"]
+                    row["why"].partition(" (first")[0]
                     or row["verdict"].get("why")
                     or f"off by {row['verdict'].get('error') or 0:.2g} of the largest value"
                 )
@@ -240,6 +238,8 @@ def page(records: list[Record], versions: dict[str, str], processor: str) -> str
     """The whole page; `processor` is the one that all of it was measured on."""
     groups = dict.fromkeys(record["model"].partition("/")[0] for record in records)
     count = {group: sum(record["model"].startswith(f"{group}/") for record in records) for group in groups}
+    rejudged = sum(bool(record.get("rejudged")) for record in records)
+    twice = f"\n  Latencies of {rejudged} models are means of two runs (`--twice`)." if rejudged else ""
     return f"""# Benchmark
 
 {lead(records)}
@@ -255,8 +255,7 @@ def page(records: list[Record], versions: dict[str, str], processor: str) -> str
 - *Nearly*: within 2 % of the largest value (of indices: 2 % of them). Dynamic-range models are mostly nearly right,
   since LiteRT rounds their activations at run time.
 - Bytes are those of run-time Transposes in one inference; SpaceToDepth and DepthToSpace count as Transposes.
-- Seconds and peak memory are those of a whole command with its imports. The machine was busy: compare ratios. Latencies
-  of {sum(bool(record.get("rejudged")) for record in records)} models are means of two runs (`--twice`).
+- Seconds and peak memory are those of a whole command with its imports. The machine was busy: compare ratios.{twice}
 - On x64 without VNNI int8 kernels run as uint8 in all results, as with `session.x64quantprecision`.
 
 ## What is converted

@@ -24,7 +24,7 @@ import optimizing as optimized
 import scale as growth
 from benchmark_page import TARGETED
 from processes import HERE
-from tables import table
+from tables import table, write_page
 
 PAGE, KEPT = HERE.parent / "docs" / "measured.md", HERE / "figures.json"
 BEGIN, END = "<!-- made by bench/figures.py -->", "<!-- end -->"
@@ -219,7 +219,7 @@ def main() -> None:
         KEPT.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
         _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}\n\n{shown(found)}\n\n{END}{after}", encoding="utf-8")
+        write_page(PAGE, f"{before}{BEGIN}\n\n{shown(found)}\n\n{END}{after}")
 
 
 if __name__ == "__main__":

@@ -82,11 +82,11 @@ def wrong(found: dict[str, Any]) -> str:
 
 def peers_faults(found: dict[str, Any]) -> str:
     rows = [
-        f"- `{name}`: {verdict}: {text[:SHORT]}"
+        [f"`{name}`", verdict, text[:SHORT]]
         for name, (verdict, text) in found["peer"].items()
         if verdict not in ("right", "as ONNX Runtime")
     ]
-    return "\n".join(rows) or "- none"
+    return table(["test", "result", "why"], rows, 3)
 
 
 def page(found: dict[str, Any]) -> str:

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-LONG = 15
-"""A page keeps a table of at most so many rows."""
+LONG, WORDS = 15, 350
+"""A page keeps a table of at most so many rows, and words."""
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 LINK = re.compile(r"^\[[^\]]*\]\((\S*tables/\S+\.csv)\)$", re.MULTILINE)
 """A line that stands for a table: a link to its file, and nothing else."""
@@ -51,7 +51,7 @@ def files_of(page: Path, text: str, most: int = LONG) -> dict[Path, str]:
 
     def link(match: re.Match[str]) -> str:
         head, _, *rows = map(cells, match[0].splitlines())
-        if len(rows) <= most:
+        if len(rows) <= most and len(match[0].split()) <= WORDS:
             return match[0]
         title = next(iter(re.findall(r"^##+ (.*?)(?:: \d+)?$", text[: match.start()], re.MULTILINE)[-1:]), "")
         name = "-".join([page.stem, *re.findall(r"[a-z0-9]+", title.lower())])

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tables
 
 from small import build
 
@@ -60,8 +61,11 @@ def test_the_page_has_the_figures_that_are_kept() -> None:
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT / "bench", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") > 10
-    page = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
-    assert f"<!-- made by bench/figures.py -->\n\n{done.stdout}\n<!-- end -->" in page
+    page = ROOT / "docs" / "measured.md"
+    before, begin, rest = page.read_text(encoding="utf-8").partition("<!-- made by bench/figures.py -->\n\n")
+    _, end, after = rest.partition("\n<!-- end -->")
+    files = tables.files_of(page, f"{before}{begin}{done.stdout}{end}{after}")
+    assert {path: path.read_text(encoding="utf-8") for path in files} == files
 
 
 def test_parts_that_were_not_run_may_keep_their_figures(tmp_path: Path) -> None:
