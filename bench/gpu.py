@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from tables import write_page
+from tables import table, write_page
 
 import relayout
 from relayout.verification.litert_gpu import GpuVerdict, Judge
@@ -178,12 +178,7 @@ def page(rows: Sequence[Row]) -> str:
         "",
         "![Networks that the GPU takes as a whole, and right](plots/gpu-benchmark.svg)",
         "",
-        "| files | " + " | ".join(KINDS) + " |",
-        "|---|" + "---:|" * len(KINDS),
-    ]
-    for way in ways:
-        lines.append(f"| {_shown(way)} | " + " | ".join(str(count[way][kind]) for kind in KINDS) + " |")
-    lines += [
+        table(["files", *KINDS], [[_shown(way), *(str(count[way][kind]) for kind in KINDS)] for way in ways]),
         "",
         "*Right* means that no output differs from LiteRT's CPU kernels by more than 0.5 % of its largest number, with"
         " the accelerator computing in float32. The networks are made from configurations with random weights, with"
@@ -210,23 +205,19 @@ def page(rows: Sequence[Row]) -> str:
             f"{tail}",
             "",
         ]
-    lines += [
-        "## Networks",
-        "",
-        "| network | " + " | ".join(map(_shown, ways)) + " | difference | CPU time |",
-        "|---|" + "---|" * len(ways) + "---:|---:|",
-    ]
+    networks, left = [], []
     for row in sorted(rows, key=lambda row: str(row["network"])):
         difference, ratio = row[GPU].get("difference"), ratios([row], GPU, DEFAULT)
-        outcomes = " | ".join(row.get(way, {}).get("outcome", "") for way in ways)
+        outcomes = [row.get(way, {}).get("outcome", "") for way in ways]
         shown = "" if difference is None else f"{difference:.0e}"
-        lines.append(f"| {row['network']} | {outcomes} | {shown} | {f'{ratio[0]:.2f}' if ratio else ''} |")
-    left = [row for row in rows if row[GPU]["outcome"] != "right"]
-    if left:
-        lines += ["", "## What is not taken", "", "| network | reason |", "|---|---|"]
-        for row in sorted(left, key=lambda row: str(row["network"])):
+        networks.append([row["network"], *outcomes, shown, f"{ratio[0]:.2f}" if ratio else ""])
+        if row[GPU]["outcome"] != "right":
             reasons = "; ".join(row[GPU].get("reasons", [])[:3]).replace("|", "/").replace("\n", " ")
-            lines.append(f"| {row['network']} | {reasons[:200]} |")
+            left.append([row["network"], reasons[:200]])
+    head = ["network", *map(_shown, ways), "difference", "CPU time"]
+    lines += ["## Networks", "", table(head, networks, len(ways) + 1)]
+    if left:
+        lines += ["", "## What is not taken", "", table(["network", "reason"], left, 2)]
     return "\n".join(lines) + "\n"
 
 

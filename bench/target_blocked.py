@@ -21,6 +21,7 @@ from typing import Any
 
 import onnx
 import onnxruntime
+from tables import table
 from target_cpu import REORDERS, difference, fed, measured, options_of, quartiles
 
 import relayout
@@ -80,14 +81,11 @@ def compared(source: Path, folder: Path, rounds: int) -> dict[str, Any]:
 
 def page(rows: list[dict[str, Any]]) -> str:
     """The table, in Markdown: ratios over the source at full optimization, reorders, milliseconds to start."""
-    lines = [
-        "| model | ms | reorders | `onnxruntime-cpu` | `-nchwc` | reorders | `-nchwc`, basic | source, basic "
-        "| start, ms | `-nchwc` | `-nchwc`, basic |",
-        "|---" * 11 + "|",
-    ]
+    head = ["model", "ms", "reorders", "`onnxruntime-cpu`", "`-nchwc`", "reorders", "`-nchwc`, basic", "source, basic"]
+    lines = []
     for row in rows:
         if "why" in row:
-            lines.append(f"| {row['model']} | {row['why']} |" + " |" * 9)
+            lines.append([row["model"], row["why"], *[""] * 9])
             continue
         first, plain, blocked, basic, worst = (row[side] for side in SIDES)
         cells = [f"{first['milliseconds']:.2f}", str(first["reorders"]), f"{plain['ratio'][1]:.3f}"]
@@ -95,8 +93,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         cells += [f"{middle:.3f} ({low:.3f}-{high:.3f})", str(blocked["reorders"])]
         cells += [f"{basic['ratio'][1]:.3f}", f"{worst['ratio'][1]:.3f}"]
         cells += [f"{side['start']:.0f}" for side in (first, blocked, basic)]
-        lines.append(f"| {row['model']} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        lines.append([row["model"], *cells])
+    return table([*head, "start, ms", "`-nchwc`", "`-nchwc`, basic"], lines) + "\n"
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ import onnx
 import onnxruntime
 from counting import moves, run_time_nodes
 from onnx import helper
+from tables import table
 
 import relayout
 
@@ -156,13 +157,10 @@ def megabytes(count: int) -> str:
 
 def page(rows: list[dict[str, Any]]) -> str:
     """The table, in Markdown."""
-    lines = [
-        "| model | Transposes | MB | reorders | MB | ms | Transposes | MB | reorders | MB | ms | ratio |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for row in rows:
         if "why" in row:
-            lines.append(f"| {row['model']} | {row['why']} |" + " |" * 10)
+            lines.append([row["model"], row["why"], *[""] * 10])
             continue
         cells = [row["model"]]
         for side in SIDES:
@@ -170,8 +168,8 @@ def page(rows: list[dict[str, Any]]) -> str:
             cells += [str(found["transposes"]), megabytes(found["transposed"])]
             cells += [str(found["reorders"]), megabytes(found["reordered"]), f"{found['milliseconds']:.2f}"]
         low, middle, high = row["ratio"]
-        lines.append(f"| {' | '.join(cells)} | {middle:.3f} ({low:.3f}-{high:.3f}) |")
-    return "\n".join(lines) + "\n"
+        lines.append([*cells, f"{middle:.3f} ({low:.3f}-{high:.3f})"])
+    return table(["model", *["Transposes", "MB", "reorders", "MB", "ms"] * 2, "ratio"], lines) + "\n"
 
 
 def main() -> None:
