@@ -7,7 +7,7 @@ Each test of `onnx.backend.test.case.node` whose inputs and outputs are tensors 
 run and compared with the outputs that come with it. Where these are not ONNX Runtime's and the file's are, it says so.
 With `--constants` all integer inputs but the first input are constants of the model, as exporters of networks write
 them. Tests run in a process that may die. onnx2tf takes every so many tests; `node_tests_peer.py` says how it is
-judged. What FILE has of it stays in a run without it. `there_and_back.py` puts what FILE says on its page.
+judged. What FILE has of it stays in a run without it. `there_and_back.py` writes the page of FILE.
 """
 
 from __future__ import annotations

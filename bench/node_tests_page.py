@@ -1,4 +1,4 @@
-"""The part of the page on conversions there and back about the standard's node tests, from `node_tests.py`."""
+"""The page on the standard's node tests, from what `node_tests.py` found."""
 
 from __future__ import annotations
 
@@ -90,12 +90,17 @@ def peers_faults(found: dict[str, Any]) -> str:
 
 
 def page(found: dict[str, Any]) -> str:
-    """This part of the page."""
+    """The whole page."""
     used = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     constants = "Integer inputs but the first are constants of the model." if found["constants"] else ""
+    ours = counted("", within(found["tests"]))
     parts = [
-        f"""`bench/node_tests.py` ran on {found["date"]} with {used}. It takes the tests that the onnx package has for
-its operators, except those that draw at random. {constants} Each is converted, runs in LiteRT, and is held to the
+        "# The standard's node tests, measured",
+        f"""The onnx package has tests of each ONNX operator. Of the {ours[1]} whose types LiteRT has,
+{ours[-1]} become a `.tflite` that is right, or as ONNX Runtime. The others are listed by their reasons.""",
+        "![What becomes of the standard's node tests](plots/node-tests.svg)",
+        f"""`bench/node_tests.py` ran on {found["date"]} with {used}. It leaves out
+tests that draw at random. {constants} Each is converted, runs in LiteRT, and is held to the
 outputs that come with it: within 2e-5 of the largest value and 0.1 % of each. *As ONNX Runtime* means that ONNX
 Runtime gives other numbers than the test, and the file gives ONNX Runtime's.""",
     ]
@@ -106,12 +111,12 @@ types and channels last."""
         )
     parts += [summary(found), "Neither right nor refused by relayout:", wrong(found)]
     parts += [
-        "### Exclusions",
+        "## Exclusions",
         """Tests that relayout refuses, by the reason that its error gives.""",
         exclusions(found),
         """Tests that are not tried, since inputs or outputs have types that LiteRT does not take and give:""",
         other_types(found),
     ]
     if "peer" in found:
-        parts += ["### Node tests that onnx2tf does not get right", peers_faults(found)]
-    return "\n\n".join(parts)
+        parts += ["## Node tests that onnx2tf does not get right", peers_faults(found)]
+    return "\n\n".join(parts) + "\n"

@@ -2,7 +2,7 @@
 
     python bench/there_and_back.py [--onnx2tf PYTHON] [--peer-most 40] [--out DIRECTORY] [--keep] SET=FOLDER ...
     python bench/node_tests.py --constants --json DIRECTORY/node_tests.json [--onnx2tf PYTHON --peer-every 12]
-    python bench/there_and_back.py --again DIRECTORY --page docs/there-and-back.md
+    python bench/there_and_back.py --again DIRECTORY --page docs/there-and-back.md     # and docs/node-tests.md
 
 A SET is a name for the models of a FOLDER, `.tflite` and `.onnx`. onnx2tf converts some of the ONNX models in the
 middle back: at most `--peer-most` of each set, evenly spaced. Its own have images with channels first, as it expects
@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import node_tests_page
 import numpy as np
 from comparing_runs import VERDICTS, compared, worst
 from conversion import Tool
@@ -326,7 +327,9 @@ def main() -> None:
     found = json.loads((folder / "there_and_back.json").read_text()) if options.again else measured(options)
     nodes = folder / "node_tests.json"
     if options.page:
-        write_page(options.page, page(found, json.loads(nodes.read_text()) if nodes.exists() else None))
+        write_page(options.page, page(found))
+    if options.page and nodes.exists():
+        write_page(options.page.with_name("node-tests.md"), node_tests_page.page(json.loads(nodes.read_text())))
     print(headlines(found))
 
 

@@ -1,4 +1,4 @@
-"""The page on conversions there and back, from what `there_and_back.py` and `node_tests.py` found."""
+"""The page on conversions there and back, from what `there_and_back.py` found."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def headlines(found: Row) -> str:
     return "\n\n".join([numbers(found), integers(found), sizes(found), onnx_numbers(found)])
 
 
-def page(found: Row, nodes: Row | None = None) -> str:
+def page(found: Row) -> str:
     """The whole page."""
     used = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     counts = Counter(verdict(row) for _, row in converted(found, THROUGH))
@@ -251,8 +251,8 @@ def page(found: Row, nodes: Row | None = None) -> str:
         "# There and back, measured",
         f"""relayout converts {len(judged(found)):,} `.tflite` files to ONNX and back, and {len(judged(found, "onnx"))}
 ONNX models to `.tflite` and back. Of the files that go through ONNX {back} of {sum(counts.values()):,} come back exact,
-right or close, {counts["exact"]:,} of them equal bit for bit. The tables also count operators, transposed bytes, names,
-types, state and metadata.""",
+right or close, {counts["exact"]:,} of them equal bit for bit. The standard's [node tests](node-tests.md) have a page of
+their own.""",
         "![TensorFlow Lite files that go to ONNX and come back](plots/there-and-back.svg)",
         f"""`bench/there_and_back.py` made this page on {found["date"]}. Versions: {used}.""",
         samples(found),
@@ -286,10 +286,9 @@ numbers between DEQUANTIZE and QUANTIZE, and round otherwise.""",
 twice what the source differs from itself when it is optimized.""",
         onnx_numbers(found),
         onnx_shortfalls(found),
+        "## Left out",
+        left_out(found),
     ]
-    if nodes:
-        parts += ["## The standard's node tests", node_tests_page.page(nodes)]
-    parts += ["## Left out", left_out(found)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -225,6 +225,17 @@ def there_and_back() -> str:
     return shares("TensorFlow Lite files that go to ONNX and come back", kinds, rows)
 
 
+def node_tests() -> str:
+    """Draw the results of the tests that both tools took."""
+    columns = (("right",), ("as ONNX Runtime",), ("wrong",), ("does not run", "died"), ("refused",))
+    kinds = (("right", "good"), ("as ONNX Runtime", "fair"), *OUTCOMES[2:4], ("refused", "none"))
+    rows = [
+        (f"{row['tool']} ({row['tests']})", [sum(counts(row, names)) for names in columns])
+        for row in table("node-tests.md", "tool", "as ONNX Runtime")
+    ]
+    return shares("What becomes of the standard's node tests", kinds, rows)
+
+
 def npu() -> str:
     """Cycles beside those of a peer."""
     cells = [row["ratio"] for page in _tables("npu-benchmark.md", "network", "by", "ratio") for row in page]
@@ -272,6 +283,7 @@ PLOTS: dict[str, Callable[[], str]] = {
     "cost": cost,
     "gpu-benchmark": gpu,
     "int8-benchmark": int8,
+    "node-tests": node_tests,
     "npu-benchmark": npu,
     "onnx-to-tflite-benchmark": onnx_to_tflite,
     "opening": opening,

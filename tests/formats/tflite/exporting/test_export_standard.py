@@ -17,7 +17,7 @@ REFUSED = {
     "test_strnormalizer_export_monday_casesensintive_upper",
     "test_tfidfvectorizer_tf_onlybigrams_skip5",
 }
-"""Tests of the sample that LiteRT's kernels cannot compute; `docs/there-and-back.md` has the reasons of all."""
+"""Tests of the sample that LiteRT's kernels cannot compute; `docs/node-tests.md` has the reasons of all."""
 
 NAMED = ("batchnorm_example_training_mode", "batchnorm_epsilon_training_mode", "convtranspose_dilations", "dft_irfft")
 """Tests of what ONNX Runtime does not compute, so that no other test holds it."""
