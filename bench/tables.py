@@ -71,8 +71,10 @@ def with_tables(text: str, folder: Path) -> str:
     def linked(match: re.Match[str]) -> str:
         with (folder / match[1]).open(encoding="utf-8", newline="") as file:
             head, *rows = ([cell.replace("|", "\\|") for cell in row] for row in csv.reader(file))
-        columns = zip(*rows, strict=True)
-        rule = ["---" if any(re.match(r"[`(\[]|[^\W\d]", cell) for cell in column) else "---:" for column in columns]
+        columns = [
+            [bool(re.match(r"[`\[]|[^\W\d]", cell)) for cell in column if cell] for column in zip(*rows, strict=True)
+        ]
+        rule = ["---" if 2 * sum(words) >= len(words) else "---:" for words in columns]
         return "\n".join([match[0], "", *(f"| {' | '.join(row)} |" for row in [head, rule, *rows])])
 
     return LINK.sub(linked, text)
