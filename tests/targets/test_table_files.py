@@ -28,7 +28,7 @@ limits = ["constant-kernel", { window = 3 }]
 
 [[kernels]]
 op_types = ["Add", "Relu"]
-types = "INT8"
+types = ["INT8"]
 """
 
 
@@ -45,6 +45,11 @@ def test_a_table_in_a_file_is_the_table_in_python(tmp_path: Path) -> None:
     assert (conv.op_types, conv.layouts, conv.types) == ("Conv", ("NHWC OHWI",), ("INT8",))
     assert [str(limit) for limit in conv.limits] == ["constant kernel and bias", "a window of at most 3"]
     assert (others.op_types, others.types) == ("Add Relu", ("INT8",))
+
+
+def test_types_of_a_condition_are_written_as_those_of_a_row(tmp_path: Path) -> None:
+    found = read_table(written(tmp_path, NPU.replace("window = 3", 'weights_of = ["int8"]')))
+    assert str(found.kernels[0].limits[1]) == "weights of INT8"
 
 
 def test_fifteen_lines_claim_integers_and_no_real_numbers(tmp_path: Path) -> None:
@@ -66,6 +71,15 @@ def test_the_example_is_a_table(tmp_path: Path) -> None:
     ("change", "said"),
     [
         (('layouts = ["NHWC OHWI"]', 'layouts = ["NHWX"]'), r"npu.toml, line \d+: .*NHWX"),
+        (
+            ('layouts = ["NHWC OHWI"]', 'layouts = "NHWC OHWI"'),
+            r'line 6: layouts is no list: write .* = \["NHWC OHWI"\]$',
+        ),
+        (('types = ["int8"]', 'types = "int8"'), r'line 7: types is no list: write types = \["int8"\]$'),
+        (('types = ["int8"]', "ranks = 4"), r"line 7: ranks is no list: write ranks = \[4\]$"),
+        (('["constant-kernel", { window = 3 }]', "{ window = 3 }"), r"line 8: .*no list: .* = \[\{ window = 3 \}\]$"),
+        (("window = 3", 'weights_of = ["INT9"]'), "line 8: the condition weights_of: no element type 'INT9'"),
+        (("window = 3", "weights_of = []"), "line 8: .*weights_of.*a list of texts"),
         (('types = ["int8"]', 'types = ["INT9"]'), r"npu.toml, line \d+: .*INT9.*INT"),
         (
             ('"constant-kernel"', '"CONSTANT_KERNELS"'),
@@ -114,7 +128,7 @@ HUGE = f"0x{'f' * 9000}"
         (".".join("a" * 2000) + " = 1", "line 1: there is no key 'a'"),
         ('[[kernels]]\nop_types = "Conv"\nlimits = [', "at line 3, the last"),
         ('line = """\n[[kernels]]\nranks = 1"""\n[[kernels]]\nop_types = "Conv"\nranks = ["x"]', "line 6: .*ranks="),
-        ('[[kernels]]\nop_types = "Conv"\nlayouts = "NHCW OHWI"', "line 3: NHCW is no usual layout of images"),
+        ('[[kernels]]\nop_types = "Conv"\nlayouts = ["NHCW OHWI"]', "line 3: NHCW is no usual layout of images"),
         ('[[kernels]]\nop_types = "Conv"\n\nlayouts = ["NHWC OHIW"]', "line 4: OHIW is no usual layout of kernels"),
         ('[[kernels]]\nop_types = "Conv"\n[[kernel]]\nlayouts = "NHWC"', "line 3: there is no key 'kernel'"),
         ('name = "../mine"\n[[kernels]]\nop_types = "Conv"', "line 1: .*name='../mine': it takes a name of at most"),

@@ -103,7 +103,12 @@ NO_RAW_INTEGERS = Condition("integers of 8 bits only in quantized units", _has_n
 
 
 def weights_of(*types: str) -> Condition:
-    """Return the condition that constant operands have one of some element types (ONNX's names): `INT8`."""
+    """Return the condition that constant operands have one of some element types (ONNX's names): `INT8`.
+
+    Raises:
+        LayoutError: there is no such type.
+    """
+    check_types(types, "")
     return of_units(
         f"weights of {' or '.join(types)}",
         lambda unit: all(each.dtype is not None and each.dtype.name in types for each in _weights(unit)),
@@ -111,7 +116,12 @@ def weights_of(*types: str) -> Condition:
 
 
 def bias_of(*types: str) -> Condition:
-    """Return the condition that a quantized bias, operand 2, has one of some element types: `INT32`."""
+    """Return the condition that a quantized bias, operand 2, has one of some element types: `INT32`.
+
+    Raises:
+        LayoutError: there is no such type.
+    """
+    check_types(types, "")
 
     def holds(unit: QuantizedUnit) -> bool:
         bias = unit.operands[2] if len(unit.operands) > 2 else None

@@ -12,6 +12,7 @@ limits = ["CONSTANT_KERNEL", { window = 7 }]
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -41,7 +42,8 @@ TARGET_KEYS = (
 LISTS = ("layouts", "types", "ranks", "limits")
 KERNEL_KEYS = ("op_types", *LISTS, "when", "domain", "trailing", "keeps_last")
 """Columns of `Kernel` that a file may have."""
-TEXT_LIST = several('a list of texts, such as ["INT8"]', TEXT.fits)
+_TEXTS = several("", TEXT.fits)
+TEXT_LIST = ArgumentKind('a list of texts, such as ["INT8"]', lambda value: bool(value) and _TEXTS.fits(value))
 NUMBER = ArgumentKind("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool))
 MOST_BYTES = 1 << 20
 """The largest file that is taken for a table."""
@@ -60,12 +62,12 @@ def named_conditions() -> dict[str, Condition]:
 CONDITION_FUNCTIONS: Mapping[str, tuple[Callable[..., Condition], Mapping[str, ArgumentKind]]] = {
     "attribute": (conditions.attribute, {"attribute": WORDS, "allowed": TEXT_LIST, "default": TEXT}),
     "batch": (conditions.batch, {"batch": whole(1)}),
-    "bias_of": (lambda types: conditions.bias_of(*types), {"bias_of": TEXT_LIST}),
+    "bias_of": (lambda types: conditions.bias_of(*map(str.upper, types)), {"bias_of": TEXT_LIST}),
     "constant": (conditions.constant, {"constant": whole(0), "name": WORDS}),
     "inputs": (conditions.inputs, {"inputs": whole(0)}),
     "results_of": (conditions.results_of, {"results_of": NUMBER, "zero_point": whole(-(2**31))}),
     "strides": (conditions.strides, {"strides": whole(1)}),
-    "weights_of": (lambda types: conditions.weights_of(*types), {"weights_of": TEXT_LIST}),
+    "weights_of": (lambda types: conditions.weights_of(*map(str.upper, types)), {"weights_of": TEXT_LIST}),
     "window": (conditions.window, {"window": whole(1)}),
 }
 """Key of a condition with arguments -> the function that makes it, and what its keys take, in order."""
@@ -112,6 +114,13 @@ def _place_in(message: str, columns: Mapping[str, Any]) -> tuple[str, str]:
         if key := next((key for key, text in words.items() if word in text.split()), ""):
             return key, word
     return "", ""
+
+
+def _as_toml(value: Any) -> str:
+    """Return a value as the file has it."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_as_toml(each)}" for key, each in value.items()) + " }"
+    return json.dumps(value, default=str)
 
 
 def _blanked(match: re.Match[str]) -> str:
@@ -172,7 +181,9 @@ class _Table:
             columns["op_types"] = " ".join(map(str, columns["op_types"]))
         for key in LISTS:
             value = columns.get(key, [])
-            columns[key] = tuple(value) if isinstance(value, list) else (value,)
+            if not isinstance(value, list):
+                raise self._error(f"{key} is no list: write {key} = [{_as_toml(value)}]", key, start)
+            columns[key] = tuple(value)
         columns["types"] = tuple(each.upper() if isinstance(each, str) else each for each in columns["types"])
         limits = columns["limits"]
         columns["limits"] = tuple(
@@ -212,10 +223,10 @@ class _Table:
         if unknown := [name for name in entry if name not in keys]:
             raise error(f"the condition {function} takes no {unknown[0]}{nearest(unknown[0], keys)}", unknown[0])
         try:
-            check(entry, keys, where=f"the condition {function}: ", error=LayoutError)
+            check(entry, keys, where="", error=LayoutError)
+            return make(*(entry[name] for name in keys))
         except LayoutError as fault:
-            raise error(str(fault), function) from None
-        return make(*(entry[name] for name in keys))
+            raise error(f"the condition {function}: {fault}", function) from None
 
     def _refuse_large(self, data: Mapping[str, Any], start: int) -> None:
         for key, value in data.items():
