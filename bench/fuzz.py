@@ -8,8 +8,8 @@ dealt out: every field of `.tflite`, `.ort` and `.onnx` files at its extremes, e
 it loses bits, every truncation, and random damage. Of a kind with more inputs than its share every nth is dealt out, of
 all files. `--kinds axes,cuts` deals out these alone. `--models` adds the small models of a folder to the committed
 ones.
-Inputs go in portions to processes of their own, which may end: the input that ended one is known. The inputs of a seed
-are always the same, the guided ones excepted.
+The seed says which of them is the first, and the random damage. Inputs go in portions to processes of their own, which
+may end: the input that ended one is known. The inputs of a seed are always the same, the guided ones excepted.
 
 An input is a finding if it is answered by anything but a model or a `RelayoutError` that is no `InternalError`, takes
 above 10 s or 1 GB, or ends the process. A run that was stopped goes on where it was if it is started again with the
@@ -140,7 +140,7 @@ def portions(source: Source, inputs: int, part: float, kinds: Sequence[str] = tu
         size = GUIDED_PORTION if kind == "guided" else PORTION
         step = max(1, source.size(kind) // count) if count else 1
         for first in range(0, count, size):
-            portion = Portion(kind, first * step, min(size, count - first), step)
+            portion = Portion(kind, first * step + source.seed % step, min(size, count - first), step)
             found.append(((first + size / 2) / count, portion))
     return [portion for _, portion in sorted(found, key=lambda item: (item[0], item[1].kind))]
 

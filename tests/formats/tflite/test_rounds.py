@@ -43,11 +43,13 @@ def weights(*shape: int) -> NDArray[np.float32]:
     return floats(*shape) / np.float32(4)
 
 
-def attention(batch: str = "2") -> onnx.ModelProto:
+def attention(batch: str = "2", dtype: str = "float") -> onnx.ModelProto:
     """Packed queries, keys and values of rows, a residual sum and a normalization."""
-    constants = {"w": weights(32, 96), "b": weights(96), "o": weights(32, 32), "s": weights(32), "c": weights(32)}
+    shapes = {"w": (32, 96), "b": (96,), "o": (32, 32), "s": (32,), "c": (32,)}
+    kind = np.float16 if dtype == "float16" else np.float32
+    constants = {name: weights(*shape).astype(kind) for name, shape in shapes.items()}
     return build(
-        f"float[{batch},6,32] x",
+        f"{dtype}[{batch},6,32] x",
         """p = MatMul(x, w) q = Add(p, b) r = Reshape(q, heads) t = Transpose<perm=[2,0,3,1,4]>(r)
         i, j, k = Split<axis=0, num_outputs=3>(t)
         l = Squeeze(i, first) m = Squeeze(j, first) n = Squeeze(k, first) u = Transpose<perm=[0,1,3,2]>(m)
@@ -64,6 +66,57 @@ def recurrence() -> onnx.ModelProto:
         'a = LSTM<hidden_size=6, direction="bidirectional">(x, w, r) y = ReduceMean<keepdims=0>(a, first)',
         {"w": weights(2, 24, 8), "r": weights(2, 24, 6), "first": [1]},
     )
+
+
+def states(operator: str, direction: str, length: str, batch: str, gives: str = "y") -> onnx.ModelProto:
+    """A recurrent operator, whose last states may be outputs."""
+    rows, directions = {"LSTM": 24, "GRU": 18, "RNN": 6}[operator], 2 if direction == "bidirectional" else 1
+    shapes = {"w": (directions, rows, 8), "r": (directions, rows, 6), "b": (directions, 2 * rows)}
+    return build(
+        f"float[{length},{batch},8] x",
+        f'{gives} = {operator}<hidden_size=6, direction="{direction}">(x, w, r, b)',
+        {name: weights(*shape) for name, shape in shapes.items()},
+    )
+
+
+def loop(
+    nodes: str, states: str = "float[2,3] s", gives: str = "float[2,3] u", first: str = "x", outputs: str = "y"
+) -> onnx.ModelProto:
+    """A Loop of more rounds than are written one by one."""
+    body = f"body = b (int64 i, bool k, {states}) => (bool q, {gives}) {{ {nodes} }}"
+    open_ = "float[n,3] x" if "[n," in states else "float[2,3] x"
+    rest = {"m": np.array(4000), "c": np.array(True), "w": weights(3, 3), "f": np.float32(1.1), "l": np.float32(1000)}
+    return build(open_, f"{outputs} = Loop<{body}>(m, c, {first})", rest, outputs=("y",))
+
+
+LOOPS = {
+    "a state": loop("q = Identity(k) u = Tanh(s)"),
+    "a state and outer weights": loop("q = Identity(k) p = MatMul(s, w) u = Tanh(p)"),
+    "the number of the round": loop("q = Identity(k) j = Cast<to=1>(i) u = Add(s, j)"),
+    "a condition": loop("u = Mul(s, f) p = ReduceSum<keepdims=0>(u) q = Less(p, l)"),
+    "a list": loop("q = Identity(k) u = Tanh(s) o = Sin(s)", gives="float[2,3] u, float[2,3] o", outputs="y, z"),
+    "a list of open rows": loop(
+        "q = Identity(k) u = Tanh(s) o = Sin(s)", "float[n,3] s", "float[n,3] u, float[n,3] o", outputs="y, z"
+    ),
+    "a state that comes out as it went in": loop(
+        "q = Identity(k) p = MatMul(s, t) u = Tanh(p) v = Identity(t)",
+        "float[2,3] s, float[3,3] t",
+        "float[2,3] u, float[3,3] v",
+        "x, w",
+        "y, z",
+    ),
+    "states that change places": loop(
+        "q = Identity(k) u = Identity(t) v = Tanh(s)",
+        "float[2,3] s, float[2,3] t",
+        "float[2,3] u, float[2,3] v",
+        "x, x",
+        "y, z",
+    ),
+    "a loop": loop(
+        "q = Identity(k) u = Loop<body = d (int64 j, bool g, float[2,3] e) => (bool h, float[2,3] o) "
+        "{ h = Identity(g) o = Add(e, s) }>(m, c, s)"
+    ),
+}
 
 
 def images(dtype: str = "float") -> onnx.ModelProto:
@@ -83,6 +136,17 @@ SOURCES = {
     "attention": attention(),
     "attention of an open batch": attention(batch="n"),
     "LSTM": recurrence(),
+    "attention in half precision": attention(dtype="float16"),
+    "LSTM that gives its last states": states("LSTM", "forward", "5", "2", "y, h, c"),
+    "LSTM of an open batch that gives its last states": states("LSTM", "forward", "5", "n", "y, h, c"),
+    "LSTM of open length that gives its last states": states("LSTM", "forward", "t", "2", "y, h, c"),
+    **{
+        f"{operator}, {direction}, of an open batch and {length} steps": states(operator, direction, length, "n")
+        for operator in ("LSTM", "GRU", "RNN")
+        for direction in ("reverse", "bidirectional")
+        for length in ("5", "t")
+    },
+    **{f"a Loop that carries {what}": model for what, model in LOOPS.items()},
     "images": images(),
     "images in half precision": images("float16"),
     "a row that a slice takes backwards": build(
@@ -118,3 +182,24 @@ def test_names_of_quantized_networks_do_not_grow_either(name: str, kind: str) ->
     pytest.importorskip("ai_edge_quantizer")
     files = rounds(relayout.convert(SOURCES[name], format="tflite", quantize=kind).tflite)
     assert files[2] == files[1]
+
+
+def test_a_state_that_nobody_reads_is_none() -> None:
+    """Beside its state a WHILE carries a number and a condition, which the Loop has in its body."""
+    model = relayout.convert(relayout.convert(LOOPS["a state"], format="tflite").tflite).proto
+    model = relayout.convert(relayout.convert(model, format="tflite").tflite).proto
+    (node,) = (node for node in model.graph.node if node.op_type == "Loop")
+    assert len(node.input) == 4
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("length", ["5", "t"])
+def test_an_lstm_of_an_open_batch_stays_the_builtin(direction: str, length: str) -> None:
+    """Zeros that it begins with are zeros, whatever computes them; what is turned round stays a REVERSE_V2."""
+    files = [relayout.convert(states("LSTM", direction, length, "n"), format="tflite").tflite]
+    files += rounds(files[0])[:2]
+    first, *others = ([operator.name for operator in load(file).subgraphs[0].operators] for file in files)
+    for names in others:
+        for name in ("REVERSE_V2", "UNIDIRECTIONAL_SEQUENCE_LSTM"):
+            assert names.count(name) == first.count(name)
+        assert "STRIDED_SLICE" not in names

@@ -15,7 +15,6 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.control import discard
 from relayout.formats.tflite.importing.operators.slicing import cut, joined, squeeze, unsqueeze
 from relayout.lowering.recognise_recurrent.forms import (
     MIDDLE,
@@ -209,7 +208,7 @@ def written(op: Operation, rounds: Round, is_better: IsBetter = always) -> list[
             if all(poly == found.of[H] for poly in results) and all(poly in found.of.values() for poly in lasts):
                 made = _Writing(op, cell, reading, rounds, found).run(lasts)
                 kept = {id(node) for node in op.builder.nodes}
-                discard([node for node in rounds.nodes if id(node) not in kept])
+                op.builder.discard([node for node in rounds.nodes if id(node) not in kept])
                 return made
     return None
 

@@ -29,7 +29,7 @@ from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.contents import element
 from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.control import NodeBody, carried_operands, discard, hand_over
+from relayout.formats.tflite.importing.operators.control import NodeBody, carried_operands, hand_over
 from relayout.formats.tflite.importing.operators.lists import padded
 from relayout.formats.tflite.importing.operators.slicing import squeeze
 from relayout.formats.tflite.importing.program import Given
@@ -285,11 +285,11 @@ class _Writing:
         still |= {body.outputs[p] for p in states}
         picked = {row: whole for row, whole in (picked | products).items() if row in still or row in products}
         if not picked:
-            discard(outside)
+            op.builder.discard(outside)
             return False
         if self._written_with(states, picked, kept, still, outside):
             return True
-        discard(outside)
+        op.builder.discard(outside)
         return False
 
     def _is_cell(
@@ -314,7 +314,7 @@ class _Writing:
         values = cells.written(op, found, self.is_better)
         if values is None:
             del op.builder.nodes[before:]
-            discard(found.nodes)
+            op.builder.discard(found.nodes)
             return False
         self._hand_over(states, picked, values)
         return True
@@ -345,7 +345,7 @@ class _Writing:
             pairs = zip(rounds.written, new, strict=True) if fits else ()
             new = [value if self._is_bare(p) else squeeze(op, value, [0]) for p, value in pairs]
         if not fits:
-            discard(nodes)
+            op.builder.discard(nodes)
             return None
         return Round(nodes, now, rows, lasts, new, firsts, list(picked.values()))
 
@@ -364,7 +364,7 @@ class _Writing:
             return False
         pairs = zip(found.states, found.lasts, strict=True)
         if not all((a.dtype, dims(a)) == (b.dtype, dims(b)) for a, b in pairs):
-            discard(found.nodes)
+            op.builder.discard(found.nodes)
             wider = self._gives_wider(states, found.lasts, outside)
             return wider and self._written_with(states, picked, kept, still, outside)
         op.builder.nodes += outside

@@ -244,9 +244,15 @@ class BuiltinBuilder:
         if array is not None and tensor.quantization is None and 0 <= begin <= array.shape[axis] - size:
             return self.const(np.ascontiguousarray(array.take(range(begin, begin + size), axis)))
         begins = [begin if each == axis else 0 for each in range(len(tensor.dims))]
-        sizes = [size if each == axis else -1 for each in range(len(tensor.dims))]
         dims = (*tensor.dims[:axis], size, *tensor.dims[axis + 1 :])
-        return self.emit("SLICE", [tensor, self.ints(begins), self.ints(sizes)], dims)
+        if tensor.is_static:
+            sizes = [size if each == axis else -1 for each in range(len(tensor.dims))]
+            return self.emit("SLICE", [tensor, self.ints(begins), self.ints(sizes)], dims)
+        # LiteRT 2.3 plans no memory ahead for what a SLICE takes of open extents, nor for all that comes behind. In the
+        # first run graph inputs move then, and XNNPACK reads them where they were: through a RESHAPE, for one.
+        ends = [begin + size if each == axis else 0 for each in range(len(tensor.dims))]
+        inputs = [tensor, self.ints(begins), self.ints(ends), self.ints(np.ones(len(ends)))]
+        return self.emit("STRIDED_SLICE", inputs, dims, end_mask=~(1 << axis) & ((1 << len(ends)) - 1))
 
     def extents(self, tensor: DraftTensor) -> DraftTensor:
         """Return a tensor's extents as int32: a constant where all are known."""

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.formats.onnx.folding import SMALL
 from relayout.formats.stored import nbytes
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, TensorContent
@@ -66,10 +67,8 @@ def _has_kernel(operator: DraftOperator) -> bool:
     return operator.name in KERNELS and (operator.name != "GATHER" or (data is not None and len(data.dims) == 1))
 
 
-SMALL = 1 << 16
+READ = 1 << 16
 """Elements of constants that are looked at as arrays."""
-FEW = 1 << 8
-"""Elements up to which a constant in half precision is written in single."""
 
 
 def constant_tensor(draft: Draft, value: ir.Value) -> DraftTensor:
@@ -85,7 +84,7 @@ def constant_tensor(draft: Draft, value: ir.Value) -> DraftTensor:
     kind = TENSOR_TYPES[tensor.dtype]
     if kind == TensorType.STRING:
         return text_constant(draft, value.name or "constant", tensor.numpy())
-    array = tensor.numpy() if tensor.size <= SMALL and kind != TensorType.INT4 else None
+    array = tensor.numpy() if tensor.size <= READ and kind != TensorType.INT4 else None
     size = nbytes(tensor.dtype, tuple(tensor.shape.numpy()))
     data: Any = TensorContent(tensor) if size else np.zeros(0, np.uint8)
     name = draft.unique(value.name or "constant")
@@ -95,7 +94,7 @@ def constant_tensor(draft: Draft, value: ir.Value) -> DraftTensor:
 
 def in_single(draft: Draft, half: DraftTensor) -> DraftTensor:
     """Return a constant in half precision as kernels read it: small ones in single, others behind a DEQUANTIZE."""
-    if half.array is not None and half.array.size <= FEW:
+    if half.array is not None and half.array.size <= SMALL:  # as a Cast of so many is computed where a file is read
         return draft.constant(half.name, half.array.astype(np.float32))
     single = draft.tensor(f"{half.name}/float32", TensorType.FLOAT32, half.dims)
     draft.add("DEQUANTIZE", [half], [single])
@@ -122,5 +121,5 @@ def integer_constant(
         lowered: NDArray[Any] = (tensor.numpy().astype(np.int32) - shift).astype(signed)
         data = np.frombuffer(lowered.tobytes(), np.uint8)
         return DraftTensor(name, kind, lowered.shape, data, lowered, quantization)
-    array = tensor.numpy() if tensor.size <= SMALL and kind != TensorType.INT4 else None
+    array = tensor.numpy() if tensor.size <= READ and kind != TensorType.INT4 else None
     return DraftTensor(name, kind, tensor_dims(value), TensorContent(tensor), array, quantization)

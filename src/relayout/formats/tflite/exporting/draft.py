@@ -155,9 +155,10 @@ class Draft:
 
     def _between(self, name: str) -> str:
         """Return a unique name that no value of the graph has, either."""
-        while name in self.reserved:
-            name = f"{name}/between"
-        return self.unique(name)
+        result = name
+        while result in self.reserved or (result := self.unique(result)) in self.reserved:
+            result = f"{result}/between"
+        return result
 
     def constant(self, name: str, array: NDArray[Any], quantization: Quantization | None = None) -> DraftTensor:
         """Add a small constant; equal ones without quantization are one tensor."""

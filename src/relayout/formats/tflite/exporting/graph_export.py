@@ -255,6 +255,7 @@ class GraphExport:
             tensors: the outputs.
             is_round: whether they are the inputs of the next round.
         """
+        self._name_values()
         inputs, found = self.draft.inputs, list[DraftTensor]()
         is_static = all(tensor.is_static for tensor in (*inputs, *tensors))
         for place, tensor in enumerate(tensors):

@@ -3,6 +3,7 @@
 import onnx_ir as ir
 
 from relayout.formats.onnx.shape_vectors import MOVES
+from relayout.formats.tflite.spelled_out import DOMAIN
 from relayout.graph.subgraphs import all_nodes
 
 STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}
@@ -48,8 +49,10 @@ def activations_of(node: ir.Node, number: int) -> list[tuple[str, list[float]]]:
     return every[number * len(default) : (number + 1) * len(default)]
 
 
-REPEATS = frozenset(("Expand", "Tile"))
-"""Operators whose results hold elements of their first operand, some of them several times."""
+REPEATS = frozenset(("Expand", "Split", "Tile"))
+"""Operators whose results hold some elements of their first operand, or all of them several times."""
+JOINS = frozenset(("Add", "Concat", "Sub"))
+"""Operators that make zeros of zeros alone."""
 MOST_ZEROS = 1 << 20
 """Elements up to which a constant is looked at."""
 
@@ -79,12 +82,12 @@ def _is_zero(value: ir.Value) -> bool:
         return value.const_value.size <= MOST_ZEROS and not value.const_value.numpy().any()
     node = value.producer()
     if node is None or node.domain:
-        return False
+        return node is not None and (node.domain, node.op_type) == (DOMAIN, "ZEROS_LIKE")
     if node.op_type == "ConstantOfShape":
         fill = node.attributes.get("value")
         return fill is None or not fill.as_tensor().numpy().any()
-    sources = node.inputs if node.op_type == "Concat" else node.inputs[:1]
-    moves = node.op_type in MOVES or node.op_type in REPEATS
+    sources = node.inputs if node.op_type in JOINS else node.inputs[:1]
+    moves = node.op_type in MOVES or node.op_type in REPEATS or node.op_type in JOINS
     return moves and all(source is not None and _is_zero(source) for source in sources)
 
 

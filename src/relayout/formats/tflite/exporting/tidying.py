@@ -92,10 +92,13 @@ def _may_be_as_long(one: DraftTensor, other: DraftTensor) -> bool:
 
 
 def whole_slice(draft: Draft, tensor: DraftTensor) -> DraftOperator:
-    """Return a SLICE of all of a tensor: a copy for an operator to read instead."""
+    """Return a slice of all of a tensor: a copy for an operator to read instead."""
     copy = draft.tensor(f"{tensor.name}/copy", tensor.type, tensor.dims, tensor.quantization)
-    begin, size = (draft.constant("whole", np.full(len(tensor.dims), each, np.int32)) for each in (0, -1))
-    return DraftOperator("SLICE", [tensor, begin, size], [copy])
+    begin, size, step = (draft.constant("whole", np.full(len(tensor.dims), each, np.int32)) for each in (0, -1, 1))
+    if tensor.is_static:
+        return DraftOperator("SLICE", [tensor, begin, size], [copy])
+    end_mask = (1 << len(tensor.dims)) - 1  # as for `BuiltinBuilder.part`: LiteRT plans the memory of this one ahead
+    return DraftOperator("STRIDED_SLICE", [tensor, begin, begin, step], [copy], {"end_mask": end_mask})
 
 
 # Builtins that ONNX has no operator for, recognised in a draft; and operators that run on integers as they are.
@@ -281,6 +284,60 @@ def _merge(draft: Draft, operator: DraftOperator, reshapes: list[DraftOperator],
     operator.options["axis"] = axis
 
 
+# What takes one operand of a CONCATENATION out of its result is a copy of that operand.
+#
+#     SLICE(CONCATENATION(h, c), [0 6], [-1 6])  ->  RESHAPE(c, [-1 6])
+#
+# Files hold such pairs where something shall run first: LiteRT writes the last state of an LSTM over the first one. The
+# state that an operator overwrites stays behind its CONCATENATION; what was read from such a file needs none.
+
+MASKS = ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+"""Options of a STRIDED_SLICE by which the axes of its result are not those of its operand."""
+
+
+def _copy_operands(draft: Draft) -> None:
+    """Let such operators copy the operand, in place."""
+    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    for operator in draft.operators:
+        before = _producer(operator, producers) if operator.name in ("SLICE", "STRIDED_SLICE") else None
+        if before is None or before.name != "CONCATENATION" or operator.is_restored or before.is_restored:
+            continue
+        if (tensor := _operand_of(before, operator)) is not None:
+            shape = np.array([dim if isinstance(dim, int) else -1 for dim in tensor.dims], np.int32)
+            operator.name, operator.options = "RESHAPE", {}
+            operator.inputs = [tensor, draft.constant("shape", shape)]
+
+
+def _operand_of(joined: DraftOperator, operator: DraftOperator) -> DraftTensor | None:
+    """Return the operand of a CONCATENATION that a slice takes out of its result; None where it takes anything else."""
+    (result,), (begins, is_to_end), offset = operator.outputs, _taken(operator), 0
+    axis = joined.options.get("axis", 0) % len(result.dims)
+    for tensor in joined.inputs:
+        if tensor is None or not isinstance(extent := tensor.dims[axis], int):
+            return None
+        is_there = begins == [offset if each == axis else 0 for each in range(len(result.dims))]
+        is_whole = all(ends or isinstance(dim, int) for ends, dim in zip(is_to_end, tensor.dims, strict=False))
+        if is_there and is_whole and not tensor.variable and _is_copy(tensor, result):
+            return tensor
+        offset += extent
+    return None
+
+
+def _taken(operator: DraftOperator) -> tuple[list[int], list[bool]]:
+    """Return where a slice begins along each axis, and whether it takes all from there; nothing where it has steps."""
+    arrays = [None if each is None else each.array for each in operator.inputs[1:]]
+    begins, ends, *steps = [[] if array is None else array.tolist() for array in arrays]
+    if operator.name == "SLICE":
+        return begins, [end == -1 for end in ends]
+    if any(map(operator.options.get, MASKS)) or set(*steps) != {1}:
+        return [], []
+    begin, end = (
+        [bool(operator.options.get(name, 0) >> axis & 1) for axis in range(len(begins))]
+        for name in ("begin_mask", "end_mask")
+    )
+    return [0 if is_masked else place for is_masked, place in zip(begin, begins, strict=True)], end
+
+
 # A product of a transposed tensor with itself reads a copy of it once.
 #
 # LiteRT's XNNPACK folds a TRANSPOSE into the products that read it, operand by operand. Where both operands of a
@@ -333,6 +390,7 @@ def tidy(draft: Draft, *, for_litert: bool) -> None:
     _merge_reshapes(draft)
     _merge_shapes(draft)
     join_whole_axes(draft)
+    _copy_operands(draft)
     remove_unread(draft)
     _remove_copies(draft)
     remove_unread(draft)
@@ -440,8 +498,7 @@ def _copied(operator: DraftOperator, producers: dict[DraftTensor, DraftOperator]
     if source is None or operator.is_restored or operator.name not in ("RESHAPE", "CAST"):
         return []
     if operator.name == "RESHAPE":
-        is_copy = source.is_static and source.dims == result.dims and _has_same_elements(source, result)
-        return [source] if is_copy else []
+        return [source] if _is_copy(source, result) else []
     before = producers.get(source)
     first = None if before is None or before.name != "CAST" or before.is_restored else before.inputs[0]
     if first is None or source.type not in WIDER.get(first.type, ()) or not _has_same_elements(first, result):
@@ -449,9 +506,19 @@ def _copied(operator: DraftOperator, producers: dict[DraftTensor, DraftOperator]
     return [first, source]
 
 
+def _is_copy(source: DraftTensor, result: DraftTensor) -> bool:
+    """Tell whether a tensor of as many elements is another one: extents are known by number or name, all but one."""
+    places, others = ([isinstance(dim, int) for dim in each.dims] for each in (source, result))
+    static, also = ([dim for dim in each.dims if isinstance(dim, int)] for each in (source, result))
+    is_one_open = places == others and static == also and places.count(False) == 1 and 0 not in static
+    is_named = source.dims == result.dims and not any(str(dim).startswith("?") for dim in source.dims)
+    return (is_one_open or is_named) and _has_same_elements(source, result)
+
+
 def _remove_copies(draft: Draft) -> None:
-    """Remove operators that copy a tensor."""
+    """Remove operators that copy a tensor. One that is no value of the graph gets the name of the last one that is."""
     producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    between = {tensor for tensor in producers if tensor.name not in draft.reserved}
     readers = draft.readers()
     aliases: dict[DraftTensor, DraftTensor] = {}
     for operator in draft.operators:
@@ -461,7 +528,9 @@ def _remove_copies(draft: Draft) -> None:
             continue
         source, (result,) = tensors[0], operator.outputs
         if result not in draft.outputs:
-            aliases[result] = aliases.get(source, source)
+            aliases[result] = source = aliases.get(source, source)
+            if source in between and result.name in draft.reserved:
+                source.name, result.name = result.name, source.name
         elif all(readers.get(each) == 1 for each in tensors) and source in producers:
             producer = producers[source]
             producer.outputs = [result if each is source else each for each in producer.outputs]
@@ -486,12 +555,14 @@ def _merge_shapes(draft: Draft) -> None:
 
 
 def _reshape_before(operator: DraftOperator, producers: dict[DraftTensor, DraftOperator]) -> DraftOperator | None:
-    """Return the RESHAPE that gives what a RESHAPE to constant extents reads."""
+    """Return the RESHAPE before a RESHAPE, where this one may as well read what stands before both."""
     source, shape = operator.inputs[0], operator.inputs[SHAPE] if len(operator.inputs) > SHAPE else None
     before = None if source is None else producers.get(source)
-    if before is None or before.name != "RESHAPE" or before.inputs[0] is None or shape is None or shape.data is None:
+    if before is None or before.name != "RESHAPE" or before.inputs[0] is None or shape is None:
         return None
-    return before if _has_same_elements(before.inputs[0], operator.outputs[0]) else None
+    first, result = before.inputs[0], operator.outputs[0]
+    is_known = shape.data is not None and _has_same_elements(first, result)
+    return before if is_known or _is_copy(first, result) else None
 
 
 def _has_same_elements(a: DraftTensor, b: DraftTensor) -> bool:

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.model import MAX_NAME
 from relayout.graph.source_names import SOURCE, STANDS_FOR
+from relayout.graph.subgraphs import bodies
 
 Dim = int | str | None
 """A dimension: its extent, the name of an extent known at run time, or None where nothing is known."""
@@ -78,6 +79,10 @@ class Names:
         self._taken.add(name)
         return name
 
+    def free(self, names: Iterable[str | None]) -> None:
+        """Let names be given once more: what had them is gone."""
+        self._taken.difference_update(names)
+
     def instead(self, name: str, wanted: str) -> str:
         """A new name, as `unique` gives it, for what had this one, which is free then."""
         self._taken.discard(name)
@@ -128,6 +133,19 @@ class Builder:
             yield self.nodes
         finally:
             self.nodes = outer
+
+    def discard(self, nodes: Sequence[ir.Node]) -> None:
+        """Take back nodes that were written only to look at them: no value counts them among its readers.
+
+        Their names are free: those that are written instead would have longer ones, and longer ones after each import.
+        """
+        for node in nodes:
+            for body in bodies(node):
+                self.discard(list(body))
+                self.names.free(value.name for value in body.inputs)
+            node.resize_inputs(0)
+            self.names.free(value.name for value in node.outputs)
+            self.node_names.free([node.name])
 
     def emit(
         self,

@@ -134,7 +134,7 @@ class _Loop:
             if value in shapes and op.gives(place):
                 found[place] = self._shaped(value, found[place], results[0], shapes[value])
         for slot, tensor in enumerate(found):
-            if op.gives(slot):
+            if slot < len(op.node.outputs):  # the name of one that nobody reads would be longer after each import
                 op.give(tensor, slot)
 
     def _carried(self) -> tuple[list[DraftTensor], list[tuple[TensorType, Dims]]]:

@@ -9,9 +9,10 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.formats.onnx.folding import SMALL as IN_SINGLE
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import TensorContent
-from relayout.formats.tflite.exporting.constants import FEW, in_single
+from relayout.formats.tflite.exporting.constants import in_single
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.kernel_types import kernel_type
 from relayout.formats.tflite.exporting.node import NodeExport
@@ -79,7 +80,7 @@ class ParameterRows(NamedTuple):
         sign = -1 if negated else 1
         dims = (self.size, *(int(dim) for dim in shape.numpy()[1 if self.number is None else 2 :]))
         is_half = keeps_half and constant.dtype == ir.DataType.FLOAT16
-        if np.prod(dims) <= (FEW if is_half else SMALL) or not (is_half or constant.dtype == ir.DataType.FLOAT):
+        if np.prod(dims) <= (IN_SINGLE if is_half else SMALL) or not (is_half or constant.dtype == ir.DataType.FLOAT):
             return op.const((sign * self._cut(constant)).astype(np.float32), what="rows")
         lazy = ir.LazyTensor(
             lambda: ir.Tensor(np.ascontiguousarray(sign * self._cut(constant))),

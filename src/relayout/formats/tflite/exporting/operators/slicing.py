@@ -96,7 +96,8 @@ def _bounded(places: Iterable[int]) -> list[int]:
 def _is_counted_from_behind(op: NodeExport, start: int, stop: int, axis: int, step: int) -> bool:
     """Return whether a slice goes backwards over an open axis, and not over all of it."""
     is_open = not isinstance(op.dims()[axis], int)
-    return is_open and step < 0 and (start, stop < -END // 2) != (-1, True)
+    is_whole = (start == -1 or start >= END) and stop < -END // 2
+    return is_open and step < 0 and not is_whole
 
 
 class _Cut(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from itertools import compress
 
 import onnx_ir as ir
 
@@ -15,6 +16,7 @@ from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.program import Given
 from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator
 from relayout.formats.tflite.importing.variables import Handle
+from relayout.graph.subgraphs import reads
 from relayout.light_dataclass import dataclass
 
 # What the bodies of an If, a Loop and a Scan have in common: operands, states, graphs inside a node.
@@ -38,16 +40,6 @@ def hand_over(op: Operation, results: Sequence[Given]) -> None:
             op.tensors.handles[op.operator.outputs[i]] = result
         else:
             op.result_stored(result, i)
-
-
-def discard(nodes: Sequence[ir.Node]) -> None:
-    """Take back nodes that were written only to look at them: no value shall count them among its readers."""
-    for node in nodes:
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                discard(list(attribute.as_graph()))
-        for i in range(len(node.inputs)):
-            node.replace_input_with(i, None)
 
 
 @dataclass
@@ -215,6 +207,8 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
     2. Variables to which the body assigns are states of the loop.
     3. The runtime copies results to operands one after the other (see `_copied`), unless all are taken `at_once`.
     4. Where a round gives a state another extent than it had, that extent is unknown, and the body is written again.
+    5. What nobody reads, neither behind the loop nor a round for anything else, is no state of the loop. So the
+       condition that a WHILE carries, which a Loop computes in its body, does not come back as a state.
     """
     given, variables = carried_operands(op), op.program.variables
     inner = op.program.subgraph(body, op.place)
@@ -239,11 +233,14 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
         changed = changed_extents(op, states, lasts)
         if not more and changed <= loose:
             break
-        discard(made.nodes)
+        op.builder.discard(made.nodes)
         keys |= {key: variables.held(key, value) for key, value in more.items()}
         loose |= changed
     if not states:
         raise Unsupported("a loop without a state")
+    is_needed = _needed(op, made, carried, states, lasts, again)
+    carried = list(compress(carried, is_needed))
+    firsts, states, lasts = (list(compress(values, is_needed)) for values in (firsts, states, lasts))
     count = op.builder.value(op.builder.names.unique(op.hint("round")), _INT64, ())
     going = op.builder.value(op.builder.names.unique(op.hint("going")), BOOL, ())
     values = op.builder.emit(
@@ -256,6 +253,60 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
     hand_over(op, _replace_at(given, carried, values))
     for key, value in zip(keys, values[len(carried) :], strict=True):
         variables.store(key, key, value)
+
+
+def _needed(
+    op: Operation,
+    body: NodeBody,
+    carried: Sequence[int],
+    states: Sequence[ir.Value],
+    lasts: Sequence[ir.Value],
+    again: ir.Value,
+) -> list[bool]:
+    """Return which states anybody reads, and take back the nodes of the body that are there for the others alone.
+
+    Args:
+        op: the loop.
+        body: its nodes.
+        carried: the operands of the loop that are its first states; further ones are variables.
+        states: all of them, before a round.
+        lasts: the same, after it.
+        again: whether there is another round.
+    """
+    tensors = op.tensors.subgraph
+    outside = {index for each in tensors.operators for index in each.inputs} | set(tensors.outputs)
+    results = [op.operator.outputs[place] for place in carried]
+    is_read = [k >= len(results) or results[k] in outside for k in range(len(states))]
+    read = {again, *compress(lasts, is_read)}
+    kept = _reached(body.nodes, read, list(zip(states, lasts, strict=True)))
+    is_needed = [is_read[k] or state in read for k, state in enumerate(states)]
+    if not any(is_needed):  # a Loop has at least one
+        return [True] * len(states)
+    if not all(is_needed):
+        op.builder.discard([node for node in body.nodes if node not in kept])
+        body.nodes = [node for node in body.nodes if node in kept]
+    return is_needed
+
+
+def _reached(
+    nodes: Sequence[ir.Node], read: set[ir.Value], rounds: Sequence[tuple[ir.Value, ir.Value]]
+) -> set[ir.Node]:
+    """Return the nodes of a round for what is read, and add what they read in turn, also in the round before.
+
+    Args:
+        nodes: of the body.
+        read: values; they grow.
+        rounds: of each state the value before and after a round.
+    """
+    found, size = set[ir.Node](), 0
+    while len(read) > size:
+        size = len(read)
+        for node in reversed(nodes):
+            if node not in found and not read.isdisjoint(node.outputs):
+                found.add(node)
+                read.update(reads(node))
+        read.update(last for state, last in rounds if state in read)
+    return found
 
 
 def _replace_at(given: Sequence[Given], places: Sequence[int], values: Sequence[ir.Value]) -> list[Given]:

@@ -9,7 +9,6 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Tensor, texts
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.control import discard
 from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator
 from relayout.formats.tflite.importing.tensors import array
 from relayout.formats.tflite.importing.variables import Handle, initial_text, variable_name
@@ -75,7 +74,7 @@ def call_once(op: Operation) -> None:
             raise Unsupported("variables that a branch or loop sets up")
         for key in program.variables.assigned(before):
             program.variables.initial[key] = initial_text(program.variables.current[key])
-    discard(nodes)
+    op.builder.discard(nodes)
 
 
 _DOMAIN, _VERSION = "ai.onnx.ml", 4
