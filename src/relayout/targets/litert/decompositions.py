@@ -274,16 +274,18 @@ ROWS = Condition("places along the first axis", lambda operator: (operator.shape
 
 def _scattered_rows(operator: Operator, _: Constants) -> Sequence[Step]:
     data, updates = operator.shape(0), operator.shape(2)
-    if data is None or updates is None or len(data) < 2 or not all(isinstance(dim, int) for dim in updates):
-        return ()
-    extents = np.array([int(dim) for dim in updates if isinstance(dim, int)], np.int64)
-    if tuple(extents[1:]) != tuple(data[1:]):
+    if data is None or updates is None or len(data) < 2 or tuple(updates[1:]) != tuple(data[1:]):
         return ()
     reduction = operator.string("reduction", "none")
     attributes: dict[str, Attribute] = {"axis": 0, **({} if reduction == "none" else {"reduction": reduction})}
+    numbers = [dim for dim in updates if isinstance(dim, int)]
+    is_static, is_one_row = len(numbers) == len(updates), updates[0] == 1 and reduction == "none"
+    if not is_static and not is_one_row:  # more rows of open extents are written as a flat tensor
+        return ()
     return (
-        Step("Reshape", (1, np.array([extents[0], *[1] * (len(data) - 1)], np.int64)), "rows"),
-        Step("Expand", ("rows", extents), "places"),
+        Step("Reshape", (1, np.array([updates[0], *[1] * (len(data) - 1)], np.int64)), "rows"),
+        *(() if is_static else (Step("Shape", (2,), "extents"),)),
+        Step("Expand", ("rows", np.array(numbers, np.int64) if is_static else "extents"), "places"),
         Step("ScatterElements", (0, "places", 2), "scattered", attributes),
     )
 

@@ -13,10 +13,10 @@ import relayout
 from text_form import floats, model
 
 
-def cache(count: int, reduction: str = "none") -> Any:
+def cache(count: int, reduction: str = "none", batch: str = "2") -> Any:
     """A cache `b h s d` in which rows along s are written, as PyTorch exports `index_copy`."""
     return model(
-        f"g (float[2,3,7,4] x, float[2,3,{count},4] u, int64[{count}] at) => (float[2,3,7,4] y) {{"
+        f"g (float[{batch},3,7,4] x, float[{batch},3,{count},4] u, int64[{count}] at) => (float[{batch},3,7,4] y) {{"
         " m = Constant<value_ints=[-1]>() t = Transpose<perm=[2,0,1,3]>(x) n = Transpose<perm=[2,0,1,3]>(u)"
         f' i = Unsqueeze(at, m) s = ScatterND<reduction="{reduction}">(t, i, n) y = Transpose<perm=[1,2,0,3]>(s) }}'
     )
@@ -38,6 +38,25 @@ def test_a_cache_is_written_where_it_lies(places: list[int], reduction: str, bui
     report = relayout.convert(source, format="tflite").report
     assert report.source_transposes > report.transposes == 0
     assert builtin in report.operators
+
+
+@pytest.mark.parametrize("place", [5, -1])
+def test_one_row_of_a_cache_of_an_open_batch_is_written_where_it_lies(place: int) -> None:
+    source = cache(1, batch="n")
+    agrees(source, {"x": floats(2, 3, 7, 4), "u": floats(2, 3, 1, 4, seed=1), "at": np.array([place], np.int64)})
+    report = relayout.convert(source, format="tflite").report
+    assert report.source_transposes > report.transposes == 0
+    assert "DYNAMIC_UPDATE_SLICE" in report.operators
+    assert "SCATTER_ND" not in report.operators
+
+
+@pytest.mark.parametrize(("count", "reduction", "runtime"), [(2, "none", ""), (1, "add", ""), (1, "none", "2.5")])
+def test_other_rows_of_an_open_batch_agree(count: int, reduction: str, runtime: str) -> None:
+    source = cache(count, reduction, "n")
+    places = np.arange(count, dtype=np.int64) * 3
+    agrees(source, {"x": floats(2, 3, 7, 4), "u": floats(2, 3, count, 4, seed=1), "at": places})
+    report = relayout.convert(source, format="tflite", **({"runtime": runtime} if runtime else {})).report
+    assert "SCATTER_ND" in report.operators
 
 
 def test_an_older_runtime_gets_what_it_has() -> None:

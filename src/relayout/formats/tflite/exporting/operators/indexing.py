@@ -178,6 +178,9 @@ def gather_nd(op: NodeExport) -> None:
 def scatter_elements(op: NodeExport) -> None:
     """SCATTER_ND into the flat tensor, DYNAMIC_UPDATE_SLICE of one row; MUL, MAXIMUM and MINIMUM with each element."""
     axis = op.axis()
+    if (row := _only_row(op, axis)) is not None:
+        _update_slice(op, row, axis)
+        return
     places, updates = op.input(1), op.input(2)
     if not all(each.is_static for each in (op.input(0), places, updates)):
         _scatter_elements_open(op, places, updates, axis)
@@ -194,6 +197,36 @@ def scatter_elements(op: NodeExport) -> None:
     target = op.reshape(op.input(0), (prod(dims),))
     found = _scattered(op, target, flat, op.reshape(updates, (count,)), op.text("reduction", "none"))
     op.give(op.reshape(found, dims))
+
+
+def _only_row(op: NodeExport, axis: int) -> DraftTensor | None:
+    """Return the place where a ScatterElements writes one whole row of open extents; None where it does not."""
+    dims, places, updates = (op.dims(slot) for slot in range(3))
+    row = tuple(1 if each == axis else dim for each, dim in enumerate(dims))
+    is_named = not any(str(dim).startswith("?") for dim in dims)
+    expand = _expand_before(op.value(1))
+    before = None if expand is None else expand.inputs[0]
+    is_one = before is not None and before.shape is not None and set(before.shape) <= {1}
+    if all(isinstance(dim, int) for dim in dims) or not is_named or not (row == places == updates) or not is_one:
+        return None
+    if not isinstance(dims[axis], int) or not _has_slice_update(op) or before is None:
+        return None
+    return op.reshape(op.graph.tensor_of(before), (1,))
+
+
+def _has_slice_update(op: NodeExport) -> bool:
+    """Return whether a row of the operand may be written by DYNAMIC_UPDATE_SLICE."""
+    is_known = not op.graph.runtime or not is_older(op.graph.runtime, SLICE_UPDATE, 1)
+    return is_known and op.text("reduction", "none") == "none" and op.input(0).type in UPDATED
+
+
+def _update_slice(op: NodeExport, row: DraftTensor, axis: int) -> None:
+    """Write one row along an axis."""
+    (extent,) = known(op.dims(0)[axis : axis + 1])
+    row = from_front(op, row, extent)
+    begins = [op.ints([0] * axis), row, op.ints([0] * (op.rank() - axis - 1))]
+    begin = op.concat([each for each in begins if each.dims != (0,)], 0)
+    op.result(SLICE_UPDATE, [op.input(0), op.input(2), begin])
 
 
 def _rows(op: NodeExport, axis: int) -> DraftTensor | None:
@@ -222,10 +255,8 @@ def _stretched(value: ir.Value) -> tuple[ir.Value, int] | None:
     Reshapes behind it put axes of one element elsewhere.
     """
     extents = [dim for dim in known(tensor_dims(value)) if dim != 1]
-    node = value.producer()
-    while node is not None and node.op_type in VIEWS and not node.domain and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
-    before = node.inputs[0] if node is not None and (node.domain, node.op_type) == ("", "Expand") else None
+    node = _expand_before(value)
+    before = None if node is None else node.inputs[0]
     if node is None or before is None or before.shape is None:
         return None
     result, own = known(tensor_dims(node.outputs[0])), known(tensor_dims(before))
@@ -237,17 +268,22 @@ def _stretched(value: ir.Value) -> tuple[ir.Value, int] | None:
     return before, sum(dim != 1 for dim in result[: places[0]]) if places else 0
 
 
+def _expand_before(value: ir.Value) -> ir.Node | None:
+    """Return the Expand that gives a value, behind Reshapes or not."""
+    node = value.producer()
+    while node is not None and node.op_type in VIEWS and not node.domain and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node if node is not None and (node.domain, node.op_type) == ("", "Expand") else None
+
+
 def _scatter_rows(op: NodeExport, rows: DraftTensor, axis: int) -> None:
     """Write whole rows along an axis: DYNAMIC_UPDATE_SLICE of one, SCATTER_ND of several in each outer row."""
     target, updates, reduction, dims = op.input(0), op.input(2), op.text("reduction", "none"), known(op.dims(0))
     (count,) = known(rows.dims)
-    rows = from_front(op, rows, dims[axis])
-    is_known = not op.graph.runtime or not is_older(op.graph.runtime, SLICE_UPDATE, 1)
-    if count == 1 and reduction == "none" and target.type in UPDATED and is_known:
-        begins = [op.ints([0] * axis), rows, op.ints([0] * (len(dims) - axis - 1))]
-        begin = op.concat([each for each in begins if each.dims != (0,)], 0)
-        op.result(SLICE_UPDATE, [target, updates, begin])
+    if count == 1 and _has_slice_update(op):
+        _update_slice(op, rows, axis)
         return
+    rows = from_front(op, rows, dims[axis])
     outer, rest = prod(dims[:axis]), prod(dims[axis + 1 :])
     first = op.ints((np.arange(outer) * dims[axis]).reshape(outer, 1))
     places = rows if outer == 1 else op.add(op.reshape(rows, (1, count)), first)
