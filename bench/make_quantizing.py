@@ -24,7 +24,10 @@ import torch
 from torch import Tensor, nn
 
 SEED = 5
-SAMPLES, LEVELS = 5, 8
+LEVELS = 8
+CALIBRATING, MOST_BYTES = 4, 1 << 22
+LEAST, MOST = 16, 128
+"""Inputs that are measured beside those that calibrate: as many as `MOST_BYTES` hold, within these limits."""
 NAMES = ("x",)
 IMAGE = (1, 3, 96, 96)
 TIMM = {
@@ -183,9 +186,11 @@ def networks() -> dict[str, Callable[[], Made]]:
     }
 
 
-def samples(inputs: tuple[Any, ...], count: int) -> list[Any]:
+def samples(inputs: tuple[Any, ...]) -> list[Any]:
     """Return random inputs with a leading axis of samples."""
     rng = np.random.default_rng(SEED)
+    size = sum(x.numel() * x.element_size() for x in inputs)
+    count = CALIBRATING + min(max(MOST_BYTES // size, LEAST), MOST)
 
     def one(shape: tuple[int, ...], is_real: bool) -> Any:
         if not is_real:
@@ -232,7 +237,7 @@ def main() -> None:
             module, inputs = make()
             enliven(module)
             if not source.exists():
-                arrays = dict(zip(NAMES, samples(inputs, SAMPLES), strict=False))
+                arrays = dict(zip(NAMES, samples(inputs), strict=False))
                 np.savez(source.with_suffix(".npz"), **arrays)
                 options: dict[str, Any] = {"external_data": False, "optimize": True, "verbose": False}
                 torch.onnx.export(

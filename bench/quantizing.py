@@ -6,7 +6,13 @@ FOLDER has networks of real numbers and fixed extents as `bench/make_quantizing.
 by litert-torch, and inputs. The ways are `relayout convert --quantize int8`; ONNX Runtime's `quantize_static` and
 `relayout convert` of what that makes; and ai-edge-quantizer on litert-torch's file. All see the same random samples.
 Both float `.tflite` go through the same quantizer with the same rule of ranges. Each network runs in a process of its
-own. What was measured is in `bench/quantizing.json`, from which the page is made. With names only these networks are
+own.
+
+The signal to noise of a way is that of all inputs together: the sum of squares of an output over the sum of squares of
+what is wrong with it. A ratio of one input depends on the input, by 0.8 dB in a TasNet, and by more where an output has
+few numbers; a mean of ratios would count one that is right by luck for many.
+
+ What was measured is in `bench/quantizing.json`, from which the page is made. With names only these networks are
 measured, also those that are known. Vela judges, where it is installed, and TensorFlow Lite Micro, if `RELAYOUT_TFLM`
 names a Python that has it.
 """
@@ -20,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -32,7 +38,7 @@ from tables import table
 import relayout
 
 SAMPLES = 4
-"""Inputs that calibrate; one more is measured."""
+"""Inputs that calibrate; all others are measured."""
 ROUNDS, TURN = 7, 0.02
 """Turns in which files run one after the other, and the seconds of each turn."""
 COPIES = 3
@@ -50,7 +56,8 @@ TFLM = os.environ.get("RELAYOUT_TFLM")
 def feeds_of(source: Path) -> list[dict[str, Any]]:
     """Return the random inputs that lie beside a network."""
     arrays = np.load(source.with_suffix(".npz"))
-    return [{name: arrays[name][place] for name in arrays} for place in range(SAMPLES + 1)]
+    count = len(next(iter(arrays.values())))
+    return [{name: arrays[name][place] for name in arrays} for place in range(count)]
 
 
 def quantized_by_runtime(source: Path, path: Path, feeds: list[dict[str, Any]]) -> None:
@@ -92,9 +99,12 @@ def measured(source: Path, folder: Path) -> dict[str, Any]:
     """Quantize a network by all ways, and measure what came of it."""
     import onnxruntime
 
-    *feeds, unseen = feeds_of(source)
-    expected = onnxruntime.InferenceSession(str(source), providers=["CPUExecutionProvider"]).run(None, unseen)
-    answer: dict[str, Any] = {"name": source.stem, "ways": {way: {} for way in WAYS}}
+    every = feeds_of(source)
+    feeds, others = every[:SAMPLES], every[SAMPLES:]
+    unseen = others[0]
+    session = onnxruntime.InferenceSession(str(source), providers=["CPUExecutionProvider"])
+    expected = [session.run(None, feed) for feed in others]
+    answer: dict[str, Any] = {"name": source.stem, "inputs": len(others), "ways": {way: {} for way in WAYS}}
     files: dict[str, Path] = {}
     peer = source.with_suffix(".litert")
     if peer.exists():
@@ -131,8 +141,7 @@ def measured(source: Path, folder: Path) -> dict[str, Any]:
         row = answer["ways"][way]
         try:
             path = make(folder / f"{way}.tflite")
-            results = run(path, unseen)
-            row["snr"] = min(decibels(one, other) for one, other in zip(expected, results, strict=True))
+            row["snr"] = signal_to_noise(expected, run(path, others))
             row |= {"floats": float_operators(path), "size": path.stat().st_size}
             files[way] = path
         except Exception as error:  # of either quantizer, or of a runtime: a row says it
@@ -155,11 +164,13 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
 
 
-def run(path: Path, feed: dict[str, Any]) -> list[Any]:
-    """Return a file's results as real numbers."""
+def run(path: Path, feeds: list[dict[str, Any]]) -> Iterator[list[Any]]:
+    """Yield a file's results of each input, as real numbers."""
     runner = _runner(path)
-    results = runner(**_fed(runner, feed))
-    return [_as_real(results[name], put) for name, put in runner.get_output_details().items()]
+    details = runner.get_output_details()
+    for feed in feeds:
+        results = runner(**_fed(runner, feed))
+        yield [_as_real(results[name], put) for name, put in details.items()]
 
 
 def _fed(runner: Any, feed: dict[str, Any]) -> dict[str, Any]:
@@ -191,9 +202,14 @@ def _runner(path: Path) -> Any:
     return interpreter.get_signature_runner()
 
 
-def decibels(expected: Any, got: Any) -> float:
-    wrong = np.square(expected.astype(np.float64) - got).sum()
-    return float(10 * np.log10(max(np.square(expected.astype(np.float64)).sum(), 1e-30) / max(wrong, 1e-30)))
+def signal_to_noise(expected: Iterable[list[Any]], results: Iterable[list[Any]]) -> float:
+    """Return the decibels of the worst output, of all inputs together."""
+    signal, noise = 0.0, 0.0
+    for rows, others in zip(expected, results, strict=True):
+        pairs = [(row.astype(np.float64), other) for row, other in zip(rows, others, strict=True)]
+        signal += np.array([np.square(row).sum() for row, _ in pairs])
+        noise += np.array([np.square(row - other).sum() for row, other in pairs])
+    return float(10 * np.log10(np.maximum(signal, 1e-30) / np.maximum(noise, 1e-30)).min())
 
 
 def float_operators(path: Path) -> dict[str, int]:
@@ -263,6 +279,7 @@ def page(rows: list[dict[str, Any]]) -> str:
     known = [row for row in rows if "snr" in row["ways"]["peer"] and "snr" in row["ways"]["quantize"]]
     times = [ratio for row in rows if (ratio := _ratio(row, "quantize")) is not None]
     quantized = {way: sum("snr" in row["ways"][way] for row in rows) for way in WAYS}
+    inputs = [row.get("inputs", 1) for row in rows]
     whole, peers_whole = (
         sum(not row["ways"][way].get("cpu", {"?": 1}) for row in rows) for way in ("quantize", "peer")
     )
@@ -284,8 +301,9 @@ Cells have `--quantize int8` / ONNX Runtime's QDQ through `relayout convert` / l
 
 `--quantize int8` is behind litert-torch's way here: {_behind(rows)}.
 
-- Signal to noise: of the worst output, beside the float network, on an input that the calibration has not seen. Weights
-  are random: networks with trained weights have other ratios. Measure yours with [`relayout verify`](verify.md).
+- Signal to noise: of the worst output, beside the float network, on {min(inputs)} to {max(inputs)} inputs that the
+  calibration has not seen, taken together. Weights are random: networks with trained weights have other ratios. Measure
+  yours with [`relayout verify`](verify.md).
 - Float operators: those that compute real numbers in the file.
 - Time: the processor's time in LiteRT on one thread, as a part of that of litert-torch's int8 file, and where there is
   none of relayout's float file (in brackets).

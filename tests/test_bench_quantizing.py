@@ -25,7 +25,7 @@ def test_a_network_by_all_ways(tmp_path: Path) -> None:
     spec.loader.exec_module(quantizing)
     source = tmp_path / "small.onnx"
     onnx.save(build("float[1,3,8,10] x", "c = Conv(x, w) y = Relu(c)", {"w": (8, 3, 3, 3)}), source)
-    np.savez(tmp_path / "small.npz", x=np.random.default_rng(0).normal(size=(5, 1, 3, 8, 10)).astype(np.float32))
+    np.savez(tmp_path / "small.npz", x=np.random.default_rng(0).normal(size=(9, 1, 3, 8, 10)).astype(np.float32))
     relayout.convert(source, format="tflite").save(tmp_path / "small.litert.tflite")
     (tmp_path / "small.litert.tflite").rename(tmp_path / "small.litert")  # stands for litert-torch's
     row = quantizing.measured(source, tmp_path)

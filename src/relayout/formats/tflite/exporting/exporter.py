@@ -84,7 +84,9 @@ DRAFT_PASSES: Mapping[str, Callable[[DraftFile], object]] = {
     ),
     "target-forms": lambda file: file.each(file.forms.rewrite),
     "fuse": _fuse,
-    "fuse-lone-activations": lambda file: file.each(partial(fuse_lone_activations, quantization=file.quantization)),
+    "fuse-lone-activations": lambda file: file.each(
+        partial(fuse_lone_activations, quantization=file.quantization, for_litert=file.for_litert)
+    ),
     "free-scales": lambda file: file.each(free_scales),
     "interface-scales": _state_interface_scales,
     "write-variables": _write_variables,

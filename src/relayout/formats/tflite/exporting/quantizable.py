@@ -13,13 +13,12 @@ Where the file is quantized afterwards, since LiteRT takes longer for them on re
     DIV(x, c)           ->  MUL(x, 1/c), where nobody rounds it to a whole number
     SPLIT(x)            ->  STRIDED_SLICEs, where nobody reads some part
     RELU_0_TO_1(x)      ->  MUL(x, 6), RELU6, MUL(1/6)
-    LEAKY_RELU(x)       ->  MAXIMUM(x, MUL(x, alpha))
-    PRELU(x, a)         ->  SUB(RELU(x), MUL(RELU(MUL(x, -1)), a))
+    LEAKY_RELU(x)       ->  ADD(x, RELU(MUL(x, alpha - 1))), where the product applies the RELU; PRELU(x, a) likewise
     ABS(x)              ->  MAXIMUM(x, MUL(x, -1))
     MINIMUM(x, y)       ->  SUB(y, RELU(SUB(y, x)))
     REDUCE_MAX(x)       ->  MAX_POOL_2D, or REDUCE_MIN between products with -1
     DEPTH_TO_SPACE(x)   ->  SPLIT, CONCATENATION and a view; SPACE_TO_DEPTH likewise
-    RELU6(x)            ->  ADD(x, 0) that applies it, where no other operator does
+    RELU6(x)            ->  ADD(x, 0) that applies it, where no other operator does; RELU(x) for LiteRT
     GATHER(table, i)    ->  EMBEDDING_LOOKUP, whose table may be integers or halves while all else is float
 
 Where LiteRT runs the integers, in whose kernel for it they take longer:
@@ -28,7 +27,7 @@ Where LiteRT runs the integers, in whose kernel for it they take longer:
 
 Where others run them, of which an NPU reads the constants again for each pixel:
 
-    ADD(MUL(x, a), b)   ->  DEPTHWISE_CONV_2D(x, a, b), of an image and a number for each channel
+    ADD(MUL(x, a), b)   ->  DEPTHWISE_CONV_2D(x, a, b), of an image or rows and a number for each channel
 """
 
 from __future__ import annotations
@@ -76,15 +75,17 @@ def make_quantizable(draft: Draft, quantization: str, *, as_source: bool, for_li
     remove_unread(draft)
 
 
-def fuse_lone_activations(draft: Draft, quantization: str) -> None:
+def fuse_lone_activations(draft: Draft, quantization: str, *, for_litert: bool) -> None:
     """Let a sum with 0 apply each activation that no operator before it does, in place, where activations are integers.
 
     Args:
         draft: the graph, behind fusion.
         quantization: the kind of quantization that follows; "": none.
+        for_litert: True if LiteRT's kernels run it: its RELU of bytes takes 8 ns an element, its ADD a thirtieth.
     """
     if quantization in STATIC:
-        _Pass(draft, {"RELU6": _Pass.lone_activation, "RELU_N1_TO_1": _Pass.lone_activation}).run()
+        names = ("RELU6", "RELU_N1_TO_1", *(("RELU",) if for_litert and quantization == "int8" else ()))
+        _Pass(draft, dict.fromkeys(names, _Pass.lone_activation)).run()
 
 
 Results = DraftTensor | list[DraftTensor] | None
@@ -241,28 +242,26 @@ class _Pass:
         if x is None or factor is None or before.options.get("fused_activation_function"):
             return None
         options: dict[str, Any] = {"padding": Padding.VALID, "stride_h": 1, "stride_w": 1, "depth_multiplier": 1}
-        inputs = [x, op.const(factor.reshape(1, 1, 1, -1), what="weights"), op.const(bias.reshape(-1), what="bias")]
-        return op.emit("DEPTHWISE_CONV_2D", inputs, op.result.dims, **options, **op.fused)
+        image = op.reshape(x, (1, *x.dims)) if len(x.dims) == 3 else x
+        inputs = [image, op.const(factor.reshape(1, 1, 1, -1), what="weights"), op.const(bias.reshape(-1), what="bias")]
+        return op.reshape(op.emit("DEPTHWISE_CONV_2D", inputs, image.dims, **options, **op.fused), x.dims)
 
     def _with_channels(self, operator: DraftOperator) -> tuple[DraftTensor | None, NDArray[np.generic] | None]:
-        """Return the image that an operator reads, and its other operand, a constant for each channel."""
+        """Return the image or rows that an operator reads, and its other operand, a constant for each channel."""
         for x, other in (operator.inputs, operator.inputs[::-1]):
             array, dims = None if other is None else other.array, operator.outputs[0].dims
-            is_image = x is not None and x.data is None and len(dims) == 4 and x.dims == dims
+            is_image = x is not None and x.data is None and len(dims) in (3, 4) and x.dims == dims
             if is_image and array is not None and array.size > 1 and array.size == array.shape[-1] == dims[-1]:
                 return x, array
         return None, None
 
-    def leaky_relu(self, op: Rewriting) -> Results:
-        """Write LEAKY_RELU with a slope of 0 to 1."""
-        (x,), alpha = op.operands, float(op.operator.options.get("alpha", 0.0))
-        return op.maximum(x, op.mul(x, alpha)) if 0 <= alpha <= 1 else None
-
     def prelu(self, op: Rewriting) -> Results:
-        """Write PRELU."""
-        x, slope = op.operands
-        below = op.each("RELU", op.mul(x, -1.0))
-        return op.sub(op.each("RELU", x), op.mul(below, slope))
+        """Write LEAKY_RELU and PRELU: what is added to x is 0 above 0."""
+        x, *slopes = op.operands
+        slope = slopes[0] if slopes else op.const(np.float32(op.operator.options.get("alpha", 0.0)))
+        if slope.array is not None and (slope.array <= 1).all():
+            return op.add(x, op.each("RELU", op.mul(x, slope.array - 1)))
+        return op.add(x, op.mul(op.each("RELU", op.mul(x, -1.0)), op.sub(1.0, slope)))
 
     def absolute(self, op: Rewriting) -> Results:
         """Write ABS."""
@@ -344,7 +343,7 @@ FOR_INTEGERS: Mapping[str, FormOfPass] = {
     "DIV": _Pass.quotient,
     "SPLIT": _Pass.unread_split,
     "RELU_0_TO_1": _Pass.clip_to_one,
-    "LEAKY_RELU": _Pass.leaky_relu,
+    "LEAKY_RELU": _Pass.prelu,
     "PRELU": _Pass.prelu,
     "ABS": _Pass.absolute,
     "MINIMUM": _Pass.minimum,
