@@ -250,7 +250,8 @@ class _Pass:
         """Return the image or rows that an operator reads, and its other operand, a constant for each channel."""
         for x, other in (operator.inputs, operator.inputs[::-1]):
             array, dims = None if other is None else other.array, operator.outputs[0].dims
-            is_image = x is not None and x.data is None and len(dims) in (3, 4) and x.dims == dims
+            is_image = x is not None and x.data is None and x.dims == dims
+            is_image = is_image and (len(dims) == 4 or (len(dims) == 3 and all_known(dims)))
             if is_image and array is not None and array.size > 1 and array.size == array.shape[-1] == dims[-1]:
                 return x, array
         return None, None
@@ -258,7 +259,7 @@ class _Pass:
     def prelu(self, op: Rewriting) -> Results:
         """Write LEAKY_RELU and PRELU: what is added to x is 0 above 0."""
         x, *slopes = op.operands
-        slope = slopes[0] if slopes else op.const(np.float32(op.operator.options.get("alpha", 0.0)))
+        slope = slopes[0] if slopes else op.const(np.array(op.operator.options.get("alpha", 0.0), np.float32))
         if slope.array is not None and (slope.array <= 1).all():
             return op.add(x, op.each("RELU", op.mul(x, slope.array - 1)))
         return op.add(x, op.mul(op.each("RELU", op.mul(x, -1.0)), op.sub(1.0, slope)))
