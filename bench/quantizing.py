@@ -62,6 +62,7 @@ def feeds_of(source: Path) -> list[dict[str, Any]]:
 
 def quantized_by_runtime(source: Path, path: Path, feeds: list[dict[str, Any]]) -> None:
     """Write ONNX Runtime's QDQ model: int8, a scale for each channel of the weights."""
+    import onnx
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -74,6 +75,14 @@ def quantized_by_runtime(source: Path, path: Path, feeds: list[dict[str, Any]]) 
 
     prepared = path.with_suffix(".prepared")
     quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
+    model = onnx.load(prepared)
+    # A bias that several operators share gets a copy for each, whose name has a number more: that may be another value.
+    names = {each.name: f"{each.name}_" for each in model.graph.initializer}
+    for each in model.graph.initializer:
+        each.name = names[each.name]
+    for node in model.graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+    onnx.save(model, prepared)
     kinds = {"activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
     quantize_static(str(prepared), str(path), Reader(), quant_format=QuantFormat.QDQ, per_channel=True, **kinds)
 

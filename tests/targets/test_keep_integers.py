@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,13 @@ import relayout
 from relayout.layout.stored_as import STEPS_OFF, steps_off
 from relayout.targets import target
 from running import run
+from targets.judging import answers, saved
 from targets.test_unit_exports import litert
-from targets.vela import judge, needs_vela
+from targets.vela import PROGRAM, judge, needs_vela
 
 TARGETS = ("ethos-u", "tflite-micro", "tosa")
+MICRO = os.environ.get("RELAYOUT_TFLM")
+"""A Python that has tflite-micro."""
 EVERY_BYTE = np.arange(-128, 128, dtype=np.int16)
 
 
@@ -414,6 +418,95 @@ def test_a_normalization_of_too_many_elements_stays_float() -> None:
     assert STEPS_OFF not in result.model.metadata_props
     said = "quantized units that stay on real numbers: 1 InstanceNormalization (integers may be 20 steps off)"
     assert any(note.startswith(said) for note in result.report.notes)
+
+
+def grouped(body: str, channels: int, groups: int, side: int, opset: int, top: float = 4.0) -> onnx.ModelProto:
+    """Return a quantized group normalization: `d` is the image, and `n` what is quantized."""
+    extents = f"1, {channels}, {side}, {side}"
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : {opset}]>
+        g (int8[{extents}] x) => (int8[{extents}] y) <float s = {{0.05}}, int8 z = {{5}}, float t = {{{2 * top / 255}}},
+        float ws = {{0.0123}}, int8 wz = {{0}}, float one = {{1}}> {{
+            d = DequantizeLinear(x, s, z)
+            {body}
+            y = QuantizeLinear(n, t, z)
+        }}""")
+    rng = np.random.default_rng(3)
+    count = channels if opset >= 21 else groups
+    arrays: dict[str, np.ndarray] = {  # type: ignore[type-arg]
+        "w": rng.uniform(0.5, 1.5, count).astype(np.float32),
+        "b": rng.uniform(-0.2, 0.2, count).astype(np.float32),
+        "wq": rng.integers(40, 127, (channels, 1, 1)).astype(np.int8),
+        "bq": rng.integers(-16, 16, (channels, 1, 1)).astype(np.int8),
+        "ones": np.ones(groups, np.float32),
+        "zeros": np.zeros(groups, np.float32),
+        "rows": np.array([0, groups, -1]),
+        "whole": np.array([1, channels, side, side]),
+    }
+    used = set(re.findall(r"\w+", body))
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in arrays.items() if name in used)
+    return model
+
+
+def between(name: str, scale: str = "t") -> str:
+    """Return a line that quantizes a value and dequantizes it again."""
+    return f"{name}q = QuantizeLinear({name}, {scale}, z) {name}d = DequantizeLinear({name}q, {scale}, z)\n"
+
+
+OF_PYTORCH = f"""r = Reshape(d, rows) {between("r", "s")} i = InstanceNormalization(rd, ones, zeros) {between("i")}
+    j = Reshape(id, whole) {between("j")} wd = DequantizeLinear(wq, ws, wz) m = Mul(jd, wd) {between("m")}
+    bd = DequantizeLinear(bq, ws, wz) n = Add(md, bd)"""
+
+
+def normalized_groups(model: onnx.ModelProto, groups: int, rows: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    """Return the integers of a GroupNormalization: those of ONNX Runtime are up to 77 steps off."""
+    arrays = {each.name: onnx.numpy_helper.to_array(each).astype(np.float64) for each in model.graph.initializer}
+    x = (rows.reshape(groups, -1) - arrays["z"]) * arrays["s"]
+    normal = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    weight, bias = (np.repeat(arrays[name], len(rows) // len(arrays[name]))[:, None] for name in "wb")
+    result = normal.reshape(len(rows), -1) * weight + bias
+    return np.clip(np.rint(result / arrays["t"]) + arrays["z"], -128, 127)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("opset", [18, 21])
+@pytest.mark.parametrize(("groups", "width"), [(1, 16), (1, 4), (0, 1), (0, 4), (0, 16)])
+def test_a_group_normalization_is_as_near_as_announced(groups: int, width: int, opset: int) -> None:
+    """Of one group, of one channel in each, and of several."""
+    found = rows_of_all_spreads(width * 16)
+    spread = found[:1] if groups else found
+    rows = spread.reshape(-1, 16)
+    count = len(spread)
+    model = grouped(f"n = GroupNormalization<num_groups={count}>(d, w, b)", len(rows), count, 4, opset)
+    result = relayout.convert(model, format="tflite", target="ethos-u")
+    (announced,) = steps_off(result.model.metadata_props[STEPS_OFF]).values()
+    assert announced <= 6
+    assert result.report.claims is not None
+    assert result.report.claims.claimed == result.report.claims.total
+    got = litert(result, {"x": rows.reshape(1, -1, 4, 4)})["y"].astype(int)
+    off = np.abs(got.reshape(len(rows), -1) - normalized_groups(model, count, rows)).max()
+    assert off <= announced, (off, announced)
+
+
+@pytest.mark.parametrize("body", ["n = GroupNormalization<num_groups=4>(d, w, b)", OF_PYTORCH])
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_group_normalization_of_an_image_between_convolutions_runs_on_integers(
+    body: str, name: str, tmp_path: Path
+) -> None:
+    """Convolutions have their channels last: groups are normalized with pixels last, or channels first."""
+    pool = "MaxPool<kernel_shape = [1, 1]>"
+    lines = [f"e = {pool}(d) {between('e', 's')}", body.replace("(d,", "(ed,"), between("n"), f"k = {pool}(nd)"]
+    model = grouped("\n".join(lines), 16, 4, 8, 21)
+    model.graph.node[-1].input[0] = "k"
+    result = relayout.convert(model, format="tflite", target=name)
+    assert "DEQUANTIZE" not in result.report.operators
+    feed = {"x": np.random.default_rng(7).integers(-128, 128, (1, 16, 8, 8)).astype(np.int8)}
+    off = np.abs(litert(result, feed)["y"].astype(int) - run(model, feed)[0].astype(int)).max()
+    assert off <= 3
+    path = tmp_path / "groups.tflite"
+    saved(result, feed, path)
+    if name == "ethos-u" and PROGRAM is not None:
+        assert not judge(path, tmp_path).on_cpu
+    if name == "tflite-micro" and MICRO is not None:
+        assert answers(MICRO, "by_tflm.py", [path])[str(path)].get("off", 9) <= 2
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", '{"a": "2"}', '{"a": 17}', '{"a": -1}', '{"a": true}', "{" * 9999])

@@ -25,7 +25,9 @@ QUANTIZING_DOMAINS = ("", "ai.onnx", "com.microsoft")
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
 FLOAT_PARAMETERS: Mapping[str, frozenset[int]] = {
     "BatchNormalization": frozenset({1, 2, 3, 4}),
-    **dict.fromkeys(("Clip", "InstanceNormalization", "LayerNormalization", "Resize"), frozenset({1, 2})),
+    **dict.fromkeys(
+        ("Clip", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "Resize"), frozenset({1, 2})
+    ),
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "Pad"), frozenset({2})),
     "Pow": frozenset({1}),
 }

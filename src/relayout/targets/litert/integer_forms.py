@@ -207,13 +207,17 @@ class _Normalization(NamedTuple):
     """A normalization of bytes.
 
     Args:
+        count: how many elements have a mean together.
         axes: those of mean and variance.
+        groups: the extents behind the first in which groups of channels are normalized; none: its own.
         weight: what is multiplied afterwards.
         bias: what is added then.
         words: the step of 16 bits of each value.
     """
 
+    count: int
     axes: tuple[int, ...]
+    groups: tuple[int, ...]
     weight: NDArray[np.float64]
     bias: NDArray[np.float64]
     words: Mapping[str, float]
@@ -233,11 +237,23 @@ def _normalization_of(operator: Operator) -> _Normalization | None:
     weight, bias = real_constant(operator, 1), real_constant(operator, 2) if operator.has(2) else np.zeros(1)
     if weight is None or bias is None or len(extents) < max(len(axes), 1):
         return None
+    number, channels = operator.int("num_groups", 0), shape[1] if rank > 1 else 0
     if not is_layer:
         weight, bias = (each.reshape(-1, *[1] * len(axes)) for each in (weight, bias))
+    groups: tuple[int, ...] = ()
+    if number:
+        if not isinstance(channels, int):
+            return None
+        weight, bias = (np.repeat(each, channels // len(each), axis=0) for each in (weight, bias))  # up to opset 20
+        extents.append(channels // number)
+        if 1 < number < channels:
+            groups, axes = (number, prod(extents)), (2,)
+        elif number == 1:
+            axes = (1, *axes)
     ends = [(end - int(scales.result.zero[0])) * float(scales.result.scale[0]) for end in (-128, 127)]
     reach, step = np.maximum(*(np.abs(end - bias) for end in ends)), float(scales.first.scale[0])
-    longest, epsilon = sqrt(max(prod(extents) - 1, 1)), operator.node.attributes.get_float("epsilon", 1e-5)
+    count = prod(extents)
+    longest, epsilon = sqrt(max(count - 1, 1)), operator.node.attributes.get_float("epsilon", 1e-5)
     greatest = min(longest, float((reach / np.maximum(np.abs(weight), TINY)).max()))
     limits = {
         "squared": (STEPS * step) ** 2,
@@ -253,7 +269,7 @@ def _normalization_of(operator: Operator) -> _Normalization | None:
         "result": max(map(abs, ends)),
     }
     words = {name: limit / WORDS for name, limit in limits.items()}
-    return _Normalization(axes, weight, bias, {"moved": step / WIDE_STEPS, **words})
+    return _Normalization(count, axes, groups, weight, bias, {"moved": step / WIDE_STEPS, **words})
 
 
 def _normalization_of_words(operator: Operator, _: Constants) -> Sequence[Step]:
@@ -283,10 +299,17 @@ def _normalization_of_words(operator: Operator, _: Constants) -> Sequence[Step]:
         share += _on_words(Step("Mul", ("factor_words", "share"), "lesser"), words["second_variance"])
         share += _on_words(Step("Add", (second, "lesser_words"), "whole"), words["second_variance"])
         second = "whole_words"
+
+    view, back, wide, normalized = tuple[Step, ...](), tuple[Step, ...](), "wide", "normalized_words"
+    if known.groups:
+        whole = [0, *(extent for extent in (operator.shape() or ())[1:] if isinstance(extent, int))]
+        view = (Step("Reshape", (wide, np.array([0, *known.groups], np.int64)), wide := "grouped"),)
+        back = (Step("Reshape", (normalized, np.array(whole, np.int64)), normalized := "joined"),)
     return (
         *requantized(0, "wide", words["moved"], 0, ir.DataType.INT16),
-        *_on_words(mean("wide", known.axes, "mean"), words["moved"]),
-        *_on_words(Step("Sub", ("wide", "mean_words"), "moved"), words["moved"]),
+        *view,
+        *_on_words(mean(wide, known.axes, "mean"), words["moved"]),
+        *_on_words(Step("Sub", (wide, "mean_words"), "moved"), words["moved"]),
         *_on_words(Step("Mul", ("moved_words", "moved_words"), "squared"), words["squared"]),
         *_on_words(mean("squared_words", known.axes, "variance"), words["variance"]),
         *raised,
@@ -297,8 +320,9 @@ def _normalization_of_words(operator: Operator, _: Constants) -> Sequence[Step]:
         *share,
         *_inverse_root(second, "second", words["second_variance"], words["second"]),
         *_on_words(Step("Mul", ("coarse_words", "second_words"), "normalized"), words["normalized"]),
+        *back,
         *constant(known.weight, "weight", float(np.abs(known.weight).max()) / WORDS),
-        *_on_words(Step("Mul", ("normalized_words", "weight"), "weighted"), words["weighted"]),
+        *_on_words(Step("Mul", (normalized, "weight"), "weighted"), words["weighted"]),
         *constant(known.bias, "bias", float(np.abs(known.bias).max()) / WORDS),
         *_on_words(Step("Add", ("weighted_words", "bias"), "result"), words["result"]),
     )
@@ -326,12 +350,11 @@ def _off_normalized(operator: Operator) -> int:
     97 over 16,384, where most squares are rounded to 0. Means in two parts change nothing of that. A mean may be half a
     word off, 1/256 of a step: where rows vary by a step in few elements, that is up to 1/16 of what is normalized.
     """
-    shape, known, scales = operator.shape() or (), _normalization_of(operator), unit_scales(operator.node)
+    known, scales = _normalization_of(operator), unit_scales(operator.node)
     if known is None or scales is None:
         return 0
-    count = prod(int(shape[axis]) for axis in known.axes)
     weight = float(np.abs(known.weight).max()) / float(scales.result.scale[0])
-    return ceil(2 + count / 256 + weight * min(sqrt(count), 16) / 256)
+    return ceil(2 + known.count / 256 + weight * min(sqrt(known.count), 16) / 256)
 
 
 def _of_one_scale(operator: Operator, _: Constants) -> Sequence[Step]:
@@ -412,7 +435,7 @@ FORMS = (
     IntegerForm(Expansion("BatchNormalization", (UNIT,), _batch_normalization), _one),
     *(
         IntegerForm(Expansion(name, (UNIT,), _normalization_of_words), _off_normalized, "ReduceMean")
-        for name in ("LayerNormalization", "InstanceNormalization")
+        for name in ("LayerNormalization", "InstanceNormalization", "GroupNormalization")
     ),
     *(IntegerForm(Expansion(name, (UNIT,), _of_one_scale), _one) for name in ("Max", "Min", "Where")),
     IntegerForm(Expansion("Clip", (UNIT,), _clip), _one),
