@@ -268,6 +268,25 @@ def test_an_output_of_real_numbers_that_operators_read_stays_real() -> None:
     assert real > rounded + 5
 
 
+@pytest.mark.parametrize("output_type", ["int8", "uint8"])
+@pytest.mark.parametrize("input_type", [None, "int8", "uint8"])
+@pytest.mark.parametrize("target", [None, "ethos-u", "tflite-micro"])
+def test_an_output_behind_operators_on_real_numbers_has_the_type_that_is_asked_for(
+    target: str | None, input_type: str | None, output_type: str
+) -> None:
+    """A normalization stays real on LiteRT, and is the end of both outputs; one of them is read, too."""
+    text = (
+        "a = MatMul(x, k) y = LayerNormalization<axis = -1>(a, w, b) p = MatMul(y, k) z = LayerNormalization(p, w, b)"
+    )
+    model = build("float[1,6,32] x", text, {"w": (32,), "b": (32,), "k": (32, 32)}, outputs=("y", "z"))
+    result = quantized(model, target=target, input_type=input_type, output_type=output_type)
+    (graph,) = load(result.tflite).subgraphs
+    assert {graph.tensors[each].type.name.lower() for each in graph.outputs} == {output_type}
+    assert (target is None) == bool(float_operators(result))
+    assert target is not None or "RESHAPE" not in operators(result)
+    assert min(signal_to_noise(model, result.tflite)) > 22
+
+
 def test_a_part_of_a_split_that_nobody_reads_is_left_out() -> None:
     model = build("float[1,6,12] x", "t = Tanh(x) a, b, c = Split<axis = 2, num_outputs = 3>(t) d = Add(a, c)", {})
     del model.graph.output[:]

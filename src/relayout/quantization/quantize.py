@@ -210,8 +210,6 @@ def quantize_file(
     if request.is_calibrated:
         _refuse_unseen(file, request.kind)
     file = _with_unique_names(file)
-    if request.is_calibrated and request.output_type not in INTEGERS:
-        file = file._replace(subgraphs=(_with_own_outputs(file.subgraphs[0]), *file.subgraphs[1:]))
     samples = Samples(request.samples, inputs) if request.is_calibrated else None
     reasons = dict.fromkeys(_named(file, request.keep_float, operators), KEPT)
     reasons |= computed_divisors(file) if request.is_calibrated else {}
@@ -220,7 +218,9 @@ def quantize_file(
     }
     if request.is_calibrated and for_litert and given - reasons.keys() - (slow := normalizations(file)).keys():
         reasons |= slow
-    reasons |= _of_output_copies(file.subgraphs[0], reasons)
+    if request.is_calibrated:
+        graph, reasons = _with_own_outputs(file.subgraphs[0], reasons, request.output_type)
+        file = file._replace(subgraphs=(graph, *file.subgraphs[1:]))
     pixels = {
         each.tensor: (0.0, float(WHITE))
         for each in inputs
@@ -250,12 +250,26 @@ def _with_unique_names(file: Model) -> Model:
     return file._replace(subgraphs=tuple(map(named, file.subgraphs)))
 
 
-def _with_own_outputs(graph: Subgraph) -> Subgraph:
-    """Return a graph in which no operator reads an output: the quantizer gives all its readers the type of the end.
+def _with_own_outputs(
+    graph: Subgraph, reasons: Mapping[str, str], output_type: str | None
+) -> tuple[Subgraph, dict[str, str]]:
+    """Let outputs be RESHAPEs of what operators give: the quantizer gives all readers of a tensor the type of the end.
 
-    Such an output becomes a RESHAPE of a tensor that its readers get.
+    They are outputs that operators read, where an end has another type than the integers inside, and those of operators
+    that stay real where an end is integers.
+
+    Args:
+        graph: the graph.
+        reasons: tensor -> why the operator that gives it stays real.
+        output_type: the type of the ends; None: real numbers.
+
+    Returns:
+        The graph, and the reasons by the names that tensors have there.
     """
-    readers = {each for row in graph.operators for each in row.inputs}
+    readers = {each for row in graph.operators for each in row.inputs} if output_type not in INTEGERS else set[int]()
+    is_real = output_type in (None, "float32")
+    if not is_real:
+        readers |= {each for each in graph.outputs if graph.tensors[each].name in reasons}
     shared = [each for each in dict.fromkeys(graph.outputs) if each in readers and _is_computed_and_static(graph, each)]
     tensors, copies, names = list(graph.tensors), list[Operator](), Names({t.name for t in graph.tensors})
     inner: dict[int, int] = {}
@@ -276,14 +290,10 @@ def _with_own_outputs(graph: Subgraph) -> Subgraph:
         )
         for row in graph.operators
     ]
-    return graph._replace(tensors=tuple(tensors), operators=(*rows, *copies))
-
-
-def _of_output_copies(graph: Subgraph, reasons: Mapping[str, str]) -> dict[str, str]:
-    """Return the outputs that are RESHAPEs of tensors that stay real, each with the reason of that tensor."""
-    views = (row for row in graph.operators if row.name == "RESHAPE" and row.outputs[0] in graph.outputs)
-    names = ((graph.tensors[row.outputs[0]].name, graph.tensors[row.inputs[0]].name) for row in views)
-    return {output: reasons[operand] for output, operand in names if operand in reasons}
+    renamed = {graph.tensors[output].name: tensors[place].name for output, place in inner.items()}
+    kept = {name: reason for name, reason in reasons.items() if is_real or name not in renamed}
+    kept |= {renamed[name]: reason for name, reason in reasons.items() if name in renamed}
+    return graph._replace(tensors=tuple(tensors), operators=(*rows, *copies)), kept
 
 
 def _is_computed_and_static(graph: Subgraph, index: int) -> bool:
@@ -297,10 +307,25 @@ def _without_guards(graph: Subgraph) -> Subgraph:
     producers = {each: operator for operator in graph.operators for each in operator.outputs}
     guards = [row for row in graph.operators if row.name == "SELECT_V2" and _is_guard(graph, row, producers)]
     copies = [row for row in graph.operators if row.name == "RESHAPE" and _is_copy(graph, row)]
-    same = {row.outputs[0]: row.inputs[2] for row in guards} | {row.outputs[0]: row.inputs[0] for row in copies}
-    guards += copies
+    same, ends = {row.outputs[0]: row.inputs[2] for row in guards}, dict[int, int]()
+    for row in copies:
+        operand, result = row.inputs[0], row.outputs[0]
+        if result not in graph.outputs:
+            same[result] = operand
+        elif operand in producers and operand not in (*graph.outputs, *ends, *same):
+            ends[operand] = result  # what is copied is the output itself
+        else:
+            continue
+        guards.append(row)
+
+    def renamed(tensor: int) -> int:
+        tensor = _behind(tensor, same)
+        return ends.get(tensor, tensor)
+
     rest = [
-        row._replace(inputs=tuple(_behind(each, same) for each in row.inputs))
+        row._replace(
+            inputs=tuple(map(renamed, row.inputs)), outputs=tuple(ends.get(each, each) for each in row.outputs)
+        )
         for row in graph.operators
         if row not in guards
     ]
@@ -309,10 +334,10 @@ def _without_guards(graph: Subgraph) -> Subgraph:
 
 
 def _is_copy(graph: Subgraph, operator: Operator) -> bool:
-    """Return whether a RESHAPE inside of a graph gives the integers that it reads."""
+    """Return whether a RESHAPE gives the integers that it reads."""
     operand, result = (graph.tensors[each] for each in (operator.inputs[0], operator.outputs[0]))
-    meaning, is_end = result.quantization, result.index in graph.outputs
-    return not is_end and operand.shape == result.shape and meaning is not None and meaning.equals(operand.quantization)
+    meaning = result.quantization
+    return operand.shape == result.shape and meaning is not None and meaning.equals(operand.quantization)
 
 
 def _is_guard(graph: Subgraph, operator: Operator, producers: Mapping[int, Operator]) -> bool:

@@ -207,7 +207,7 @@ class _Normalization(NamedTuple):
     """A normalization of bytes.
 
     Args:
-        count: how many elements have a mean together.
+        elements: how many have a mean together.
         axes: those of mean and variance.
         groups: the extents behind the first in which groups of channels are normalized; none: its own.
         weight: what is multiplied afterwards.
@@ -215,7 +215,7 @@ class _Normalization(NamedTuple):
         words: the step of 16 bits of each value.
     """
 
-    count: int
+    elements: int
     axes: tuple[int, ...]
     groups: tuple[int, ...]
     weight: NDArray[np.float64]
@@ -354,7 +354,7 @@ def _off_normalized(operator: Operator) -> int:
     if known is None or scales is None:
         return 0
     weight = float(np.abs(known.weight).max()) / float(scales.result.scale[0])
-    return ceil(2 + known.count / 256 + weight * min(sqrt(known.count), 16) / 256)
+    return ceil(2 + known.elements / 256 + weight * min(sqrt(known.elements), 16) / 256)
 
 
 def _of_one_scale(operator: Operator, _: Constants) -> Sequence[Step]:

@@ -245,9 +245,8 @@ class BuiltinBuilder:
             return self.const(np.ascontiguousarray(array.take(range(begin, begin + size), axis)))
         begins = [begin if each == axis else 0 for each in range(len(tensor.dims))]
         dims = (*tensor.dims[:axis], size, *tensor.dims[axis + 1 :])
-        if tensor.is_static:
-            sizes = [size if each == axis else -1 for each in range(len(tensor.dims))]
-            return self.emit("SLICE", [tensor, self.ints(begins), self.ints(sizes)], dims)
+        if tensor.is_static:  # sizes of -1 are right, too, but delegates leave such a SLICE to slower kernels
+            return self.emit("SLICE", [tensor, self.ints(begins), self.ints(known(dims))], dims)
         # LiteRT 2.3 plans no memory ahead for what a SLICE takes of open extents, nor for all that comes behind. In the
         # first run graph inputs move then, and XNNPACK reads them where they were: through a RESHAPE, for one.
         ends = [begin + size if each == axis else 0 for each in range(len(tensor.dims))]

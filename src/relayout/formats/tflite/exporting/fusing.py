@@ -1,7 +1,7 @@
 """Fusions that the schema has: an activation into the operator before it, a bias into a product.
 
     CONV_2D, RELU      ->  CONV_2D(fused_activation_function=RELU)
-    FULLY_CONNECTED, ADD(constant)  ->  FULLY_CONNECTED with a bias
+    FULLY_CONNECTED, ADD(constant)  ->  FULLY_CONNECTED with a bias; a CONV_2D adds it to its own
     RESHAPE to rows, FULLY_CONNECTED, GELU, RESHAPE back  ->  FULLY_CONNECTED(keep_num_dims=True), GELU
     STRIDED_SLICE(x, [0 3], [2 4]), RESHAPE to [2]  ->  STRIDED_SLICE(shrink_axis_mask=2)
 
@@ -45,8 +45,9 @@ BY_ROWS = frozenset(
     ]
 )
 """Operators that compute each row of their first operand by itself."""
+BIASED = frozenset({"FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D"})
 BIAS = 2
-"""Place of a bias among the operands of FULLY_CONNECTED."""
+"""Place of a bias among the operands of these."""
 
 
 def fuse(draft: Draft, runtime: str = "", *, drops_axes: bool = False, for_litert: bool = True) -> list[DraftTensor]:
@@ -140,21 +141,27 @@ class _Fusion:
             return
         (result,) = operator.outputs
         producer = self.producers.get(tensor)
-        if producer is None or producer.name != "FULLY_CONNECTED" or self.readers.get(tensor) != 1:
+        if producer is None or producer.name not in BIASED or self.readers.get(tensor) != 1:
             return
-        rows = tensor.dims[-1] if tensor.dims else 0
-        fits = constant.dims and constant.dims[-1] == rows and np.prod(constant.shape) == rows
-        has_bias = len(producer.inputs) > BIAS and producer.inputs[BIAS] is not None
-        if (
-            fits
-            and not has_bias
-            and not producer.options.get("fused_activation_function")
-            and result.dims == tensor.dims
-        ):
-            producer.inputs = [*producer.inputs[:BIAS], self._row(constant)]
+        if result.dims != tensor.dims or producer.options.get("fused_activation_function"):
+            return
+        own = producer.inputs[BIAS] if len(producer.inputs) > BIAS else None
+        row = self._sum(own, constant, tensor.dims[-1] if tensor.dims else 0)
+        if row is not None:
+            producer.inputs = [*producer.inputs[:BIAS], row]
             if "fused_activation_function" in operator.options:
                 producer.options["fused_activation_function"] = operator.options["fused_activation_function"]
             self._remove(operator, tensor, result)
+
+    def _sum(self, bias: DraftTensor | None, constant: DraftTensor, channels: int | str) -> DraftTensor | None:
+        """Return the sum of a bias and a constant; None where the constant has no number for each channel."""
+        fits = bool(constant.dims) and constant.dims[-1] == channels and np.prod(constant.shape) == channels
+        if bias is None:
+            return self._row(constant) if fits else None
+        array, other = bias.array, constant.array
+        if array is None or other is None or not (fits or other.size == 1) or array.shape != (channels,):
+            return None
+        return self.draft.constant(bias.name, array + other.reshape(-1))
 
     def _row(self, constant: DraftTensor) -> DraftTensor:
         """Return a constant as one row: itself, or one for all products that read it."""

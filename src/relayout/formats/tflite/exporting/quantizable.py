@@ -21,9 +21,10 @@ Where the file is quantized afterwards, since LiteRT takes longer for them on re
     RELU6(x)            ->  ADD(x, 0) that applies it, where no other operator does; RELU(x) for LiteRT
     GATHER(table, i)    ->  EMBEDDING_LOOKUP, whose table may be integers or halves while all else is float
 
-Where LiteRT runs the integers, in whose kernel for it they take longer:
+Where LiteRT runs the integers, of which these take less time:
 
     HARD_SWISH(x)       ->  MUL(MUL(x, 1/6), RELU6(ADD(x, 3)))
+    MUL(MUL(x, f), c)   ->  MUL(x, MUL(f, c)), where f and the constant have fewer elements than x
 
 Where others run them, of which an NPU reads the constants again for each pixel:
 
@@ -47,6 +48,7 @@ from relayout.formats.tflite.exporting.tidying import remove_unread
 
 ROUNDING = frozenset(["CAST", "CEIL", "FLOOR", "FLOOR_DIV", "FLOOR_MOD", "ROUND", "EQUAL", "NOT_EQUAL"])
 """Operators in which a rounding of an operand may change the result by a whole number."""
+FUSED = "fused_activation_function"
 SIX = 6.0
 TOLERANCE = 1e-5
 """How far constants of an activation may be from those of its definition."""
@@ -195,7 +197,7 @@ class _Pass:
         factors: list[DraftTensor | float] = []
         for place, each in enumerate(operator.inputs):
             before = None if each is None else self.producers.get(each)
-            if each is None or operator.options.get("fused_activation_function"):
+            if each is None or operator.options.get(FUSED):
                 return []
             if each.array is not None and each.array.size == 1:
                 value = float(each.array.reshape(-1)[0])
@@ -232,6 +234,20 @@ class _Pass:
         gate = op.each("RELU6", op.add(x, 3.0))
         return op.mul(op.mul(x, 1 / SIX), gate)
 
+    def small_factor(self, op: Rewriting) -> Results:
+        """Write a product with a constant of a product with a small factor, such as the inverse root of a variance."""
+        for product, constant in (op.operands, op.operands[::-1]):
+            before = self.producers.get(product)
+            is_product = before is not None and before.name == "MUL" and self.readers.get(product) == 1
+            if constant.data is None or before is None or not is_product or before.options.get(FUSED):
+                continue
+            for x, factor in (before.inputs, before.inputs[::-1]):
+                if x is None or factor is None or factor.data is not None or x.dims != op.result.dims:
+                    continue
+                if all_known(x.dims) and factor.is_static and prod(factor.shape) * prod(constant.shape) < prod(x.shape):
+                    return op.each("MUL", x, op.mul(factor, constant), **op.fused)
+        return None
+
     def affine(self, op: Rewriting) -> Results:
         """Write a product and a sum with a number for each channel."""
         product, bias = self._with_channels(op.operator)
@@ -239,7 +255,7 @@ class _Pass:
         if product is None or bias is None or before is None or before.name != "MUL" or self.readers.get(product) != 1:
             return None
         x, factor = self._with_channels(before)
-        if x is None or factor is None or before.options.get("fused_activation_function"):
+        if x is None or factor is None or before.options.get(FUSED):
             return None
         options: dict[str, Any] = {"padding": Padding.VALID, "stride_h": 1, "stride_w": 1, "depth_multiplier": 1}
         image = op.reshape(x, (1, *x.dims)) if len(x.dims) == 3 else x
@@ -352,6 +368,6 @@ FOR_INTEGERS: Mapping[str, FormOfPass] = {
     "DEPTH_TO_SPACE": _Pass.depth_to_space,
     "SPACE_TO_DEPTH": _Pass.space_to_depth,
 }
-FOR_LITERT: Mapping[str, FormOfPass] = {"HARD_SWISH": _Pass.gated}
+FOR_LITERT: Mapping[str, FormOfPass] = {"HARD_SWISH": _Pass.gated, "MUL": _Pass.small_factor}
 FOR_OTHERS: Mapping[str, FormOfPass] = {"ADD": _Pass.affine}
 OF_TABLES: Mapping[str, FormOfPass] = {"GATHER": _Pass.embedding}
