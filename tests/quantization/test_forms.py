@@ -366,6 +366,43 @@ def test_an_npu_has_functions_of_integers_that_its_runtime_lacks_for_real_number
             quantized(model, target=target, keep_float=kept)
 
 
+def test_the_first_step_of_an_lstm_adds_no_state_of_zeros() -> None:
+    """Zeros have a scale that no kernel of XNNPACK takes; a step has one product with the state."""
+    weights = {"w": (1, 24, 5), "r": (1, 24, 6), "b": (1, 48)}
+    model = build("float[3,1,5] x", "h, y = LSTM<hidden_size = 6>(x, w, r, b)", weights)
+    counts = operators(quantized(model))
+    assert counts["FULLY_CONNECTED"] == 1 + 2
+    assert (counts["ADD"], counts["MUL"]) == (2 * 2, 3 + 3 + 2)
+
+
+def test_a_slice_states_whole_extents_as_numbers() -> None:
+    """XNNPACK takes no others, and each SLICE that it leaves parts the graph."""
+    model = build("float[3,1,5] x", "h, y = LSTM<hidden_size = 6>(x, w, r)", {"w": (1, 24, 5), "r": (1, 24, 6)})
+    (graph,) = load(quantized(model).tflite).subgraphs
+    slices = [row for row in graph.operators if row.name == "SLICE"]
+    sizes = [np.frombuffer(bytes(graph.tensors[row.inputs[2]].data), np.int32) for row in slices]
+    assert len(slices) == 6
+    assert all((each > 0).all() for each in sizes)
+
+
+def test_a_factor_is_multiplied_by_the_constant_behind_its_product() -> None:
+    """As the inverse root of a variance by the scale of each channel: that product is small."""
+    text = "m = ReduceMean<keepdims = 1>(x, i) t = Tanh(m) p = Mul(x, t) y = Mul(p, c)"
+    model = build("float[1,4,8,8] x", text, {"i": [2, 3], "c": (4, 1, 1)})
+    (graph,) = load(quantized(model).tflite).subgraphs
+    sizes = [int(np.prod(graph.tensors[row.outputs[0]].shape)) for row in graph.operators if row.name == "MUL"]
+    assert sorted(sizes)[-2:] == [4, 256]
+    assert min(signal_to_noise(model, quantized(model).tflite)) > 30
+
+
+def test_a_gate_behind_a_convolution_adds_its_shift_to_the_bias() -> None:
+    text = "c = Conv(x, k, b) g = HardSigmoid<alpha = 0.16666667, beta = 0.5>(c) y = Conv(g, w)"
+    model = build("float[1,4,8,8] x", text, {"k": (6, 4, 1, 1), "b": (6,), "w": (2, 6, 1, 1)})
+    result = quantized(model)
+    assert operators(result) == {"CONV_2D": 2, "MUL": 1, "TRANSPOSE": 2, **CONVERSIONS}
+    assert min(signal_to_noise(model, result.tflite)) > 35
+
+
 def test_an_lstm_whose_forget_gate_follows_from_its_input_gate_is_quantized() -> None:
     """Its product has no rows that nobody reads: LiteRT has no memory for a part that nobody reads."""
     model = build(

@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 import relayout
+from relayout.formats.tflite.container.loading import load
 from relayout.targets import target, targets
 from running import run
 from targets.judging import answers, saved
@@ -69,6 +70,45 @@ def test_bounds_of_integers_that_the_runtime_has_no_activation_for() -> None:
     assert not {"RELU_N1_TO_1", "DEQUANTIZE"} & set(result.report.operators)
     feed = {"x": np.arange(-128, 128).astype(np.int8).reshape(1, 4, 8, 8)}
     assert np.array_equal(litert(result, feed)["y"], run(source, feed)[0])
+
+
+@pytest.mark.skipif(PYTHON is None, reason="no tflite-micro: pip install tflite-micro, or RELAYOUT_TFLM names a Python")
+@pytest.mark.parametrize(("count", "joins"), [(10, 1), (24, 4), (101, 14)])
+def test_a_concatenation_joins_at_most_ten_tensors(count: int, joins: int, tmp_path: Path) -> None:
+    parts = ", ".join(["d", "c"] * (count // 2) + ["d"] * (count % 2))
+    body = f"""d = DequantizeLinear(x, s, z)\n r = Clip(d, low, one)\n q = QuantizeLinear(r, s, z)
+        c = DequantizeLinear(q, s, z)\n j = Concat<axis = 1>({parts})\n y = QuantizeLinear(j, s, z)"""
+    source = model(body, ends="int8[1, 2, 8, 8]")
+    source.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 2 * count
+    result = relayout.convert(source, format="tflite", target="tflite-micro")
+    assert result.report.operators["CONCATENATION"] == joins
+    feed = {"x": np.arange(-64, 64).astype(np.int8).reshape(1, 2, 8, 8)}
+    path = tmp_path / "joined.tflite"
+    saved(result, feed, path)
+    assert np.array_equal(litert(result, feed)["y"], run(source, feed)[0])
+    assert PYTHON is not None
+    assert answers(PYTHON, SCRIPT, [path])[str(path)].get("off") == 0
+
+
+@pytest.mark.skipif(PYTHON is None, reason="no tflite-micro: pip install tflite-micro, or RELAYOUT_TFLM names a Python")
+def test_a_slice_of_many_axes_is_one_of_few(tmp_path: Path) -> None:
+    body = """d = DequantizeLinear(x, s, z)\n r = Reshape(d, dims)\n c = Slice(r, first, last, axis, step)
+        y = QuantizeLinear(c, s, z)"""
+    source = model(body)
+    lists = {"dims": [1, 2, 2, 4, 4, 2, 2], "first": [1], "last": [4], "axis": [3], "step": [2]}
+    source.graph.initializer.extend(onnx.numpy_helper.from_array(np.array(each), name) for name, each in lists.items())
+    for value, dims in ((source.graph.input[0], [1, 4, 8, 8]), (source.graph.output[0], [1, 2, 2, 2, 4, 2, 2])):
+        value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, onnx.TensorProto.INT8, dims))
+    result = relayout.convert(source, format="tflite", target="tflite-micro")
+    (graph,) = load(result.tflite).subgraphs
+    (sliced,) = (row for row in graph.operators if row.name == "STRIDED_SLICE")
+    assert graph.tensors[sliced.inputs[0]].shape == (4, 4, 16)
+    feed = {"x": np.arange(-128, 128).astype(np.int8).reshape(1, 4, 8, 8)}
+    path = tmp_path / "sliced.tflite"
+    saved(result, feed, path)
+    assert np.array_equal(litert(result, feed)["y"], run(source, feed)[0])
+    assert PYTHON is not None
+    assert answers(PYTHON, SCRIPT, [path])[str(path)].get("off") == 0
 
 
 @pytest.mark.skipif(PYTHON is None, reason="no tflite-micro: pip install tflite-micro, or RELAYOUT_TFLM names a Python")

@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relayout.formats.tflite.container.runtimes import Builtins
+from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.few_axes import groups_of, own_axes, regroup_axes
+from relayout.formats.tflite.exporting.rewriting import Rewriting
 from relayout.lowering.conditions import (
     COUNTED_BORDER,
     COUNTED_ELEMENTS,
@@ -41,7 +44,40 @@ FLOOR_MOD RESIZE_NEAREST_NEIGHBOR LEAKY_RELU SQUARED_DIFFERENCE MIRROR_PAD ABS S
 GATHER_ND COS ELU QUANTIZE ROUND HARD_SWISH IF WHILE SELECT_V2 BATCH_MATMUL CUMSUM CALL_ONCE BROADCAST_TO REDUCE_ALL
 VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE BROADCAST_ARGS DYNAMIC_UPDATE_SLICE
 """
-MICRO = Builtins("TensorFlow Lite Micro", frozenset(_NAMES.split()))
+MOST_JOINED = 10
+"""Tensors that its CONCATENATION takes."""
+
+
+def join_few(op: Rewriting) -> DraftTensor | None:
+    """Write a CONCATENATION of many tensors as one of CONCATENATIONs; None where it is another operator, or of few."""
+    parts, result, axis = op.operands, op.result, op.operator.options.get("axis", 0)
+    if op.operator.name != "CONCATENATION" or len(parts) <= MOST_JOINED or not all(each.is_static for each in parts):
+        return None
+    axis %= len(result.dims)
+    while len(parts) > MOST_JOINED:
+        runs = [parts[begin : begin + MOST_JOINED] for begin in range(0, len(parts), MOST_JOINED)]
+        parts = []
+        for run in runs:
+            dims = (*result.dims[:axis], sum(each.shape[axis] for each in run), *result.dims[axis + 1 :])
+            parts.append(op.emit("CONCATENATION", run, dims, result.type, result.quantization, axis=axis))
+    return op.same(*parts)
+
+
+MOST_SLICED = 4
+"""Axes of what its STRIDED_SLICE reads."""
+
+
+def slice_few(op: Rewriting) -> list[DraftTensor] | None:
+    """Write a STRIDED_SLICE of many axes as one in which neighbours that are whole are one axis; None of any other."""
+    if op.operator.name != "STRIDED_SLICE" or len(op.operands[0].dims) <= MOST_SLICED:
+        return None
+    source = op.operands[0]
+    axes = own_axes(op.operator, source)
+    groups = groups_of(op.operator, len(source.dims), axes)
+    return regroup_axes(op, op.operator, axes, groups) if axes and len(groups) <= MOST_SLICED else None
+
+
+MICRO = Builtins("TensorFlow Lite Micro", frozenset(_NAMES.split()), form=lambda op: join_few(op) or slice_few(op))
 
 TYPES = ("INT8", "INT16")
 BYTES = ("INT8",)
