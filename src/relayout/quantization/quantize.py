@@ -37,6 +37,8 @@ from relayout.quantization.samples import WHITE, ModelInput, Samples
 STAGE = "calibrating"
 """The stage of a conversion in which samples are run."""
 Range = tuple[float, float]
+REALS = (None, "float32")
+"""Types of outputs that are real numbers."""
 INTEGERS = ("int8", "int16")
 """Types of outputs that are those of the integers inside of a graph."""
 
@@ -219,8 +221,7 @@ def quantize_file(
     if request.is_calibrated and for_litert and given - reasons.keys() - (slow := normalizations(file)).keys():
         reasons |= slow
     if request.is_calibrated:
-        graph, reasons = _with_own_outputs(file.subgraphs[0], reasons, request.output_type)
-        file = file._replace(subgraphs=(graph, *file.subgraphs[1:]))
+        file, reasons = _with_own_outputs(file, reasons, request.output_type)
     pixels = {
         each.tensor: (0.0, float(WHITE))
         for each in inputs
@@ -232,7 +233,7 @@ def quantize_file(
         key = file.signatures[0].key
         ranges, count = quantized_file(source, result, recipe(request, reasons), key, samples, pixels)
         written = load(result.read_bytes())
-        graphs = tuple(map(_without_guards, written.subgraphs))
+        graphs = tuple(_without_copies(_without_guards(graph)) for graph in written.subgraphs)
         quantized = _with_names_of_ends(written._replace(files=file.files, subgraphs=graphs), file)
     joined = joined_outputs(file, ranges) if request.kind == "int8" else ()
     return quantized, summary_of(request.kind, count, quantized, reasons, joined)
@@ -250,30 +251,38 @@ def _with_unique_names(file: Model) -> Model:
     return file._replace(subgraphs=tuple(map(named, file.subgraphs)))
 
 
-def _with_own_outputs(
-    graph: Subgraph, reasons: Mapping[str, str], output_type: str | None
-) -> tuple[Subgraph, dict[str, str]]:
-    """Let outputs be RESHAPEs of what operators give: the quantizer gives all readers of a tensor the type of the end.
-
-    They are outputs that operators read, where an end has another type than the integers inside, and those of operators
-    that stay real where an end is integers.
+def _with_own_outputs(file: Model, reasons: Mapping[str, str], output_type: str | None) -> tuple[Model, dict[str, str]]:
+    """Return a file with outputs that are copies, and the reasons by the names that tensors have there.
 
     Args:
-        graph: the graph.
+        file: a float file.
         reasons: tensor -> why the operator that gives it stays real.
         output_type: the type of the ends; None: real numbers.
-
-    Returns:
-        The graph, and the reasons by the names that tensors have there.
     """
-    readers = {each for row in graph.operators for each in row.inputs} if output_type not in INTEGERS else set[int]()
-    is_real = output_type in (None, "float32")
-    if not is_real:
-        readers |= {each for each in graph.outputs if graph.tensors[each].name in reasons}
-    shared = [each for each in dict.fromkeys(graph.outputs) if each in readers and _is_computed_and_static(graph, each)]
+    graph, *bodies = file.subgraphs
+    graph, sources = _with_copies(graph, _shared_outputs(graph, reasons, output_type))
+    kept = {name: why for name, why in reasons.items() if output_type in REALS or name not in sources}
+    kept |= {source: reasons[name] for name, source in sources.items() if name in reasons}
+    return file._replace(subgraphs=(graph, *bodies)), kept
+
+
+def _shared_outputs(graph: Subgraph, reasons: Mapping[str, str], output_type: str | None) -> list[int]:
+    """Return the outputs that have to be copies: the quantizer gives all readers of a tensor the type of the end.
+
+    They are those that operators read, where an end has another type than the integers inside, and those of operators
+    that stay real where an end is integers.
+    """
+    shared = {each for row in graph.operators for each in row.inputs} if output_type not in INTEGERS else set[int]()
+    if output_type not in REALS:
+        shared |= {each for each in graph.outputs if graph.tensors[each].name in reasons}
+    return [each for each in dict.fromkeys(graph.outputs) if each in shared and _is_computed_and_static(graph, each)]
+
+
+def _with_copies(graph: Subgraph, outputs: Sequence[int]) -> tuple[Subgraph, dict[str, str]]:
+    """Return a graph with outputs that are RESHAPEs, and the name of each and of the tensor that it copies."""
     tensors, copies, names = list(graph.tensors), list[Operator](), Names({t.name for t in graph.tensors})
     inner: dict[int, int] = {}
-    for output in shared:
+    for output in outputs:
         tensor, place = graph.tensors[output], len(tensors)
         inner[output] = place
         data = array_content(np.array(tensor.shape, np.int32))
@@ -291,9 +300,7 @@ def _with_own_outputs(
         for row in graph.operators
     ]
     renamed = {graph.tensors[output].name: tensors[place].name for output, place in inner.items()}
-    kept = {name: reason for name, reason in reasons.items() if is_real or name not in renamed}
-    kept |= {renamed[name]: reason for name, reason in reasons.items() if name in renamed}
-    return graph._replace(tensors=tuple(tensors), operators=(*rows, *copies)), kept
+    return graph._replace(tensors=tuple(tensors), operators=(*rows, *copies)), renamed
 
 
 def _is_computed_and_static(graph: Subgraph, index: int) -> bool:
@@ -303,34 +310,37 @@ def _is_computed_and_static(graph: Subgraph, index: int) -> bool:
 
 
 def _without_guards(graph: Subgraph) -> Subgraph:
-    """Return a graph that tests no integer for NaN, `SELECT_V2(NOT_EQUAL(x, x), c, y)`, and copies none."""
+    """Return a graph that tests no integer for NaN, `SELECT_V2(NOT_EQUAL(x, x), c, y)`."""
     producers = {each: operator for operator in graph.operators for each in operator.outputs}
     guards = [row for row in graph.operators if row.name == "SELECT_V2" and _is_guard(graph, row, producers)]
-    copies = [row for row in graph.operators if row.name == "RESHAPE" and _is_copy(graph, row)]
-    same, ends = {row.outputs[0]: row.inputs[2] for row in guards}, dict[int, int]()
-    for row in copies:
-        operand, result = row.inputs[0], row.outputs[0]
-        if result not in graph.outputs:
-            same[result] = operand
-        elif operand in producers and operand not in (*graph.outputs, *ends, *same):
-            ends[operand] = result  # what is copied is the output itself
-        else:
-            continue
-        guards.append(row)
-
-    def renamed(tensor: int) -> int:
-        tensor = _behind(tensor, same)
-        return ends.get(tensor, tensor)
-
-    rest = [
-        row._replace(
-            inputs=tuple(map(renamed, row.inputs)), outputs=tuple(ends.get(each, each) for each in row.outputs)
-        )
-        for row in graph.operators
-        if row not in guards
-    ]
+    rest = _reading(graph, {row.outputs[0]: row.inputs[2] for row in guards})
     read = {*graph.outputs, *(each for row in rest for each in row.inputs)}
     return graph._replace(operators=tuple(row for row in rest if row.name != "NOT_EQUAL" or row.outputs[0] in read))
+
+
+def _without_copies(graph: Subgraph) -> Subgraph:
+    """Return a graph that copies no integers: what an output is a copy of is the output itself."""
+    copies = [row for row in graph.operators if row.name == "RESHAPE" and _is_copy(graph, row)]
+    same = {row.outputs[0]: row.inputs[0] for row in copies if row.outputs[0] not in graph.outputs}
+    rest = _reading(graph, same)
+    computed = {each for row in rest for each in row.outputs} - {*graph.outputs}
+    ends = {row.inputs[0]: row.outputs[0] for row in copies if row.outputs[0] not in same and row.inputs[0] in computed}
+
+    def renamed(tensors: Iterable[int]) -> tuple[int, ...]:
+        return tuple(ends.get(each, each) for each in tensors)
+
+    left = [row for row in rest if row not in copies or ends.get(row.inputs[0]) != row.outputs[0]]
+    rows = (row._replace(inputs=renamed(row.inputs), outputs=renamed(row.outputs)) for row in left)
+    return graph._replace(operators=tuple(rows))
+
+
+def _reading(graph: Subgraph, same: Mapping[int, int]) -> list[Operator]:
+    """Return operators that read other tensors for some, without those that give these."""
+    return [
+        row._replace(inputs=tuple(_behind(each, same) for each in row.inputs))
+        for row in graph.operators
+        if not same.keys() & set(row.outputs)
+    ]
 
 
 def _is_copy(graph: Subgraph, operator: Operator) -> bool:

@@ -223,6 +223,15 @@ class _Normalization(NamedTuple):
     words: Mapping[str, float]
 
 
+def _groups(
+    number: int, channels: int, axes: tuple[int, ...], elements: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the extents in which groups of channels are normalized, none for an image's own, and the axes of means."""
+    if number == 1:
+        return (), (1, *axes)
+    return ((), axes) if number == channels else ((number, elements), (2,))
+
+
 def _normalization_of(operator: Operator) -> _Normalization | None:
     """Return a normalization of bytes with constant parameters and known extents; None of any other.
 
@@ -237,23 +246,22 @@ def _normalization_of(operator: Operator) -> _Normalization | None:
     weight, bias = real_constant(operator, 1), real_constant(operator, 2) if operator.has(2) else np.zeros(1)
     if weight is None or bias is None or len(extents) < max(len(axes), 1):
         return None
-    number, channels = operator.int("num_groups", 0), shape[1] if rank > 1 else 0
     if not is_layer:
         weight, bias = (each.reshape(-1, *[1] * len(axes)) for each in (weight, bias))
-    groups: tuple[int, ...] = ()
-    if number:
-        if not isinstance(channels, int):
+    groups = tuple[int, ...]()
+    if number := operator.int("num_groups", 0):
+        if not isinstance(channels := shape[1], int):
             return None
-        weight, bias = (np.repeat(each, channels // len(each), axis=0) for each in (weight, bias))  # up to opset 20
+        weight, bias = (
+            weight.repeat(channels // len(weight), 0),
+            bias.repeat(channels // len(bias), 0),
+        )  # up to opset 20
         extents.append(channels // number)
-        if 1 < number < channels:
-            groups, axes = (number, prod(extents)), (2,)
-        elif number == 1:
-            axes = (1, *axes)
+        groups, axes = _groups(number, channels, axes, prod(extents))
     ends = [(end - int(scales.result.zero[0])) * float(scales.result.scale[0]) for end in (-128, 127)]
     reach, step = np.maximum(*(np.abs(end - bias) for end in ends)), float(scales.first.scale[0])
     count = prod(extents)
-    longest, epsilon = sqrt(max(count - 1, 1)), operator.node.attributes.get_float("epsilon", 1e-5)
+    longest, epsilon = sqrt(max(count - 1, 1)), Normalizing.of(operator).epsilon
     greatest = min(longest, float((reach / np.maximum(np.abs(weight), TINY)).max()))
     limits = {
         "squared": (STEPS * step) ** 2,
