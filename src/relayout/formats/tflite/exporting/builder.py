@@ -248,7 +248,7 @@ class BuiltinBuilder:
         if tensor.is_static:  # sizes of -1 are right, too, but delegates leave such a SLICE to slower kernels
             return self.emit("SLICE", [tensor, self.ints(begins), self.ints(known(dims))], dims)
         # LiteRT 2.3 plans no memory ahead for what a SLICE takes of open extents, nor for all that comes behind. In the
-        # first run graph inputs move then, and XNNPACK reads them where they were: through a RESHAPE, for one.
+        # first run graph inputs move then, and a delegate reads them where they were: through a RESHAPE, for one.
         ends = [begin + size if each == axis else 0 for each in range(len(tensor.dims))]
         inputs = [tensor, self.ints(begins), self.ints(ends), self.ints(np.ones(len(ends)))]
         return self.emit("STRIDED_SLICE", inputs, dims, end_mask=~(1 << axis) & ((1 << len(ends)) - 1))
