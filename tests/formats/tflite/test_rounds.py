@@ -155,6 +155,8 @@ SOURCES = {
     "a product of a tensor with itself in half precision": build(
         "float16[5,5] x", "t = Transpose<perm=[1,0]>(x) y = MatMul(t, t)", {}
     ),
+    "a sum along an axis": build("float[2,6] x", "y = CumSum(x, a)", {"a": np.array(1)}),
+    "unsigned integers of 64 bits": build("uint64[4] a, uint64[4] b", "y = Concat<axis=0>(a, b)", {}),
     "a constant that is an output": build("float[2,6] x", "y = ReduceSum(x, p) q = Identity(p)", {"p": [1]}),
     "zeros of an open extent": build(
         "float[n,4] x", "s = Shape(x) z = ConstantOfShape(s) y = Concat<axis=0>(z, x)", {}

@@ -210,7 +210,7 @@ def is_inf(op: NodeExport) -> None:
 
 @exporter("Cast")
 def cast(op: NodeExport) -> None:
-    """CAST; of numbers to truth values NOT_EQUAL with 0."""
+    """CAST; of numbers to truth values NOT_EQUAL with 0; of 64 bits to a sign or from one BITCAST."""
     operand, kind, stored = op.input(0), op.output(0).type, op.stored_type()
     if stored == TensorType.FLOAT16 and op.value(0).dtype not in (ir.DataType.FLOAT16, ir.DataType.BOOL):
         half = op.emit("CAST", [operand], operand.dims, stored, in_data_type=operand.type, out_data_type=stored)
@@ -219,6 +219,8 @@ def cast(op: NodeExport) -> None:
         op.give(operand)
     elif kind == TensorType.BOOL:
         op.result("NOT_EQUAL", [operand, op.real(0, operand)])
+    elif {operand.type, kind} == {TensorType.INT64, TensorType.UINT64}:
+        op.result("BITCAST", [operand])
     else:
         op.result("CAST", [operand], in_data_type=operand.type, out_data_type=kind)
 

@@ -107,11 +107,11 @@ for _name, _op_type in EXTREMES.items():
 def cumsum(op: Operation) -> None:
     """CumSum."""
     x = op.real(0)
+    where = op.stored(1)
     if op.is_constant(1):
         (axis,) = op.integers(1, 1)
-        where = op.number(op.axis(axis, len(dims(x))), op.stored(1), "axis")
-    else:
-        where = op.stored(1)
+        place = op.axis(axis, len(dims(x)))
+        where = where if place == axis and not dims(where) else op.number(place, where, "axis")
     exclusive, reverse = int(op.options.exclusive), int(op.options.reverse)
     op.result(op.emit("CumSum", [x, where], exclusive=exclusive, reverse=reverse))
 
