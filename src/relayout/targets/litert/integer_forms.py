@@ -252,10 +252,8 @@ def _normalization_of(operator: Operator) -> _Normalization | None:
     if number := operator.int("num_groups", 0):
         if not isinstance(channels := shape[1], int):
             return None
-        weight, bias = (
-            weight.repeat(channels // len(weight), 0),
-            bias.repeat(channels // len(bias), 0),
-        )  # up to opset 20
+        weight = weight.repeat(channels // len(weight), 0)  # up to opset 20 the scales are those of groups
+        bias = bias.repeat(channels // len(bias), 0)
         extents.append(channels // number)
         groups, axes = _groups(number, channels, axes, prod(extents))
     ends = [(end - int(scales.result.zero[0])) * float(scales.result.scale[0]) for end in (-128, 127)]
