@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -14,6 +15,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
 from relayout.quantization import quantize
 from small import build
+from targets.vela import judge, needs_vela
 
 SIX = {"three": np.array(3, np.float32), "low": np.array(0, np.float32), "six": np.array(6, np.float32)}
 HALF = {"two": np.array(2, np.float32)}
@@ -401,6 +403,19 @@ def test_a_gate_behind_a_convolution_adds_its_shift_to_the_bias() -> None:
     result = quantized(model)
     assert operators(result) == {"CONV_2D": 2, "MUL": 1, "TRANSPOSE": 2, **CONVERSIONS}
     assert min(signal_to_noise(model, result.tflite)) > 35
+
+
+@needs_vela
+def test_a_border_of_long_strides_is_joined_to_the_image_for_an_npu(tmp_path: Path) -> None:
+    """Vela compiles nothing of a file with such a PAD: the first convolution of a SegFormer."""
+    text = "c = Conv<strides = [4, 4], pads = [3, 3, 2, 1]>(x, k, b) y = Relu(c)"
+    model = build("float[1,3,20,24] x", text, {"k": (6, 3, 7, 7), "b": (6,)})
+    result = quantized(model, target="ethos-u", input_type="int8", output_type="int8")
+    assert (operators(result)["CONCATENATION"], operators(result)["PAD"]) == (2, 0)
+    assert operators(quantized(model))["PAD"] == 1
+    assert min(signal_to_noise(model, result.tflite)) > 30
+    result.save(tmp_path / "border.tflite")
+    assert not judge(tmp_path / "border.tflite", tmp_path).on_cpu
 
 
 def test_an_lstm_whose_forget_gate_follows_from_its_input_gate_is_quantized() -> None:

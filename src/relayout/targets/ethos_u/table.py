@@ -37,6 +37,7 @@ from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.unit_rows import SAME_SCALES, weights_of
 from relayout.rules import Operator, Placement, Signature, Step
 from relayout.rules.signature import Constants
+from relayout.targets.ethos_u.borders import LONGEST_STRIDE, write_border
 from relayout.targets.ethos_u.means import LONGEST, mean_form, write_mean
 from relayout.targets.litert.integer_forms import requantized
 from relayout.targets.litert.integer_scales import SHIFTS, Scale, scale_of
@@ -50,9 +51,6 @@ from relayout.targets.tflite_micro import MICRO
 #
 # Vela 5.2 takes such strides without a border and groups alone, and puts a PAD back into the convolution: it then
 # compiles nothing.
-
-LONGEST_STRIDE = 3
-"""The longest stride that Vela takes together with a border."""
 
 
 def _is_long(operator: Operator) -> bool:
@@ -382,7 +380,9 @@ TARGET = replace(
     expansions=(*LITERT.expansions, GATE, STRIDED_BORDER),
     prefers_integers=True,
     is_litert=False,
-    builtins=MICRO._replace(integers=frozenset({"GELU", "TILE", "RELU_N1_TO_1"}), form=write_mean),
+    builtins=MICRO._replace(
+        integers=frozenset({"GELU", "TILE", "RELU_N1_TO_1"}), form=lambda op: write_mean(op) or write_border(op)
+    ),
     fallback=LITERT,
 )
 

@@ -20,6 +20,7 @@ from relayout.formats.tflite.container.versions import version
 from relayout.formats.tflite.exporting.draft import NUMPY, Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.formats.tflite.exporting.rewriting import Form, Rewriting, rewrite_operators
+from relayout.formats.tflite.exporting.tidying import remove_unread
 from relayout.formats.tflite.spelled_out import Builtin, Operand
 
 PARTS = 3
@@ -133,6 +134,7 @@ def write_with(draft: Draft, builtins: Builtins | None) -> None:
         return builtins.form if builtins.has(operator.name, _kind(operator)) else OTHERS.get(operator.name)
 
     rewrite_operators(draft, 0, form_of)
+    remove_unread(draft)
 
 
 def _kind(operator: DraftOperator) -> TensorType | None:
