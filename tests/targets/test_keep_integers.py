@@ -437,6 +437,8 @@ def grouped(body: str, channels: int, groups: int, side: int, opset: int, top: f
         "b": rng.uniform(-0.2, 0.2, count).astype(np.float32),
         "wq": rng.integers(40, 127, (channels, 1, 1)).astype(np.int8),
         "bq": rng.integers(-16, 16, (channels, 1, 1)).astype(np.int8),
+        "wf": rng.uniform(0.5, 1.5, (channels, 1, 1)).astype(np.float32),
+        "bf": rng.uniform(-0.2, 0.2, (channels, 1, 1)).astype(np.float32),
         "ones": np.ones(groups, np.float32),
         "zeros": np.zeros(groups, np.float32),
         "rows": np.array([0, groups, -1]),
@@ -455,6 +457,11 @@ def between(name: str, scale: str = "t") -> str:
 OF_PYTORCH = f"""r = Reshape(d, rows) {between("r", "s")} i = InstanceNormalization(rd, ones, zeros) {between("i")}
     j = Reshape(id, whole) {between("j")} wd = DequantizeLinear(wq, ws, wz) m = Mul(jd, wd) {between("m")}
     bd = DequantizeLinear(bq, ws, wz) n = Add(md, bd)"""
+
+
+BARE = """r = Reshape(d, rows) i = InstanceNormalization(r, ones, zeros) j = Reshape(i, whole) m = Mul(j, wf)
+    n = Add(bf, m)"""
+"""As PyTorch exports it, quantized as a whole."""
 
 
 def normalized_groups(model: onnx.ModelProto, groups: int, rows: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
@@ -486,7 +493,7 @@ def test_a_group_normalization_is_as_near_as_announced(groups: int, width: int, 
     assert off <= announced, (off, announced)
 
 
-@pytest.mark.parametrize("body", ["n = GroupNormalization<num_groups=4>(d, w, b)", OF_PYTORCH])
+@pytest.mark.parametrize("body", ["n = GroupNormalization<num_groups=4>(d, w, b)", OF_PYTORCH, BARE])
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_group_normalization_of_an_image_between_convolutions_runs_on_integers(
     body: str, name: str, tmp_path: Path
@@ -507,6 +514,18 @@ def test_a_group_normalization_of_an_image_between_convolutions_runs_on_integers
         assert not judge(path, tmp_path).on_cpu
     if name == "tflite-micro" and MICRO is not None:
         assert answers(MICRO, "by_tflm.py", [path])[str(path)].get("off", 9) <= 2
+
+
+@pytest.mark.parametrize(("side", "is_joined"), [(8, True), (48, False)])
+def test_a_group_normalization_that_is_spelled_out_is_one_unit_where_that_is_near(side: int, is_joined: bool) -> None:
+    """Opset 17 has no such operator."""
+    model = grouped(BARE, 16, 4, side, 17)
+    result = relayout.convert(model, format="tflite", target="ethos-u")
+    assert ("DEQUANTIZE" not in result.report.operators) == is_joined
+    assert any("GroupNormalization (at most" in note for note in result.report.notes) == is_joined
+    feed = {"x": np.random.default_rng(7).integers(-128, 128, (1, 16, side, side)).astype(np.int8)}
+    off = np.abs(litert(result, feed)["y"].astype(int) - run(model, feed)[0].astype(int)).max()
+    assert off <= (3 if is_joined else 1)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", '{"a": "2"}', '{"a": 17}', '{"a": -1}', '{"a": true}', "{" * 9999])

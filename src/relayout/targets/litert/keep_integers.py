@@ -9,6 +9,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import ceil, erf
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ from relayout.rules.facts import operator_of
 from relayout.targets.litert.gathered_slices import GATHERED_SLICES
 from relayout.targets.litert.integer_forms import FORMS, KERNEL_SCALES, IntegerForm, unit_scales
 from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, scale_of
+from relayout.targets.litert.joined_groups import join_groups
 from relayout.targets.litert.quantized_units import ROWS, Candidate
 from relayout.targets.target_table import Target
 
@@ -54,6 +56,8 @@ def keep_integers(model: ir.Model, target: Target) -> dict[str, int]:
     counts.update(expand(model, (GATHERED_SLICES,)))
     distant: Counter[str] = Counter()
     for form in FORMS:
+        if form.expansion.op_type == "GroupNormalization" and _has_words(form, target):
+            join_groups(model, partial(_is_near, model, form))
         units += _in_form(model, form, target, distant)
     if distant:
         listed = ", ".join(f"{count} {name}" for name, count in sorted(distant.items()))
@@ -89,7 +93,7 @@ def _results(node: ir.Node) -> tuple[str, ...]:
 def _in_form(model: ir.Model, form: IntegerForm, target: Target, distant: Counter[str]) -> Iterator[_Kept]:
     """Write units in a form, and yield them; count those that would be too many steps off."""
     op_type = form.expansion.op_type
-    if form.words and not any(form.words in row.op_types.split() and "INT16" in row.types for row in target.kernels):
+    if not _has_words(form, target):
         return
     for node in [node for node in model.graph if node.op_type == op_type]:
         operator = operator_of(model, node)
@@ -100,6 +104,18 @@ def _in_form(model: ir.Model, form: IntegerForm, target: Target, distant: Counte
             distant[f"{op_type} (integers may be {unit.steps} steps off)"] += 1
         elif expand(model, (form.expansion,), [node]):
             yield unit
+
+
+def _has_words(form: IntegerForm, target: Target) -> bool:
+    """Return whether a target has the words of a form."""
+    rows = (row for row in target.kernels if "INT16" in row.types)
+    return not form.words or any(form.words in row.op_types.split() for row in rows)
+
+
+def _is_near(model: ir.Model, form: IntegerForm, node: ir.Node) -> bool:
+    """Return whether a form writes a node, and is near enough."""
+    operator = operator_of(model, node)
+    return form.expansion.takes(operator) and form.steps_off(operator) <= MOST_STEPS_OFF
 
 
 def _spell_words(model: ir.Model) -> None:

@@ -1,0 +1,86 @@
+"""A group normalization as PyTorch's exporter spells it out, as the one operator that ONNX has.
+
+x -> Reshape [n g -1] -> InstanceNormalization -> Reshape [n c h w] -> Mul [c 1 1] -> Add [c 1 1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.lowering.fuse_epilogue import only_reader
+from relayout.targets.litert.insertion import Insertion
+from relayout.targets.litert.integer_scales import stored_reals
+
+FOLLOWERS = ("Reshape", "Mul", "Add")
+
+
+def join_groups(model: ir.Model, fits: Callable[[ir.Node], bool]) -> None:
+    """Write spelled group normalizations as GroupNormalizations, in place.
+
+    Args:
+        model: the model.
+        fits: returns whether a GroupNormalization is wanted; another one stays as it was.
+    """
+    for node in [node for node in model.graph if node.op_type == "InstanceNormalization" and not node.domain]:
+        chain = _chain(node)
+        joined = None if chain is None else _joined(model.graph, node, chain)
+        if joined is None or chain is None:
+            continue
+        before, after = chain[-1].outputs[0], joined.outputs[0]
+        before.replace_all_uses_with(after)
+        if fits(joined):
+            model.graph.remove(chain, safe=True)
+        else:
+            after.replace_all_uses_with(before)
+            model.graph.remove(joined, safe=True)
+
+
+def _chain(node: ir.Node) -> list[ir.Node] | None:
+    """Return an InstanceNormalization and what follows it; None where that is something else, or read otherwise."""
+    chain = [node]
+    for op_type in FOLLOWERS:
+        follower = only_reader(chain[-1])
+        if follower is None or follower.op_type != op_type:
+            return None
+        chain.append(follower)
+    return None if chain[-1].outputs[0].is_graph_output() else chain
+
+
+def _joined(graph: ir.Graph, node: ir.Node, chain: Sequence[ir.Node]) -> ir.Node | None:
+    """Add the operator that stands for a chain, and return it; None where none does."""
+    rows = node.inputs[0]
+    view = None if rows is None else rows.producer()
+    image = view.inputs[0] if view is not None and view.op_type == "Reshape" and not view.domain else None
+    result = chain[-1].outputs[0]
+    if image is None or rows is None or rows.shape is None or image.shape is None or result.shape != image.shape:
+        return None
+    groups, channels = rows.shape[1], image.shape[1]
+    if len(image.shape) < 3 or not isinstance(groups, int) or not isinstance(channels, int) or channels % groups:
+        return None
+    arrays = [stored_reals(value) for value in node.inputs[1:3]]
+    arrays += [_numbers(chain[place], chain[place - 1], len(image.shape), channels) for place in (2, 3)]
+    if rows.shape[0] != image.shape[0] or any(each is None for each in arrays):
+        return None
+    scale, bias, weight, shift = (each for each in arrays if each is not None)
+    scale, bias = scale.repeat(channels // groups), bias.repeat(channels // groups)
+    place, attributes = Insertion(graph, chain[-1]), {"num_groups": groups}
+    parameters = [
+        place.constant(array.astype(np.float32), f"{result.name}/{name}")
+        for array, name in ((scale * weight, "scale"), (bias * weight + shift, "bias"))
+    ]
+    epsilon = node.attributes.get_float("epsilon", 1e-5)
+    inputs, kind = [image, *parameters], result.type
+    joined = place.add("GroupNormalization", inputs, result.shape, kind, {**attributes, "epsilon": epsilon})
+    return joined.producer()
+
+
+def _numbers(node: ir.Node, before: ir.Node, rank: int, channels: int) -> NDArray[np.float64] | None:
+    """Return the other operand of a product or a sum: a constant for each channel; None where it is another."""
+    array = next((stored_reals(value) for value in node.inputs if value is not before.outputs[0]), None)
+    extents = (channels, *[1] * (rank - 2))
+    fits = array is not None and array.size == channels and array.shape[-len(extents) :] == extents
+    return array.reshape(-1) if array is not None and fits else None
