@@ -15,7 +15,10 @@ from relayout.lowering.fuse_epilogue import only_reader
 from relayout.targets.litert.insertion import Insertion
 from relayout.targets.litert.integer_scales import stored_reals
 
+INSTANCES, VIEWS = frozenset({"InstanceNormalization"}), frozenset({"Reshape"})
 FOLLOWERS = ("Reshape", "Mul", "Add")
+JOINED = frozenset({"GroupNormalization"})
+"""The operator that stands for all of them."""
 
 
 def join_groups(model: ir.Model, fits: Callable[[ir.Node], bool]) -> None:
@@ -25,7 +28,7 @@ def join_groups(model: ir.Model, fits: Callable[[ir.Node], bool]) -> None:
         model: the model.
         fits: returns whether a GroupNormalization is wanted; another one stays as it was.
     """
-    for node in [node for node in model.graph if node.op_type == "InstanceNormalization" and not node.domain]:
+    for node in [node for node in model.graph if node.op_type in INSTANCES and not node.domain]:
         chain = _chain(node)
         joined = None if chain is None else _joined(model.graph, node, chain)
         if joined is None or chain is None:
@@ -54,28 +57,37 @@ def _joined(graph: ir.Graph, node: ir.Node, chain: Sequence[ir.Node]) -> ir.Node
     """Add the operator that stands for a chain, and return it; None where none does."""
     rows = node.inputs[0]
     view = None if rows is None else rows.producer()
-    image = view.inputs[0] if view is not None and view.op_type == "Reshape" and not view.domain else None
+    image = view.inputs[0] if view is not None and view.op_type in VIEWS and not view.domain else None
     result = chain[-1].outputs[0]
     if image is None or rows is None or rows.shape is None or image.shape is None or result.shape != image.shape:
         return None
     groups, channels = rows.shape[1], image.shape[1]
     if len(image.shape) < 3 or not isinstance(groups, int) or not isinstance(channels, int) or channels % groups:
         return None
-    arrays = [stored_reals(value) for value in node.inputs[1:3]]
-    arrays += [_numbers(chain[place], chain[place - 1], len(image.shape), channels) for place in (2, 3)]
-    if rows.shape[0] != image.shape[0] or any(each is None for each in arrays):
+    factors = _factors(node, chain, len(image.shape), channels)
+    if factors is None or rows.shape[0] != image.shape[0]:
         return None
-    scale, bias, weight, shift = (each for each in arrays if each is not None)
-    scale, bias = scale.repeat(channels // groups), bias.repeat(channels // groups)
     place, attributes = Insertion(graph, chain[-1]), {"num_groups": groups}
     parameters = [
         place.constant(array.astype(np.float32), f"{result.name}/{name}")
-        for array, name in ((scale * weight, "scale"), (bias * weight + shift, "bias"))
+        for array, name in zip(factors, ("scale", "bias"), strict=True)
     ]
     epsilon = node.attributes.get_float("epsilon", 1e-5)
     inputs, kind = [image, *parameters], result.type
     joined = place.add("GroupNormalization", inputs, result.shape, kind, {**attributes, "epsilon": epsilon})
     return joined.producer()
+
+
+def _factors(
+    node: ir.Node, chain: Sequence[ir.Node], rank: int, channels: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Return what each channel is multiplied by, and what is added then; None where something of it is computed."""
+    scale, bias = (stored_reals(value) for value in node.inputs[1:3])
+    weight, shift = (_numbers(chain[place], chain[place - 1], rank, channels) for place in (2, 3))
+    if scale is None or bias is None or weight is None or shift is None:
+        return None
+    repeats = channels // len(scale)
+    return scale.repeat(repeats) * weight, bias.repeat(repeats) * weight + shift
 
 
 def _numbers(node: ir.Node, before: ir.Node, rank: int, channels: int) -> NDArray[np.float64] | None:

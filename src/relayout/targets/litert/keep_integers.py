@@ -31,7 +31,7 @@ from relayout.rules.facts import operator_of
 from relayout.targets.litert.gathered_slices import GATHERED_SLICES
 from relayout.targets.litert.integer_forms import FORMS, KERNEL_SCALES, IntegerForm, unit_scales
 from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, scale_of
-from relayout.targets.litert.joined_groups import join_groups
+from relayout.targets.litert.joined_groups import JOINED, join_groups
 from relayout.targets.litert.quantized_units import ROWS, Candidate
 from relayout.targets.target_table import Target
 
@@ -56,7 +56,7 @@ def keep_integers(model: ir.Model, target: Target) -> dict[str, int]:
     counts.update(expand(model, (GATHERED_SLICES,)))
     distant: Counter[str] = Counter()
     for form in FORMS:
-        if form.expansion.op_type == "GroupNormalization" and _has_words(form, target):
+        if form.expansion.op_type in JOINED and _has_words(form, target):
             join_groups(model, partial(_is_near, model, form))
         units += _in_form(model, form, target, distant)
     if distant:
