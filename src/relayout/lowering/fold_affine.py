@@ -158,6 +158,8 @@ def channel_windows(channels: int, size: int, weight: float) -> NDArray[np.float
 
 
 RANK = 4
+TRANSPOSED = frozenset({"ConvTranspose"})
+"""Operators whose kernels have the inputs' axis first."""
 HOMOGENEOUS = frozenset({"LeakyRelu", "Relu"})
 """Activations that a positive scale may stand before or behind: `s relu(x) = relu(s x)`."""
 
@@ -274,13 +276,16 @@ class _Folding:
         kernel = self.constants.tensor(node.inputs[1])
         bias = self.constants.array(node.inputs[2]) if len(node.inputs) > 2 else None
         assert kernel is not None
-        if kernel.shape[0] != scale.size:
+        group = node.attributes.get_int("group", 1) if node.op_type in TRANSPOSED else 0
+        outputs, inputs = kernel.shape.numpy()[:2]
+        if (inputs * group if group else outputs) != scale.size:
             return False
         moved = shift if bias is None else bias.astype(np.float64) * scale + shift
         stem = node.name or node.outputs[0].name or node.op_type
         node.resize_inputs(3)
         if not np.all(scale == 1):
-            scaled = ir.LazyTensor(partial(_scaled, kernel, scale), kernel.dtype, ir.Shape(kernel.shape.numpy()))
+            scaling = partial(_scaled, kernel, scale, group)
+            scaled = ir.LazyTensor(scaling, kernel.dtype, ir.Shape(kernel.shape.numpy()))
             node.replace_input_with(1, self.constants.put(f"{stem}/scaled", scaled))
         node.replace_input_with(2, self.constants.new(f"{stem}/shift", moved.astype(np.float32)))
         given, value = after.outputs[0], last.outputs[0]
@@ -294,10 +299,17 @@ class _Folding:
         return True
 
 
-def _scaled(kernel: ir.TensorProtocol, scale: Reals) -> ir.TensorProtocol:
-    """Return a kernel whose output channels are scaled: when it is written, so that one at a time is in memory."""
+def _scaled(kernel: ir.TensorProtocol, scale: Reals, group: int) -> ir.TensorProtocol:
+    """Return a kernel whose output channels are scaled: when it is written, so that one at a time is in memory.
+
+    Args:
+        kernel: `o i *s`; of a transposed convolution `i o *s`, the inputs of all groups and the outputs of one.
+        scale: of each output channel.
+        group: the groups of a transposed convolution; 0 of any other.
+    """
     array = kernel.numpy()
-    by_channel = scale.reshape(-1, *(1,) * (array.ndim - 1))
+    by_channel = np.repeat(scale.reshape(group, -1), len(array) // group, axis=0) if group else scale
+    by_channel = by_channel.reshape(*by_channel.shape, *(1,) * (array.ndim - by_channel.ndim))
     scaled = np.empty(array.shape, np.float32)
     np.multiply(array, by_channel, out=scaled, dtype=np.float64, casting="same_kind")
     return ir.Tensor(scaled)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # Folding into the weights of LiteRT's convolutions: scales and shifts per channel that follow them.
 
-FOLDED = (Fusion("Conv", (), "", "Conv", (), 0, {}),)
+FOLDED = tuple(Fusion(name, (), "", name, (), 0, {}) for name in ("Conv", "ConvTranspose"))
 """Nothing becomes a part of the kernel's operator here; activations are taken in when the file is written."""
 
 

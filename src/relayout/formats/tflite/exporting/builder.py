@@ -341,8 +341,15 @@ class BuiltinBuilder:
         return results
 
     def become(self, tensor: DraftTensor, result: DraftTensor) -> None:
-        """Let a tensor be one that is there: what computes it writes that, or a RESHAPE where it has other extents."""
-        operators = self.draft.operators if tensor.dims == result.dims else []
+        """Let a tensor be one that is there: what computes it writes that, or a RESHAPE where it has other extents.
+
+        Open extents have other names there where both were made up.
+        """
+        is_same = len(tensor.dims) == len(result.dims) and all(
+            dim == other or (isinstance(dim, str) and isinstance(other, str))
+            for dim, other in zip(tensor.dims, result.dims, strict=True)
+        )
+        operators = self.draft.operators if is_same else []
         places = (place for place in reversed(range(len(operators))) if tensor in operators[place].outputs)
         if (place := next(places, None)) is None:
             self.draft.add("RESHAPE", [tensor, self.shape_tensor(result.dims, tensor)], [result])

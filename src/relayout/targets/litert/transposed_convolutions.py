@@ -1,0 +1,271 @@
+"""Transposed convolutions as convolutions, where LiteRT's TRANSPOSE_CONV takes longer or has no form for them.
+
+Element i of an axis, times tap t of the kernel, is added to the pixel `i stride + t dilation - pad`. So the pixels at
+one place r of their blocks of `stride` are a convolution in steps of one, with the taps that meet that place:
+
+    y[q stride + r]  =  sum over t of  w[t] x[q + m],    m = (r + pad - t dilation) / stride, a whole number
+
+1. With strides of one this is one convolution with the kernel turned around. TRANSPOSE_CONV has no dilations.
+2. In groups, which TRANSPOSE_CONV does not have either, there is one convolution for each place, and their pixels are
+   put beside each other. One builtin for each group took 10 to 20 times as long (64 groups, stride 2).
+
+Without groups TRANSPOSE_CONV takes as long as these convolutions. It stays where two extents are open and its strides
+are longer than one.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.graph.quantized_unit import QuantizedUnit, unit_of
+from relayout.layout import Dim
+from relayout.lowering.conditions import Condition
+from relayout.lowering.decomposition_rows import Expansion
+from relayout.rules import Operator, Step
+from relayout.rules.signature import Attribute, Constants
+
+IMAGES = (3, 4)
+"""Ranks: one or two axes of space."""
+
+
+class _Place(NamedTuple):
+    """The pixels at one place in the blocks of an axis.
+
+    Args:
+        taps: (element of the window, tap of the kernel).
+        window: elements of the window.
+        dilation: steps between the window's elements.
+        pads: zeros before and behind the axis.
+    """
+
+    taps: tuple[tuple[int, int], ...]
+    window: int
+    dilation: int
+    pads: tuple[int, int]
+
+
+class _Axis(NamedTuple):
+    """One axis of space.
+
+    Args:
+        kernel: taps.
+        stride: pixels in a block.
+        dilation: steps between the taps.
+        begin: pixels that are cut off in front.
+        beyond: how many pixels the result has beyond `extent · stride`.
+    """
+
+    kernel: int
+    stride: int
+    dilation: int
+    begin: int
+    beyond: int
+
+    @property
+    def more(self) -> int:
+        """How many blocks there are beyond the extent; the last one may reach beyond the result."""
+        return -(-self.beyond // self.stride)
+
+    @property
+    def over(self) -> int:
+        """How many pixels of the last block are none of the result."""
+        return -self.beyond % self.stride
+
+    def place(self, number: int) -> _Place:
+        """Return the convolution that gives the pixels at a place."""
+        shifts = [(number + self.begin - tap * self.dilation, tap) for tap in range(self.kernel)]
+        met = [(shift // self.stride, tap) for shift, tap in shifts if shift % self.stride == 0]
+        offsets = [offset for offset, _ in met]
+        # No convolution leaves elements out at an end, so that the window reaches to both.
+        first = min([0, *offsets])
+        last = max([first, -self.more, *offsets])
+        step = self.dilation if self.stride == 1 and first == offsets[-1] and last == offsets[0] else 1
+        taps = tuple(((offset - first) // step, tap) for offset, tap in met)
+        return _Place(taps, (last - first) // step + 1, step, (-first, self.more + last))
+
+
+def _axes(operator: Operator) -> list[_Axis] | None:
+    """Return the axes of space of a node; None where its pads follow from extents."""
+    kernel, rank = operator.shape(1), operator.rank()
+    padded_by_rule = operator.string("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or operator.ints("output_shape")
+    if rank not in IMAGES or kernel is None or len(kernel) != rank or padded_by_rule:
+        return None
+    sizes = [extent for extent in kernel[2:] if isinstance(extent, int)]
+    count = rank - 2
+    strides, dilations = (operator.ints(name) or (1,) * count for name in ("strides", "dilations"))
+    pads, extra = operator.ints("pads") or (0,) * 2 * count, operator.ints("output_padding") or (0,) * count
+    if len(sizes) != count or 0 in sizes:
+        return None
+    rows = zip(sizes, strides, dilations, pads[:count], pads[count:], extra, strict=True)
+    return [
+        _Axis(size, stride, dilation, begin, (size - 1) * dilation + 1 + more - stride - begin - end)
+        for size, stride, dilation, begin, end, more in rows
+    ]
+
+
+def _is_written(operator: Operator) -> bool:
+    """Tell whether a node is written as convolutions."""
+    axes = _axes(operator)
+    if axes is None:
+        return False
+    long = [axis for axis in axes if axis.stride > 1]
+    return not long or (operator.int("group", 1) > 1 and _known_from(operator, long[0], axes))
+
+
+def _known_from(operator: Operator, axis: _Axis, axes: Sequence[_Axis]) -> bool:
+    """Tell whether all extents but one are known from an axis on: a Reshape finds one."""
+    extents = (operator.shape() or ())[2 + axes.index(axis) :]
+    return sum(not isinstance(extent, int) for extent in extents) <= 1
+
+
+class _Kernel(NamedTuple):
+    """A constant kernel, `o i *s`: the outputs of all groups, the inputs of one.
+
+    Args:
+        numbers: real ones, or integers.
+        scale: of integers, one or one for each output; None: the numbers are real.
+        zero: the zero points, as many; None: 0.
+    """
+
+    numbers: NDArray[np.generic]
+    scale: NDArray[np.generic] | None = None
+    zero: NDArray[np.generic] | None = None
+
+    @staticmethod
+    def of(operator: Operator, given: Constants) -> "_Kernel | None":
+        """Return the kernel of a transposed convolution; None where it is computed, or of other scales."""
+        group = operator.int("group", 1)
+        if given[1] is not None:
+            return _Kernel(_by_output(given[1], group))
+        unit = unit_of(operator.node)
+        stored = None if unit is None or _result_of(unit) is None else unit.operands[1]
+        value = None if stored is None or not stored.is_constant else stored.node.inputs[0]
+        if stored is None or value is None or value.const_value is None or stored.scale is None:
+            return None
+        numbers, axis = value.const_value.numpy(), stored.node.attributes.get_int("axis", 1)
+        zero = np.zeros((), numbers.dtype) if stored.zero_point is None else stored.zero_point.numpy()
+        scales = stored.scale.numpy(), np.broadcast_to(zero, stored.scale.shape.numpy())
+        if stored.scale.size == 1:
+            return _Kernel(_by_output(numbers, group), *(each.reshape(()) for each in scales))
+        if axis % numbers.ndim == 1:
+            return _Kernel(_by_output(numbers, group), *(np.tile(each, group) for each in scales))
+        return None if numbers.shape[1] > 1 or group != len(numbers) else _Kernel(numbers, *scales)
+
+    def at(self, places: Sequence[_Place]) -> NDArray[np.generic]:
+        """Return the kernel of the pixels at some places, with zeros for elements that no tap meets."""
+        taken = np.zeros((*self.numbers.shape[:2], *(place.window for place in places)), self.numbers.dtype)
+        if self.zero is not None:
+            taken[:] = self.zero.reshape(-1, *[1] * (taken.ndim - 1))
+        for pairs in product(*(place.taps for place in places)):
+            elements, taps = zip(*pairs, strict=True)
+            taken[(..., *elements)] = self.numbers[(..., *taps)]
+        return taken
+
+
+def _result_of(unit: QuantizedUnit) -> list[NDArray[np.generic]] | None:
+    """Return the scale of a unit's one result, and its zero point if there is one; None where it is computed."""
+    (first, *others) = unit.results
+    if others or first.scale is None or first.scale.size != 1 or (first.has_zero_point and first.zero_point is None):
+        return None
+    return [each.numpy() for each in (first.scale, first.zero_point) if each is not None]
+
+
+def _by_output(kernel: NDArray[np.generic], group: int) -> NDArray[np.generic]:
+    """Return a kernel `i o *s`, the inputs of all groups and the outputs of one, as `o i *s`."""
+    return np.concatenate([np.swapaxes(part, 0, 1) for part in np.split(kernel, group)])
+
+
+def _steps(operator: Operator, given: Constants) -> Sequence[Step]:
+    axes, kernel, shape = _axes(operator), _Kernel.of(operator, given), operator.shape()
+    if axes is None or kernel is None or shape is None:
+        return ()
+    return tuple(_written(operator, axes, kernel, shape))
+
+
+def _written(operator: Operator, axes: Sequence[_Axis], kernel: _Kernel, shape: Sequence[Dim]) -> Iterator[Step]:
+    is_one = all(axis.stride == 1 and not axis.over for axis in axes)
+    unit = None if kernel.scale is None or is_one else unit_of(operator.node)
+    scale = (unit and _result_of(unit)) or []
+    parts: dict[tuple[int, ...], str] = {}
+    for numbers in product(*(range(axis.stride) for axis in axes)):
+        places = [axis.place(number) for axis, number in zip(axes, numbers, strict=True)]
+        parts[numbers] = name = "_".join(["place", *map(str, numbers)])
+        yield from _rounded(_convolution(operator, kernel, places, name), scale)
+    extents = zip(shape[2:], axes, strict=True)
+    blocks = [extent + axis.more if isinstance(extent, int) else -1 for extent, axis in extents]
+    for place in reversed(range(len(axes))):
+        if axes[place].stride > 1:
+            yield from _joined(parts, place, axes[place].stride, blocks, scale)
+    if cut := {2 + place: -axis.over for place, axis in enumerate(axes) if axis.over}:
+        bounds = (np.array(list(each), np.int64) for each in ([0] * len(cut), cut.values(), cut))
+        yield from _rounded([Step("Slice", (*parts.values(), *bounds), "cut")], scale)
+
+
+def _rounded(steps: Iterable[Step], scale: Sequence[NDArray[np.generic]]) -> Iterator[Step]:
+    """Yield steps, and round what the last one gives as the quantized unit rounds its result.
+
+    That may stand before an activation as well as behind it.
+
+    Args:
+        steps: the steps.
+        scale: of the unit's result, and its zero point if there is one; none: the numbers are real.
+    """
+    *before, last = steps
+    yield from before
+    if scale:
+        yield last._replace(name=f"{last.name}_sum")
+        yield Step("QuantizeLinear", (f"{last.name}_sum", *scale), f"{last.name}_integers")
+        yield Step("DequantizeLinear", (f"{last.name}_integers", *scale), last.name)
+    else:
+        yield last
+
+
+def _convolution(operator: Operator, kernel: _Kernel, places: Sequence[_Place], name: str) -> Iterator[Step]:
+    """Write the convolution that gives the pixels at some places."""
+    numbers: str | NDArray[np.generic] = kernel.at(places)
+    if kernel.scale is not None and kernel.zero is not None:
+        along: dict[str, Attribute] = {"axis": 0} if kernel.scale.ndim else {}
+        yield Step("DequantizeLinear", (numbers, kernel.scale, kernel.zero), f"{name}_kernel", along)
+        numbers = f"{name}_kernel"
+    attributes: dict[str, Attribute] = {
+        "group": operator.int("group", 1),
+        "dilations": tuple(place.dilation for place in places),
+        "pads": tuple(place.pads[side] for side in (0, 1) for place in places),
+    }
+    yield Step("Conv", (0, numbers, *([2] if operator.has(2) else [])), name, attributes)
+
+
+def _joined(
+    parts: dict[tuple[int, ...], str],
+    place: int,
+    stride: int,
+    blocks: list[int],
+    scale: Sequence[NDArray[np.generic]],
+) -> Iterator[Step]:
+    """Put the pixels of an axis beside each other; `parts` and `blocks`, the extents, are those of the result then.
+
+    Args:
+        parts: numbers of the places on each axis that is not joined yet -> name of their pixels.
+        place: the axis, behind which all are joined.
+        stride: its places.
+        blocks: the extents; -1 where one is open.
+        scale: see `_rounded`.
+    """
+    kept, behind = [0] * (2 + place), blocks[place + 1 :]
+    rows: dict[tuple[int, ...], list[str]] = {}
+    for numbers, name in parts.items():
+        yield Step("Reshape", (name, np.array([*kept, 0, 1, *behind], np.int64)), f"{name}_apart")
+        rows.setdefault(numbers[:place], []).append(f"{name}_apart")
+    parts.clear()
+    blocks[place] *= stride if blocks[place] > 0 else 1
+    for numbers, names in rows.items():
+        parts[numbers] = name = "_".join(["joined", *map(str, numbers)])
+        yield from _rounded([Step("Concat", tuple(names), f"{name}_apart", {"axis": len(kept) + 1})], scale)
+        yield Step("Reshape", (f"{name}_apart", np.array([*kept, *blocks[place:]], np.int64)), name)
+
+
+WRITTEN = Condition("steps of one, or groups", _is_written)
+TRANSPOSED_CONVOLUTION = Expansion("ConvTranspose", (WRITTEN,), _steps)

@@ -1,0 +1,124 @@
+"""Transposed convolutions in a `.tflite`: as convolutions where steps are of one or there are groups, with the same
+numbers in LiteRT's kernels of both kinds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+import relayout
+from litert_runs import KERNELS, operators, results_of_runs
+from running import run
+from targets.quantized_nets import QuantizedNet
+from text_form import floats, model
+
+
+class Case(NamedTuple):
+    """A transposed convolution: extents of its image and kernel, attributes, and how many convolutions it becomes."""
+
+    image: tuple[int | str, ...]
+    kernel: tuple[int, ...]
+    attributes: str
+    convolutions: int
+
+
+CASES = {
+    "one step": Case((1, 6, 7, 5), (6, 4, 3, 3), "pads=[1,1,1,1]", 1),
+    "one step, dilated, in groups": Case((1, 6, 7, 5), (6, 2, 3, 3), "dilations=[2,3], group=3, pads=[4,1,2,3]", 1),
+    "one step, all cut off but one": Case((1, 4, 7, 1), (4, 1, 3, 5), "group=4, pads=[2,2,2,2]", 1),
+    "pads beyond the kernel": Case((1, 4, 7, 9), (4, 1, 1, 3), "group=4, pads=[1,4,2,3]", 1),
+    "each channel, doubled": Case((2, 6, 5, 4), (6, 1, 4, 4), "group=6, strides=[2,2], pads=[1,1,1,1]", 4),
+    "each channel, one pixel less": Case((1, 6, 5, 4), (6, 1, 3, 3), "group=6, strides=[2,2], pads=[1,1,1,1]", 4),
+    "padded": Case((1, 6, 5, 4), (6, 1, 3, 3), "group=6, strides=[2,2], pads=[1,1,1,1], output_padding=[1,1]", 4),
+    "several outputs of a group": Case((1, 6, 5, 4), (6, 5, 2, 3), "group=3, strides=[2,3], dilations=[3,2]", 6),
+    "along one axis": Case((1, 4, 3, 6), (4, 3, 3, 5), "group=2, strides=[1,2], pads=[1,2,1,2]", 2),
+    "a kernel shorter than its steps": Case((1, 4, 3, 6), (4, 1, 1, 2), "group=4, strides=[2,3]", 6),
+    "one axis of space": Case((1, 6, 9), (6, 1, 12), "group=6, strides=[3], pads=[4,5]", 3),
+    "an open height": Case((1, 6, "h", 4), (6, 1, 4, 4), "group=6, strides=[2,2], pads=[1,1,1,1]", 4),
+    "an open batch and width": Case(("n", 6, 5, "w"), (6, 1, 4, 4), "group=6, strides=[2,2], pads=[1,1,1,1]", 4),
+    "two open extents, one step": Case((1, 6, "h", "w"), (6, 2, 3, 3), "group=3, pads=[1,1,1,1]", 1),
+    "two open extents": Case((1, 6, "h", "w"), (6, 1, 4, 4), "group=6, strides=[2,2], pads=[1,1,1,1]", 0),
+    "no groups": Case((1, 6, 5, 4), (6, 3, 4, 4), "strides=[2,2], pads=[1,1,1,1]", 0),
+    "SAME": Case((1, 6, 5, 4), (6, 1, 4, 4), 'group=6, strides=[2,2], auto_pad="SAME_UPPER"', 0),
+}
+OPEN = {"n": 3, "h": 5, "w": 7}
+
+
+def source(case: Case, *behind: str) -> onnx.ModelProto:
+    """The transposed convolution with a bias, and what stands behind it."""
+    group = int(case.attributes.partition("group=")[2].partition(",")[0] or 1)
+    channels = case.kernel[1] * group
+    said, result = ",".join(map(str, case.image)), ",".join("abcd"[: len(case.image)])
+    lines = [f"z = ConvTranspose<{case.attributes}>(x, kernel, bias)", *behind]
+    numbers = {f"c{number}": floats(channels, seed=number) for number in range(3)}
+    return model(
+        f"g (float[{said}] x) => (float[{result}] y) {{ {' '.join(lines)} }}",
+        kernel=floats(*case.kernel),
+        bias=floats(channels, seed=1),
+        **({**numbers, "variance": np.abs(floats(channels, seed=4)) + 0.5} if "c0" in "".join(behind) else {}),
+    )
+
+
+def same_in_litert(case: Case, network: onnx.ModelProto) -> Counter[str]:
+    """Hold the `.tflite` to ONNX Runtime in two runs of both kinds of kernels; return its operators."""
+    content = relayout.convert(network, format="tflite", io="keep").tflite
+    extents = [OPEN.get(str(extent), extent) for extent in case.image]
+    feeds = [floats(*map(int, extents), seed=seed) for seed in (7, 8)]
+    for kernels in KERNELS:
+        for feed, got in zip(feeds, results_of_runs(content, feeds, kernels), strict=True):
+            (expected,) = run(network, {"x": feed})
+            np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * max(1, np.abs(expected).max()))
+    return Counter(operators(content))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_numbers_are_the_same(name: str) -> None:
+    case = CASES[name]
+    counts = same_in_litert(case, source(case, "y = Sigmoid(z)"))
+    assert counts["CONV_2D"] + counts["DEPTHWISE_CONV_2D"] == case.convolutions
+    assert (counts["TRANSPOSE_CONV"] == 0) == (case.convolutions > 0)
+
+
+@pytest.mark.parametrize("name", ["no groups", "several outputs of a group", "each channel, doubled"])
+def test_a_normalization_goes_into_the_kernel(name: str) -> None:
+    case = CASES[name]
+    counts = same_in_litert(case, source(case, "y = BatchNormalization(z, c0, c1, c2, variance)"))
+    assert not counts["MUL"]
+    assert counts["TRANSPOSE_CONV"] == (case.convolutions == 0)
+    assert not counts["ADD"]
+
+
+INTEGERS = {"CONV_2D", "DEPTHWISE_CONV_2D", "CONCATENATION", "RESHAPE", "PAD", "RELU", "STRIDED_SLICE", "TRANSPOSE"}
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("target", ["litert", "ethos-u", "tflite-micro"])
+@pytest.mark.parametrize(
+    ("kernel", "attributes"),
+    [
+        ((12, 1, 4, 4), {"group": 12, "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((12, 1, 3, 3), {"group": 12, "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((12, 2, 3, 3), {"group": 3, "strides": [1, 2], "pads": [1, 1, 1, 1]}),
+        ((12, 5, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ],
+    ids=["doubled", "one pixel less", "along one axis", "one step"],
+)
+def test_a_quantized_one_stays_on_integers(
+    kernel: tuple[int, ...], attributes: dict[str, object], target: str, *, relu: bool
+) -> None:
+    net = QuantizedNet(zero=3)
+    given = net.unit("ConvTranspose", "x", kernel=kernel, relu=relu, **attributes)
+    network = net.model(given, TensorProto.INT8)
+    content = relayout.convert(network, format="tflite", io="keep", target=target).tflite
+    assert set(operators(content)) <= INTEGERS
+    feed = np.random.default_rng(3).integers(-128, 128, (1, 12, 16, 10)).astype(np.int8)
+    (expected,) = run(network, {"x": feed})
+    for kernels in KERNELS:
+        (got,) = results_of_runs(content, [feed], kernels)
+        assert np.abs(got.astype(int) - expected.astype(int)).max() <= 1
+        assert np.mean(got != expected) < 0.01
