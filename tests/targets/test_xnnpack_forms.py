@@ -259,10 +259,10 @@ def test_a_slice_of_a_tflite_file_or_for_an_npu_stays() -> None:
         assert result.report.operators == {"RELU": 1, "STRIDED_SLICE": 1, "MUL": 1}
 
 
-def depthwise(image: tuple[int, ...], window: tuple[int, ...], **changes: object) -> onnx.ModelProto:
+def depthwise(image: tuple[int | str, ...], window: tuple[int, ...], **changes: object) -> onnx.ModelProto:
     """A depthwise convolution of `n c *s` with `multiplier` results for each channel, and a Relu behind it."""
     rng = np.random.default_rng(0)
-    channels, multiplier = image[1], int(changes.pop("multiplier", 1))  # type: ignore[call-overload]
+    channels, multiplier = int(image[1]), int(changes.pop("multiplier", 1))  # type: ignore[call-overload]
     attributes = {"pads": [size // 2 for size in window] * 2, **changes}
     attributes = {name: value for name, value in attributes.items() if value is not None}
     arrays = {
@@ -305,20 +305,41 @@ def test_a_large_window_is_several_by_every_second_row(model: onnx.ModelProto, p
 
 
 @pytest.mark.parametrize(
-    "model",
+    ("model", "parts", "is_padded"),
     [
-        depthwise((1, 6, 9, 10), (5, 5)),
-        depthwise((1, 6, 9, 10), (11, 11)),
-        depthwise((1, 6, 9, 10), (7, 7), strides=[2, 2]),
-        depthwise((1, 6, 9, 10), (7, 7), pads=[0, 0, 0, 0]),
-        depthwise((1, 6, 9, 10), (7, 7), pads=[6, 3, 0, 3]),
-        depthwise((1, 6, 9, 10), (6, 6), pads=[3, 3, 2, 2]),
+        (depthwise((1, 6, 9, 10), (11, 11)), 6, True),
+        (depthwise((1, 6, 9, 10), (7, 7), strides=[2, 2]), 3, True),
+        (depthwise((1, 6, 9, 10), (7, 7), strides=[2, 1], auto_pad="SAME_LOWER", pads=None), 3, True),
+        (depthwise((1, 6, 9, 10), (7, 7), strides=[2, 2], auto_pad="SAME_UPPER", pads=None), 3, True),
+        (depthwise((1, 6, 9, 10), (7, 7), pads=[0, 0, 0, 0]), 3, False),
+        (depthwise((1, 6, 9, 10), (9, 10), auto_pad="VALID", pads=None), 4, False),
+        (depthwise((2, 6, 9, 10), (7, 7), pads=[6, 3, 0, 3]), 3, True),
+        (depthwise((1, 6, 9, 10), (6, 6), pads=[3, 3, 2, 2]), 2, True),
+        (depthwise((1, 6, 20, 23), (6, 7), dilations=[3, 2], strides=[1, 2], pads=[3, 3, 2, 2]), 2, True),
+        (depthwise((1, 3, 9, 10), (8, 8), multiplier=2), 3, True),
+        (depthwise((1, 6, 90), (60,), strides=[3], pads=[30, 29]), 3, True),
     ],
+)
+def test_a_large_window_is_several_of_neighbouring_rows(model: onnx.ModelProto, parts: int, is_padded: bool) -> None:
+    result = relayout.convert(model, format="tflite", io="convert")
+    operators = result.report.operators
+    counts = operators["DEPTHWISE_CONV_2D"], operators["ADD"], operators.get("PAD", 0)
+    assert counts == (parts, parts - 1, int(is_padded))
+    feed = feed_of(model)
+    (expected,) = run(model, feed)
+    kept = relayout.convert(model, format="tflite")
+    np.testing.assert_allclose(litert(kept.tflite, feed)[0], expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    "model",
+    [depthwise((1, 6, 9, 10), (5, 5)), depthwise((1, 6, "h", 10), (7, 7), pads=[0, 0, 0, 0])],
+    ids=["few elements", "an open extent"],
 )
 def test_other_windows_stay_whole(model: onnx.ModelProto) -> None:
     result = relayout.convert(model, format="tflite")
     assert result.report.operators["DEPTHWISE_CONV_2D"] == 1
-    feed = feed_of(model)
+    feed = feed_of(model, open_extent=9)
     (expected,) = run(model, feed)
     np.testing.assert_allclose(litert(result.tflite, feed)[0], expected, atol=1e-5 * np.abs(expected).max())
 
