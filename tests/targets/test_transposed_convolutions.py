@@ -43,7 +43,13 @@ CASES = {
     "an open batch and width": Case(("n", 6, 5, "w"), (6, 1, 4, 4), "group=6, strides=[2,2], pads=[1,1,1,1]", 4),
     "two open extents, one step": Case((1, 6, "h", "w"), (6, 2, 3, 3), "group=3, pads=[1,1,1,1]", 1),
     "two open extents": Case((1, 6, "h", "w"), (6, 1, 4, 4), "group=6, strides=[2,2], pads=[1,1,1,1]", 0),
-    "no groups": Case((1, 6, 5, 4), (6, 3, 4, 4), "strides=[2,2], pads=[1,1,1,1]", 0),
+    "no groups, few outputs": Case((1, 6, 5, 4), (6, 3, 4, 4), "strides=[2,2], pads=[1,1,1,1]", 1),
+    "no groups, many outputs": Case((1, 6, 5, 4), (6, 16, 4, 4), "strides=[2,2], pads=[1,1,1,1]", 4),
+    "no groups, one pixel less": Case((1, 6, 5, 4), (6, 3, 3, 3), "strides=[2,2], pads=[1,1,1,1]", 4),
+    "no groups, two open extents": Case((1, 6, "h", "w"), (6, 16, 4, 4), "strides=[2,2], pads=[1,1,1,1]", 1),
+    "no groups, along the width": Case((1, 6, 5, 4), (6, 3, 3, 2), "strides=[1,2], dilations=[2,1]", 1),
+    "no groups, along the height": Case((1, 6, 5, 4), (6, 3, 2, 3), "strides=[2,1]", 2),
+    "no groups, one axis of space": Case((1, 6, 9), (6, 4, 4), "strides=[2], pads=[1,1]", 1),
     "SAME": Case((1, 6, 5, 4), (6, 1, 4, 4), 'group=6, strides=[2,2], auto_pad="SAME_UPPER"', 0),
 }
 OPEN = {"n": 3, "h": 5, "w": 7}
@@ -84,13 +90,28 @@ def test_the_numbers_are_the_same(name: str) -> None:
     assert (counts["TRANSPOSE_CONV"] == 0) == (case.convolutions > 0)
 
 
-@pytest.mark.parametrize("name", ["no groups", "several outputs of a group", "each channel, doubled"])
+@pytest.mark.parametrize("name", ["no groups, few outputs", "several outputs of a group", "SAME"])
 def test_a_normalization_goes_into_the_kernel(name: str) -> None:
     case = CASES[name]
     counts = same_in_litert(case, source(case, "y = BatchNormalization(z, c0, c1, c2, variance)"))
     assert not counts["MUL"]
-    assert counts["TRANSPOSE_CONV"] == (case.convolutions == 0)
-    assert not counts["ADD"]
+    # The bias of several TRANSPOSE_CONVs is a sum.
+    assert counts["ADD"] == (name == "SAME")
+
+
+@pytest.mark.parametrize("target", ["litert-gpu", "tflite-micro", "ethos-u"])
+def test_others_have_a_kernel_without_groups(target: str) -> None:
+    network = source(CASES["no groups, few outputs"], "y = Sigmoid(z)")
+    operators = relayout.convert(network, format="tflite", target=target).report.operators
+    assert operators["TRANSPOSE_CONV"] == 1
+
+
+def test_a_tflite_file_keeps_its_operators() -> None:
+    network = source(CASES["no groups, few outputs"], "y = Sigmoid(z)")
+    file = relayout.convert(network, format="tflite", target="tflite-micro").tflite
+    there = relayout.convert(file)
+    back = relayout.convert(there.proto, format="tflite")
+    assert back.report.operators["TRANSPOSE_CONV"] == 1
 
 
 INTEGERS = {"CONV_2D", "DEPTHWISE_CONV_2D", "CONCATENATION", "RESHAPE", "PAD", "RELU", "STRIDED_SLICE", "TRANSPOSE"}

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from relayout.apply.node_changes import operands_of_step
 from relayout.formats.onnx.inferring import SHORT, infer_node
+from relayout.formats.recognition import was_tflite
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
 from relayout.graph.source_names import added, stands_for
 from relayout.graph.subgraphs import all_nodes
@@ -85,6 +86,8 @@ def expand(model: ir.Model, expansions: Sequence[Expansion], among: Sequence[ir.
         Operator -> how many nodes are others now.
     """
     counts: Counter[str] = Counter()
+    if was_tflite(model.metadata_props):
+        expansions = [expansion for expansion in expansions if expansion.of_tflite]
     named = {expansion.op_type for expansion in expansions}
     nodes = [node for node in (all_nodes(model.graph) if among is None else among) if node.op_type in named]
     if not nodes:

@@ -41,11 +41,13 @@ class Expansion:
         op_type: the operator, of ONNX's own domain.
         limits: what must hold of its nodes.
         steps: what stands for one.
+        of_tflite: whether those of a model that was a `.tflite` are written so, too: it comes back with its operators.
     """
 
     op_type: str
     limits: tuple[Condition, ...]
     steps: Steps
+    of_tflite: bool = True
 
     def __post_init__(self) -> None:
         """See that every part is what it is taken for.
@@ -53,7 +55,12 @@ class Expansion:
         Raises:
             LayoutError: one is not, or ONNX has no such operator.
         """
-        kinds = {"op_type": arguments.WORDS, "limits": arguments.several_of(Condition), "steps": arguments.FUNCTION}
+        kinds = {
+            "op_type": arguments.WORDS,
+            "limits": arguments.several_of(Condition),
+            "steps": arguments.FUNCTION,
+            "of_tflite": arguments.FLAG,
+        }
         arguments.check_fields(self, "an expansion: ", LayoutError, **kinds)
         check_operators([self.op_type])
 

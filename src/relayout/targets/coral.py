@@ -26,6 +26,7 @@ from relayout.lowering.conditions import (
     constant,
 )
 from relayout.rules import Operator
+from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
 from relayout.targets.target_table import Kernel
@@ -122,5 +123,6 @@ TARGET = replace(
         ),
     ),
     fallback=LITERT,
+    expansions=DECOMPOSITIONS,
 )
 ALIASES = dict.fromkeys(("edgetpu", "edge-tpu"), "coral")

@@ -27,6 +27,7 @@ from relayout.lowering.conditions import (
     attribute,
     constant,
 )
+from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.table import TARGET as LITERT
 from relayout.targets.target_table import INT8, Kernel
 
@@ -83,4 +84,5 @@ TARGET = replace(
     prefers_integers=True,
     is_litert=False,
     fallback=LITERT,
+    expansions=DECOMPOSITIONS,
 )

@@ -27,6 +27,7 @@ from relayout.lowering.conditions import (
     attribute,
     clip_bounds,
 )
+from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
 from relayout.targets.target_table import Kernel
@@ -121,5 +122,6 @@ TARGET = replace(
     is_litert=False,
     builtins=MICRO,
     fallback=LITERT,
+    expansions=DECOMPOSITIONS,
 )
 ALIASES = {"tflm": "tflite-micro"}

@@ -29,6 +29,7 @@ from relayout.lowering.conditions import (
     constant,
 )
 from relayout.rules import Operator
+from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.integer_scales import scale_of
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
@@ -163,4 +164,5 @@ TARGET = replace(
     prefers_integers=True,
     is_litert=False,
     fallback=LITERT,
+    expansions=DECOMPOSITIONS,
 )

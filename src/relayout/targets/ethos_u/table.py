@@ -39,6 +39,7 @@ from relayout.rules import Operator, Placement, Signature, Step
 from relayout.rules.signature import Constants
 from relayout.targets.ethos_u.borders import LONGEST_STRIDE, write_border
 from relayout.targets.ethos_u.means import LONGEST, mean_form, write_mean
+from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.integer_forms import requantized
 from relayout.targets.litert.integer_scales import SHIFTS, Scale, scale_of
 from relayout.targets.litert.prices import PRICES
@@ -377,7 +378,7 @@ TARGET = replace(
     price=price,
     per_transpose=PER_TRANSPOSE,
     per_scattered=PER_SCATTERED,
-    expansions=(*LITERT.expansions, GATE, STRIDED_BORDER),
+    expansions=(*DECOMPOSITIONS, GATE, STRIDED_BORDER),
     prefers_integers=True,
     is_litert=False,
     builtins=MICRO._replace(
@@ -427,7 +428,7 @@ ETHOS_U85 = replace(
         *U85_ROWS,
         *(row for row in TARGET.kernels if row.op_types not in {each.op_types for each in U85_ROWS}),
     ),
-    expansions=(*LITERT.expansions, GATE),
+    expansions=(*DECOMPOSITIONS, GATE),
 )
 TARGETS = (ETHOS_U85,)
 ALIASES = {

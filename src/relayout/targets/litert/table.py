@@ -25,6 +25,7 @@ from relayout.lowering.recognise_recurrent.rows import by_rows
 from relayout.rules.registry import has_layouts, has_rule
 from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.prices import PRICES
+from relayout.targets.litert.transposed_convolutions import FAST_TRANSPOSED_CONVOLUTION
 from relayout.targets.portable import portable
 from relayout.targets.target_table import INT8, Kernel, Target
 
@@ -129,7 +130,7 @@ TARGET = Target(
     "litert",
     "LiteRT (TensorFlow Lite), its builtin operators: NHWC, kernels OHWI, depthwise 1HWC",
     (*_ON_IMAGES, *_LAST, *_rows(), *_IN_ORDER, *_BUILTINS),
-    expansions=DECOMPOSITIONS,
+    expansions=(*DECOMPOSITIONS, FAST_TRANSPOSED_CONVOLUTION),
     fusions=FOLDED,
     price=PRICES,
     transposed_products=True,

@@ -1,34 +1,40 @@
-"""Transposed convolutions as convolutions, where LiteRT's TRANSPOSE_CONV takes longer or has no form for them.
+"""Transposed convolutions as convolutions: LiteRT's TRANSPOSE_CONV takes longer, or has no form for them.
 
 Element i of an axis, times tap t of the kernel, is added to the pixel `i stride + t dilation - pad`. So the pixels at
 one place r of their blocks of `stride` are a convolution in steps of one, with the taps that meet that place:
 
     y[q stride + r]  =  sum over t of  w[t] x[q + m],    m = (r + pad - t dilation) / stride, a whole number
 
-1. With strides of one this is one convolution with the kernel turned around. TRANSPOSE_CONV has no dilations.
-2. In groups, which TRANSPOSE_CONV does not have either, there is one convolution for each place, and their pixels are
-   put beside each other. One builtin for each group took 10 to 20 times as long (64 groups, stride 2).
+With steps of one this is one convolution with the kernel turned around. Else the places of a block are
 
-Without groups TRANSPOSE_CONV takes as long as these convolutions. It stays where two extents are open and its strides
-are longer than one.
+1. channels of one convolution, whose window holds the taps of all of them:   Conv ─ DepthToSpace
+2. convolutions of their own, whose pixels are put beside each other:   Conv … ─ Concat
+
+TRANSPOSE_CONV has no dilations and no groups: one builtin for each of 64 groups took 20 times as long as the second
+form. Of real numbers without groups it takes 1.2 to 9 times as long as the better of the two (4 to 112 rows of pixels,
+16 to 1,024 channels).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.quantized_unit import QuantizedUnit, unit_of
-from relayout.layout import Dim
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
 from relayout.rules.signature import Attribute, Constants
+from relayout.targets.litert.insertion import OPEN
 
 IMAGES = (3, 4)
 """Ranks: one or two axes of space."""
+OUTPUTS = 16
+"""Outputs that XNNPACK's product of matrices computes at a time: what is missing of them takes as long."""
 
 
 class _Place(NamedTuple):
@@ -74,11 +80,20 @@ class _Axis(NamedTuple):
         """How many pixels of the last block are none of the result."""
         return -self.beyond % self.stride
 
-    def place(self, number: int) -> _Place:
-        """Return the convolution that gives the pixels at a place."""
+    def met(self, number: int) -> list[tuple[int, int]]:
+        """Return which taps meet the pixels at a place: (elements from the block's own, tap of the kernel)."""
         shifts = [(number + self.begin - tap * self.dilation, tap) for tap in range(self.kernel)]
-        met = [(shift // self.stride, tap) for shift, tap in shifts if shift % self.stride == 0]
-        offsets = [offset for offset, _ in met]
+        return [(shift // self.stride, tap) for shift, tap in shifts if shift % self.stride == 0]
+
+    def place(self, number: int, *, among: int = 0) -> _Place:
+        """Return the convolution that gives the pixels at a place.
+
+        Args:
+            number: the place.
+            among: its window holds those of so many places; 0: it holds its own taps.
+        """
+        met = self.met(number)
+        offsets = [offset for each in range(among) for offset, _ in self.met(each)] or [offset for offset, _ in met]
         # No convolution leaves elements out at an end, so that the window reaches to both.
         first = min([0, *offsets])
         last = max([first, -self.more, *offsets])
@@ -106,19 +121,16 @@ def _axes(operator: Operator) -> list[_Axis] | None:
     ]
 
 
-def _is_written(operator: Operator) -> bool:
-    """Tell whether a node is written as convolutions."""
+def _is_formless(operator: Operator) -> bool:
+    """Tell whether a node is one convolution, or is in groups."""
     axes = _axes(operator)
-    if axes is None:
-        return False
-    long = [axis for axis in axes if axis.stride > 1]
-    return not long or (operator.int("group", 1) > 1 and _known_from(operator, long[0], axes))
+    return axes is not None and (operator.int("group", 1) > 1 or all(axis.stride == 1 for axis in axes))
 
 
-def _known_from(operator: Operator, axis: _Axis, axes: Sequence[_Axis]) -> bool:
-    """Tell whether all extents but one are known from an axis on: a Reshape finds one."""
-    extents = (operator.shape() or ())[2 + axes.index(axis) :]
-    return sum(not isinstance(extent, int) for extent in extents) <= 1
+def _is_real(operator: Operator) -> bool:
+    """Tell whether a node computes with single precision."""
+    (image, *_) = operator.node.inputs
+    return image is not None and image.dtype == ir.DataType.FLOAT and _axes(operator) is not None
 
 
 class _Kernel(NamedTuple):
@@ -178,27 +190,91 @@ def _by_output(kernel: NDArray[np.generic], group: int) -> NDArray[np.generic]:
     return np.concatenate([np.swapaxes(part, 0, 1) for part in np.split(kernel, group)])
 
 
+def _places(axes: Sequence[_Axis], *, united: bool = False) -> dict[tuple[int, ...], list[_Place]]:
+    """Return the convolution on each axis that gives the pixels at each place of a block.
+
+    Args:
+        axes: the axes of space.
+        united: whether all windows of an axis are as large.
+    """
+    numbers = product(*(range(axis.stride) for axis in axes))
+    return {
+        each: [axis.place(at, among=axis.stride if united else 0) for axis, at in zip(axes, each, strict=True)]
+        for each in numbers
+    }
+
+
 def _steps(operator: Operator, given: Constants) -> Sequence[Step]:
     axes, kernel, shape = _axes(operator), _Kernel.of(operator, given), operator.shape()
     if axes is None or kernel is None or shape is None:
         return ()
-    return tuple(_written(operator, axes, kernel, shape))
+    extents = zip(shape[2:], axes, strict=True)
+    blocks = [extent + axis.more if isinstance(extent, int) else OPEN for extent, axis in extents]
+    long = [place for place, axis in enumerate(axes) if axis.stride > 1]
+    is_known = not long or blocks[long[0] :].count(OPEN) <= 1  # a Reshape finds one
+    bias = given[2] if operator.has(2) else np.zeros(len(kernel.numbers), kernel.numbers.dtype)
+    if long and operator.int("group", 1) == 1 and kernel.scale is None and bias is not None:
+        spread = _spread(axes, long, len(kernel.numbers), blocks)
+        if spread and (not is_known or _takes_less_as_channels(axes, len(kernel.numbers))):
+            return _as_channels(axes, kernel, bias), *spread
+    return tuple(_one_by_one(operator, axes, kernel, blocks)) if is_known else ()
 
 
-def _written(operator: Operator, axes: Sequence[_Axis], kernel: _Kernel, shape: Sequence[Dim]) -> Iterator[Step]:
+def _takes_less_as_channels(axes: Sequence[_Axis], outputs: int) -> bool:
+    """Tell whether one convolution for all places has no more products than one for each."""
+    places, united = (list(_places(axes, united=each).values()) for each in (False, True))
+    several = sum(_whole(outputs) * prod(place.window for place in each) for each in places)
+    return _whole(outputs * len(united)) * prod(place.window for place in united[0]) <= several
+
+
+def _whole(outputs: int) -> int:
+    return -(-outputs // OUTPUTS) * OUTPUTS
+
+
+def _as_channels(axes: Sequence[_Axis], kernel: _Kernel, bias: NDArray[np.generic]) -> Step:
+    """Return the convolution whose channels are those of each place in turn."""
+    united = list(_places(axes, united=True).values())
+    taken, biases = np.concatenate([kernel.at(each) for each in united]), np.tile(bias, len(united))
+    return Step("Conv", (0, taken, biases), "channels", _attributes(united[0]))
+
+
+def _attributes(places: Sequence[_Place]) -> dict[str, Attribute]:
+    pads = tuple(place.pads[side] for side in (0, 1) for place in places)
+    return {"dilations": tuple(place.dilation for place in places), "pads": pads}
+
+
+def _spread(axes: Sequence[_Axis], long: Sequence[int], outputs: int, blocks: Sequence[int]) -> tuple[Step, ...]:
+    """Return what makes pixels of the channels of each place; nothing where no operator does without moving rows."""
+    strides = {axis.stride for axis in axes}
+    if any(axis.over for axis in axes):
+        return ()
+    if len(strides) == 1 and len(axes) == 2:
+        return (Step("DepthToSpace", ("channels",), "spread", {"blocksize": strides.pop()}),)
+    last = len(axes) - 1
+    if [*long] != [last] or blocks.count(OPEN) > 1:
+        return ()
+    stride, extent = axes[last].stride, blocks[last]
+    joined = [*[0] * (2 + last), OPEN if extent == OPEN else extent * stride]
+    return (
+        Step("Reshape", ("channels", np.array([0, stride, outputs, *blocks], np.int64)), "split"),
+        Step("Transpose", ("split",), "moved", {"perm": (0, *range(2, 4 + last), 1)}),
+        Step("Reshape", ("moved", np.array(joined, np.int64)), "spread"),
+    )
+
+
+def _one_by_one(operator: Operator, axes: Sequence[_Axis], kernel: _Kernel, blocks: Sequence[int]) -> Iterator[Step]:
+    """Yield a convolution for each place, and what puts their pixels beside each other."""
     is_one = all(axis.stride == 1 and not axis.over for axis in axes)
     unit = None if kernel.scale is None or is_one else unit_of(operator.node)
     scale = (unit and _result_of(unit)) or []
     parts: dict[tuple[int, ...], str] = {}
-    for numbers in product(*(range(axis.stride) for axis in axes)):
-        places = [axis.place(number) for axis, number in zip(axes, numbers, strict=True)]
+    for numbers, places in _places(axes).items():
         parts[numbers] = name = "_".join(["place", *map(str, numbers)])
         yield from _rounded(_convolution(operator, kernel, places, name), scale)
-    extents = zip(shape[2:], axes, strict=True)
-    blocks = [extent + axis.more if isinstance(extent, int) else -1 for extent, axis in extents]
+    extents = [*blocks]
     for place in reversed(range(len(axes))):
         if axes[place].stride > 1:
-            yield from _joined(parts, place, axes[place].stride, blocks, scale)
+            yield from _joined(parts, place, axes[place].stride, extents, scale)
     if cut := {2 + place: -axis.over for place, axis in enumerate(axes) if axis.over}:
         bounds = (np.array(list(each), np.int64) for each in ([0] * len(cut), cut.values(), cut))
         yield from _rounded([Step("Slice", (*parts.values(), *bounds), "cut")], scale)
@@ -230,12 +306,8 @@ def _convolution(operator: Operator, kernel: _Kernel, places: Sequence[_Place], 
         along: dict[str, Attribute] = {"axis": 0} if kernel.scale.ndim else {}
         yield Step("DequantizeLinear", (numbers, kernel.scale, kernel.zero), f"{name}_kernel", along)
         numbers = f"{name}_kernel"
-    attributes: dict[str, Attribute] = {
-        "group": operator.int("group", 1),
-        "dilations": tuple(place.dilation for place in places),
-        "pads": tuple(place.pads[side] for side in (0, 1) for place in places),
-    }
-    yield Step("Conv", (0, numbers, *([2] if operator.has(2) else [])), name, attributes)
+    operands = (0, numbers, *([2] if operator.has(2) else []))
+    yield Step("Conv", operands, name, {"group": operator.int("group", 1), **_attributes(places)})
 
 
 def _joined(
@@ -251,7 +323,7 @@ def _joined(
         parts: numbers of the places on each axis that is not joined yet -> name of their pixels.
         place: the axis, behind which all are joined.
         stride: its places.
-        blocks: the extents; -1 where one is open.
+        blocks: the extents; OPEN where one is.
         scale: see `_rounded`.
     """
     kept, behind = [0] * (2 + place), blocks[place + 1 :]
@@ -260,12 +332,16 @@ def _joined(
         yield Step("Reshape", (name, np.array([*kept, 0, 1, *behind], np.int64)), f"{name}_apart")
         rows.setdefault(numbers[:place], []).append(f"{name}_apart")
     parts.clear()
-    blocks[place] *= stride if blocks[place] > 0 else 1
+    blocks[place] *= 1 if blocks[place] == OPEN else stride
     for numbers, names in rows.items():
         parts[numbers] = name = "_".join(["joined", *map(str, numbers)])
         yield from _rounded([Step("Concat", tuple(names), f"{name}_apart", {"axis": len(kept) + 1})], scale)
         yield Step("Reshape", (f"{name}_apart", np.array([*kept, *blocks[place:]], np.int64)), name)
 
 
-WRITTEN = Condition("steps of one, or groups", _is_written)
-TRANSPOSED_CONVOLUTION = Expansion("ConvTranspose", (WRITTEN,), _steps)
+FORMLESS = Condition("steps of one, or groups", _is_formless)
+TRANSPOSED_CONVOLUTION = Expansion("ConvTranspose", (FORMLESS,), _steps, of_tflite=False)
+"""For every runtime of a `.tflite`."""
+REAL = Condition("floats", _is_real)
+FAST_TRANSPOSED_CONVOLUTION = Expansion("ConvTranspose", (REAL,), _steps, of_tflite=False)
+"""For LiteRT's CPU kernels alone: others have one for the operator."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.table import TARGET as LITERT
 
 if TYPE_CHECKING:
@@ -26,5 +27,6 @@ TARGET = replace(
     name="litert-gpu",
     line="LiteRT's GPU accelerator: whole networks in float32 or float16, at most four axes, integers of 32 bits",
     file_forms=_file_forms,
+    expansions=DECOMPOSITIONS,
 )
 ALIASES = {"gpu": "litert-gpu"}
