@@ -351,6 +351,50 @@ def test_a_large_window_of_a_tflite_file_or_for_an_npu_stays_whole() -> None:
         assert result.report.operators["DEPTHWISE_CONV_2D"] == 1
 
 
+def volume(image: tuple[int | str, ...], window: tuple[int, ...], **attributes: object) -> onnx.ModelProto:
+    """A convolution of `n 4 d h w`, and a Relu behind it."""
+    rng, groups = np.random.default_rng(0), int(attributes.get("group", 1))  # type: ignore[call-overload]
+    arrays = {"w": rng.normal(size=(6, 4 // groups, *window)), "b": rng.normal(size=6)}
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "w", "b"], ["q"], **attributes),
+        onnx.helper.make_node("Relu", ["q"], ["y"]),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(name, 1, dims) for name, dims in (("x", image), ("y", None))]
+    initializers = [onnx.numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], initializers)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize(
+    ("model", "parts"),
+    [
+        (volume((1, 4, 5, 6, 7), (3, 3, 3), pads=[1] * 6), 3),
+        (volume((2, 4, 5, 6, 7), (3, 2, 3), pads=[0, 1, 2, 2, 0, 1], dilations=[2, 1, 2]), 3),
+        (volume((1, 4, 9, 6, 7), (3, 3, 3), pads=[1] * 6, strides=[2, 2, 2]), 3),
+        (volume((1, 4, 12, 6, 7), (4, 1, 2), pads=[3, 0, 0, 1, 0, 0], strides=[3, 1, 2], dilations=[2, 1, 1]), 4),
+        (volume((1, 4, 5, 6, 7), (1, 3, 3), strides=[2, 1, 1]), 1),
+        (volume(("n", 4, 5, 6, 7), (3, 3, 3), pads=[1] * 6), 3),
+    ],
+    ids=["plain", "border and dilations", "steps of two", "steps of three", "one image", "an open batch"],
+)
+def test_a_convolution_of_volumes_is_a_sum_of_those_of_images(model: onnx.ModelProto, parts: int) -> None:
+    result = relayout.convert(model, format="tflite", io="convert")
+    operators = result.report.operators
+    assert (operators["CONV_2D"], operators.get("ADD", 0), operators.get("CONV_3D", 0)) == (parts, parts - 1, 0)
+    feed = feed_of(model)
+    (expected,) = run(model, feed)
+    kept = relayout.convert(model, format="tflite")
+    np.testing.assert_allclose(litert(kept.tflite, feed)[0], expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_a_volume_of_open_extents_a_tflite_file_or_another_runtime_stays_one_convolution() -> None:
+    model = volume((1, 4, 5, 6, 7), (3, 3, 3), pads=[1] * 6)
+    source = relayout.convert(model, format="tflite", target="tosa").tflite
+    open_depth = volume((1, 4, "d", 6, 7), (3, 3, 3), pads=[1] * 6)
+    for given, target in ((source, None), (model, "tosa"), (open_depth, None)):
+        assert relayout.convert(given, format="tflite", target=target).report.operators["CONV_3D"] == 1
+
+
 def response(channels: int = 7, **attributes: float) -> onnx.ModelProto:
     """An LRN."""
     text = ", ".join(f"{name} = {value}" for name, value in {"size": 5, **attributes}.items())

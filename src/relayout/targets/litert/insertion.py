@@ -79,6 +79,18 @@ class Insertion(NamedTuple):
         shape = self.constant(np.array(dims, np.int64), f"{name}/shape")
         return self.add("Reshape", [value, shape], shape_from(dims), value.type, name=name)
 
+    def part(self, value: ir.Value, bounds: Mapping[int, tuple[int, int]], name: str) -> ir.Value:
+        """Add a Slice: axis -> its first element, and the one behind its last."""
+        lists = [*zip(*bounds.values(), strict=True), tuple(bounds)]
+        limits = [
+            self.constant(np.array(each, np.int64), f"{name}/{key}")
+            for key, each in zip(("starts", "ends", "axes"), lists, strict=True)
+        ]
+        dims = [*(value.shape or ())]
+        for axis, (begin, end) in bounds.items():
+            dims[axis] = end - begin
+        return self.add("Slice", [value, *limits], ir.Shape(dims), value.type, name=name)
+
     def quantized(
         self, value: ir.Value, parameters: Sequence[ir.Value | None], integers: ir.TypeProtocol | None
     ) -> ir.Value:

@@ -191,15 +191,12 @@ def _from(
         ((window.result or 0) - 1) * window.stride + (size - 1) * window.dilation + 1
         for window, (_, size) in zip(windows, chunks, strict=True)
     ]
-    dims = [*(image.shape or ())]
-    if dims[1:-1] == lengths:
+    if [*(image.shape or ())][1:-1] == lengths:
         return image
-    name = f"{before.node.outputs[0].name}/from_{'_'.join(map(str, places))}"
-    ends = [place + length for place, length in zip(places, lengths, strict=True)]
-    bounds = {"starts": places, "ends": ends, "axes": range(1, 1 + len(places))}
-    limits = [before.constant(np.array([*each], np.int64), f"{name}/{key}") for key, each in bounds.items()]
-    dims[1:-1] = lengths
-    return before.add("Slice", [image, *limits], ir.Shape(dims), image.type, name=name)
+    bounds = {
+        axis: (place, place + length) for axis, (place, length) in enumerate(zip(places, lengths, strict=True), 1)
+    }
+    return before.part(image, bounds, f"{before.node.outputs[0].name}/from_{'_'.join(map(str, places))}")
 
 
 def _write_sum(before: Insertion, parts: Sequence[_Part]) -> None:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from relayout.graph.quantized_unit import DEQUANTIZE, unit_of
 from relayout.lowering.fold_affine import channel_windows
-from relayout.targets.litert.insertion import OPEN, Insertion, integers_of, shape_from
+from relayout.targets.litert.insertion import OPEN, Insertion, integers_of
 from relayout.targets.litert.integer_scales import BYTES, scale_of
 from relayout.targets.litert.large_windows import split_large_window
+from relayout.targets.litert.volumes import split_volume
 
 # A border that mirrors is gathered, one axis after another: LiteRT's kernel for it moves single elements.
 #
@@ -132,9 +133,7 @@ def _split_sliced_axis(before: Insertion, taken: Sequence[_Rows]) -> None:
         if len(dims) == 2:  # what a RESHAPE drops alone, the builtin before it would drop, which XNNPACK cannot
             groups.insert(0, 1)
         split = before.reshaped(value, groups, f"{result.name}/split_{number}")
-        bounds = {"start": rows.first, "end": rows.first + 1, "axis": -2}
-        limits = [before.constant(np.array([each]), f"{split.name}/{name}") for name, each in bounds.items()]
-        row = before.add("Slice", [split, *limits], shape_from([*groups[:-2], 1, groups[-1]]), value.type)
+        row = before.part(split, {len(groups) - 2: (rows.first, rows.first + 1)}, f"{split.name}/row")
         value = before.reshaped(row, [*front, count, *back], f"{result.name}/rows_{number}")
     before.replace(value)
 
@@ -198,7 +197,7 @@ def _convolve_response(before: Insertion, value: ir.Value, channels: int) -> Non
 
 
 REWRITES: Mapping[str, Callable[[Insertion], bool]] = {
-    "Conv": split_large_window,
+    "Conv": lambda before: split_large_window(before) or split_volume(before),
     "LRN": write_local_response,
     "Pad": gather_mirrored_border,
     "Slice": split_strided_slice,
