@@ -51,14 +51,69 @@ def response(n: int, channels: int) -> str:
     return f"{HEAD}{ends} {{ y = LRN<size = 5, alpha = 0.0001, beta = 0.75>(x) }}"
 
 
-def depthwise(height: int, width: int, channels: int, window: tuple[int, int]) -> onnx.ModelProto:
-    ends = f"(float[1, {channels}, {height}, {width}] x) => (float[1, {channels}, {height}, {width}] y)"
-    high, wide = window
-    pads = [high // 2, wide // 2] * 2
-    model = onnx.parser.parse_model(f"{HEAD}{ends} {{ y = Conv<group = {channels}, pads = {pads}>(x, w) }}")
-    kernel = np.random.default_rng(0).normal(size=(channels, 1, *window)).astype(np.float32)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(kernel, "w"))
-    return model
+def convolution(
+    op_type: str, channels: int, space: tuple[int, ...], kernel: tuple[int, ...], **given: object
+) -> onnx.ModelProto:
+    """A convolution of an image, a volume or a sequence, by a kernel of any shape.
+
+    Args:
+        op_type: `Conv` or `ConvTranspose`.
+        channels: of the image.
+        space: its other extents.
+        kernel: the kernel's extents.
+        given: the operator's attributes.
+    """
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [onnx.helper.make_node(op_type, ["x", "w"], ["y"], **given)],
+            "g",
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, channels, *space])],
+            [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+            [onnx.numpy_helper.from_array(np.random.default_rng(0).normal(size=kernel).astype(np.float32), "w")],
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 21)],
+        ir_version=10,
+    )
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def convolutions() -> Iterator[tuple[str, onnx.ModelProto]]:
+    """Yield depthwise ones by large windows, transposed ones, and those of volumes."""
+    for n, channels, size, stride, border in (
+        (56, 96, 7, 1, 3),
+        (7, 768, 7, 1, 3),
+        (56, 64, 7, 2, 3),
+        (56, 64, 9, 1, 0),
+        (56, 64, 11, 1, 5),
+        (7, 512, 7, 1, 0),
+    ):
+        named = f"Conv, depthwise {size} x {size}, steps of {stride}, border {border}, {n} x {n} x {channels}"
+        kernel = (channels, 1, size, size)
+        attributes = {"strides": [stride] * 2, "pads": [border] * 4, "group": channels}
+        yield named, convolution("Conv", channels, (n, n), kernel, **attributes)
+    yield (
+        "Conv, depthwise 1 x 31, 1 x 400 x 256",
+        convolution("Conv", 256, (1, 400), (256, 1, 1, 31), pads=[0, 15] * 2, group=256),
+    )
+    for n, channels, outputs, size, stride, border, group in (
+        (28, 64, 64, 2, 2, 0, 1),
+        (28, 64, 64, 3, 2, 1, 1),
+        (28, 64, 64, 4, 2, 1, 1),
+        (8, 512, 256, 4, 2, 1, 1),
+        (64, 64, 3, 4, 2, 1, 1),
+        (28, 64, 64, 4, 2, 1, 64),
+        (28, 64, 64, 3, 1, 1, 64),
+    ):
+        named = f"ConvTranspose {size} x {size}, steps of {stride}, {group} groups, {n} x {n} x {channels} to {outputs}"
+        attributes = {"strides": [stride] * 2, "pads": [border] * 4, "group": group}
+        yield (
+            named,
+            convolution("ConvTranspose", channels, (n, n), (channels, outputs // group, size, size), **attributes),
+        )
+    for depth, n, channels, stride in ((8, 28, 16, 1), (8, 14, 64, 1), (8, 28, 32, 2)):
+        attributes = {"strides": [stride] * 3, "pads": [1] * 6}
+        named = f"Conv 3 x 3 x 3, steps of {stride}, {depth} x {n} x {n} x {channels}"
+        yield named, convolution("Conv", channels, (depth, n, n), (channels, channels, 3, 3, 3), **attributes)
 
 
 def cases() -> Iterator[tuple[str, str | onnx.ModelProto]]:
@@ -66,8 +121,7 @@ def cases() -> Iterator[tuple[str, str | onnx.ModelProto]]:
         yield f"MatMul of int8, {front} x {rows} x {depth} x {columns}", product(front, rows, depth, columns)
     for n, channels in ((56, 96), (28, 192), (128, 3)):
         yield f"Slice by 2, {n} x {n} x {channels}", every_second_row(n, channels)
-    for height, width, channels, window in ((56, 56, 96, (7, 7)), (7, 7, 768, (7, 7)), (1, 400, 256, (1, 31))):
-        yield f"Conv, depthwise {window}, {height} x {width} x {channels}", depthwise(height, width, channels, window)
+    yield from convolutions()
     for n, channels in ((55, 64), (26, 256), (14, 512)):
         yield f"LRN, {n} x {n} x {channels}", response(n, channels)
     for n, channels, border in ((128, 32, 1), (256, 3, 3), (16, 8, 1)):
