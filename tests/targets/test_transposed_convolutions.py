@@ -114,6 +114,16 @@ def test_a_tflite_file_keeps_its_operators() -> None:
     assert back.report.operators["TRANSPOSE_CONV"] == 1
 
 
+@pytest.mark.parametrize("name", ["no groups, few outputs", "no groups, one pixel less", "one axis of space"])
+def test_an_activation_goes_into_the_convolutions(name: str) -> None:
+    assert not same_in_litert(CASES[name], source(CASES[name], "y = Relu(z)"))["RELU"]
+
+
+def test_an_activation_of_what_others_read_stays() -> None:
+    network = source(CASES["no groups, few outputs"], "a = Relu(z)", "b = Abs(z)", "y = Add(a, b)")
+    assert same_in_litert(CASES["no groups, few outputs"], network)["RELU"] == 1
+
+
 INTEGERS = {"CONV_2D", "DEPTHWISE_CONV_2D", "CONCATENATION", "RESHAPE", "PAD", "RELU", "STRIDED_SLICE", "TRANSPOSE"}
 
 

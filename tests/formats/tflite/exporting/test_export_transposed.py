@@ -44,7 +44,7 @@ def test_an_open_image_that_doubles_is_one_builtin(image: str, name: str) -> Non
     rank = image.count(",") + 1
     said = f"strides={[2] * rank}, pads={[1] * 2 * rank}, output_padding={[1] * rank}"
     model = build(f"float[n,4,{image}] x", f"y = ConvTranspose<{said}>(x, w)", {"w": (4, 3, *[3] * rank)})
-    names = operators(relayout.convert(model, format="tflite").tflite)
+    names = operators(relayout.convert(model, format="tflite", target="litert-gpu").tflite)
     assert names.count(name) == 1
     agrees(model, {"x": floats(1, 4, *[5, 4, 3][:rank])})
 
@@ -73,6 +73,7 @@ def test_an_activation_is_a_part_of_it_where_the_runtime_has_that(
     activation = "Relu(c)" if high is None else "Clip(c, low, high)"
     own = {"w": 4 * floats(4, 3, 2, 2), "b": floats(3), "low": np.float32(low), "high": np.float32(high or 0)}
     model = build("float[1,4,5,6] x", f"c = ConvTranspose<strides=[2,2]>(x, w, b) y = {activation}", own)
-    names = operators(relayout.convert(model, format="tflite", io="convert", runtime=runtime).tflite)
+    result = relayout.convert(model, format="tflite", io="convert", runtime=runtime, target="nnapi")
+    names = operators(result.tflite)
     assert names == ["TRANSPOSE_CONV", name][:count]
     agrees(model, {"x": floats(1, 4, 5, 6)})

@@ -5,7 +5,7 @@
     RESHAPE to rows, FULLY_CONNECTED, GELU, RESHAPE back  ->  FULLY_CONNECTED(keep_num_dims=True), GELU
     STRIDED_SLICE(x, [0 3], [2 4]), RESHAPE to [2]  ->  STRIDED_SLICE(shrink_axis_mask=2)
 
-Only a result with a single reader is taken in; a RESHAPE between the two does not matter.
+Only a result with a single reader is taken in; what moves elements between the two does not matter.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ FUSE_BOUNDS = frozenset({"ADD", "SUB", "MUL"})
 """Operators whose kernels keep integers without a scale at 0 or above by an activation."""
 INTEGERS = (TensorType.INT32, TensorType.INT64)
 """These integers."""
+JOINS = frozenset({"CONCATENATION"})
+"""Operators that put all their operands beside each other."""
+MOVES = frozenset({"DEPTH_TO_SPACE", "RESHAPE", "STRIDED_SLICE", "TRANSPOSE", *JOINS})
+"""Operators that give elements of their operands, and no others."""
 BY_ROWS = frozenset(
     [
         *["FULLY_CONNECTED", "QUANTIZE", "DEQUANTIZE"],
@@ -104,20 +108,22 @@ class _Fusion:
         (result,) = operator.outputs
         if tensor is None or tensor.type not in FLOATS:
             return
-        producer = self._behind_reshapes(tensor)
-        if producer is None or producer.name not in FUSE_ACTIVATIONS:
+        passed: list[DraftTensor] = []
+        producers = self._behind_moves(tensor, passed)
+        if not producers or any(each.name not in FUSE_ACTIVATIONS for each in producers):
             return
-        if not producer.options.get("fused_activation_function"):
-            producer.options["fused_activation_function"] = ACTIVATIONS[operator.name]
-            if self.runtime and is_older(self.runtime, producer.name, version(*self.draft.described(producer))):
-                del producer.options["fused_activation_function"]
-                return
-            before: DraftTensor | None = tensor
-            while before is not None and self.producers[before] is not producer:  # Reshapes of what is activated now
-                before = self.producers[before].inputs[0]
-                if before is not None:
-                    self.changed[before] = None
-            self._remove(operator, tensor, result)
+        if any(each.options.get("fused_activation_function") for each in producers):
+            return
+        for each in producers:
+            each.options["fused_activation_function"] = ACTIVATIONS[operator.name]
+        if self.runtime and any(
+            is_older(self.runtime, each.name, version(*self.draft.described(each))) for each in producers
+        ):
+            for each in producers:
+                del each.options["fused_activation_function"]
+            return
+        self.changed |= dict.fromkeys(passed)  # results of moves of what is activated now
+        self._remove(operator, tensor, result)
 
     def bound(self, operator: DraftOperator) -> None:
         """Take a MAXIMUM of integers and 0 into the sum or product whose result alone it reads."""
@@ -234,14 +240,24 @@ class _Fusion:
             path.append(after)
         return path
 
-    def _behind_reshapes(self, tensor: DraftTensor) -> DraftOperator | None:
-        """Return the operator before a tensor, over Reshapes, if each result on the way has one reader."""
-        while self.readers.get(tensor) == 1 and (producer := self.producers.get(tensor)) is not None:
-            source = producer.inputs[0]
-            if producer.name != "RESHAPE" or source is None:
-                return producer
-            tensor = source
-        return None
+    def _behind_moves(self, tensor: DraftTensor, passed: list[DraftTensor]) -> list[DraftOperator]:
+        """Return the operators before a tensor, over those that move elements; none where a result has other readers.
+
+        Args:
+            tensor: the tensor.
+            passed: gets what the moves read.
+        """
+        producer = self.producers.get(tensor) if self.readers.get(tensor) == 1 else None
+        if producer is None or producer.name not in MOVES:
+            return [] if producer is None else [producer]
+        found: list[DraftOperator] = []
+        for source in producer.inputs if producer.name in JOINS else producer.inputs[:1]:
+            behind = [] if source is None else self._behind_moves(source, passed)
+            if source is None or not behind:
+                return []
+            passed.append(source)
+            found += behind
+        return found
 
     def _remove(self, operator: DraftOperator, tensor: DraftTensor, result: DraftTensor) -> None:
         """Let the operator before give what another one gave."""
