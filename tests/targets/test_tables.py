@@ -59,9 +59,7 @@ def test_row_claims_a_node_that_runs_in_its_layout(target: Target, row: Kernel) 
         model, feed, operator = prepared(found[0])
         assert target.claims(operator)
         # A node alone may be cheaper as it is, where that is a way, too; a pass may write a unit in another form.
-        literal = replace(
-                target, joins=target.joins and target.blocks is None, prefers_integers=False, expansions=()
-            )
+        literal = replace(target, joins=target.joins and target.blocks is None, prefers_integers=False, expansions=())
         result = relayout.convert(model, target=literal)
         if row.domain or onnx.defs.has(op_type):  # ONNX Runtime has operators of its own in ONNX's domain
             onnx.checker.check_model(result.proto, full_check=True)

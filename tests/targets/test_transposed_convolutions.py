@@ -90,6 +90,14 @@ def test_the_numbers_are_the_same(name: str) -> None:
     assert (counts["TRANSPOSE_CONV"] == 0) == (case.convolutions > 0)
 
 
+@pytest.mark.parametrize("opset", [7, 10])
+@pytest.mark.parametrize("name", ["each channel, one pixel less", "no groups, one axis of space", "an open height"])
+def test_old_opsets(name: str, opset: int) -> None:
+    network = source(CASES[name], "y = Sigmoid(z)")
+    network.opset_import[0].version = opset
+    assert not same_in_litert(CASES[name], network)["TRANSPOSE_CONV"]
+
+
 @pytest.mark.parametrize("name", ["no groups, few outputs", "several outputs of a group", "SAME"])
 def test_a_normalization_goes_into_the_kernel(name: str) -> None:
     case = CASES[name]

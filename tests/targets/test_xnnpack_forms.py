@@ -279,6 +279,20 @@ def depthwise(image: tuple[int | str, ...], window: tuple[int, ...], **changes: 
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
 
 
+def volume(image: tuple[int | str, ...], window: tuple[int, ...], **attributes: object) -> onnx.ModelProto:
+    """A convolution of `n 4 d h w`, and a Relu behind it."""
+    rng, groups = np.random.default_rng(0), int(attributes.get("group", 1))  # type: ignore[call-overload]
+    arrays = {"w": rng.normal(size=(6, 4 // groups, *window)), "b": rng.normal(size=6)}
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "w", "b"], ["q"], **attributes),
+        onnx.helper.make_node("Relu", ["q"], ["y"]),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(name, 1, dims) for name, dims in (("x", image), ("y", None))]
+    initializers = [onnx.numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], initializers)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+
+
 @pytest.mark.parametrize(
     ("model", "parts"),
     [
@@ -333,6 +347,23 @@ def test_a_large_window_is_several_of_neighbouring_rows(model: onnx.ModelProto, 
 
 @pytest.mark.parametrize(
     "model",
+    [
+        depthwise((1, 6, 9, 10), (7, 7), strides=[2, 2]),
+        volume((1, 4, 9, 6, 7), (3, 3, 3), pads=[1] * 6, strides=[2, 2, 2]),
+    ],
+    ids=["a large window", "a volume"],
+)
+def test_a_sum_of_convolutions_in_an_old_opset(model: onnx.ModelProto) -> None:
+    model.opset_import[0].version = 7
+    result = relayout.convert(model, format="tflite")
+    assert result.report.operators["ADD"] == 2
+    feed = feed_of(model)
+    (expected,) = run(model, feed)
+    np.testing.assert_allclose(litert(result.tflite, feed)[0], expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    "model",
     [depthwise((1, 6, 9, 10), (5, 5)), depthwise((1, 6, "h", 10), (7, 7), pads=[0, 0, 0, 0])],
     ids=["few elements", "an open extent"],
 )
@@ -349,20 +380,6 @@ def test_a_large_window_of_a_tflite_file_or_for_an_npu_stays_whole() -> None:
     source = relayout.convert(model, format="tflite", target="tflite-micro").tflite
     for result in (relayout.convert(source, format="tflite"), relayout.convert(model, format="tflite", target="tosa")):
         assert result.report.operators["DEPTHWISE_CONV_2D"] == 1
-
-
-def volume(image: tuple[int | str, ...], window: tuple[int, ...], **attributes: object) -> onnx.ModelProto:
-    """A convolution of `n 4 d h w`, and a Relu behind it."""
-    rng, groups = np.random.default_rng(0), int(attributes.get("group", 1))  # type: ignore[call-overload]
-    arrays = {"w": rng.normal(size=(6, 4 // groups, *window)), "b": rng.normal(size=6)}
-    nodes = [
-        onnx.helper.make_node("Conv", ["x", "w", "b"], ["q"], **attributes),
-        onnx.helper.make_node("Relu", ["q"], ["y"]),
-    ]
-    ends = [onnx.helper.make_tensor_value_info(name, 1, dims) for name, dims in (("x", image), ("y", None))]
-    initializers = [onnx.numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()]
-    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], initializers)
-    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
 
 
 @pytest.mark.parametrize(

@@ -79,17 +79,25 @@ class Insertion(NamedTuple):
         shape = self.constant(np.array(dims, np.int64), f"{name}/shape")
         return self.add("Reshape", [value, shape], shape_from(dims), value.type, name=name)
 
+    # With attributes, as in old opsets: what is exported may have them in any.
+
     def part(self, value: ir.Value, bounds: Mapping[int, tuple[int, int]], name: str) -> ir.Value:
         """Add a Slice: axis -> its first element, and the one behind its last."""
-        lists = [*zip(*bounds.values(), strict=True), tuple(bounds)]
-        limits = [
-            self.constant(np.array(each, np.int64), f"{name}/{key}")
-            for key, each in zip(("starts", "ends", "axes"), lists, strict=True)
-        ]
+        starts, ends = zip(*bounds.values(), strict=True)
         dims = [*(value.shape or ())]
         for axis, (begin, end) in bounds.items():
             dims[axis] = end - begin
-        return self.add("Slice", [value, *limits], ir.Shape(dims), value.type, name=name)
+        attributes = {"starts": [*starts], "ends": [*ends], "axes": [*bounds]}
+        return self.add("Slice", [value], ir.Shape(dims), value.type, attributes, name=name)
+
+    def bordered(self, value: ir.Value, sides: Mapping[int, tuple[int, int]], name: str) -> ir.Value:
+        """Add a Pad: axis -> zeros before it and behind it."""
+        dims = [*(value.shape or ())]
+        pads = [sides.get(axis, (0, 0))[side] for side in (0, 1) for axis in range(len(dims))]
+        for axis, side in sides.items():
+            extent = dims[axis]
+            dims[axis] = extent + sum(side) if isinstance(extent, int) else None
+        return self.add("Pad", [value], ir.Shape(dims), value.type, {"pads": pads}, name=name)
 
     def quantized(
         self, value: ir.Value, parameters: Sequence[ir.Value | None], integers: ir.TypeProtocol | None

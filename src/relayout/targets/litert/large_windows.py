@@ -174,12 +174,7 @@ def _padded(before: Insertion, windows: Sequence[_Window]) -> ir.Value:
     assert image is not None
     if not any(map(any, sides)):
         return image
-    name = f"{before.node.outputs[0].name}/padded"
-    amounts = np.array([0, *(begin for begin, _ in sides), 0, 0, *(end for _, end in sides), 0])
-    dims = [*(image.shape or ())]
-    dims[1:-1] = [(window.extent or 0) + sum(side) for window, side in zip(windows, sides, strict=True)]
-    pads = before.constant(amounts, f"{name}/pads")
-    return before.add("Pad", [image, pads], ir.Shape(dims), image.type, name=name)
+    return before.bordered(image, dict(enumerate(sides, 1)), f"{before.node.outputs[0].name}/padded")
 
 
 def _from(

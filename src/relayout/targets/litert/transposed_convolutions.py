@@ -31,6 +31,8 @@ from relayout.rules import Operator, Step
 from relayout.rules.signature import Attribute, Constants
 from relayout.targets.litert.insertion import OPEN
 
+SLICE_INPUTS = 10
+"""The opset in which the bounds of a Slice became inputs."""
 IMAGES = (3, 4)
 """Ranks: one or two axes of space."""
 OUTPUTS = 16
@@ -275,9 +277,15 @@ def _one_by_one(operator: Operator, axes: Sequence[_Axis], kernel: _Kernel, bloc
     for place in reversed(range(len(axes))):
         if axes[place].stride > 1:
             yield from _joined(parts, place, axes[place].stride, extents, scale)
-    if cut := {2 + place: -axis.over for place, axis in enumerate(axes) if axis.over}:
-        bounds = (np.array(list(each), np.int64) for each in ([0] * len(cut), cut.values(), cut))
-        yield from _rounded([Step("Slice", (*parts.values(), *bounds), "cut")], scale)
+    cut = {2 + place: -axis.over for place, axis in enumerate(axes) if axis.over}
+    lists = {"starts": (0,) * len(cut), "ends": tuple(cut.values()), "axes": tuple(cut)}
+    (whole,) = parts.values()
+    if cut and operator.version < SLICE_INPUTS:
+        yield Step("Slice", (whole,), "cut", lists)
+    elif cut:
+        yield from _rounded(
+            [Step("Slice", (whole, *(np.array(each, np.int64) for each in lists.values())), "cut")], scale
+        )
 
 
 def _rounded(steps: Iterable[Step], scale: Sequence[NDArray[np.generic]]) -> Iterator[Step]:

@@ -80,9 +80,7 @@ def _phases(
     result, (batch, blocks, *rest) = before.node.outputs[0], dims
     behind = blocks * stride - front - depth
     if front or behind:
-        amounts = before.constant(np.array([0, front, 0, 0, 0, 0, behind, 0, 0, 0]), f"{result.name}/pads")
-        padded = shape_from([batch, blocks * stride, *rest])
-        image = before.add("Pad", [image, amounts], padded, image.type, name=f"{result.name}/padded")
+        image = before.bordered(image, {1: (front, behind)}, f"{result.name}/padded")
     if stride == 1:
         return [image]
     split = before.reshaped(image, [batch, blocks, stride * rest[0], *rest[1:]], f"{result.name}/blocks")
