@@ -35,7 +35,7 @@ import numpy as np
 from by_vela import PROGRAM, RefusedError, judge
 from processes import record
 from quantizing_onnx import integer_ends, quantize, samples
-from tables import table
+from tables import table, write_page
 
 import relayout
 from relayout.errors import RelayoutError
@@ -284,7 +284,7 @@ def main() -> None:
     text = page(found)
     record(given.out, "npu", found, text, text)
     if given.page:
-        given.page.write_text(text, encoding="utf-8")
+        write_page(given.page, text)
     print(text)
 
 

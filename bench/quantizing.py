@@ -33,7 +33,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from tables import table
+from tables import table, write_page
 
 import relayout
 
@@ -409,7 +409,7 @@ def main() -> None:
         known[source.stem] = json.loads(done.stdout.splitlines()[-1])
         rows = [known[name] for name in sorted(known)]
         JSON.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    PAGE.write_text(page([known[name] for name in sorted(known)]), encoding="utf-8")
+    write_page(PAGE, page([known[name] for name in sorted(known)]))
 
 
 if __name__ == "__main__":
