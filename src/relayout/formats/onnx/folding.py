@@ -101,11 +101,12 @@ def fold(model: ir.Model, size_at_first: int) -> bool:
     found, grown = False, int(model.meta.get(GROWN, 0))
     for graph in list(all_graphs(model.graph)):
         chosen, grown = _chosen(graph, grown, size_at_first // PART)
+        constants: Constants = {}
         for node in list(graph):
             results = _computed(model, node, LARGEST if node in chosen else FREE)
             growth = 0 if results is None or node in chosen else _growth(node, results)
             if results is not None and (node in chosen or grown + growth <= MOST_GROWTH):
-                replace_by_constants(graph, node, results)
+                replace_by_constants(graph, node, results, constants)
                 found, grown = True, grown + growth
     model.meta[GROWN] = grown
     return found
@@ -342,10 +343,29 @@ def run_node(model: ir.Model, node: ir.Node, arrays: dict[str, NDArray[Any]]) ->
     return results if fits else None
 
 
-def replace_by_constants(graph: ir.Graph, node: ir.Node, arrays: list[NDArray[Any]]) -> None:
-    """Replace a node by constants that hold its results; the result of a body is a copy of one."""
+Constants = dict[tuple[str, tuple[int, ...], bytes], ir.Value]
+"""Type, extents and content -> the constant of a graph that holds them."""
+
+
+def replace_by_constants(
+    graph: ir.Graph, node: ir.Node, arrays: list[NDArray[Any]], constants: Constants | None = None
+) -> None:
+    """Replace a node by constants that hold its results; the result of a body is a copy of one.
+
+    Args:
+        graph: the graph.
+        node: the node.
+        arrays: its results.
+        constants: those that were made before: of equal ones there is one.
+    """
     for value, array in zip(node.outputs, arrays, strict=True):
         if not value.name:
+            continue
+        is_compared = constants is not None and array.dtype.kind != "O"
+        key = array.dtype.name, array.shape, array.tobytes() if is_compared else b""
+        if constants is not None and is_compared and key in constants and not value.is_graph_output():
+            value.replace_all_uses_with(constants[key])
+            value.name = None
             continue
         tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), name=value.name)
         made = ir.val(value.name, const_value=tensor)
@@ -358,6 +378,8 @@ def replace_by_constants(graph: ir.Graph, node: ir.Node, arrays: list[NDArray[An
         value.name = None
         if made.uses():
             graph.register_initializer(made)
+            if constants is not None and is_compared:
+                constants[key] = made
     graph.remove(node, safe=True)
 
 

@@ -296,3 +296,17 @@ def test_numbers_of_half_precision_stay_so_beside_larger_weights(tmp_path: Path)
     c = np.random.default_rng(1).normal(size=(50, 300)).astype(np.float16)
     operators(model(text, c=c, w=floats(300, 300)), tmp_path)
     assert (tmp_path / "m.tflite").stat().st_size < 4 * 300 * 300 + 3 * c.size
+
+
+def test_equal_constants_are_one() -> None:
+    """What each of several layers computes of the same weights is stored once."""
+    source = model(
+        """g (float[200,200] x) => (float[200,200] y) {
+            a = Neg(w) b = Neg(w) c = Neg(v)
+            p = Mul(x, a) q = Sub(p, b) y = Mul(q, c) }""",
+        w=floats(200, 200),
+        v=floats(200, 200, seed=1),
+    )
+    (graph,) = load(relayout.convert(source, format="tflite").tflite).subgraphs
+    assert sum(tensor.data is not None for tensor in graph.tensors) == 2
+    agrees(source, {"x": floats(200, 200)})
