@@ -92,6 +92,9 @@ class QuantizationSummary(NamedTuple):
         said += [f"float: {each.number} {each.name} ({each.reason}; first: {each.first})" for each in self.floats]
         return (*said, *map(str, self.joined))
 
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
 
 def summary_of(
     kind: str, samples: int, file: Model, reasons: Mapping[str, str], joined: tuple[JoinedOutput, ...]
