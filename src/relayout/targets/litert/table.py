@@ -130,7 +130,7 @@ TARGET = Target(
     "litert",
     "LiteRT (TensorFlow Lite), its builtin operators: NHWC, kernels OHWI, depthwise 1HWC",
     (*_ON_IMAGES, *_LAST, *_rows(), *_IN_ORDER, *_BUILTINS),
-    expansions=(*DECOMPOSITIONS, FAST_TRANSPOSED_CONVOLUTION),
+    expansions=(FAST_TRANSPOSED_CONVOLUTION, *DECOMPOSITIONS),
     fusions=FOLDED,
     price=PRICES,
     transposed_products=True,

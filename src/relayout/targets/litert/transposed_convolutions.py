@@ -16,6 +16,7 @@ form. Of real numbers without groups it takes 1.2 to 9 times as long as the bett
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from math import prod
 from typing import NamedTuple
@@ -81,6 +82,13 @@ class _Axis(NamedTuple):
     def over(self) -> int:
         """How many pixels of the last block are none of the result."""
         return -self.beyond % self.stride
+
+    @property
+    def as_one(self) -> "_Axis":
+        """The axis of one element, whose stride may be any: with that of the kernel each tap is a place."""
+        if self.dilation > 1:
+            return self
+        return self._replace(stride=self.kernel, beyond=self.beyond + self.stride - self.kernel)
 
     def met(self, number: int) -> list[tuple[int, int]]:
         """Return which taps meet the pixels at a place: (elements from the block's own, tap of the kernel)."""
@@ -206,10 +214,19 @@ def _places(axes: Sequence[_Axis], *, united: bool = False) -> dict[tuple[int, .
     }
 
 
-def _steps(operator: Operator, given: Constants) -> Sequence[Step]:
+def _steps(operator: Operator, given: Constants, *, for_cpu: bool = False) -> Sequence[Step]:
+    """Return what stands for a node; none where it stays.
+
+    Args:
+        operator: the node.
+        given: its constants.
+        for_cpu: whether LiteRT's CPU kernels run it, for which one pixel may have a block for its result.
+    """
     axes, kernel, shape = _axes(operator), _Kernel.of(operator, given), operator.shape()
     if axes is None or kernel is None or shape is None:
         return ()
+    if for_cpu and operator.int("group", 1) == 1:
+        axes = [axis.as_one if extent == 1 else axis for extent, axis in zip(shape[2:], axes, strict=True)]
     extents = zip(shape[2:], axes, strict=True)
     blocks = [extent + axis.more if isinstance(extent, int) else OPEN for extent, axis in extents]
     long = [place for place, axis in enumerate(axes) if axis.stride > 1]
@@ -351,5 +368,5 @@ FORMLESS = Condition("steps of one, or groups", _is_formless)
 TRANSPOSED_CONVOLUTION = Expansion("ConvTranspose", (FORMLESS,), _steps, of_tflite=False)
 """For every runtime of a `.tflite`."""
 REAL = Condition("floats", _is_real)
-FAST_TRANSPOSED_CONVOLUTION = Expansion("ConvTranspose", (REAL,), _steps, of_tflite=False)
+FAST_TRANSPOSED_CONVOLUTION = Expansion("ConvTranspose", (REAL,), partial(_steps, for_cpu=True), of_tflite=False)
 """For LiteRT's CPU kernels alone: others have one for the operator."""
