@@ -164,3 +164,61 @@ def test_a_quantized_one_stays_on_integers(
         (got,) = results_of_runs(content, [feed], kernels)
         assert np.abs(got.astype(int) - expected.astype(int)).max() <= 1
         assert np.mean(got != expected) < 0.01
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 3, 3), (3, 2, 3, 3)], ids=["as many outputs", "fewer outputs"])
+@pytest.mark.parametrize("target", ["litert", "ethos-u"])
+def test_a_scale_for_each_input_is_none_of_an_integer_kernel(shape: tuple[int, ...], target: str) -> None:
+    network = model(
+        f"""g (int8[1, {shape[0]}, 5, 4] x) => (int8[a, b, c, d] y) {{
+            xr = DequantizeLinear(x, sx)
+            kernel = DequantizeLinear<axis=0>(integers, scales)
+            yr = ConvTranspose(xr, kernel)
+            y = QuantizeLinear(yr, sy, zero) }}""",
+        integers=(floats(*shape) * 40).astype(np.int8),
+        scales=np.array([0.01, 0.002, 0.03][: shape[0]], np.float32),
+        sx=np.array(0.05, np.float32),
+        sy=np.array(0.13, np.float32),
+        zero=np.array(0, np.int8),
+    )
+    content = relayout.convert(network, format="tflite", io="keep", target=target).tflite
+    feed = np.random.default_rng(3).integers(-128, 128, (1, shape[0], 5, 4)).astype(np.int8)
+    (expected,) = run(network, {"x": feed})
+    for kernels in KERNELS:
+        (got,) = results_of_runs(content, [feed], kernels)
+        assert np.abs(got.astype(int) - expected.astype(int)).max() <= 1
+
+
+def test_words_in_the_gpus_file_have_biases_of_64_bits() -> None:
+    network = model(
+        """g (int16[1, 4, 5, 4] x) => (int16[a, b, c, d] y) {
+            xr = DequantizeLinear(x, sx)
+            kernel = DequantizeLinear(integers, sk)
+            yr = ConvTranspose<group=4>(xr, kernel)
+            y = QuantizeLinear(yr, sy, zero) }""",
+        integers=(floats(4, 1, 3, 3) * 40).astype(np.int8),
+        sx=np.array(0.001, np.float32),
+        sk=np.array(0.01, np.float32),
+        sy=np.array(0.003, np.float32),
+        zero=np.array(0, np.int16),
+    )
+    network.opset_import[0].version = 21
+    content = relayout.convert(network, format="tflite", io="keep", target="litert-gpu").tflite
+    feed = np.random.default_rng(3).integers(-3000, 3000, (1, 4, 5, 4)).astype(np.int16)
+    (expected,) = run(network, {"x": feed})
+    for kernels in KERNELS:
+        (got,) = results_of_runs(content, [feed], kernels)
+        assert np.abs(got.astype(int) - expected.astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("target", ["litert", "tflite-micro"])
+def test_parts_of_a_volume_of_an_open_batch(target: str) -> None:
+    network = model(
+        "g (float[n, 2, 7, 4, 5] x) => (float[a, b, c, d, e] y) { y = Conv<group=2, strides=[3,1,1]>(x, kernel) }",
+        kernel=floats(4, 1, 2, 3, 3),
+    )
+    content = relayout.convert(network, format="tflite", io="keep", target=target).tflite
+    feeds = [floats(batch, 2, 7, 4, 5, seed=batch) for batch in (2, 3)]
+    for kernels in KERNELS:
+        for feed, got in zip(feeds, results_of_runs(content, feeds, kernels), strict=True):
+            np.testing.assert_allclose(got, run(network, {"x": feed})[0], rtol=0, atol=1e-5)

@@ -19,11 +19,19 @@ WORDS = (ir.DataType.INT16, ir.DataType.UINT16)
 
 
 class Scale(NamedTuple):
-    """The quantization of integers: type, scales and zero points, the last as signed integers have them."""
+    """The quantization of integers.
+
+    Args:
+        dtype: their type.
+        scale: the scales.
+        zero: zero points, as signed integers have them.
+        axis: along which there is a scale for each element; 0 where there is one.
+    """
 
     dtype: ir.DataType
     scale: NDArray[np.float32]
     zero: NDArray[np.int64]
+    axis: int = 0
 
     @property
     def is_one(self) -> bool:
@@ -52,8 +60,8 @@ def scale_of(node: ir.Node) -> Scale | None:
     stated = scales_of(node)
     if integers is None or integers.dtype is None or stated is None:
         return None
-    scales, zeros, _ = stated
-    return Scale(integers.dtype, scales, zeros - SHIFTS.get(integers.dtype, 0))
+    scales, zeros, axis = stated
+    return Scale(integers.dtype, scales, zeros - SHIFTS.get(integers.dtype, 0), axis)
 
 
 def stored_reals(value: ir.Value | None) -> NDArray[np.float64] | None:

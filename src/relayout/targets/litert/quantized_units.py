@@ -235,6 +235,10 @@ def _data(candidate: Candidate, slots: Iterator[int] | range) -> bool:
     )
 
 
+KERNELS = {"Conv": "oi", "ConvTranspose": "io"}
+"""Operator -> the first axes of its kernel, as ONNX has them; `o` are the outputs."""
+
+
 def _has_weights(candidate: Candidate) -> bool:
     """Tell whether the kernel takes the weights: constant, of 8 bits, without zero points but in kernels of uint8."""
     if not _data(candidate, range(1)) or len(candidate.inputs) < 2:
@@ -256,7 +260,14 @@ def _has_weights(candidate: Candidate) -> bool:
 
 
 def _weighted(candidate: Candidate) -> Kernel | None:
-    return AS_ASKED if _has_weights(candidate) else None
+    return AS_ASKED if _has_weights(candidate) and _is_by_output(candidate) else None
+
+
+def _is_by_output(candidate: Candidate) -> bool:
+    """Tell whether a kernel has one scale, or one for each output; a Gemm's matrix is not looked at."""
+    weights, node = candidate.inputs[1], candidate.node
+    letters = node.domain.rpartition(".")[2] if node.domain else KERNELS.get(node.op_type, "")
+    return weights is None or weights.is_one or "o" not in letters or letters.index("o") == weights.axis
 
 
 def _on_two(candidate: Candidate) -> Kernel | None:

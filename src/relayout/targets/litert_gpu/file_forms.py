@@ -50,7 +50,7 @@ def narrow_integers(draft: Draft) -> None:
         is_fixed = operator.name in FIXED or operator.name.startswith(("CUSTOM", "STABLEHLO")) or operator.is_restored
         behind: list[DraftOperator] = []
         for place, tensor in enumerate(operator.inputs):
-            if tensor is None or tensor.type != LONG:
+            if tensor is None or tensor.type != LONG or tensor.quantization is not None:  # a bias of 16-bit kernels
                 continue
             if is_fixed:
                 if tensor in shorter:

@@ -171,11 +171,13 @@ def _on_groups(
         if rows is None:
             return None
         if name == "SLICE":
-            rows[1] = np.array(results[0], rows[1].dtype)
+            rows[1] = np.array([dim if isinstance(dim, int) else -1 for dim in results[0]], rows[1].dtype)
         operands[1 : 1 + len(rows)] = map(op.const, rows)
     for mask in MASKS if name == "STRIDED_SLICE" else ():
         bits = int(options.get(mask) or 0)
         options[mask] = sum(1 << place for place in own if bits >> groups[place][0] & 1)
+    if name == "STRIDED_SLICE":  # an open extent has no number: it ends where it ends
+        options["end_mask"] |= sum(1 << place for place, dim in enumerate(data.dims) if isinstance(dim, str))
     if name in REDUCTIONS:
         options["keep_dims"] = True
     tensors = [
@@ -194,7 +196,7 @@ def _rows(
     for stated, neutral in zip(operator.inputs[1:], ROWS[operator.name], strict=False):
         if stated is None or stated.array is None:
             return None
-        rows = [neutral if neutral != EXTENT else dim for dim in dims]
+        rows = [neutral if neutral != EXTENT else dim if isinstance(dim, int) else 0 for dim in dims]
         for place in own:
             rows[place] = stated.array[groups[place][0]]
         arrays.append(np.array(rows, stated.array.dtype))
