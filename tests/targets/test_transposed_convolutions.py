@@ -222,3 +222,23 @@ def test_parts_of_a_volume_of_an_open_batch(target: str) -> None:
     for kernels in KERNELS:
         for feed, got in zip(feeds, results_of_runs(content, feeds, kernels), strict=True):
             np.testing.assert_allclose(got, run(network, {"x": feed})[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16x8"])
+@pytest.mark.parametrize("operator", ["Conv<pads=[1,1,1,1]>", "ConvTranspose<group=4, strides=[4,4]>"])
+def test_a_bias_stays_where_all_weights_of_an_output_are_zero(kind: str, operator: str) -> None:
+    """Elements of an image that no tap of a kernel meets have weights of 0 alone."""
+    kernel = floats(4, 4, 3, 3) if operator.startswith("Conv<") else floats(4, 1, 3, 3)
+    kernel[1] = 0
+    network = model(
+        f"g (float[1, 4, 6, 5] x) => (float[a, b, c, d] y) {{ y = {operator}(x, kernel, bias) }}",
+        kernel=kernel,
+        bias=np.array([1, -1.5, 2, 0.5], np.float32),
+    )
+    feed = floats(1, 4, 6, 5)
+    options = {"quantize": kind, "calibrate": [{"x": feed}]}
+    content = relayout.convert(network, format="tflite", **options).tflite  # type: ignore[arg-type]
+    (expected,) = run(network, {"x": feed})
+    for kernels in KERNELS:
+        (got,) = results_of_runs(content, [feed], kernels)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=np.abs(expected).max() / 50)

@@ -21,6 +21,7 @@ from relayout.formats.tflite.container.writer import options, save
 from relayout.graph.source_names import Names
 from relayout.isolation import DiedError, Process
 from relayout.progress import say
+from relayout.quantization.bias_steps import with_room_for_biases
 from relayout.quantization.findings import (
     BYTES,
     QuantizationSummary,
@@ -235,6 +236,7 @@ def quantize_file(
         written = load(result.read_bytes())
         graphs = tuple(_without_copies(_without_guards(graph)) for graph in written.subgraphs)
         quantized = _with_names_of_ends(written._replace(files=file.files, subgraphs=graphs), file)
+        quantized = with_room_for_biases(quantized, file) if request.is_calibrated else quantized
     joined = joined_outputs(file, ranges) if request.kind == "int8" else ()
     return quantized, summary_of(request.kind, count, quantized, reasons, joined)
 
