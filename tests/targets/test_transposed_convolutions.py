@@ -242,3 +242,22 @@ def test_a_bias_stays_where_all_weights_of_an_output_are_zero(kind: str, operato
     for kernels in KERNELS:
         (got,) = results_of_runs(content, [feed], kernels)
         np.testing.assert_allclose(got, expected, rtol=0, atol=np.abs(expected).max() / 50)
+
+
+@pytest.mark.parametrize("target", ["litert", "nnapi"])
+def test_values_that_are_always_zero_are_integers(target: str) -> None:
+    """Three of four pixels are 0: no tap meets them, and there is no bias."""
+    network = model(
+        """g (float[3, 2, 5, 9] x) => (float[a, b, c, d] y) {
+            z = ConvTranspose<group=2, strides=[2,2]>(x, kernel)
+            y = Clip(z, low, high) }""",
+        kernel=floats(2, 2, 1, 1),
+        low=np.array(0, np.float32),
+        high=np.array(6, np.float32),
+    )
+    feed = floats(3, 2, 5, 9)
+    content = relayout.convert(network, format="tflite", quantize="int8", calibrate=[{"x": feed}], target=target).tflite
+    (expected,) = run(network, {"x": feed})
+    for kernels in KERNELS:
+        (got,) = results_of_runs(content, [feed], kernels)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=np.abs(expected).max() / 50)

@@ -60,7 +60,9 @@ class Job:
         """
         values = {} if self.calibrator is None else self.calibrator.get_model_qsvs()
         np = import_module("numpy")
-        for name, ends in ranges.items():
+        # A value that is always 0 has steps so small that kernels refuse to rescale to them: 0 has any others, too.
+        zeros = [name for name, value in values.items() if not (value["min"].any() or value["max"].any())]
+        for name, ends in (dict.fromkeys(zeros, (0.0, 1.0)) | ranges).items():
             if name in values:
                 low, high = (np.full_like(values[name]["min"], end) for end in ends)
                 values[name] = {**values[name], "min": low, "max": high}
