@@ -261,3 +261,8 @@ def test_values_that_are_always_zero_are_integers(target: str) -> None:
     for kernels in KERNELS:
         (got,) = results_of_runs(content, [feed], kernels)
         np.testing.assert_allclose(got, expected, rtol=0, atol=np.abs(expected).max() / 50)
+
+
+def test_others_compute_no_two_extents() -> None:
+    network = source(CASES["an open batch and width"], "y = Sigmoid(z)")
+    assert relayout.convert(network, format="tflite", target="tflite-micro").report.operators["TRANSPOSE_CONV"]

@@ -230,7 +230,10 @@ def _steps(operator: Operator, given: Constants, *, for_cpu: bool = False) -> Se
     extents = zip(shape[2:], axes, strict=True)
     blocks = [extent + axis.more if isinstance(extent, int) else OPEN for extent, axis in extents]
     long = [place for place, axis in enumerate(axes) if axis.stride > 1]
-    is_known = not long or blocks[long[0] :].count(OPEN) <= 1  # a Reshape finds one
+    # A Reshape finds one; where the batch is open, too, LiteRT computes it with what others do not have.
+    is_known = (
+        not long or [*blocks[long[0] :], *([] if for_cpu or isinstance(shape[0], int) else [OPEN])].count(OPEN) <= 1
+    )
     bias = given[2] if operator.has(2) else np.zeros(len(kernel.numbers), kernel.numbers.dtype)
     if long and operator.int("group", 1) == 1 and kernel.scale is None and bias is not None:
         spread = _spread(axes, long, len(kernel.numbers), blocks)
