@@ -53,6 +53,7 @@ CASES = {
     "no groups, along the width": Case((1, 6, 5, 4), (6, 3, 3, 2), "strides=[1,2], dilations=[2,1]", 1),
     "no groups, along the height": Case((1, 6, 5, 4), (6, 3, 2, 3), "strides=[2,1]", 2),
     "no groups, one axis of space": Case((1, 6, 9), (6, 4, 4), "strides=[2], pads=[1,1]", 1),
+    "long steps": Case((1, 4, 3, 2), (4, 1, 2, 2), "group=4, strides=[20,20]", 0),
     "SAME": Case((1, 6, 5, 4), (6, 1, 4, 4), 'group=6, strides=[2,2], auto_pad="SAME_UPPER"', 0),
 }
 OPEN = {"n": 3, "h": 5, "w": 7}

@@ -364,8 +364,12 @@ def test_a_sum_of_convolutions_in_an_old_opset(model: onnx.ModelProto) -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [depthwise((1, 6, 9, 10), (5, 5)), depthwise((1, 6, "h", 10), (7, 7), pads=[0, 0, 0, 0])],
-    ids=["few elements", "an open extent"],
+    [
+        depthwise((1, 6, 9, 10), (5, 5)),
+        depthwise((1, 6, "h", 10), (7, 7), pads=[0, 0, 0, 0]),
+        depthwise((1, 2, 80, 80), (51, 51), pads=[0, 0, 0, 0]),
+    ],
+    ids=["few elements", "an open extent", "more parts than pay"],
 )
 def test_other_windows_stay_whole(model: onnx.ModelProto) -> None:
     result = relayout.convert(model, format="tflite")

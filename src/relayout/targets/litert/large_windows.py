@@ -33,6 +33,10 @@ MOST_AT_A_TIME = 25
 """Elements of a window that a kernel of XNNPACK computes at a time."""
 
 
+MOST_PARTS = 64
+"""Convolutions that one becomes: 31 by 31 elements are 42."""
+
+
 class _Window(NamedTuple):
     """One axis of space.
 
@@ -72,7 +76,7 @@ def split_large_window(before: Insertion) -> bool:
     steps = _steps(windows)
     if steps:
         parts = list(_every_second(before, windows, steps))
-    elif all(None not in window for window in windows):
+    elif all(None not in window for window in windows) and prod(map(len, _chunks(windows))) <= MOST_PARTS:
         parts = list(_neighbouring(before, windows))
     else:
         return False

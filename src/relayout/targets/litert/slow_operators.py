@@ -27,6 +27,8 @@ INTEGERS = (*BYTES, ir.DataType.INT16)
 """Types that GATHER takes with a scale."""
 BORDERS = ("reflect", "edge", "wrap")
 """Modes of a Pad that repeat rows."""
+LONGEST_BORDER = 1 << 12
+"""Rows of a border that are gathered."""
 
 
 class _Border(NamedTuple):
@@ -64,8 +66,15 @@ def _borders(node: ir.Node) -> list[_Border]:
         if before or after:
             if not isinstance(extent, int) or not (0 <= before < extent and 0 <= after < extent):
                 return []
-            rows = np.pad(np.arange(extent), (before, after), mode)  # type: ignore[call-overload]
-            borders.append(_Border(axis % len(value.shape), extent, rows[:before], rows[before + extent :]))
+            if max(before, after) > LONGEST_BORDER:
+                return []
+            first, last = np.arange(before), np.arange(after)
+            front, behind = {
+                "reflect": (before - first, extent - 2 - last),
+                "edge": (0 * first, 0 * last + extent - 1),
+                "wrap": (first + extent - before, last),
+            }[mode]
+            borders.append(_Border(axis % len(value.shape), extent, front, behind))
     return borders
 
 

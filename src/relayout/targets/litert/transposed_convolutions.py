@@ -32,6 +32,8 @@ from relayout.rules import Operator, Step
 from relayout.rules.signature import Attribute, Constants
 from relayout.targets.litert.insertion import OPEN
 
+GROWTH, FEW = 4, 64
+"""How many times the taps of a kernel the windows of all places may have, and how many in any case."""
 SLICE_INPUTS = 10
 """The opset in which the bounds of a Slice became inputs."""
 IMAGES = (3, 4)
@@ -112,8 +114,22 @@ class _Axis(NamedTuple):
         return _Place(taps, (last - first) // step + 1, step, (-first, self.more + last))
 
 
+def _places(axes: Sequence[_Axis], *, united: bool = False) -> dict[tuple[int, ...], list[_Place]]:
+    """Return the convolution on each axis that gives the pixels at each place of a block.
+
+    Args:
+        axes: the axes of space.
+        united: whether all windows of an axis are as large.
+    """
+    numbers = product(*(range(axis.stride) for axis in axes))
+    return {
+        each: [axis.place(at, among=axis.stride if united else 0) for axis, at in zip(axes, each, strict=True)]
+        for each in numbers
+    }
+
+
 def _axes(operator: Operator) -> list[_Axis] | None:
-    """Return the axes of space of a node; None where its pads follow from extents."""
+    """Return the axes of space of a node; None where its pads follow from extents, or its steps are very long."""
     kernel, rank = operator.shape(1), operator.rank()
     padded_by_rule = operator.string("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or operator.ints("output_shape")
     if rank not in IMAGES or kernel is None or len(kernel) != rank or padded_by_rule:
@@ -125,10 +141,20 @@ def _axes(operator: Operator) -> list[_Axis] | None:
     if len(sizes) != count or 0 in sizes:
         return None
     rows = zip(sizes, strides, dilations, pads[:count], pads[count:], extra, strict=True)
-    return [
+    axes = [
         _Axis(size, stride, dilation, begin, (size - 1) * dilation + 1 + more - stride - begin - end)
         for size, stride, dilation, begin, end, more in rows
     ]
+    return axes if _are_few(axes) else None
+
+
+def _are_few(axes: Sequence[_Axis]) -> bool:
+    """Tell whether the windows of all places are not much more than the kernel."""
+    most = max(GROWTH * prod(axis.kernel for axis in axes), FEW)
+    if prod(axis.stride for axis in axes) > most:
+        return False
+    every = (_places(axes, united=each).values() for each in (False, True))
+    return all(sum(prod(place.window for place in each) for each in places) <= most for places in every)
 
 
 def _is_formless(operator: Operator) -> bool:
@@ -200,20 +226,6 @@ def _by_output(kernel: NDArray[np.generic], group: int) -> NDArray[np.generic]:
     return np.concatenate([np.swapaxes(part, 0, 1) for part in np.split(kernel, group)])
 
 
-def _places(axes: Sequence[_Axis], *, united: bool = False) -> dict[tuple[int, ...], list[_Place]]:
-    """Return the convolution on each axis that gives the pixels at each place of a block.
-
-    Args:
-        axes: the axes of space.
-        united: whether all windows of an axis are as large.
-    """
-    numbers = product(*(range(axis.stride) for axis in axes))
-    return {
-        each: [axis.place(at, among=axis.stride if united else 0) for axis, at in zip(axes, each, strict=True)]
-        for each in numbers
-    }
-
-
 def _steps(operator: Operator, given: Constants, *, for_cpu: bool = False) -> Sequence[Step]:
     """Return what stands for a node; none where it stays.
 
@@ -226,7 +238,8 @@ def _steps(operator: Operator, given: Constants, *, for_cpu: bool = False) -> Se
     if axes is None or kernel is None or shape is None:
         return ()
     if for_cpu and operator.int("group", 1) == 1:
-        axes = [axis.as_one if extent == 1 else axis for extent, axis in zip(shape[2:], axes, strict=True)]
+        short = [axis.as_one if extent == 1 else axis for extent, axis in zip(shape[2:], axes, strict=True)]
+        axes = short if _are_few(short) else axes
     extents = zip(shape[2:], axes, strict=True)
     blocks = [extent + axis.more if isinstance(extent, int) else OPEN for extent, axis in extents]
     long = [place for place, axis in enumerate(axes) if axis.stride > 1]

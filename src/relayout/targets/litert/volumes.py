@@ -16,6 +16,8 @@ from relayout.targets.litert.insertion import OPEN, Insertion, shape_from
 
 VOLUME, IMAGE = "relayout.ndhwc.dhwio", "relayout.nhwc.ohwi"
 """Domains of convolutions over three axes and over two."""
+MOST_PARTS = 64
+"""Convolutions that one becomes."""
 
 
 def split_volume(before: Insertion) -> bool:
@@ -29,7 +31,8 @@ def split_volume(before: Insertion) -> bool:
     is_known = len(given) == 4 and all(isinstance(extent, int) for extent in [*(node.outputs[0].shape or ())][1:])
     is_real = image.dtype == kernel.dtype == ir.DataType.FLOAT and unit_of(node) is None
     is_explicit = node.attributes.get_string("auto_pad", "NOTSET") == "NOTSET" and not kernel.is_graph_input()
-    if not (is_real and is_explicit and is_known) or node.attributes.get_int("group", 1) != 1:
+    is_short = kernel.const_value.shape.numpy()[0] <= MOST_PARTS
+    if not (is_real and is_explicit and is_known and is_short) or node.attributes.get_int("group", 1) != 1:
         return False
     _write_sum(before, image, [batch if isinstance(batch, int) else OPEN, *given], kernel.const_value.numpy())
     return True
