@@ -410,9 +410,15 @@ def test_a_convolution_of_volumes_is_a_sum_of_those_of_images(model: onnx.ModelP
 
 def test_a_volume_of_open_extents_a_tflite_file_or_another_runtime_stays_one_convolution() -> None:
     model = volume((1, 4, 5, 6, 7), (3, 3, 3), pads=[1] * 6)
+    computed = onnx.ModelProto.FromString(model.SerializeToString())
+    computed.graph.node[0].input[2] = "sum"
+    axes = onnx.helper.make_node("ReduceMean", ["x", "axes"], ["mean"], keepdims=0)
+    computed.graph.node.insert(0, axes)
+    computed.graph.node.insert(1, onnx.helper.make_node("Add", ["mean", "b"], ["sum"]))
+    computed.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0, 1, 2, 3, 4]), "axes"))
     source = relayout.convert(model, format="tflite", target="tosa").tflite
     open_depth = volume((1, 4, "d", 6, 7), (3, 3, 3), pads=[1] * 6)
-    for given, target in ((source, None), (model, "tosa"), (open_depth, None)):
+    for given, target in ((source, None), (model, "tosa"), (open_depth, None), (computed, None)):
         assert relayout.convert(given, format="tflite", target=target).report.operators["CONV_3D"] == 1
 
 

@@ -21,9 +21,9 @@ MOST_PARTS = 64
 
 
 def split_volume(before: Insertion) -> bool:
-    """Rewrite a convolution of volumes of real numbers, without groups, and return whether it is one."""
+    """Rewrite a convolution of volumes of real numbers, without groups, by constants; return whether it is one."""
     node = before.node
-    image, kernel, *_ = node.inputs
+    image, kernel, *bias = node.inputs
     if node.domain != VOLUME or image is None or kernel is None or kernel.const_value is None:
         return False
     batch, *extents = image.shape or ir.Shape(())
@@ -32,6 +32,8 @@ def split_volume(before: Insertion) -> bool:
     is_real = image.dtype == kernel.dtype == ir.DataType.FLOAT and unit_of(node) is None
     is_explicit = node.attributes.get_string("auto_pad", "NOTSET") == "NOTSET" and not kernel.is_graph_input()
     is_short = kernel.const_value.shape.numpy()[0] <= MOST_PARTS
+    if any(each is not None and each.const_value is None for each in bias):
+        return False  # no quantizer takes a bias that is computed
     if not (is_real and is_explicit and is_known and is_short) or node.attributes.get_int("group", 1) != 1:
         return False
     _write_sum(before, image, [batch if isinstance(batch, int) else OPEN, *given], kernel.const_value.numpy())
