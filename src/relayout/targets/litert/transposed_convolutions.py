@@ -26,6 +26,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.quantized_unit import QuantizedUnit, unit_of
+from relayout.layout import Dim
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
@@ -238,21 +239,30 @@ def _steps(operator: Operator, given: Constants, *, for_cpu: bool = False) -> Se
     if axes is None or kernel is None or shape is None:
         return ()
     if for_cpu and operator.int("group", 1) == 1:
-        short = [axis.as_one if extent == 1 else axis for extent, axis in zip(shape[2:], axes, strict=True)]
-        axes = short if _are_few(short) else axes
+        axes = _in_one_step(axes, shape[2:])
     extents = zip(shape[2:], axes, strict=True)
     blocks = [extent + axis.more if isinstance(extent, int) else OPEN for extent, axis in extents]
-    long = [place for place, axis in enumerate(axes) if axis.stride > 1]
-    # A Reshape finds one; where the batch is open, too, LiteRT computes it with what others do not have.
-    is_known = (
-        not long or [*blocks[long[0] :], *([] if for_cpu or isinstance(shape[0], int) else [OPEN])].count(OPEN) <= 1
-    )
+    # Where the batch is open, too, LiteRT computes a shape with what others do not have.
+    outer = [OPEN] if not for_cpu and not isinstance(shape[0], int) else []
+    is_known = _is_known(axes, blocks, outer)
     bias = given[2] if operator.has(2) else np.zeros(len(kernel.numbers), kernel.numbers.dtype)
-    if long and operator.int("group", 1) == 1 and kernel.scale is None and bias is not None:
-        spread = _spread(axes, long, len(kernel.numbers), blocks)
+    if operator.int("group", 1) == 1 and kernel.scale is None and bias is not None:
+        spread = _spread(axes, len(kernel.numbers), blocks)
         if spread and (not is_known or _takes_less_as_channels(axes, len(kernel.numbers))):
             return _as_channels(axes, kernel, bias), *spread
     return tuple(_one_by_one(operator, axes, kernel, blocks)) if is_known else ()
+
+
+def _in_one_step(axes: list[_Axis], extents: Sequence[Dim]) -> list[_Axis]:
+    """Return the axes, of which those of one element have a step as long as the kernel where that is no large block."""
+    short = [axis.as_one if extent == 1 else axis for extent, axis in zip(extents, axes, strict=True)]
+    return short if _are_few(short) else axes
+
+
+def _is_known(axes: Sequence[_Axis], blocks: Sequence[int], outer: Sequence[int]) -> bool:
+    """Tell whether all extents but one are known from the first axis on that has steps: a Reshape finds one."""
+    long = next((place for place, axis in enumerate(axes) if axis.stride > 1), None)
+    return long is None or [*blocks[long:], *outer].count(OPEN) <= 1
 
 
 def _takes_less_as_channels(axes: Sequence[_Axis], outputs: int) -> bool:
@@ -278,15 +288,15 @@ def _attributes(places: Sequence[_Place]) -> dict[str, Attribute]:
     return {"dilations": tuple(place.dilation for place in places), "pads": pads}
 
 
-def _spread(axes: Sequence[_Axis], long: Sequence[int], outputs: int, blocks: Sequence[int]) -> tuple[Step, ...]:
+def _spread(axes: Sequence[_Axis], outputs: int, blocks: Sequence[int]) -> tuple[Step, ...]:
     """Return what makes pixels of the channels of each place; nothing where no operator does without moving rows."""
-    strides = {axis.stride for axis in axes}
-    if any(axis.over for axis in axes):
+    strides, long = {axis.stride for axis in axes}, [place for place, axis in enumerate(axes) if axis.stride > 1]
+    if not long or any(axis.over for axis in axes):
         return ()
     if len(strides) == 1 and len(axes) == 2:
         return (Step("DepthToSpace", ("channels",), "spread", {"blocksize": strides.pop()}),)
     last = len(axes) - 1
-    if [*long] != [last] or blocks.count(OPEN) > 1:
+    if long != [last] or blocks.count(OPEN) > 1:
         return ()
     stride, extent = axes[last].stride, blocks[last]
     joined = [*[0] * (2 + last), OPEN if extent == OPEN else extent * stride]

@@ -23,21 +23,27 @@ MOST_PARTS = 64
 def split_volume(before: Insertion) -> bool:
     """Rewrite a convolution of volumes of real numbers, without groups, by constants; return whether it is one."""
     node = before.node
-    image, kernel, *bias = node.inputs
-    if node.domain != VOLUME or image is None or kernel is None or kernel.const_value is None:
+    image, kernel, *_ = node.inputs
+    if node.domain != VOLUME or image is None or kernel is None or not _is_constant(node):
         return False
     batch, *extents = image.shape or ir.Shape(())
     given = [extent for extent in extents if isinstance(extent, int)]
     is_known = len(given) == 4 and all(isinstance(extent, int) for extent in [*(node.outputs[0].shape or ())][1:])
     is_real = image.dtype == kernel.dtype == ir.DataType.FLOAT and unit_of(node) is None
-    is_explicit = node.attributes.get_string("auto_pad", "NOTSET") == "NOTSET" and not kernel.is_graph_input()
-    is_short = kernel.const_value.shape.numpy()[0] <= MOST_PARTS
-    if any(each is not None and each.const_value is None for each in bias):
-        return False  # no quantizer takes a bias that is computed
-    if not (is_real and is_explicit and is_known and is_short) or node.attributes.get_int("group", 1) != 1:
+    is_plain = node.attributes.get_string("auto_pad", "NOTSET") == "NOTSET" and node.attributes.get_int("group", 1) == 1
+    if not (is_real and is_plain and is_known) or kernel.const_value is None:
         return False
-    _write_sum(before, image, [batch if isinstance(batch, int) else OPEN, *given], kernel.const_value.numpy())
+    weights = kernel.const_value.numpy()
+    if len(weights) > MOST_PARTS:
+        return False
+    _write_sum(before, image, [batch if isinstance(batch, int) else OPEN, *given], weights)
     return True
+
+
+def _is_constant(node: ir.Node) -> bool:
+    """Tell whether a convolution's kernel and bias are constants: no quantizer takes a bias that is computed."""
+    parameters = (value for value in node.inputs[1:] if value is not None)
+    return all(value.const_value is not None and not value.is_graph_input() for value in parameters)
 
 
 def _write_sum(before: Insertion, image: ir.Value, dims: Sequence[int], kernel: NDArray[np.generic]) -> None:

@@ -50,7 +50,7 @@ def narrow_integers(draft: Draft) -> None:
         is_fixed = operator.name in FIXED or operator.name.startswith(("CUSTOM", "STABLEHLO")) or operator.is_restored
         behind: list[DraftOperator] = []
         for place, tensor in enumerate(operator.inputs):
-            if tensor is None or tensor.type != LONG or tensor.quantization is not None:  # a bias of 16-bit kernels
+            if tensor is None or not _is_long(tensor):
                 continue
             if is_fixed:
                 if tensor in shorter:
@@ -74,6 +74,11 @@ def narrow_integers(draft: Draft) -> None:
         operators += [operator, *behind]
     draft.operators = operators
     _drop_casts(draft)
+
+
+def _is_long(tensor: DraftTensor) -> bool:
+    """Tell whether an operand has 64 bits; a bias of 16-bit kernels, which has a scale, keeps them."""
+    return tensor.type == LONG and tensor.quantization is None
 
 
 def _cast(source: DraftTensor, result: DraftTensor) -> DraftOperator:
