@@ -27,7 +27,7 @@ SEED = 5
 LEVELS = 8
 CALIBRATING, MOST_BYTES = 4, 1 << 22
 LEAST, MOST = 16, 128
-"""Inputs that are measured beside those that calibrate: as many as `MOST_BYTES` hold, within these limits."""
+"""Inputs to measure on, which calibrate nothing: as many as fit in `MOST_BYTES`, but no fewer and no more than this."""
 NAMES = ("x",)
 IMAGE = (1, 3, 96, 96)
 TIMM = {

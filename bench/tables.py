@@ -46,7 +46,7 @@ def cells(line: str) -> list[str]:
 
 
 def files_of(page: Path, text: str, most: int = LONG) -> dict[Path, str]:
-    """Return a page with links in the place of its long tables, and these as CSV: path -> content."""
+    """Return a page in which a link stands for each long table, and the tables as CSV: path -> content."""
     files: dict[Path, str] = {}
 
     def link(match: re.Match[str]) -> str:

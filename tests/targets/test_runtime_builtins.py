@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from numpy.typing import NDArray
 
 import relayout
 from relayout.formats.tflite.container.loading import load
@@ -72,6 +73,16 @@ def test_bounds_of_integers_that_the_runtime_has_no_activation_for() -> None:
     assert np.array_equal(litert(result, feed)["y"], run(source, feed)[0])
 
 
+def is_right_in_both(
+    source: onnx.ModelProto, result: relayout.Result, feed: dict[str, NDArray[np.int8]], path: Path
+) -> None:
+    """Hold a result to its source in LiteRT and in TensorFlow Lite Micro."""
+    assert PYTHON is not None
+    saved(result, feed, path)
+    assert np.array_equal(litert(result, feed)["y"], run(source, feed)[0])
+    assert answers(PYTHON, SCRIPT, [path])[str(path)].get("off") == 0
+
+
 @pytest.mark.skipif(PYTHON is None, reason="no tflite-micro: pip install tflite-micro, or RELAYOUT_TFLM names a Python")
 @pytest.mark.parametrize(("count", "joins"), [(10, 1), (24, 4), (101, 14)])
 def test_a_concatenation_joins_at_most_ten_tensors(count: int, joins: int, tmp_path: Path) -> None:
@@ -83,11 +94,7 @@ def test_a_concatenation_joins_at_most_ten_tensors(count: int, joins: int, tmp_p
     result = relayout.convert(source, format="tflite", target="tflite-micro")
     assert result.report.operators["CONCATENATION"] == joins
     feed = {"x": np.arange(-64, 64).astype(np.int8).reshape(1, 2, 8, 8)}
-    path = tmp_path / "joined.tflite"
-    saved(result, feed, path)
-    assert np.array_equal(litert(result, feed)["y"], run(source, feed)[0])
-    assert PYTHON is not None
-    assert answers(PYTHON, SCRIPT, [path])[str(path)].get("off") == 0
+    is_right_in_both(source, result, feed, tmp_path / "joined.tflite")
 
 
 @pytest.mark.skipif(PYTHON is None, reason="no tflite-micro: pip install tflite-micro, or RELAYOUT_TFLM names a Python")
@@ -104,11 +111,7 @@ def test_a_slice_of_many_axes_is_one_of_few(tmp_path: Path) -> None:
     (sliced,) = (row for row in graph.operators if row.name == "STRIDED_SLICE")
     assert graph.tensors[sliced.inputs[0]].shape == (4, 4, 16)
     feed = {"x": np.arange(-128, 128).astype(np.int8).reshape(1, 4, 8, 8)}
-    path = tmp_path / "sliced.tflite"
-    saved(result, feed, path)
-    assert np.array_equal(litert(result, feed)["y"], run(source, feed)[0])
-    assert PYTHON is not None
-    assert answers(PYTHON, SCRIPT, [path])[str(path)].get("off") == 0
+    is_right_in_both(source, result, feed, tmp_path / "sliced.tflite")
 
 
 @pytest.mark.skipif(PYTHON is None, reason="no tflite-micro: pip install tflite-micro, or RELAYOUT_TFLM names a Python")

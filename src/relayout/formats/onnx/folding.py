@@ -356,7 +356,7 @@ def replace_by_constants(
         graph: the graph.
         node: the node.
         arrays: its results.
-        constants: those that were made before: of equal ones there is one.
+        constants: those that earlier nodes became; an equal one is taken again. None: each is new.
     """
     for value, array in zip(node.outputs, arrays, strict=True):
         if not value.name:

@@ -31,12 +31,11 @@ from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
 from relayout.rules.signature import Attribute, Constants
+from relayout.shapes.own_axes import SLICE_INPUTS
 from relayout.targets.litert.insertion import OPEN
 
 GROWTH, FEW = 4, 64
 """How many times the taps of a kernel the windows of all places may have, and how many in any case."""
-SLICE_INPUTS = 10
-"""The opset in which the bounds of a Slice became inputs."""
 IMAGES = (3, 4)
 """Ranks: one or two axes of space."""
 OUTPUTS = 16

@@ -299,7 +299,7 @@ def test_numbers_of_half_precision_stay_so_beside_larger_weights(tmp_path: Path)
 
 
 def test_equal_constants_are_one() -> None:
-    """What each of several layers computes of the same weights is stored once."""
+    """Several layers compute the same of the same weights: it is stored once."""
     source = model(
         """g (float[200,200] x) => (float[200,200] y) {
             a = Neg(w) b = Neg(w) c = Neg(v)

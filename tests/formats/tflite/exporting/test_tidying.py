@@ -15,6 +15,7 @@ from relayout.formats.tflite.container.loading import load
 from rules.law import Array
 from small import build
 from text_form import floats
+from text_form import model as written
 
 SCALE, OTHER = np.array(0.02, np.float32), np.array(0.031, np.float32)
 CENTRE = np.array(3, np.int8)
@@ -236,3 +237,16 @@ def test_a_scalar_fills_extents_that_are_computed() -> None:
     assert "FILL" in operators(model)
     assert "MUL" not in operators(model)
     agrees(model, {"x": floats(4, 3), "s": np.array(1.5, np.float32)})
+
+
+def test_an_activation_behind_a_long_chain_of_moves() -> None:
+    count = 1100
+    steps = " ".join(f"v{n + 1} = Slice(v{n}, first, last, axis)" for n in range(count))
+    source = written(
+        f"g (float[1,{count + 5}] x) => (float[1,5] y) {{ v0 = Add(x, x) {steps} y = Relu(v{count}) }}",
+        first=np.array([1]),
+        last=np.array([1 << 40]),
+        axis=np.array([1]),
+    )
+    counts = relayout.convert(source, format="tflite").report.operators
+    assert "RELU" not in counts

@@ -241,22 +241,27 @@ class _Fusion:
         return path
 
     def _behind_moves(self, tensor: DraftTensor, passed: list[DraftTensor]) -> list[DraftOperator]:
-        """Return the operators before a tensor, over those that move elements; none where a result has other readers.
+        """Return the operators that compute the elements of a tensor, over those that move them.
+
+        There are none if anything else reads a result on the way.
 
         Args:
             tensor: the tensor.
-            passed: gets what the moves read.
+            passed: gets the operands of the moves.
         """
-        producer = self.producers.get(tensor) if self.readers.get(tensor) == 1 else None
-        if producer is None or producer.name not in MOVES:
-            return [] if producer is None else [producer]
+        ahead: list[DraftTensor | None] = [tensor]
         found: list[DraftOperator] = []
-        for source in producer.inputs if producer.name in JOINS else producer.inputs[:1]:
-            behind = [] if source is None else self._behind_moves(source, passed)
-            if source is None or not behind:
+        while ahead:
+            source = ahead.pop()
+            producer = None if source is None or self.readers.get(source) != 1 else self.producers.get(source)
+            if producer is None:
                 return []
-            passed.append(source)
-            found += behind
+            if producer.name not in MOVES:
+                found.append(producer)
+                continue
+            operands = producer.inputs if producer.name in JOINS else producer.inputs[:1]
+            passed += (each for each in operands if each is not None)
+            ahead += operands
         return found
 
     def _remove(self, operator: DraftOperator, tensor: DraftTensor, result: DraftTensor) -> None:

@@ -21,7 +21,7 @@ Where the file is quantized afterwards, since LiteRT takes longer for them on re
     RELU6(x)            ->  ADD(x, 0) that applies it, where no other operator does; RELU(x) for LiteRT
     GATHER(table, i)    ->  EMBEDDING_LOOKUP, whose table may be integers or halves while all else is float
 
-Where LiteRT runs the integers, of which these take less time:
+Where LiteRT runs the integers, since it takes less time for these:
 
     HARD_SWISH(x)       ->  MUL(MUL(x, 1/6), RELU6(ADD(x, 3)))
     MUL(MUL(x, f), c)   ->  MUL(x, MUL(f, c)), where f and the constant have fewer elements than x
