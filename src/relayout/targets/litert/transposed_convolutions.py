@@ -1,11 +1,7 @@
 """Transposed convolutions as convolutions: LiteRT's TRANSPOSE_CONV takes longer, or has no form for them.
 
-Element i of an axis, times tap t of the kernel, is added to the pixel `i stride + t dilation - pad`. So the pixels at
-one place r of their blocks of `stride` are a convolution in steps of one, with the taps that meet that place:
-
-    y[q stride + r]  =  sum over t of  w[t] x[q + m],    m = (r + pad - t dilation) / stride, a whole number
-
-With steps of one this is one convolution with the kernel turned around. Else the places of a block are
+The pixels at one place of their blocks of `stride` are a convolution in steps of one (`lowering.transposed_axes`). If
+the stride is one, it is the only one, with the kernel turned around. Else the places of a block are
 
 1. channels of one convolution, whose window holds the taps of all of them:   Conv ─ DepthToSpace
 2. convolutions of their own, whose pixels are put beside each other:   Conv … ─ Concat
@@ -17,7 +13,6 @@ form. Of real numbers without groups it takes 1.2 to 9 times as long as the bett
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -29,106 +24,19 @@ from relayout.graph.quantized_unit import QuantizedUnit, unit_of
 from relayout.layout import Dim
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
+from relayout.lowering.transposed_axes import Axis, Place, are_few, kernel_at, places_of
 from relayout.rules import Operator, Step
 from relayout.rules.signature import Attribute, Constants
 from relayout.shapes.own_axes import SLICE_INPUTS
 from relayout.targets.litert.insertion import OPEN
 
-GROWTH, FEW = 4, 64
-"""How many times the taps of a kernel the windows of all places may have, and how many in any case."""
 IMAGES = (3, 4)
 """Ranks: one or two axes of space."""
 OUTPUTS = 16
 """Outputs that XNNPACK's product of matrices computes at a time: what is missing of them takes as long."""
 
 
-class _Place(NamedTuple):
-    """The pixels at one place in the blocks of an axis.
-
-    Args:
-        taps: (element of the window, tap of the kernel).
-        window: elements of the window.
-        dilation: steps between the window's elements.
-        pads: zeros before and behind the axis.
-    """
-
-    taps: tuple[tuple[int, int], ...]
-    window: int
-    dilation: int
-    pads: tuple[int, int]
-
-
-class _Axis(NamedTuple):
-    """One axis of space.
-
-    Args:
-        kernel: taps.
-        stride: pixels in a block.
-        dilation: steps between the taps.
-        begin: pixels that are cut off in front.
-        beyond: how many pixels the result has beyond `extent · stride`.
-    """
-
-    kernel: int
-    stride: int
-    dilation: int
-    begin: int
-    beyond: int
-
-    @property
-    def more(self) -> int:
-        """How many blocks there are beyond the extent; the last one may reach beyond the result."""
-        return -(-self.beyond // self.stride)
-
-    @property
-    def over(self) -> int:
-        """How many pixels of the last block are none of the result."""
-        return -self.beyond % self.stride
-
-    @property
-    def as_one(self) -> "_Axis":
-        """The axis of one element, whose stride may be any: with that of the kernel each tap is a place."""
-        if self.dilation > 1:
-            return self
-        return self._replace(stride=self.kernel, beyond=self.beyond + self.stride - self.kernel)
-
-    def met(self, number: int) -> list[tuple[int, int]]:
-        """Return which taps meet the pixels at a place: (elements from the block's own, tap of the kernel)."""
-        shifts = [(number + self.begin - tap * self.dilation, tap) for tap in range(self.kernel)]
-        return [(shift // self.stride, tap) for shift, tap in shifts if shift % self.stride == 0]
-
-    def place(self, number: int, *, among: int = 0) -> _Place:
-        """Return the convolution that gives the pixels at a place.
-
-        Args:
-            number: the place.
-            among: its window holds those of so many places; 0: it holds its own taps.
-        """
-        met = self.met(number)
-        offsets = [offset for each in range(among) for offset, _ in self.met(each)] or [offset for offset, _ in met]
-        # No convolution leaves elements out at an end, so that the window reaches to both.
-        first = min([0, *offsets])
-        last = max([first, -self.more, *offsets])
-        step = self.dilation if self.stride == 1 and first == offsets[-1] and last == offsets[0] else 1
-        taps = tuple(((offset - first) // step, tap) for offset, tap in met)
-        return _Place(taps, (last - first) // step + 1, step, (-first, self.more + last))
-
-
-def _places(axes: Sequence[_Axis], *, united: bool = False) -> dict[tuple[int, ...], list[_Place]]:
-    """Return the convolution on each axis that gives the pixels at each place of a block.
-
-    Args:
-        axes: the axes of space.
-        united: whether all windows of an axis are as large.
-    """
-    numbers = product(*(range(axis.stride) for axis in axes))
-    return {
-        each: [axis.place(at, among=axis.stride if united else 0) for axis, at in zip(axes, each, strict=True)]
-        for each in numbers
-    }
-
-
-def _axes(operator: Operator) -> list[_Axis] | None:
+def _axes(operator: Operator) -> list[Axis] | None:
     """Return the axes of space of a node; None where its pads follow from extents, or its steps are very long."""
     kernel, rank = operator.shape(1), operator.rank()
     padded_by_rule = operator.string("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or operator.ints("output_shape")
@@ -142,19 +50,10 @@ def _axes(operator: Operator) -> list[_Axis] | None:
         return None
     rows = zip(sizes, strides, dilations, pads[:count], pads[count:], extra, strict=True)
     axes = [
-        _Axis(size, stride, dilation, begin, (size - 1) * dilation + 1 + more - stride - begin - end)
+        Axis(size, stride, dilation, begin, (size - 1) * dilation + 1 + more - stride - begin - end)
         for size, stride, dilation, begin, end, more in rows
     ]
-    return axes if _are_few(axes) else None
-
-
-def _are_few(axes: Sequence[_Axis]) -> bool:
-    """Tell whether the windows of all places are not much more than the kernel."""
-    most = max(GROWTH * prod(axis.kernel for axis in axes), FEW)
-    if prod(axis.stride for axis in axes) > most:
-        return False
-    every = (_places(axes, united=each).values() for each in (False, True))
-    return all(sum(prod(place.window for place in each) for each in places) <= most for places in every)
+    return axes if are_few(axes) else None
 
 
 def _is_formless(operator: Operator) -> bool:
@@ -202,15 +101,9 @@ class _Kernel(NamedTuple):
             return _Kernel(_by_output(numbers, group), *(np.tile(each, group) for each in scales))
         return None if numbers.shape[1] > 1 or group != len(numbers) else _Kernel(numbers, *scales)
 
-    def at(self, places: Sequence[_Place]) -> NDArray[np.generic]:
-        """Return the kernel of the pixels at some places, with zeros for elements that no tap meets."""
-        taken = np.zeros((*self.numbers.shape[:2], *(place.window for place in places)), self.numbers.dtype)
-        if self.zero is not None:
-            taken[:] = self.zero.reshape(-1, *[1] * (taken.ndim - 1))
-        for pairs in product(*(place.taps for place in places)):
-            elements, taps = zip(*pairs, strict=True)
-            taken[(..., *elements)] = self.numbers[(..., *taps)]
-        return taken
+    def at(self, places: Sequence[Place]) -> NDArray[np.generic]:
+        """Return the kernel of the pixels at some places."""
+        return kernel_at(self.numbers, places, self.zero)
 
 
 def _result_of(unit: QuantizedUnit) -> list[NDArray[np.generic]] | None:
@@ -252,21 +145,21 @@ def _steps(operator: Operator, given: Constants, *, for_cpu: bool = False) -> Se
     return tuple(_one_by_one(operator, axes, kernel, blocks)) if is_known else ()
 
 
-def _in_one_step(axes: list[_Axis], extents: Sequence[Dim]) -> list[_Axis]:
+def _in_one_step(axes: list[Axis], extents: Sequence[Dim]) -> list[Axis]:
     """Return the axes, of which those of one element have a step as long as the kernel where that is no large block."""
     short = [axis.as_one if extent == 1 else axis for extent, axis in zip(extents, axes, strict=True)]
-    return short if _are_few(short) else axes
+    return short if are_few(short) else axes
 
 
-def _is_known(axes: Sequence[_Axis], blocks: Sequence[int], outer: Sequence[int]) -> bool:
+def _is_known(axes: Sequence[Axis], blocks: Sequence[int], outer: Sequence[int]) -> bool:
     """Tell whether all extents but one are known from the first axis on that has steps: a Reshape finds one."""
     long = next((place for place, axis in enumerate(axes) if axis.stride > 1), None)
     return long is None or [*blocks[long:], *outer].count(OPEN) <= 1
 
 
-def _takes_less_as_channels(axes: Sequence[_Axis], outputs: int) -> bool:
+def _takes_less_as_channels(axes: Sequence[Axis], outputs: int) -> bool:
     """Tell whether one convolution for all places has no more products than one for each."""
-    places, united = (list(_places(axes, united=each).values()) for each in (False, True))
+    places, united = (list(places_of(axes, united=each).values()) for each in (False, True))
     several = sum(_whole(outputs) * prod(place.window for place in each) for each in places)
     return _whole(outputs * len(united)) * prod(place.window for place in united[0]) <= several
 
@@ -275,19 +168,19 @@ def _whole(outputs: int) -> int:
     return -(-outputs // OUTPUTS) * OUTPUTS
 
 
-def _as_channels(axes: Sequence[_Axis], kernel: _Kernel, bias: NDArray[np.generic]) -> Step:
+def _as_channels(axes: Sequence[Axis], kernel: _Kernel, bias: NDArray[np.generic]) -> Step:
     """Return the convolution whose channels are those of each place in turn."""
-    united = list(_places(axes, united=True).values())
+    united = list(places_of(axes, united=True).values())
     taken, biases = np.concatenate([kernel.at(each) for each in united]), np.tile(bias, len(united))
     return Step("Conv", (0, taken, biases), "channels", _attributes(united[0]))
 
 
-def _attributes(places: Sequence[_Place]) -> dict[str, Attribute]:
+def _attributes(places: Sequence[Place]) -> dict[str, Attribute]:
     pads = tuple(place.pads[side] for side in (0, 1) for place in places)
     return {"dilations": tuple(place.dilation for place in places), "pads": pads}
 
 
-def _spread(axes: Sequence[_Axis], outputs: int, blocks: Sequence[int]) -> tuple[Step, ...]:
+def _spread(axes: Sequence[Axis], outputs: int, blocks: Sequence[int]) -> tuple[Step, ...]:
     """Return what makes pixels of the channels of each place; nothing where no operator does without moving rows."""
     strides, long = {axis.stride for axis in axes}, [place for place, axis in enumerate(axes) if axis.stride > 1]
     if not long or any(axis.over for axis in axes):
@@ -306,13 +199,13 @@ def _spread(axes: Sequence[_Axis], outputs: int, blocks: Sequence[int]) -> tuple
     )
 
 
-def _one_by_one(operator: Operator, axes: Sequence[_Axis], kernel: _Kernel, blocks: Sequence[int]) -> Iterator[Step]:
+def _one_by_one(operator: Operator, axes: Sequence[Axis], kernel: _Kernel, blocks: Sequence[int]) -> Iterator[Step]:
     """Yield a convolution for each place, and what puts their pixels beside each other."""
     is_one = all(axis.stride == 1 and not axis.over for axis in axes)
     unit = None if kernel.scale is None or is_one else unit_of(operator.node)
     scale = (unit and _result_of(unit)) or []
     parts: dict[tuple[int, ...], str] = {}
-    for numbers, places in _places(axes).items():
+    for numbers, places in places_of(axes).items():
         parts[numbers] = name = "_".join(["place", *map(str, numbers)])
         yield from _rounded(_convolution(operator, kernel, places, name), scale)
     extents = [*blocks]
@@ -349,7 +242,7 @@ def _rounded(steps: Iterable[Step], scale: Sequence[NDArray[np.generic]]) -> Ite
         yield last
 
 
-def _convolution(operator: Operator, kernel: _Kernel, places: Sequence[_Place], name: str) -> Iterator[Step]:
+def _convolution(operator: Operator, kernel: _Kernel, places: Sequence[Place], name: str) -> Iterator[Step]:
     """Write the convolution that gives the pixels at some places."""
     numbers: str | NDArray[np.generic] = kernel.at(places)
     if kernel.scale is not None and kernel.zero is not None:

@@ -6,7 +6,6 @@ one; all of them are one convolution with as many times the channels. The sums o
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,45 +18,10 @@ from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.operators.transposed import border, require_transpose_conv
 from relayout.formats.tflite.importing.tensors import array
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
+from relayout.lowering.transposed_axes import Axis, Place, kernel_at, places_of
 
 LEAST = 16
 """Channels of a result for which it pays: what the convolution saves is more than what DepthToSpace takes."""
-
-
-class Taps(NamedTuple):
-    """One axis: which tap of the kernel meets which element.
-
-    `places[r]` lists, for the place r in a block, (element of the window, tap of the kernel).
-    """
-
-    places: tuple[tuple[tuple[int, int], ...], ...]
-    window: int
-    begin: int
-    end: int
-    blocks: int
-
-
-def taps(extent: int, kernel: int, stride: int, cut: int, target: int) -> Taps:
-    """The taps of an axis.
-
-    Element i, times tap k, is added to the pixel `i stride + k - cut`. So the pixel `q stride + r` is the sum over m of
-    element `q + (r + cut) // stride - m` times tap `(r + cut) % stride + m stride`.
-
-    Args:
-        extent: of the operand.
-        kernel: taps.
-        stride: pixels in a block.
-        cut: pixels cut off before the first.
-        target: pixels wanted, a multiple of the stride.
-    """
-    shifts = [divmod(place + cut, stride) for place in range(stride)]
-    met = [[(whole - m, tap) for m, tap in enumerate(range(rest, kernel, stride))] for whole, rest in shifts]
-    offsets = [0, *(offset for each in met for offset, _ in each)]
-    first, blocks = min(offsets), target // stride
-    # So many at least that no window begins behind the last block.
-    window = max(max(offsets) - first + 1, extent - first - blocks + 1)
-    places = tuple(tuple((offset - first, tap) for offset, tap in each) for each in met)
-    return Taps(places, window, -first, blocks - extent + window - 1 + first, blocks)
 
 
 def transposed_conv_in_blocks(op: Operation) -> bool:
@@ -92,14 +56,16 @@ def subpixel(op: Operation, stride: int, cuts: Sequence[int], wanted: Sequence[i
     pays = kernel.shape[0] >= LEAST and max(kernel.shape[1:3]) > stride
     if len(extents) < 2 or len(targets) < 2 or not pays or not _is_of_bytes(op):
         return False
-    axes = [taps(*each) for each in zip(extents, kernel.shape[1:3], [stride] * 2, cuts, targets, strict=True)]
-    o, count = kernel.shape[0], stride**2
+    sizes = zip(extents, kernel.shape[1:3], cuts, targets, strict=True)
+    axes = [Axis(size, stride, 1, cut, target - extent * stride) for extent, size, cut, target in sizes]
+    places = list(places_of(axes, united=True).values())
+    o, count = kernel.shape[0], len(places)
     y = op.emit(
         "Conv",
-        [op.real(2, TO_FIRST), _kernel(op, axes), _bias(op, count)],
-        (n, o * count, *(axis.blocks for axis in axes)),
-        pads=[*(axis.begin for axis in axes), *(axis.end for axis in axes)],
-        kernel_shape=[axis.window for axis in axes],
+        [op.real(2, TO_FIRST), _kernel(op, places), _bias(op, count)],
+        (n, o * count, *(target // stride for target in targets)),
+        pads=[place.pads[side] for side in (0, 1) for place in places[0]],
+        kernel_shape=[place.window for place in places[0]],
     )
     y = op.quantize(y, fused=op.options.fused_activation_function)
     y = op.emit("DepthToSpace", [y], (n, o, *targets), blocksize=stride, mode="DCR")
@@ -124,11 +90,11 @@ def _is_of_bytes(op: Operation) -> bool:
     )
 
 
-def _kernel(op: Operation, axes: Sequence[Taps]) -> ir.Value:
-    """The real numbers of the kernel of all places."""
-    kernel, count = op.input(1), len(axes[0].places) * len(axes[1].places)
-    shape = ir.Shape((kernel.shape[0] * count, kernel.shape[3], *(axis.window for axis in axes)))
-    content = ir.LazyTensor(lambda: ir.Tensor(spread(array(kernel), axes)), ir.DataType.INT8, shape)
+def _kernel(op: Operation, places: Sequence[Sequence[Place]]) -> ir.Value:
+    """The real numbers of the kernel of all places, `(y x o) i h w`."""
+    kernel, count = op.input(1), len(places)
+    shape = ir.Shape((kernel.shape[0] * count, kernel.shape[3], *(place.window for place in places[0])))
+    content = ir.LazyTensor(lambda: ir.Tensor(_spread(array(kernel), places)), ir.DataType.INT8, shape)
     value = op.builder.initializer(op.tensors.hint(kernel, "places"), content)
     steps = op.tensors.parameters(kernel)[0].const_value
     scale = np.zeros((), np.float32) if steps is None else np.asarray(steps, np.float32)
@@ -150,14 +116,7 @@ def _bias(op: Operation, count: int) -> ir.Value | None:
     return op.emit("DequantizeLinear", [value, steps], dims(value), ir.DataType.FLOAT, axis=axis)
 
 
-def spread(kernel: npt.NDArray[np.int8], axes: Sequence[Taps]) -> npt.NDArray[np.int8]:
-    """A kernel `o h w i` as `(y x o) i h w`, one convolution for each place in a block; zeros where no tap is."""
-    o, _, _, depth = kernel.shape
-    rows, columns = axes
-    out = np.zeros((len(rows.places), len(columns.places), o, depth, rows.window, columns.window), np.int8)
-    for y, down in enumerate(rows.places):
-        for x, across in enumerate(columns.places):
-            for row, i in down:
-                for column, j in across:
-                    out[y, x, :, :, row, column] = kernel[:, i, j, :]
-    return out.reshape(-1, depth, rows.window, columns.window)
+def _spread(kernel: npt.NDArray[np.int8], places: Sequence[Sequence[Place]]) -> npt.NDArray[np.generic]:
+    """A kernel `o h w i` as one convolution for each place in a block."""
+    by_output = np.moveaxis(kernel, -1, 1)
+    return np.concatenate([kernel_at(by_output, each) for each in places])
