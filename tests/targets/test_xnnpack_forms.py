@@ -395,14 +395,25 @@ def test_a_large_window_of_a_tflite_file_or_for_an_npu_stays_whole() -> None:
         (volume((1, 4, 12, 6, 7), (4, 1, 2), pads=[3, 0, 0, 1, 0, 0], strides=[3, 1, 2], dilations=[2, 1, 1]), 4),
         (volume((1, 4, 5, 6, 7), (1, 3, 3), strides=[2, 1, 1]), 1),
         (volume(("n", 4, 5, 6, 7), (3, 3, 3), pads=[1] * 6), 3),
+        (volume((1, 4, 9, 6, 7), (3, 3, 3), pads=[1] * 6, strides=[2, 2, 2], group=2), 3),
+        (volume((1, 4, 9, "h", 7), (3, 3, 3), pads=[1] * 6, strides=[2, 2, 2], group=2), 3),
     ],
-    ids=["plain", "border and dilations", "steps of two", "steps of three", "one image", "an open batch"],
+    ids=[
+        "plain",
+        "border and dilations",
+        "steps of two",
+        "steps of three",
+        "one image",
+        "an open batch",
+        "in groups",
+        "in groups, of an open height",
+    ],
 )
 def test_a_convolution_of_volumes_is_a_sum_of_those_of_images(model: onnx.ModelProto, parts: int) -> None:
     result = relayout.convert(model, format="tflite", io="convert")
     operators = result.report.operators
     assert (operators["CONV_2D"], operators.get("ADD", 0), operators.get("CONV_3D", 0)) == (parts, parts - 1, 0)
-    feed = feed_of(model)
+    feed = feed_of(model, open_extent=6)
     (expected,) = run(model, feed)
     kept = relayout.convert(model, format="tflite")
     np.testing.assert_allclose(litert(kept.tflite, feed)[0], expected, atol=1e-5 * np.abs(expected).max())

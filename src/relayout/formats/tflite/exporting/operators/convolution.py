@@ -15,13 +15,16 @@ from relayout.formats.tflite.exporting.operators.window import Window, bordered
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.scales import dequantizer_of
 
-# Convolutions over three axes in groups, for which CONV_3D has no kernel: a sum of convolutions over two.
+# Convolutions over three axes as a sum of convolutions over two: CONV_3D takes no groups, and XNNPACK has none.
 #
 # y[n d h w o]  =  sum over t of  Conv2D(x[n (stride · d + dilation · t) h w c], kernel[t])
 
+BY_IMAGES = "relayout.by_images"
+"""The key of a node's meta: it is written as such a sum."""
 
-def write_grouped_volume(op: NodeExport, image: DraftTensor, kernel: DraftTensor, bias: DraftTensor) -> None:
-    """Write a convolution over three axes in groups.
+
+def _write_by_images(op: NodeExport, image: DraftTensor, kernel: DraftTensor, bias: DraftTensor) -> None:
+    """Write a convolution over three axes: the images of a volume are a batch.
 
     Args:
         op: the node.
@@ -33,19 +36,20 @@ def write_grouped_volume(op: NodeExport, image: DraftTensor, kernel: DraftTensor
         raise Unwritable("groups of a quantized convolution over three axes")
     (depth, *sizes, reads, count) = known(kernel.dims)
     window, (channels,) = Window.of(op, (depth, *sizes)), known(image.dims[-1:])
-    whole = bordered(op, image, [(0, 0), *window.border, (0, 0)])
     batch, *results = op.output(0).dims[:-1]
     (slices,) = known((results[0],))
     every = batch * slices if isinstance(batch, int) else f"?{op.name}.slices"
-    flat: Dims = (every, *whole.dims[2:])
-    is_depthwise = reads == 1
+    phases = _phases(op, image, window)
+    flat: Dims = (every, *phases[0].dims[2:])
+    is_depthwise = reads == 1 and channels > 1
     options: dict[str, Any] = dict(zip(("stride_h", "stride_w"), window.strides[1:], strict=True))
     options |= dict(zip(("dilation_h_factor", "dilation_w_factor"), window.dilations[1:], strict=True))
     if is_depthwise:
         options["depth_multiplier"] = count // channels
     none, total = op.const(np.zeros(count, np.float32)), None
     for tap in range(depth):
-        part = _slices(op, whole, tap * window.dilations[0], window.strides[0], slices)
+        first, phase = divmod(tap * window.dilations[0], window.strides[0])
+        part = op.part(phases[phase], 1, first, slices)
         inputs = [op.reshape(part, flat), _kernel(op, kernel, tap, is_depthwise=is_depthwise)]
         name = "DEPTHWISE_CONV_2D" if is_depthwise else "CONV_2D"
         dims: Dims = (every, *results[1:], count)
@@ -55,14 +59,29 @@ def write_grouped_volume(op: NodeExport, image: DraftTensor, kernel: DraftTensor
     op.give(op.reshape(total, op.output(0).dims, image))
 
 
-def _slices(op: NodeExport, image: DraftTensor, begin: int, stride: int, count: int) -> DraftTensor:
-    """Return every so many images along the depth."""
+def _phases(op: NodeExport, image: DraftTensor, window: Window) -> list[DraftTensor]:
+    """Return every image of the padded depth that is so many behind the first of each step.
+
+    A slice that takes every second image is no kernel of XNNPACK: where heights are known, the depth is split.
+    """
+    stride, (depth, *rest) = window.strides[0], window.border
+    (extent,) = known(image.dims[1:2])
+    over = -(sum(depth) + extent) % stride
+    whole = bordered(op, image, [(0, 0), (depth[0], depth[1] + over), *rest, (0, 0)])
     if stride == 1:
-        return op.part(image, 1, begin, count)
-    bounds = [[0, begin, 0, 0, 0], [0, begin + (count - 1) * stride + 1, 0, 0, 0], [1, stride, 1, 1, 1]]
-    dims: Dims = (image.dims[0], count, *image.dims[2:])
-    inputs = [image, *(op.ints(each) for each in bounds)]
-    return op.emit("STRIDED_SLICE", inputs, dims, begin_mask=0b11101, end_mask=0b11101)
+        return [whole]
+    (batch, _, rows, *behind), count = whole.dims, (sum(depth) + extent + over) // stride
+    if isinstance(rows, int):
+        blocks = op.reshape(whole, (batch, count, stride * rows, *behind))
+        return [op.part(blocks, 2, phase * rows, rows) for phase in range(stride)]
+    ends, steps = op.ints([0] * 5), op.ints([1, stride, 1, 1, 1])
+    masks: dict[str, Any] = {"begin_mask": 0b11101, "end_mask": 0b11111}
+    return [
+        op.emit(
+            "STRIDED_SLICE", [whole, op.ints([0, phase, 0, 0, 0]), ends, steps], (batch, count, rows, *behind), **masks
+        )
+        for phase in range(stride)
+    ]
 
 
 def _kernel(op: NodeExport, kernel: DraftTensor, tap: int, *, is_depthwise: bool) -> DraftTensor:
@@ -195,8 +214,8 @@ def _conv_3d(op: NodeExport, image: DraftTensor, kernel: DraftTensor) -> None:
     require_kernel(op, "dhwio")
     if op.quantized:
         raise Unwritable("a quantized convolution over three axes")
-    if op.integer("group", 1) != 1:
-        write_grouped_volume(op, image, kernel, bias_of(op, 2, image, kernel, kernel.shape[4]))
+    if op.integer("group", 1) != 1 or op.node.meta.get(BY_IMAGES):
+        _write_by_images(op, image, kernel, bias_of(op, 2, image, kernel, kernel.shape[4]))
         return
     window = Window.of(op, known(kernel.dims)[:3])
     bias = bias_of(op, 2, image, kernel, kernel.shape[4])
