@@ -298,29 +298,42 @@ MASKS = ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 def _copy_operands(draft: Draft) -> None:
     """Let such operators copy the operand, in place."""
     producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    places: dict[DraftOperator, dict[int, DraftTensor]] = {}
     for operator in draft.operators:
         before = _producer(operator, producers) if operator.name in ("SLICE", "STRIDED_SLICE") else None
         if before is None or before.name != "CONCATENATION" or operator.is_restored or before.is_restored:
             continue
-        if (tensor := _operand_of(before, operator)) is not None:
+        if before not in places:
+            places[before] = _places(before)
+        if (tensor := _operand_of(before, places[before], operator)) is not None:
             shape = np.array([dim if isinstance(dim, int) else -1 for dim in tensor.dims], np.int32)
             operator.name, operator.options = "RESHAPE", {}
             operator.inputs = [tensor, draft.constant("shape", shape)]
 
 
-def _operand_of(joined: DraftOperator, operator: DraftOperator) -> DraftTensor | None:
-    """Return the operand of a CONCATENATION that a slice takes out of its result; None where it takes anything else."""
-    (result,), (begins, is_to_end), offset = operator.outputs, _taken(operator), 0
-    axis = joined.options.get("axis", 0) % len(result.dims)
+def _places(joined: DraftOperator) -> dict[int, DraftTensor]:
+    """Return the operands of a CONCATENATION by where they begin, up to the first of an open extent."""
+    axis, begin, places = joined.options.get("axis", 0), 0, dict[int, DraftTensor]()
     for tensor in joined.inputs:
         if tensor is None or not isinstance(extent := tensor.dims[axis], int):
-            return None
-        is_there = begins == [offset if each == axis else 0 for each in range(len(result.dims))]
-        is_whole = all(ends or isinstance(dim, int) for ends, dim in zip(is_to_end, tensor.dims, strict=False))
-        if is_there and is_whole and not tensor.variable and _is_copy(tensor, result):
-            return tensor
-        offset += extent
-    return None
+            break
+        if extent:
+            places[begin] = tensor
+        begin += extent
+    return places
+
+
+def _operand_of(
+    joined: DraftOperator, places: Mapping[int, DraftTensor], operator: DraftOperator
+) -> DraftTensor | None:
+    """Return the operand of a CONCATENATION that a slice takes out of its result; None where it takes anything else."""
+    (result,), (begins, is_to_end) = operator.outputs, _taken(operator)
+    axis = joined.options.get("axis", 0) % len(result.dims)
+    tensor = places.get(begins[axis]) if begins else None
+    if tensor is None or tensor.variable or any(begins[:axis] + begins[axis + 1 :]):
+        return None
+    is_whole = all(ends or isinstance(dim, int) for ends, dim in zip(is_to_end, tensor.dims, strict=False))
+    return tensor if is_whole and _is_copy(tensor, result) else None
 
 
 def _taken(operator: DraftOperator) -> tuple[list[int], list[bool]]:
