@@ -167,6 +167,36 @@ def test_a_quantized_one_stays_on_integers(
         assert np.mean(got != expected) < 0.01
 
 
+@pytest.mark.parametrize("attributes", ["group=3, strides=[2,2]", "group=3", "group=3, strides=[3,4]"])
+@pytest.mark.parametrize("kind", ["a scale for each output of a group", "zero points"])
+def test_the_meaning_of_a_kernels_integers(kind: str, attributes: str) -> None:
+    """A kernel of uint8 has a zero point, which fills what no tap meets: steps longer than the kernel leave that."""
+    of_outputs = kind.startswith("a scale")
+    dtype, low = ("int8", -128) if of_outputs else ("uint8", 0)
+    rng = np.random.default_rng(5)
+    network = model(
+        f"""g ({dtype}[1,6,5,4] x) => ({dtype}[a,b,c,d] y) {{
+            xr = DequantizeLinear(x, sx, zero)
+            kernel = DequantizeLinear{"<axis=1>" if of_outputs else ""}(integers, scales, zeros)
+            yr = ConvTranspose<{attributes}>(xr, kernel)
+            y = QuantizeLinear(yr, sy, zero) }}""",
+        integers=rng.integers(low, low + 256, (6, 2, 2, 3)).astype(dtype),
+        scales=np.array([0.002, 0.02] if of_outputs else 0.01, np.float32),
+        zeros=np.array([0, 0] if of_outputs else 131, dtype),
+        sx=np.array(0.02, np.float32),
+        sy=np.array(0.03 if of_outputs else 0.05, np.float32),
+        zero=np.array(low + 131, dtype),
+    )
+    content = relayout.convert(network, format="tflite", io="keep").tflite
+    feed = rng.integers(low, low + 256, (1, 6, 5, 4)).astype(dtype)
+    (expected,) = run(network, {"x": feed})
+    assert set(operators(content)) <= INTEGERS
+    for kernels in KERNELS:
+        (got,) = results_of_runs(content, [feed], kernels)
+        assert np.abs(got.astype(int) - expected.astype(int)).max() <= 1
+        assert np.mean(got != expected) < 0.02
+
+
 @pytest.mark.parametrize("shape", [(2, 2, 3, 3), (3, 2, 3, 3)], ids=["as many outputs", "fewer outputs"])
 @pytest.mark.parametrize("target", ["litert", "ethos-u"])
 def test_a_scale_for_each_input_is_none_of_an_integer_kernel(shape: tuple[int, ...], target: str) -> None:

@@ -323,8 +323,8 @@ def test_a_large_window_is_several_by_every_second_row(model: onnx.ModelProto, p
     [
         (depthwise((1, 6, 9, 10), (11, 11)), 6, True),
         (depthwise((1, 6, 9, 10), (7, 7), strides=[2, 2]), 3, True),
-        (depthwise((1, 6, 9, 10), (7, 7), strides=[2, 1], auto_pad="SAME_LOWER", pads=None), 3, True),
-        (depthwise((1, 6, 9, 10), (7, 7), strides=[2, 2], auto_pad="SAME_UPPER", pads=None), 3, True),
+        (depthwise((1, 6, 10, 12), (7, 7), strides=[2, 2], auto_pad="SAME_LOWER", pads=None), 3, True),
+        (depthwise((1, 6, 10, 12), (7, 7), strides=[2, 2], auto_pad="SAME_UPPER", pads=None), 3, True),
         (depthwise((1, 6, 9, 10), (7, 7), pads=[0, 0, 0, 0]), 3, False),
         (depthwise((1, 6, 9, 10), (9, 10), auto_pad="VALID", pads=None), 4, False),
         (depthwise((2, 6, 9, 10), (7, 7), pads=[6, 3, 0, 3]), 3, True),
