@@ -4,6 +4,7 @@ numbers in LiteRT's kernels of both kinds."""
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from onnx import TensorProto
 
 import relayout
 from litert_runs import KERNELS, operators, results_of_runs
+from relayout.lowering.transposed_axes import Axis, kernel_at
 from running import run
 from targets.quantized_nets import QuantizedNet
 from text_form import floats, model
@@ -84,6 +86,31 @@ def same_in_litert(case: Case, network: onnx.ModelProto) -> Counter[str]:
             (expected,) = run(network, {"x": feed})
             np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * max(1, np.abs(expected).max()))
     return Counter(operators(content))
+
+
+@pytest.mark.parametrize("united", [False, True])
+@pytest.mark.parametrize("seed", range(200))
+def test_the_places_of_an_axis(seed: int, *, united: bool) -> None:
+    """Convolutions in steps of one give what the definition does, and no window leaves elements of the axis out."""
+    rng = np.random.default_rng(seed)
+    size, stride, dilation, extent = (int(rng.integers(1, most)) for most in (6, 5, 4, 7))
+    reach = (extent - 1) * stride + (size - 1) * dilation + 1
+    begin = int(rng.integers(0, min(reach, 9)))
+    end = int(rng.integers(0, min(reach - begin, 9)))
+    x, w = rng.normal(size=extent), rng.normal(size=size)
+    whole = np.zeros(reach)
+    for element, tap in product(range(extent), range(size)):
+        whole[element * stride + tap * dilation] += x[element] * w[tap]
+    axis = Axis(size, stride, dilation, begin, reach - begin - end - extent * stride)
+    found = np.zeros((extent + axis.more, stride))
+    for number in range(stride):
+        place = axis.place(number, among=stride if united else 0)
+        assert min(place.pads) >= 0
+        padded, kernel = np.pad(x, place.pads), kernel_at(w[None, None], [place])[0, 0]
+        span = (place.window - 1) * place.dilation + 1
+        for block in range(len(padded) - span + 1):
+            found[block, number] = padded[block : block + span : place.dilation] @ kernel
+    np.testing.assert_allclose(found.reshape(-1)[: found.size - axis.over], whole[begin : reach - end], atol=1e-12)
 
 
 @pytest.mark.parametrize("name", CASES)
