@@ -19,7 +19,7 @@ from relayout.lowering.constants import Constants
 from relayout.lowering.fuse_epilogue import Fusion, only_reader
 from relayout.lowering.unit_rows import Reals, scale_and_shift
 from relayout.rules import Permuted
-from relayout.rules.facts import operator_of
+from relayout.rules.facts import kernel_axes, operator_of
 
 # An input's normalization in the kernels of the convolutions that read it, where that computes the same.
 #
@@ -158,8 +158,6 @@ def channel_windows(channels: int, size: int, weight: float) -> NDArray[np.float
 
 
 RANK = 4
-TRANSPOSED = frozenset({"ConvTranspose"})
-"""Operators whose kernels have the inputs' axis first."""
 HOMOGENEOUS = frozenset({"LeakyRelu", "Relu"})
 """Activations that a positive scale may stand before or behind: `s relu(x) = relu(s x)`."""
 
@@ -276,7 +274,7 @@ class _Folding:
         kernel = self.constants.tensor(node.inputs[1])
         bias = self.constants.array(node.inputs[2]) if len(node.inputs) > 2 else None
         assert kernel is not None
-        group = node.attributes.get_int("group", 1) if node.op_type in TRANSPOSED else 0
+        group = node.attributes.get_int("group", 1) if kernel_axes(node.op_type) == "IO" else 0
         outputs, inputs = kernel.shape.numpy()[:2]
         if (inputs * group if group else outputs) != scale.size:
             return False

@@ -136,6 +136,13 @@ def is_on_images(node: ir.Node) -> bool:
     return rule is not None and bool(rule.layouts)
 
 
+def kernel_axes(op_type: str) -> str:
+    """Return the first axes of the kernel of a standard operator, `OI` or `IO`; empty where layouts name none."""
+    rule = find(("", op_type))
+    named = {} if rule is None else rule.layouts
+    return next((axes for _, axes in sorted(named.items()) if axes != "NC"), "")
+
+
 def is_view(node: ir.Node) -> bool:
     """Tell whether a node looks at its operand otherwise, by what it is called: a Transpose, a Reshape."""
     rule = find(_called(node))

@@ -16,6 +16,7 @@ from relayout.graph.quantized_unit import EPILOGUES, QUANTIZE, QuantizedUnit, un
 from relayout.graph.source_names import SOURCE
 from relayout.graph.subgraphs import all_nodes
 from relayout.lowering.unit_rows import of_units
+from relayout.rules.facts import kernel_axes
 from relayout.targets.litert.insertion import Insertion
 from relayout.targets.litert.integer_scales import (
     BYTES,
@@ -235,10 +236,6 @@ def _data(candidate: Candidate, slots: Iterator[int] | range) -> bool:
     )
 
 
-KERNELS = {"Conv": "oi", "ConvTranspose": "io"}
-"""Operator -> the first axes of its kernel, as ONNX has them; `o` are the outputs."""
-
-
 def _has_weights(candidate: Candidate) -> bool:
     """Tell whether the kernel takes the weights: constant, of 8 bits, without zero points but in kernels of uint8."""
     if not _data(candidate, range(1)) or len(candidate.inputs) < 2:
@@ -266,7 +263,7 @@ def _weighted(candidate: Candidate) -> Kernel | None:
 def _is_by_output(candidate: Candidate) -> bool:
     """Tell whether a kernel has one scale, or one for each output; a Gemm's matrix is not looked at."""
     weights, node = candidate.inputs[1], candidate.node
-    letters = node.domain.rpartition(".")[2] if node.domain else KERNELS.get(node.op_type, "")
+    letters = node.domain.rpartition(".")[2] or kernel_axes(node.op_type).lower()
     return weights is None or weights.is_one or "o" not in letters or letters.index("o") == weights.axis
 
 

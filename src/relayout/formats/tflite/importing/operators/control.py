@@ -278,13 +278,13 @@ def _needed(
     results = [op.operator.outputs[place] for place in carried]
     is_read = [k >= len(results) or results[k] in outside for k in range(len(states))]
     read = {again, *compress(lasts, is_read)}
-    kept = _reached(body.nodes, read, list(zip(states, lasts, strict=True)))
+    reached = _reached(body.nodes, read, list(zip(states, lasts, strict=True)))
     is_needed = [is_read[k] or state in read for k, state in enumerate(states)]
     if not any(is_needed):  # a Loop has at least one
         return [True] * len(states)
     if not all(is_needed):
-        op.builder.discard([node for node in body.nodes if node not in kept])
-        body.nodes = [node for node in body.nodes if node in kept]
+        op.builder.discard([node for node in body.nodes if node not in reached])
+        body.nodes = [node for node in body.nodes if node in reached]
     return is_needed
 
 
