@@ -1,4 +1,4 @@
-"""Additions of MkDocs to the pages of `docs/`: documents of the root, tables, every verb's help, docstrings.
+"""A hook of MkDocs that adds to the pages of `docs/`: documents of the root, tables, every verb's help, docstrings.
 
 A page links to its long tables, which are CSV files; on the site each stands under its link, and `tables.js` puts a
 search field there. `cli.md` ends with what `--help` prints and `api.md` has signature and docstring under each name, so

@@ -14,6 +14,7 @@ from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
 from relayout.rules.signature import Constants
+from relayout.shapes.own_axes import SLICE_INPUTS
 from relayout.targets.litert.integer_forms import requantized, unit_scales
 
 MOST_SLICES = 8
@@ -53,7 +54,7 @@ def _slices(operator: Operator) -> list[range] | None:
 def _as_slices(operator: Operator, _: Constants) -> Sequence[Step]:
     """Slices, a Concat of several, and a Reshape where indices are no list."""
     runs, shape, y = _slices(operator), operator.shape(), operator.outputs[0]
-    if runs is None or shape is None or y is None or operator.version < 10:
+    if runs is None or shape is None or y is None or operator.version < SLICE_INPUTS:
         return ()
     axis = operator.int("axis", 0) % len(shape)
     axes = np.array([axis], np.int64)
