@@ -15,7 +15,7 @@ from relayout.formats.tflite.exporting.operators.window import Window, bordered
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.scales import dequantizer_of
 
-# Convolutions over three axes as a sum of convolutions over two: CONV_3D takes no groups, and XNNPACK has none.
+# Convolutions over three axes as a sum of convolutions over two: CONV_3D takes no groups.
 #
 # y[n d h w o]  =  sum over t of  Conv2D(x[n (stride · d + dilation · t) h w c], kernel[t])
 
@@ -62,7 +62,7 @@ def _write_by_images(op: NodeExport, image: DraftTensor, kernel: DraftTensor, bi
 def _phases(op: NodeExport, image: DraftTensor, window: Window) -> list[DraftTensor]:
     """Return every image of the padded depth that is so many behind the first of each step.
 
-    A slice that takes every second image is no kernel of XNNPACK: where heights are known, the depth is split.
+    Where heights are known, the depth is split by a reshape, and each part is a slice without strides.
     """
     stride, (depth, *rest) = window.strides[0], window.border
     (extent,) = known(image.dims[1:2])
