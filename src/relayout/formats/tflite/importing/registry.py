@@ -1,9 +1,9 @@
 """The one table of TFLite operators that can be read: name -> the function that writes its ONNX nodes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relayout.listed_modules import load_all, modules_of
 
@@ -101,10 +101,34 @@ def of_complex(*names: str) -> Callable[[Translation], Translation]:
     return register
 
 
-def described(function: Translation, name: str, summary: str) -> Translation:
-    """A translation made by a factory, with a name and a docstring of its own for the coverage table."""
-    function.__name__, function.__doc__ = name, summary
-    return function
+def operators(
+    rows: Mapping[str, Any], summary: str, *, options: str = "", texts: int = 0
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function as the translation of several operators, each with arguments of its own.
+
+    Args:
+        rows: operator -> what the function takes behind the operation: one argument, or a tuple of several.
+        summary: the line in the tables of operators, with places for the arguments: `{} of booleans.`.
+        options: the schema's table of options, with places likewise.
+        texts: from which opset on they may read or give texts; 0: never.
+    """
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        for name, row in rows.items():
+            arguments = row if isinstance(row, tuple) else (row,)
+            translate = _with_arguments(function, arguments, summary.format(*arguments))
+            operator(name, options=options.format(*arguments), texts=texts)(translate)
+        return function
+
+    return register
+
+
+def _with_arguments(function: Callable[..., None], arguments: tuple[Any, ...], summary: str) -> Translation:
+    def translate(operation: "Operation") -> None:
+        function(operation, *arguments)
+
+    translate.__doc__ = summary
+    return translate
 
 
 @cache

@@ -190,15 +190,16 @@ def max_pool(op: NodeExport) -> None:
 
 def _write(op: NodeExport, name: str, image: DraftTensor, window: Window, border: float) -> None:
     image = window.bordered(op, image, border)
-    result = op.output(0)
     if len(window.sizes) == 2:
         op.result(name, [image], **_options(window))
-        return
-    op.give(_pooled(op, name, image, window, result.dims))
+    else:
+        op.give(_pooled(op, name, image, window, op.output(0).dims))
 
 
 def _pooled(op: NodeExport, name: str, image: DraftTensor, window: Window, dims: Dims) -> DraftTensor:
-    """Return the pool over one axis of space or over three, as pools over two."""
+    """Return the pool over two axes of space, or over one or three as pools over two."""
+    if len(window.sizes) == 2:
+        return op.emit(name, [image], dims, **_options(window))
     if len(window.sizes) == 1:
         tall = op.reshape(image, (image.dims[0], 1, *image.dims[1:]))
         inner: Dims = (dims[0], 1, *dims[1:])
@@ -261,17 +262,12 @@ def average_pool(op: NodeExport) -> None:
     is_plain = bool((factors == 1).all()) and len(window.sizes) == 2
     if op.quantized and not is_plain:
         raise Unwritable("a quantized average whose border does not count as in SAME")
-    image = window.bordered(op, image)
-    result = op.output(0)
+    image, dims = window.bordered(op, image), op.output(0).dims
     valid = window._replace(pads=((0, 0),) * len(window.sizes))
     if is_plain:
         op.result("AVERAGE_POOL_2D", [image], **_options(valid))
         return
-    pooled = (
-        op.emit("AVERAGE_POOL_2D", [image], result.dims, **_options(valid))
-        if len(window.sizes) == 2
-        else _pooled(op, "AVERAGE_POOL_2D", image, valid, result.dims)
-    )
+    pooled = _pooled(op, "AVERAGE_POOL_2D", image, valid, dims)
     if (factors == 1).all():
         op.give(pooled)
     else:
@@ -294,9 +290,7 @@ def _divided(op: NodeExport, image: DraftTensor, window: Window, *, counted: boo
         rest = tuple((a - c, b - d) for (a, b), (c, d) in zip(pads, stated, strict=True))
     valid, dims = window._replace(same=False, pads=((0, 0),) * count), op.out_dims(0)
     sums, parts = (
-        op.emit("AVERAGE_POOL_2D", [each], (*dims[:-1], each.dims[-1]), **_options(valid))
-        if count == 2
-        else _pooled(op, "AVERAGE_POOL_2D", each, valid, (*dims[:-1], each.dims[-1]))
+        _pooled(op, "AVERAGE_POOL_2D", each, valid, (*dims[:-1], each.dims[-1]))
         for each in (bordered(op, image, [(0, 0), *pads, (0, 0)]), bordered(op, ones, [(0, 0), *rest, (0, 0)]))
     )
     op.give(op.div(sums, parts))
@@ -376,10 +370,7 @@ def lp_pool(op: NodeExport) -> None:
     image = window._replace(same=False, pads=window.border).bordered(op, op.input(0))
     valid = window._replace(same=False, pads=((0, 0),) * len(window.sizes))
     powers, dims = _powers(op, image, p), op.out_dims()
-    if len(window.sizes) == 2:
-        means = op.emit("AVERAGE_POOL_2D", [powers], dims, **_options(valid))
-    else:
-        means = _pooled(op, "AVERAGE_POOL_2D", powers, valid, dims)
+    means = _pooled(op, "AVERAGE_POOL_2D", powers, valid, dims)
     op.give(_root(op, op.mul(means, float(np.prod(window.sizes))), p))
 
 

@@ -14,47 +14,47 @@ from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.complexes import pairs, real_parts, result_pairs
 from relayout.formats.tflite.importing.operators.custom import Options
 from relayout.formats.tflite.importing.operators.slicing import bordered_to, cut, joined, unsqueeze
-from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
+from relayout.formats.tflite.importing.registry import Unsupported, operator, operators
 
 # Fourier transforms, of complex numbers as pairs.
 
 
-def _of_reals(axes: int) -> Translation:
-    def translate(op: Operation) -> None:
-        x, lengths = op.real(0), _lengths(op, axes)
-        rank = len(dims(x))
-        for axis, length in lengths.items():
-            x = bordered_to(op, x, axis, length)
-        x = unsqueeze(op, x, [rank])
-        y = _dft(op, x, rank - 1, (*dims(x)[: rank - 1], lengths[rank - 1] // 2 + 1, 2), 1)
-        for axis in sorted(lengths, reverse=True)[1:]:
-            y = _dft(op, y, axis, dims(y)) if lengths[axis] > 1 else y
-        result_pairs(op, y)
-
-    before = "" if axes == 1 else ", then DFT of the axis before" if axes == 2 else ", then DFT of the two axes before"
-    summary = f"DFT of the last axis, the half of it that the other mirrors{before}."
-    return described(translate, f"rfft{axes}", summary)
+_OF_REALS = "DFT of the last axis, the half of it that the other mirrors"
+_TO_REALS = "Inverse DFT of the last axis, of which the other half is mirrored"
 
 
-def _to_reals(axes: int) -> Translation:
-    def translate(op: Operation) -> None:
-        x, lengths = pairs(op), _lengths(op, axes, rank=len(dims(pairs(op))) - 1)
-        last = max(lengths)
-        for axis in sorted(lengths)[:-1]:
-            x = bordered_to(op, x, axis, lengths[axis])
-            x = _dft(op, x, axis, dims(x), inverse=1)
-        half, mirrored = lengths[last] // 2 + 1, (lengths[last] - 1) // 2
-        x = bordered_to(op, x, last, half)
-        if mirrored:
-            other = cut(op, x, [mirrored], [0], [last], [-1])
-            signs = op.builder.array(op.hint("signs"), np.array([1, -1], np.float32))
-            x = joined(op, [x, op.emit("Mul", [other, signs])], last)
-        op.result(real_parts(op, _dft(op, x, last, dims(x), inverse=1)))
+@operators({"CUSTOM FlexRFFT": 1}, f"{_OF_REALS}.")
+@operators({"CUSTOM FlexRFFT2D": 2}, f"{_OF_REALS}, then DFT of the axis before.")
+@operators({"CUSTOM FlexRFFT3D": 3}, f"{_OF_REALS}, then DFT of the two axes before.")
+@operators({"RFFT2D": 2}, f"{_OF_REALS}, then DFT of the axis before.", options="Rfft2dOptions")
+def _of_reals(op: Operation, axes: int) -> None:
+    x, lengths = op.real(0), _lengths(op, axes)
+    rank = len(dims(x))
+    for axis, length in lengths.items():
+        x = bordered_to(op, x, axis, length)
+    x = unsqueeze(op, x, [rank])
+    y = _dft(op, x, rank - 1, (*dims(x)[: rank - 1], lengths[rank - 1] // 2 + 1, 2), 1)
+    for axis in sorted(lengths, reverse=True)[1:]:
+        y = _dft(op, y, axis, dims(y)) if lengths[axis] > 1 else y
+    result_pairs(op, y)
 
-    before = "" if axes == 1 else f"; before that of the {axes - 1} axes in front of it" if axes > 2 else ""
-    before = "; before that of the axis in front of it" if axes == 2 else before
-    summary = f"Inverse DFT of the last axis, of which the other half is mirrored{before}."
-    return described(translate, f"irfft{axes}", summary)
+
+@operators({"CUSTOM FlexIRFFT": 1}, f"{_TO_REALS}.")
+@operators({"CUSTOM FlexIRFFT2D": 2}, f"{_TO_REALS}; before that of the axis in front of it.")
+@operators({"CUSTOM FlexIRFFT3D": 3}, f"{_TO_REALS}; before that of the 2 axes in front of it.")
+def _to_reals(op: Operation, axes: int) -> None:
+    x, lengths = pairs(op), _lengths(op, axes, rank=len(dims(pairs(op))) - 1)
+    last = max(lengths)
+    for axis in sorted(lengths)[:-1]:
+        x = bordered_to(op, x, axis, lengths[axis])
+        x = _dft(op, x, axis, dims(x), inverse=1)
+    half, mirrored = lengths[last] // 2 + 1, (lengths[last] - 1) // 2
+    x = bordered_to(op, x, last, half)
+    if mirrored:
+        other = cut(op, x, [mirrored], [0], [last], [-1])
+        signs = op.builder.array(op.hint("signs"), np.array([1, -1], np.float32))
+        x = joined(op, [x, op.emit("Mul", [other, signs])], last)
+    op.result(real_parts(op, _dft(op, x, last, dims(x), inverse=1)))
 
 
 def _lengths(op: Operation, axes: int, rank: int = 0) -> dict[int, int]:
@@ -65,12 +65,6 @@ def _lengths(op: Operation, axes: int, rank: int = 0) -> dict[int, int]:
     return dict(zip(range(rank - axes, rank), lengths, strict=True))
 
 
-operator("RFFT2D", options="Rfft2dOptions")(_of_reals(2))
-for _suffix, _axes in {"": 1, "2D": 2, "3D": 3}.items():
-    operator(f"CUSTOM FlexRFFT{_suffix}")(_of_reals(_axes))
-    operator(f"CUSTOM FlexIRFFT{_suffix}")(_to_reals(_axes))
-
-
 def _dft(op: Operation, x: ir.Value, axis: int, shape: Dims, onesided: int = 0, inverse: int = 0) -> ir.Value:
     if op.builder.opset < 20:
         return op.emit("DFT", [x], shape, axis=axis, onesided=onesided, inverse=inverse)
@@ -78,23 +72,18 @@ def _dft(op: Operation, x: ir.Value, axis: int, shape: Dims, onesided: int = 0, 
     return op.emit("DFT", [x, None, axes], shape, onesided=onesided, inverse=inverse)
 
 
-def _transform(axes: int, inverse: int) -> Translation:
-    def translate(op: Operation) -> None:
-        x = pairs(op)
-        rank = len(dims(x)) - 1
-        if rank < axes:
-            raise ReadError(f"{op.operator.name} of rank {rank}", where=op.place)
-        for axis in range(rank - axes, rank):
-            x = _dft(op, x, axis, dims(x), inverse=inverse)
-        result_pairs(op, x)
-
-    what = "last axis" if axes == 1 else f"last {axes} axes"
-    return described(translate, f"fft{axes}", f"{'Inverse ' * inverse}DFT of the {what}.")
-
-
-for _name, _axes in {"FFT": 1, "FFT2D": 2, "FFT3D": 3}.items():
-    operator(f"CUSTOM Flex{_name}")(_transform(_axes, 0))
-    operator(f"CUSTOM FlexI{_name}")(_transform(_axes, 1))
+@operators({"CUSTOM FlexFFT": (1, 0)}, "DFT of the last axis.")
+@operators({"CUSTOM FlexIFFT": (1, 1)}, "Inverse DFT of the last axis.")
+@operators({"CUSTOM FlexFFT2D": (2, 0), "CUSTOM FlexFFT3D": (3, 0)}, "DFT of the last {} axes.")
+@operators({"CUSTOM FlexIFFT2D": (2, 1), "CUSTOM FlexIFFT3D": (3, 1)}, "Inverse DFT of the last {} axes.")
+def _transform(op: Operation, axes: int, inverse: int) -> None:
+    x = pairs(op)
+    rank = len(dims(x)) - 1
+    if rank < axes:
+        raise ReadError(f"{op.operator.name} of rank {rank}", where=op.place)
+    for axis in range(rank - axes, rank):
+        x = _dft(op, x, axis, dims(x), inverse=inverse)
+    result_pairs(op, x)
 
 
 MOST_SAMPLES, MOST_BANDS = 1 << 16, 1 << 12

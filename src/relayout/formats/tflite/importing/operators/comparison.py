@@ -16,7 +16,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.tabulated import looked_up
-from relayout.formats.tflite.importing.registry import Translation, described, operator
+from relayout.formats.tflite.importing.registry import operator, operators
 from relayout.formats.tflite.importing.tensors import fixed_point
 from relayout.formats.tflite.same_operators import COMPARISONS
 
@@ -27,7 +27,6 @@ STEPS = 256
 """Of the kernels' fixed point: so many to 1."""
 
 _LIMITS = {TensorType.INT8: (-128, 127), TensorType.UINT8: (0, 255), TensorType.INT16: (-32768, 32767)}
-_COMPARISON = {**COMPARISONS, "NOT_EQUAL": "Equal"}
 
 
 def compared(op: Operation, op_type: str, number: Callable[[int], ir.Value]) -> ir.Value:
@@ -80,17 +79,18 @@ def _in_steps(op: Operation, i: int, table: npt.NDArray[np.int32]) -> ir.Value:
     return looked_up(op, op.stored(i), table, "steps", least=least)
 
 
-def _comparison(name: str, op_type: str) -> Translation:
-    def translate(op: Operation) -> None:
-        if name == "NOT_EQUAL":  # narrow integers without a scale are all equal to its kernel, and refused by `real`
-            op.result(op.each("Not", compared(op, op_type, op.real)))
-        else:
-            op.result(compared(op, op_type, op.plain))
-
-    does = "Not of Equal" if name == "NOT_EQUAL" else op_type
-    line = f"{does} of what the operands mean; of quantized ones as the kernel has it: in 256ths, by a table."
-    return described(translate, name.lower(), line)
+_ORDERS = {name: op_type for name, op_type in COMPARISONS.items() if op_type != "Equal"}
+_SUMMARY = "{} of what the operands mean; of quantized ones as the kernel has it: in 256ths, by a table."
 
 
-for _name, _op_type in _COMPARISON.items():
-    operator(_name, texts=TEXTS_FROM if _op_type == "Equal" else 0)(_comparison(_name, _op_type))
+@operators(_ORDERS, _SUMMARY)
+@operators({"EQUAL": "Equal"}, _SUMMARY, texts=TEXTS_FROM)
+def _comparison(op: Operation, op_type: str) -> None:
+    op.result(compared(op, op_type, op.plain))
+
+
+@operator("NOT_EQUAL", texts=TEXTS_FROM)
+def not_equal(op: Operation) -> None:
+    """Not of Equal of what the operands mean; of quantized ones as the kernel has it: in 256ths, by a table."""
+    # Narrow integers without a scale are all equal to its kernel, and refused by `real`.
+    op.result(op.each("Not", compared(op, "Equal", op.real)))

@@ -19,25 +19,16 @@ from relayout.formats.tflite.container.model import Tensor
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.slicing import bordered_to, squeeze, unsqueeze
-from relayout.formats.tflite.importing.registry import (
-    Translation,
-    Unsupported,
-    described,
-    entries,
-    of_complex,
-    operator,
-)
+from relayout.formats.tflite.importing.registry import Unsupported, entries, of_complex, operator
 
 HALF_BY_HALF = """
     BROADCAST_TO EXPAND_DIMS RESHAPE SELECT SELECT_V2 SLICE SQUEEZE STRIDED_SLICE TILE TRANSPOSE
-    FlexAddN FlexAddV2 FlexBroadcastTo FlexConcatV2 FlexCumsum FlexGatherNd FlexGatherV2 FlexMean FlexNeg FlexPack
-    FlexPad FlexReverseV2 FlexRoll FlexSelectV2 FlexSlice FlexSplit FlexStridedSlice FlexSub FlexSum FlexTile
-    FlexTranspose FlexUnpack
+"""
+FLEX_HALF_BY_HALF = """
+    AddN AddV2 BroadcastTo ConcatV2 Cumsum GatherNd GatherV2 Mean Neg Pack Pad ReverseV2 Roll SelectV2 Slice Split
+    StridedSlice Sub Sum Tile Transpose Unpack
 """
 """What gives the halves of its result by those of its operands: f(a + bi) = f(a) + f(b)i."""
-
-PRODUCTS = "MUL FlexEinsum FlexMatMul FlexMul"
-"""What multiplies two operands, and adds such products."""
 
 _REALS = {TensorType.FLOAT16, TensorType.FLOAT32, TensorType.FLOAT64}
 
@@ -160,25 +151,23 @@ def _of_halves(op: Operation, *chosen: int) -> dict[int, ir.Value]:
     return part.results
 
 
-def _half_by_half(name: str) -> Translation:
-    def translate(op: Operation) -> None:
-        types = {op.input(i).type for i in range(len(op.operator.inputs)) if op.has(i)}
-        if TensorType.COMPLEX64 not in types or types & _REALS:
-            raise Unsupported("real numbers beside complex ones")
-        real, imaginary = (_of_halves(op, *[half] * len(op.operator.inputs)) for half in (0, 1))
-        for i in real:
-            result_halves(op, real[i], imaginary[i], i)
+@of_complex(*HALF_BY_HALF.split(), *(f"CUSTOM Flex{name}" for name in FLEX_HALF_BY_HALF.split()))
+def half_by_half(op: Operation) -> None:
+    """Of complex numbers half by half."""
+    types = {op.input(i).type for i in range(len(op.operator.inputs)) if op.has(i)}
+    if TensorType.COMPLEX64 not in types or types & _REALS:
+        raise Unsupported("real numbers beside complex ones")
+    real, imaginary = (_of_halves(op, *[half] * len(op.operator.inputs)) for half in (0, 1))
+    for i in real:
+        result_halves(op, real[i], imaginary[i], i)
 
-    return described(translate, name, "Of complex numbers half by half.")
 
-
-def _product(name: str) -> Translation:
-    def translate(op: Operation) -> None:
-        if len(op.operator.inputs) != 2:
-            raise Unsupported("complex numbers")
-        multiplied(op)
-
-    return described(translate, name, "Of complex numbers by four products of halves.")
+@of_complex("MUL", "CUSTOM FlexEinsum", "CUSTOM FlexMatMul", "CUSTOM FlexMul")
+def product(op: Operation) -> None:
+    """Of complex numbers by four products of halves."""
+    if len(op.operator.inputs) != 2:
+        raise Unsupported("complex numbers")
+    multiplied(op)
 
 
 def multiplied(op: Operation, first: bool = False, second: bool = False) -> None:
@@ -193,11 +182,6 @@ def multiplied(op: Operation, first: bool = False, second: bool = False) -> None
     else:
         imaginary = op.emit("Sub", [c, d] if second else [d, c])
     result_halves(op, real, imaginary)
-
-
-for _names, _entry in ((HALF_BY_HALF, _half_by_half), (PRODUCTS, _product)):
-    for _name in _names.split():
-        of_complex(_name if _name.isupper() else f"CUSTOM {_name}")(_entry(_name))
 
 
 @of_complex("CUSTOM FlexSquare")
@@ -257,15 +241,16 @@ def result_real(op: Operation, x: ir.Value) -> None:
     result_pairs(op, bordered_to(op, unsqueeze(op, x, [rank]), rank, 2))
 
 
-def _part(index: int, what: str) -> Translation:
-    def translate(op: Operation) -> None:
-        op.result(halves(op)[index])
+@operator("REAL")
+def real(op: Operation) -> None:
+    """The real parts."""
+    op.result(halves(op)[0])
 
-    return described(translate, what, f"The {what} parts.")
 
-
-operator("REAL")(_part(0, "real"))
-operator("IMAG")(_part(1, "imaginary"))
+@operator("IMAG")
+def imaginary(op: Operation) -> None:
+    """The imaginary parts."""
+    op.result(halves(op)[1])
 
 
 @operator("COMPLEX_ABS")

@@ -12,15 +12,8 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.activation import clip
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.weights import vector, widened_from
-from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
+from relayout.formats.tflite.importing.registry import Unsupported, operator, operators
 from relayout.formats.tflite.same_operators import ARITHMETIC, LOGICAL, UNARY
-
-_UNARY = {**UNARY, "ABS": "Abs", "ELU": "Elu", "RELU": "Relu", "SIGN": "Sign"}
-"""TFLite operators of one operand that ONNX has too."""
-_BINARY = {**LOGICAL, "BITWISE_XOR": "BitwiseXor", "MAXIMUM": "Max", "MINIMUM": "Min", "POW": "Pow"}
-"""TFLite operators of two operands that ONNX has too."""
-_ARITHMETIC = {**ARITHMETIC, "DIV": "Div"}
-"""The same, with an activation fused."""
 
 
 def rounded_away(op: Operation, x: ir.Value) -> ir.Value:
@@ -29,52 +22,45 @@ def rounded_away(op: Operation, x: ir.Value) -> ir.Value:
     return op.each("Mul", up, op.each("Sign", x))
 
 
-def unary_of_reals(op_type: str) -> Translation:
+@operators({**UNARY, "ELU": "Elu", "RELU": "Relu"}, "{}.")
+def unary_of_reals(op: Operation, op_type: str) -> None:
     """An operator of one operand, by what its integers mean."""
-
-    def translate(op: Operation) -> None:
-        op.result(op.each(op_type, op.real(0)))
-
-    return described(translate, op_type.lower(), f"{op_type}.")
+    op.result(op.each(op_type, op.real(0)))
 
 
-def _unary(op_type: str) -> Translation:
-    def translate(op: Operation) -> None:
-        # Of integers without a scale the kernels know none but these.
-        op.result(op.each(op_type, op.plain(0) if op_type in ("Abs", "Sign") else op.real(0)))
-
-    return described(translate, op_type.lower(), f"{op_type}.")
+@operators({"ABS": "Abs", "SIGN": "Sign"}, "{}.")
+def _unary(op: Operation, op_type: str) -> None:
+    """Of integers without a scale the kernels know no other operators of one operand."""
+    op.result(op.each(op_type, op.plain(0)))
 
 
-def _binary(op_type: str) -> Translation:
-    def translate(op: Operation) -> None:
-        if op_type == "BitwiseXor":
-            op.result_stored(op.each(op_type, op.raw(0), op.raw(1)))
-            return
-        if op_type in ("Max", "Min") and not op.alike(0, 1):  # the kernel compares integers, whatever they mean
-            op.result_whole(op.each(op_type, op.whole(0), op.whole(1)))
-            return
-        op.result(op.each(op_type, op.plain(0), op.plain(1)))
-
-    return described(translate, op_type.lower(), f"{op_type}, broadcast from the right.")
+@operators({**LOGICAL, "POW": "Pow"}, "{}, broadcast from the right.")
+def _binary(op: Operation, op_type: str) -> None:
+    op.result(op.each(op_type, op.plain(0), op.plain(1)))
 
 
-def _arithmetic(op_type: str) -> Translation:
-    def translate(op: Operation) -> None:
-        # Of narrow integers without a scale the kernels add and multiply those of 16 bits.
-        plain = op.input(0).type == TensorType.INT16 and op_type in ("Add", "Mul")
-        a, b = (op.plain(0), op.plain(1)) if plain else (op.real(0), op.real(1))
-        op.result(op.each(op_type, a, b), fused=op.options.fused_activation_function)
-
-    return described(translate, op_type.lower(), f"{op_type}, broadcast from the right, then the fused activation.")
+@operators({"MAXIMUM": "Max", "MINIMUM": "Min"}, "{}, broadcast from the right.")
+def _extreme(op: Operation, op_type: str) -> None:
+    if op.alike(0, 1):
+        _binary(op, op_type)
+    else:  # the kernel compares integers, whatever they mean
+        op.result_whole(op.each(op_type, op.whole(0), op.whole(1)))
 
 
-for _name, _op_type in _UNARY.items():
-    operator(_name)(_unary(_op_type))
-for _name, _op_type in _BINARY.items():
-    operator(_name)(_binary(_op_type))
-for _name, _op_type in _ARITHMETIC.items():
-    operator(_name, options=f"{_name.capitalize()}Options")(_arithmetic(_op_type))
+@operator("BITWISE_XOR")
+def bitwise_xor(op: Operation) -> None:
+    """BitwiseXor, broadcast from the right."""
+    op.result_stored(op.each("BitwiseXor", op.raw(0), op.raw(1)))
+
+
+@operators(
+    {**ARITHMETIC, "DIV": "Div"}, "{}, broadcast from the right, then the fused activation.", options="{}Options"
+)
+def _arithmetic(op: Operation, op_type: str) -> None:
+    # Of narrow integers without a scale the kernels add and multiply those of 16 bits.
+    plain = op.input(0).type == TensorType.INT16 and op_type in ("Add", "Mul")
+    a, b = (op.plain(0), op.plain(1)) if plain else (op.real(0), op.real(1))
+    op.result(op.each(op_type, a, b), fused=op.options.fused_activation_function)
 
 
 @operator("NEG")
@@ -180,16 +166,9 @@ def cast(op: Operation) -> None:
         op.result_stored(op.cast(x, op.tensors.plain_dtype(target)))
 
 
-def _clamped(low: float, high: float) -> Translation:
-    def translate(op: Operation) -> None:
-        op.result(clip(op, op.real(0), low, high))
-
-    return described(translate, "clip", f"Clip between {low:g} and {high:g}.")
-
-
-operator("RELU6")(_clamped(0, 6))
-operator("RELU_N1_TO_1")(_clamped(-1, 1))
-operator("RELU_0_TO_1")(_clamped(0, 1))
+@operators({"RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}, "Clip between {} and {}.")
+def _clamped(op: Operation, low: float, high: float) -> None:
+    op.result(clip(op, op.real(0), low, high))
 
 
 @operator("LEAKY_RELU", options="LeakyReluOptions")

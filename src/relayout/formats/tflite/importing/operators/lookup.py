@@ -12,7 +12,7 @@ from relayout.formats.tflite.importing.contents import element
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.gathering import chosen
 from relayout.formats.tflite.importing.operators.slicing import LAST, extents_of, unsqueeze
-from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
+from relayout.formats.tflite.importing.registry import Unsupported, operator, operators
 from relayout.formats.tflite.importing.tensors import FEW_BITS, array
 from relayout.light_dataclass import dataclass
 
@@ -63,30 +63,21 @@ def _scattered(op: Operation, x: ir.Value, into: _Segments, reduction: str, star
     return op.emit("Slice", [y, *ends], op.out_dims((into.known, *rest)))
 
 
-def _unsorted(reduction: str, start: str) -> Translation:
-    def translate(op: Operation) -> None:
-        ids = op.cast(op.stored(1), _INT64)
-        if op.is_constant(2):
-            (known,) = op.integers(2, 1)
-            into = _Segments(ids, op.ints([known], "count"), known)
-        else:
-            count = op.cast(op.emit("Reshape", [op.stored(2), op.ints([1], "shape")]), _INT64)
-            into = _Segments(ids, count, element(op.stored(2)))
-        op.result_stored(_scattered(op, op.stored(0), into, reduction, start))
-
-    return described(
-        translate, f"scatter_{reduction}", f"ScatterND, reduction {reduction}; a negative segment is dropped."
-    )
+_REDUCTIONS = {"Max": ("max", "lowest"), "Min": ("min", "highest"), "Prod": ("mul", "one"), "Sum": ("add", "zero")}
+_DROPPED = "ScatterND, reduction {}; a negative segment is dropped."
 
 
-for _name, _reduction, _start in (
-    ("Max", "max", "lowest"),
-    ("Min", "min", "highest"),
-    ("Prod", "mul", "one"),
-    ("Sum", "add", "zero"),
-):
-    _translation = _unsorted(_reduction, _start)
-    operator(f"UNSORTED_SEGMENT_{_name.upper()}", f"CUSTOM FlexUnsortedSegment{_name}")(_translation)
+@operators({f"UNSORTED_SEGMENT_{name.upper()}": row for name, row in _REDUCTIONS.items()}, _DROPPED)
+@operators({f"CUSTOM FlexUnsortedSegment{name}": row for name, row in _REDUCTIONS.items()}, _DROPPED)
+def _unsorted(op: Operation, reduction: str, start: str) -> None:
+    ids = op.cast(op.stored(1), _INT64)
+    if op.is_constant(2):
+        (known,) = op.integers(2, 1)
+        into = _Segments(ids, op.ints([known], "count"), known)
+    else:
+        count = op.cast(op.emit("Reshape", [op.stored(2), op.ints([1], "shape")]), _INT64)
+        into = _Segments(ids, count, element(op.stored(2)))
+    op.result_stored(_scattered(op, op.stored(0), into, reduction, start))
 
 
 def _sorted(op: Operation) -> _Segments:
@@ -100,16 +91,13 @@ def _sorted(op: Operation) -> _Segments:
     return _Segments(ids, op.each("Add", last, op.ints([1], "one")), op.tensors.symbol(op.output(), 0))
 
 
-@operator("SEGMENT_SUM", "CUSTOM FlexSegmentSum")
-def segment_sum(op: Operation) -> None:
-    """ScatterND that adds; the last row's segment is the last one."""
-    op.result_stored(_scattered(op, op.stored(0), _sorted(op), "add", "zero"))
+_LAST = "the last row's segment is the last one"
 
 
-@operator("CUSTOM FlexSegmentProd")
-def segment_product(op: Operation) -> None:
-    """ScatterND that multiplies; the last row's segment is the last one."""
-    op.result_stored(_scattered(op, op.stored(0), _sorted(op), "mul", "one"))
+@operators(dict.fromkeys(("SEGMENT_SUM", "CUSTOM FlexSegmentSum"), ("add", "zero")), f"ScatterND that adds; {_LAST}.")
+@operators({"CUSTOM FlexSegmentProd": ("mul", "one")}, f"ScatterND that multiplies; {_LAST}.")
+def _combined(op: Operation, reduction: str, start: str) -> None:
+    op.result_stored(_scattered(op, op.stored(0), _sorted(op), reduction, start))
 
 
 def _rows_of(op: Operation, into: _Segments, y: ir.Value) -> ir.Value:
@@ -128,24 +116,16 @@ def segment_mean(op: Operation) -> None:
     op.result_stored(op.each("Div", total, op.each("Max", count, op.number(1, count, "least"))))
 
 
-def _extreme(reduction: str, start: str) -> Translation:
-    def translate(op: Operation) -> None:
-        into = _sorted(op)
-        y = _scattered(op, op.stored(0), into, reduction, start)
-        zero = op.number(0, y, "zero")
-        op.result_stored(op.emit("Where", [op.each("Greater", _rows_of(op, into, y), zero), y, zero]))
-
-    return described(
-        translate, f"segment_{reduction}", f"ScatterND, reduction {reduction}; a segment without rows is 0."
-    )
+_EXTREMES = {f"CUSTOM FlexSegment{name}": _REDUCTIONS[name] for name in ("Max", "Min")}
 
 
-operator("CUSTOM FlexSegmentMax")(_extreme("max", "lowest"))
-operator("CUSTOM FlexSegmentMin")(_extreme("min", "highest"))
+@operators(_EXTREMES, "ScatterND, reduction {}; a segment without rows is 0.")
+def _extreme(op: Operation, reduction: str, start: str) -> None:
+    into = _sorted(op)
+    y = _scattered(op, op.stored(0), into, reduction, start)
+    zero = op.number(0, y, "zero")
+    op.result_stored(op.emit("Where", [op.each("Greater", _rows_of(op, into, y), zero), y, zero]))
 
-
-_BOOL = ir.DataType.BOOL
-_INT64 = ir.DataType.INT64
 
 SUM, MEAN, SQRTN = 0, 1, 2
 """How EMBEDDING_LOOKUP_SPARSE combines rows."""

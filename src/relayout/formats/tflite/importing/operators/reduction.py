@@ -8,10 +8,10 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.importing.registry import ANY_OPSET, Translation, Unsupported, described, operator
+from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator, operators
 from relayout.formats.tflite.importing.tensors import QUANTIZED_TYPES
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
-from relayout.formats.tflite.same_operators import EXTREMES, REDUCTIONS
+from relayout.formats.tflite.same_operators import EXTREMES
 
 
 def _axes(op: Operation, x: ir.Value) -> tuple[ir.Value, Dims]:
@@ -31,13 +31,18 @@ def _reduce(op: Operation, op_type: str, x: ir.Value) -> ir.Value:
     return op.emit(op_type, [x, axes], shape, keepdims=int(op.options.keep_dims), noop_with_empty_axes=1)
 
 
-def _computing(op_type: str) -> Translation:
-    def translate(op: Operation) -> None:
-        if op_type == "ReduceProd" and op.input(0).quantization is not None and op.input(0).type in QUANTIZED_TYPES:
-            raise Unsupported("a product of quantized numbers, which the kernel rounds after each factor")
-        op.result(_reduce(op, op_type, op.real(0)))
+@operator("SUM", options="ReducerOptions")
+def sum_(op: Operation) -> None:
+    """ReduceSum of real numbers."""
+    op.result(_reduce(op, "ReduceSum", op.real(0)))
 
-    return described(translate, op_type.lower(), f"{op_type} of real numbers.")
+
+@operator("REDUCE_PROD", options="ReducerOptions")
+def product(op: Operation) -> None:
+    """ReduceProd of real numbers."""
+    if op.input(0).quantization is not None and op.input(0).type in QUANTIZED_TYPES:
+        raise Unsupported("a product of quantized numbers, which the kernel rounds after each factor")
+    op.result(_reduce(op, "ReduceProd", op.real(0)))
 
 
 @operator("MEAN", options="ReducerOptions")
@@ -64,43 +69,26 @@ def mean_of_steps(op: Operation) -> bool:
     return True
 
 
-def _choosing(op_type: str) -> Translation:
-    def translate(op: Operation) -> None:
-        (x,), finish = op.carried(0, types=BYTES_ONLY)
-        finish(_reduce(op, op_type, x))
-
-    return described(
-        translate, op_type.lower(), f"{op_type}, on the integers where the result is quantized as the operand is."
-    )
+_CHOOSING = {"REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin"}
 
 
-def _logical(op_type: str) -> Translation:
-    def translate(op: Operation) -> None:
-        # ReduceMax and ReduceMin take booleans only from opset 20 on.
-        op.result(op.cast(_reduce(op, op_type, op.cast(op.stored(0), ir.DataType.UINT8)), ir.DataType.BOOL))
-
-    return described(translate, op_type.lower(), f"{op_type} of booleans.")
+@operators(_CHOOSING, "{}, on the integers where the result is quantized as the operand is.", options="ReducerOptions")
+def _choosing(op: Operation, op_type: str) -> None:
+    (x,), finish = op.carried(0, types=BYTES_ONLY)
+    finish(_reduce(op, op_type, x))
 
 
-for _name in ("REDUCE_PROD", "SUM"):
-    operator(_name, options="ReducerOptions")(_computing(REDUCTIONS[_name]))
-for _name in ("REDUCE_MAX", "REDUCE_MIN"):
-    operator(_name, options="ReducerOptions")(_choosing(REDUCTIONS[_name]))
-operator("REDUCE_ALL", options="ReducerOptions")(_logical("ReduceMin"))
-operator("REDUCE_ANY", options="ReducerOptions")(_logical("ReduceMax"))
+@operators({"REDUCE_ALL": "ReduceMin", "REDUCE_ANY": "ReduceMax"}, "{} of booleans.", options="ReducerOptions")
+def _logical(op: Operation, op_type: str) -> None:
+    # ReduceMax and ReduceMin take booleans only from opset 20 on.
+    op.result(op.cast(_reduce(op, op_type, op.cast(op.stored(0), ir.DataType.UINT8)), ir.DataType.BOOL))
 
 
-def _extreme(name: str, op_type: str) -> Translation:
-    def translate(op: Operation) -> None:
-        x = op.stored(0) if op.input(0).type in BYTES_ONLY else op.real(0)
-        (axis,) = op.integers(1, 1)
-        op.result_stored(op.emit(op_type, [x], axis=op.axis(axis, len(dims(x))), keepdims=0))
-
-    return described(translate, name, f"{op_type}; the first of equals, in both.")
-
-
-for _name, _op_type in EXTREMES.items():
-    operator(_name, options=f"{_op_type}Options")(_extreme(_name.lower(), _op_type))
+@operators(EXTREMES, "{}; the first of equals, in both.", options="{}Options")
+def _extreme(op: Operation, op_type: str) -> None:
+    x = op.stored(0) if op.input(0).type in BYTES_ONLY else op.real(0)
+    (axis,) = op.integers(1, 1)
+    op.result_stored(op.emit(op_type, [x], axis=op.axis(axis, len(dims(x))), keepdims=0))
 
 
 @operator("CUMSUM", options="CumsumOptions")

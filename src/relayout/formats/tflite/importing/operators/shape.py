@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -16,7 +16,7 @@ from relayout.formats.tflite.importing.contents import contents, element
 from relayout.formats.tflite.importing.extents import divided, product, times
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.slicing import extents_of, joined, squeeze, unsqueeze
-from relayout.formats.tflite.importing.registry import ANY_OPSET, Translation, Unsupported, described, operator
+from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator, operators
 from relayout.formats.tflite.spelled_out import KEPT, STATES
 from relayout.layout import Extent
 from relayout.light_dataclass import dataclass
@@ -279,24 +279,22 @@ def _seed(op: Operation) -> float | None:
     return float((options.seed ^ options.seed2 << 1) % (1 << 24)) if options.seed or options.seed2 else None
 
 
-def _draw(name: str, op_type: str, what: str, **unit: Any) -> Translation:
-    def translate(op: Operation) -> None:
-        extents, shape = extents_of(op, 0)
-        if op.output().type.name != "FLOAT32":
-            raise Unsupported(f"random numbers of type {op.output().type.name}")
-        count = dims(extents)[0] if len(dims(extents)) == 1 else None
-        rank = count if isinstance(count, int) else len(op.tensors.declared(op.output()))
-        known: Dims = op.out_dims(shape if shape is not None else (None,) * rank)
-        zeros = op.emit("ConstantOfShape", [extents], known, _FLOAT)
-        op.result(op.emit(op_type, [zeros], seed=_seed(op), **unit))
-
-    return described(translate, name, f"{op_type}, {what}; another stream of numbers than TFLite's.")
+_DRAWN = {
+    "RANDOM_UNIFORM": ("RandomUniformLike", "from 0 to 1", {"low": 0.0, "high": 1.0}),
+    "RANDOM_STANDARD_NORMAL": ("RandomNormalLike", "mean 0 and deviation 1", {"mean": 0.0, "scale": 1.0}),
+}
 
 
-_uniform = _draw("random_uniform", "RandomUniformLike", "from 0 to 1", low=0.0, high=1.0)
-operator("RANDOM_UNIFORM", options="RandomOptions")(_uniform)
-_normal = _draw("random_standard_normal", "RandomNormalLike", "mean 0 and deviation 1", mean=0.0, scale=1.0)
-operator("RANDOM_STANDARD_NORMAL", options="RandomOptions")(_normal)
+@operators(_DRAWN, "{}, {}; another stream of numbers than TFLite's.", options="RandomOptions")
+def _draw(op: Operation, op_type: str, _: str, unit: Mapping[str, Any]) -> None:
+    extents, shape = extents_of(op, 0)
+    if op.output().type.name != "FLOAT32":
+        raise Unsupported(f"random numbers of type {op.output().type.name}")
+    count = dims(extents)[0] if len(dims(extents)) == 1 else None
+    rank = count if isinstance(count, int) else len(op.tensors.declared(op.output()))
+    known: Dims = op.out_dims(shape if shape is not None else (None,) * rank)
+    zeros = op.emit("ConstantOfShape", [extents], known, _FLOAT)
+    op.result(op.emit(op_type, [zeros], seed=_seed(op), **unit))
 
 
 @operator("MULTINOMIAL", options="RandomOptions")

@@ -18,7 +18,7 @@ from relayout.formats.tflite.importing.operators.gathering import chosen, counte
 from relayout.formats.tflite.importing.operators.shape import regrouped, scalar
 from relayout.formats.tflite.importing.operators.slicing import FIRST, LAST, cut, joined
 from relayout.formats.tflite.importing.operators.windows import bordered, interleave
-from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
+from relayout.formats.tflite.importing.registry import Unsupported, operator, operators
 
 # StableHLO operators that move, cut and join elements.
 
@@ -260,8 +260,6 @@ _UNARY = {
     "TANH": "Tanh",
 }
 
-_BINARY = {"DIVIDE": "Div", "POWER": "Pow", "SUBTRACT": "Sub"}
-
 _OF_INTEGERS = {"ADD": ("Add", "Or"), "MAXIMUM": ("Max", "Or"), "MINIMUM": ("Min", "And"), "MULTIPLY": ("Mul", "And")}
 """Those that LiteRT has kernels for, which take no notice of scales; and what they are of booleans."""
 
@@ -269,37 +267,24 @@ _COMPARISONS = ("Equal", "", "GreaterOrEqual", "Greater", "LessOrEqual", "Less")
 """What the numbers of `StablehloComparisonDirection` stand for; 1 is "not equal"."""
 
 
-def _binary(op_type: str) -> Translation:
-    def translate(op: Operation) -> None:
-        op.result(op.each(op_type, op.real(0), op.real(1)))
-
-    return described(translate, op_type.lower(), f"{op_type}.")
+operators({f"STABLEHLO_{name}": op_type for name, op_type in _UNARY.items()}, "{}.")(unary_of_reals)
 
 
-def _of_integers(op_type: str, logical: str) -> Translation:
-    def translate(op: Operation) -> None:
-        a, b = op.whole(0), op.whole(1)
-        op.result_whole(op.each(logical if a.dtype == ir.DataType.BOOL else op_type, a, b))
-
-    return described(translate, op_type.lower(), f"{op_type}, {logical} of booleans.")
+@operators({"STABLEHLO_DIVIDE": "Div", "STABLEHLO_POWER": "Pow", "STABLEHLO_SUBTRACT": "Sub"}, "{}.")
+def _binary(op: Operation, op_type: str) -> None:
+    op.result(op.each(op_type, op.real(0), op.real(1)))
 
 
-def _logical(op_type: str) -> Translation:
-    def translate(op: Operation) -> None:
-        a, b = op.raw(0), op.raw(1)
-        op.result_stored(op.each(op_type if a.dtype == ir.DataType.BOOL else f"Bitwise{op_type}", a, b))
-
-    return described(translate, op_type.lower(), f"{op_type} of booleans, Bitwise{op_type} of integers.")
+@operators({f"STABLEHLO_{name}": row for name, row in _OF_INTEGERS.items()}, "{}, {} of booleans.")
+def _of_integers(op: Operation, op_type: str, logical: str) -> None:
+    a, b = op.whole(0), op.whole(1)
+    op.result_whole(op.each(logical if a.dtype == ir.DataType.BOOL else op_type, a, b))
 
 
-for _name, _op_type in _UNARY.items():
-    operator(f"STABLEHLO_{_name}")(unary_of_reals(_op_type))
-for _name, _op_type in _BINARY.items():
-    operator(f"STABLEHLO_{_name}")(_binary(_op_type))
-for _name, (_op_type, _of_booleans) in _OF_INTEGERS.items():
-    operator(f"STABLEHLO_{_name}")(_of_integers(_op_type, _of_booleans))
-for _op_type in ("And", "Or"):
-    operator(f"STABLEHLO_{_op_type.upper()}")(_logical(_op_type))
+@operators({"STABLEHLO_AND": "And", "STABLEHLO_OR": "Or"}, "{0} of booleans, Bitwise{0} of integers.")
+def _logical(op: Operation, op_type: str) -> None:
+    a, b = op.raw(0), op.raw(1)
+    op.result_stored(op.each(op_type if a.dtype == ir.DataType.BOOL else f"Bitwise{op_type}", a, b))
 
 
 @operator("STABLEHLO_REMAINDER")

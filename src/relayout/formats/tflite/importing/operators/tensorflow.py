@@ -26,38 +26,25 @@ from relayout.formats.tflite.importing.operators.gathering import chosen, counte
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import LAST, cut, joined, unsqueeze
 from relayout.formats.tflite.importing.operators.windows import bordered
-from relayout.formats.tflite.importing.registry import (
-    Translation,
-    Unsupported,
-    described,
-    entries,
-    of_complex,
-    operator,
-)
-
-_ONE = ("Reciprocal", "Selu", "Softmax", "Softplus", "Softsign")
-"""Operators of one operand, by ONNX's names, too."""
-
-_OF_FLOATS = ("Atan", "Cosh", "Erf", "Sinh", "Tan")
-"""The same, of 32-bit reals only."""
+from relayout.formats.tflite.importing.registry import Unsupported, entries, of_complex, operator, operators
 
 _EQUATION = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*")
 """An Einsum's, without ellipses."""
 
 
-def _of_floats(op_type: str) -> Translation:
-    def translate(op: Operation) -> None:
-        if op.input(0).type == TensorType.FLOAT64:
-            raise Unsupported("FLOAT64, for which ONNX Runtime has no kernel")
-        op.result(op.each(op_type, op.real(0)))
-
-    return described(translate, op_type.lower(), f"{op_type}.")
+def _flex(names: str) -> dict[str, str]:
+    """Operators that ONNX has by the same name."""
+    return {f"CUSTOM Flex{name}": name for name in names.split()}
 
 
-for _name in _ONE:
-    operator(f"CUSTOM Flex{_name}")(unary_of_reals(_name))
-for _name in _OF_FLOATS:
-    operator(f"CUSTOM Flex{_name}")(_of_floats(_name))
+operators(_flex("Reciprocal Selu Softmax Softplus Softsign"), "{}.")(unary_of_reals)
+
+
+@operators(_flex("Atan Cosh Erf Sinh Tan"), "{}.")
+def _of_floats(op: Operation, op_type: str) -> None:
+    if op.input(0).type == TensorType.FLOAT64:
+        raise Unsupported("FLOAT64, for which ONNX Runtime has no kernel")
+    op.result(op.each(op_type, op.real(0)))
 
 
 @operator("CUSTOM FlexEinsum")
@@ -176,18 +163,12 @@ ALIKE: dict[str, tuple[str, dict[str, str]]] = {
 """TensorFlow's operator -> TFLite's, and the attribute for each of its options; others have their defaults."""
 
 
-def _alike(name: str, options: dict[str, str]) -> Translation:
-    def translate(op: Operation) -> None:
-        entry, given = entries()[name], attributes(op)
-        found = options_of(op.operator, entry)
-        op.options = Table(found.kind, 0, {**found.fields, **{o: given.number(a) for o, a in options.items()}})
-        entry.translate(op)
-
-    return described(translate, f"as_{name.lower()}", f"As {name}.")
-
-
-for _alike_name, (_of_tflite, _options) in ALIKE.items():
-    operator(f"CUSTOM Flex{_alike_name}")(_alike(_of_tflite, _options))
+@operators({f"CUSTOM Flex{name}": row for name, row in ALIKE.items()}, "As {}.")
+def _alike(op: Operation, name: str, options: dict[str, str]) -> None:
+    entry, given = entries()[name], attributes(op)
+    found = options_of(op.operator, entry)
+    op.options = Table(found.kind, 0, {**found.fields, **{o: given.number(a) for o, a in options.items()}})
+    entry.translate(op)
 
 
 # Operators of TensorFlow on each element by itself that TFLite does not have: they are left to the Flex delegate.
@@ -197,23 +178,14 @@ _UINT32 = ir.DataType.UINT32
 _UINT64 = ir.DataType.UINT64
 
 
-def _unary(name: str, op_type: str) -> Translation:
-    return described(lambda op: op.result(op.each(op_type, op.stored(0))), name, f"{op_type}.")
+@operators({"CUSTOM FlexInvert": "BitwiseNot", "CUSTOM FlexIsNan": "IsNaN"}, "{}.")
+def _unary(op: Operation, op_type: str) -> None:
+    op.result(op.each(op_type, op.stored(0)))
 
 
-operator("CUSTOM FlexInvert")(_unary("invert", "BitwiseNot"))
-operator("CUSTOM FlexIsNan")(_unary("is_nan", "IsNaN"))
-
-
-def _bitwise(op_type: str) -> Translation:
-    def translate(op: Operation) -> None:
-        op.result(op.each(op_type, op.stored(0), op.stored(1)))
-
-    return described(translate, op_type.lower(), f"{op_type}, broadcast from the right.")
-
-
-operator("CUSTOM FlexBitwiseAnd")(_bitwise("BitwiseAnd"))
-operator("CUSTOM FlexBitwiseOr")(_bitwise("BitwiseOr"))
+@operators(_flex("BitwiseAnd BitwiseOr"), "{}, broadcast from the right.")
+def _bitwise(op: Operation, op_type: str) -> None:
+    op.result(op.each(op_type, op.stored(0), op.stored(1)))
 
 
 def _count(op: Operation) -> ir.Value:
@@ -244,22 +216,14 @@ def is_finite(op: Operation) -> None:
     op.result(op.each("Not", op.each("Or", op.each("IsInf", x), op.each("IsNaN", x))))
 
 
-def _unless(op_type: str, name: str) -> Translation:
-    """An operator that is 0 where its second operand is."""
-
-    def translate(op: Operation) -> None:
-        a, b = op.stored(0), op.stored(1)
-        zero = op.number(0, b, "zero")
-        nothing = op.each("Equal", b, zero)
-        # A quotient of integers by 0 ends the process, though it is not chosen.
-        by = chosen(op, nothing, op.number(1, b, "one"), b)
-        op.result(chosen(op, nothing, zero, op.each(op_type, a, by)))
-
-    return described(translate, name, f"{op_type}; 0 where the second operand is 0.")
-
-
-operator("CUSTOM FlexDivNoNan")(_unless("Div", "div_no_nan"))
-operator("CUSTOM FlexMulNoNan")(_unless("Mul", "mul_no_nan"))
+@operators({"CUSTOM FlexDivNoNan": "Div", "CUSTOM FlexMulNoNan": "Mul"}, "{}; 0 where the second operand is 0.")
+def _unless(op: Operation, op_type: str) -> None:
+    a, b = op.stored(0), op.stored(1)
+    zero = op.number(0, b, "zero")
+    nothing = op.each("Equal", b, zero)
+    # A quotient of integers by 0 ends the process, though it is not chosen.
+    by = chosen(op, nothing, op.number(1, b, "one"), b)
+    op.result(chosen(op, nothing, zero, op.each(op_type, a, by)))
 
 
 @operator("CUSTOM FlexTruncateDiv")
@@ -412,19 +376,16 @@ def determinant(op: Operation) -> None:
 
 # Operators of TensorFlow that put rows into tensors by index, and are left to the Flex delegate.
 
-
-def _scatter(reduction: str, negative: bool = False) -> Translation:
-    def translate(op: Operation) -> None:
-        x, indices, updates = op.stored(0), op.cast(op.stored(1), _INT64), op.stored(2)
-        updates = op.each("Neg", updates) if negative else updates
-        op.result(op.emit("ScatterND", [x, indices, updates], reduction=reduction))
-
-    what = "that replaces" if reduction == "none" else f"reduction {reduction}" + ", of Neg" * negative
-    return described(translate, f"tensor_scatter_{reduction}", f"ScatterND, {what}.")
+_SCATTER = "ScatterND, reduction {}."
 
 
-for _scatter_name, _reduction in {"Add": "add", "Max": "max", "Min": "min", "Sub": "add", "Update": "none"}.items():
-    operator(f"CUSTOM FlexTensorScatter{_scatter_name}")(_scatter(_reduction, negative=_scatter_name == "Sub"))
+@operators({f"CUSTOM FlexTensorScatter{name.capitalize()}": name for name in ("add", "max", "min")}, _SCATTER)
+@operators({"CUSTOM FlexTensorScatterUpdate": "none"}, "ScatterND, that replaces.")
+@operators({"CUSTOM FlexTensorScatterSub": ("add", True)}, f"{_SCATTER[:-1]}, of Neg.")
+def _scatter(op: Operation, reduction: str, negative: bool = False) -> None:
+    x, indices, updates = op.stored(0), op.cast(op.stored(1), _INT64), op.stored(2)
+    updates = op.each("Neg", updates) if negative else updates
+    op.result(op.emit("ScatterND", [x, indices, updates], reduction=reduction))
 
 
 @operator("CUSTOM FlexDenseBincount")

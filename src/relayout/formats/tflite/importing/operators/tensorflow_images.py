@@ -30,7 +30,7 @@ from relayout.formats.tflite.importing.operators.slicing import LAST, cut, divid
 from relayout.formats.tflite.importing.operators.tensorflow import attributes
 from relayout.formats.tflite.importing.operators.tensorflow_detection import MOST, padding, planar, sides
 from relayout.formats.tflite.importing.operators.windows import bordered
-from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
+from relayout.formats.tflite.importing.registry import Translation, Unsupported, operator, operators
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST, is_open, pads, slid
 
 # Operators of TensorFlow on colours that are left to the Flex delegate; the last axis holds three.
@@ -231,26 +231,21 @@ def _weighted(op: Operation, x: ir.Value, axis: int, places: npt.NDArray[np.floa
     return reduce(partial(op.each, "Add"), parts)
 
 
-def _exchange(op_type: str, translate: Translation, down: bool) -> Translation:
-    def exchanged(op: Operation) -> None:
-        given = attributes(op)
-        block = given.number("block_size")
-        if not planar(given):
-            op.options = Table(op_type, 0, {"block_size": block})
-            translate(op)
-            return
-        op.require_rank(0, 4)
-        x = op.stored(0)
-        n, c, h, w = dims(x)
-        shape = (n, scaled(c, block * block, not down, op), scaled(h, block, down, op), scaled(w, block, down, op))
-        mode = None if down else "DCR"
-        op.result(op.emit(op_type, [x], op.out_dims(shape), blocksize=block, mode=mode))
-
-    return described(exchanged, op_type.lower(), f"{op_type}, of channels first, too.")
-
-
-operator("CUSTOM FlexDepthToSpace")(_exchange("DepthToSpace", depth_to_space, down=False))
-operator("CUSTOM FlexSpaceToDepth")(_exchange("SpaceToDepth", space_to_depth, down=True))
+@operators({"CUSTOM FlexDepthToSpace": ("DepthToSpace", depth_to_space, False)}, "{}, of channels first, too.")
+@operators({"CUSTOM FlexSpaceToDepth": ("SpaceToDepth", space_to_depth, True)}, "{}, of channels first, too.")
+def _exchange(op: Operation, op_type: str, translate: Translation, down: bool) -> None:
+    given = attributes(op)
+    block = given.number("block_size")
+    if not planar(given):
+        op.options = Table(op_type, 0, {"block_size": block})
+        translate(op)
+        return
+    op.require_rank(0, 4)
+    x = op.stored(0)
+    n, c, h, w = dims(x)
+    shape = (n, scaled(c, block * block, not down, op), scaled(h, block, down, op), scaled(w, block, down, op))
+    mode = None if down else "DCR"
+    op.result(op.emit(op_type, [x], op.out_dims(shape), blocksize=block, mode=mode))
 
 
 # Operators of TensorFlow that decode what a network says, and are left to the Flex delegate.
