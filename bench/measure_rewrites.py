@@ -51,6 +51,11 @@ def response(n: int, channels: int) -> str:
     return f"{HEAD}{ends} {{ y = LRN<size = 5, alpha = 0.0001, beta = 0.75>(x) }}"
 
 
+def of_booleans(op_type: str, operands: str = "x, y", stretched: str = "1, 64, 56, 56") -> str:
+    ends = f"(bool[1, 64, 56, 56] x, bool[{stretched}] y) => (bool[1, 64, 56, 56] z)"
+    return f"{HEAD}{ends} {{ z = {op_type}({operands}) }}"
+
+
 def convolution(
     op_type: str, channels: int, space: tuple[int, ...], kernel: tuple[int, ...], **given: object
 ) -> onnx.ModelProto:
@@ -124,6 +129,10 @@ def cases() -> Iterator[tuple[str, str | onnx.ModelProto]]:
     yield from convolutions()
     for n, channels in ((55, 64), (26, 256), (14, 512)):
         yield f"LRN, {n} x {n} x {channels}", response(n, channels)
+    yield "Not, 64 x 56 x 56", of_booleans("Not", "x")
+    for op_type in ("And", "Or"):
+        yield f"{op_type}, 64 x 56 x 56", of_booleans(op_type)
+        yield f"{op_type}, 64 x 56 x 56 and 64", of_booleans(op_type, stretched="64, 1, 1")
     for n, channels, border in ((128, 32, 1), (256, 3, 3), (16, 8, 1)):
         yield f"Pad that mirrors {border}, {n} x {n} x {channels}", mirrored(n, channels, border)
 

@@ -92,6 +92,8 @@ def elements() -> Iterator[Case]:
         for axes in ((2, 3), (1,)):
             yield op_type, [image], {"a": whole(*axes)}, {}
     yield "Not", [image > 0], {}, {}
+    for op_type in ("And", "Or", "Xor"):
+        yield op_type, [image > 0, reals(1, 64, 56, 56) > 0], {}, {}
     yield "Where", [image > 0, image, reals(1, 64, 56, 56)], {}, {}
     yield "LRN", [image], {}, {"size": 5}
     yield "InstanceNormalization", [image], scale, {}
@@ -99,8 +101,8 @@ def elements() -> Iterator[Case]:
     yield "LayerNormalization", [reals(1, 196, 192)], {"s": reals(192), "b": reals(192)}, {}
     for op_type in ("Softmax", "LogSoftmax", "Hardmax"):
         yield op_type, [reals(8, 128, 256)], {}, {"axis": -1}
-    for axis in (1, 3):
-        yield "ArgMax", [reals(1, 21, 128, 128)], {}, {"axis": axis}
+    for op_type, axis in (("ArgMax", 1), ("ArgMax", 3), ("ArgMin", 1)):
+        yield op_type, [reals(1, 21, 128, 128)], {}, {"axis": axis}
     yield "CumSum", [reals(1, 128, 256)], {"a": np.array(1, np.int64)}, {}
     yield "MatMul", [reals(1, 8, 196, 32), reals(1, 8, 32, 196)], {}, {}
     yield "MatMul", [reals(1, 196, 192)], {"w": reals(192, 768)}, {}

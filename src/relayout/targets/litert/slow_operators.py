@@ -229,9 +229,48 @@ def _convolve_response(before: Insertion, value: ir.Value, channels: int) -> Non
     before.replace(result)
 
 
+# Booleans are compared, or are integers meanwhile: LiteRT's own kernels of NOT, AND and OR take an element at a time.
+#
+#     Not(x)       becomes    Equal(x, false)
+#     And(x, y)    becomes    Cast(Min(Cast(x), Cast(y))), of int8; Or the same with Max
+#
+# On x64 a Not takes a 50th of the time, the others an 8th, or a 14th by an operand that is stretched.
+
+COMPARED = {"And": "Min", "Or": "Max"}
+"""Operators of booleans -> those of integers."""
+FEWEST_BOOLEANS = 256
+"""Elements of a result from which on integers take less time."""
+
+
+def compare_with_false(before: Insertion) -> bool:
+    """Rewrite a Not."""
+    (value,), (result,) = before.node.inputs, before.node.outputs
+    false = before.constant(np.array(False), f"{result.name}/false")
+    before.replace(before.add("Equal", [value, false], result.shape, result.type))
+    return True
+
+
+def compute_with_integers(before: Insertion) -> bool:
+    """Rewrite an And or an Or of many booleans, and return whether it is one."""
+    node, (result,) = before.node, before.node.outputs
+    dims = _dims(result)
+    if not dims or (OPEN not in dims and prod(dims) < FEWEST_BOOLEANS):
+        return False
+    integers = ir.TensorType(ir.DataType.INT8)
+    casts = [
+        before.add("Cast", [value], None if value is None else value.shape, integers, {"to": ir.DataType.INT8})
+        for value in node.inputs
+    ]
+    extreme = before.add(COMPARED[node.op_type], casts, result.shape, integers)
+    before.replace(before.add("Cast", [extreme], result.shape, result.type, {"to": ir.DataType.BOOL}))
+    return True
+
+
 REWRITES: Mapping[str, Callable[[Insertion], bool]] = {
+    **dict.fromkeys(COMPARED, compute_with_integers),
     "Conv": lambda before: split_large_window(before) or split_volume(before),
     "LRN": write_local_response,
+    "Not": compare_with_false,
     "Pad": gather_border,
     "Slice": split_strided_slice,
 }

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import BITS
 from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import described, exporter
@@ -210,14 +211,14 @@ def is_inf(op: NodeExport) -> None:
 
 @exporter("Cast")
 def cast(op: NodeExport) -> None:
-    """CAST; of numbers to truth values NOT_EQUAL with 0; of 64 bits to a sign or from one BITCAST."""
+    """CAST; of numbers above 8 bits to truth values NOT_EQUAL with 0; of 64 bits to a sign or from one BITCAST."""
     operand, kind, stored = op.input(0), op.output(0).type, op.stored_type()
     if stored == TensorType.FLOAT16 and op.value(0).dtype not in (ir.DataType.FLOAT16, ir.DataType.BOOL):
         half = op.emit("CAST", [operand], operand.dims, stored, in_data_type=operand.type, out_data_type=stored)
         op.result("CAST", [half], in_data_type=stored, out_data_type=kind)
     elif operand.type == kind:
         op.give(operand)
-    elif kind == TensorType.BOOL:
+    elif kind == TensorType.BOOL and BITS[operand.type] > 8:  # bytes have a meaning there, which CAST does not want
         op.result("NOT_EQUAL", [operand, op.real(0, operand)])
     elif {operand.type, kind} == {TensorType.INT64, TensorType.UINT64}:
         op.result("BITCAST", [operand])
