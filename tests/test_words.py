@@ -16,7 +16,7 @@ from relayout.cli.entry import cli
 SOURCE = Path(__file__).parents[1] / "src"
 
 SAME_MEANING = {
-    "Entry described entries": "the two registries of TensorFlow Lite operators, of import and of export",
+    "Entry entries": "the two registries of TensorFlow Lite operators, of import and of export",
     "load read write": "a file of a format, each in the room of its format",
     "check": "refuse what is wrong, in arguments, in a plan file and in an ONNX model",
     "prepare": "make a model ready for what comes next, an export or a runtime",

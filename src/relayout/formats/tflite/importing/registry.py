@@ -101,7 +101,7 @@ def of_complex(*names: str) -> Callable[[Translation], Translation]:
     return register
 
 
-def operators(
+def each_operator(
     rows: Mapping[str, Any], summary: str, *, options: str = "", texts: int = 0
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function as the translation of several operators, each with arguments of its own.

@@ -14,7 +14,7 @@ from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.complexes import pairs, real_parts, result_pairs
 from relayout.formats.tflite.importing.operators.custom import Options
 from relayout.formats.tflite.importing.operators.slicing import bordered_to, cut, joined, unsqueeze
-from relayout.formats.tflite.importing.registry import Unsupported, operator, operators
+from relayout.formats.tflite.importing.registry import Unsupported, each_operator, operator
 
 # Fourier transforms, of complex numbers as pairs.
 
@@ -23,10 +23,10 @@ _OF_REALS = "DFT of the last axis, the half of it that the other mirrors"
 _TO_REALS = "Inverse DFT of the last axis, of which the other half is mirrored"
 
 
-@operators({"CUSTOM FlexRFFT": 1}, f"{_OF_REALS}.")
-@operators({"CUSTOM FlexRFFT2D": 2}, f"{_OF_REALS}, then DFT of the axis before.")
-@operators({"CUSTOM FlexRFFT3D": 3}, f"{_OF_REALS}, then DFT of the two axes before.")
-@operators({"RFFT2D": 2}, f"{_OF_REALS}, then DFT of the axis before.", options="Rfft2dOptions")
+@each_operator({"CUSTOM FlexRFFT": 1}, f"{_OF_REALS}.")
+@each_operator({"CUSTOM FlexRFFT2D": 2}, f"{_OF_REALS}, then DFT of the axis before.")
+@each_operator({"CUSTOM FlexRFFT3D": 3}, f"{_OF_REALS}, then DFT of the two axes before.")
+@each_operator({"RFFT2D": 2}, f"{_OF_REALS}, then DFT of the axis before.", options="Rfft2dOptions")
 def _of_reals(op: Operation, axes: int) -> None:
     x, lengths = op.real(0), _lengths(op, axes)
     rank = len(dims(x))
@@ -39,9 +39,9 @@ def _of_reals(op: Operation, axes: int) -> None:
     result_pairs(op, y)
 
 
-@operators({"CUSTOM FlexIRFFT": 1}, f"{_TO_REALS}.")
-@operators({"CUSTOM FlexIRFFT2D": 2}, f"{_TO_REALS}; before that of the axis in front of it.")
-@operators({"CUSTOM FlexIRFFT3D": 3}, f"{_TO_REALS}; before that of the 2 axes in front of it.")
+@each_operator({"CUSTOM FlexIRFFT": 1}, f"{_TO_REALS}.")
+@each_operator({"CUSTOM FlexIRFFT2D": 2}, f"{_TO_REALS}; before that of the axis in front of it.")
+@each_operator({"CUSTOM FlexIRFFT3D": 3}, f"{_TO_REALS}; before that of the 2 axes in front of it.")
 def _to_reals(op: Operation, axes: int) -> None:
     x, lengths = pairs(op), _lengths(op, axes, rank=len(dims(pairs(op))) - 1)
     last = max(lengths)
@@ -72,10 +72,10 @@ def _dft(op: Operation, x: ir.Value, axis: int, shape: Dims, onesided: int = 0, 
     return op.emit("DFT", [x, None, axes], shape, onesided=onesided, inverse=inverse)
 
 
-@operators({"CUSTOM FlexFFT": (1, 0)}, "DFT of the last axis.")
-@operators({"CUSTOM FlexIFFT": (1, 1)}, "Inverse DFT of the last axis.")
-@operators({"CUSTOM FlexFFT2D": (2, 0), "CUSTOM FlexFFT3D": (3, 0)}, "DFT of the last {} axes.")
-@operators({"CUSTOM FlexIFFT2D": (2, 1), "CUSTOM FlexIFFT3D": (3, 1)}, "Inverse DFT of the last {} axes.")
+@each_operator({"CUSTOM FlexFFT": (1, 0)}, "DFT of the last axis.")
+@each_operator({"CUSTOM FlexIFFT": (1, 1)}, "Inverse DFT of the last axis.")
+@each_operator({"CUSTOM FlexFFT2D": (2, 0), "CUSTOM FlexFFT3D": (3, 0)}, "DFT of the last {} axes.")
+@each_operator({"CUSTOM FlexIFFT2D": (2, 1), "CUSTOM FlexIFFT3D": (3, 1)}, "Inverse DFT of the last {} axes.")
 def _transform(op: Operation, axes: int, inverse: int) -> None:
     x = pairs(op)
     rank = len(dims(x)) - 1

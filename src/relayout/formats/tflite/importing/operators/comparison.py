@@ -16,7 +16,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.tabulated import looked_up
-from relayout.formats.tflite.importing.registry import operator, operators
+from relayout.formats.tflite.importing.registry import each_operator, operator
 from relayout.formats.tflite.importing.tensors import fixed_point
 from relayout.formats.tflite.same_operators import COMPARISONS
 
@@ -83,8 +83,8 @@ _ORDERS = {name: op_type for name, op_type in COMPARISONS.items() if op_type != 
 _SUMMARY = "{} of what the operands mean; of quantized ones as the kernel has it: in 256ths, by a table."
 
 
-@operators(_ORDERS, _SUMMARY)
-@operators({"EQUAL": "Equal"}, _SUMMARY, texts=TEXTS_FROM)
+@each_operator(_ORDERS, _SUMMARY)
+@each_operator({"EQUAL": "Equal"}, _SUMMARY, texts=TEXTS_FROM)
 def _comparison(op: Operation, op_type: str) -> None:
     op.result(compared(op, op_type, op.plain))
 

@@ -12,7 +12,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.activation import clip
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.weights import vector, widened_from
-from relayout.formats.tflite.importing.registry import Unsupported, operator, operators
+from relayout.formats.tflite.importing.registry import Unsupported, each_operator, operator
 from relayout.formats.tflite.same_operators import ARITHMETIC, LOGICAL, UNARY
 
 
@@ -22,24 +22,24 @@ def rounded_away(op: Operation, x: ir.Value) -> ir.Value:
     return op.each("Mul", up, op.each("Sign", x))
 
 
-@operators({**UNARY, "ELU": "Elu", "RELU": "Relu"}, "{}.")
+@each_operator({**UNARY, "ELU": "Elu", "RELU": "Relu"}, "{}.")
 def unary_of_reals(op: Operation, op_type: str) -> None:
     """An operator of one operand, by what its integers mean."""
     op.result(op.each(op_type, op.real(0)))
 
 
-@operators({"ABS": "Abs", "SIGN": "Sign"}, "{}.")
+@each_operator({"ABS": "Abs", "SIGN": "Sign"}, "{}.")
 def _unary(op: Operation, op_type: str) -> None:
     """Of integers without a scale the kernels know no other operators of one operand."""
     op.result(op.each(op_type, op.plain(0)))
 
 
-@operators({**LOGICAL, "POW": "Pow"}, "{}, broadcast from the right.")
+@each_operator({**LOGICAL, "POW": "Pow"}, "{}, broadcast from the right.")
 def _binary(op: Operation, op_type: str) -> None:
     op.result(op.each(op_type, op.plain(0), op.plain(1)))
 
 
-@operators({"MAXIMUM": "Max", "MINIMUM": "Min"}, "{}, broadcast from the right.")
+@each_operator({"MAXIMUM": "Max", "MINIMUM": "Min"}, "{}, broadcast from the right.")
 def _extreme(op: Operation, op_type: str) -> None:
     if op.alike(0, 1):
         _binary(op, op_type)
@@ -53,7 +53,7 @@ def bitwise_xor(op: Operation) -> None:
     op.result_stored(op.each("BitwiseXor", op.raw(0), op.raw(1)))
 
 
-@operators(
+@each_operator(
     {**ARITHMETIC, "DIV": "Div"}, "{}, broadcast from the right, then the fused activation.", options="{}Options"
 )
 def _arithmetic(op: Operation, op_type: str) -> None:
@@ -166,7 +166,7 @@ def cast(op: Operation) -> None:
         op.result_stored(op.cast(x, op.tensors.plain_dtype(target)))
 
 
-@operators({"RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}, "Clip between {} and {}.")
+@each_operator({"RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}, "Clip between {} and {}.")
 def _clamped(op: Operation, low: float, high: float) -> None:
     op.result(clip(op, op.real(0), low, high))
 

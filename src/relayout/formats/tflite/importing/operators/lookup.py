@@ -12,7 +12,7 @@ from relayout.formats.tflite.importing.contents import element
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.gathering import chosen
 from relayout.formats.tflite.importing.operators.slicing import LAST, extents_of, unsqueeze
-from relayout.formats.tflite.importing.registry import Unsupported, operator, operators
+from relayout.formats.tflite.importing.registry import Unsupported, each_operator, operator
 from relayout.formats.tflite.importing.tensors import FEW_BITS, array
 from relayout.light_dataclass import dataclass
 
@@ -67,8 +67,8 @@ _REDUCTIONS = {"Max": ("max", "lowest"), "Min": ("min", "highest"), "Prod": ("mu
 _DROPPED = "ScatterND, reduction {}; a negative segment is dropped."
 
 
-@operators({f"UNSORTED_SEGMENT_{name.upper()}": row for name, row in _REDUCTIONS.items()}, _DROPPED)
-@operators({f"CUSTOM FlexUnsortedSegment{name}": row for name, row in _REDUCTIONS.items()}, _DROPPED)
+@each_operator({f"UNSORTED_SEGMENT_{name.upper()}": row for name, row in _REDUCTIONS.items()}, _DROPPED)
+@each_operator({f"CUSTOM FlexUnsortedSegment{name}": row for name, row in _REDUCTIONS.items()}, _DROPPED)
 def _unsorted(op: Operation, reduction: str, start: str) -> None:
     ids = op.cast(op.stored(1), _INT64)
     if op.is_constant(2):
@@ -94,8 +94,10 @@ def _sorted(op: Operation) -> _Segments:
 _LAST = "the last row's segment is the last one"
 
 
-@operators(dict.fromkeys(("SEGMENT_SUM", "CUSTOM FlexSegmentSum"), ("add", "zero")), f"ScatterND that adds; {_LAST}.")
-@operators({"CUSTOM FlexSegmentProd": ("mul", "one")}, f"ScatterND that multiplies; {_LAST}.")
+@each_operator(
+    dict.fromkeys(("SEGMENT_SUM", "CUSTOM FlexSegmentSum"), ("add", "zero")), f"ScatterND that adds; {_LAST}."
+)
+@each_operator({"CUSTOM FlexSegmentProd": ("mul", "one")}, f"ScatterND that multiplies; {_LAST}.")
 def _combined(op: Operation, reduction: str, start: str) -> None:
     op.result_stored(_scattered(op, op.stored(0), _sorted(op), reduction, start))
 
@@ -119,7 +121,7 @@ def segment_mean(op: Operation) -> None:
 _EXTREMES = {f"CUSTOM FlexSegment{name}": _REDUCTIONS[name] for name in ("Max", "Min")}
 
 
-@operators(_EXTREMES, "ScatterND, reduction {}; a segment without rows is 0.")
+@each_operator(_EXTREMES, "ScatterND, reduction {}; a segment without rows is 0.")
 def _extreme(op: Operation, reduction: str, start: str) -> None:
     into = _sorted(op)
     y = _scattered(op, op.stored(0), into, reduction, start)

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator, operators
+from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, each_operator, operator
 from relayout.formats.tflite.importing.tensors import QUANTIZED_TYPES
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
 from relayout.formats.tflite.same_operators import EXTREMES
@@ -72,19 +72,21 @@ def mean_of_steps(op: Operation) -> bool:
 _CHOOSING = {"REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin"}
 
 
-@operators(_CHOOSING, "{}, on the integers where the result is quantized as the operand is.", options="ReducerOptions")
+@each_operator(
+    _CHOOSING, "{}, on the integers where the result is quantized as the operand is.", options="ReducerOptions"
+)
 def _choosing(op: Operation, op_type: str) -> None:
     (x,), finish = op.carried(0, types=BYTES_ONLY)
     finish(_reduce(op, op_type, x))
 
 
-@operators({"REDUCE_ALL": "ReduceMin", "REDUCE_ANY": "ReduceMax"}, "{} of booleans.", options="ReducerOptions")
+@each_operator({"REDUCE_ALL": "ReduceMin", "REDUCE_ANY": "ReduceMax"}, "{} of booleans.", options="ReducerOptions")
 def _logical(op: Operation, op_type: str) -> None:
     # ReduceMax and ReduceMin take booleans only from opset 20 on.
     op.result(op.cast(_reduce(op, op_type, op.cast(op.stored(0), ir.DataType.UINT8)), ir.DataType.BOOL))
 
 
-@operators(EXTREMES, "{}; the first of equals, in both.", options="{}Options")
+@each_operator(EXTREMES, "{}; the first of equals, in both.", options="{}Options")
 def _extreme(op: Operation, op_type: str) -> None:
     x = op.stored(0) if op.input(0).type in BYTES_ONLY else op.real(0)
     (axis,) = op.integers(1, 1)

@@ -16,7 +16,7 @@ from relayout.formats.tflite.importing.contents import contents, element
 from relayout.formats.tflite.importing.extents import divided, product, times
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.slicing import extents_of, joined, squeeze, unsqueeze
-from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator, operators
+from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, each_operator, operator
 from relayout.formats.tflite.spelled_out import KEPT, STATES
 from relayout.layout import Extent
 from relayout.light_dataclass import dataclass
@@ -285,7 +285,7 @@ _DRAWN = {
 }
 
 
-@operators(_DRAWN, "{}, {}; another stream of numbers than TFLite's.", options="RandomOptions")
+@each_operator(_DRAWN, "{}, {}; another stream of numbers than TFLite's.", options="RandomOptions")
 def _draw(op: Operation, op_type: str, _: str, unit: Mapping[str, Any]) -> None:
     extents, shape = extents_of(op, 0)
     if op.output().type.name != "FLOAT32":

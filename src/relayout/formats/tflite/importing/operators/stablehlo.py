@@ -18,7 +18,7 @@ from relayout.formats.tflite.importing.operators.gathering import chosen, counte
 from relayout.formats.tflite.importing.operators.shape import regrouped, scalar
 from relayout.formats.tflite.importing.operators.slicing import FIRST, LAST, cut, joined
 from relayout.formats.tflite.importing.operators.windows import bordered, interleave
-from relayout.formats.tflite.importing.registry import Unsupported, operator, operators
+from relayout.formats.tflite.importing.registry import Unsupported, each_operator, operator
 
 # StableHLO operators that move, cut and join elements.
 
@@ -267,21 +267,21 @@ _COMPARISONS = ("Equal", "", "GreaterOrEqual", "Greater", "LessOrEqual", "Less")
 """What the numbers of `StablehloComparisonDirection` stand for; 1 is "not equal"."""
 
 
-operators({f"STABLEHLO_{name}": op_type for name, op_type in _UNARY.items()}, "{}.")(unary_of_reals)
+each_operator({f"STABLEHLO_{name}": op_type for name, op_type in _UNARY.items()}, "{}.")(unary_of_reals)
 
 
-@operators({"STABLEHLO_DIVIDE": "Div", "STABLEHLO_POWER": "Pow", "STABLEHLO_SUBTRACT": "Sub"}, "{}.")
+@each_operator({"STABLEHLO_DIVIDE": "Div", "STABLEHLO_POWER": "Pow", "STABLEHLO_SUBTRACT": "Sub"}, "{}.")
 def _binary(op: Operation, op_type: str) -> None:
     op.result(op.each(op_type, op.real(0), op.real(1)))
 
 
-@operators({f"STABLEHLO_{name}": row for name, row in _OF_INTEGERS.items()}, "{}, {} of booleans.")
+@each_operator({f"STABLEHLO_{name}": row for name, row in _OF_INTEGERS.items()}, "{}, {} of booleans.")
 def _of_integers(op: Operation, op_type: str, logical: str) -> None:
     a, b = op.whole(0), op.whole(1)
     op.result_whole(op.each(logical if a.dtype == ir.DataType.BOOL else op_type, a, b))
 
 
-@operators({"STABLEHLO_AND": "And", "STABLEHLO_OR": "Or"}, "{0} of booleans, Bitwise{0} of integers.")
+@each_operator({"STABLEHLO_AND": "And", "STABLEHLO_OR": "Or"}, "{0} of booleans, Bitwise{0} of integers.")
 def _logical(op: Operation, op_type: str) -> None:
     a, b = op.raw(0), op.raw(1)
     op.result_stored(op.each(op_type if a.dtype == ir.DataType.BOOL else f"Bitwise{op_type}", a, b))

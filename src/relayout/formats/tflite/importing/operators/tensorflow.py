@@ -26,7 +26,7 @@ from relayout.formats.tflite.importing.operators.gathering import chosen, counte
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import LAST, cut, joined, unsqueeze
 from relayout.formats.tflite.importing.operators.windows import bordered
-from relayout.formats.tflite.importing.registry import Unsupported, entries, of_complex, operator, operators
+from relayout.formats.tflite.importing.registry import Unsupported, each_operator, entries, of_complex, operator
 
 _EQUATION = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*")
 """An Einsum's, without ellipses."""
@@ -37,10 +37,10 @@ def _flex(names: str) -> dict[str, str]:
     return {f"CUSTOM Flex{name}": name for name in names.split()}
 
 
-operators(_flex("Reciprocal Selu Softmax Softplus Softsign"), "{}.")(unary_of_reals)
+each_operator(_flex("Reciprocal Selu Softmax Softplus Softsign"), "{}.")(unary_of_reals)
 
 
-@operators(_flex("Atan Cosh Erf Sinh Tan"), "{}.")
+@each_operator(_flex("Atan Cosh Erf Sinh Tan"), "{}.")
 def _of_floats(op: Operation, op_type: str) -> None:
     if op.input(0).type == TensorType.FLOAT64:
         raise Unsupported("FLOAT64, for which ONNX Runtime has no kernel")
@@ -163,7 +163,7 @@ ALIKE: dict[str, tuple[str, dict[str, str]]] = {
 """TensorFlow's operator -> TFLite's, and the attribute for each of its options; others have their defaults."""
 
 
-@operators({f"CUSTOM Flex{name}": row for name, row in ALIKE.items()}, "As {}.")
+@each_operator({f"CUSTOM Flex{name}": row for name, row in ALIKE.items()}, "As {}.")
 def _alike(op: Operation, name: str, options: dict[str, str]) -> None:
     entry, given = entries()[name], attributes(op)
     found = options_of(op.operator, entry)
@@ -178,12 +178,12 @@ _UINT32 = ir.DataType.UINT32
 _UINT64 = ir.DataType.UINT64
 
 
-@operators({"CUSTOM FlexInvert": "BitwiseNot", "CUSTOM FlexIsNan": "IsNaN"}, "{}.")
+@each_operator({"CUSTOM FlexInvert": "BitwiseNot", "CUSTOM FlexIsNan": "IsNaN"}, "{}.")
 def _unary(op: Operation, op_type: str) -> None:
     op.result(op.each(op_type, op.stored(0)))
 
 
-@operators(_flex("BitwiseAnd BitwiseOr"), "{}, broadcast from the right.")
+@each_operator(_flex("BitwiseAnd BitwiseOr"), "{}, broadcast from the right.")
 def _bitwise(op: Operation, op_type: str) -> None:
     op.result(op.each(op_type, op.stored(0), op.stored(1)))
 
@@ -216,7 +216,7 @@ def is_finite(op: Operation) -> None:
     op.result(op.each("Not", op.each("Or", op.each("IsInf", x), op.each("IsNaN", x))))
 
 
-@operators({"CUSTOM FlexDivNoNan": "Div", "CUSTOM FlexMulNoNan": "Mul"}, "{}; 0 where the second operand is 0.")
+@each_operator({"CUSTOM FlexDivNoNan": "Div", "CUSTOM FlexMulNoNan": "Mul"}, "{}; 0 where the second operand is 0.")
 def _unless(op: Operation, op_type: str) -> None:
     a, b = op.stored(0), op.stored(1)
     zero = op.number(0, b, "zero")
@@ -379,9 +379,9 @@ def determinant(op: Operation) -> None:
 _SCATTER = "ScatterND, reduction {}."
 
 
-@operators({f"CUSTOM FlexTensorScatter{name.capitalize()}": name for name in ("add", "max", "min")}, _SCATTER)
-@operators({"CUSTOM FlexTensorScatterUpdate": "none"}, "ScatterND, that replaces.")
-@operators({"CUSTOM FlexTensorScatterSub": ("add", True)}, f"{_SCATTER[:-1]}, of Neg.")
+@each_operator({f"CUSTOM FlexTensorScatter{name.capitalize()}": name for name in ("add", "max", "min")}, _SCATTER)
+@each_operator({"CUSTOM FlexTensorScatterUpdate": "none"}, "ScatterND, that replaces.")
+@each_operator({"CUSTOM FlexTensorScatterSub": ("add", True)}, f"{_SCATTER[:-1]}, of Neg.")
 def _scatter(op: Operation, reduction: str, negative: bool = False) -> None:
     x, indices, updates = op.stored(0), op.cast(op.stored(1), _INT64), op.stored(2)
     updates = op.each("Neg", updates) if negative else updates

@@ -30,7 +30,7 @@ from relayout.formats.tflite.importing.operators.slicing import LAST, cut, divid
 from relayout.formats.tflite.importing.operators.tensorflow import attributes
 from relayout.formats.tflite.importing.operators.tensorflow_detection import MOST, padding, planar, sides
 from relayout.formats.tflite.importing.operators.windows import bordered
-from relayout.formats.tflite.importing.registry import Translation, Unsupported, operator, operators
+from relayout.formats.tflite.importing.registry import Translation, Unsupported, each_operator, operator
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST, is_open, pads, slid
 
 # Operators of TensorFlow on colours that are left to the Flex delegate; the last axis holds three.
@@ -231,8 +231,8 @@ def _weighted(op: Operation, x: ir.Value, axis: int, places: npt.NDArray[np.floa
     return reduce(partial(op.each, "Add"), parts)
 
 
-@operators({"CUSTOM FlexDepthToSpace": ("DepthToSpace", depth_to_space, False)}, "{}, of channels first, too.")
-@operators({"CUSTOM FlexSpaceToDepth": ("SpaceToDepth", space_to_depth, True)}, "{}, of channels first, too.")
+@each_operator({"CUSTOM FlexDepthToSpace": ("DepthToSpace", depth_to_space, False)}, "{}, of channels first, too.")
+@each_operator({"CUSTOM FlexSpaceToDepth": ("SpaceToDepth", space_to_depth, True)}, "{}, of channels first, too.")
 def _exchange(op: Operation, op_type: str, translate: Translation, down: bool) -> None:
     given = attributes(op)
     block = given.number("block_size")
