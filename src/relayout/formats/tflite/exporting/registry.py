@@ -91,10 +91,28 @@ def exporter(*names: str, domain: str = "") -> Callable[[Export], Export]:
     return register
 
 
-def described(function: Export, name: str, summary: str) -> Export:
-    """Give an export made by a factory a name and a docstring of its own, for the table of operators."""
-    function.__name__, function.__doc__ = name, summary
-    return function
+def each_exporter(rows: Mapping[str, str], summary: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function as the export of several ONNX operators, each with a builtin of its own.
+
+    Args:
+        rows: operator -> its builtin, which the function takes behind the node.
+        summary: the line in the table of operators, with a place for the builtin: `{}, pair by pair.`.
+    """
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        for name, builtin in rows.items():
+            exporter(name)(_with_builtin(function, builtin, summary.format(builtin)))
+        return function
+
+    return register
+
+
+def _with_builtin(function: Callable[..., None], builtin: str, summary: str) -> Export:
+    def export(op: "NodeExport") -> None:
+        function(op, builtin)
+
+    export.__doc__ = summary
+    return export
 
 
 def is_written(key: Key) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -12,7 +11,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import BITS
 from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.registry import described, exporter
+from relayout.formats.tflite.exporting.registry import each_exporter, exporter
 from relayout.formats.tflite.same_operators import ARITHMETIC, COMPARISONS, LOGICAL, UNARY
 
 # Trigonometric and hyperbolic functions: those that have no builtin, from SIN, COS, ATAN2, EXP and LOG.
@@ -55,23 +54,13 @@ def _cosine(op: NodeExport, x: DraftTensor) -> DraftTensor:
     return op.each("SQRT", op.mul(op.sub(1.0, x), op.add(x, 1.0)))
 
 
-@exporter("Sinh")
-def sinh(op: NodeExport) -> None:
-    """Half the difference of EXP of the operand and of its negation."""
-    op.give(op.sub(*_half_exponentials(op, op.input(0))))
-
-
-@exporter("Cosh")
-def cosh(op: NodeExport) -> None:
-    """Half the sum of EXP of the operand and of its negation."""
-    op.give(op.add(*_half_exponentials(op, op.input(0))))
-
-
-def _half_exponentials(op: NodeExport, x: DraftTensor) -> tuple[DraftTensor, DraftTensor]:
-    """Return exp(x) / 2 and exp(-x) / 2, each as a product of roots: exp(x) alone overflows earlier."""
-    half = op.mul(x, 0.5)
+@each_exporter({"Sinh": "SUB"}, "Half the difference of EXP of the operand and of its negation.")
+@each_exporter({"Cosh": "ADD"}, "Half the sum of EXP of the operand and of its negation.")
+def _half_exponentials(op: NodeExport, builtin: str) -> None:
+    """Combine exp(x) / 2 and exp(-x) / 2, each as a product of roots: exp(x) alone overflows earlier."""
+    half = op.mul(op.input(0), 0.5)
     up, down = op.each("EXP", half), op.each("EXP", op.each("NEG", half))
-    return op.mul(op.mul(up, 0.5), up), op.mul(op.mul(down, 0.5), down)
+    op.give(op.each(builtin, op.mul(op.mul(up, 0.5), up), op.mul(op.mul(down, 0.5), down)))
 
 
 @exporter("Asinh")
@@ -98,15 +87,13 @@ def atanh(op: NodeExport) -> None:
     op.give(op.mul(op.each("LOG", op.div(op.add(x, 1.0), op.sub(1.0, x))), 0.5))
 
 
-def _literal(op: NodeExport, builtin: str) -> None:
-    op.result(builtin, op.inputs())
-
-
 _ALSO = {"EXP": "Exp", "LOG": "Log", "NEG": "Neg", "NOT_EQUAL": "Xor", "SELECT_V2": "Where", "TANH": "Tanh"}
 """Builtins that the importer reads otherwise."""
 
-for _builtin, _name in {**UNARY, **ARITHMETIC, **LOGICAL, **COMPARISONS, **_ALSO}.items():
-    exporter(_name)(described(partial(_literal, builtin=_builtin), _name.lower(), f"{_builtin}."))
+
+@each_exporter({v: k for k, v in {**UNARY, **ARITHMETIC, **LOGICAL, **COMPARISONS, **_ALSO}.items()}, "{}.")
+def _literal(op: NodeExport, builtin: str) -> None:
+    op.result(builtin, op.inputs())
 
 
 @exporter("Abs")
@@ -162,6 +149,7 @@ def erf(op: NodeExport) -> None:
 # Two operands
 
 
+@each_exporter({"Max": "MAXIMUM", "Min": "MINIMUM", "Sum": "ADD"}, "{}, pair by pair.")
 def _variadic(op: NodeExport, builtin: str) -> None:
     tensors = op.inputs()
     result = tensors[0]
@@ -171,10 +159,6 @@ def _variadic(op: NodeExport, builtin: str) -> None:
     for tensor in tensors[1:-1]:
         result = op.each(builtin, result, tensor)
     op.result(builtin, [result, tensors[-1]])
-
-
-for _name, _builtin in {"Max": "MAXIMUM", "Min": "MINIMUM", "Sum": "ADD"}.items():
-    exporter(_name)(described(partial(_variadic, builtin=_builtin), _name.lower(), f"{_builtin}, pair by pair."))
 
 
 @exporter("Mean")

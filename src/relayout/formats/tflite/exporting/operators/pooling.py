@@ -13,7 +13,7 @@ from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, al
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.indexing import lowest
 from relayout.formats.tflite.exporting.operators.window import BORDER, Window, bordered, require_whole, same_border
-from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
+from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, each_exporter, exporter
 
 # Pools that no builtin has, as one STRIDED_SLICE for each element of the window: dilations, places of maxima.
 
@@ -341,21 +341,10 @@ def _factors(op: NodeExport, window: Window, counted: bool) -> np.ndarray[Any, n
     return found
 
 
-@exporter("GlobalAveragePool")
-def global_average_pool(op: NodeExport) -> None:
-    """MEAN over the axes of space."""
-    _over_space(op, "MEAN")
-
-
-@exporter("GlobalMaxPool")
-def global_max_pool(op: NodeExport) -> None:
-    """REDUCE_MAX over the axes of space."""
-    _over_space(op, "REDUCE_MAX")
-
-
-def _over_space(op: NodeExport, name: str) -> None:
+@each_exporter({"GlobalAveragePool": "MEAN", "GlobalMaxPool": "REDUCE_MAX"}, "{} over the axes of space.")
+def _over_space(op: NodeExport, builtin: str) -> None:
     op.require_channels_last()
-    op.result(name, [op.input(0), op.ints(range(1, op.rank(0) - 1), "axes")], keep_dims=True)
+    op.result(builtin, [op.input(0), op.ints(range(1, op.rank(0) - 1), "axes")], keep_dims=True)
 
 
 @exporter("LpPool")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.registry import described, exporter
+from relayout.formats.tflite.exporting.registry import each_exporter, exporter
 from relayout.formats.tflite.same_operators import EXTREMES, REDUCTIONS
 
 
@@ -37,6 +35,7 @@ class Reduced:
         return op.ints(self.axes, "axes") if self.listed is None else self.listed
 
 
+@each_exporter({name: builtin for builtin, name in REDUCTIONS.items()}, "{}.")
 def _reduce(op: NodeExport, builtin: str) -> None:
     reduced = Reduced(op)
     operand = op.input(0)
@@ -46,10 +45,6 @@ def _reduce(op: NodeExport, builtin: str) -> None:
     if operand.type == TensorType.BOOL:
         builtin = {"REDUCE_MAX": "REDUCE_ANY", "REDUCE_MIN": "REDUCE_ALL"}.get(builtin, builtin)
     op.result(builtin, [operand, reduced.tensor(op)], keep_dims=reduced.keep)
-
-
-for _builtin, _name in REDUCTIONS.items():
-    exporter(_name)(described(partial(_reduce, builtin=_builtin), _name.lower(), f"{_builtin}."))
 
 
 def _sum(op: NodeExport, tensor: DraftTensor, reduced: Reduced) -> DraftTensor:
@@ -102,6 +97,7 @@ def reduce_log_sum_exp(op: NodeExport) -> None:
     op.result("ADD", [log, op.reshape(top, reduced.dims(op))])
 
 
+@each_exporter({name: builtin for builtin, name in EXTREMES.items()}, "{}.")
 def _arg(op: NodeExport, builtin: str) -> None:
     if not op.rank():  # one element is in the first place
         op.give(op.const(np.zeros((), np.int64)))
@@ -134,10 +130,6 @@ def _arg_64(op: NodeExport, operand: DraftTensor, axis: int, builtin: str, *, la
     fits = op.compare("EQUAL", operand, best)
     chosen = op.select(fits, places, -1 if last else extent)
     return op.reduce("REDUCE_MAX" if last else "REDUCE_MIN", chosen, [axis], keep=kept)
-
-
-for _builtin, _name in EXTREMES.items():
-    exporter(_name)(described(partial(_arg, builtin=_builtin), _name.lower(), f"{_builtin}."))
 
 
 @exporter("CumSum")
