@@ -37,11 +37,7 @@ class AttentionBody(DefinitionBody):
         return self.kind.numpy()
 
     def extent(self, slot: int, axis: int) -> int:
-        """Return an extent of an operand that must be known.
-
-        Raises:
-            OpenExtentError: it is known only at run time.
-        """
+        """Return an extent of an operand that must be known."""
         dim = self.dims(slot)[axis]
         if not isinstance(dim, int):
             raise OpenExtentError("an extent that is known only at run time", [dim])

@@ -56,11 +56,7 @@ def _has_few(arrays: Sequence[NDArray[Any] | None]) -> bool:
 
 
 def require_few(count: int) -> None:
-    """Refuse an operator that needs a constant of too many elements.
-
-    Raises:
-        Unwritable: there are more than `MOST_HELD`.
-    """
+    """Refuse an operator that needs a constant of too many elements."""
     if count > MOST_HELD:
         raise Unwritable(f"it needs a constant of {count:,} elements")
 
@@ -365,9 +361,6 @@ class BuiltinBuilder:
             tensor: the tensor.
             dims: its new extents.
             like: a tensor that has those of them that are open, where several are; None: the tensor itself.
-
-        Raises:
-            Unwritable: it does not.
         """
         dims = tuple(dims)
         if tensor.dims == dims:
@@ -385,9 +378,6 @@ class BuiltinBuilder:
         Args:
             dims: the extents; of one that is known only at run time RESHAPE finds out by itself.
             source: what is reshaped: its extents are read where several are not known.
-
-        Raises:
-            Unwritable: several extents that `source` does not have.
         """
         unknown = [dim for dim in dims if not isinstance(dim, int)]
         if len(unknown) <= 1:
@@ -459,9 +449,6 @@ def batched_product(
         kind: its elements.
         meaning: its quantization.
         adjoint: which of the operands' matrices are transposed.
-
-    Raises:
-        Unwritable: the operands stretch each other along too many axes.
     """
     adj_x, adj_y = adjoint
     if len(dims) <= MOST_BATCHED + MATRIX:
@@ -483,9 +470,6 @@ def _few(fronts: Sequence[Dims], count: int) -> list[Axes]:
 
     Both operands have two neighbours, or one of them has neither: then they may be one axis. Extents that are known
     are joined first.
-
-    Raises:
-        Unwritable: too many are left.
     """
     filled = [(1,) * (count - len(front)) + front for front in fronts]
     axes: list[Axes] = [((first,), (second,)) for first, second in zip(*filled, strict=True)]

@@ -52,11 +52,7 @@ def refused_texts(node: ir.Node) -> str:
 
 
 def require_text_kernel(operator: DraftOperator) -> None:
-    """Refuse an operator on texts that LiteRT has no kernel for.
-
-    Raises:
-        Unwritable: it is one.
-    """
+    """Refuse an operator on texts that LiteRT has no kernel for."""
     tensors = [each for each in (*operator.inputs, *operator.outputs) if each is not None]
     if any(each.type == TensorType.STRING for each in tensors) and not _has_kernel(operator):
         raise Unwritable(f"{operator.name} of texts")
@@ -72,11 +68,7 @@ READ = 1 << 16
 
 
 def constant_tensor(draft: Draft, value: ir.Value) -> DraftTensor:
-    """Return the tensor of a constant as kernels read it.
-
-    Raises:
-        Unwritable: TensorFlow Lite has no such elements.
-    """
+    """Return the tensor of a constant as kernels read it."""
     tensor = value.const_value
     assert tensor is not None
     if tensor.dtype not in TENSOR_TYPES:

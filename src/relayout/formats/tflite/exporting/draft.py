@@ -55,11 +55,7 @@ def all_known(dims: Dims) -> bool:
 
 
 def known(dims: Dims, reason: str = "an extent that it counts on is known only at run time") -> tuple[int, ...]:
-    """Return extents that must all be known.
-
-    Raises:
-        OpenExtentError: one is known only at run time, for that reason.
-    """
+    """Return extents that must all be known."""
     if not all_known(dims):
         raise OpenExtentError(reason, [dim for dim in dims if isinstance(dim, str)])
     return tuple(int(dim) for dim in dims)

@@ -55,11 +55,7 @@ COMBINING = ("Reduce", "Arg", "MatMul", "Gemm", "GlobalAveragePool", "GlobalMaxP
 
 
 def write_empty(op: NodeExport) -> bool:
-    """Write a node as constants if no element goes into its results; return whether it is so.
-
-    Raises:
-        Unwritable: it combines elements, and nothing tells what it gives of none; or it gives texts.
-    """
+    """Write a node as constants if no element goes into its results; return whether it is so."""
     slots = [slot for slot, value in enumerate(op.node.outputs) if value.name]
     if not op.node.inputs or not slots:
         return False
@@ -105,11 +101,7 @@ RAW = "custom_options"
 
 
 def write_custom(op: NodeExport) -> None:
-    """CUSTOM of the node's name: its attributes are a FlexBuffer map.
-
-    Raises:
-        Unwritable: an attribute is a graph or a tensor, or of an operand the type or rank is not known.
-    """
+    """CUSTOM of the node's name: its attributes are a FlexBuffer map."""
     inputs = [op.input(slot) if op.has(slot) else None for slot in range(len(op.node.inputs))]
     outputs = [op.output(slot) for slot in range(len(op.node.outputs))]
     raw = op.node.attributes.get(RAW)

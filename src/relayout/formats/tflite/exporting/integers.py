@@ -78,11 +78,7 @@ class IntegerTensors:
         self._scales = scales
 
     def read(self, value: ir.Value, reader: ir.Node | None = None) -> DraftTensor:
-        """Return the tensor of integers that are read as real numbers, of a type that kernels take.
-
-        Raises:
-            Unwritable: their scale is computed, or others read them with another one.
-        """
+        """Return the tensor of integers that are read as real numbers, of a type that kernels take."""
         scale, zero, axis = self.scales(value, reader)
         kind = kernel_type(value)
         signed, shift = self.shifts.get(kind, (kind, 0))
@@ -115,9 +111,6 @@ class IntegerTensors:
             kind: their type in the source.
             wanted: what they mean to the one that reads them, once they are signed.
             shift: how much lower they lie once they are signed.
-
-        Raises:
-            Unwritable: they do.
         """
         wanted = wanted._replace(zero_point=wanted.zero_point + (shift if tensor.type == kind else 0))
         tensor.quantization = tensor.quantization or wanted
@@ -134,11 +127,7 @@ class IntegerTensors:
         return Quantization(scale, zero, axis)
 
     def scales(self, value: ir.Value, reader: ir.Node | None) -> Scales:
-        """Return the scales of integers, as `reader` states them or else any other node.
-
-        Raises:
-            Unwritable: they are computed.
-        """
+        """Return the scales of integers, as `reader` states them or else any other node."""
         if reader is not None and (found := scales_of(reader)) is not None:
             return found
         if value not in self._scales:

@@ -64,11 +64,7 @@ def _variables(op_type: str, version: int, count: int) -> tuple[str, ...]:
 
 
 def require_broadcast(operator: DraftOperator) -> None:
-    """Refuse an elementwise operator whose operands do not broadcast: LiteRT would not run the file.
-
-    Raises:
-        Unwritable: two operands have other extents along an axis, and neither is 1.
-    """
+    """Refuse an elementwise operator whose operands do not broadcast: LiteRT would not run the file."""
     dims = [tensor.dims for tensor in operator.inputs if tensor is not None] if operator.name in ELEMENTWISE else []
     for along in zip_longest(*(reversed(each) for each in dims), fillvalue=1):
         extents = {extent for extent in along if isinstance(extent, int) and extent != 1}
@@ -77,11 +73,7 @@ def require_broadcast(operator: DraftOperator) -> None:
 
 
 def require_scales(operator: DraftOperator) -> None:
-    """Refuse an operator on quantized integers that reads numbers without a scale: LiteRT ends the process there.
-
-    Raises:
-        Unwritable: it reads real numbers, or integers without a scale.
-    """
+    """Refuse an operator on quantized integers that reads numbers without a scale: LiteRT ends the process there."""
     for tensor in operator.inputs:
         if tensor is not None and tensor.quantization is None and tensor.type in NUMBERS:
             raise Unwritable(f"{operator.name} on quantized integers reads {tensor.type.name} without a scale")
@@ -110,11 +102,7 @@ TENSOR_TYPES: Mapping[ir.DataType, TensorType] = {
 
 
 def stored_type(value: ir.Value) -> TensorType:
-    """Return the type of a value's elements where it is an input or output of the file.
-
-    Raises:
-        Unwritable: TensorFlow Lite has none.
-    """
+    """Return the type of a value's elements where it is an input or output of the file."""
     if value.dtype is None:
         raise Unwritable("the element type of an operand or result is not known")
     if value.dtype not in TENSOR_TYPES:
@@ -129,11 +117,7 @@ def kernel_type(value: ir.Value) -> TensorType:
 
 
 def tensor_dims(value: ir.Value) -> Dims:
-    """Return the extents of a value.
-
-    Raises:
-        Unwritable: its rank is not known.
-    """
+    """Return the extents of a value."""
     if value.shape is None:
         raise Unwritable("the rank of an operand or result is not known")
     return tuple(
@@ -222,9 +206,6 @@ def widen(draft: Draft, begin: int) -> None:
     Args:
         draft: the graph.
         begin: the first operator to look at; none of them is a quantized unit's.
-
-    Raises:
-        Unwritable: there is no type that the kernel takes and that holds the numbers.
     """
     added = draft.operators[begin:]
     del draft.operators[begin:]

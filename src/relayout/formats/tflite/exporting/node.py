@@ -58,21 +58,13 @@ class NodeExport(NodeReading, BuiltinBuilder):
         return images, kernel
 
     def require_channels_last(self) -> None:
-        """Refuse an operator on images whose channels do not come last.
-
-        Raises:
-            Unwritable: it is one.
-        """
+        """Refuse an operator on images whose channels do not come last."""
         rank = self.rank(0)
         if rank > 2 and not self.layouts[0].endswith("c"):
             raise Unwritable("its channels do not come last")
 
     def out_dims(self, slot: int = 0) -> Dims:
-        """Return the extents of an output.
-
-        Raises:
-            Unwritable: its rank is not known.
-        """
+        """Return the extents of an output."""
         return tensor_dims(self.node.outputs[slot])
 
     def rank(self, slot: int = 0) -> int:
@@ -80,11 +72,7 @@ class NodeExport(NodeReading, BuiltinBuilder):
         return len(self.dims(slot))
 
     def static(self, slot: int = 0) -> tuple[int, ...]:
-        """Return the extents of an operand that must all be known.
-
-        Raises:
-            Unwritable: one is known only at run time.
-        """
+        """Return the extents of an operand that must all be known."""
         return known(self.dims(slot))
 
     def axis(self, default: int = 0, *, slot: int = 0, name: str = "axis") -> int:
@@ -105,9 +93,6 @@ class NodeExport(NodeReading, BuiltinBuilder):
         Args:
             slot: the operand.
             default: where they are not given; None: all axes.
-
-        Raises:
-            Unwritable: they are computed.
         """
         rank = self.rank()
         if self.node.attributes.get("axes") is not None:

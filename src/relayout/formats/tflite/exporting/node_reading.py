@@ -50,11 +50,7 @@ class NodeReading:
         return bool(value.uses()) or value.is_graph_output()
 
     def value(self, slot: int) -> ir.Value:
-        """Return the value that an operand is.
-
-        Raises:
-            Unwritable: there is no such operand.
-        """
+        """Return the value that an operand is."""
         value = self.node.inputs[slot] if slot < len(self.node.inputs) else None
         if value is None:
             raise Unwritable(f"operand {slot} is missing")
@@ -68,20 +64,12 @@ class NodeReading:
         return None if tensor is None or self.value(slot).is_graph_input() else tensor.numpy()
 
     def required_constant(self, slot: int, what: str) -> NDArray[Any]:
-        """Return an operand that must be a constant.
-
-        Raises:
-            Unwritable: it is computed.
-        """
+        """Return an operand that must be a constant."""
         array = self.constant(slot)
         if array is None:
             raise Unwritable(f"{what} is computed")
         return array
 
     def dims(self, slot: int = 0) -> Dims:
-        """Return the extents of an operand.
-
-        Raises:
-            Unwritable: its rank is not known.
-        """
+        """Return the extents of an operand."""
         return tensor_dims(self.value(slot))

@@ -52,9 +52,6 @@ def write_for(draft: Draft, begin: int, runtime: str) -> None:
         draft: the graph.
         begin: the first operator to look at.
         runtime: such as `2.14`.
-
-    Raises:
-        Unwritable: the runtime lacks one, and no others compute it.
     """
 
     def form_of(operator: DraftOperator) -> Form | None:
@@ -66,11 +63,7 @@ def write_for(draft: Draft, begin: int, runtime: str) -> None:
 
 
 def refuse_newer(draft: Draft, begin: int, runtime: str) -> None:
-    """Refuse operators, from the one numbered `begin` on, that a runtime lacks.
-
-    Raises:
-        Unwritable: the runtime is older than the version of one.
-    """
+    """Refuse operators, from the one numbered `begin` on, that a runtime lacks."""
     for operator in draft.operators[begin:]:
         number = version(*draft.described(operator))
         if first := is_older(runtime, operator.name, number):

@@ -22,6 +22,8 @@ Key = tuple[str, str]
 class Unwritable(Exception):  # noqa: N818 - a verdict on one operator, collected into one UnsupportedError
     """Raised by an export: TensorFlow Lite has no operators that compute this one, as it is used here.
 
+    Any function that reads a node or writes its builtins may raise it.
+
     Args:
         reason: what stands in the way; equal reasons are counted together, so it names no tensor.
     """

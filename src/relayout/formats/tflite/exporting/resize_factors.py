@@ -61,9 +61,6 @@ def places(extent: int, count: int, scale: float, coordinates: str) -> NDArray[n
         count: elements of the result.
         scale: the factor that the node states, or `count / extent`.
         coordinates: the node's `coordinate_transformation_mode`.
-
-    Raises:
-        Unwritable: there is no such mode.
     """
     x, s, half = np.arange(count, dtype=np.float32), np.float32(scale), np.float32(HALF)
     if coordinates == "half_pixel" or (coordinates == "pytorch_half_pixel" and count > 1):

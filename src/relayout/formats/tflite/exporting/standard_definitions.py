@@ -69,9 +69,6 @@ def transform_matrix(
         count: elements that there are.
         parts: 1 for real numbers, 2 for complex ones.
         inverse: whether it is the way back.
-
-    Raises:
-        Unwritable: it is too large.
     """
     if bins * count * 2 * parts > LARGEST:
         raise Unwritable("a transform of that length")
@@ -94,9 +91,6 @@ def from_half(length: int, count: int) -> NDArray[np.float32]:
     Args:
         length: of the result.
         count: frequencies that there are: those beyond half the length do not count.
-
-    Raises:
-        Unwritable: it is too large.
     """
     if length * count * 2 > LARGEST:
         raise Unwritable("a transform of that length")

@@ -11,7 +11,7 @@ from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.operators.window import Window, bordered
+from relayout.formats.tflite.exporting.operators.window import Window, bordered, steps
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.scales import dequantizer_of
 
@@ -42,8 +42,7 @@ def _write_by_images(op: NodeExport, image: DraftTensor, kernel: DraftTensor, bi
     phases = _phases(op, image, window)
     flat: Dims = (every, *phases[0].dims[2:])
     is_depthwise = reads == 1 and channels > 1
-    options: dict[str, Any] = dict(zip(("stride_h", "stride_w"), window.strides[1:], strict=True))
-    options |= dict(zip(("dilation_h_factor", "dilation_w_factor"), window.dilations[1:], strict=True))
+    options = steps(window.strides[1:], window.dilations[1:])
     if is_depthwise:
         options["depth_multiplier"] = count // channels
     none, total = op.const(np.zeros(count, np.float32)), None
@@ -159,13 +158,7 @@ def conv(op: NodeExport) -> None:
         image = op.reshape(image, (image.dims[0], 1, *image.dims[1:]))
         kernel = with_row(op, kernel)
     strides, dilations = ((1, *each) if rank == 3 else each for each in (window.strides, window.dilations))
-    options: dict[str, Any] = {
-        "padding": window.padding,
-        "stride_h": strides[0],
-        "stride_w": strides[1],
-        "dilation_h_factor": dilations[0],
-        "dilation_w_factor": dilations[1],
-    }
+    options = {"padding": window.padding, **steps(strides, dilations)}
     if depthwise:
         options["depth_multiplier"] = count // int(image.dims[-1])
     name = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
@@ -185,11 +178,7 @@ def conv(op: NodeExport) -> None:
 
 
 def require_kernel(op: NodeExport, *layouts: str) -> None:
-    """Refuse a kernel in another layout than the builtin's.
-
-    Raises:
-        Unwritable: it is in one.
-    """
+    """Refuse a kernel in another layout than the builtin's."""
     if op.layouts[1] not in layouts:
         raise Unwritable(f"its kernel is {op.layouts[1].upper() or 'in the order of ONNX'}, not {layouts[0].upper()}")
 
@@ -219,11 +208,8 @@ def _conv_3d(op: NodeExport, image: DraftTensor, kernel: DraftTensor) -> None:
         return
     window = Window.of(op, known(kernel.dims)[:3])
     bias = bias_of(op, 2, image, kernel, kernel.shape[4])
-    keys = ("d", "h", "w")
-    options: dict[str, Any] = {"padding": window.padding}
-    options |= {f"stride_{key}": each for key, each in zip(keys, window.strides, strict=True)}
-    options |= {f"dilation_{key}_factor": each for key, each in zip(keys, window.dilations, strict=True)}
-    op.result("CONV_3D", [window.bordered(op, image), kernel, bias], **options)
+    options = steps(window.strides, window.dilations)
+    op.result("CONV_3D", [window.bordered(op, image), kernel, bias], padding=window.padding, **options)
 
 
 # Transposed convolutions, also of images whose extents are known only at run time.
@@ -231,9 +217,6 @@ def _conv_3d(op: NodeExport, image: DraftTensor, kernel: DraftTensor) -> None:
 # Along each axis the builtin gives `extent · stride + more` elements. VALID gives all that the kernel reaches, and a
 # slice takes the result out of it. SAME gives the result itself, if this has `extent · stride` elements or up to
 # `stride - 1` less, with half of what the kernel reaches beyond it in front.
-
-KEYS = ("d", "h", "w")
-"""The axes of space in the names of options."""
 
 
 @exporter("ConvTranspose")
@@ -363,9 +346,8 @@ class _Transposed:
         grown = [side.grown(op, place) for place, side in enumerate(self.sides)]
         dims: Dims = (image.dims[0], *grown, count)
         inputs = [self._shape(op, image, dims), self._dilated(op, kernel), image, *([] if bias is None else [bias])]
-        keys = KEYS[-len(self.sides) :]
-        options: dict[str, Any] = {f"stride_{key}": side.stride for key, side in zip(keys, self.sides, strict=True)}
-        name, result = "TRANSPOSE_CONV" if len(keys) == 2 else "CONV_3D_TRANSPOSE", op.output(0)
+        options = steps([side.stride for side in self.sides])
+        name, result = "TRANSPOSE_CONV" if len(self.sides) == 2 else "CONV_3D_TRANSPOSE", op.output(0)
         return op.emit(name, inputs, dims, result.type, result.quantization, padding=self.padding, **options)
 
     def _shape(self, op: NodeExport, image: DraftTensor, dims: Dims) -> DraftTensor:

@@ -12,7 +12,14 @@ from relayout.formats.tflite.exporting.builder import require_few
 from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.indexing import lowest
-from relayout.formats.tflite.exporting.operators.window import BORDER, Window, bordered, require_whole, same_border
+from relayout.formats.tflite.exporting.operators.window import (
+    BORDER,
+    Window,
+    bordered,
+    require_whole,
+    same_border,
+    steps,
+)
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, each_exporter, exporter
 
 # Pools that no builtin has, as one STRIDED_SLICE for each element of the window: dilations, places of maxima.
@@ -47,11 +54,7 @@ class Sliding(NamedTuple):
 
     @staticmethod
     def of(op: NodeExport) -> "Sliding":
-        """Read a node.
-
-        Raises:
-            Unwritable: extents are known only at run time, or the window is large.
-        """
+        """Read a node."""
         sizes = op.integers("kernel_shape")
         if prod(sizes) > MOST:
             raise Unwritable("a large window with dilations, or whose places are read")
@@ -211,13 +214,7 @@ def _pooled(op: NodeExport, name: str, image: DraftTensor, window: Window, dims:
     flat = op.reshape(image, (n * d, h, w, c))
     over_space = op.emit(name, [flat], (n * d, out_h, out_w, c), **_options(window, slice(1, 3)))
     rows = op.reshape(over_space, (n, d, out_h * out_w, c))
-    depth: dict[str, Any] = {
-        "padding": window.padding,
-        "stride_h": window.strides[0],
-        "stride_w": 1,
-        "filter_height": window.sizes[0],
-        "filter_width": 1,
-    }
+    depth = _options(window._replace(sizes=(window.sizes[0], 1), strides=(window.strides[0], 1)))
     return op.reshape(op.emit(name, [rows], (n, out_d, out_h * out_w, c), **depth), dims)
 
 
@@ -225,13 +222,7 @@ def _options(window: Window, part: slice = slice(None)) -> dict[str, Any]:
     sizes, strides = window.sizes[part], window.strides[part]
     if len(sizes) == 1:
         sizes, strides = (1, *sizes), (1, *strides)
-    return {
-        "padding": window.padding,
-        "stride_h": strides[0],
-        "stride_w": strides[1],
-        "filter_height": sizes[0],
-        "filter_width": sizes[1],
-    }
+    return {"padding": window.padding, **steps(strides), "filter_height": sizes[0], "filter_width": sizes[1]}
 
 
 @exporter("AveragePool")

@@ -18,11 +18,7 @@ KINDS = (TensorType.INT8, TensorType.UINT8, TensorType.INT16, TensorType.UINT16)
 
 
 def quantize(op: NodeExport) -> None:
-    """Write a QuantizeLinear: DIV, ROUND, ADD, and what bounds the result.
-
-    Raises:
-        Unwritable: its integers are of no type that LiteRT computes with.
-    """
+    """Write a QuantizeLinear: DIV, ROUND, ADD, and what bounds the result."""
     kind = op.stored_type()
     if kind not in KINDS:
         raise Unwritable(f"integers of {kind.name}")

@@ -62,9 +62,6 @@ def resized_along(
         coordinates: how a place is found.
         rounding: how a place is rounded.
         stays: whether all extents stay, so that each element is its own.
-
-    Raises:
-        Unwritable: there is no such mode, or it is computed in another precision than LiteRT has.
     """
     if mode == "nearest" and coordinates == "half_pixel_symmetric":
         raise OpenExtentError("half_pixel_symmetric of extents known only at run time, which needs double precision")
@@ -79,9 +76,6 @@ def cropped(factors: Factors, tensor: DraftTensor, mode: str, rounding: str) -> 
     """Return a region of an image, resized; an axis that keeps its extent is taken whole, as ONNX Runtime does.
 
     place = start · (extent - 1) + x · (end - start) · (extent - 1) / (count - 1)
-
-    Raises:
-        Unwritable: it is known that an axis of the image keeps its extent, of which others take the region.
     """
     op = factors.op
     changed = factors.changed()
@@ -398,11 +392,7 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
 
 
 def _require_interpolation(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
-    """Refuse regions between whose elements others lie that are not computed here.
-
-    Raises:
-        Unwritable: the region holds integers, or is smoothed as it shrinks.
-    """
+    """Refuse regions between whose elements others lie that are not computed here."""
     if mode == "nearest":
         return
     if operand.type not in (TensorType.FLOAT32, TensorType.FLOAT16):

@@ -30,9 +30,6 @@ def unique_rows(op: NodeExport, axis: int) -> None:
     Args:
         op: the node.
         axis: the axis.
-
-    Raises:
-        Unwritable: there are too many places, or extents are known only at run time.
     """
     operand = op.input(0)
     dims = known(operand.dims)

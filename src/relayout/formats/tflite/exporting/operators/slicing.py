@@ -79,11 +79,7 @@ def slice_(op: NodeExport) -> None:
 
 
 def _require_same_count(*places: Sequence[int]) -> None:
-    """Refuse a slice that has not one place for each axis.
-
-    Raises:
-        Unwritable: it has not.
-    """
+    """Refuse a slice that has not one place for each axis."""
     if len(set(map(len, places))) > 1:
         raise Unwritable("a slice with more places than axes, or fewer")
 
@@ -254,11 +250,7 @@ def _constant_pad(op: NodeExport, operand: DraftTensor, pads: list[tuple[int, in
 
 
 def _integer_border(op: NodeExport, operand: DraftTensor) -> int | None:
-    """Return the integer that a border of a quantized tensor holds; None: what means zero.
-
-    Raises:
-        Unwritable: it is computed, or lies between two integers.
-    """
+    """Return the integer that a border of a quantized tensor holds; None: what means zero."""
     value, scale = op.constant(2), operand.quantization
     real = np.float32(op.number("value") if value is None else value.reshape(-1)[0])
     if op.has(2) and value is None:

@@ -1,7 +1,7 @@
 """Windows that slide over images: which border they have, and how it is written."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,11 +37,7 @@ class Window(NamedTuple):
 
     @staticmethod
     def of(op: NodeExport, sizes: Sequence[int]) -> "Window":
-        """Read a node's window, its image stored channels last.
-
-        Raises:
-            Unwritable: its border depends on extents that are known only at run time.
-        """
+        """Read a node's window, its image stored channels last."""
         count = len(sizes)
         extents, results = op.dims(0)[1:-1], op.out_dims(0)[1:-1]
         require_whole(op, extents, results)
@@ -74,11 +70,7 @@ class Window(NamedTuple):
 
     @property
     def border(self) -> tuple[tuple[int, int], ...]:
-        """The border of each axis as numbers, also where SAME says it.
-
-        Raises:
-            OpenExtentError: it depends on extents that are known only at run time.
-        """
+        """The border of each axis as numbers, also where SAME says it."""
         return same_border(self.extents, self.sizes, self.strides, self.dilations) if self.same else self.pads
 
     @property
@@ -102,6 +94,13 @@ class Window(NamedTuple):
         if self.same or self.is_valid:
             return image
         return bordered(op, image, [(0, 0), *self.pads, (0, 0)], border)
+
+
+def steps(strides: Sequence[int], dilations: Sequence[int] = ()) -> dict[str, Any]:
+    """Return strides and dilations of two or three axes as options."""
+    axes = "dhw"[-len(strides) :]
+    options = {f"stride_{axis}": stride for axis, stride in zip(axes, strides, strict=True)}
+    return options | {f"dilation_{axis}_factor": each for axis, each in zip(axes, dilations, strict=False)}
 
 
 def bordered(
@@ -142,9 +141,6 @@ def require_whole(op: NodeExport, extents: Dims, results: Dims) -> None:
         op: the node.
         extents: of the image's axes of space.
         results: how many windows the graph says there are.
-
-    Raises:
-        Unwritable: there are some.
     """
     count = len(extents)
     if not op.integer("ceil_mode"):
@@ -162,11 +158,7 @@ def require_whole(op: NodeExport, extents: Dims, results: Dims) -> None:
 def same_border(
     extents: Dims, sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int], *, is_lower: bool = False
 ) -> tuple[tuple[int, int], ...]:
-    """Return the border that SAME means, (before, after) of each axis; the larger half is behind, or before.
-
-    Raises:
-        OpenExtentError: it depends on extents that are known only at run time.
-    """
+    """Return the border that SAME means, (before, after) of each axis; the larger half is behind, or before."""
     known(tuple(extent for extent, stride in zip(extents, strides, strict=True) if stride > 1), BORDER)
     pads = imported.pads(extents, sizes, strides, dilations, same=True)
     halves = zip(pads[: len(sizes)], pads[len(sizes) :], strict=True)
