@@ -12,6 +12,7 @@ from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.custom import Options
 from relayout.formats.tflite.importing.operators.gathering import counted
+from relayout.formats.tflite.importing.operators.reduction import top_elements
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import cut, divided, joined, squeeze, unsqueeze
 from relayout.formats.tflite.importing.registry import Unsupported, operator
@@ -132,12 +133,8 @@ def _fast(
     kept = _column(op, limits.suppress(boxes, unsqueeze(op, best, [1]), most), 2)
     found = dims(kept)[0]
     theirs = op.emit("Gather", [squeeze(op, scores, [0]), kept], axis=0)
-    values, labels = op.builder.emit(
-        "TopK",
-        [theirs, op.ints([per_box], "classes")],
-        [(op.hint("best"), _FLOAT, (found, per_box)), (op.hint("class"), _INT64, (found, per_box))],
-        source=op.source,
-        axis=1,
+    values, labels = top_elements(
+        op, theirs, op.ints([per_box], "classes"), (found, per_box), ("best", "class"), axis=1
     )
     picked = op.emit("Gather", [squeeze(op, boxes, [0]), kept], axis=0)
     if per_box == 1:
@@ -163,13 +160,7 @@ def _regular(
     values = op.emit("GatherND", [by_class, rows])
     wanted = op.emit("Min", [op.emit("Shape", [values]), op.ints([most], "most")])
     found: Dims = (op.builder.names.unique(op.hint("kept")),)
-    best, order = op.builder.emit(
-        "TopK",
-        [values, wanted],
-        [(op.hint("best"), _FLOAT, found), (op.hint("order"), _INT64, found)],
-        source=op.source,
-        axis=0,
-    )
+    best, order = top_elements(op, values, wanted, found, ("best", "order"), axis=0)
     labels = op.emit("Gather", [_column(op, rows, 1), order], axis=0)
     kept = op.emit("Gather", [_column(op, rows, 2), order], axis=0)
     return op.emit("Gather", [squeeze(op, boxes, [0]), kept], axis=0), labels, best

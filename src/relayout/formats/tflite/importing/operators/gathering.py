@@ -8,7 +8,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.operators.shape import scalar
-from relayout.formats.tflite.importing.operators.slicing import extents_of, unsqueeze
+from relayout.formats.tflite.importing.operators.slicing import result_extents, unsqueeze
 from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator
 
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
@@ -56,8 +56,7 @@ def gather_nd(op: Operation) -> None:
 def scatter_nd(op: Operation) -> None:
     """ScatterND that adds to zeros: updates of the same element sum up."""
     updates = op.raw(1)
-    extents, known = extents_of(op, 2)
-    shape = op.out_dims(known if known is not None else (None,) * len(op.tensors.declared(op.output())))
+    extents, shape = result_extents(op, 2)
     zeros = op.emit("Expand", [op.number(0, updates, "zero"), extents], shape)
     op.result_whole(op.emit("ScatterND", [zeros, op.cast(op.stored(0), _INT64), updates], reduction="add"))
 

@@ -11,7 +11,7 @@ from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.contents import element
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.gathering import chosen
-from relayout.formats.tflite.importing.operators.slicing import LAST, extents_of, unsqueeze
+from relayout.formats.tflite.importing.operators.slicing import LAST, extents_of, result_extents, unsqueeze
 from relayout.formats.tflite.importing.registry import Unsupported, each_operator, operator
 from relayout.formats.tflite.importing.tensors import FEW_BITS, array
 from relayout.light_dataclass import dataclass
@@ -291,9 +291,8 @@ def broadcast_args(op: Operation) -> None:
 def sparse_to_dense(op: Operation) -> None:
     """ScatterND into the default value. Operands: indices, shape, values, default."""
     indices = op.cast(op.stored(0), _INT64)
-    extents, known = extents_of(op, 1)
-    rank = len(known) if known is not None else len(op.tensors.declared(op.output()))
-    shape = op.out_dims(known if known is not None else (None,) * rank)
+    extents, shape = result_extents(op, 1)
+    rank = len(shape)
     values, default = op.raw(2), op.raw(3)
     if len(dims(indices)) < 2:  # one index, or a list of them
         count: Dim = dims(indices)[0] if dims(indices) else 1

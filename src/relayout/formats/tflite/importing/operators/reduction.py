@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
@@ -116,12 +119,18 @@ def topk(op: Operation) -> None:
     else:
         k = op.cast(op.emit("Reshape", [op.stored(1), op.ints([1], "shape")]), ir.DataType.INT64)
         extent = None
-    shape = op.out_dims((*dims(x)[:-1], extent))
-    name, dtype = op.hint("topk"), x.dtype or ir.DataType.FLOAT
-    outputs = [(name, dtype, shape), (name, ir.DataType.INT64, shape)]
-    values, indices = op.builder.emit("TopK", [x, k], outputs, source=op.source, axis=-1)
+    values, indices = top_elements(op, x, k, op.out_dims((*dims(x)[:-1], extent)), ("topk", "topk"), axis=-1)
     finish(values)
     op.result_stored(indices, 1)
+
+
+def top_elements(
+    op: Operation, x: ir.Value, k: ir.Value, shape: Dims, names: tuple[str, str], **attributes: Any
+) -> Sequence[ir.Value]:
+    """TopK: the largest elements along an axis, and their places; both have a shape."""
+    kinds = (x.dtype or ir.DataType.FLOAT, ir.DataType.INT64)
+    outputs = [(op.hint(name), kind, shape) for name, kind in zip(names, kinds, strict=True)]
+    return op.builder.emit("TopK", [x, k], outputs, source=op.source, **attributes)
 
 
 @operator("RANK")

@@ -15,7 +15,7 @@ from relayout.formats.tflite.importing.builder import Dim, Dims, broadcast, dims
 from relayout.formats.tflite.importing.contents import contents, element
 from relayout.formats.tflite.importing.extents import divided, product, times
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.slicing import extents_of, joined, squeeze, unsqueeze
+from relayout.formats.tflite.importing.operators.slicing import extents_of, joined, result_extents, squeeze, unsqueeze
 from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, each_operator, operator
 from relayout.formats.tflite.spelled_out import KEPT, STATES
 from relayout.layout import Extent
@@ -224,9 +224,8 @@ def broadcast_to(op: Operation) -> None:
 def fill(op: Operation) -> None:
     """Expand of a scalar."""
     (x,), finish = op.carried(1)
-    extents, known = extents_of(op, 0)
-    shape = known if known is not None else (None,) * len(op.tensors.declared(op.output()))
-    finish(op.emit("Expand", [x, extents], op.out_dims(shape)))
+    extents, shape = result_extents(op, 0)
+    finish(op.emit("Expand", [x, extents], shape))
 
 
 @operator("TILE", texts=ANY_OPSET)
@@ -287,13 +286,10 @@ _DRAWN = {
 
 @each_operator(_DRAWN, "{}, {}; another stream of numbers than TFLite's.", options="RandomOptions")
 def _draw(op: Operation, op_type: str, _: str, unit: Mapping[str, Any]) -> None:
-    extents, shape = extents_of(op, 0)
+    extents, shape = result_extents(op, 0)
     if op.output().type.name != "FLOAT32":
         raise Unsupported(f"random numbers of type {op.output().type.name}")
-    count = dims(extents)[0] if len(dims(extents)) == 1 else None
-    rank = count if isinstance(count, int) else len(op.tensors.declared(op.output()))
-    known: Dims = op.out_dims(shape if shape is not None else (None,) * rank)
-    zeros = op.emit("ConstantOfShape", [extents], known, _FLOAT)
+    zeros = op.emit("ConstantOfShape", [extents], shape, _FLOAT)
     op.result(op.emit(op_type, [zeros], seed=_seed(op), **unit))
 
 

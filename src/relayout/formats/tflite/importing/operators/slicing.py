@@ -342,6 +342,12 @@ def extents_of(op: Operation, i: int) -> tuple[ir.Value, tuple[Dim, ...] | None]
     return op.cast(value, ir.DataType.INT64), found
 
 
+def result_extents(op: Operation, i: int) -> tuple[ir.Value, Dims]:
+    """Operand i, which is the shape of the result, as int64; and the shape, as far as it is known."""
+    extents, known = extents_of(op, i)
+    return extents, op.out_dims(known if known is not None else (None,) * len(op.tensors.declared(op.output())))
+
+
 # STRIDED_SLICE: one operator that cuts, indexes and inserts axes.
 
 _INT64 = ir.DataType.INT64

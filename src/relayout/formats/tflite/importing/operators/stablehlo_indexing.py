@@ -15,6 +15,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.reduction import top_elements
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import cut, squeeze, unsqueeze
 from relayout.formats.tflite.importing.operators.stablehlo import distinct_axes, fixed, listed, per_axis
@@ -98,20 +99,18 @@ def reduce_window(op: Operation) -> None:
 def sort(op: Operation) -> None:
     """TopK of all elements, which leaves equal ones in order; further operands follow by GatherElements."""
     options, count = op.options, len(op.operator.inputs)
-    largest = _descending(op, options.comparator_subgraph_index)
+    is_descending = _is_descending(op, options.comparator_subgraph_index)
     keys = op.real(0)
     axis = op.axis(options.dimension, len(dims(keys)))
     extent = fixed(op, dims(keys)[axis : axis + 1])[0]
-    kept = [(op.hint(n), d, dims(keys)) for n, d in (("sorted", keys.dtype), ("order", ir.DataType.INT64)) if d]
-    values, order = op.builder.emit(
-        "TopK", [keys, op.ints([extent], "k")], kept, source=op.source, axis=axis, largest=int(largest), sorted=1
-    )
+    names, k = ("sorted", "order"), op.ints([extent], "k")
+    values, order = top_elements(op, keys, k, dims(keys), names, axis=axis, largest=int(is_descending), sorted=1)
     op.result(values)
     for i in range(1, count):
         op.result(op.emit("GatherElements", [op.real(i), order], axis=axis), i)
 
 
-def _descending(op: Operation, index: int) -> bool:
+def _is_descending(op: Operation, index: int) -> bool:
     """Tell whether a comparator asks for the larger first: it compares its first two operands, and nothing else."""
     subgraph = op.program.subgraph(index, op.place)
     if len(subgraph.operators) != 1 or len(subgraph.inputs) != 2 * len(op.operator.inputs):

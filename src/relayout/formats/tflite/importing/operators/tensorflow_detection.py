@@ -14,6 +14,7 @@ from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.pooling import Sliding, average, greatest, surrounded
+from relayout.formats.tflite.importing.operators.reduction import top_elements
 from relayout.formats.tflite.importing.operators.slicing import joined, squeeze, unsqueeze
 from relayout.formats.tflite.importing.operators.tensorflow import attributes
 from relayout.formats.tflite.importing.registry import Unsupported, operator
@@ -137,13 +138,7 @@ def combined_non_max_suppression(op: Operation) -> None:
     table = _flat(op, _kept(op, boxes, scores, each), (batch, whole))
     total = _total(op, classes)
     most, found = _at_most(op, total, table)
-    values, places = op.builder.emit(
-        "TopK",
-        [table, most],
-        [(op.hint("best"), _FLOAT, (batch, found)), (op.hint("place"), _INT64, (batch, found))],
-        source=op.source,
-        axis=1,
-    )
+    values, places = top_elements(op, table, most, (batch, found), ("best", "place"), axis=1)
     there = op.each("Greater", values, op.number(-math.inf, values, "none"))
     length = op.emit("Shape", [scores], start=2, end=3)
     if each:
