@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from relayout.formats.onnx.evaluating import SLIDING
 from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import bodies, reads
 from relayout.layout import ONE, Extent
@@ -133,7 +134,7 @@ def _place(letter: str) -> int | None:
 
 
 WINDOWS: Mapping[tuple[str, str], Callable[[Operator, str], WindowLength | None]] = {
-    **dict.fromkeys((("", name) for name in ("AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool")), slid),
+    **dict.fromkeys((("", name) for name in SLIDING), slid),
     ("", "ConvTranspose"): slid_back,
     ("", "DepthToSpace"): depth_to_space,
     ("", "Resize"): resized,

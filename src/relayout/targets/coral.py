@@ -15,10 +15,8 @@ from relayout.formats.tflite.container.runtimes import Builtins, first_runtime, 
 from relayout.lowering.conditions import (
     CONSTANT_KERNEL,
     COUNTED_ELEMENTS,
-    DEPTHWISE,
     NO_DILATIONS,
     NO_INDICES,
-    NOT_DEPTHWISE,
     SPATIAL_ONLY,
     STATIC,
     Condition,
@@ -29,7 +27,7 @@ from relayout.rules import Operator
 from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
-from relayout.targets.target_table import Kernel
+from relayout.targets.target_table import Kernel, convolutions
 
 BYTES = ("INT8", "UINT8")
 IMAGE = (3, 4)
@@ -95,8 +93,7 @@ TARGET = replace(
     name="coral",
     line="Google Coral's Edge TPU: 8 bits, NHWC; LiteRT for the rest; from documents of November 2026, never run",
     kernels=(
-        Kernel("Conv", ("NHWC OHWI",), BYTES, IMAGE, (*CONVOLUTION, EQUAL_DILATIONS), NOT_DEPTHWISE),
-        Kernel("Conv", ("NHWC IHWO",), BYTES, IMAGE, (*CONVOLUTION, EQUAL_DILATIONS), DEPTHWISE),
+        *convolutions(BYTES, IMAGE, (*CONVOLUTION, EQUAL_DILATIONS)),
         Kernel("ConvTranspose", ("NHWC OHWI",), BYTES, IMAGE, CONVOLUTION),
         Kernel("MaxPool", ("NHWC",), BYTES, IMAGE, (NO_INDICES, NO_DILATIONS, *UNIT)),
         Kernel("AveragePool", ("NHWC",), BYTES, IMAGE, (NO_DILATIONS, COUNTED_ELEMENTS, *UNIT)),

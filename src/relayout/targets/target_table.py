@@ -15,7 +15,7 @@ from relayout.errors import LayoutError, shortened
 from relayout.formats.tflite.container.runtimes import Builtins
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS, unit_of
 from relayout.light_dataclass import dataclass
-from relayout.lowering.conditions import Condition
+from relayout.lowering.conditions import DEPTHWISE, NOT_DEPTHWISE, Condition
 from relayout.lowering.decomposition_rows import Expansion, why_not_written
 from relayout.lowering.fuse_epilogue import Fusion
 from relayout.lowering.passes import IN_ORDER, check_operators, check_passes, check_types
@@ -243,6 +243,15 @@ class Kernel:
         for text in self.layouts:
             found = Laid.parse(text)
             yield found if found == STANDARD else replace(found, written=self.written)
+
+
+def convolutions(
+    types: tuple[str, ...], ranks: tuple[int, ...], limits: tuple[Condition, ...] = (), op_types: str = "Conv"
+) -> tuple[Kernel, Kernel]:
+    """Return the rows of convolutions as TensorFlow Lite has them: kernels `OHWI`, those of depthwise ones `1HWC`."""
+    kinds = (("NHWC OHWI", NOT_DEPTHWISE), ("NHWC IHWO", DEPTHWISE))
+    first, second = (Kernel(op_types, (layouts,), types, ranks, limits, when) for layouts, when in kinds)
+    return first, second
 
 
 MOST_NAME = 100

@@ -17,10 +17,8 @@ from relayout.lowering.conditions import (
     COUNTED_BORDER,
     COUNTED_ELEMENTS,
     DEPTH_FIRST,
-    DEPTHWISE,
     NO_DILATIONS,
     NO_INDICES,
-    NOT_DEPTHWISE,
     SPATIAL_ONLY,
     STATIC,
     Condition,
@@ -30,7 +28,7 @@ from relayout.lowering.conditions import (
 from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
-from relayout.targets.target_table import Kernel
+from relayout.targets.target_table import Kernel, convolutions
 
 # The builtins that TensorFlow Lite Micro has: its Python package, tflite-micro of October 2026, loads no others.
 
@@ -93,8 +91,7 @@ TARGET = replace(
     name="tflite-micro",
     line="TensorFlow Lite Micro: int8 and int16, NHWC; other operators as LiteRT has them",
     kernels=(
-        Kernel("Conv", ("NHWC OHWI",), TYPES, IMAGE, UNIT, NOT_DEPTHWISE),
-        Kernel("Conv", ("NHWC IHWO",), TYPES, IMAGE, UNIT, DEPTHWISE),
+        *convolutions(TYPES, IMAGE, UNIT),
         Kernel("ConvTranspose", ("NHWC OHWI",), TYPES, IMAGE, UNIT),
         Kernel("MaxPool", ("NHWC",), TYPES, IMAGE, (NO_INDICES, *UNIT)),
         Kernel("AveragePool", ("NHWC",), TYPES, IMAGE, (NO_DILATIONS, COUNTED_ELEMENTS, *UNIT)),

@@ -18,7 +18,6 @@ from relayout.graph.quantized_unit import unit_of
 from relayout.lowering.conditions import (
     COUNTED_BORDER,
     COUNTED_ELEMENTS,
-    DEPTHWISE,
     NO_DILATIONS,
     NO_INDICES,
     NOT_DEPTHWISE,
@@ -33,7 +32,7 @@ from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.integer_scales import scale_of
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
-from relayout.targets.target_table import Kernel
+from relayout.targets.target_table import Kernel, convolutions
 
 FLOAT32 = ("FLOAT",)
 INTEGERS = ("INT8", "INT16")
@@ -125,8 +124,7 @@ TARGET = replace(
     name="tosa",
     line="TOSA 1.0: int8 and int16 (PRO-INT) and float32 (PRO-FP), NHWC; LiteRT's kernels run the rest",
     kernels=(
-        Kernel("Conv", ("NHWC OHWI",), TYPES, IMAGE, ANY, NOT_DEPTHWISE),
-        Kernel("Conv", ("NHWC IHWO",), TYPES, IMAGE, ANY, DEPTHWISE),
+        *convolutions(TYPES, IMAGE, ANY),
         Kernel("Conv", ("NDHWC DHWIO",), FLOAT32, (5,), (STATIC,), NOT_DEPTHWISE),
         Kernel("ConvTranspose", ("NHWC OHWI",), TYPES, IMAGE, ANY),
         Kernel("MaxPool", ("NHWC",), TYPES, IMAGE, (NO_INDICES, *ANY)),

@@ -13,7 +13,6 @@ from relayout.lowering.conditions import (
     CONSTANT_KERNEL,
     CONSTANT_MODE,
     DEPTH_FIRST,
-    DEPTHWISE,
     FLOOR,
     LAST_AXIS,
     NO_AXES,
@@ -21,7 +20,6 @@ from relayout.lowering.conditions import (
     NO_GROUPS,
     NO_INDICES,
     NO_PADDED_MEAN,
-    NOT_DEPTHWISE,
     PADS,
     PLAIN_PRODUCT,
     RESIZE_PLAIN,
@@ -32,7 +30,7 @@ from relayout.lowering.conditions import (
     constant,
     inputs,
 )
-from relayout.targets.target_table import INT8, Kernel, Target
+from relayout.targets.target_table import INT8, Kernel, Target, convolutions
 
 FLOAT32 = ("FLOAT",)
 NUMBERS = (*FLOAT32, *INT8)
@@ -42,10 +40,8 @@ TARGET = Target(
     "xnnpack",
     "XNNPACK: NHWC, kernels OHWI, depthwise 1HWC; from documents of November 2026, never run",
     (
-        Kernel("Conv", ("NHWC OHWI",), NUMBERS, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), NOT_DEPTHWISE),
-        Kernel("Conv", ("NHWC IHWO",), NUMBERS, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), DEPTHWISE),
-        Kernel("QLinearConv", ("NHWC OHWI",), INT8, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), NOT_DEPTHWISE),
-        Kernel("QLinearConv", ("NHWC IHWO",), INT8, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), DEPTHWISE),
+        *convolutions(NUMBERS, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N)),
+        *convolutions(INT8, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), "QLinearConv"),
         Kernel("ConvTranspose", ("NHWC OHWI",), FLOAT32, IMAGE, (CONSTANT_KERNEL, NO_GROUPS, STATIC_BUT_N)),
         Kernel("MaxPool", ("NHWC",), NUMBERS, IMAGE, (NO_INDICES, FLOOR, WIDE, STATIC_BUT_N)),
         Kernel(

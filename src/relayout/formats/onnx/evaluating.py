@@ -339,7 +339,7 @@ FROM_EXTENTS = SHAPE_ARITHMETIC | frozenset(_NAMES.split())
 """Operators that are evaluated where extents, and not constants alone, are what they start from."""
 STARTS = frozenset(("ConstantOfShape", "Range", "Shape", "Size"))
 """Where values begin that follow from extents: masks, positions. Weights are not folded here."""
-WINDOWS = frozenset(("AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool"))
+SLIDING = frozenset(("AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool"))
 """Operators that slide a window over the last axes of their first operand."""
 _NAMES = """
     Add And BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or

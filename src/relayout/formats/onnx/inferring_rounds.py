@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 import onnx
 from onnx import numpy_helper
 
-from relayout.formats.onnx.evaluating import BROADCASTING, CUTTING, WINDOWS, Evaluation
+from relayout.formats.onnx.evaluating import BROADCASTING, CUTTING, SLIDING, Evaluation
 from relayout.formats.onnx.extents_from_vectors import broadcast_extents, extents_from_vectors, slid_extents
 from relayout.formats.onnx.inferring import MADE_UP, infer_and_judge
 from relayout.formats.onnx.shape_vectors import Array, Item
@@ -102,7 +102,7 @@ def _name_by_others(
             continue
         for _ in evaluation.run(node):
             pass
-        items = slid_extents(evaluation, node) if node.op_type in WINDOWS else extents_from_vectors(evaluation, node)
+        items = slid_extents(evaluation, node) if node.op_type in SLIDING else extents_from_vectors(evaluation, node)
         items = broadcast_extents(evaluation, node) if node.op_type in BROADCASTING else items
         for dim, item in zip(evaluation.dims(node.output[0]) or (), items, strict=False):
             if isinstance(dim, Extent) and len(dim.symbols) == dim.number == 1 and item not in (None, dim):

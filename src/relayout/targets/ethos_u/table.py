@@ -45,7 +45,7 @@ from relayout.targets.litert.integer_scales import SHIFTS, Scale, scale_of
 from relayout.targets.litert.prices import PRICES
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
-from relayout.targets.target_table import Kernel
+from relayout.targets.target_table import Kernel, convolutions
 from relayout.targets.tflite_micro import MICRO
 
 # A convolution with strides above 3 and a border, as one without behind a Concat of the border; groups as zeros.
@@ -410,8 +410,7 @@ def _is_resized_by_u85(operator: Operator) -> bool:
 MOST_GROWN = 1024
 RESIZED_BY_U85 = Condition("of linear ones a power of 2 times the height and width", _is_resized_by_u85)
 U85_ROWS = (
-    Kernel("Conv", ("NHWC OHWI",), TYPES, IMAGE, WEIGHTS, NOT_DEPTHWISE),
-    Kernel("Conv", ("NHWC IHWO",), TYPES, IMAGE, WEIGHTS, DEPTHWISE),
+    *convolutions(TYPES, IMAGE, WEIGHTS),
     Kernel("ConvTranspose", ("NHWC OHWI",), TYPES, IMAGE, (*WEIGHTS, COVERED)),
     Kernel("MaxPool", ("NHWC",), TYPES, IMAGE, (NO_INDICES, *ANY, WINDOW)),
     Kernel("AveragePool", ("NHWC",), TYPES, IMAGE, (NO_DILATIONS, SAME_OR_VALID, *ANY, WINDOW, PADDED_WINDOW)),

@@ -19,7 +19,7 @@ from relayout.formats.tflite.importing.marking import gives_others_for_integers
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.spelled_out import ASSIGN, DOMAIN, READ, RESTORABLE, RESTORABLE_CUSTOM
 from relayout.graph.domains import MICROSOFT
-from relayout.lowering.conditions import DEPTH_FIRST, DEPTHWISE, NO_DILATIONS, NO_INDICES, NOT_DEPTHWISE
+from relayout.lowering.conditions import DEPTH_FIRST, NO_DILATIONS, NO_INDICES
 from relayout.lowering.fuse_epilogue import Fusion
 from relayout.lowering.recognise_recurrent.rows import by_rows
 from relayout.rules.registry import has_layouts, has_rule
@@ -27,7 +27,7 @@ from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.prices import PRICES
 from relayout.targets.litert.transposed_convolutions import FAST_TRANSPOSED_CONVOLUTION
 from relayout.targets.portable import portable
-from relayout.targets.target_table import INT8, Kernel, Target
+from relayout.targets.target_table import INT8, Kernel, Target, convolutions
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.importing.import_passes import ImportPasses
@@ -82,8 +82,7 @@ VOLUME = (5,)
 ANY_IMAGE = (3, 4, 5)
 
 _ON_IMAGES = (
-    Kernel("Conv", ("NHWC OHWI",), BYTES_TOO, ONE_OR_TWO, (), NOT_DEPTHWISE),
-    Kernel("Conv", ("NHWC IHWO",), BYTES_TOO, ONE_OR_TWO, (), DEPTHWISE),
+    *convolutions(BYTES_TOO, ONE_OR_TWO),
     Kernel("Conv", ("NDHWC DHWIO",), BYTES_TOO, VOLUME),
     Kernel("ConvTranspose", ("NHWC OHWI",), BYTES_TOO, ONE_OR_TWO),
     Kernel("ConvTranspose", ("NDHWC DHWOI",), BYTES_TOO, VOLUME),
