@@ -34,11 +34,11 @@ network (float[N, 3, 8, 6] x) => (float[N, 8, 6, 3] y)
 """
 
 
-def custom() -> bytes:
+def custom(name: str = "MyOp") -> bytes:
     """A `.tflite` with an operator of somebody's own."""
     net = Net()
     x, y = net.input((2, 3), name="x"), net.output((2, 3), name="y")
-    return net.op("CUSTOM MyOp", [x], [y]).bytes()
+    return net.op(f"CUSTOM {name}", [x], [y]).bytes()
 
 
 @pytest.fixture
@@ -50,6 +50,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     onnx.save(onnx.parser.parse_model(NETWORK.replace("float[N, 8", "int64[N, 8")), tmp_path / "types.onnx")
     shutil.copy(tmp_path / "m.onnx", tmp_path / "onnx.tflite")
     (tmp_path / "custom.tflite").write_bytes(custom())
+    (tmp_path / "compiled.tflite").write_bytes(custom("edgetpu-custom-op"))
     (tmp_path / "empty.tflite").touch()
     (tmp_path / "cut.tflite").write_bytes((tmp_path / "m.tflite").read_bytes()[:20_000])
     (tmp_path / "notes.txt").write_text("not a model, but some notes about one\n" * 9)
@@ -122,7 +123,7 @@ COMMANDS = [
     ("convert absent/m.tflite o.onnx", "absent/m.tflite does not exist\n"),
     (
         "convert custom.tflite o.onnx",
-        "(first: subgraphs[0].operators[0]); --custom-op NAME=DOMAIN keeps a custom operator",
+        "(first: 'y', operator 0 of subgraph 0); --custom-op MyOp=DOMAIN keeps a custom operator",
     ),
     # Options that would do nothing, or contradict each other.
     ("convert m.onnx o.onnx --opset 23", "the model is of opset 20, and is not raised: leave the option out"),
@@ -222,11 +223,19 @@ COMMANDS = [
     ("convert m.onnx o.tflite --simplify", "--simplify is another tool's option. Here: nothing: no other tool runs"),
     ("convert m.onnx o.onnx --fp16", "Here: --quantize float16, for a .tflite result"),
     ("convert m.tflite o.onnx --outputs pooling", "; the nearest are '"),
-    ("convert m.tflite o.onnx --outputs softmax", "no tensor of that name; `relayout FILE -v` lists all"),
+    (
+        "convert m.tflite o.onnx --outputs softmax",
+        "no tensor of that name; `relayout explain FILE --html map.html` shows all",
+    ),
     (
         "convert m.tflite o.onnx --signature other",
-        "there is no signature 'other'; there are 'serving_default' at m.tflite",
+        "there is no signature 'other' at m.tflite; there are 'serving_default'",
     ),
+    (
+        "convert custom.tflite o.onnx --custom-op MyOp=v --signature other",
+        "there is no signature 'other' at custom.tflite; the file has none",
+    ),
+    ("convert compiled.tflite o.onnx", "the file is compiled for an accelerator: give the .tflite that its compiler"),
     ("convert m.tflite o.onnx --target nothing", "there are 'arm-compute-library', "),
     ("convert m.tflite o.onnx --time-limit -1", "'-1' is not a number from 0 on"),
     ("convert m.tflite o.onnx --time-limit nan", "'nan' is not a number from 0 on"),

@@ -27,7 +27,7 @@ class ReadError(RelayoutError):
 
     Args:
         what: what is wrong, in one sentence without a full stop.
-        where: the place in the file (`subgraphs[0].tensors[3].shape, byte 412`), or the file itself.
+        where: the place in the file (`'x', tensor 3 of subgraph 0, shape`), or the file itself.
         hint: what to do about it, if there is something.
     """
 
@@ -126,7 +126,7 @@ def nearest_values(name: str, names: Iterable[str]) -> str:
         return nearest(name, known)
     near = _most_alike(name, known)
     listed = f"the nearest are {', '.join(map(repr, near))}; " if near else ""
-    return f"; {listed}`relayout FILE -v` lists all"
+    return f"; {listed}`relayout explain FILE --html map.html` shows all"
 
 
 FEW_VALUES = 6

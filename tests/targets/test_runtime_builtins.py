@@ -60,6 +60,9 @@ def test_what_nothing_else_computes_is_refused_by_name(name: str) -> None:
     source.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(1.5), "one_and_half"))
     with pytest.raises(relayout.UnsupportedError, match=r"POW \(TensorFlow Lite Micro has no such builtin\)") as error:
         relayout.convert(source, format="tflite", target=name)
+    assert error.value.found == {
+        "POW (TensorFlow Lite Micro has no such builtin)": (1, "'y', operator 0 of subgraph 0")
+    }
     assert "without layouts" not in str(error.value)  # an advice to whoever wrote the table
     assert relayout.convert(source, format="tflite", target="litert").report.operators == {"POW": 1}
 

@@ -128,29 +128,29 @@ def _set(target: str, value: Any) -> Any:
 @pytest.mark.parametrize(
     ("field", "value", "where"),
     [
-        ("tensors.0.shape", [2, -7, 9, 4], r"subgraphs\[0\]\.tensors\[0\]\.shape, byte \d+"),
-        ("tensors.1.shape", [6, 3, 2, 5], r"tensors\[1\]"),
-        ("tensors.1.shape", [2**31 - 1] * 4, r"tensors\[1\]"),
-        ("tensors.0.shape", [1] * 40, r"tensors\[0\]\.shape"),
-        ("tensors.0.buffer", 99, r"tensors\[0\]\.buffer"),
-        ("tensors.0.type", 77, r"tensors\[0\]\.type"),
-        ("tensors.1.quantization.scale", [0.1, 0.2], r"tensors\[1\]\.quantization"),
-        ("tensors.1.quantization.scale", [0.1, float("nan")] * 3, r"tensors\[1\]\.quantization\.scale"),
-        ("tensors.1.quantization.zeroPoint", [1000] * 6, r"tensors\[1\]\.quantization\.zero_point"),
-        ("tensors.1.quantization.quantizedDimension", 9, r"tensors\[1\]\.quantization"),
-        ("tensors.0.shapeSignature", [-1, 7], r"tensors\[0\]"),
-        ("operators.0.inputs", [0, 1, 9], r"operators\[0\]\.inputs\[2\]"),
-        ("operators.0.inputs", [0, -2, 1], r"operators\[0\]\.inputs\[1\]"),
-        ("operators.0.inputs", [0], r"operators\[0\]\.inputs"),
-        ("operators.0.outputs", [-1], r"operators\[0\]\.outputs"),
-        ("operators.0.outputs", [], r"operators\[0\]\.outputs"),
-        ("operators.0.opcodeIndex", 4, r"operators\[0\]\.opcode_index"),
+        ("tensors.0.shape", [2, -7, 9, 4], r"'t0', tensor 0 of subgraph 0, shape, byte \d+"),
+        ("tensors.1.shape", [6, 3, 2, 5], r"tensor 1 of subgraph 0"),
+        ("tensors.1.shape", [2**31 - 1] * 4, r"tensor 1 of subgraph 0"),
+        ("tensors.0.shape", [1] * 40, r"tensor 0 of subgraph 0, shape"),
+        ("tensors.0.buffer", 99, r"tensor 0 of subgraph 0, buffer"),
+        ("tensors.0.type", 77, r"tensor 0 of subgraph 0, type"),
+        ("tensors.1.quantization.scale", [0.1, 0.2], r"tensor 1 of subgraph 0, quantization"),
+        ("tensors.1.quantization.scale", [0.1, float("nan")] * 3, r"tensor 1 of subgraph 0, quantization\.scale"),
+        ("tensors.1.quantization.zeroPoint", [1000] * 6, r"tensor 1 of subgraph 0, quantization\.zero_point"),
+        ("tensors.1.quantization.quantizedDimension", 9, r"tensor 1 of subgraph 0, quantization"),
+        ("tensors.0.shapeSignature", [-1, 7], r"tensor 0 of subgraph 0"),
+        ("operators.0.inputs", [0, 1, 9], r"CONV_2D '\w+' \(operator 0 of subgraph 0, inputs\[2\]"),
+        ("operators.0.inputs", [0, -2, 1], r"CONV_2D '\w+' \(operator 0 of subgraph 0, inputs\[1\]"),
+        ("operators.0.inputs", [0], r"CONV_2D '\w+' \(operator 0 of subgraph 0, inputs"),
+        ("operators.0.outputs", [-1], r"CONV_2D \(operator 0 of subgraph 0, outputs\[0\]"),
+        ("operators.0.outputs", [], r"CONV_2D \(operator 0 of subgraph 0, outputs\)"),
+        ("operators.0.opcodeIndex", 4, r"'t3', operator 0 of subgraph 0, opcode_index"),
         ("inputs", [7], r"subgraphs\[0\]\.inputs"),
         ("outputs", [-1], r"subgraphs\[0\]\.outputs"),
-        ("operators.0.builtinOptionsType", 2, r"operators\[0\]"),
-        ("tensors.0.shape", [2, 7, 9, 5], r"operators\[0\]"),
-        ("tensors.0.shape", [2, 7, 9], r"operators\[0\]"),
-        ("operators.0.builtinOptions.strideH", 0, r"operators\[0\]"),
+        ("operators.0.builtinOptionsType", 2, r"CONV_2D '\w+' \(operator 0 of subgraph 0"),
+        ("tensors.0.shape", [2, 7, 9, 5], r"CONV_2D '\w+' \(operator 0 of subgraph 0"),
+        ("tensors.0.shape", [2, 7, 9], r"CONV_2D '\w+' \(operator 0 of subgraph 0"),
+        ("operators.0.builtinOptions.strideH", 0, r"CONV_2D '\w+' \(operator 0 of subgraph 0"),
     ],
 )
 def test_each_error_says_where(field: str, value: Any, where: str) -> None:
@@ -168,7 +168,7 @@ def test_extents_that_do_not_fit_are_refused_where_they_meet(name: str) -> None:
     table = {"ADD": "AddOptions", "CONCATENATION": "ConcatenationOptions"}.get(name)
     fields = {"axis": 2} if name == "CONCATENATION" else {}
     net.op(name, operands, [net.output((2, 3, 4))], options(table, **fields) if table else None)
-    with pytest.raises(ReadError, match=r"operators\[0\]"):
+    with pytest.raises(ReadError, match=rf"{name} '\w+' \(operator 0 of subgraph 0\)"):
         read(net.bytes())
 
 
@@ -282,9 +282,9 @@ def test_unknown_operators_are_all_reported() -> None:
     with pytest.raises(UnsupportedError) as caught:
         read(net.bytes())
     assert caught.value.found == {
-        "CUSTOM Mystery": (2, "subgraphs[0].operators[0]"),
-        "SKIP_GRAM": (1, "subgraphs[0].operators[1]"),
-        "MUL (fused activation SIGN_BIT, which the kernels ignore or refuse)": (1, "subgraphs[0].operators[4]"),
+        "CUSTOM Mystery": (2, "'t0', operator 0 of subgraph 0"),
+        "SKIP_GRAM": (1, "'t1', operator 1 of subgraph 0"),
+        "MUL (fused activation SIGN_BIT, which the kernels ignore or refuse)": (1, "'t5', operator 4 of subgraph 0"),
     }
 
 

@@ -27,6 +27,7 @@ from relayout.formats.tflite.container.model import (
     Subgraph,
     Tensor,
 )
+from relayout.formats.tflite.container.places import places_in_words
 from relayout.formats.tflite.container.schema import SCHEMA
 
 # Sparse constants: expand what `SparsityParameters` describes to a dense array.
@@ -126,7 +127,9 @@ def load(source: Path | bytes | memoryview | FileWindow) -> Model:
     Raises:
         ReadError: the bytes are not a sound TFLite model.
     """
-    return _Checker(open_source(source)).model()
+    checker = _Checker(open_source(source))
+    with places_in_words(checker.root.subgraphs, checker.kind):
+        return checker.model()
 
 
 def open_source(source: Path | bytes | memoryview | FileWindow) -> Source:
@@ -161,6 +164,10 @@ class _Checker:
             for table in self.root.metadata
         )
         return Model(self.root.description, subgraphs, signatures, metadata)
+
+    def kind(self, operator: Table) -> str:
+        """Return which operator one is; "" if it names none."""
+        return self.codes[operator.opcode_index] if operator.opcode_index < len(self.codes) else ""
 
     def buffer(self, table: Table, place: str) -> Raw:
         # Offsets 0 and 1 are what writers leave when the data lies in the table itself.

@@ -15,6 +15,7 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model
+from relayout.formats.tflite.container.places import place_in_words
 from relayout.formats.tflite.container.runtimes import Builtins, first_runtime, parsed
 from relayout.formats.tflite.container.versions import version
 from relayout.formats.tflite.exporting.draft import NUMPY, Draft, DraftOperator, DraftTensor
@@ -90,7 +91,7 @@ def newer_operators(model: Model, runtime: str) -> dict[str, tuple[int, str]]:
         for operator in graph.operators:
             if runtime and (first := is_older(runtime, operator.name, operator.version)):
                 key = f"{operator.name} in version {operator.version} (in runtimes from {first} on)"
-                count, place = found.get(key, (0, operator.place))
+                count, place = found.get(key, (0, place_in_words(operator.place, model.subgraphs)))
                 found[key] = (count + 1, place)
     return found
 
@@ -142,7 +143,7 @@ def lacking(model: Model, builtins: Builtins | None) -> dict[str, tuple[int, str
             kinds = [graph.tensors[each].type for each in operator.inputs if each >= 0]
             if builtins is not None and not builtins.has(operator.name, kinds[0] if kinds else None):
                 key = f"{operator.name} ({builtins.of} has no such builtin)"
-                count, place = found.get(key, (0, operator.place))
+                count, place = found.get(key, (0, place_in_words(operator.place, model.subgraphs)))
                 found[key] = (count + 1, place)
     return found
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from operator import attrgetter
 from pathlib import Path
 
 import onnx_ir as ir
 
 from relayout.errors import ReadError, RelayoutError, UnsupportedError, nearest
+from relayout.formats.flatbuffer import Source
 from relayout.formats.recognition import PRODUCER, SOURCE_FORMAT
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load, open_source
 from relayout.formats.tflite.container.metadata import Metadata, metadata
 from relayout.formats.tflite.container.model import Model, Signature, Subgraph, Tensor
+from relayout.formats.tflite.container.places import places_in_words
 from relayout.formats.tflite.importing.builder import Builder
 from relayout.formats.tflite.importing.contents import without_unread
 from relayout.formats.tflite.importing.program import AS_IT_IS, Choices, Program
@@ -55,11 +58,8 @@ class SubgraphRewriting:
 CUSTOM = "CUSTOM "
 """The beginning of a custom operator's name, before its own."""
 
-KEPT = (
-    "--custom-op NAME=DOMAIN keeps a custom operator as a node of that domain, and --outputs VALUE,… ends the result"
-    " before it"
-)
-"""What an error says of custom operators."""
+COMPILED = {f"{CUSTOM}{name}": None for name in ("edgetpu-custom-op", "ethos-u")}
+"""Operators that hold the program of an accelerator, in which nothing can be converted."""
 
 IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
 """Opsets that can be written -> the IR version that came with them."""
@@ -83,16 +83,20 @@ def read(source: Path | str | bytes, choices: Choices = AS_IT_IS) -> ir.Model:
         UnsupportedError: operators without a translation: all of them, counted.
         NamesError: `inputs` or `outputs` name what cannot be an end of a part.
     """
-    opset, quant = choices.opset, choices.quant
-    if opset is not None and opset not in IR_VERSIONS:
-        raise RelayoutError(f"opset {opset} cannot be written; choose {min(IR_VERSIONS)} to {max(IR_VERSIONS)}")
+    if choices.opset is not None and choices.opset not in IR_VERSIONS:
+        raise RelayoutError(f"opset {choices.opset} cannot be written; choose {min(IR_VERSIONS)} to {max(IR_VERSIONS)}")
     data = open_source(source if isinstance(source, bytes) else Path(source))
     model = load(data)
     if choices.state not in ("zero", "io"):
         raise RelayoutError(f"there is no state {choices.state!r}; choose 'zero' or 'io'")
-    if quant not in ("qdq", "float"):
-        raise RelayoutError(f"there is no quant {quant!r}; choose 'qdq' or 'float'")
-    opset = sufficient_opset(model, quant=quant) if opset is None else opset
+    if choices.quant not in ("qdq", "float"):
+        raise RelayoutError(f"there is no quant {choices.quant!r}; choose 'qdq' or 'float'")
+    with places_in_words(model.subgraphs, attrgetter("name")):
+        return _imported(model, data, "main" if isinstance(source, bytes) else Path(source).stem, choices)
+
+
+def _imported(model: Model, data: Source, stem: str, choices: Choices) -> ir.Model:
+    opset = sufficient_opset(model, quant=choices.quant) if choices.opset is None else choices.opset
     chosen = _signature(model, choices.signature)
     index = chosen.subgraph if chosen else 0
     whole, found = model.subgraphs[index], metadata(model, index, data)
@@ -103,11 +107,10 @@ def read(source: Path | str | bytes, choices: Choices = AS_IT_IS) -> ir.Model:
         part = cut(model, index, chosen, choices.inputs, choices.outputs)
         model = model._replace(subgraphs=(*model.subgraphs[:index], part, *model.subgraphs[index + 1 :]))
     model = _rewritten(model)
-    if quant == "qdq":
+    if choices.quant == "qdq":
         for over_file in choices.passes.over_file:  # after the cut: the interface, wherever it is, keeps its types
             model = over_file.run(model)
     subgraph = model.subgraphs[index]
-    stem = "main" if isinstance(source, bytes) else Path(source).stem
     program = Program(model, Builder(opset), choices, _entry)
     imported = _Import(program, subgraph, chosen, choices.dims)
     result = imported.run(subgraph.name or stem, unknown)
@@ -128,9 +131,8 @@ def _signature(model: Model, key: str | None) -> Signature | None:
     for signature in model.signatures:
         if signature.key == key:
             return signature
-    there = ", ".join(signature.key for signature in model.signatures[:40]) or "none"
-    near = nearest(key, (signature.key for signature in model.signatures)) or f"; there are {there}"
-    raise ReadError(f"there is no signature {key!r}{near}", where="signature_defs")
+    near = nearest(key, (signature.key for signature in model.signatures)).removeprefix("; ")
+    raise ReadError(f"there is no signature {key!r}", hint=near or ("" if model.signatures else "the file has none"))
 
 
 def _unknown_custom_ops(model: Model, custom_ops: Mapping[str, str]) -> list[str]:
@@ -142,6 +144,20 @@ def _unknown_custom_ops(model: Model, custom_ops: Mapping[str, str]) -> list[str
         for name in custom_ops
         if name not in known
     ]
+
+
+def _advice(unsupported: Mapping[str, object]) -> str:
+    """Return what to do about custom operators that have no translation."""
+    if not COMPILED.keys().isdisjoint(unsupported):
+        return "the file is compiled for an accelerator: give the .tflite that its compiler read"
+    names = [name.removeprefix(CUSTOM) for name in unsupported if name.startswith(CUSTOM)]
+    if not names:
+        return ""
+    name = names[0] if len(names) == 1 and " " not in names[0] else "NAME"
+    return (
+        f"--custom-op {name}=DOMAIN keeps a custom operator as a node of that domain, and --outputs VALUE,… ends the"
+        " result before it"
+    )
 
 
 def _describe(result: ir.Model, found: Metadata, subgraph: Subgraph) -> None:
@@ -209,8 +225,7 @@ class _Import:
         self.program.run(self.tensors)
         if self.program.unsupported:
             found = {k: (len(v), next(iter(v))) for k, v in self.program.unsupported.items()}
-            is_custom = any(name.startswith(CUSTOM) for name in found)
-            raise UnsupportedError(found, "; ".join([*unknown, KEPT]) if is_custom else "")
+            raise UnsupportedError(found, "; ".join([*unknown, advice]) if (advice := _advice(found)) else "")
         outputs = self.graph_outputs(extra) + self.program.variables.outputs()
         variables = self.program.variables.finish()
         left = list(self.program.variables.current.values())
@@ -287,7 +302,8 @@ class _Import:
             try:
                 value = self.tensors.value(self.subgraph.tensors[index])
             except Unsupported as problem:
-                raise UnsupportedError({f"output: {problem.reason}": (1, self.subgraph.place)}) from None
+                place = self.subgraph.tensors[index].place
+                raise UnsupportedError({f"output: {problem.reason}": (1, place)}) from None
             if value.producer() is None or any(value is other for other in outputs):
                 shape, dtype = value.shape, value.dtype
                 if shape is None or dtype is None:
