@@ -17,6 +17,7 @@ import relayout
 from relayout.layout.stored_as import STEPS_OFF, steps_off
 from relayout.targets import target
 from running import run
+from small import build
 from targets.judging import answers, saved
 from targets.test_unit_exports import litert
 from targets.vela import PROGRAM, judge, needs_vela
@@ -314,6 +315,13 @@ def test_a_gather_by_constants_is_slices(indices: str, slices: int, is_list: boo
         assert names.get("STRIDED_SLICE", 0) + names.get("SLICE", 0) == slices, names
         assert not {"GATHER", "DEQUANTIZE", "QUANTIZE"} & set(names)
         assert np.array_equal(litert(result, feed)["y"], expected)
+
+
+def test_a_report_on_real_numbers_names_no_quantized_unit() -> None:
+    model = build("float[1,6,7] x", "y = Gather<axis = 1>(x, i)", {"i": np.array([1, 3])})
+    notes = relayout.convert(model, format="tflite", target="ethos-u").report.notes
+    assert "operators replaced by others: 1 Gather" in notes
+    assert not [note for note in notes if "quantized" in note]
 
 
 @pytest.mark.parametrize("border", ["pads = [3, 3, 3, 3], ", "pads = [0, 1, 2, 0], ", 'auto_pad = "SAME_LOWER", '])

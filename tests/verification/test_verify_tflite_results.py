@@ -372,6 +372,18 @@ def test_a_layout_that_does_not_fit_its_tensor_is_said() -> None:
         verify(source, to_bytes(model._replace(metadata=((OWN, np.frombuffer(said.dump(), np.uint8)),))))
 
 
+@pytest.mark.parametrize("pixels", [False, True])
+def test_a_result_of_another_model_is_no_result_of_this_one(pixels: bool) -> None:
+    kwargs = {"normalize": {"x": (127.5, 127.5)}, "input_type": "uint8"} if pixels else {}
+    small, large = (build(f"float[1,3,{side},8] x", "y = Conv(x, w)", {"w": (4, 3, 3, 3)}) for side in (8, 10))
+    result = relayout.convert(large, format="tflite", io="NHWC", **kwargs)  # type: ignore[arg-type]
+    wanted = (
+        r"input 'x' is \[1, 3, 8, 8\] in the first model, and the second was made of one where it is \[1, 3, 10, 8\]"
+    )
+    with pytest.raises(RelayoutError, match=wanted):
+        verify(small, result.tflite)
+
+
 def test_what_a_file_says_of_its_source_is_not_said_of_what_is_made_of_it() -> None:
     first = relayout.convert(network(), format="tflite", io="convert").tflite
     assert load_provenance(load(first)).interface

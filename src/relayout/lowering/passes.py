@@ -179,7 +179,7 @@ PASSES: Mapping[str, PassRow] = {
             ("drop-expand", "Expands that their readers do themselves", set(), set()),
             ("keep-integers", "quantized units that stay on integers", {UNITS}, set()),
             ("fold-affine", "scales and shifts in the weights of convolutions", {CHANNELS, CONVOLUTIONS}, set()),
-            ("decompose", "operators replaced by faster ones", {UNITS}, set()),
+            ("decompose", "operators replaced by others", {UNITS}, set()),
             ("keep-float", "quantized units that stay on real numbers", {UNITS}, set()),
             ("qdq-to-integer", "quantized units that run on integers", {UNITS}, {UNITS}),
             ("pad-channels", "values with more channels", {CONVOLUTIONS}, {CHANNELS}),

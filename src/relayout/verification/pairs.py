@@ -280,14 +280,7 @@ class Pair:
         mine, theirs = self.left.normalization, self.right.normalization
         array = left if mine is None else mine.normalized(self._real(left))
         array = self._typed(restore_array(array, self.left_held) if self.left_held else array)
-        if self.right_held:
-            if not fits_shape(array.shape, stated_dims(self.right_held)):
-                stated = shape_text(stated_dims(self.right_held))
-                raise RelayoutError(
-                    f"input '{self.name}' is {list(array.shape)} in the first model, and the second was made of one "
-                    f"where it is {stated}: compare it with the model that it was made of"
-                )
-            array = relaid_as(array, self.right_held, self.right.shape)
+        array = self._as_stored(array)
         try:
             array = array if theirs is None else theirs.raw(array)
         except LayoutError as error:
@@ -299,6 +292,22 @@ class Pair:
                 f"{shape_text(self.right.shape)}; {self._advice(array.shape)}"
             )
         return np.asarray(array, order="C")
+
+    def _as_stored(self, array: Array) -> Array:
+        """Return the source's array in the layout of the second model's input.
+
+        Raises:
+            RelayoutError: the second model was made of one with another shape.
+        """
+        if self.right_held is None:
+            return array
+        dims = stated_dims(self.right_held)
+        if not fits_shape(array.shape, dims):
+            raise RelayoutError(
+                f"input '{self.left.title or self.left.name}' is {list(array.shape)} in the first model, and the"
+                f" second was made of one where it is {shape_text(dims)}: compare it with the model that it was made of"
+            )
+        return relaid_as(array, self.right_held, self.right.shape)
 
     def _real(self, left: Array) -> Array:
         """Return the real numbers of quantized integers, and any other array of the source as it is."""
@@ -352,8 +361,7 @@ class Pair:
         Raises:
             RelayoutError: the two inputs cannot hold the same.
         """
-        array = restore_array(pixels, self.left_held) if self.left_held else pixels
-        array = relaid_as(array, self.right_held, self.right.shape) if self.right_held else array
+        array = self._as_stored(restore_array(pixels, self.left_held) if self.left_held else pixels)
         return self._in_source(array, pixels.shape)
 
     def whole(self, left: Array) -> Array:

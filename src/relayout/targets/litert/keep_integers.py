@@ -26,6 +26,7 @@ from relayout.graph.source_names import Names, known_as, stands_for
 from relayout.layout.stored_as import MOST_STEPS_OFF, STEPS_OFF
 from relayout.lowering.constants import Constants
 from relayout.lowering.decompose import WORDS_FROM, expand
+from relayout.lowering.passes import PASSES
 from relayout.rules import rule_of
 from relayout.rules.facts import operator_of
 from relayout.targets.litert.gathered_slices import GATHERED_SLICES
@@ -53,7 +54,8 @@ def keep_integers(model: ir.Model, target: Target) -> dict[str, int]:
     """
     counts: Counter[str] = Counter()
     units = [*_as_one_builtin(model, target), *_with_scales_of_kernels(model)]
-    counts.update(expand(model, (GATHERED_SLICES,)))
+    if gathers := sum(expand(model, (GATHERED_SLICES,)).values()):
+        add_notes(model, f"{PASSES['decompose'].line}: {gathers} Gather")
     distant: Counter[str] = Counter()
     for form in FORMS:
         if form.expansion.op_type in JOINED and _has_words(form, target):
