@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from typing import Any
 import pytest
 
 import relayout
-from relayout import cli
+from relayout import cli, rules
 
 ROOT = Path(__file__).parents[1]
 WIDTH = "88"
@@ -157,7 +157,8 @@ class Reader:
             assert not path.exists() or path.read_text(encoding="utf-8") == block.text, f"{block.title} is another text"
             path.write_text(block.text, encoding="utf-8")
         if block.language == "python":
-            printed = self.python(block.text)
+            with rules.scope() if block.title else nullcontext():  # a file is run by itself
+                printed = self.python(block.text)
             assert shown is None or agrees(shown, printed), f"shown:\n{shown}\nprinted:\n{printed}"
         elif block.language in ("sh", "console"):
             self.shell(block)
@@ -214,7 +215,7 @@ class Reader:
         printed = io.StringIO()
         self.monkeypatch.setattr("sys.argv", ["relayout", *arguments])
         code = 0
-        with redirect_stdout(printed), redirect_stderr(printed):
+        with redirect_stdout(printed), redirect_stderr(printed), rules.scope():
             try:
                 cli.main()
             except SystemExit as stopped:

@@ -10,8 +10,10 @@ import onnx_ir as ir
 import pytest
 
 import relayout
+from relayout import rules
 from relayout.errors import LayoutError, ReadError, UnsupportedError
 from relayout.pipeline import check_plan
+from relayout.rules.registry import registry
 from relayout.targets import target
 from relayout.targets.table_file import CONDITION_FUNCTIONS, example, named_conditions, read_table
 from targets.quantized_nets import float_and_int8, residual
@@ -29,6 +31,17 @@ limits = ["constant-kernel", { window = 3 }]
 [[kernels]]
 op_types = ["Add", "Relu"]
 types = ["INT8"]
+"""
+
+
+WITHOUT_LAYOUTS = """\
+[[kernels]]
+op_types = "Swish"
+domain = "vendor"
+[[kernels]]
+op_types = "MaxPool AveragePool"
+[[kernels]]
+op_types = "Add Relu"
 """
 
 
@@ -92,6 +105,19 @@ def test_the_example_is_a_table(tmp_path: Path) -> None:
         (("{ window = 3 }", "3"), "line 8: limits has 3"),
         (('op_types = "Conv"', 'op_type = "Conv"'), "line 5: there is no key 'op_type'.*op_types"),
         (('op_types = "Conv"', 'op_types = "Convs"'), r"npu.toml, line \d+: .*Convs.*Conv"),
+        (
+            ('op_types = "Conv"', 'op_types = "vendor:Swish"'),
+            "line 5: ONNX has no operator 'vendor:Swish'; a row for one of another domain has its name, Swish, and"
+            ' domain = "vendor"',
+        ),
+        (
+            ('layouts = ["NHWC OHWI"]', 'layouts = ["NHWC", "OHWI"]'),
+            "line 6: OHWI is a layout of kernels: write it behind that of images, as in 'NHWC OHWI'",
+        ),
+        (
+            ('types = ["int8"]', 'types = ["fp32"]'),
+            "line 7: .*no element type 'FP32'; they are called FLOAT, FLOAT16, ",
+        ),
         (('op_types = "Conv"', "ranks = [4]"), "line 4: a row has no op_types"),
         (('line = "my NPU: int8"', 'lines = "x"'), "line 2: there is no key 'lines'.*line"),
         (('line = "my NPU: int8"', "per_transpose = -1"), "line 2: .*per_transpose=-1"),
@@ -195,11 +221,47 @@ def test_a_target_of_a_python_file(tmp_path: Path) -> None:
         ("#" * (1 << 21), "too long"),
     ],
 )
-def test_a_python_file_ends_nothing_and_is_told_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+def test_a_python_file_ends_nothing_and_is_told_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
     path = tmp_path / "mine.py"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(LayoutError, match=rf"mine\.py.*{said}"):
-        target(f"{path}:NPU")
+    monkeypatch.chdir(tmp_path)
+    for name in (path, "mine.py"):
+        with pytest.raises(LayoutError, match=rf"mine\.py.*{said}"):
+            target(f"{name}:NPU")
+
+
+def test_rows_without_layouts_are_listed_by_what_their_operators_do(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    listed = relayout("targets", written(tmp_path, WITHOUT_LAYOUTS)).out
+    assert "vendor:Swish          any order of axes" in listed
+    assert "MaxPool, AveragePool  as ONNX has it" in listed
+    assert "Add, Relu             any order of axes" in listed
+
+
+def test_a_row_may_be_about_another_domain(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 24, "vendor" : 1]>
+        g (float[2, 3] x) => (float[2, 3] y) { a = vendor.Swish (x)  y = Swish (a) }""")
+    claims = relayout.explain(model, target=str(written(tmp_path, WITHOUT_LAYOUTS))).claims
+    assert claims is not None
+    assert (claims.claimed, claims.total) == (1, 2)
+
+
+def test_a_python_file_with_a_rule_runs_for_each_model(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    rule = """
+from relayout import rules
+rules.register("vendor:Swish", kind="layout-agnostic")(lambda operator: rules.aligned(operator, (0,)))
+rules.register_variant("Conv", layouts="NHWC OHWI", written="vendor:ConvNhwc")
+"""
+    with rules.scope():
+        for text in (rule, rule, "\n" + rule.replace("vendor:", "seller:"), rule):
+            path.write_text(PYTHON + text, encoding="utf-8")
+            assert target(f"{path}:NPU").name == "py-npu"
+            assert (("vendor", "Swish") in registry()) == (("seller", "Swish") not in registry()) == ("vendor" in text)
+        path.write_text(PYTHON + rule + rule, encoding="utf-8")
+        with pytest.raises(LayoutError, match="line 9: vendor:Swish has a rule already"):
+            target(f"{path}:NPU")
 
 
 def test_a_python_file_may_print_and_have_dataclasses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

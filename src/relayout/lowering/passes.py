@@ -8,6 +8,7 @@
 `relayout.targets.target_passes` runs them.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
@@ -40,6 +41,7 @@ NAMES_OF_VENDORS = {
 }
 """Vendors' name of an operator, in small letters -> the name that a table uses."""
 _TYPES = tuple(ir.DataType.__members__)
+_USUAL_TYPES = ("FLOAT", "FLOAT16", "INT8", "UINT8", "INT16", "INT32", "BOOL")
 
 
 def check_types(names: Sequence[str], where: str) -> None:
@@ -50,7 +52,8 @@ def check_types(names: Sequence[str], where: str) -> None:
     """
     for name in names:
         if name not in ir.DataType.__members__:
-            raise LayoutError(f"{where}no element type {name!r}{nearest(name, _TYPES)}")
+            near = nearest(name, _TYPES) or f"; they are called {', '.join(_USUAL_TYPES)}, …"
+            raise LayoutError(f"{where}no element type {name!r}{near}")
 
 
 def check_operators(names: Sequence[str]) -> None:
@@ -68,6 +71,9 @@ def _instead(name: str) -> str:
     """Return what a message adds to the name of an operator that ONNX does not have."""
     if written := NAMES_OF_VENDORS.get(name.casefold().replace("_", "")):
         return f"; write {written}"
+    domain, _, operator = name.rpartition(":")
+    if domain:
+        return f"; a row for one of another domain has its name, {operator}, and domain = {json.dumps(domain)}"
     return nearest(name, sorted({schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from relayout import terminal
+from relayout.rules.registry import find
 from relayout.targets import Target, target, targets
 from relayout.targets.registry import aliases
 from relayout.targets.target_table import Kernel
@@ -17,6 +18,7 @@ EVERYTHING = "every operator, in every layout"
 REST = "every other operator as ONNX has it"
 UNITS = "quantized units, of which the first row that fits is taken"
 ANY_ORDER = "any order of axes"
+ONNX_ORDER = "as ONNX has it"
 MARK = "<!-- From here on: written by `relayout.reports.backends.markdown`. -->"
 """What precedes the tables on their page."""
 
@@ -60,10 +62,17 @@ def words(row: Mapping[str, Any]) -> dict[str, str]:
     layouts = ", ".join(row["layouts"]) + (f" (as {row['written']})" if row["written"] else "")
     return {
         "operators": names + (f" ({row['when']})" if row["when"] else ""),
-        "layouts": layouts or ANY_ORDER,
+        "layouts": layouts or (ONNX_ORDER if all(map(_has_layouts, row["operators"])) else ANY_ORDER),
         **rest,
         "types": types or "any",
     }
+
+
+def _has_layouts(operator: str) -> bool:
+    """Return whether an operator keeps ONNX's layout where a row states none: it does not follow its neighbours."""
+    domain, _, name = operator.rpartition(":")
+    rule = find((domain, name))
+    return rule is not None and bool(rule.layouts)
 
 
 def show(found: Mapping[str, Any]) -> None:

@@ -324,6 +324,8 @@ def laid_as(text: str) -> Laid:
         raise LayoutError(f"{text!r} is no text: layouts are written 'NHWC', or 'NHWC OHWI' with that of the kernel")
     layouts = Laid.parse(text)
     images, *kernels = text.split()
+    if not kernels and set(images) >= KERNELS:
+        raise LayoutError(f"{text} is a layout of kernels: write it behind that of images, as in 'NHWC {text}'")
     data = parsed_as(images.partition("->")[0], IMAGES, "images")
     others = [parsed_as(each, IMAGES, "images") for each in images.split("->")[1:]]
     for other in (*others, *(parsed_as(each, KERNELS, "kernels") for each in kernels)):

@@ -74,6 +74,8 @@ Key = tuple[str, str]
 _rules: dict[Key, Rule] = {}
 _variants: dict[Key, tuple[LayoutVariant, ...]] = {}
 """Operator -> what runs it in other layouts."""
+_of_file: dict[str, tuple[dict[Key, Rule], dict[Key, tuple[LayoutVariant, ...]]]] = {}
+"""A user's file -> the rules and variants that it registered."""
 
 
 def rule(
@@ -170,6 +172,24 @@ def restored() -> Iterator[None]:
         _rules.update(rules)
         _variants.clear()
         _variants.update(variants)
+
+
+@contextmanager
+def registered_by(file: str) -> Iterator[None]:
+    """Let what is registered inside replace what the same file registered when it ran before."""
+    rules, variants = _of_file.pop(file, ({}, {}))
+    for key in [key for key, rule in rules.items() if _rules.get(key) is rule]:
+        del _rules[key]
+    for key, own in variants.items():
+        _variants[key] = tuple(each for each in _variants.get(key, ()) if each not in own)
+    rules, variants = dict(_rules), dict(_variants)
+    try:
+        yield
+    finally:
+        _of_file[file] = (
+            {key: rule for key, rule in _rules.items() if rule.place and rules.get(key) is not rule},
+            {key: tuple(each for each in own if each not in variants.get(key, ())) for key, own in _variants.items()},
+        )
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import pkgutil
 import sys
 import traceback
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from relayout.errors import LayoutError, RelayoutError, nearest
+from relayout.rules.registry import registered_by
 from relayout.targets.target_table import Kernel, Target
 
 GROUP = "relayout.targets"
@@ -116,7 +118,8 @@ def _of_module(path: Path, variable: str) -> Target:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look for the types of their fields
     try:
-        with redirect_stdout(sys.stderr):  # standard output is for reports and models
+        # Standard output is for reports and models; each model of several runs the file.
+        with redirect_stdout(sys.stderr), registered_by(os.path.abspath(path)):
             spec.loader.exec_module(module)
     except KeyboardInterrupt:
         raise
@@ -131,8 +134,9 @@ def _of_module(path: Path, variable: str) -> Target:
 
 def _line_in(path: Path, error: BaseException) -> str:
     """Return the last line of a file that an error has come through, as a message has it."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    if isinstance(error, SyntaxError) and error.filename == str(path) and error.lineno:
+    file = os.path.abspath(path)  # as the interpreter names it
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    if isinstance(error, SyntaxError) and error.filename == file and error.lineno:
         lines.append(error.lineno)
     return f", line {lines[-1]}" if lines else ""
 

@@ -306,6 +306,10 @@ limits = ["NO_INDICES", "SAME_SCALES"]
 op_types = "Add Mul Concat Reshape Relu"
 types = ["INT8"]
 
+# [[kernels]]
+# op_types = "Swish"               # an operator of your own, for which relayout needs a rule
+# domain = "vendor"                # its domain
+
 # Conditions by name:
 {names}
 # Conditions with arguments:
