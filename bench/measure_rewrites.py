@@ -51,6 +51,11 @@ def response(n: int, channels: int) -> str:
     return f"{HEAD}{ends} {{ y = LRN<size = 5, alpha = 0.0001, beta = 0.75>(x) }}"
 
 
+def angle(op_type: str) -> str:
+    ends = "(float[1, 64, 56, 56] x) => (float[1, 64, 56, 56] y)"
+    return f"{HEAD}{ends} {{ c = Tanh(x) y = {op_type}(c) }}"
+
+
 def of_booleans(op_type: str, operands: str = "x, y", stretched: str = "1, 64, 56, 56") -> str:
     ends = f"(bool[1, 64, 56, 56] x, bool[{stretched}] y) => (bool[1, 64, 56, 56] z)"
     return f"{HEAD}{ends} {{ z = {op_type}({operands}) }}"
@@ -129,6 +134,8 @@ def cases() -> Iterator[tuple[str, str | onnx.ModelProto]]:
     yield from convolutions()
     for n, channels in ((55, 64), (26, 256), (14, 512)):
         yield f"LRN, {n} x {n} x {channels}", response(n, channels)
+    for op_type in ("Acos", "Asin", "Atan"):
+        yield f"{op_type} of a Tanh, 64 x 56 x 56", angle(op_type)
     yield "Not, 64 x 56 x 56", of_booleans("Not", "x")
     for op_type in ("And", "Or"):
         yield f"{op_type}, 64 x 56 x 56", of_booleans(op_type)

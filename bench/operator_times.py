@@ -85,6 +85,8 @@ def elements() -> Iterator[Case]:
     image, scale = reals(1, 64, 56, 56), {"s": reals(64), "b": reals(64)}
     for op_type in FUNCTIONS.split():
         yield op_type, [image], {}, {}
+    for op_type in ("Acos", "Asin"):
+        yield op_type, [np.clip(image / 5, -1, 1)], {}, {}
     for op_type in ("Add", "Mul", "Div", "Max", "Pow"):
         yield op_type, [np.abs(image) + 1, np.abs(reals(1, 64, 56, 56)) + 1], {}, {}
         yield op_type, [np.abs(image) + 1], {"c": np.abs(reals(64, 1, 1)) + 1}, {}

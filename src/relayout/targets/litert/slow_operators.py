@@ -13,6 +13,7 @@ from relayout.graph.quantized_unit import DEQUANTIZE, unit_of
 from relayout.lowering.fold_affine import channel_windows
 from relayout.targets.litert.insertion import OPEN, Insertion, integers_of
 from relayout.targets.litert.integer_scales import BYTES, scale_of
+from relayout.targets.litert.inverse_functions import FORMULAS, write_angle
 from relayout.targets.litert.large_windows import split_large_window
 from relayout.targets.litert.volumes import split_volume
 
@@ -268,6 +269,7 @@ def compute_with_integers(before: Insertion) -> bool:
 
 REWRITES: Mapping[str, Callable[[Insertion], bool]] = {
     **dict.fromkeys(COMPARED, compute_with_integers),
+    **dict.fromkeys(FORMULAS, write_angle),
     "Conv": lambda before: split_large_window(before) or split_volume(before),
     "LRN": write_local_response,
     "Not": compare_with_false,

@@ -86,7 +86,7 @@ _ON_IMAGES = (
     Kernel("Conv", ("NDHWC DHWIO",), BYTES_TOO, VOLUME),
     Kernel("ConvTranspose", ("NHWC OHWI",), BYTES_TOO, ONE_OR_TWO),
     Kernel("ConvTranspose", ("NDHWC DHWOI",), BYTES_TOO, VOLUME),
-    Kernel("MaxPool", ("NHWC",), BYTES_TOO, ANY_IMAGE, (NO_INDICES, NO_DILATIONS)),
+    Kernel("MaxPool", ("NHWC",), BYTES_TOO, ANY_IMAGE, (NO_INDICES,)),
     Kernel("AveragePool LpPool", ("NHWC",), BYTES_TOO, ANY_IMAGE, (NO_DILATIONS,)),
     Kernel("GlobalAveragePool GlobalLpPool GlobalMaxPool", ("NHWC",), BYTES_TOO, ANY_IMAGE),
     Kernel("DepthToSpace", ("NHWC",), BYTES_TOO, IMAGE, (DEPTH_FIRST,)),

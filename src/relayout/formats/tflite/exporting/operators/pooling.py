@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.exporting.builder import require_few
 from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.node import NodeExport
@@ -29,6 +29,8 @@ MOST = 128
 
 
 BYTES = (TensorType.INT8, TensorType.UINT8)
+POOLED = (*BYTES, TensorType.INT16, TensorType.FLOAT32)
+"""Types that MAX_POOL_2D takes."""
 
 
 class Sliding(NamedTuple):
@@ -112,9 +114,12 @@ class Sliding(NamedTuple):
 
 
 def sliding_max(op: NodeExport) -> None:
-    """Write a MaxPool: MAXIMUM of slices; places of maxima by GREATER and SELECT_V2."""
+    """Write a MaxPool: a pool along each axis, or MAXIMUM of slices; places of maxima by GREATER and SELECT_V2."""
     sliding = Sliding.of(op)
     image = op.input(0)
+    if not op.gives(1) and op.layouts[0] and set(sliding.strides) == {1} and image.type in POOLED:
+        op.give(_max_along_axes(op, sliding, image))
+        return
     # A border of the lowest byte would be as large as an element of that value, and lie before it.
     wide = op.cast(image, TensorType.INT32) if op.gives(1) and image.type in BYTES else image
     padded = sliding.bordered(op, wide, lowest(wide.type))
@@ -135,6 +140,41 @@ def sliding_max(op: NodeExport) -> None:
     if op.gives(0):
         op.give(op.cast(best, image.type), 0)
     op.give(_with_planes(op, op.stretch(found, known(best.dims)), sliding, image), 1)
+
+
+# A dilation takes every d-th row, and these are neighbours once the axis is split. The extent becomes a multiple of d.
+#
+#     n h w c  ─ RESHAPE ─  n 1 h/d (d·w·c)  ─ MAX_POOL_2D 1 × k, RESHAPE ─  n h w/d (d·c)  ─ MAX_POOL_2D 1 × k, RESHAPE
+#
+# It takes a third of the time of slices, or less.
+
+
+def _max_along_axes(op: NodeExport, sliding: Sliding, image: DraftTensor) -> DraftTensor:
+    """Return the greatest elements of windows of an image `n *s c` in steps of one."""
+    pads, same = [(0, 0)] * len(image.dims), list[bool]()
+    axes = list(zip(*sliding[:4], sliding.dilations, sliding.begins, strict=True))
+    for axis, extent, count, size, dilation, begin in axes:
+        same.append(begin == (size - 1) // 2 * dilation and count == extent)
+        before, end = (0, extent) if same[-1] else (begin, count + (size - 1) * dilation)
+        pads[axis] = (before, end + -end % dilation - before - extent)
+    image = bordered(op, image, pads, lowest(image.type))
+    for is_same, (axis, _, count, size, dilation, _) in zip(same, axes, strict=True):
+        batch, *space = image.dims
+        rows, extent, back = known((*space[: axis - 1],)), known((image.dims[axis],))[0], known((*space[axis:],))
+        split = (batch, prod(rows), extent // dilation, dilation * prod(back))
+        after = split[2] if is_same else split[2] - size + 1
+        pooled = op.emit(
+            "MAX_POOL_2D",
+            [op.reshape(image, split)],
+            (*split[:2], after, split[3]),
+            padding=Padding.SAME if is_same else Padding.VALID,
+            stride_h=1,
+            stride_w=1,
+            filter_height=1,
+            filter_width=size,
+        )
+        image = op.part(op.reshape(pooled, (batch, *rows, after * dilation, *back)), axis, 0, count)
+    return image
 
 
 def _with_planes(op: NodeExport, found: DraftTensor, sliding: Sliding, image: DraftTensor) -> DraftTensor:
