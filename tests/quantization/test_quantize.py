@@ -213,6 +213,9 @@ def test_archives_of_several_inputs(tmp_path: Path) -> None:
     result = relayout.convert(model, format="tflite", quantize="int8", calibrate=tmp_path / "samples.npz")
     assert result.report.quantization is not None
     assert result.report.quantization.samples == 8
+    result = relayout.convert(model, format="tflite", quantize="int8", calibrate=arrays)
+    assert result.report.quantization is not None
+    assert result.report.quantization.samples == 8
     np.savez(tmp_path / "one.npz", a=arrays["a"])
     with pytest.raises(SampleError, match=r"it lacks 'b'; a sample is the inputs 'a' float32 1 × 6, 'b' float32 1 × 6"):
         relayout.convert(model, format="tflite", quantize="int8", calibrate=tmp_path / "one.npz")

@@ -135,7 +135,8 @@ def convert(
         quantize: of a `.tflite` result: `int8` makes integers of 8 bits of values and weights, `int16x8` of 16 bits of
             values, `dynamic` of weights alone; `float16` makes halves of weights. It needs `onnx-relayout[quantize]`.
         calibrate: samples that show `int8` and `int16x8` the range of each value: a folder or files of `.npy`, `.npz`
-            or images, or an iterable of arrays, or of dictionaries by input. A sample is what the source is fed.
+            or images, or an iterable of arrays, or of dictionaries by input, or one dictionary of arrays with the
+            samples along a leading axis. A sample is what the source is fed.
         keep_float: with `quantize`: names of operators or values that stay float; `*` stands for any characters.
         to: the layout of all layout-sensitive operators: `NHWC`, `NCHW`, `NCHW16c`; other ranks follow.
         target: a backend (`relayout targets`): what it claims runs in layouts that it has.

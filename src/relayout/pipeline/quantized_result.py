@@ -33,7 +33,8 @@ def quantized_result(result: Result, request: QuantizationRequest) -> Result:
         RelayoutError: the samples do not fit the model, or it cannot be quantized.
     """
     assert result.file is not None
-    names = {node.name: known_as(node.outputs[0]) for node in all_nodes(result.model.graph) if node.name}
+    values = ((node.name, known_as(node.outputs[0])) for node in all_nodes(result.model.graph))
+    names = {name or value: value for name, value in values}
     for_litert = result.target is None or result.target.is_litert
     inputs = model_inputs(result.model, result.file)
     file, summary = quantize_file(result.file, request, inputs, names, for_litert=for_litert)

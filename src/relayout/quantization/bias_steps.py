@@ -21,6 +21,8 @@ PLACES: Mapping[str, tuple[int, int, int]] = {
 """Operator -> the places of its image, kernel and bias."""
 MOST: Mapping[TensorType, int] = {TensorType.INT32: 1 << 30, TensorType.INT64: 1 << 40}
 """Type of a bias -> the most steps that it may have: LiteRT rescales no more."""
+CLIPPED = (1 << 31) - 1
+"""Steps from which on the quantizer clips a bias."""
 
 
 def with_room_for_biases(quantized: Model, file: Model) -> Model:
@@ -77,13 +79,13 @@ def _with_steps(image: Tensor, kernel: Tensor, bias: Tensor, reals: NDArray[np.f
         return kernel, bias
     steps = image.quantization.scale.astype(np.float64) * own.scale
     larger = np.maximum(steps, np.abs(reals.astype(np.float64)) / most)
-    if np.array_equal(steps, larger):
-        return kernel, bias
+    sums = np.rint(reals / larger).astype(np.int32 if bias.type == TensorType.INT32 else np.int64)
+    if np.array_equal(steps, larger):  # of 64 bits the quantizer uses 32
+        return kernel, bias if np.abs(sums).max() < CLIPPED else replace(bias, data=array_content(sums))
     shape = [-1 if axis == own.axis else 1 for axis in range(len(kernel.shape))]
     integers = kernel.content.view(np.int8).reshape(kernel.shape)
     fewer = np.rint(integers * (steps / larger).reshape(shape)).astype(np.int8)
     scale = (own.scale * (larger / steps)).astype(np.float32)
-    sums = np.rint(reals / larger).astype(np.int32 if bias.type == TensorType.INT32 else np.int64)
     meaning = bias.quantization._replace(scale=larger.astype(np.float32))
     return (
         replace(kernel, data=array_content(fewer), quantization=own._replace(scale=scale)),

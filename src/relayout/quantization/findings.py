@@ -1,7 +1,8 @@
 """What a quantized file has: operators on integers, those that stayed float and why, outputs that join two ranges."""
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from relayout.formats.tflite.container.enums import TensorType
@@ -14,11 +15,16 @@ JOINS = ("CONCATENATION", "PACK")
 SQUARES = ("MUL", "SQUARE", "SQUARED_DIFFERENCE")
 MOVED = ("SUB", "SQUARED_DIFFERENCE")
 SCALING = ("ADD", "MUL", "SUB")
+SUMS = ("MEAN", "SUM")
+TERMS = (*SQUARES, "ABS", "EXP")
+"""What is summed up where a value is divided by its norm, or by its sum."""
 VIEWS = ("RESHAPE", "TRANSPOSE", "EXPAND_DIMS", "SQUEEZE", *CONVERSIONS)
 """Operators behind which a value keeps its range."""
 FEWEST_STEPS = 32
 """Steps of 8 bits that a joined value may have before a report speaks of it: fewer than 5 bits."""
 STEPS = 255
+PARTS = "/|__"
+"""What follows the name of a value in the names of tensors that stand for a part of its operator."""
 
 
 class FloatOperator(NamedTuple):
@@ -150,10 +156,68 @@ def computed_divisors(file: Model) -> dict[str, str]:
     }
 
 
-def normalizations(file: Model) -> dict[str, str]:
-    """Return the results of operators that normalize: mean, variance, its inverse root, and what scales by it.
+WITHOUT_INTEGERS = ("ABS", "ATAN2", "COS", "ELU", "EXP", "LOG", "NEG", "POW", "SIGN", "SIN")
+"""Functions of one element that the quantizer leaves in float."""
+ELEMENTWISE = (
+    *WITHOUT_INTEGERS,
+    *("ADD", "DIV", "EQUAL", "GELU", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "LOGISTIC", "MAXIMUM"),
+    *("MINIMUM", "MUL", "NOT_EQUAL", "RELU", "RSQRT", "SELECT", "SELECT_V2", "SQRT", "SUB", "TANH", *SQUARES),
+)
 
-    LiteRT takes longer for them on integers, which round a variance to few steps: a BERT loses 3 dB by it.
+
+def parted_functions(file: Model, values: Collection[str], reasons: Mapping[str, str]) -> dict[str, str]:
+    """Return the results of operators that are one function of the source together, of which some stay real.
+
+    Between two of them integers would only be made of real numbers and back: an Erf loses 17 dB by it.
+
+    Args:
+        file: a float file.
+        values: what operators of the source give; a tensor that stands for a part of one begins with its name.
+        reasons: tensor -> why the operator that gives it stays real.
+    """
+    parts: dict[str, list[tuple[str, str]]] = {}
+    for graph in file.subgraphs:
+        for operator in graph.operators:
+            tensor = graph.tensors[operator.outputs[0]].name
+            ends = [len(tensor), *(mark.start() for mark in reversed([*re.finditer(PARTS, tensor)]))]
+            value = next((tensor[:end] for end in ends if tensor[:end] in values), "")
+            parts.setdefault(value, []).append((tensor, operator.name))
+    parts.pop("", None)
+    return {
+        tensor: f"a part of {value}, of which others have no integers"
+        for value, own in parts.items()
+        if any(name in WITHOUT_INTEGERS or tensor in reasons for tensor, name in own)
+        and all(name in ELEMENTWISE for _, name in own)
+        for tensor, name in own
+        if name not in WITHOUT_INTEGERS and tensor not in reasons
+    }
+
+
+SLOW_ON_INTEGERS = ("SOFTMAX", "SQRT")
+
+
+def slow_on_integers(file: Model, *, with_ends: bool) -> dict[str, str]:
+    """Return the results of operators whose kernels of integers take longer than those of real numbers, and round more.
+
+    A SOFTMAX of integers takes twice as long, and knows 256 shares: of a row of 200 most are 0 or 1 of them.
+
+    Args:
+        file: a float file.
+        with_ends: True if outputs of the graph are real numbers.
+    """
+    return {
+        graph.tensors[operator.outputs[0]].name: "LiteRT computes real numbers in less time"
+        for graph in file.subgraphs
+        for operator in graph.operators
+        if operator.name in SLOW_ON_INTEGERS and (with_ends or operator.outputs[0] not in graph.outputs)
+    }
+
+
+def normalizations(file: Model) -> dict[str, str]:
+    """Return the results of operators that normalize: mean, variance or norm, its inverse root, and what scales by it.
+
+    LiteRT takes longer for them on integers, which round a variance to few steps: a BERT loses 3 dB by it, and a small
+    norm is 0.
     """
     return {
         graph.tensors[operator.outputs[0]].name: "LiteRT normalizes real numbers in less time"
@@ -163,44 +227,67 @@ def normalizations(file: Model) -> dict[str, str]:
 
 
 def _normalizing(graph: Subgraph) -> list[Operator]:
-    """Return the operators of a graph that make inverse roots of variances, and those that scale by these."""
+    """Return the operators of a graph that make roots of variances or of norms, quotients by sums, and what scales."""
     producers = {each: operator for operator in graph.operators for each in operator.outputs}
-    roots = [operator for operator in graph.operators if operator.name == "RSQRT"]
+    roots = [operator for operator in graph.operators if operator.name in ("RSQRT", "SQRT", "DIV")]
     chosen = [operator for root in roots for operator in _variance(graph, root, producers)]
+    made = {each for before in chosen for each in before.outputs}
     for operator in graph.operators:
-        made = {each for before in chosen for each in before.outputs}
         read = _computed(graph, operator)
-        is_scaled = operator.name in SCALING and (read <= made or (operator.name == "MUL" and read & made))
+        is_scaled = operator.name in (*SCALING, "RESHAPE") and (
+            read <= made or (operator.name == "MUL" and read & made)
+        )
         if read and is_scaled and operator not in chosen:
             chosen.append(operator)
-    return chosen
+            made.update(operator.outputs)
+    last = {operator.outputs[0] for operator in chosen if operator.name == "RESHAPE"}
+    last -= {each for operator in chosen for each in operator.inputs}
+    return [operator for operator in chosen if operator.outputs[0] not in last]
 
 
 def _variance(graph: Subgraph, root: Operator, producers: Mapping[int, Operator]) -> list[Operator]:
-    """Return an inverse root and what makes the mean square of which it is; empty where it is of none."""
-    chosen = [root]
+    """Return a root, and what makes the sum or mean of squares of which it is; empty where it is of none.
 
-    def before(operator: Operator, place: int = 0) -> Operator | None:
-        """Return what gives an operand; a RESHAPE of it has its numbers."""
-        giver = producers.get(operator.inputs[place])
-        while giver is not None and giver.name == "RESHAPE":
-            chosen.append(giver)
-            giver = producers.get(giver.inputs[0])
-        return giver
-
-    last = root
-    while (giver := before(last)) is not None and giver.name in ("ADD", "MUL"):
-        if len(_computed(graph, giver)) != 1 or giver.inputs[0] == giver.inputs[1]:
-            break
-        chosen.append(last := giver)
-    mean = giver
-    square = None if mean is None or mean.name != "MEAN" else before(mean)
-    if mean is None or square is None or square.name not in SQUARES or len(_computed(graph, square)) > 2:
+    Of a quotient the sum is the divisor, and what it sums up may be something else.
+    """
+    is_quotient = root.name == "DIV"
+    path, square = _averaging(graph, producers.get(root.inputs[int(is_quotient)]), producers)
+    if not path:
         return []
-    chosen += [mean, square]
-    moved = square if square.name == "SQUARED_DIFFERENCE" else before(square)
-    center = before(moved, 1) if moved is not None and moved.name in MOVED else None
-    return [*chosen, *([moved, center] if moved is not None and center is not None and center.name == "MEAN" else [])]
+    while square is not None and square.name == "RESHAPE":
+        path.append(square)
+        square = producers.get(square.inputs[0])
+    if square is None or square.name not in TERMS or len(_computed(graph, square)) > 2:
+        return [root, *path] if is_quotient else []
+    chosen = [root, *path, square]
+    moved = square if square.name == "SQUARED_DIFFERENCE" else producers.get(square.inputs[0])
+    if moved is None or moved.name not in MOVED:
+        return chosen
+    center, _ = _averaging(graph, producers.get(moved.inputs[1]), producers)
+    return [*chosen, *([moved, *center] if center else [])]
+
+
+def _averaging(
+    graph: Subgraph, last: Operator | None, producers: Mapping[int, Operator]
+) -> tuple[list[Operator], Operator | None]:
+    """Return what makes a value of a sum or mean, by constants and in other shapes, and what gives the terms."""
+    path: list[Operator] = []
+    while last is not None and (last.name in (*SUMS, "SQRT", "RESHAPE") or _has_one_operand(graph, last)):
+        path.append(last)
+        last = producers.get(last.inputs[0])
+    while path and path[-1].name not in SUMS:
+        last = path.pop()
+    return path, last
+
+
+def _has_one_operand(graph: Subgraph, operator: Operator) -> bool:
+    """Return whether an operator raises or scales a value by a constant."""
+    return (
+        operator.name in ("ADD", "MUL", "MAXIMUM")
+        and len(_computed(graph, operator)) == 1
+        and len({*operator.inputs}) == len(operator.inputs)
+        and graph.tensors[operator.inputs[0]].data is None
+    )
 
 
 def _computed(graph: Subgraph, operator: Operator) -> set[int]:

@@ -17,6 +17,7 @@ from relayout.errors import LayoutError, NamesError, RelayoutError, nearest
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor, array_content
+from relayout.formats.tflite.container.versions import finished
 from relayout.formats.tflite.container.writer import options, save
 from relayout.graph.source_names import Names
 from relayout.isolation import DiedError, Process
@@ -24,10 +25,13 @@ from relayout.progress import say
 from relayout.quantization.bias_steps import with_room_for_biases
 from relayout.quantization.findings import (
     BYTES,
+    PARTS,
     QuantizationSummary,
     computed_divisors,
     joined_outputs,
     normalizations,
+    parted_functions,
+    slow_on_integers,
     summary_of,
 )
 from relayout.quantization.request import QuantizationRequest
@@ -40,6 +44,8 @@ STAGE = "calibrating"
 Range = tuple[float, float]
 REALS = (None, "float32")
 """Types of outputs that are real numbers."""
+SUMS = {"ADD": "AddOptions", "SUB": "SubOptions"}
+"""Operators that shift integers of 16 bits instead of multiplying them where scales are powers of two."""
 INTEGERS = ("int8", "int16")
 """Types of outputs that are those of the integers inside of a graph."""
 
@@ -182,8 +188,6 @@ def _row(
     return {"regex": ".*", "operation": operation, "algorithm_key": algorithm, "op_config": config}
 
 
-PIECES = ("/", "__")
-"""What follows the name of a value in the names of tensors that stand for a part of its operator."""
 KEPT = "--keep-float"
 
 
@@ -214,15 +218,11 @@ def quantize_file(
         _refuse_unseen(file, request.kind)
     file = _with_unique_names(file)
     samples = Samples(request.samples, inputs) if request.is_calibrated else None
-    reasons = dict.fromkeys(_named(file, request.keep_float, operators), KEPT)
-    reasons |= computed_divisors(file) if request.is_calibrated else {}
-    given = {
-        graph.tensors[each].name for graph in file.subgraphs for row in graph.operators for each in row.outputs[:1]
-    }
-    if request.is_calibrated and for_litert and given - reasons.keys() - (slow := normalizations(file)).keys():
-        reasons |= slow
+    reasons = _reasons(file, request, operators, for_litert=for_litert)
     if request.is_calibrated:
         file, reasons = _with_own_outputs(file, reasons, request.output_type)
+    if request.kind == "int16x8":
+        file = file._replace(subgraphs=tuple(map(_with_free_scales, file.subgraphs)))
     pixels = {
         each.tensor: (0.0, float(WHITE))
         for each in inputs
@@ -238,7 +238,23 @@ def quantize_file(
         quantized = _with_names_of_ends(written._replace(files=file.files, subgraphs=graphs), file)
         quantized = with_room_for_biases(quantized, file) if request.is_calibrated else quantized
     joined = joined_outputs(file, ranges) if request.kind == "int8" else ()
-    return quantized, summary_of(request.kind, count, quantized, reasons, joined)
+    return finished(quantized), summary_of(request.kind, count, quantized, reasons, joined)
+
+
+def _reasons(
+    file: Model, request: QuantizationRequest, operators: Mapping[str, str], *, for_litert: bool
+) -> dict[str, str]:
+    """Return why operators stay real: tensor that they give -> the reason."""
+    reasons = dict.fromkeys(_named(file, request.keep_float, operators), KEPT)
+    if not request.is_calibrated:
+        return reasons
+    reasons = computed_divisors(file) | reasons
+    if not for_litert:
+        return reasons
+    faster = slow_on_integers(file, with_ends=request.output_type in REALS) | normalizations(file)
+    faster |= parted_functions(file, frozenset(operators.values()), reasons | faster)
+    is_all = len(reasons | faster) == sum(len(graph.operators) for graph in file.subgraphs)
+    return reasons if is_all else faster | reasons
 
 
 def _with_unique_names(file: Model) -> Model:
@@ -251,6 +267,16 @@ def _with_unique_names(file: Model) -> Model:
         return graph._replace(tensors=tuple(t if name == t.name else replace(t, name=name) for t, name in pairs))
 
     return file._replace(subgraphs=tuple(map(named, file.subgraphs)))
+
+
+def _with_free_scales(graph: Subgraph) -> Subgraph:
+    """Return a graph whose sums may have any scales: by default kernels of 16 bits abort over some powers of two."""
+
+    def freed(row: Operator) -> Operator:
+        fields = {} if row.options is None else row.options.fields
+        return row._replace(options=options(SUMS[row.name], **{**fields, "pot_scale_int16": False}))
+
+    return graph._replace(operators=tuple(freed(row) if row.name in SUMS else row for row in graph.operators))
 
 
 def _with_own_outputs(file: Model, reasons: Mapping[str, str], output_type: str | None) -> tuple[Model, dict[str, str]]:
@@ -453,4 +479,4 @@ def _stands_for(tensor: str, name: str) -> bool:
     """Return whether a tensor has a name, or is a part of the operator that gives the value of that name."""
     if tensor == name or fnmatchcase(tensor, name):
         return True
-    return any(tensor.startswith(f"{name}{mark}") for mark in PIECES)
+    return re.match(f"{re.escape(name)}({PARTS})", tensor) is not None

@@ -101,7 +101,8 @@ class Samples:
     """The samples of a request, read one file after the other.
 
     Args:
-        source: files, a folder, or an iterable of arrays or of dictionaries by input.
+        source: files, a folder, an iterable of arrays or of dictionaries by input, or one dictionary of arrays that
+            have the samples along a leading axis.
         inputs: what a sample has.
 
     Raises:
@@ -120,7 +121,7 @@ class Samples:
             )
         paths = _paths(source)
         if paths is None:
-            self.items = source
+            self.items = [source] if isinstance(source, Mapping) else source
         else:
             self.files = [file for path in paths for file in self._listed(path)]
 
