@@ -198,6 +198,34 @@ def test_litert_computes_real_numbers_where_integers_are_slower_and_farther_off(
         assert sum(float_operators(on_npu).values()) < sum(floats.values())
 
 
+@pytest.mark.parametrize(
+    ("text", "guard"),
+    [
+        ("n = ReduceL2(a, last) c = Clip(n, e) q = Div(a, c)", "MAXIMUM"),
+        ("n = ReduceL2(a, last) c = Add(n, e) q = Div(a, c)", "ADD"),
+        ("n = ReduceL2(a, last) q = Div(a, n)", ""),
+    ],
+)
+def test_an_npu_divides_by_no_root(text: str, guard: str) -> None:
+    """Its integers would be 0 where a norm is small, and the quotient no number."""
+    constants = {**WEIGHTS, **LAST, "e": np.array(1e-6, np.float32)}
+    model = build("float[1,64,32] x", f"a = MatMul(x, k) {text} y = MatMul(q, k)", constants)
+    on_npu = quantized(model, target="ethos-u")
+    assert float_operators(on_npu) == {}
+    assert (operators(on_npu)["RSQRT"], operators(on_npu)["DIV"], operators(on_npu)["SQRT"]) == (1, 0, 0)
+    assert not guard or operators(on_npu)[guard] == 1
+    (loss,) = signal_to_noise(model, on_npu.tflite)
+    assert loss > 26
+    zeros = run_reals(on_npu.tflite, {"x": np.zeros((1, 64, 32), np.float32)})
+    assert np.isfinite(zeros[0]).all()
+    other = build(
+        "float[1,64,32] x",
+        f"a = MatMul(x, k) {text.replace('(n, e)', '(n, two)')} y = MatMul(q, k)",
+        {**constants, **HALF},
+    )
+    assert operators(quantized(other, target="ethos-u"))["DIV"] == (1 if guard else 0)
+
+
 def test_class_scores_of_integers_are_those_of_a_softmax_on_integers() -> None:
     model = build("float[1,32] x", "a = MatMul(x, k) y = Softmax(a)", {"k": (32, 10)})
     assert float_operators(quantized(model)) == {"SOFTMAX": 1}

@@ -29,6 +29,11 @@ Where LiteRT runs the integers, since it takes less time for these:
 Where others run them, of which an NPU reads the constants again for each pixel:
 
     ADD(MUL(x, a), b)   ->  DEPTHWISE_CONV_2D(x, a, b), of an image or rows and a number for each channel
+
+Where others run them, since an NPU divides by nothing that is computed:
+
+    DIV(x, SQRT(s))              ->  MUL(x, RSQRT(s))
+    DIV(x, MAXIMUM(SQRT(s), e))  ->  MUL(x, RSQRT(MAXIMUM(s, e²))); likewise of a small number that is added
 """
 
 from __future__ import annotations
@@ -50,6 +55,8 @@ ROUNDING = frozenset(["CAST", "CEIL", "FLOOR", "FLOOR_DIV", "FLOOR_MOD", "ROUND"
 """Operators in which a rounding of an operand may change the result by a whole number."""
 FUSED = "fused_activation_function"
 SIX = 6.0
+SMALL, TINY = 1e-3, 1e-30
+"""The largest number that keeps a divisor from 0, and the least that its square may be."""
 TOLERANCE = 1e-5
 """How far constants of an activation may be from those of its definition."""
 TO_READ_WEIGHTS = ("dynamic", "float16")
@@ -137,6 +144,26 @@ class _Pass:
     def quotient(self, op: Rewriting) -> Results:
         """Write DIV by other constants."""
         return None if op.result in self.rounded else self._quotient(op, exact=False)
+
+    def by_root(self, op: Rewriting) -> Results:
+        """Write DIV by a root, of which an `e` may keep it from 0: integers have no number that small."""
+        x, divisor = op.operands
+        guard, least = self.producers.get(divisor), 0.0
+        if guard is not None and guard.name in ("ADD", "MAXIMUM"):
+            number = next((each.array for each in guard.inputs if each is not None and each.array is not None), None)
+            least = float(number.reshape(-1)[0]) if number is not None and number.size == 1 else 1.0
+            root = next(
+                (self.producers.get(each) for each in guard.inputs if each is not None and each.data is None), None
+            )
+        else:
+            root = guard
+        if root is None or root.name != "SQRT" or root.options.get(FUSED) or not 0 <= least <= SMALL:
+            return self.quotient(op)
+        total, fused = root.inputs[0], op.fused
+        assert total is not None
+        if guard is not root and guard is not None:
+            total = op.each(guard.name, total, max(least * least, TINY))
+        return op.each("MUL", x, op.each("RSQRT", total), **fused)
 
     def _quotient(self, op: Rewriting, *, exact: bool) -> Results:
         x, divisor = op.operands
@@ -369,5 +396,5 @@ FOR_INTEGERS: Mapping[str, FormOfPass] = {
     "SPACE_TO_DEPTH": _Pass.space_to_depth,
 }
 FOR_LITERT: Mapping[str, FormOfPass] = {"HARD_SWISH": _Pass.gated, "MUL": _Pass.small_factor}
-FOR_OTHERS: Mapping[str, FormOfPass] = {"ADD": _Pass.affine}
+FOR_OTHERS: Mapping[str, FormOfPass] = {"ADD": _Pass.affine, "DIV": _Pass.by_root}
 OF_TABLES: Mapping[str, FormOfPass] = {"GATHER": _Pass.embedding}
