@@ -41,13 +41,13 @@ def option_group(*options: Callable[[F], F], section: str = "") -> Callable[[F],
     return decorate
 
 
-def pairs_by(separator: str, form: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, str]]:
-    """Return what reads texts of two parts with a separator between: `NAME=N`, as `form` says."""
+def pairs_of(form: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, str]]:
+    """Return what reads texts of two parts, `NAME=N`, as `form` says."""
 
     def parse(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
         pairs: dict[str, str] = {}
         for item in items:
-            name, mark, rest = item.rpartition(separator)
+            name, mark, rest = item.rpartition("=")
             if not mark or not name or not rest:
                 raise click.BadParameter(f"{item!r} is not {form}")
             if pairs.setdefault(name, rest) != rest:
@@ -79,16 +79,14 @@ def dimensions(context: click.Context, parameter: click.Parameter, items: tuple[
         if found := re.fullmatch(r"(.+):(-?\d+)", item):
             what = f"axis {found[2]} of input {found[1]!r}"
             raise click.BadParameter(f"{item!r} is not NAME=N: write {item}=N for {what}")
-    return pairs_by("=", "NAME=N")(context, parameter, items)
+    return pairs_of("NAME=N")(context, parameter, items)
 
 
 def sizes_by_name(context: click.Context, parameter: click.Parameter, items: tuple[str, ...]) -> dict[str, int]:
     """Read dynamic dimensions and the extents that bytes are counted at."""
     form = "NAME=N, such as height=640,width=640"
     sizes = {}
-    for name, text in pairs_by("=", form)(
-        context, parameter, tuple(",".join(items).split(",") if items else ())
-    ).items():
+    for name, text in pairs_of(form)(context, parameter, tuple(",".join(items).split(",") if items else ())).items():
         if (size := _whole(text)) is None:
             raise click.BadParameter(f"{f'{name}={text}'!r} is not {form}: an extent is a whole number from 1 on")
         sizes[name] = size
@@ -106,7 +104,7 @@ def normalizations(
     """Read the means and standard deviations of inputs."""
     form = "INPUT=MEAN:STD, such as image=127.5:127.5 or image=124,116,104:58,57,57"
     by_input = {}
-    for name, text in pairs_by("=", form)(context, parameter, items).items():
+    for name, text in pairs_of(form)(context, parameter, items).items():
         try:
             mean, std = ([float(number) for number in side.split(",")] for side in text.split(":"))
         except ValueError:
@@ -270,7 +268,7 @@ class _Model(click.Path):
 MODEL = _Model(path_type=Path)
 
 
-PIN = "--layout", "layouts", "TENSOR=SRC:DST", pairs_by("=", "TENSOR=SRC:DST")
+PIN = "--layout", "layouts", "TENSOR=SRC:DST", pairs_of("TENSOR=SRC:DST")
 layouts = repeatable(*PIN, "Store a tensor in this layout: x=NHWC:NCHW (repeatable).")
 counterparts = repeatable(*PIN, "An input or output that is SRC in FIRST is DST in SECOND: x=NHWC:NCHW (repeatable).")
 dims = repeatable(
@@ -373,7 +371,7 @@ custom_ops = repeatable(
     # "" where a text names no domain
     lambda context, parameter, items: {
         **dict.fromkeys((item for item in items if "=" not in item), ""),
-        **pairs_by("=", "NAME=DOMAIN")(context, parameter, tuple(item for item in items if "=" in item)),
+        **pairs_of("NAME=DOMAIN")(context, parameter, tuple(item for item in items if "=" in item)),
     },
     "A custom operator: of a .tflite source it becomes a node of DOMAIN; in a .tflite result a node of DOMAIN, or"
     " of any, becomes CUSTOM (repeatable).",
@@ -436,13 +434,13 @@ overwrite = click.option(
     is_flag=True,
     help="Allow the result to replace its source (convert: and new parts to replace earlier ones).",
 )
-FILES = pairs_by("=", "NAME=FILE.npy")
+FILES = pairs_of("NAME=FILE.npy")
 feeds = repeatable(
     "--input", "feeds", "NAME=FILE.npy", FILES, "An array to feed (repeatable; default: random, image-like for images)."
 )
 inputs = repeatable("--inputs", "inputs", "A,B", comma_separated, "Only the part of the graph from these values on.")
 outputs = repeatable("--outputs", "outputs", "C,D", comma_separated, "Only the part of the graph up to these values.")
-NAMES = pairs_by("=", "OLD=NEW")
+NAMES = pairs_of("OLD=NEW")
 rename = repeatable(
     "--rename", "rename", "OLD=NEW", NAMES, "Give an input, output or interior value another name (repeatable)."
 )

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from relayout.graph.domains import domain_of_version
 from relayout.graph.source_names import is_added, is_copied, label
 from relayout.graph.subgraphs import bodies, captured
 from relayout.infer.graph_sites import Inner, Move, Sites, repeated, sure_runs
@@ -19,7 +18,6 @@ from relayout.infer.stored_orders import Pins
 from relayout.infer.value_views import RequantizedViews, ValueViews, is_fixed, regrouped_view
 from relayout.layout import Dim, Learned, segments
 from relayout.rules import (
-    FUNCTIONS,
     Changes,
     Fact,
     Facts,
@@ -32,6 +30,7 @@ from relayout.rules import (
     Signature,
     Variant,
     axis_letters,
+    domain_of_version,
     is_known,
     is_view,
     may_go,
@@ -348,7 +347,7 @@ class _Builder:
     def _operator(self, node: ir.Node) -> Operator:
         version = self.versions.get(node.domain)
         if version is None:  # functions of layouts are of the standard's
-            version = self.graph.opset_imports.get(domain_of_version(node.domain, FUNCTIONS), 1)
+            version = self.graph.opset_imports.get(domain_of_version(node.domain), 1)
             self.versions[node.domain] = version
         return Operator(
             node,

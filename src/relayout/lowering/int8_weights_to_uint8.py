@@ -7,10 +7,9 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.graph.domains import domain_of_version
 from relayout.graph.subgraphs import all_nodes
 from relayout.lowering.constants import Constants, as_unsigned
-from relayout.rules import FUNCTIONS
+from relayout.rules import domain_of_version
 
 
 class Slots(NamedTuple):
@@ -38,7 +37,7 @@ DATA_ZERO = 2
 
 def operator_key(node: ir.Node) -> tuple[str, str]:
     """Return the domain and type of an operator as `KERNELS` has them, in whatever layout it is."""
-    return domain_of_version(node.domain, FUNCTIONS), node.op_type
+    return domain_of_version(node.domain), node.op_type
 
 
 def unsigned_kernels(model: ir.Model, leaving: Collection[tuple[str, str]] = ()) -> int:

@@ -8,6 +8,7 @@ from relayout.lazy_exports import loaded_later
 from relayout.rules.elementwise import aligned
 from relayout.rules.facts import (
     Facts,
+    domain_of_version,
     draws,
     facts,
     in_standard,
@@ -80,6 +81,7 @@ __all__ = [
     "aligned",
     "axis_letters",
     "check",
+    "domain_of_version",
     "draws",
     "facts",
     "in_standard",

@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import LayoutError
-from relayout.graph.domains import domain_of_version
+from relayout.graph.domains import INTERNAL_NHWC
 from relayout.layout import Dim, Extent
 from relayout.rules.internal_nhwc import is_internal, layouts_of_internal, standard_of
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
@@ -73,9 +73,14 @@ def is_reshaped(dtype: ir.DataType | None, version: int) -> bool:
 # Nodes as their rules and targets see them.
 
 
+def domain_of_version(domain: str) -> str:
+    """Return the domain whose imported version says what an operator of a domain is."""
+    return "" if domain in ("ai.onnx", INTERNAL_NHWC) or domain.startswith(FUNCTIONS) else domain
+
+
 def operator_of(model: ir.Model, node: ir.Node, imports: Mapping[str, int] | None = None) -> Operator:
     """A node as its rule and a target see it; in a function, by the versions that this imports."""
-    domain = domain_of_version(node.domain, FUNCTIONS)
+    domain = domain_of_version(node.domain)
     inputs, outputs = (tuple(_shape(value) for value in values) for values in (node.inputs, node.outputs))
     return Operator(node, (model.opset_imports if imports is None else imports).get(domain, 1), inputs, outputs)
 

@@ -70,10 +70,10 @@ def one_node_sites(model: onnx.ModelProto | ir.Model) -> Sites:
     return build(read, keep_interface=False, exchange=True, choose=all_variants)
 
 
-def position_of(sites: Sites, name: str = "node") -> int:
+def position_of(sites: Sites) -> int:
     """Find the one node: beside it there may be Reshapes that split an axis as none of its variants does."""
     nodes = [index for index, site in enumerate(sites.sites) if site.kind == "node"]
-    (position,) = [index for index in nodes if sites.sites[index].label == name or len(nodes) == 1]
+    (position,) = [index for index in nodes if sites.sites[index].label == "node" or len(nodes) == 1]
     return position
 
 

@@ -13,9 +13,8 @@ import onnx_ir as ir
 
 from relayout.errors import LayoutError
 from relayout.formats.onnx import complete
-from relayout.graph.domains import domain_of_version
 from relayout.layout.stored_as import INITIAL, TENSOR, Holds, relay
-from relayout.rules import FUNCTIONS, Operator, Permuted, Signature, facts, outputs_of
+from relayout.rules import Operator, Permuted, Signature, domain_of_version, facts, outputs_of
 from relayout.verification.side import Array, Places
 
 # Initial values of inputs that are state from run to run, from a model's metadata (`relayout.initial`).
@@ -260,7 +259,7 @@ def implied_extents(model: ir.Model) -> dict[str, tuple[int | None, ...]]:
     complete(model, outputs_of)
     known: dict[ir.Value, Extents] = {}
     for node in reversed(model.graph):
-        version = model.opset_imports.get(domain_of_version(node.domain, FUNCTIONS), 1)
+        version = model.opset_imports.get(domain_of_version(node.domain), 1)
         shapes = [[_shape(value) for value in values] for values in (node.inputs, node.outputs)]
         fact = facts(Operator(node, version, tuple(shapes[0]), tuple(shapes[1])))
         if isinstance(fact, Permuted):

@@ -41,7 +41,7 @@ def average_pool_as_conv(op: Operation) -> bool:
         return False
     channels = _summable(op)
     if channels:
-        op.result_alike(_summed(op, channels), 0, perm=TO_LAST, fused=op.options.fused_activation_function)
+        op.result_alike(_summed(op, channels), TO_LAST, op.options.fused_activation_function)
     return bool(channels)
 
 

@@ -184,6 +184,10 @@ class Draft:
         self.operators.append(made)
         return made
 
+    def producers(self) -> dict[DraftTensor, DraftOperator]:
+        """Return the operator that gives each tensor."""
+        return {tensor: operator for operator in self.operators for tensor in operator.outputs}
+
     def readers(self) -> dict[DraftTensor, int]:
         """Return how many operands and outputs of the graph each tensor is."""
         counts: dict[DraftTensor, int] = {}

@@ -34,7 +34,7 @@ def give_meaning(draft: Draft, raw: Container[str | None]) -> None:
         readers = [operator for operator in draft.operators if tensor in operator.inputs]
         if tensor.name not in raw and all(each.name in MOVERS for each in readers):
             tensor.quantization = _common(each.outputs[0].quantization for each in readers)
-    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    producers = draft.producers()
     for tensor in filter(_is_without_meaning, draft.outputs):
         producer = producers.get(tensor)
         source = producer.inputs[0] if producer is not None and producer.name in MOVERS else None

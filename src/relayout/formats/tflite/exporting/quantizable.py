@@ -111,7 +111,7 @@ class _Pass:
 
     def __init__(self, draft: Draft, forms: Mapping[str, Callable[[_Pass, Rewriting], Results]]) -> None:
         self.draft, self.forms = draft, forms
-        self.producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+        self.producers = draft.producers()
         self.readers = draft.readers()
         self.rounded = {
             tensor for operator in draft.operators if operator.name in ROUNDING for tensor in operator.inputs

@@ -231,7 +231,7 @@ def _column(dims: Dims) -> Dims:
 
 def join_whole_axes(draft: Draft) -> None:
     """Write such CONCATENATIONs, in place."""
-    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    producers = draft.producers()
     readers = draft.readers()
     behind = {
         operator.inputs[0]: operator for operator in draft.operators if operator.name == "RESHAPE" and operator.inputs
@@ -297,7 +297,7 @@ MASKS = ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 def _copy_operands(draft: Draft) -> None:
     """Let such operators copy the operand, in place."""
-    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    producers = draft.producers()
     places: dict[DraftOperator, dict[int, DraftTensor]] = {}
     for operator in draft.operators:
         before = _producer(operator, producers) if operator.name in ("SLICE", "STRIDED_SLICE") else None
@@ -419,7 +419,7 @@ def tidy_reshapes(draft: Draft) -> None:
 
 def _move_integers(draft: Draft) -> None:
     """Let operators that only move elements move integers, where they stand between a DEQUANTIZE and a QUANTIZE."""
-    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    producers = draft.producers()
     readers = draft.readers()
     aliases: dict[DraftTensor, DraftTensor] = {}
     for operator in draft.operators:
@@ -474,7 +474,7 @@ def _merge_sign_changes(draft: Draft) -> None:
 
     The kernel rounds once either way: a change of sign is exact.
     """
-    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    producers = draft.producers()
     readers = draft.readers()
     for operator in draft.operators:
         before = _producer(operator, producers) if operator.name == "QUANTIZE" else None
@@ -494,7 +494,7 @@ def _producer(operator: DraftOperator, producers: dict[DraftTensor, DraftOperato
 
 def _merge_reshapes(draft: Draft) -> None:
     """Let each RESHAPE read what stands before the RESHAPEs before it."""
-    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    producers = draft.producers()
     for operator in draft.operators:
         if operator.name != "RESHAPE":
             continue
@@ -530,7 +530,7 @@ def _is_copy(source: DraftTensor, result: DraftTensor) -> bool:
 
 def _remove_copies(draft: Draft) -> None:
     """Remove operators that copy a tensor. One that is no value of the graph gets the name of the last one that is."""
-    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    producers = draft.producers()
     between = {tensor for tensor in producers if tensor.name not in draft.reserved}
     readers = draft.readers()
     aliases: dict[DraftTensor, DraftTensor] = {}

@@ -74,8 +74,7 @@ def without_unread(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value], spare:
     for node in reversed(nodes):
         of_shapes = node.op_type in _RULES and all(_is_of_shapes(v) for v in node.outputs)
         if (of_shapes or id(node) in spare) and not any(v.uses() or id(v) in results for v in node.outputs):
-            for i in range(len(node.inputs)):
-                node.replace_input_with(i, None)
+            node.resize_inputs(0)
         else:
             kept.append(node)
     return kept[::-1]

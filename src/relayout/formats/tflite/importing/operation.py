@@ -339,22 +339,23 @@ class Operation(Emission):
             axis = quantization.axis if perm is None else perm[quantization.axis]
         return self.emit("QuantizeLinear", [value, *self.tensors.parameters(tensor)], axis=axis)
 
-    def result_whole(self, value: ir.Value, i: int = 0) -> None:
-        """Hand over result i as integers of any width: of those that do not fit, the lowest bits."""
-        self.result_stored(self.cast(value, self.tensors.plain_dtype(self.output(i))), i)
+    def result_whole(self, value: ir.Value) -> None:
+        """Hand over integers of any width: of those that do not fit, the lowest bits."""
+        self.result_stored(self.cast(value, self.tensors.plain_dtype(self.output())))
 
-    def result_alike(self, value: ir.Value, operand: int, *, perm: Sequence[int] | None = None, fused: int = 0) -> None:
-        """Hand over real numbers as the integers that they are in an operand's terms, whatever the result's are."""
-        before, after = self.tensors.quantization(self.input(operand)), self.output().quantization
-        if self.alike(operand):
+    def result_alike(self, value: ir.Value, perm: Sequence[int], fused: int = 0) -> None:
+        """Hand over real numbers as the integers that they are in operand 0's terms, whatever the result's are."""
+        operand, after = self.input(0), self.output().quantization
+        before = self.tensors.quantization(operand)
+        if self.alike(0):
             self.result(value, perm=perm, fused=fused)
             return
         if before is None or after is None:  # a float graph
-            self.result(self.reread(value, self.input(operand).quantization, after), perm=perm, fused=fused)
+            self.result(self.reread(value, operand.quantization, after), perm=perm, fused=fused)
             return
-        value = self.emit("QuantizeLinear", [value, *self.tensors.parameters(self.input(operand))])
+        value = self.emit("QuantizeLinear", [value, *self.tensors.parameters(operand)])
         value = activation.apply_stored(self, value, fused, self.output(), after)
-        self.result_stored(value if perm is None else self.transpose(value, perm))
+        self.result_stored(self.transpose(value, perm))
 
     def result_stored(self, value: ir.Value, i: int = 0) -> None:
         """Hand over result i as it lies in memory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 import numpy as np
 import onnx_ir as ir
@@ -165,10 +166,7 @@ def _variadic(op: NodeExport, builtin: str) -> None:
 def mean(op: NodeExport) -> None:
     """ADD, pair by pair, and MUL."""
     tensors = op.inputs()
-    result = tensors[0]
-    for tensor in tensors[1:]:
-        result = op.add(result, tensor)
-    op.result("MUL", [result, op.real(1.0 / len(tensors))])
+    op.result("MUL", [reduce(op.add, tensors), op.real(1.0 / len(tensors))])
 
 
 @exporter("IsNaN")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.matrix import WEIGHTS_RANK, fully_connected_weights
@@ -41,10 +43,7 @@ def inverse(op: NodeExport) -> None:
         raise Unwritable("inverses of more than three rows")
     rows = [[op.at(op.at(op.input(0), -2, i), -1, j) for j in range(count)] for i in range(count)]
     cofactors = [[_cofactor(op, rows, j, i) for j in range(count)] for i in range(count)]
-    terms = [op.mul(rows[0][j], cofactors[j][0]) for j in range(count)]
-    total = terms[0]
-    for term in terms[1:]:
-        total = op.add(total, term)
+    total = reduce(op.add, [op.mul(rows[0][j], cofactors[j][0]) for j in range(count)])
     stacked = op.stack([op.stack(row, -1) for row in cofactors], -2)
     op.give(op.div(stacked, op.reshape(total, (*total.dims, 1, 1))))
 

@@ -1,6 +1,7 @@
 """Pools."""
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -124,12 +125,10 @@ def sliding_max(op: NodeExport) -> None:
     wide = op.cast(image, TensorType.INT32) if op.gives(1) and image.type in BYTES else image
     padded = sliding.bordered(op, wide, lowest(wide.type))
     slices = [sliding.slice(op, padded, place) for place in sliding.places()]
-    best = slices[0]
     if not op.gives(1):
-        for each in slices[1:]:
-            best = op.maximum(best, each)
-        op.give(best)
+        op.give(reduce(op.maximum, slices))
         return
+    best = slices[0]
     maps = [sliding.source(place, column_major=bool(op.integer("storage_order"))) for place in sliding.places()]
     maps = [each[..., None] if op.layouts[0] else each for each in maps]
     found = op.const(maps[0].astype(np.int32))
@@ -192,11 +191,7 @@ def sliding_sum(op: NodeExport, image: DraftTensor) -> DraftTensor:
     """Return the sum of each window."""
     sliding = Sliding.of(op)
     padded = sliding.bordered(op, image, 0.0)
-    slices = [sliding.slice(op, padded, place) for place in sliding.places()]
-    total = slices[0]
-    for each in slices[1:]:
-        total = op.add(total, each)
-    return total
+    return reduce(op.add, [sliding.slice(op, padded, place) for place in sliding.places()])
 
 
 def sliding_counts(op: NodeExport, *, counted: bool) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

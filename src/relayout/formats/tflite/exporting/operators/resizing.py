@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -226,16 +227,9 @@ def _cubic(
         zero = op.mul(t, 0.0)
         inside = [op.both(op.compare("GREATER_EQUAL", tap, 0.0), op.compare("LESS_EQUAL", tap, last)) for tap in taps]
         weights = [op.select(shown, weight, zero) for shown, weight in zip(inside, weights, strict=True)]
-        total = _sum(op, weights)
+        total = reduce(op.add, weights)
         weights = [op.div(weight, total) for weight in weights]
-    return _sum(op, [op.mul(taken(tap), column(weight)) for tap, weight in zip(taps, weights, strict=True)])
-
-
-def _sum(op: NodeExport, terms: list[DraftTensor]) -> DraftTensor:
-    total = terms[0]
-    for term in terms[1:]:
-        total = op.add(total, term)
-    return total
+    return reduce(op.add, [op.mul(taken(tap), column(weight)) for tap, weight in zip(taps, weights, strict=True)])
 
 
 def _polynomial(op: NodeExport, x: DraftTensor, coefficients: tuple[float, ...]) -> DraftTensor:

@@ -232,7 +232,7 @@ def average_pool_2d(op: Operation) -> None:
         mean = average(op, Sliding.of(op), lambda x: op.cast(x, ir.DataType.FLOAT))
         op.result_whole(op.transpose(rounded_away(op, mean), TO_LAST))
         return
-    op.result_alike(average(op, Sliding.of(op), partial(op.dequantize, 0)), 0, perm=TO_LAST, fused=fused)
+    op.result_alike(average(op, Sliding.of(op), partial(op.dequantize, 0)), TO_LAST, fused)
 
 
 @operator("MAX_POOL_2D", options="Pool2DOptions")

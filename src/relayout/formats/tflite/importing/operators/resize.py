@@ -88,7 +88,7 @@ def resize_bilinear(op: Operation) -> None:
         else:
             op.result_stored(_interpolated(op, op.stored(0)))
         return
-    op.result_alike(resized(op, op.real(0, TO_FIRST), mode="linear"), 0, perm=TO_LAST)
+    op.result_alike(resized(op, op.real(0, TO_FIRST), mode="linear"), TO_LAST)
 
 
 _BITS = 10
