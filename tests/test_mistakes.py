@@ -221,6 +221,10 @@ COMMANDS = [
     ("convert m.onnx o.onnx --dim N=M --dim M=2", "dimension N=M: M becomes 2; give N that, too"),
     ("convert m.tflite o.onnx --target XNNPAK", "there is no target 'XNNPAK'; did you mean 'xnnpack'?"),
     ("convert m.onnx o.tflite --simplify", "--simplify is another tool's option. Here: nothing: no other tool runs"),
+    (
+        "convert m.onnx o.tflite --quantize int8 --calibrate x.npy y.npy z.npy",
+        "--calibrate takes one path each time: name a folder, or write it before each file",
+    ),
     ("convert m.onnx o.onnx --fp16", "Here: --quantize float16, for a .tflite result"),
     ("convert m.tflite o.onnx --outputs pooling", "; the nearest are '"),
     (

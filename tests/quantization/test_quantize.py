@@ -153,7 +153,7 @@ def test_operators_that_stay_float(image: onnx.ModelProto) -> None:
     assert result.report.quantization is not None
     assert result.report.quantization.integers == 2
     assert result.report.quantization.floats[0].reason == "--keep-float"
-    with pytest.raises(NamesError, match="--keep-float z: no operator of the result gives that"):
+    with pytest.raises(NamesError, match="--keep-float z: there is no operator or value of that name"):
         quantized(image, keep_float=["z"])
 
 
@@ -174,6 +174,16 @@ def test_an_open_batch() -> None:
     (got,) = run_reals(result.tflite, {"x": rows[:1]})
     (expected,) = run_reals(relayout.convert(model, format="tflite").tflite, {"x": rows[:1]})
     assert decibels(expected, got) > 25
+
+
+def test_ids_of_32_bits() -> None:
+    model = build("int64[1,5] i", "e = Gather<axis = 0>(t, i) y = MatMul(e, w)", {"t": (300, 32), "w": (32, 8)})
+    ids = np.random.default_rng(0).integers(0, 300, (8, 5))
+    result = relayout.convert(model, format="tflite", quantize="int8", calibrate={"i": ids}, input_type="int32")
+    assert types_of_ends(result) == (TensorType.INT32, TensorType.FLOAT32)
+    assert result.report.quantization is not None
+    assert result.report.quantization.samples == 8
+    assert relayout.verify(model, result, inputs={"i": ids[:1]}).ok
 
 
 def test_the_command(image: onnx.ModelProto, tmp_path: Path) -> None:
@@ -233,6 +243,10 @@ WANTED = "'x' float32 1 × 3 × 8 × 10"
         ([], f"there is no sample; a sample is input {WANTED}"),
         ([{"z": np.zeros((1, 3, 8, 10), np.float32)}], "sample 0: 'z' is no input"),
         ([np.zeros((1, 3, 9, 10), np.float32)], f"an array of 1 × 3 × 9 × 10, and the model wants {WANTED}"),
+        (
+            [np.zeros((1, 8, 10, 3), np.float32)],
+            f"wants {WANTED}, since a sample has the source's layout: transpose it",
+        ),
         ([np.full((1, 3, 8, 10), np.nan, np.float32)], "sample 0: 'x' has NaN or infinities"),
         ([np.zeros((1, 3, 8, 10), np.uint8)], f"uint8, and the model wants {WANTED}"),
         ("nowhere", "nowhere: there is no such file or folder"),
@@ -264,6 +278,8 @@ def test_files_that_do_not_fit(image: onnx.ModelProto, tmp_path: Path) -> None:
         ({"calibrate": []}, "--calibrate is for --quantize"),
         ({"keep_float": ["x"]}, "--keep-float is for --quantize"),
         ({"quantize": "int16x8", "input_type": "int8"}, "have 16 bits"),
+        ({"quantize": "int8", "input_type": "int32", "calibrate": []}, "no input is int64"),
+        ({"quantize": "int8", "output_type": "int32", "calibrate": []}, "no output is int64"),
         ({"quantize": "int4"}, "it takes 'int8' or"),
         ({"quantize": "int8", "parts": True}, "leave --partition-dir out"),
     ],

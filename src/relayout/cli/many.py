@@ -182,6 +182,8 @@ def _two(
 
         refuse_foreign(ends[0])
     if len(ends) != 2:
+        if len(ends) > 2 and given.get("calibrate"):  # a shell's pattern
+            raise click.UsageError("--calibrate takes one path each time: name a folder, or write it before each file")
         raise click.UsageError("give SOURCE and TARGET (or -o TARGET), or any number of sources with --out-dir DIR")
     if jobs != 1:
         raise click.UsageError("--jobs is for many models: give --out-dir DIR")

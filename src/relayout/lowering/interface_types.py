@@ -291,7 +291,7 @@ def _remedy(side: str, asked: str) -> str:
     if asked == "float32":
         return f"leave --{side}-type out"
     if side == "output" or asked != "uint8":
-        return "quantize the model first (docs/how-to/onnx-to-litert.md, Quantized models)"
+        return "--quantize int8 --calibrate DATA quantizes it, for a .tflite result (docs/how-to/int8.md)"
     return "--normalize INPUT=MEAN:STD beside it makes real numbers of pixels (docs/how-to/interface.md, Raw pixels)"
 
 

@@ -204,7 +204,8 @@ def convert(
         output_type=output_type,
     )
     if quantization is not None and quantization.is_calibrated:
-        input_type = output_type = None  # the quantizer gives the ends their types
+        # The quantizer gives the ends their types, but for ids: no number of these is quantized.
+        input_type, output_type = (each if each == "int32" else None for each in (input_type, output_type))
     numbers = names.keys(numbers_by_input(normalize))
     layout = LayoutRequest(io, names.keys(layouts), wishes, input_type, output_type, numbers)
     solver = SolverOptions(per_transpose, exchange=exchange, time_limit=time_limit, what_if=what_if, at=at or {})

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from relayout.errors import LayoutError, NamesError, RelayoutError, nearest
+from relayout.errors import LayoutError, NamesError, RelayoutError, nearest_values
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor, array_content
@@ -470,7 +470,7 @@ def _named(file: Model, names: Sequence[str], operators: Mapping[str, str]) -> l
         matches = [each for each in given if _stands_for(each, pattern)]
         if not matches:
             known = [*operators, *given]
-            raise NamesError(f"{KEPT} {name}: no operator of the result gives that{nearest(name, known)}")
+            raise NamesError(f"{KEPT} {name}: there is no operator or value of that name{nearest_values(name, known)}")
         chosen |= dict.fromkeys(matches)
     return list(chosen)
 

@@ -76,7 +76,7 @@ def request_of(
             raise LayoutError(f"{option} {dtype}: the integers of --quantize int16x8 have 16 bits: leave it out")
     _refuse_missing()
     is_own = kind in CALIBRATED
-    ends = (input_type, output_type) if is_own else (None, None)
+    ends = [each if is_own and each != "int32" else None for each in (input_type, output_type)]
     return QuantizationRequest(kind, samples, tuple(keep_float), *ends)
 
 

@@ -215,7 +215,7 @@ class Samples:
         known = {name: each.name for each in self.inputs for name in (each.tensor, each.stored_name, each.name)}
         for name in item:
             if name not in known:
-                raise SampleError(f"{where}: {name!r} is no input{nearest(str(name), known)}; {wanted(self.inputs)}")
+                raise SampleError(f"{where}: {name!r} is no input{nearest(str(name), known)} ({wanted(self.inputs)})")
         by_name = {known[name]: array for name, array in item.items()}
         missing = [each.name for each in self.inputs if each.name not in by_name]
         if missing:
@@ -311,7 +311,10 @@ def _samples_of(array: Array, each: ModelInput, where: str) -> list[Array]:
     ):
         return list(array.reshape(-1, *shape[:1], *array.shape[1:]))
     extents = " × ".join(map(str, array.shape)) or "scalar"
-    raise SampleError(f"{where}: an array of {extents}, and the model wants {each}, or several along a leading axis")
+    advice = "or several along a leading axis"
+    if None not in shape and sorted(array.shape) == sorted(each or 0 for each in shape):
+        advice = "since a sample has the source's layout: transpose it"
+    raise SampleError(f"{where}: an array of {extents}, and the model wants {each}, {advice}")
 
 
 def _fits(shape: Sequence[int], stated: Sequence[int | None]) -> bool:
