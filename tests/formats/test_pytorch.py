@@ -75,10 +75,19 @@ def test_slips(network: Any) -> None:
         ((network,), {}, r"a PyTorch module needs inputs to be exported with: args=\(image,\)"),
         ((network, (IMAGE,)), {"dynamic_shapes": {"imge": {0: "n"}}}, "no argument 'imge'; did you mean 'image'"),
         (("m.onnx", "m.tflite"), {}, r"args is for a PyTorch module, and the source is str; save a result with"),
+        (("m.pt", (IMAGE,)), {}, r"and the source is str; load the module, and give that"),
+        (({"weight": IMAGE}, (IMAGE,)), {}, r"and the source is dict; load a state_dict into your module, and give"),
+        ((network, ()), {}, r"args: missing a required argument: 'image'; the module is called as forward\(image"),
+        ((network, (IMAGE, IMAGE)), {}, "args: too many positional arguments; the module is called as"),
         (("m.onnx",), {"dynamic_shapes": {}}, "dynamic_shapes is for a PyTorch module"),
     ]:
         with pytest.raises(RelayoutError, match=said):
             relayout.convert(*arguments, **options)
+
+
+def test_arrays_are_tensors(network: Any) -> None:
+    for args in ((IMAGE.numpy(),), {"image": IMAGE.numpy()}):
+        assert relayout.convert(network, args).proto == relayout.convert(network, (IMAGE,)).proto
 
 
 def test_what_cannot_be_exported_is_one_line() -> None:

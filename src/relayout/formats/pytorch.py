@@ -6,8 +6,10 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from os import PathLike
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError, nearest, shortened
@@ -43,8 +45,8 @@ def exported(source: Any, args: Any, dynamic_shapes: Mapping[str, Any] | None) -
     if not is_pytorch(source):
         if args is not None or dynamic_shapes is not None:
             name = "args" if args is not None else "dynamic_shapes"
-            saved = "; save a result with .save('model.onnx')" if isinstance(args, str) else ""
-            raise RelayoutError(f"{name} is for a PyTorch module, and the source is {type(source).__name__}{saved}")
+            advice = "; save a result with .save('model.onnx')" if isinstance(args, str) else _instead(source)
+            raise RelayoutError(f"{name} is for a PyTorch module, and the source is {type(source).__name__}{advice}")
         return source
     import torch  # type: ignore[import-not-found, unused-ignore]
 
@@ -55,7 +57,8 @@ def exported(source: Any, args: Any, dynamic_shapes: Mapping[str, Any] | None) -
     if not is_module and (args is not None or dynamic_shapes is not None):
         raise RelayoutError("an exported program has its arguments and open extents already: leave args out")
     positional, named = _arguments(args)
-    shapes = None if dynamic_shapes is None else _shapes(source, positional, named, dynamic_shapes)
+    names = _names(source, positional, named) if is_module else []
+    shapes = None if dynamic_shapes is None else _shapes(names, dynamic_shapes)
     try:
         with _in_evaluation(source if is_module else None):
             program: Any = torch.onnx.export(
@@ -73,19 +76,42 @@ def exported(source: Any, args: Any, dynamic_shapes: Mapping[str, Any] | None) -
     return program.model
 
 
+def _instead(source: object) -> str:
+    """Return what to give in place of a source that is often taken for a module."""
+    if isinstance(source, Mapping):
+        return "; load a state_dict into your module, and give that"
+    return "; load the module, and give that" if isinstance(source, str | PathLike) else ""
+
+
 def _arguments(args: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call by position and by name; arrays are tensors."""
+    import torch
+
+    def tensor(value: Any) -> Any:
+        return torch.as_tensor(value) if isinstance(value, np.ndarray) else value
+
     if args is None:
         return (), {}
     if isinstance(args, Mapping):
-        return (), dict(args)
-    return (tuple(args), {}) if isinstance(args, tuple | list) else ((args,), {})
+        return (), {name: tensor(value) for name, value in args.items()}
+    return tuple(map(tensor, args if isinstance(args, tuple | list) else [args])), {}
 
 
-def _shapes(
-    module: Any, positional: Sequence[Any], named: Mapping[str, Any], dynamic_shapes: Mapping[str, Any]
-) -> dict[str, Any]:
+def _names(module: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> list[str]:
+    """Return the names of a module's arguments that a call gives.
+
+    Raises:
+        RelayoutError: the module cannot be called so.
+    """
+    signature = inspect.signature(module.forward)
+    try:
+        return list(signature.bind(*positional, **named).arguments)
+    except TypeError as error:
+        raise RelayoutError(f"args: {error}; the module is called as forward{signature}") from None
+
+
+def _shapes(names: Sequence[str], dynamic_shapes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the open extents of every argument of a call: PyTorch wants all of them listed."""
-    names = list(inspect.signature(module.forward).bind(*positional, **named).arguments)
     for name in dynamic_shapes:
         if name not in names:
             raise RelayoutError(f"dynamic_shapes: the module has no argument {name!r}{nearest(name, names)}")
