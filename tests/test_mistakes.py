@@ -233,7 +233,7 @@ COMMANDS = [
     ),
     (
         "convert m.tflite o.onnx --signature other",
-        "there is no signature 'other' at m.tflite; there are 'serving_default'",
+        "there is no signature 'other' at m.tflite; there is only 'serving_default'",
     ),
     (
         "convert custom.tflite o.onnx --custom-op MyOp=v --signature other",

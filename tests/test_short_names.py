@@ -40,6 +40,13 @@ def test_names_that_would_look_alike_stay_whole() -> None:
     assert list(map(ShortNames(ends, whole=False), ends)) == ends
 
 
+def test_of_names_that_end_alike_less_is_cut() -> None:
+    names = [f"network/block_{number}/{'x' * 40}/Relu6;network/block_{number}/bias" for number in (7, 17)]
+    short = ShortNames(names, 24, whole=False)
+    assert all(len(short(name)) < 100 and short(name).endswith("/Relu6;…") for name in names)
+    assert short(names[0]) != short(names[1])
+
+
 def test_an_operator_is_distinct_from_one_of_another_type_by_its_type() -> None:
     texts = ["Conv a/Relu;b/Conv", "Relu a/Relu;b", "because Conv a/Relu;b/Conv needs NCHW"]
     assert ShortNames(texts, whole=False)(texts[2]) == "because Conv a/Relu;… needs NCHW"

@@ -116,6 +116,8 @@ def nearest(name: str, names: Iterable[str]) -> str:
     known = list(dict.fromkeys(names))[:MOST_NEAR]
     if (near := nearest_name(name, known)) is not None:
         return f"; did you mean {near!r}?"
+    if len(known) == 1:
+        return f"; there is only {known[0]!r}"
     return f"; there are {', '.join(map(repr, known))}" if 0 < len(known) <= MOST_LISTED else ""
 
 

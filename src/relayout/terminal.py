@@ -64,9 +64,9 @@ class ShortNames:
 
     1. Of several names that `;` joins, as TensorFlow names what it fuses, the first stands for all: `a/Relu;…`.
     2. A long name is cut in front: `…block_3/expand/Conv2D`.
-    3. Where another name has the same short form, its own last part is added: `a/Relu;…/clip`. If that does not tell
-       them apart, it stays whole. Names of operators count only beside names of operators of the same type, since
-       reports put the type before the name: `Conv a/Relu;…`.
+    3. Where another name has the same short form, less is cut in front, or its own last part is added:
+       `a/Relu;…/clip`. If that does not tell them apart, it stays whole. Names of operators count only beside names of
+       operators of the same type, since reports put the type before the name: `Conv a/Relu;…`.
 
     Args:
         texts: all texts with names that must stay distinct: names, `Conv NAME`, or sentences with these in them.
@@ -75,12 +75,13 @@ class ShortNames:
     """
 
     def __init__(self, texts: Iterable[str], most: int = LONG, whole: bool | None = None) -> None:
-        self._most = most
+        self._widths = (most, 2 * most, 4 * most)
         self._is_whole = LOG.isEnabledFor(logging.INFO) if whole is None else whole
         self._words: dict[tuple[str, str], set[str]] = {}
         for text in texts:
             for before, word in _with_word_before(text):
-                self._words.setdefault((before, self._short(word)), set()).add(word)
+                for short in self._short_forms(word):
+                    self._words.setdefault((before, short), set()).add(word)
 
     def __call__(self, text: str) -> str:
         """Return a text with its names shortened."""
@@ -89,17 +90,17 @@ class ShortNames:
         return " ".join(self._distinct(before, word) for before, word in _with_word_before(text))
 
     def _distinct(self, before: str, word: str) -> str:
-        short = self._short(word)
-        others = self._words.get((before, short), ())
-        if len(others) <= 1:
-            return short
-        end = f"/{word.rpartition('/')[2]}"
+        for short in self._short_forms(word):
+            if len(self._words.get((before, short), ())) <= 1:
+                return short
+        short, end = self._short_forms(word)[0], f"/{word.rpartition('/')[2]}"
+        others = self._words[before, short]
         return f"{short}{end}" if short.endswith("…") and sum(each.endswith(end) for each in others) == 1 else word
 
-    def _short(self, word: str) -> str:
+    def _short_forms(self, word: str) -> list[str]:
         first, _, rest = word.partition(";") if "/" in word else (word, "", "")
-        first = first if len(first) <= self._most else f"…{first[1 - self._most :]}"
-        return f"{first};…" if rest else first
+        heads = [first if len(first) <= most else f"…{first[1 - most :]}" for most in self._widths]
+        return [f"{head};…" if rest else head for head in heads]
 
 
 def _with_word_before(text: str) -> Iterator[tuple[str, str]]:

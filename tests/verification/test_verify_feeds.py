@@ -126,7 +126,7 @@ def test_arrays_are_taken_by_any_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"y": np.ones((2, 3))}, "no input is called 'y'; there are 'x'"),
+        ({"y": np.ones((2, 3))}, "no input is called 'y'; there is only 'x'"),
         ({"x": np.ones((3, 3))}, r"has the shape \[2, '\?'\]"),
         ({"x": np.ones(2)}, "has the shape"),
         ({"x": np.ones((2, 3), complex)}, "is float32, and the array given for it is complex128"),

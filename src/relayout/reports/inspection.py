@@ -22,7 +22,7 @@ from relayout.graph.subgraphs import all_nodes
 from relayout.light_dataclass import dataclass
 from relayout.reports.layouts import end_layout, layout_name
 from relayout.reports.report import UNKNOWN, Report, integers_in_words
-from relayout.terminal import Grid, Line, line, tabled
+from relayout.terminal import Grid, Line, count_of, line, tabled
 
 ORT = "ORT format"
 """The name of ONNX Runtime's own format."""
@@ -201,7 +201,7 @@ def inspection_lines(found: Inspection) -> Iterator[Line | Grid]:
     yield from map(line, integers_in_words(found.ends[: 2 * MOST]))
     listed = ", ".join(f"{printable(name)} {count}" for name, count in list(found.operators.items())[:MOST])
     more = f", … ({len(found.operators)} kinds)" if len(found.operators) > MOST else ""
-    yield line(f"{sum(found.operators.values())} operators: {listed}{more}")
+    yield line(f"{count_of(sum(found.operators.values()), 'operator')}: {listed}{more}")
     if found.values:
         yield line(f"values: {', '.join(f'{name} {count}' for name, count in found.values.items())}")
     weights = ", ".join(f"{name} {count} ({size:,} bytes)" for name, (count, size) in found.weights.items())

@@ -127,7 +127,7 @@ def _of_module(path: Path, variable: str) -> Target:
         raise LayoutError(f"{path}{_line_in(path, error)}: {_words(error)}") from error
     made = {name: value for name, value in vars(module).items() if isinstance(value, Target)}
     if variable not in made:
-        near = nearest(variable, made) or (f"; it makes {', '.join(made)}" if made else "")
+        near = nearest(variable, made)
         raise LayoutError(f"{path} makes no Target {variable!r}{near}")
     return made[variable]
 

@@ -186,7 +186,7 @@ def test_an_unknown_operator_is_refused_or_carried_over() -> None:
         read(unheard(options).bytes(), custom_ops={"Unherd": "my.domain"})
     model = read(unheard(options).bytes(), custom_ops={"Unheard": "my.domain", "Other": "my.domain"})
     notes = facts_of(model).notes
-    assert notes == ("--custom-op Other: the file has no custom operator of that name; there are 'Unheard'",)
+    assert notes == ("--custom-op Other: the file has no custom operator of that name; there is only 'Unheard'",)
     (node,) = model.graph
     assert (node.domain, node.op_type, model.opset_imports["my.domain"]) == ("my.domain", "Unheard", 1)
     assert [i and i.name for i in node.inputs] == ["t0", None, "t0"]
