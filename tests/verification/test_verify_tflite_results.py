@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.metadata import OWN
 from relayout.formats.tflite.container.writer import to_bytes
 from relayout.formats.tflite.provenance import Holding, Provenance, load_provenance
-from relayout.layout.stored_as import Holds
+from relayout.layout.stored_as import TENSOR, Holds
 from relayout.verification import Kind, Verdict, VerifyReport, verify
 from relayout.verification.litert import LiteRTSide
 from small import build
@@ -361,6 +362,43 @@ def test_a_buffer_of_another_form_says_nothing(text: bytes) -> None:
     other = model._replace(metadata=((OWN, np.frombuffer(text, np.uint8)),))
     assert load_provenance(other) == Provenance()
     assert verify(source, to_bytes(other)).ok
+
+
+ADDED = """<ir_version: 8, opset_import: ["" : 17]>
+    g (int8[1, 3, 8, 10] x) => (int8[1, 4, 8, 10] y) <float s = {0.02}, int8 z = {5}> {
+        d = DequantizeLinear (x, s, z)
+        c = Conv (d, w)
+        i = QuantizeLinear (c, s, z)
+        j = DequantizeLinear (i, s, z)
+        a = Add (j, j)
+        sum = QuantizeLinear (a, s, z)
+        e = DequantizeLinear (sum, s, z)
+        b = Conv (e, v)
+        y = QuantizeLinear (b, s, z)
+    }"""
+
+
+@pytest.mark.parametrize("is_export", [False, True])
+def test_a_tensor_called_by_its_operator_twice_is_compared(is_export: bool) -> None:
+    """Keras calls a sum `block/add/add`; only of relayout's own files an import takes such an ending away."""
+    model = onnx.parser.parse_model(ADDED)
+    for name, shape in (("w", (6, 3, 1, 1)), ("v", (4, 6, 1, 1))):
+        array = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    file = load(relayout.convert(model, format="tflite").tflite)
+    (graph,) = file.subgraphs
+    (added,) = (operator.outputs[0] for operator in graph.operators if operator.name == "ADD")
+    tensors = [replace(each, name="block/add/add") if each.index == added else each for each in graph.tensors]
+    metadata = tuple(row for row in file.metadata if is_export or row[0] != OWN)
+    source = to_bytes(file._replace(subgraphs=(graph._replace(tensors=tuple(tensors)),), metadata=metadata))
+    result = relayout.convert(source)
+    report = verify(source, result)
+    assert report.ok
+    assert "block/add/add" in {row.source for row in report.rows}
+    if not is_export:
+        assert "block/add/add" in {row.other for row in verify(result, source).rows}
+        notes = [value.metadata_props for node in result.model.graph for value in node.outputs]
+        assert not [note for note in notes if TENSOR in note]
 
 
 def test_a_layout_that_does_not_fit_its_tensor_is_said() -> None:

@@ -66,9 +66,12 @@ def match_interiors(
     same = {_called(right): right for right in reversed(rights) if right.names}
     direct: dict[str, ModelValue] = {}
     held: dict[str, tuple[ModelValue, Holds]] = {}
+    re_laid: dict[str, tuple[ModelValue, Holds]] = {}  # a name in the source's file, of a value in another layout
     for right in rights:  # what a value was called in the source goes before what it is called
         for name in right.aliases if right.names else ():
             direct.setdefault(name, right)
+            if len(right.held) == 1:
+                re_laid.setdefault(name, (right, right.held[0]))
     for right in rights:
         for name in right.names:
             direct.setdefault(name, right)
@@ -84,6 +87,8 @@ def match_interiors(
                 pair = Pair(left, direct[name], mine)
             elif name in held:
                 pair = Pair(left, held[name][0], mine, held[name][1])
+            if name in re_laid and not (pair and _plausible(pair, any_extents=any_extents)):
+                pair = Pair(left, re_laid[name][0], mine, re_laid[name][1])
             if pair and _plausible(pair, any_extents=any_extents):
                 pairs.append(pair)
                 break

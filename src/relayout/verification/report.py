@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from relayout.errors import MOST_SHOWN, shortened
 from relayout.terminal import Grid, Line, ShortNames, as_text, count_of, line
 from relayout.verification.compare import Difference, Kind, Verdict, wider
 
@@ -265,12 +264,11 @@ class VerifyReport:
             return f"NOT COMPARED: {names} ({self.b} against {self.a})"
         bad = [row for row in self.outputs if not row.ok and row.verdict is not Verdict.NOT_COMPARED]
         first = self.first or bad[0]
-        node, name = (shortened(each, MOST_SHOWN) for each in (first.node, first.name))
-        maker = f", made by {first.operator} {node}".rstrip() if first.operator else ""
+        maker = f", made by {first.operator} {first.node}".rstrip() if first.operator else ""
         if not bad:
-            return f"FAILED: inner value '{name}'{maker} differs, though no output shows it on these inputs"
+            return f"FAILED: inner value '{first.name}'{maker} differs, though no output shows it on these inputs"
         found = "is missing" if bad[0].verdict is Verdict.MISSING else bad[0].verdict.value
-        return f"FAILED: output '{bad[0].name}' {found}; the first to diverge is '{name}'{maker}"
+        return f"FAILED: output '{bad[0].name}' {found}; the first to diverge is '{first.name}'{maker}"
 
     @property
     def _at_batches(self) -> str:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.metadata import OWN
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph
 from relayout.formats.tflite.importing.builder import Builder
 from relayout.formats.tflite.importing.import_passes import LITERAL, ImportPasses
@@ -91,7 +92,8 @@ class Program:
 
     def tensors(self, subgraph: Subgraph) -> Tensors:
         """The tensors of a subgraph, in this program."""
-        return Tensors(subgraph, self.builder, quant=self.choices.quant)
+        is_export = any(name == OWN for name, _ in self.model.metadata)
+        return Tensors(subgraph, self.builder, quant=self.choices.quant, is_export=is_export)
 
     def once(self, question: "Callable[[Program], Answer]") -> Answer:
         """The answer to a question about the whole import, which is asked once."""

@@ -210,11 +210,13 @@ def _shorter(name: str, taken: Container[str]) -> str | None:
 class Tensors:
     """The ONNX value of each tensor, made when it is first asked for.
 
-    A quantized tensor's value holds its integers; with `quant="float"` it holds real numbers instead.
+    A quantized tensor's value holds its integers; with `quant="float"` it holds real numbers instead. Names of a file
+    that relayout wrote (`is_export`) may have endings that an export added.
     """
 
-    def __init__(self, subgraph: Subgraph, builder: Builder, *, quant: Quant) -> None:
+    def __init__(self, subgraph: Subgraph, builder: Builder, *, quant: Quant, is_export: bool) -> None:
         self.subgraph, self.builder, self.dequantize = subgraph, builder, quant == "float"
+        self.is_export = is_export
         self.names: dict[int, str] = {}
         self.handles: dict[int, Handle] = {}
         self.tainted: set[int] = set()  # results of what could not be translated
@@ -247,7 +249,7 @@ class Tensors:
             if tensor.index not in self.names:
                 name = tensor.name or f"tensor_{tensor.index}"
                 # Of several steps to the file's order of axes the last one is the value's.
-                while f"{name}_" not in own and (shorter := _shorter(name, taken)) is not None:
+                while self.is_export and f"{name}_" not in own and (shorter := _shorter(name, taken)) is not None:
                     name = shorter
                 if tensor.beside >= 0:
                     name = f"{self.names[tensor.beside]}/{name.rpartition('/')[2]}"
