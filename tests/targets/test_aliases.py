@@ -14,6 +14,7 @@ from relayout.targets.registry import aliases
     ("alias", "name"),
     [
         ("tflm", "tflite-micro"),
+        ("tflite", "litert"),
         ("tflite_micro", "tflite-micro"),
         ("TFLM", "tflite-micro"),
         ("ethosu55", "ethos-u"),

@@ -139,3 +139,5 @@ TARGET = Target(
     tflite=passes,
     is_litert=True,
 )
+
+ALIASES = {"tflite": "litert"}
