@@ -233,16 +233,18 @@ def _normalizing(graph: Subgraph) -> list[Operator]:
     chosen = [operator for root in roots for operator in _variance(graph, root, producers)]
     made = {each for before in chosen for each in before.outputs}
     for operator in graph.operators:
-        read = _computed(graph, operator)
-        is_scaled = operator.name in (*SCALING, "RESHAPE") and (
-            read <= made or (operator.name == "MUL" and read & made)
-        )
-        if read and is_scaled and operator not in chosen:
+        if _scales(operator, _computed(graph, operator), made) and operator not in chosen:
             chosen.append(operator)
             made.update(operator.outputs)
     last = {operator.outputs[0] for operator in chosen if operator.name == "RESHAPE"}
     last -= {each for operator in chosen for each in operator.inputs}
     return [operator for operator in chosen if operator.outputs[0] not in last]
+
+
+def _scales(operator: Operator, read: set[int], made: set[int]) -> bool:
+    """Return whether an operator scales or shifts by computed numbers that are all of some, or multiplies by one."""
+    is_factor = operator.name == "MUL" and bool(read & made)
+    return bool(read) and operator.name in (*SCALING, "RESHAPE") and (is_factor or read <= made)
 
 
 def _variance(graph: Subgraph, root: Operator, producers: Mapping[int, Operator]) -> list[Operator]:

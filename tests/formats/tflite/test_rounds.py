@@ -155,6 +155,9 @@ SOURCES = {
     "a product of a tensor with itself in half precision": build(
         "float16[5,5] x", "t = Transpose<perm=[1,0]>(x) y = MatMul(t, t)", {}
     ),
+    "a product of two computed matrices that are both transposed": build(
+        "float[4,5] a, float[3,4] b", "r = Relu(a) s = Tanh(b) y = Gemm<transA=1, transB=1>(r, s)", {}
+    ),
     "a sum along an axis": build("float[2,6] x", "y = CumSum(x, a)", {"a": np.array(1)}),
     "unsigned integers of 64 bits": build("uint64[4] a, uint64[4] b", "y = Concat<axis=0>(a, b)", {}),
     "a constant that is an output": build("float[2,6] x", "y = ReduceSum(x, p) q = Identity(p)", {"p": [1]}),

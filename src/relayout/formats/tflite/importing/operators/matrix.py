@@ -104,8 +104,13 @@ def matrix_product(op: Operation, x: ir.Value, kernel: ir.Value, units: int) -> 
 
 @operator("BATCH_MATMUL", options="BatchMatMulOptions")
 def batch_matmul(op: Operation) -> None:
-    """MatMul; an adjoint operand is transposed first."""
+    """MatMul; an adjoint operand is transposed first. Of two adjoint matrices Gemm is the product as they lie."""
     plain = op.output().type == TensorType.INT32  # of bytes: the sums of products as they are
+    ranks = [len(dims(op.stored(place))) for place in (0, 1)]
+    if op.options.adj_x and op.options.adj_y and ranks == [2, 2] and not plain:
+        a, b = op.real(0), op.real(1)
+        op.result(op.emit("Gemm", [a, b], op.out_dims((dims(a)[1], dims(b)[0])), transA=1, transB=1))
+        return
 
     def operand(i: int, adjoint: bool) -> ir.Value:
         rank = len(dims(op.stored(i)))
