@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.exporting.draft import NUMPY, Dims, Draft, DraftTensor, known
+from relayout.formats.tflite.exporting.draft import NUMPY, Dims, Draft, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 
 MULTIPLIED = frozenset([TensorType.FLOAT32, TensorType.INT32])
@@ -278,6 +278,10 @@ class BuiltinBuilder:
         ends = [self.ints(np.array(0)), counted, self.ints(np.array(1))]
         return self.emit("RANGE", ends, (dim,))
 
+    def elements(self, dims: Dims, what: str) -> int | str:
+        """Return how many elements there are of some extents; a name of its own where one is open."""
+        return prod(known(dims)) if all_known(dims) else f"?{self.name}.{what}"
+
     def product(self, factors: Sequence[Operand]) -> Operand:
         """Return the product of numbers and scalars."""
         number, result = 1, None
@@ -504,4 +508,4 @@ def _joined(op: BuiltinBuilder, extents: Sequence[Extent]) -> Extent:
     larger = [dim for dim in extents if dim != 1]
     if len(larger) == 1:
         return larger[0]
-    return prod(int(dim) for dim in larger) if all(isinstance(dim, int) for dim in larger) else f"?{op.name}.{larger}"
+    return op.elements(tuple(larger), f"{larger}")

@@ -49,7 +49,7 @@ NUMPY = _NumpyTypes(
 )
 
 
-def all_known(dims: Dims) -> bool:
+def all_known(dims: Iterable[object]) -> bool:
     """Return whether no extent is known only at run time."""
     return all(isinstance(dim, int) for dim in dims)
 
@@ -91,7 +91,7 @@ class DraftTensor:
     @property
     def is_static(self) -> bool:
         """True if every extent is known."""
-        return all(isinstance(dim, int) for dim in self.dims)
+        return all_known(self.dims)
 
 
 @dataclass(eq=False)

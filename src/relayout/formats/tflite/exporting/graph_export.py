@@ -15,7 +15,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.flexbuffer import FlexOption, to_flexbuffer
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.constants import constant_tensor, refused_texts, require_text_kernel
-from relayout.formats.tflite.exporting.draft import NUMPY, Draft, DraftTensor, known
+from relayout.formats.tflite.exporting.draft import NUMPY, Draft, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.few_axes import use_few_axes
 from relayout.formats.tflite.exporting.integers import IntegerTensors
 from relayout.formats.tflite.exporting.kernel_types import (
@@ -75,7 +75,7 @@ def write_empty(op: NodeExport) -> bool:
 def _has_none(value: ir.Value | None) -> bool:
     """Return whether it is known that a value has no elements."""
     dims = [] if value is None or value.shape is None else list(value.shape)
-    return 0 in dims and all(isinstance(dim, int) for dim in dims)
+    return 0 in dims and all_known(dims)
 
 
 def _combined(op: NodeExport) -> list[NDArray[Any]]:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import NUMPY, Dims, Draft, DraftTensor
+from relayout.formats.tflite.exporting.draft import NUMPY, Dims, Draft, DraftTensor, all_known
 from relayout.formats.tflite.exporting.few_axes import use_few_axes
 from relayout.formats.tflite.exporting.kernel_types import kernel_type, tensor_dims
 from relayout.formats.tflite.exporting.loops import is_unconditional
@@ -181,7 +181,7 @@ class _Loop:
         return self.op.const(np.zeros((0, *map(int, rest)), NUMPY[self._kind(value)]))
 
     def _is_static(self, value: ir.Value) -> bool:
-        return all(isinstance(dim, int) for dim in self._slice(value))
+        return all_known(self._slice(value))
 
     def _kind(self, value: ir.Value) -> TensorType:
         return kernel_type(value)

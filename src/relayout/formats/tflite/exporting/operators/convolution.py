@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, known
+from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.window import Window, bordered, steps
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
@@ -38,7 +38,7 @@ def _write_by_images(op: NodeExport, image: DraftTensor, kernel: DraftTensor, bi
     window, (channels,) = Window.of(op, (depth, *sizes)), known(image.dims[-1:])
     batch, *results = op.output(0).dims[:-1]
     (slices,) = known((results[0],))
-    every = batch * slices if isinstance(batch, int) else f"?{op.name}.slices"
+    every = op.elements((batch, slices), "slices")
     phases = _phases(op, image, window)
     flat: Dims = (every, *phases[0].dims[2:])
     is_depthwise = reads == 1 and channels > 1
@@ -352,7 +352,7 @@ class _Transposed:
 
     def _shape(self, op: NodeExport, image: DraftTensor, dims: Dims) -> DraftTensor:
         """Return the extents of the builtin's result, computed where they are known only at run time."""
-        if all(isinstance(dim, int) for dim in dims):
+        if all_known(dims):
             return op.ints(known(dims), "output_shape")
         (count,) = known(dims[-1:])
         scale = [1, *(side.stride for side in self.sides), 0]
@@ -396,7 +396,7 @@ class _Transposed:
 
     def _cut(self, op: NodeExport, made: DraftTensor, wanted: Dims) -> DraftTensor:
         begins = op.ints([0, *(side.before for side in self.sides), 0])
-        if all(isinstance(dim, int) for dim in wanted[1:]):
+        if all_known(wanted[1:]):
             sizes = op.ints([dim if isinstance(dim, int) else -1 for dim in wanted])
             return op.emit("SLICE", [made, begins, sizes], wanted)
         ends = [0, *(-side.after for side in self.sides), 0]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.builder import Operand
-from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor, known
+from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.kernel_types import tensor_dims
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.older import is_older
@@ -85,7 +85,7 @@ def _flat_places(op: NodeExport, places: DraftTensor, axis: int, operand: DraftT
     extents = [op.extent(operand, each) for each in range(rank)]
     strides = [op.product(extents[each + 1 :]) for each in range(rank)]
     found = op.mul(from_front(op, places, extents[axis]), strides[axis])
-    if all(isinstance(dim, int) for dim in (*places.dims, *operand.dims)):
+    if all_known((*places.dims, *operand.dims)):
         return op.add(found, op.ints(_base(known(places.dims), axis, _strides(known(operand.dims)))))
     for each in range(rank):
         if each == axis or operand.dims[each] == 1:  # of one element only the first can be named
@@ -128,7 +128,7 @@ def from_front_each(op: NodeExport, places: DraftTensor, operand: DraftTensor, b
         return places
     (count,) = known(places.dims[-1:])
     dims = operand.dims[begin : begin + count]
-    if all(isinstance(dim, int) for dim in dims):
+    if all_known(dims):
         return op.each("FLOOR_MOD", places, op.ints(known(dims)))
     return op.each("FLOOR_MOD", places, op.part(op.extents(operand), 0, begin, count))
 
@@ -142,8 +142,7 @@ def gather_elements(op: NodeExport) -> None:
         op.result("GATHER", [operand, places], axis=axis, batch_dims=axis)
         return
     flat = _flat_places(op, op.input(1), axis, operand)
-    count: int | str = prod(known(operand.dims)) if operand.is_static else f"?{op.name}"
-    whole = op.reshape(operand, (count,))
+    whole = op.reshape(operand, (op.elements(operand.dims, "elements"),))
     op.give(op.gather(whole, flat, 0))
 
 
@@ -207,7 +206,7 @@ def _only_row(op: NodeExport, axis: int) -> DraftTensor | None:
     expand = _expand_before(op.value(1))
     before = None if expand is None else expand.inputs[0]
     is_one = before is not None and before.shape is not None and set(before.shape) <= {1}
-    if all(isinstance(dim, int) for dim in dims) or not is_named or not (row == places == updates) or not is_one:
+    if all_known(dims) or not is_named or not (row == places == updates) or not is_one:
         return None
     if not isinstance(dims[axis], int) or not _has_slice_update(op) or before is None:
         return None
@@ -300,7 +299,7 @@ def _scatter_rows(op: NodeExport, rows: DraftTensor, axis: int) -> None:
 def _scatter_elements_open(op: NodeExport, places: DraftTensor, updates: DraftTensor, axis: int) -> None:
     """Write a scatter into the flat tensor whose elements are counted only at run time."""
     target = op.input(0)
-    count: int | str = prod(known(places.dims)) if places.is_static else f"?{op.name}.places"
+    count = op.elements(places.dims, "places")
     size = f"?{op.name}"
     flat = op.emit("RESHAPE", [_flat_places(op, places, axis, target), op.ints([-1, 1])], (count, 1))
     listed = op.emit("RESHAPE", [updates, op.ints([-1])], (count,))
@@ -344,10 +343,7 @@ def _scattered_open(
     if reduction == "add":
         return op.add(target, placed)
     rows = places.dims[:-1]
-    if all(isinstance(dim, int) for dim in rows):
-        ones = op.ints(np.ones(known(rows)))
-    else:
-        ones = op.add(op.mul(op.at(places, -1, 0), 0), 1)
+    ones = op.ints(np.ones(known(rows))) if all_known(rows) else op.add(op.mul(op.at(places, -1, 0), 0), 1)
     front = target.dims[:count]
     marks = op.emit("SCATTER_ND", [places, ones, op.part(shape, 0, 0, count)], front, TensorType.INT32)
     rest = len(target.dims) - count

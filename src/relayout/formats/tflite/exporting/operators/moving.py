@@ -11,7 +11,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.builder import MOST_MULTIPLIED, MULTIPLIED
 from relayout.formats.tflite.exporting.constants import constant_tensor
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.file_order import LARGEST_RANK
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.indexing import counts_from_front, from_front
@@ -149,7 +149,7 @@ def expand(op: NodeExport) -> None:
     operand, dims = op.input(0), op.out_dims()
     if len(dims) < len(operand.dims):
         raise Unwritable("its result is said to have fewer axes than its operand")
-    if all(isinstance(dim, int) for dim in dims) and operand.is_static:
+    if all_known(dims) and operand.is_static:
         if [dim for dim in operand.dims if dim != 1] == [dim for dim in dims if dim != 1]:
             op.give(op.reshape(operand, dims))
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,7 @@ def _softmax(op: NodeExport, builtin: str, **options: Any) -> None:
 
 def _over_last_axes(op: NodeExport, builtin: str, operand: DraftTensor, axis: int, **options: Any) -> None:
     """Write a Softmax over all axes from one on: over rows of a matrix, of which one extent may be open."""
-    front, back = (_product(dims) for dims in (operand.dims[:axis], operand.dims[axis:]))
+    front, back = op.elements(operand.dims[:axis], "rows"), op.elements(operand.dims[axis:], "columns")
     if isinstance(front, int) or isinstance(back, int):
         flat: Dims = (front, back)
         meaning = op.output(0).quantization
@@ -55,11 +54,6 @@ def _over_last_axes(op: NodeExport, builtin: str, operand: DraftTensor, axis: in
         raise Unwritable("a quantized Softmax over several axes of open extents")
     else:
         _over_axes(op, operand, range(axis, len(operand.dims)), log=builtin == "LOG_SOFTMAX")
-
-
-def _product(dims: Dims) -> int | str:
-    """Return the number of elements of some axes; a name where one is open."""
-    return int(np.prod(known(dims))) if all(isinstance(dim, int) for dim in dims) else "?" + "*".join(map(str, dims))
 
 
 def _over_axes(op: NodeExport, operand: DraftTensor, over: Sequence[int], *, log: bool) -> None:
@@ -193,7 +187,7 @@ def local_response_normalization(op: NodeExport) -> None:
     op.require_channels_last()
     operand, size = op.input(0), op.integer("size")
     (channels,), outer = known(operand.dims[-1:]), operand.dims[:-1]
-    rows = prod(known(outer)) if operand.is_static else f"?{op.name}.rows"
+    rows = op.elements(outer, "rows")
     columns = op.reshape(op.mul(operand, operand), (rows, channels, 1, 1))
     window: dict[str, Any] = {"filter_height": size, "filter_width": 1, "stride_h": 1, "stride_w": 1}
     means = op.emit("AVERAGE_POOL_2D", [columns], columns.dims, padding=Padding.SAME, **window)

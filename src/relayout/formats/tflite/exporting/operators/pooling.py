@@ -324,7 +324,7 @@ def _divided(op: NodeExport, image: DraftTensor, window: Window, *, counted: boo
 
 def _covers_all(op: NodeExport, window: Window) -> bool:
     """Return whether the one window of every axis holds the whole axis, as that of a pool that is meant as a mean."""
-    if window.results != (1,) * len(window.sizes) or not all(isinstance(extent, int) for extent in window.extents):
+    if window.results != (1,) * len(window.sizes) or not all_known(window.extents):
         return False
     begins = [before for before, _ in window.border]
     return all(

@@ -12,14 +12,13 @@ three lie within one element of an element and weigh on it. They are found from 
 """
 
 from itertools import product
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.builder import Operand
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, all_known, known
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.sampling import Tap, more
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
@@ -178,8 +177,7 @@ def _write_samples(op: NodeExport, down: _Side, across: _Side) -> None:
     (channels,) = known(image.dims[-1:])
     height, width = (op.extent(image, axis) for axis in (1, 2))
     rows, columns = _samples(op, down, ratio), _samples(op, across, ratio)
-    elements = prod(known(image.dims[:3])) if all_known(image.dims[:3]) else f"?{op.name}.elements"
-    flat = op.reshape(image, (elements, channels))
+    flat = op.reshape(image, (op.elements(image.dims[:3], "elements"), channels))
     (count, *_) = op.dims(1)
     images = op.mul(op.cast(op.input(2), TensorType.INT32), op.product([height, width]))
     base = op.reshape(images, (count, 1, 1))
@@ -198,9 +196,9 @@ def _write_samples(op: NodeExport, down: _Side, across: _Side) -> None:
         part = op.mul(found, op.reshape(weight, (*weight.dims, 1)))
         total = part if total is None else op.each("MAXIMUM" if most else "ADD", total, part)
     assert total is not None
-    split = op.reshape(total, (_times(op, count, down.bins), ratio, across.bins, ratio * channels))
+    split = op.reshape(total, (op.elements((count, down.bins), "rows"), ratio, across.bins, ratio * channels))
     over_rows = op.reduce("REDUCE_MAX" if most else "MEAN", split, [1])
-    again = op.reshape(over_rows, (_times(op, count, down.bins * across.bins), ratio, channels))
+    again = op.reshape(over_rows, (op.elements((count, down.bins, across.bins), "bins"), ratio, channels))
     found = op.reduce("REDUCE_MAX" if most else "MEAN", again, [1])
     op.give(op.reshape(found, (count, down.bins, across.bins, channels)))
 
@@ -239,7 +237,7 @@ def _write_products(op: NodeExport, down: _Side, across: _Side) -> None:
         own = op.compare("EQUAL", images, np.arange(batch).reshape(1, 1, batch, 1))
         spread = op.reshape(rows, (count, down.bins, 1, height))
         rows = op.mul(op.cast(own, TensorType.FLOAT32), spread)
-    flat = op.reshape(rows, (_times(op, count, down.bins), batch * height))
+    flat = op.reshape(rows, (op.elements((count, down.bins), "rows"), batch * height))
     image = op.reshape(op.input(0), (batch * height, width * channels))
     found = op.reshape(op.matmul(flat, image), (count, down.bins, width, channels))
     columns = _weights(op, across)
@@ -273,11 +271,6 @@ def _weights(op: NodeExport, side: _Side) -> DraftTensor:
     weight = op.maximum(op.sub(1.0, op.each("ABS", op.sub(within, elements))), 0.0)
     total = op.reduce("SUM", op.mul(weight, op.cast(counts, TensorType.FLOAT32)), [3])
     return op.div(total, op.reshape(divisor, (count, 1, 1)))
-
-
-def _times(op: NodeExport, count: int | str, number: int) -> int | str:
-    """Return so many for each region; where the regions are counted at run time, a name of that number."""
-    return count * number if isinstance(count, int) else f"?{op.name}.{number}"
 
 
 def _upwards(op: NodeExport, x: DraftTensor) -> DraftTensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,7 +186,7 @@ def _smoothed(
     if axis == len(taken.dims) - 1:
         return op.matmul(taken, weights, adj_y=True)
     behind = taken.dims[axis + 1 :]
-    width = prod(known(behind)) if all_known(behind) else f"?{op.name}.{axis}.behind"
+    width = op.elements(behind, f"{axis}.behind")
     flat = taken if len(behind) == 1 else op.reshape(taken, (*taken.dims[: axis + 1], width), taken)
     product = op.matmul(weights, flat)
     return op.reshape(product, (*product.dims[:-1], *behind), product)
@@ -335,7 +334,7 @@ def resize(op: NodeExport) -> None:
         scale = factors.number(axis)
         rounding = _rounding(op, scale)
         of_others = () if mode == "nearest" or axis == rank - 1 else result.dims  # which a product counts on
-        is_static = all(isinstance(dim, int) for dim in (operand.dims[axis], dims[axis], *of_others))
+        is_static = all_known((operand.dims[axis], dims[axis], *of_others))
         if scale is None or not is_static or stays:
             result = resized_along(factors, result, axis, grown, mode, coordinates, rounding, stays)
             continue
@@ -354,7 +353,7 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
         raise Unwritable("a quantized Resize that LiteRT has no kernel for")
     _require_interpolation(op, operand, dims, mode)
     region = op.constant(1)
-    if region is None or not all(isinstance(dim, int) for dim in (*operand.dims, *dims)):
+    if region is None or not all_known((*operand.dims, *dims)):
         op.give(cropped(Factors(op, dims), operand, mode, _rounding(op, 1.0)))
         return
     regions = region.astype(np.float32).reshape(2, -1)
@@ -409,7 +408,7 @@ def _places_of_region(start: np.float32, end: np.float32, extent: int, count: in
 def _size(factors: Factors) -> DraftTensor:
     """Return height and width of a builtin's result."""
     op, dims = factors.op, factors.dims
-    if all(isinstance(dim, int) for dim in dims[1:3]):
+    if all_known(dims[1:3]):
         return op.ints(known(dims[1:3]), "size")
     if not op.has(SIZES):
         op, scales = factors.op, [factors.number(axis) or 0.0 for axis in (1, 2)]
@@ -423,7 +422,7 @@ def _size(factors: Factors) -> DraftTensor:
 def _first_of_single(factors: Factors, operand: DraftTensor) -> DraftTensor:
     """Return an image of which an axis that becomes one element has its first alone, as `pytorch_half_pixel` asks."""
     op, dims = factors.op, factors.dims
-    if factors.scales is not None or all(isinstance(dim, int) for dim in dims[1:3]):
+    if factors.scales is not None or all_known(dims[1:3]):
         return operand
     size = op.cast(factors.size(), TensorType.INT32)
     kept = op.select(op.compare("EQUAL", size, 1), 1, op.ints([-1, -1]))
@@ -443,7 +442,7 @@ def _options(factors: Factors, mode: str, coordinates: str) -> NearestBuiltin | 
         if coordinates == "pytorch_half_pixel" and all(dim != 1 for dim in dims[1:3]):
             coordinates = "half_pixel"
         return LINEAR.get(coordinates) if all(_is_exact(op, *axis) for axis in axes) else None
-    if all(isinstance(dim, int) for dim in (*before[1:3], *dims[1:3])):
+    if all_known((*before[1:3], *dims[1:3])):
         return _nearest_builtin(op, coordinates, axes)
     is_plain = coordinates == "asymmetric" and _repeats(op, [scale for *_, scale in axes])
     return PLAIN if is_plain else None

@@ -36,7 +36,7 @@ def grid_sample(op: NodeExport) -> None:
     for axis in range(count):
         coordinate = op.at(grid, -1, count - 1 - axis)
         axes.append(sampling.taps(coordinate, op.real_extent(image, 1 + axis)))
-    rows = prod(known(image.dims[:-1])) if all_known(image.dims[:-1]) else f"?{op.name}.rows"
+    rows = op.elements(image.dims[:-1], "rows")
     flat = op.reshape(image, (rows, *known(image.dims[-1:])))
     batches = op.mul(op.arange(op.extent(image, 0), image.dims[0]), op.product(extents))
     batches = op.reshape(batches, (*batches.dims, *[1] * count))
@@ -153,7 +153,7 @@ def deform_conv(op: NodeExport) -> None:
     taps, each = prod(kernel), channels // moved
     results = offsets.dims[:3]
     # Constants of a known batch are stretched in long runs; else numbers are counted at run time.
-    rows: int | str = prod(known(results)) if all_known(results) else f"?{op.name}.rows"
+    rows = op.elements(results, "rows")
     front: Dims = (rows,) if isinstance(rows, int) else results
     pairs = op.reshape(offsets, (rows, moved * taps, 2))
     down, across = (
@@ -165,7 +165,7 @@ def deform_conv(op: NodeExport) -> None:
         for axis in range(2)
     )
     height, width = (op.extent(image, axis) for axis in (1, 2))
-    elements = prod(known(image.dims[:3])) * moved if all_known(image.dims[:3]) else f"?{op.name}.elements"
+    elements = op.elements((*image.dims[:3], moved), "elements")
     flat = op.reshape(image, (elements, each))
     first = _first_places(op, op.product([height, width, moved]))
     total: DraftTensor | None = None

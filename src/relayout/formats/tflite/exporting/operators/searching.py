@@ -126,8 +126,8 @@ def hardmax(op: NodeExport) -> None:
     if old:
         dims = operand.dims
         rows, columns = dims[:axis], dims[axis:]
-        count = prod(known(rows)) if all_known(rows) else f"?{op.name}.rows"
-        length = prod(known(columns)) if all_known(columns) or not all_known(rows) else f"?{op.name}.columns"
+        count = op.elements(rows, "rows")
+        length = op.elements(columns if all_known(rows) else known(columns), "columns")
         flat = op.reshape(operand, (count, length))
         op.give(op.reshape(_hardmax(op, flat), dims, operand))
         return
@@ -155,8 +155,7 @@ def compress(op: NodeExport) -> None:
     operand, rank = op.input(0), op.rank()
     mask = op.constant(1)
     if op.node.attributes.get("axis") is None:
-        count: int | str = prod(known(operand.dims)) if operand.is_static else f"?{op.name}.all"
-        operand, axis = op.reshape(operand, (count,)), 0
+        operand, axis = op.reshape(operand, (op.elements(operand.dims, "all"),)), 0
     elif not rank:
         raise Unwritable("an axis that its operand does not have")
     else:

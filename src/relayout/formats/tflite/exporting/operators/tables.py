@@ -1,6 +1,5 @@
 """Tables from keys to values."""
 
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,7 +144,7 @@ def _by_place(op: NodeExport, operand: DraftTensor, table: Table, first: int) ->
 def _by_comparing(op: NodeExport, operand: DraftTensor, table: Table) -> DraftTensor:
     """Return 1 + the place of the key that each element is, and 0 where there is none."""
     dims = operand.dims
-    count: int | str = prod(int(dim) for dim in dims) if operand.is_static else f"?{op.name}.elements"
+    count = op.elements(dims, "elements")
     if isinstance(count, int) and count * table.keys.size > MOST:
         raise Unwritable("more elements and keys than can be compared")
     column = op.reshape(operand, (count, 1))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relayout.formats.tflite.container.enums import Padding
-from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, known
+from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 from relayout.formats.tflite.importing import window as imported
@@ -174,7 +174,7 @@ def _is_halved(
 ) -> bool:
     """Return whether `ceil_mode` is SAME of images of any extents: pairs, of which the last may be one element."""
     pairs = set(zip(sizes, strides, dilations, strict=True)) == {(2, 2, 1)} and not any(map(any, pads))
-    return pairs and not all(isinstance(extent, int) for extent in extents)
+    return pairs and not all_known(extents)
 
 
 def _after_ceil(
