@@ -311,10 +311,15 @@ def _samples_of(array: Array, each: ModelInput, where: str) -> list[Array]:
     ):
         return list(array.reshape(-1, *shape[:1], *array.shape[1:]))
     extents = " × ".join(map(str, array.shape)) or "scalar"
-    advice = "or several along a leading axis"
-    if None not in shape and sorted(array.shape) == sorted(each or 0 for each in shape):
-        advice = "since a sample has the source's layout: transpose it"
-    raise SampleError(f"{where}: an array of {extents}, and the model wants {each}, {advice}")
+    raise SampleError(f"{where}: an array of {extents}, and the model wants {each}, {_cure(array.shape, shape)}")
+
+
+def _cure(shape: Sequence[int], stated: Sequence[int | None]) -> str:
+    """Return what to do about an array of another shape."""
+    is_transposed = None not in stated and sorted(shape) == sorted(each or 0 for each in stated)
+    if is_transposed:
+        return "since a sample has the source's layout: transpose it"
+    return "or several along a leading axis"
 
 
 def _fits(shape: Sequence[int], stated: Sequence[int | None]) -> bool:

@@ -77,22 +77,23 @@ def match_interiors(
             direct.setdefault(name, right)
         for item in reversed(right.held):
             held.setdefault(item.name, (right, item))
-    pairs = []
+
+    def candidates(left: ModelValue, name: str, mine: Holds | None) -> Iterator[Pair]:
+        if mine is None and _called(left) in same:
+            yield Pair(left, same[_called(left)])
+        elif name in direct:
+            yield Pair(left, direct[name], mine)
+        elif name in held:
+            yield Pair(left, held[name][0], mine, held[name][1])
+        if name in re_laid:
+            yield Pair(left, re_laid[name][0], mine, re_laid[name][1])
+
+    found: list[Pair | None] = []
     for left in lefts:
-        for name, mine in [(n, None) for n in left.names] + [(item.name, item) for item in left.held]:
-            pair = None
-            if mine is None and _called(left) in same:
-                pair = Pair(left, same[_called(left)])
-            elif name in direct:
-                pair = Pair(left, direct[name], mine)
-            elif name in held:
-                pair = Pair(left, held[name][0], mine, held[name][1])
-            if name in re_laid and not (pair and _plausible(pair, any_extents=any_extents)):
-                pair = Pair(left, re_laid[name][0], mine, re_laid[name][1])
-            if pair and _plausible(pair, any_extents=any_extents):
-                pairs.append(pair)
-                break
-    return pairs
+        named = [*((name, None) for name in left.names), *((item.name, item) for item in left.held)]
+        pairs = (pair for each in named for pair in candidates(left, *each))
+        found.append(next((pair for pair in pairs if _plausible(pair, any_extents=any_extents)), None))
+    return [pair for pair in found if pair is not None]
 
 
 def holding(lefts: Sequence[ModelValue], rights: Sequence[ModelValue]) -> list[Pair]:

@@ -288,6 +288,25 @@ def test_unknown_operators_are_all_reported() -> None:
     }
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_part_before_the_only_custom_operator_is_proposed(count: int) -> None:
+    net = Net()
+    x, three = net.input((2, 3)), net.tensor((3,), data=np.zeros(3, np.float32))
+    a, b = net.tensor((2, 3), name="a;1"), net.tensor((2, 3), name="b")
+    net.op("ABS", [x], [a], options("AbsOptions")).op("EXP", [a], [b], options("ExpOptions"))
+    for _ in range(count):
+        net.op("CUSTOM Mystery", [a, b, x, three, a], [net.output((2, 3))])
+    with pytest.raises(UnsupportedError) as caught:
+        read(net.bytes())
+    ends = "'a;1,b'" if count == 1 else "VALUE,…"
+    assert (
+        f"--custom-op Mystery=DOMAIN keeps a custom operator as a node of that domain, and --outputs {ends} ends"
+        in (str(caught.value))
+    )
+    part = read(net.bytes(), Choices(outputs=("a;1", "b")))
+    assert [value.name for value in part.graph.outputs] == ["a;1", "b"]
+
+
 def test_an_opset_that_cannot_be_written() -> None:
     with pytest.raises(RelayoutError, match="opset 17"):
         read(dense((3, 6)).bytes(), Choices(opset=17))

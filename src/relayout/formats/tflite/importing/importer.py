@@ -7,6 +7,7 @@ Transposes; whoever decides layouts later finds all of them and removes what can
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from operator import attrgetter
@@ -57,6 +58,9 @@ class SubgraphRewriting:
 
 CUSTOM = "CUSTOM "
 """The beginning of a custom operator's name, before its own."""
+
+MOST_ENDS = 300
+"""Characters of names that an error proposes for `--outputs`."""
 
 COMPILED = {f"{CUSTOM}{name}": None for name in ("edgetpu-custom-op", "ethos-u")}
 """Operators that hold the program of an accelerator, in which nothing can be converted."""
@@ -146,8 +150,8 @@ def _unknown_custom_ops(model: Model, custom_ops: Mapping[str, str]) -> list[str
     ]
 
 
-def _advice(unsupported: Mapping[str, object]) -> str:
-    """Return what to do about custom operators that have no translation."""
+def _advice(unsupported: Mapping[str, object], ends: str) -> str:
+    """Return what to do about custom operators that have no translation; `ends` are the values before them."""
     if not COMPILED.keys().isdisjoint(unsupported):
         return "the file is compiled for an accelerator: give the .tflite that its compiler read"
     names = [name.removeprefix(CUSTOM) for name in unsupported if name.startswith(CUSTOM)]
@@ -155,7 +159,7 @@ def _advice(unsupported: Mapping[str, object]) -> str:
         return ""
     name = names[0] if len(names) == 1 and " " not in names[0] else "NAME"
     return (
-        f"--custom-op {name}=DOMAIN keeps a custom operator as a node of that domain, and --outputs VALUE,… ends the"
+        f"--custom-op {name}=DOMAIN keeps a custom operator as a node of that domain, and --outputs {ends} ends the"
         " result before it"
     )
 
@@ -225,7 +229,8 @@ class _Import:
         self.program.run(self.tensors)
         if self.program.unsupported:
             found = {k: (len(v), next(iter(v))) for k, v in self.program.unsupported.items()}
-            raise UnsupportedError(found, "; ".join([*unknown, advice]) if (advice := _advice(found)) else "")
+            advice = _advice(found, self.ends_before())
+            raise UnsupportedError(found, "; ".join([*unknown, advice]) if advice else "")
         outputs = self.graph_outputs(extra) + self.program.variables.outputs()
         variables = self.program.variables.finish()
         left = list(self.program.variables.current.values())
@@ -247,6 +252,19 @@ class _Import:
             producer_name=PRODUCER,
             metadata_props={SOURCE_FORMAT: "tflite"} | ({VARIABLES: dump_variables(variables)} if variables else {}),
         )
+
+    def ends_before(self) -> str:
+        """Return what `--outputs` takes to end the result before the only operator without a translation."""
+        places = [place for each in self.program.unsupported.values() for place in each]
+        operator = next((each for each in self.subgraph.operators if each.place in places), None)
+        computed = {index: None for each in self.subgraph.operators for index in each.outputs}
+        ends = [] if operator is None else [index for index in dict.fromkeys(operator.inputs) if index in computed]
+        names = [self.subgraph.tensors[index].name for index in ends]
+        known = [tensor.name for tensor in self.subgraph.tensors]
+        are_clear = all(name and "," not in name and known.count(name) == 1 for name in names)
+        if len(places) != 1 or not names or not are_clear or sum(map(len, names)) > MOST_ENDS:
+            return "VALUE,…"
+        return shlex.quote(",".join(names))
 
     # The interface.
 
