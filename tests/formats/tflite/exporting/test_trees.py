@@ -134,6 +134,29 @@ def classifier(
     )
 
 
+@pytest.mark.parametrize("targets", [1, 3])
+def test_quantiles_of_the_normal_distribution(targets: int) -> None:
+    source = regressor(["BRANCH_LEQ"], targets, post_transform="PROBIT")
+    (weights,) = (each for each in source.graph.node[0].attribute if each.name == "target_weights")
+    weights.floats[:] = [(0.01 + abs(each)) / 30 for each in weights.floats]  # probabilities
+    hold(source, numbers(1), numbers(40))
+
+
+def test_a_softmax_of_scores_other_than_0() -> None:
+    source = regressor(["BRANCH_LEQ"], 3, post_transform="SOFTMAX_ZERO")
+    (weights,) = (each for each in source.graph.node[0].attribute if each.name == "target_weights")
+    weights.floats[:] = [0.0 if place % 3 == 1 else each for place, each in enumerate(weights.floats)]
+    hold(source, numbers(1), numbers(40))
+
+
+@pytest.mark.parametrize(("transform", "every_id"), [("SOFTMAX_ZERO", True), ("SOFTMAX_ZERO", False), ("PROBIT", True)])
+def test_other_transforms_of_classes(transform: str, every_id: bool) -> None:
+    node = classifier(3, [0, 1, 2], every_id=every_id, post_transform=transform)
+    source = model(node, TensorProto.FLOAT, ("y", TensorProto.INT64), ("z", TensorProto.FLOAT))
+    for x in (numbers(1), numbers(40)):
+        agrees(source, {"x": x}, tolerance=3)  # a quantile near 0 is a difference of like numbers
+
+
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
 @pytest.mark.parametrize(("labels", "ids"), [(2, [0]), (2, [1]), (3, [0, 1, 2]), (5, [0, 1, 2, 3, 4])], ids=str)
 @pytest.mark.parametrize("positive", [True, False])
@@ -207,6 +230,19 @@ def test_the_newer_operator(aggregate: int) -> None:
     hold(newer(aggregate_function=aggregate), numbers(1), numbers(40))
 
 
+@pytest.mark.parametrize("tracks", [[0, 0, 0], [1, 0, 1]])
+@pytest.mark.parametrize("modes", [[6, 6, 6], [6, 1, 6]])
+def test_members_of_sets(modes: list[int], tracks: list[int]) -> None:
+    sets = [[1.0, 3.0], [2.0], [-1.0, 1.0, 4.0]]
+    listed = [each for mode, members in zip(modes, sets, strict=True) if mode == 6 for each in (*members, np.nan)]
+    source = newer(
+        nodes_modes=numpy_helper.from_array(np.array(modes, np.uint8)),
+        membership_values=numpy_helper.from_array(np.array(listed, np.float32)),
+        nodes_missing_value_tracks_true=tracks,
+    )
+    hold(source, 2 * numbers(1), 2 * numbers(40), 2 * numbers(40, missing=True))
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -214,6 +250,7 @@ def test_the_newer_operator(aggregate: int) -> None:
         {"leaf_targetids": [0, 1, 0, -1, 0]},
         {"leaf_targetids": [0, 1]},
         {"nodes_modes": numpy_helper.from_array(np.array([0, 9, 3], np.uint8))},
+        {"nodes_modes": numpy_helper.from_array(np.array([0, 6, 3], np.uint8))},
         {"nodes_truenodeids": [1, 0, 5]},
         {"nodes_falsenodeids": [2, 1]},
         {"nodes_featureids": [0, -1, 1]},

@@ -25,7 +25,8 @@ FIRST = 12
 """The first opset that has LessOrEqual."""
 LESS = ("BRANCH_LT", "BRANCH_GTE")
 """Comparisons that Less decides; where a model has others, too, LessOrEqual does with the next smaller number."""
-MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
+MEMBER = "BRANCH_MEMBER"
+MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", MEMBER)
 """Comparisons, by the numbers that a TreeEnsemble has for them."""
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 REDUCTIONS = {"MIN": "ReduceMin", "MAX": "ReduceMax"}
@@ -80,6 +81,15 @@ class Trees:
         self.missing.append(False)
         self.weights.append(weights)
         return node
+
+    def membership(self, feature: int, members: Sequence[np.float32], *, tracks_true: bool) -> tuple[int, list[Any]]:
+        """Add nodes that compare with each member of a set, one behind the other; return what `branch` does."""
+        first, slots = self.branch("BRANCH_EQ", feature, members[0], tracks_true=tracks_true)
+        for member in members[1:]:
+            following, others = self.branch("BRANCH_EQ", feature, member, tracks_true=tracks_true)
+            self.connect([slot for slot in slots if not slot[2]], following, following)
+            slots = [slot for slot in slots if slot[2]] + others
+        return first, slots
 
     def connect(self, slots: Sequence[Any], if_true: int, if_false: int) -> None:
         """Let nodes go to children."""
@@ -201,11 +211,42 @@ def transformed(body: DefinitionBody, scores: str, transform: str, count: int = 
     """Add what a post_transform makes of scores, `n k`; None where that is not known, as of one score."""
     if transform == "NONE":
         return scores
+    if transform == "PROBIT":
+        return _probit(body, scores)
     if count == 1:  # kernels leave it as it is
         return None
     if transform == "LOGISTIC":
         return body.add("Sigmoid", scores)
-    return body.add("Softmax", scores, axis=1) if transform == "SOFTMAX" else None
+    return body.add("Softmax", scores, axis=1) if transform == "SOFTMAX" else _softmax_of_others(body, scores)
+
+
+def _real(body: DefinitionBody, number: float) -> str:
+    return body.const(np.array(number, np.float32))
+
+
+def _probit(body: DefinitionBody, scores: str) -> str:
+    """Add the quantile of the normal distribution by the approximation that kernels have: `a = 0.147`.
+
+    x = 2 score - 1; l = log((1 - x) (1 + x)); v = 2 / (pi a) + l / 2; sqrt(2) sign(x) sqrt(sqrt(v² - l / a) - v)
+    """
+    one, half = _real(body, 1), _real(body, 0.5)
+    x = body.add("Sub", body.add("Mul", scores, _real(body, 2)), one)
+    log = body.add("Log", body.add("Mul", body.add("Sub", one, x), body.add("Add", one, x)))
+    v = body.add("Add", body.add("Mul", log, half), _real(body, 2 / (3.14159 * 0.147)))
+    square = body.add("Sub", body.add("Mul", v, v), body.add("Mul", log, _real(body, 1 / 0.147)))
+    size = body.add("Sqrt", body.add("Sub", body.add("Sqrt", square), v))
+    sign = body.add("Where", body.add("Less", x, _real(body, 0)), _real(body, -np.sqrt(2)), _real(body, np.sqrt(2)))
+    return body.add("Mul", sign, size)
+
+
+def _softmax_of_others(body: DefinitionBody, scores: str) -> str:
+    """Add a softmax in which a score of nearly 0 counts nothing, and stays so small."""
+    best = body.reduce("ReduceMax", scores, 1)
+    is_other = body.add("Greater", body.add("Abs", scores), _real(body, 1e-7))
+    powers = body.add("Exp", body.add("Sub", scores, best))
+    total = body.reduce("ReduceSum", body.add("Where", is_other, powers, _real(body, 0)), 1)
+    small = body.add("Mul", scores, body.add("Exp", body.add("Neg", best)))
+    return body.add("Div", body.add("Where", is_other, powers, small), total)
 
 
 class Attributes(NamedTuple):
@@ -315,7 +356,7 @@ def classifier(body: DefinitionBody) -> bool:
     labels = body.labels("classlabels_int64s")
     base, ids = numbers_of(body.node, "base_values"), {*attributes.get_ints("class_ids", [])}
     transform = attributes.get_string("post_transform", "NONE")
-    if labels.size < 2 or body.kind not in TO_FLOAT or transform not in TRANSFORMS[:3]:
+    if labels.size < 2 or body.kind not in TO_FLOAT or transform not in TRANSFORMS[: 3 if labels.size == 2 else None]:
         return False
     if labels.size == 2:  # of scores of both kernels choose by the second alone, and give no label: none is written
         return len(ids) == 1 and _of_one_score(body, labels, base, ids.pop(), transform)
@@ -381,7 +422,6 @@ def _choose(body: DefinitionBody, labels: NDArray[Any], score: str, threshold: f
 class EnsembleLists(NamedTuple):
     """The trees of a TreeEnsemble: nodes, and leaves."""
 
-    splits: NDArray[Any]
     modes: list[int]
     features: Sequence[int]
     tracks: Sequence[int]
@@ -390,6 +430,8 @@ class EnsembleLists(NamedTuple):
     leaf_targets: Sequence[int]
     leaf_weights: NDArray[np.float32]
     roots: Sequence[int]
+    members: list[list[np.float32]]
+    """Of each node the numbers that it compares with: several of a set."""
 
     @staticmethod
     def of(node: ir.Node, targets: int) -> "EnsembleLists | None":
@@ -412,11 +454,14 @@ class EnsembleLists(NamedTuple):
             *((place, len(leaf_targets if is_leaf else features)) for place, is_leaf in chain(*children)),
             *((root, len(features)) for root in roots),
             *((target, targets) for target in leaf_targets),
-            *((number, MODES.index("BRANCH_MEMBER")) for number in numbers),
+            *((number, len(MODES)) for number in numbers),
         ]
         if not all(0 <= place < count for place, count in places):
             return None
-        return EnsembleLists(splits.numpy(), numbers, features, tracks, children, leaf_targets, leaf_weights, roots)
+        members = _members(numbers, splits.numpy(), tensor("membership_values", None))
+        if members is None:
+            return None
+        return EnsembleLists(numbers, features, tracks, children, leaf_targets, leaf_weights, roots, members)
 
     def trees(self, targets: int) -> Trees:
         """Return the trees."""
@@ -424,10 +469,12 @@ class EnsembleLists(NamedTuple):
         rows = np.full((len(self.leaf_targets), targets), np.nan, np.float32)
         rows[np.arange(len(rows)), self.leaf_targets] = self.leaf_weights
         leaves = list(map(trees.leaf, rows))
-        facts = zip(self.modes, self.features, self.splits, self.tracks, strict=True)
+        facts = zip(self.modes, self.features, self.members, self.tracks, strict=True)
         branches = [
-            trees.branch(MODES[mode], feature, np.float32(split), tracks_true=bool(track))
-            for mode, feature, split, track in facts
+            trees.membership(feature, members, tracks_true=bool(track))
+            if MODES[mode] == MEMBER
+            else trees.branch(MODES[mode], feature, members[0], tracks_true=bool(track))
+            for mode, feature, members, track in facts
         ]
         firsts = [first for first, _ in branches]
         sides = [[(leaves if is_leaf else firsts)[place] for place, is_leaf in side] for side in self.children]
@@ -435,6 +482,20 @@ class EnsembleLists(NamedTuple):
             trees.connect(slots, if_true, if_false)
         trees.roots = [firsts[root] for root in self.roots]
         return trees
+
+
+def _members(
+    modes: Sequence[int], splits: NDArray[Any], sets: ir.TensorProtocol | None
+) -> list[list[np.float32]] | None:
+    """Return the numbers that each node compares with; None where one has no set. A NaN ends each set."""
+    numbers = np.zeros(0, np.float32) if sets is None else sets.numpy().astype(np.float32)
+    ends = np.flatnonzero(np.isnan(numbers))
+    listed = iter(each[~np.isnan(each)] for each in np.split(numbers, ends))
+    result = [
+        list(next(listed, ())) if MODES[mode] == MEMBER else [np.float32(split)]
+        for mode, split in zip(modes, splits, strict=True)
+    ]
+    return result if all(result) else None
 
 
 def ensemble(body: DefinitionBody) -> bool:
