@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from relayout.layout.stored_as import ELEMENT_BITS
 from relayout.lowering.constants import Constants
 from relayout.lowering.interface_types import normalize_inputs, set_interface_types, source_types
 from relayout.lowering.passes import PASSES, Stage, passes_of
-from relayout.pipeline.request import Request
+from relayout.pipeline.request import OutputOptions, Request
 from relayout.rules.facts import operator_of
 from relayout.targets import refuse_others
 from relayout.targets.target_passes import lower
@@ -28,20 +28,19 @@ if TYPE_CHECKING:
 
 FEW = 5
 """Variables that a note names."""
+PLAIN = OutputOptions()
+"""Options of a result that is only looked at."""
 BATCH = re.compile(r"batch|s\d+$", re.IGNORECASE)
 """Names that exporters give to the batch; without one PyTorch numbers it."""
 
 
-def before_layouts(
-    model: ir.Model, request: Request, runtime: str = "", custom_ops: Mapping[str, str] = {}
-) -> tuple[str, ...]:
+def before_layouts(model: ir.Model, request: Request, output: OutputOptions = PLAIN) -> tuple[str, ...]:
     """Do to a model that was read all that comes before layouts are chosen, in place.
 
     Args:
         model: the model.
         request: what is asked for.
-        runtime: the oldest runtime that has to run a `.tflite`, such as `2.14`; "": any.
-        custom_ops: operators that become CUSTOM ones in a `.tflite` -> their domain; "" for any.
+        output: how the result is written.
 
     Returns:
         A sentence for the report about each of the target's lowering passes. What is said of the interface is among
@@ -51,7 +50,7 @@ def before_layouts(
         LayoutError: the interface or the layouts that are asked for do not fit the model.
     """
     add_notes(model, *_frozen(model))
-    _prepare(model, request, runtime, custom_ops)
+    _prepare(model, request, output)
     add_notes(model, *_begun_anew(facts_of(model).begun_anew))
     layout = request.layout
     types = source_types(model, layout.normalize)
@@ -65,8 +64,9 @@ def before_layouts(
     return lowered
 
 
-def _prepare(model: ir.Model, request: Request, runtime: str, custom_ops: Mapping[str, str]) -> None:
+def _prepare(model: ir.Model, request: Request, output: OutputOptions) -> None:
     """Run the passes over a model as it was read, in place."""
+    runtime, custom_ops = output.runtime, output.custom_ops
     is_tflite = request.format == "tflite"
     is_onnx = not facts_of(model).is_tflite
     is_fixed, has_target = is_onnx and _is_fixed(model, request), is_onnx and request.target is not None
@@ -94,6 +94,7 @@ def _prepare(model: ir.Model, request: Request, runtime: str, custom_ops: Mappin
         source.needs_no_definition = lambda key, node: is_custom(key, custom_ops) or is_decomposed(node)
         source.is_looped = partial(_is_looped, model, request.target, runtime)
         source.steps_are_faster = request.target is None or request.target.is_litert
+        source.element_bytes = output.weight_bytes
     repeated = [row.name for row in rows if row.repeats]
     first = rows.index(PASSES[repeated[0]]) if repeated else len(rows)
     once = [row.name for row in rows if not row.repeats]

@@ -192,6 +192,11 @@ class OutputOptions(NamedTuple):
     runtime: str = ""
     quantization: QuantizationRequest | None = None
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of an element of large weights in memory."""
+        return 1 if self.quantization is not None and self.quantization.kind == "dynamic" else 4
+
 
 @dataclass(frozen=True)
 class Request:

@@ -77,7 +77,7 @@ def _run(source: ModelSource, request: Request, output: OutputOptions) -> Result
     request = replace(request, imports=request.imports._replace(dims=dims, batch=None))
     if request.format == "tflite":
         refuse_unknown_custom_ops(model, () if holds_tflite(source) else output.custom_ops)
-    lowered = before_layouts(model, request, output.runtime, output.custom_ops)
+    lowered = before_layouts(model, request, output)
     read_in = perf_counter() - began
     asks_layouts = bool(request.layout) or request.format == "tflite"
     no_regression = not asks_layouts and request.solver.per_transpose is None and not facts_of(model).is_tflite

@@ -35,6 +35,7 @@ class UnpreparedModel:
         needs_no_definition: whether a node becomes others later, before layouts are chosen, or a CUSTOM operator.
         is_looped: whether a recurrent node of many steps may be a loop.
         steps_are_faster: whether an LSTM takes less time step by step than by a kernel for all steps.
+        element_bytes: of an element of recurrent weights in the result.
     """
 
     model: ir.Model
@@ -44,6 +45,7 @@ class UnpreparedModel:
     needs_no_definition: Callable[[tuple[str, str], ir.Node], bool] = lambda *_: False
     is_looped: Callable[[ir.Node], bool] = lambda _: True
     steps_are_faster: bool = True
+    element_bytes: int = 4
 
     names: Names = field(default_factory=lambda: Names(set()))
     """Of all values; they grow."""

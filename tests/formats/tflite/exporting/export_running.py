@@ -34,6 +34,7 @@ def agrees(
     expected: Sequence[Array] | None = None,
     kernels: Sequence[str] = KERNELS,
     tolerance: float = 1.0,
+    **options: str,
 ) -> None:
     """Assert that the `.tflite` of a model computes what ONNX Runtime computes.
 
@@ -43,13 +44,14 @@ def agrees(
         expected: its outputs; None: ONNX Runtime's.
         kernels: which kernels run the file, of `KERNELS`.
         tolerance: a factor of `FLOATS`.
+        options: of the conversion.
 
     Raises:
         UnsupportedError: the model cannot be exported.
     """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"
-        relayout.convert(model, format="tflite").save(path)  # which reads it back
+        relayout.convert(model, format="tflite", **options).save(path)  # type: ignore[arg-type]  # which reads it back
         content = path.read_bytes()
     assert not same_names(content)
     names = [value.name for value in model.graph.output]

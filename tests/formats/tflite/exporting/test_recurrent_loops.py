@@ -83,16 +83,24 @@ def test_the_last_state_alone_is_no_list(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_many_steps_or_large_weights_are_a_loop() -> None:
-    """By the table in `recurrent_loop`: 300 steps, or 8 MB of weights of all steps. A list takes `√steps` loops."""
+    """300 steps, or 4 MB of weights of all steps, for the last state 1 MB. A list takes `√steps` loops."""
 
-    def loops(steps: int, hidden: int, **request: str) -> int:
+    def loops(steps: int, hidden: int, results: str = "y, h", **request: str) -> int:
         shapes = {"w": (1, 3 * hidden, 3), "r": (1, 3 * hidden, hidden)}
-        model = build(f"float[{steps},1,3] x", f"y, h = GRU<hidden_size={hidden}>(x, w, r)", shapes)
+        model = build(f"float[{steps},1,3] x", f"{results} = GRU<hidden_size={hidden}>(x, w, r)", shapes)
         return operators(relayout.convert(model, format="tflite", **request).tflite).count("WHILE")
 
     assert [loops(20, 4), loops(300, 4), loops(20, 256), loops(2000, 4)] == [0, 17, 4, 45]
     assert loops(300, 4, runtime="2.8") == 0
     assert loops(300, 4, target="ethos-u") == 0
+    assert [loops(16, 128), loops(16, 128, ", h"), loops(24, 128), loops(4, 128, ", h")] == [0, 1, 5, 0]
+
+
+def test_bytes_as_weights_take_less_of_the_caches() -> None:
+    pytest.importorskip("ai_edge_quantizer")
+    model = build("float[24,1,3] x", "y = GRU<hidden_size=128>(x, w, r)", {"w": (1, 384, 3), "r": (1, 384, 128)})
+    result = relayout.convert(model, format="tflite", quantize="dynamic")
+    assert "WHILE" not in operators(result.tflite)
 
 
 PICKS = {
@@ -122,6 +130,23 @@ def test_who_reads_the_last_step_reads_the_last_state(cell: str, pick: str, monk
     assert (names.count("WHILE") == 1) == is_read
     assert ("DYNAMIC_UPDATE_SLICE" in names) != is_read
     agrees(model, {"x": floats(19, 2, 3)})
+
+
+@pytest.mark.parametrize("opened", ["19,n", "t,2", "t,n"])
+@pytest.mark.parametrize("pick", ["last", "views", "first", "rows"])
+@pytest.mark.parametrize("cell", ["GRU", "LSTM"])
+def test_who_reads_the_last_step_of_open_extents(
+    cell: str, pick: str, opened: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recurrent_loop, "MANY_STEPS", 2)
+    (text, given, is_read), rows = PICKS[pick], GATES.get(cell, 4) * 4
+    constants = {"w": (1, rows, 3), "r": (1, rows, 4), **({"last": LAST} if pick != "first" else {}), **given}
+    model = build(f"float[{opened},3] x", f"y = {cell}<hidden_size=4>(x, w, r) {text}", constants, outputs=("h",))
+    names = operators(relayout.convert(model, format="tflite").tflite)
+    assert ("DYNAMIC_UPDATE_SLICE" in names) != is_read
+    for length, batch in ((19, 2), (19, 3), (1, 2)):
+        if opened.split(",")[0] in ("t", str(length)) and opened.split(",")[1] in ("n", str(batch)):
+            agrees(model, {"x": floats(length, batch, 3)})
 
 
 @pytest.mark.parametrize("extra", ["direction='reverse'", "direction='bidirectional'", "lengths", "two readers"])

@@ -18,7 +18,7 @@ CELLS = {
     "RNN": ("y, h = RNN<hidden_size=4, direction={way}>(x, w, r, , l, s)", 1),
     "LSTM": ("y, h, c = LSTM<hidden_size=4, direction={way}>(x, w, r, , l, s, m)", 4),
 }
-FORMS = {"steps": 0, "loop": 4, "open": 1}
+FORMS = {"steps": 0, "loop": 4, "open": 2}
 """How a sequence is written -> its WHILEs for each direction."""
 
 

@@ -25,7 +25,7 @@ def read_last_states(model: ir.Model, names: Names) -> bool:
         z = Transpose(y)      ->     z = Transpose(Unsqueeze(h, 0))
         last = Gather(z, -1)         last = Squeeze(z)
 
-    A sequence of known length, of rows that are all as long, may lie behind views that leave its steps one axis.
+    A sequence of rows that are all as long may lie behind views that leave its steps one axis.
 
     Args:
         model: the model.
@@ -48,9 +48,10 @@ def _picked_axis(node: ir.Node) -> int | None:
         return None
     place, shape = _constant(node, 1), node.inputs[0].shape
     axis = node.attributes.get_int("axis", 0) % max(len(shape), 1)
-    if place is None or place.ndim > 1 or place.size != 1 or not isinstance(length := shape[axis], int) or length < 2:
+    if place is None or place.ndim > 1 or place.size != 1 or shape[axis] == 1:
         return None
-    return axis if int(place.reshape(-1)[0]) % length == length - 1 else None
+    number, length = int(place.reshape(-1)[0]), shape[axis]
+    return axis if number == -1 or (isinstance(length, int) and length > 1 and number == length - 1) else None
 
 
 def _views_of_steps(value: ir.Value | None, axis: int) -> list[ir.Node] | None:
@@ -79,11 +80,24 @@ def _axis_before(view: ir.Node, axis: int) -> int | None:
     before, after = (None if each is None else each.shape for each in (view.inputs[0], view.outputs[0]))
     if view.op_type == "Transpose":
         return None if after is None else int(view.attributes.get_ints("perm", range(len(after))[::-1])[axis])
-    if before is None or after is None or not before.is_static() or not after.is_static():
+    if before is None or after is None:
         return None
+    if not before.is_static() or not after.is_static():
+        return _axis_among_ones(before, after, axis)
     (here, extents), ahead = (after.numpy(), before.numpy()), prod(after.numpy()[:axis])
     places = [place for place, extent in enumerate(extents) if extent == here[axis] and prod(extents[:place]) == ahead]
     return places[0] if places else None
+
+
+def _axis_among_ones(before: ir.Shape, after: ir.Shape, axis: int) -> int | None:
+    """Return the axis of a view's operand that an axis of its result is, if only axes of one element differ."""
+    places, others = ([place for place, extent in enumerate(shape) if extent != 1] for shape in (before, after))
+    names = [[str(shape[place]) for place in each] for shape, each in ((before, places), (after, others))]
+    if axis not in others or names[0] != names[1] or str(None) in names[0]:
+        return None
+    # A Reshape to one step finds out one extent by itself.
+    is_open = [place != axis and not isinstance(after[place], int) for place in others]
+    return places[others.index(axis)] if sum(is_open) <= 1 else None
 
 
 def _constant(node: ir.Node, slot: int) -> NDArray[np.int64] | None:
@@ -117,6 +131,6 @@ class _Pick(Writing):
         if view.op_type in ("Identity", "Transpose"):
             return self.add(view.op_type, [value], **{name: each.value for name, each in view.attributes.items()})
         assert view.outputs[0].shape is not None
-        extents = [*view.outputs[0].shape.numpy()]
+        extents = [extent if isinstance(extent, int) else -1 for extent in view.outputs[0].shape]
         extents[axis] = 1
         return self.add("Reshape", [value, self.constant(np.array(extents, np.int64))])

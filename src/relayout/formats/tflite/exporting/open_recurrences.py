@@ -2,7 +2,8 @@
 
     GRU(x[n b i])  ->  Scan(h, x) { GRU(x[1 b i], initial_h = h) }
 
-LiteRT runs it as a WHILE. An LSTM that LiteRT's fused kernel computes takes any length and stays.
+LiteRT runs it as a WHILE. What is marked as a loop stays (`operators/recurrent_loop.py`), as does an LSTM that LiteRT's
+fused kernel computes: it takes any length.
 """
 
 from __future__ import annotations

@@ -251,7 +251,7 @@ def _recurrences(source: UnpreparedModel) -> bool:
         read_last_states(model, names),
         clear_states_without_steps(model, names),
     ]
-    mark_loops(model, source.is_looped, steps_are_faster=source.steps_are_faster)
+    mark_loops(model, source.is_looped, source.element_bytes, steps_are_faster=source.steps_are_faster)
     return scan_open_recurrences(model, names) or any(changed)
 
 

@@ -1,7 +1,8 @@
 """LSTM, GRU and RNN, step by step.
 
-The product with the inputs' weights is one for all steps. Gates with one activation are one tensor. Where extents are
-open, or for another runtime than LiteRT's CPU, an LSTM is one operator (`sequence_lstm.py`), whose kernel takes longer.
+The product with the inputs' weights is one for all steps. Gates with one activation are one tensor. Many steps are a
+loop (`recurrent_loop.py`). For another runtime than LiteRT's CPU an LSTM is one operator (`sequence_lstm.py`), whose
+kernel takes longer.
 """
 
 from collections.abc import Callable, Sequence
@@ -157,7 +158,7 @@ class Direction(NamedTuple):
 
 @exporter("LSTM")
 def lstm(op: NodeExport) -> None:
-    """FULLY_CONNECTED, LOGISTIC and TANH for each step; of open extents UNIDIRECTIONAL_SEQUENCE_LSTM."""
+    """FULLY_CONNECTED, LOGISTIC and TANH for each step, or UNIDIRECTIONAL_SEQUENCE_LSTM."""
     if has_kernel(op):
         write_sequence_lstm(op)
     else:
@@ -223,14 +224,8 @@ def _rnn_cell(cell: Direction, inputs: Sequence[DraftTensor], states: list[Draft
 
 def _recurrent(op: NodeExport, cell: Cell) -> None:
     sequence, time = op.input(0), time_axis(op)
-    if op.version < SCAN_WITHOUT_BATCHES and not isinstance(sequence.dims[time], int):
-        raise Unwritable(
-            f"a sequence of open length in version {op.version} of ONNX's operators; "
-            f"version {SCAN_WITHOUT_BATCHES} is the first in which it is a loop"
-        )
-    (length,) = known(sequence.dims[time : time + 1])
-    if length > MOST_STEPS and not _is_looped(op):
-        raise Unwritable(f"a sequence of more than {MOST_STEPS} steps")
+    if not _is_looped(op):
+        _require_few_steps(op, sequence, time)
     count = 2 if op.text("direction", "forward") == "bidirectional" else 1
     runs = [_one_direction(op, sequence, number, cell) for number in range(count)]
     if op.gives(0):
@@ -240,8 +235,20 @@ def _recurrent(op: NodeExport, cell: Cell) -> None:
             op.give(op.stack([states[slot - 1] for _, states in runs], time), slot)
 
 
+def _require_few_steps(op: NodeExport, sequence: DraftTensor, time: int) -> None:
+    if op.version < SCAN_WITHOUT_BATCHES and not isinstance(sequence.dims[time], int):
+        raise Unwritable(
+            f"a sequence of open length in version {op.version} of ONNX's operators; "
+            f"version {SCAN_WITHOUT_BATCHES} is the first in which it is a loop"
+        )
+    (length,) = known(sequence.dims[time : time + 1])
+    if length > MOST_STEPS:
+        raise Unwritable(f"a sequence of more than {MOST_STEPS} steps")
+
+
 def _is_looped(op: NodeExport) -> bool:
-    return bool(op.node.meta.get(LOOP)) and not op.graph.for_integers
+    is_open = not isinstance(op.dims(0)[time_axis(op)], int)
+    return bool(op.node.meta.get(LOOP)) and (is_open or not op.graph.for_integers)
 
 
 def _one_direction(op: NodeExport, sequence: DraftTensor, number: int, cell: Cell) -> Results:
@@ -336,9 +343,12 @@ def _direction(op: NodeExport, number: int) -> Direction:
 def _inputs(op: NodeExport, sequence: DraftTensor, direction: Direction) -> list[DraftTensor]:
     """Return the products of all inputs with the weights of each activation's gates, and the biases added to them."""
     *steps, size = sequence.dims
+    whole, products = _bytes(op, KERNEL), list[DraftTensor]()
     is_known = all(isinstance(each, int) for each in steps)
     count: int | str = int(np.prod(known(tuple(steps)))) if is_known else f"?{op.name}.rows"
-    flat, whole, products = op.reshape(sequence, (count, size)), _bytes(op, KERNEL), []
+    # The extents of what a RESHAPE makes of several open ones would be known only once it has run.
+    is_flat = whole is not None or any(isinstance(each, int) for each in steps)
+    flat = op.reshape(sequence, (count, size)) if is_flat else sequence
     for gates in direction.gates:
         first, rows, bias = gates.first * direction.hidden, gates.number * direction.hidden, None
         if op.has(BIAS):
@@ -349,8 +359,9 @@ def _inputs(op: NodeExport, sequence: DraftTensor, direction: Direction) -> list
             product = whole.product(flat, first, first + rows, bias)
         else:
             weights = direction.rows(KERNEL, first, rows)
-            product = op.emit("FULLY_CONNECTED", [flat, weights, *([] if bias is None else [bias])], (count, rows))
-        products.append(op.reshape(product, (*steps, rows)))
+            inputs = [flat, weights, *([] if bias is None else [bias])]
+            product = op.emit("FULLY_CONNECTED", inputs, (*flat.dims[:-1], rows), keep_num_dims=not is_flat)
+        products.append(op.reshape(product, (*steps, rows), sequence))
     return products
 
 

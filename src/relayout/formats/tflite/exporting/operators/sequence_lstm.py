@@ -83,7 +83,7 @@ def has_kernel(op: NodeExport) -> bool:
     """Return whether LiteRT's fused kernel computes an LSTM, and the target has it."""
     dims = op.dims(0)
     length, batch = dims[time_axis(op)], dims[1 - time_axis(op)]
-    by_steps = op.node.meta.get(STEPS) or (op.graph.for_integers and isinstance(length, int))
+    by_steps = isinstance(length, int) if op.graph.for_integers else op.node.meta.get(STEPS)
     if by_steps or (op.graph.unrolls and has_few_steps(op.node)):
         return False
     has_extents = isinstance(dims[2], int) and length != 0
