@@ -26,7 +26,7 @@ NOT_RUN = {
     "docs/how-to/jax.md": 1,  # nor is JAX
     "docs/how-to/npu.md": 2,  # Vela and the converter to TOSA: tests/targets/test_ethos_u.py, test_tosa.py
     "docs/how-to/onnx-to-litert.md": 3,  # nor is ai-edge-quantizer, which is run below; Kotlin
-    "docs/how-to/pytorch.md": 3,  # Kotlin, Swift; torch is not among what the tests install
+    "docs/how-to/pytorch.md": 4,  # Kotlin, Swift; torch is not among what the tests install
     "docs/onnx-to-tflite-benchmark.md": 1,  # onnx2tf needs an environment of its own
     "docs/there-and-back.md": 1,  # nor is it here
     "docs/targets.md": 1,  # an entry point: tests/targets/test_page.py
