@@ -165,16 +165,21 @@ ELEMENTWISE = (
 )
 
 
-def parted_functions(file: Model, values: Collection[str], reasons: Mapping[str, str]) -> dict[str, str]:
+def parted_functions(
+    file: Model, values: Collection[str], reasons: Mapping[str, str], *, for_litert: bool
+) -> dict[str, str]:
     """Return the results of operators that are one function of the source together, of which some stay real.
 
-    Between two of them integers would only be made of real numbers and back: an Erf loses 17 dB by it.
+    Between two of them integers would only be made of real numbers and back: an Erf loses 17 dB by it. Beside an NPU
+    one part may run on the CPU alone; where there are two, all of them do, so that the NPU waits once.
 
     Args:
         file: a float file.
         values: what operators of the source give; a tensor that stands for a part of one begins with its name.
         reasons: tensor -> why the operator that gives it stays real.
+        for_litert: True if LiteRT's CPU kernels run it.
     """
+    least = 1 if for_litert else 2
     parts: dict[str, list[tuple[str, str]]] = {}
     for graph in file.subgraphs:
         for operator in graph.operators:
@@ -186,30 +191,32 @@ def parted_functions(file: Model, values: Collection[str], reasons: Mapping[str,
     return {
         tensor: f"a part of {value}, of which others have no integers"
         for value, own in parts.items()
-        if any(name in WITHOUT_INTEGERS or tensor in reasons for tensor, name in own)
+        if sum(name in WITHOUT_INTEGERS or tensor in reasons for tensor, name in own) >= least
         and all(name in ELEMENTWISE for _, name in own)
         for tensor, name in own
         if name not in WITHOUT_INTEGERS and tensor not in reasons
     }
 
 
-SLOW_ON_INTEGERS = ("SOFTMAX", "SQRT")
-
-
-def slow_on_integers(file: Model, *, with_ends: bool) -> dict[str, str]:
+def slow_on_integers(file: Model, *, for_litert: bool, with_ends: bool) -> dict[str, str]:
     """Return the results of operators whose kernels of integers take longer than those of real numbers, and round more.
 
-    A SOFTMAX of integers takes twice as long, and knows 256 shares: of a row of 200 most are 0 or 1 of them.
+    A SOFTMAX of integers takes twice as long, and knows 256 shares: of a row of 200 most are 0 or 1 of them. A SQRT
+    takes twice as long, and TensorFlow Lite Micro has it for real numbers alone.
 
     Args:
         file: a float file.
+        for_litert: True if LiteRT's CPU kernels run it.
         with_ends: True if outputs of the graph are real numbers.
     """
+    reasons = {"SQRT": "no runtime has a kernel on integers that is as fast"}
+    if for_litert:
+        reasons["SOFTMAX"] = "LiteRT computes real numbers in less time"
     return {
-        graph.tensors[operator.outputs[0]].name: "LiteRT computes real numbers in less time"
+        graph.tensors[operator.outputs[0]].name: reasons[operator.name]
         for graph in file.subgraphs
         for operator in graph.operators
-        if operator.name in SLOW_ON_INTEGERS and (with_ends or operator.outputs[0] not in graph.outputs)
+        if operator.name in reasons and (with_ends or operator.outputs[0] not in graph.outputs)
     }
 
 

@@ -248,11 +248,10 @@ def _reasons(
     reasons = dict.fromkeys(_named(file, request.keep_float, operators), KEPT)
     if not request.is_calibrated:
         return reasons
+    slow = slow_on_integers(file, for_litert=for_litert, with_ends=request.output_type in REALS)
     reasons = computed_divisors(file) | reasons
-    if not for_litert:
-        return reasons
-    faster = slow_on_integers(file, with_ends=request.output_type in REALS) | normalizations(file)
-    faster |= parted_functions(file, frozenset(operators.values()), reasons | faster)
+    faster = slow | (normalizations(file) if for_litert else {})
+    faster |= parted_functions(file, frozenset(operators.values()), reasons | faster, for_litert=for_litert)
     is_all = len(reasons | faster) == sum(len(graph.operators) for graph in file.subgraphs)
     return reasons if is_all else faster | reasons
 

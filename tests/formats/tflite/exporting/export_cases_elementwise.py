@@ -66,6 +66,8 @@ def whole() -> Iterator[Case]:
     for kind in (np.int32, np.int64):
         for exponent in (0, 1, 2, 3):
             yield Case("Pow", {"x": y.clip(-9, 9).astype(kind), "e": np.array(exponent, kind)}, ("e",))
+    for exponent in (-4, -2.5, -2, -1.5, -1, -0.5, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4):
+        yield Case("Pow", {"x": abs(f(2, 3)) + 0.1, "e": np.array(exponent, np.float32)}, ("e",))
     yield Case("Pow", {"x": np.arange(1, 5, dtype=np.int32), "e": np.arange(4, dtype=np.int32)})
     yield Case("Pow", {"x": f(2, 3), "e": np.array([2, 3, 1])})
     yield Case("ReduceMax", {"x": b(3, 4), "a": np.array([1])}, ("a",), opset=20)

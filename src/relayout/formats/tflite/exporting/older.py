@@ -1,6 +1,7 @@
 """Operators for an older runtime: what its kernels lack is written by other operators, or refused.
 
     RELU_0_TO_1  ->  RELU, MINIMUM     where the runtime is older than 2.10
+    GELU         ->  sums, products, EXP or TANH     where it is older than 2.9
 
 The facts are the table of operator versions (`container/versions.py`) and of the runtimes that have them.
 """
@@ -100,13 +101,29 @@ def _relu_0_to_1(op: Rewriting) -> DraftTensor:
     return op.minimum(op.each("RELU", op.operands[0]), 1.0)
 
 
+ERFC = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+"""Coefficients of erfc(z) exp(z²) in powers of `1 / (1 + 0.3275911 z)`, from the first on: right to 1.5e-7
+(Hastings 1955; Abramowitz and Stegun 7.1.26)."""
+
+
 def _gelu(op: Rewriting) -> DraftTensor | None:
-    """Write the approximation, `x / 2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`; erf has no builtin."""
-    if not op.operator.options.get("approximate"):
-        return None
+    """Write GELU, `max(x, 0) - |x| erfc(|x| / √2) / 2`, since no builtin is an erf.
+
+    The approximation is `x / 2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
+    """
     (x,) = op.operands
-    inner = op.mul(op.add(x, op.mul(op.mul(op.mul(x, x), x), 0.044715)), math.sqrt(2 / math.pi))
-    return op.mul(op.mul(x, 0.5), op.add(op.each("TANH", inner), 1.0))
+    if op.result.type != TensorType.FLOAT32:
+        return None
+    if op.operator.options.get("approximate"):
+        inner = op.mul(op.add(x, op.mul(op.mul(op.mul(x, x), x), 0.044715)), math.sqrt(2 / math.pi))
+        return op.mul(op.mul(x, 0.5), op.add(op.each("TANH", inner), 1.0))
+    size = op.each("ABS", x)
+    part = op.div(1.0, op.add(op.mul(size, 0.3275911 / math.sqrt(2)), 1.0))
+    total = op.mul(part, ERFC[-1])
+    for coefficient in ERFC[-2::-1]:
+        total = op.mul(op.add(total, coefficient), part)
+    half = op.mul(total, op.each("EXP", op.mul(op.mul(size, size), -0.5)))
+    return op.sub(op.each("RELU", x), op.mul(op.mul(size, half), 0.5))
 
 
 REWRITES: Mapping[str, Form] = {"GELU": _gelu, "RELU_0_TO_1": _relu_0_to_1}
