@@ -13,6 +13,7 @@ import pytest
 
 import relayout
 from relayout.targets import target
+from small import build
 from targets.judging import answers, saved
 from targets.unit_cases import UnitCase, unit_cases
 
@@ -48,3 +49,14 @@ def test_it_computes_on_integers_what_the_table_claims(tmp_path: Path) -> None:
         if (found[path].get("off", 2) <= 1 and not is_floating) != is_claimed
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_integers_of_64_bits_are_refused_with_what_to_do() -> None:
+    """Kernels of CAST and ARG_MAX fail over them when they run."""
+    ids = build("int64[1,5] i", "e = Gather<axis = 0>(t, i) y = MatMul(e, w)", {"t": (30, 8), "w": (8, 4)})
+    best = build("float[1,5] x", "y = ArgMax<axis = 1>(x)", {})
+    for model, name, options in ((ids, "CAST", {"input_type": "int32"}), (best, "ARG_MAX", {"output_type": "int32"})):
+        with pytest.raises(relayout.UnsupportedError, match=rf"{name} of INT64 \(TensorFlow Lite Micro has none"):
+            relayout.convert(model, format="tflite", target="tflite-micro")
+        assert relayout.convert(model, format="tflite", target="tflite-micro", **options).tflite
+        assert relayout.convert(model, format="tflite", target="ethos-u").report.operators[name] == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.runtimes import Builtins
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.few_axes import groups_of, own_axes, regroup_axes
@@ -76,7 +77,12 @@ def slice_few(op: Rewriting) -> list[DraftTensor] | None:
     return regroup_axes(op, op.operator, axes, groups) if axes and len(groups) <= MOST_SLICED else None
 
 
-MICRO = Builtins("TensorFlow Lite Micro", frozenset(_NAMES.split()), form=lambda op: join_few(op) or slice_few(op))
+MICRO = Builtins(
+    "TensorFlow Lite Micro",
+    frozenset(_NAMES.split()),
+    form=lambda op: join_few(op) or slice_few(op),
+    lacks=frozenset((name, TensorType.INT64) for name in ("ARG_MAX", "ARG_MIN", "CAST")),
+)
 
 TYPES = ("INT8", "INT16")
 BYTES = ("INT8",)

@@ -241,12 +241,14 @@ class Builtins(NamedTuple):
         integers: those that it has for quantized integers alone.
         form: writes an operator of a draft in the form that it takes, and returns the results; None where that is its
             own. None: it takes every form.
+        lacks: builtins that neither read nor give a type.
     """
 
     of: str
     names: frozenset[str]
     integers: frozenset[str] = frozenset()
     form: Callable[[Any], Any] | None = None
+    lacks: frozenset[tuple[str, TensorType]] = frozenset()
 
     def has(self, name: str, kind: TensorType | None) -> bool:
         """Tell whether there is a builtin for a type of data; kernels of the user's own are theirs to bring."""

@@ -155,13 +155,25 @@ def _kind(operator: DraftOperator) -> TensorType | None:
 def lacking(model: Model, builtins: Builtins | None) -> dict[str, tuple[int, str]]:
     """Return the operators of a file that a runtime lacks: name and reason -> how often, and where first."""
     found: dict[str, tuple[int, str]] = {}
-    for graph in model.subgraphs if builtins is not None else ():
+    if builtins is None:
+        return found
+    for graph in model.subgraphs:
         for operator in graph.operators:
             kinds = [graph.tensors[each].type for each in operator.inputs if each >= 0]
-            if builtins is not None and not builtins.has(operator.name, kinds[0] if kinds else None):
+            if not builtins.has(operator.name, kinds[0] if kinds else None):
                 key = f"{operator.name} ({builtins.of} has no such builtin)"
-                count, place = found.get(key, (0, place_in_words(operator.place, model.subgraphs)))
-                found[key] = (count + 1, place)
+            elif lacks := [
+                kind
+                for kind in (*kinds, *(graph.tensors[each].type for each in operator.outputs))
+                if (operator.name, kind) in builtins.lacks
+            ]:
+                key = (
+                    f"{operator.name} of {lacks[0].name} ({builtins.of} has none: --input-type or --output-type int32)"
+                )
+            else:
+                continue
+            count, place = found.get(key, (0, place_in_words(operator.place, model.subgraphs)))
+            found[key] = (count + 1, place)
     return found
 
 

@@ -2,7 +2,7 @@
 
 RESHAPE(RESHAPE(x, [5 1 2 4]), [5 2 4])  ->  x, where that is its shape
 CAST(CAST(x, int64), int32)              ->  x, where it is int32
-CAST(SHAPE(x), int32)                    ->  SHAPE(x), which gives int32
+CAST(SHAPE(x), int32)                    ->  SHAPE(x), which gives int32; likewise of ARG_MAX
 """
 
 from __future__ import annotations
@@ -401,7 +401,7 @@ def tidy(draft: Draft, *, for_litert: bool) -> None:
     _move_integers(draft)
     _merge_sign_changes(draft)
     _merge_reshapes(draft)
-    _merge_shapes(draft)
+    _shorten_places(draft)
     join_whole_axes(draft)
     _copy_operands(draft)
     remove_unread(draft)
@@ -530,10 +530,8 @@ def _is_copy(source: DraftTensor, result: DraftTensor) -> bool:
 
 def _remove_copies(draft: Draft) -> None:
     """Remove operators that copy a tensor. One that is no value of the graph gets the name of the last one that is."""
-    producers = draft.producers()
+    producers, readers, aliases = draft.producers(), draft.readers(), dict[DraftTensor, DraftTensor]()
     between = {tensor for tensor in producers if tensor.name not in draft.reserved}
-    readers = draft.readers()
-    aliases: dict[DraftTensor, DraftTensor] = {}
     for operator in draft.operators:
         operator.inputs = [None if each is None else aliases.get(each, each) for each in operator.inputs]
         tensors = _copied(operator, producers)
@@ -553,17 +551,24 @@ def _remove_copies(draft: Draft) -> None:
     draft.operators = [each for each in draft.operators if each.outputs]
 
 
-def _merge_shapes(draft: Draft) -> None:
-    """Let SHAPE give the integers of 32 bits that a CAST alone makes of its result."""
-    producers = {operator.outputs[0]: operator for operator in draft.operators if operator.name == "SHAPE"}
+PLACES = {"ARG_MAX": "output_type", "ARG_MIN": "output_type", "SHAPE": "out_type"}
+"""Builtins that give integers of 32 or of 64 bits -> the option that says which."""
+
+
+def _shorten_places(draft: Draft) -> None:
+    """Let a builtin give the integers of 32 bits that a CAST alone makes of its result, or of views of it."""
+    producers = {operator.outputs[0]: operator for operator in draft.operators if not operator.is_restored}
     readers = draft.readers()
-    for operator in draft.operators:
-        before = _producer(operator, producers) if operator.name == "CAST" and not operator.is_restored else None
-        if before is None or before.is_restored or readers[before.outputs[0]] != 1:
-            continue
-        if operator.outputs[0].type == TensorType.INT32 and before.outputs[0] not in draft.outputs:
-            before.outputs, before.options["out_type"] = operator.outputs, TensorType.INT32
-            operator.outputs = []
+    for operator in (each for each in draft.operators if each.name == "CAST" and not each.is_restored):
+        path, before = list[DraftOperator](), _producer(operator, producers)
+        while before is not None and readers[before.outputs[0]] == 1 and before.outputs[0] not in draft.outputs:
+            path.append(before)
+            before = _producer(before, producers) if before.name in VIEWS else None
+        if path and path[-1].name in PLACES and operator.outputs[0].type == TensorType.INT32:
+            path[-1].options[PLACES[path[-1].name]] = TensorType.INT32
+            for each in path[1:]:
+                each.outputs[0].type = TensorType.INT32
+            path[0].outputs, operator.outputs = operator.outputs, []
     draft.operators = [each for each in draft.operators if each.outputs]
 
 
