@@ -26,7 +26,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 SIZES = ((32, 24), (32, 100), (64, 64), (128, 32), (128, 100), (128, 300), (256, 30), (256, 100), (512, 50))
 """Elements of the state, and steps."""
 OPEN_SIZES = ((32, 100), (128, 100), (256, 100))
-"""The same of sequences of open length and batch."""
+"""Layers of sequences of open length and batch."""
 ROUNDS, TURN = 9, 0.03
 """Turns of each runtime, and the seconds of each turn."""
 Run = Callable[[], object]

@@ -226,6 +226,15 @@ def test_an_npu_divides_by_no_root(text: str, guard: str) -> None:
     assert operators(quantized(other, target="ethos-u"))["DIV"] == (1 if guard else 0)
 
 
+@pytest.mark.parametrize("output_type", [None, "int8"])
+@pytest.mark.parametrize("target", [None, "tflite-micro"])
+def test_a_root_stays_real_also_where_a_graph_ends_in_it(target: str | None, output_type: str | None) -> None:
+    model = build("float[1,6,32] x", "a = MatMul(x, k) b = Abs(a) y = Sqrt(b)", WEIGHTS)
+    result = quantized(model, target=target, output_type=output_type)
+    assert float_operators(result) == {"SQRT": 1}
+    assert min(signal_to_noise(model, result.tflite)) > 25
+
+
 def test_class_scores_of_integers_are_those_of_a_softmax_on_integers() -> None:
     model = build("float[1,32] x", "a = MatMul(x, k) y = Softmax(a)", {"k": (32, 10)})
     assert float_operators(quantized(model)) == {"SOFTMAX": 1}

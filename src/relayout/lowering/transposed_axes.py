@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 GROWTH, FEW = 4, 64
-"""How many times the taps of a kernel the windows of all places may have, and how many in any case."""
+"""Taps that the windows of all places may have: so many times those of the kernel, and so many in any case."""
 
 
 class Place(NamedTuple):
@@ -53,12 +53,12 @@ class Axis(NamedTuple):
 
     @property
     def more(self) -> int:
-        """How many blocks there are beyond the extent; the last one may reach beyond the result."""
+        """Number of blocks beyond the extent; the last one may reach beyond the result."""
         return -(-self.beyond // self.stride)
 
     @property
     def over(self) -> int:
-        """How many pixels of the last block are none of the result."""
+        """Pixels of the last block that are none of the result."""
         return -self.beyond % self.stride
 
     @property

@@ -17,14 +17,14 @@ MOVED = ("SUB", "SQUARED_DIFFERENCE")
 SCALING = ("ADD", "MUL", "SUB")
 SUMS = ("MEAN", "SUM")
 TERMS = (*SQUARES, "ABS", "EXP")
-"""What is summed up where a value is divided by its norm, or by its sum."""
+"""Terms of a sum that a value is divided by: of its norm, or of its own sum."""
 VIEWS = ("RESHAPE", "TRANSPOSE", "EXPAND_DIMS", "SQUEEZE", *CONVERSIONS)
 """Operators behind which a value keeps its range."""
 FEWEST_STEPS = 32
 """Steps of 8 bits that a joined value may have before a report speaks of it: fewer than 5 bits."""
 STEPS = 255
 PARTS = "/|__"
-"""What follows the name of a value in the names of tensors that stand for a part of its operator."""
+"""Marks behind the name of a value, in names of tensors that stand for a part of its operator."""
 
 
 class FloatOperator(NamedTuple):
@@ -201,22 +201,23 @@ def parted_functions(
 def slow_on_integers(file: Model, *, for_litert: bool, with_ends: bool) -> dict[str, str]:
     """Return the results of operators whose kernels of integers take longer than those of real numbers, and round more.
 
-    A SOFTMAX of integers takes twice as long, and knows 256 shares: of a row of 200 most are 0 or 1 of them. A SQRT
-    takes twice as long, and TensorFlow Lite Micro has it for real numbers alone.
+    A SOFTMAX of integers takes twice as long, and knows 256 shares: of a row of 200 most are 0 or 1 of them; as the end
+    of a graph it stays one. A SQRT takes twice as long, and TensorFlow Lite Micro has it for real numbers alone.
 
     Args:
         file: a float file.
         for_litert: True if LiteRT's CPU kernels run it.
         with_ends: True if outputs of the graph are real numbers.
     """
-    reasons = {"SQRT": "no runtime has a kernel on integers that is as fast"}
+    reasons = {"SQRT": "microcontrollers have no kernel on integers, and LiteRT's takes longer"}
     if for_litert:
         reasons["SOFTMAX"] = "LiteRT computes real numbers in less time"
     return {
         graph.tensors[operator.outputs[0]].name: reasons[operator.name]
         for graph in file.subgraphs
         for operator in graph.operators
-        if operator.name in reasons and (with_ends or operator.outputs[0] not in graph.outputs)
+        if operator.name in reasons
+        and (with_ends or operator.name == "SQRT" or operator.outputs[0] not in graph.outputs)
     }
 
 

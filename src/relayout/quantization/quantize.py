@@ -252,7 +252,7 @@ def _reasons(
     reasons = computed_divisors(file) | reasons
     faster = slow | (normalizations(file) if for_litert else {})
     faster |= parted_functions(file, frozenset(operators.values()), reasons | faster, for_litert=for_litert)
-    is_all = len(reasons | faster) == sum(len(graph.operators) for graph in file.subgraphs)
+    is_all = for_litert and len(reasons | faster) == sum(len(graph.operators) for graph in file.subgraphs)
     return reasons if is_all else faster | reasons
 
 

@@ -146,7 +146,7 @@ class _Pass:
         return None if op.result in self.rounded else self._quotient(op, exact=False)
 
     def by_root(self, op: Rewriting) -> Results:
-        """Write DIV by a root, of which an `e` may keep it from 0: integers have no number that small."""
+        """Write DIV by a root. A small number may keep the root from 0; no integer stands for one that small."""
         x, divisor = op.operands
         guard, least = self.producers.get(divisor), 0.0
         if guard is not None and guard.name in ("ADD", "MAXIMUM"):
@@ -157,7 +157,13 @@ class _Pass:
             )
         else:
             root = guard
-        if root is None or root.name != "SQRT" or root.options.get(FUSED) or not 0 <= least <= SMALL:
+        if (
+            root is None
+            or root.name != "SQRT"
+            or root.options.get(FUSED)
+            or not 0 <= least <= SMALL
+            or op.result in self.rounded
+        ):
             return self.quotient(op)
         total, fused = root.inputs[0], op.fused
         assert total is not None

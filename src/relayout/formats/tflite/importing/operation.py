@@ -340,7 +340,7 @@ class Operation(Emission):
         return self.emit("QuantizeLinear", [value, *self.tensors.parameters(tensor)], axis=axis)
 
     def result_whole(self, value: ir.Value) -> None:
-        """Hand over integers of any width: of those that do not fit, the lowest bits."""
+        """Pass on integers of any width. Where one does not fit, its lowest bits are kept."""
         self.result_stored(self.cast(value, self.tensors.plain_dtype(self.output())))
 
     def result_alike(self, value: ir.Value, perm: Sequence[int], fused: int = 0) -> None:

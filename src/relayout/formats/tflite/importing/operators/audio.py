@@ -20,7 +20,7 @@ from relayout.formats.tflite.importing.registry import Unsupported, each_operato
 
 
 _OF_REALS = "DFT of the last axis, the half of it that the other mirrors"
-_TO_REALS = "Inverse DFT of the last axis, of which the other half is mirrored"
+_TO_REALS = "Inverse DFT of the last axis: it holds one half, and the other one mirrors it"
 
 
 @each_operator({"CUSTOM FlexRFFT": 1}, f"{_OF_REALS}.")
