@@ -223,7 +223,18 @@ def test_an_npu_divides_by_no_root(text: str, guard: str) -> None:
         f"a = MatMul(x, k) {text.replace('(n, e)', '(n, two)')} y = MatMul(q, k)",
         {**constants, **HALF},
     )
-    assert operators(quantized(other, target="ethos-u"))["DIV"] == (1 if guard else 0)
+    assert operators(quantized(other, target="ethos-u"))["DIV"] == (guard == "ADD")
+
+
+@pytest.mark.parametrize(("guard", "number", "quotients"), [("Max", 1e-3, 0), ("Add", 1e-5, 0), ("Add", 1e-3, 1)])
+def test_small_norms_are_kept_from_0_by_the_square_of_the_number(guard: str, number: float, quotients: int) -> None:
+    """Norms are about 0.01: beside a sum of such squares 0.001 is large, and its square is not."""
+    constants = {**WEIGHTS, **LAST, "s": np.array(3e-4, np.float32), "e": np.array(number, np.float32)}
+    text = f"a = MatMul(x, k) b = Mul(a, s) n = ReduceL2(b, last) c = {guard}(n, e) q = Div(b, c) y = MatMul(q, k)"
+    model = build("float[1,64,32] x", text, constants)
+    result = quantized(model, target="ethos-u")
+    assert operators(result)["DIV"] == quotients
+    assert min(signal_to_noise(model, result.tflite)) > 25
 
 
 @pytest.mark.parametrize("output_type", [None, "int8"])

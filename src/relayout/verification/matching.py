@@ -88,12 +88,12 @@ def match_interiors(
         if name in re_laid:
             yield Pair(left, re_laid[name][0], mine, re_laid[name][1])
 
-    found: list[Pair | None] = []
+    chosen: list[Pair | None] = []
     for left in lefts:
         named = [*((name, None) for name in left.names), *((item.name, item) for item in left.held)]
         pairs = (pair for each in named for pair in candidates(left, *each))
-        found.append(next((pair for pair in pairs if _plausible(pair, any_extents=any_extents)), None))
-    return [pair for pair in found if pair is not None]
+        chosen.append(next((pair for pair in pairs if _plausible(pair, any_extents=any_extents)), None))
+    return [pair for pair in chosen if pair is not None]
 
 
 def holding(lefts: Sequence[ModelValue], rights: Sequence[ModelValue]) -> list[Pair]:

@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 import relayout
 from relayout import UnsupportedError
+from relayout.formats.tflite.container.enums import TensorType
 
 SAMPLE = 120
 """Variants that are tried by default, each of another operator."""
@@ -208,6 +209,18 @@ def test_the_place_of_one_element_without_axes_is_the_first(op: str) -> None:
     text = f"main (float x) => (int64 y) {{ y = {op}<axis = 1>(x) }}"
     model = onnx.parser.parse_model(f'<ir_version: 5, opset_import: ["": 10]> {text}')
     agrees(model, {"x": np.array(-3, np.float32)})
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+def test_places_are_of_as_many_bits_as_a_cast_makes_of_them(op: str, kept: int) -> None:
+    dims = "3, 1, 4" if kept else "3, 4"
+    text = f"{{ a = {op}<axis = 1, keepdims = {kept}>(x) y = Cast<to = 6>(a) }}"
+    model = model_of(f"(float[3, 5, 4] x) => (int32[{dims}] y) {text}")
+    result = relayout.convert(model, format="tflite")
+    assert result.file is not None
+    assert TensorType.INT64 not in {tensor.type for tensor in result.file.subgraphs[0].tensors}
+    agrees(model, {"x": np.random.default_rng(1).normal(size=(3, 5, 4)).astype(np.float32)})
 
 
 def test_random_variants_are_right_or_refused() -> None:

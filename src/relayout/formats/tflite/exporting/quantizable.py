@@ -33,7 +33,7 @@ Where others run them, of which an NPU reads the constants again for each pixel:
 Where others run them, since an NPU divides by nothing that is computed:
 
     DIV(x, SQRT(s))              ->  MUL(x, RSQRT(s))
-    DIV(x, MAXIMUM(SQRT(s), e))  ->  MUL(x, RSQRT(MAXIMUM(s, e²))); likewise of a small number that is added
+    DIV(x, MAXIMUM(SQRT(s), e))  ->  MUL(x, RSQRT(MAXIMUM(s, e²))); likewise of a tiny number that is added
 """
 
 from __future__ import annotations
@@ -55,8 +55,13 @@ ROUNDING = frozenset(["CAST", "CEIL", "FLOOR", "FLOOR_DIV", "FLOOR_MOD", "ROUND"
 """Operators in which a rounding of an operand may change the result by a whole number."""
 FUSED = "fused_activation_function"
 SIX = 6.0
-SMALL, TINY = 1e-3, 1e-30
-"""The largest number that keeps a divisor from 0, and the least that its square may be."""
+GUARDS = {"ADD": 1.01e-5, "MAXIMUM": float("inf")}
+"""Operators that keep a root from 0 -> the largest number of which the square may do so instead.
+
+Of a maximum that is exact. A sum is off by as much as the number is beside the root.
+"""
+TINY = 1e-30
+"""The least that such a square may be."""
 TOLERANCE = 1e-5
 """How far constants of an activation may be from those of its definition."""
 TO_READ_WEIGHTS = ("dynamic", "float16")
@@ -148,28 +153,28 @@ class _Pass:
     def by_root(self, op: Rewriting) -> Results:
         """Write DIV by a root. A small number may keep the root from 0; no integer stands for one that small."""
         x, divisor = op.operands
-        guard, least = self.producers.get(divisor), 0.0
-        if guard is not None and guard.name in ("ADD", "MAXIMUM"):
-            number = next((each.array for each in guard.inputs if each is not None and each.array is not None), None)
-            least = float(number.reshape(-1)[0]) if number is not None and number.size == 1 else 1.0
-            root = next(
-                (self.producers.get(each) for each in guard.inputs if each is not None and each.data is None), None
-            )
-        else:
-            root = guard
-        if (
-            root is None
-            or root.name != "SQRT"
-            or root.options.get(FUSED)
-            or not 0 <= least <= SMALL
-            or op.result in self.rounded
-        ):
+        root, guard, least = self._root_and_guard(divisor)
+        if root is None or not 0 <= least <= GUARDS.get(guard, 0.0) or op.result in self.rounded:
             return self.quotient(op)
-        total, fused = root.inputs[0], op.fused
+        (total,), fused = root.inputs, op.fused
         assert total is not None
-        if guard is not root and guard is not None:
-            total = op.each(guard.name, total, max(least * least, TINY))
+        if guard:
+            total = op.each(guard, total, max(least * least, TINY))
         return op.each("MUL", x, op.each("RSQRT", total), **fused)
+
+    def _root_and_guard(self, divisor: DraftTensor) -> tuple[DraftOperator | None, str, float]:
+        """Return the SQRT that a divisor is, and the operator and the number that keep it from 0, if there are any."""
+        before = self.producers.get(divisor)
+        if before is None or before.options.get(FUSED):
+            return None, "", 0.0
+        if before.name == "SQRT":
+            return before, "", 0.0
+        for root, number in (before.inputs, before.inputs[::-1]) if before.name in GUARDS else ():
+            array = None if number is None else number.array
+            if array is not None and array.size == 1 and root is not None:
+                inner, second, _ = self._root_and_guard(root)
+                return (None if second else inner), before.name, float(array.reshape(-1)[0])
+        return None, "", 0.0
 
     def _quotient(self, op: Rewriting, *, exact: bool) -> Results:
         x, divisor = op.operands

@@ -401,10 +401,10 @@ def tidy(draft: Draft, *, for_litert: bool) -> None:
     _move_integers(draft)
     _merge_sign_changes(draft)
     _merge_reshapes(draft)
-    _shorten_places(draft)
     join_whole_axes(draft)
     _copy_operands(draft)
     remove_unread(draft)
+    _shorten_places(draft)
     _remove_copies(draft)
     remove_unread(draft)
 
