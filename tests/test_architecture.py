@@ -32,7 +32,7 @@ LEVELS = (
     ("partition", "quantization"),
     ("reports", "verification"),
     ("pipeline",),
-    ("__init__", "passes"),
+    ("__init__",),
     ("cli",),
     ("__main__",),
 )

@@ -310,7 +310,6 @@ class Target:
         lowering: its lowering passes in order (`relayout.lowering.passes`); one without rows here does nothing.
         has_gelu: it has a kernel for GELU: one that is spelled out becomes the operator.
         broadcasts: its kernels broadcast as ONNX does: an Expand before one that does is left out.
-        batched_products: of tables of earlier releases, which turned it off for a quantizer: it changes nothing.
         transposed_products: its product of matrices takes as long by a transposed one, such as the keys of attention.
         reads_units: it reads operators on integers (QLinearConv) as quantized units.
         tflite: returns what is done to a `.tflite` beside its literal import.
@@ -340,7 +339,6 @@ class Target:
     expansions: tuple[Expansion, ...] = ()
     fusions: tuple[Fusion, ...] = ()
     transposed_products: bool = False
-    batched_products: bool = False
     reads_units: bool = False
     has_gelu: bool = False
     broadcasts: bool = False

@@ -238,21 +238,16 @@ def _mark_batch_first(model: ir.Model) -> None:
 
 
 def _recurrences(source: UnpreparedModel) -> bool:
-    """Decide how recurrent operators are written, in place; return whether any is a Scan now."""
+    """Decide how recurrent operators are written, in place; return whether any has other operands now."""
     model, names = source.model, source.names
     if not _has_recurrences(model):
         return False
     from relayout.formats.tflite.exporting.last_steps import read_last_states
-    from relayout.formats.tflite.exporting.open_recurrences import scan_open_recurrences
     from relayout.formats.tflite.exporting.operators.recurrent_loop import mark_loops
 
-    changed = [
-        drop_zero_states(model),
-        read_last_states(model, names),
-        clear_states_without_steps(model, names),
-    ]
+    changed = [drop_zero_states(model), read_last_states(model, names), clear_states_without_steps(model, names)]
     mark_loops(model, source.is_looped, source.element_bytes, steps_are_faster=source.steps_are_faster)
-    return scan_open_recurrences(model, names) or any(changed)
+    return any(changed)
 
 
 def _replace_empty_inputs(graph: ir.Graph) -> None:

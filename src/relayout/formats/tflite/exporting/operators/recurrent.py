@@ -14,12 +14,12 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor, known
-from relayout.formats.tflite.exporting.loops import SCAN_WITHOUT_BATCHES
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.matrix import RoundedWeights, rounded_weights_of
 from relayout.formats.tflite.exporting.operators.parameter_rows import select_rows
 from relayout.formats.tflite.exporting.operators.recurrent_loop import (
     LOOP,
+    MOST_STEPS,
     LoopStep,
     constant_behind,
     time_axis,
@@ -36,8 +36,6 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
 )
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
-MOST_STEPS = 1024
-"""Steps up to which a sequence is written one by one."""
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 Activation = Callable[[DraftTensor], DraftTensor]
 Results = tuple[DraftTensor | None, list[DraftTensor]]
@@ -224,8 +222,8 @@ def _rnn_cell(cell: Direction, inputs: Sequence[DraftTensor], states: list[Draft
 
 def _recurrent(op: NodeExport, cell: Cell) -> None:
     sequence, time = op.input(0), time_axis(op)
-    if not _is_looped(op):
-        _require_few_steps(op, sequence, time)
+    if not _is_looped(op) and known(sequence.dims[time : time + 1])[0] > MOST_STEPS:
+        raise Unwritable(f"a sequence of more than {MOST_STEPS} steps")
     count = 2 if op.text("direction", "forward") == "bidirectional" else 1
     runs = [_one_direction(op, sequence, number, cell) for number in range(count)]
     if op.gives(0):
@@ -233,17 +231,6 @@ def _recurrent(op: NodeExport, cell: Cell) -> None:
     for slot in range(1, 3):
         if op.gives(slot):
             op.give(op.stack([states[slot - 1] for _, states in runs], time), slot)
-
-
-def _require_few_steps(op: NodeExport, sequence: DraftTensor, time: int) -> None:
-    if op.version < SCAN_WITHOUT_BATCHES and not isinstance(sequence.dims[time], int):
-        raise Unwritable(
-            f"a sequence of open length in version {op.version} of ONNX's operators; "
-            f"version {SCAN_WITHOUT_BATCHES} is the first in which it is a loop"
-        )
-    (length,) = known(sequence.dims[time : time + 1])
-    if length > MOST_STEPS:
-        raise Unwritable(f"a sequence of more than {MOST_STEPS} steps")
 
 
 def _is_looped(op: NodeExport) -> bool:

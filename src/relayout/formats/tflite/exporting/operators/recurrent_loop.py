@@ -46,12 +46,15 @@ from relayout.formats.tflite.exporting.scales import dequantizer_of
 from relayout.graph.subgraphs import all_graphs
 from relayout.layout.stored_as import BATCH_FIRST
 
-LOOP, STEPS = "relayout.loop", "relayout.steps"
-"""The keys of a node's meta: it is written as a loop; its steps take less time than a kernel for all of them."""
+LOOP, STEPS, GROWS = "relayout.loop", "relayout.steps", "relayout.grows"
+"""The keys of a node's meta: it is written as a loop; its steps take less time than a kernel for all of them; its
+runtime cannot write a result into a list, and adds it to one."""
 SINCE = 14
 """The version of ONNX from which on recurrent operators have the attribute `layout`."""
 NEWEST_BUILTIN = "DYNAMIC_UPDATE_SLICE"
 """The builtin of a loop that the newest runtimes alone have."""
+MOST_STEPS = 1024
+"""Steps up to which a sequence is written one by one."""
 MANY_STEPS = 300
 """Steps from which on a loop is written, whatever its weights."""
 NARROW = 1 << 16
@@ -104,10 +107,12 @@ def mark_loops(
                 steps, every = _steps_of(node, element_bytes), node.outputs[0]
                 is_listed = bool(every.uses()) or every.is_graph_output()
                 is_long = steps is not None and _is_long(*steps, from_tflite, is_listed=is_listed)
-                node.meta[LOOP] = is_long and is_looped(node)
+                has_too_many, has_builtin = _has_too_many_steps(node), is_looped(node)
+                node.meta[LOOP] = has_too_many or (is_long and has_builtin)
+                node.meta[GROWS] = not has_builtin
                 is_narrow = is_listed and steps is not None and _is_narrow(node, *steps)
                 is_faster = steps is not None and steps_are_faster and not is_narrow
-                node.meta[STEPS] = is_faster and not from_tflite and is_long == node.meta[LOOP]
+                node.meta[STEPS] = is_faster and not from_tflite and (has_builtin or not is_long)
 
 
 def mark_batch_first(model: ir.Model) -> None:
@@ -126,6 +131,15 @@ def _steps_of(node: ir.Node, element_bytes: int) -> tuple[int | None, int] | Non
     if not recurrent.shape.is_static():
         return None
     return length if isinstance(length, int) else None, element_bytes * prod(recurrent.shape.numpy()[1:])
+
+
+def _has_too_many_steps(node: ir.Node) -> bool:
+    """Return whether a sequence has more steps than are written one by one, or no known number of them."""
+    x = node.inputs[0]
+    if x is None or x.shape is None:
+        return False
+    length = x.shape[1 if node.attributes.get_int("layout", 0) else 0]
+    return not isinstance(length, int) or length > MOST_STEPS
 
 
 def _is_narrow(node: ir.Node, length: int | None, weights: int) -> bool:
@@ -280,10 +294,19 @@ class _Loop:
             every = op.stack([result], time) if self.body.is_listed else None
         lists = []
         if every is not None:
-            before, corner = draft.inputs[2 + count], op.mul(place, np.eye(3)[time])
-            lists = [op.emit(NEWEST_BUILTIN, [before, every, corner], before.dims)]
+            before = draft.inputs[2 + count]
+            lists = [self._listed(op, before, every, place)]
         draft.outputs = [*graph.distinct([op.add(place, self.block), end, *states, *lists]), *outer]
         return draft
+
+    def _listed(self, op: NodeExport, before: DraftTensor, every: DraftTensor, place: DraftTensor) -> DraftTensor:
+        """Return the list of results with those of a round; it holds zeros in their places before."""
+        at_time = np.eye(3, dtype=np.int32)[time_axis(op)]
+        if not op.node.meta[GROWS]:
+            return op.emit(NEWEST_BUILTIN, [before, every, op.mul(place, at_time)], before.dims)
+        behind = op.sub(op.sub(op.extent(before, time_axis(op)), place), self.block)
+        pads = op.stack([op.mul(each, at_time) for each in (place, behind)], 1)
+        return op.add(before, op.emit("PAD", [every, pads], before.dims))
 
 
 def _inputs(draft: Draft, kinds: Sequence[tuple[TensorType, Dims]]) -> list[DraftTensor]:

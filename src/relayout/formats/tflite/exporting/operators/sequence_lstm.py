@@ -91,27 +91,6 @@ def has_kernel(op: NodeExport) -> bool:
     return has_extents and has_batch and has_activations(op.node) and op.type(0) == TensorType.FLOAT32
 
 
-def is_fused(node: ir.Node, graph: ir.Graph) -> bool:
-    """Return whether the fused kernel computes a node: its length may be open, and its batch as that of an input.
-
-    Args:
-        node: the node.
-        graph: the model's graph.
-    """
-    x = node.inputs[0]
-    if x is None or x.shape is None or not has_activations(node):
-        return False
-    batch = x.shape[0 if node.attributes.get_int("layout", 0) else 1]
-    if isinstance(batch, int):
-        return True
-    states = [value for value in node.inputs[HIDDEN : MEMORY + 1] if value is not None]
-    is_short = isinstance(x.shape[1 if node.attributes.get_int("layout", 0) else 0], int)
-    if states and not (is_short and all(value.is_graph_input() for value in states)):
-        return False
-    shapes = [value.shape for value in graph.inputs if value.dtype != ir.DataType.STRING]
-    return node.graph is graph and any(shape is not None and batch in shape for shape in shapes)
-
-
 def input_with(op: NodeExport, extent: int | str) -> DraftTensor | None:
     """Return an input of the file that has an open extent; None for a node of a body, and if no input has it."""
     if op.draft is not op.graph.program[0]:
