@@ -21,17 +21,11 @@ def count_of(number: int, noun: str) -> str:
 
 
 class Line(NamedTuple):
-    """A paragraph. On a terminal rich prints it; in a pipe it is a line of its own.
+    """A paragraph. On a terminal rich prints it; in a pipe it is a line of its own."""
 
-    Args:
-        spans: texts, each with its style.
-        indent: columns in front of it.
-        is_cut: whether a narrow terminal shows its beginning alone.
-    """
-
-    spans: tuple[tuple[str, str], ...]
-    indent: int = 0
-    is_cut: bool = False
+    spans: tuple[tuple[str, str], ...]  # texts, each with its style
+    indent: int = 0  # columns in front of it
+    is_cut: bool = False  # whether a narrow terminal shows its beginning alone
 
     def __str__(self) -> str:
         """The text, as a pipe gets it."""
@@ -109,17 +103,11 @@ def _with_word_before(text: str) -> Iterator[tuple[str, str]]:
 
 
 class Grid(NamedTuple):
-    """A table without lines. Where a terminal is narrow its cells wrap; nothing is left out.
+    """A table without lines. Where a terminal is narrow its cells wrap; nothing is left out."""
 
-    Args:
-        headings: of its columns.
-        rows: the cells of each row.
-        title: what stands above it; "": nothing.
-    """
-
-    headings: tuple[str, ...]
-    rows: list[list[Line]]
-    title: str = ""
+    headings: tuple[str, ...]  # of its columns
+    rows: list[list[Line]]  # the cells of each row
+    title: str = ""  # what stands above it; "": nothing
 
     def __str__(self) -> str:
         """The table, as a pipe gets it: each row in a line of its own, for programs that read lines."""

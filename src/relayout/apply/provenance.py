@@ -162,15 +162,10 @@ def _held(value: ir.Value) -> list[Holds]:
 
 
 class Origins(NamedTuple):
-    """(name, form that it names) of a root.
+    """(name, form that it names) of a root."""
 
-    Args:
-        names: first those from the metadata of an earlier conversion, then the source's own.
-        older: of an earlier conversion, where the source has another form under the same name.
-    """
-
-    names: list[tuple[str, Form]]
-    older: list[tuple[str, Form]]
+    names: list[tuple[str, Form]]  # first those from the metadata of an earlier conversion, then the source's own
+    older: list[tuple[str, Form]]  # of an earlier conversion, where the source has another form under the same name
 
 
 def origins(sites: Sites, root: Root) -> Origins:

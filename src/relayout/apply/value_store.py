@@ -152,37 +152,29 @@ SHAPE_IS_INPUT, AXES_ARE_INPUT = 5, 13
 
 @dataclass
 class Storage:
-    """The values of the result, by root and form.
+    """The values of the result, by root and form."""
 
-    Args:
-        sites: the source graph.
-        names: taken names.
-        annotations: what the source says of its values beside their nodes.
-        blocks: the operators that bring images into blocks of channels and back, where there are some.
-        turns: which orders of values with open extents are made before others.
-        nodes: graph -> the result's nodes so far, in order. A conversion is appended to the graph of its value when
-            it is first wanted; what a body alone wants of an outer value goes into it in the end (`node_changes`).
-        initializers: graph -> the result's initializers.
-        ends: output of the source -> the form in which the result gives it: its name is its own.
-        emitted: the names of the nodes that were made here.
-        conversions: node that brings a value into another form -> that value.
-        sources: the source's names of roots, as far as they were asked for.
-    """
-
-    sites: Sites
-    names: Names
-    annotations: Annotations
+    sites: Sites  # the source graph
+    names: Names  # taken names
+    annotations: Annotations  # what the source says of its values beside their nodes
+    # the operators that bring images into blocks of channels and back, where there are some
     blocks: BlockSizes | None = None
-    turns: Turns = field(default_factory=Turns)
+    turns: Turns = field(default_factory=Turns)  # which orders of values with open extents are made before others
+    # graph -> the result's nodes so far, in order. A conversion is appended to the graph of its value when it is first
+    # wanted; what a body alone wants of an outer value goes into it in the end (`node_changes`).
     nodes: dict[ir.Graph, list[ir.Node]] = field(default_factory=dict)
+    # graph -> the result's initializers
     initializers: dict[ir.Graph, dict[str, ir.Value]] = field(default_factory=dict)
     stored: dict[tuple[Root, Form], ir.Value] = field(default_factory=dict)
     first: dict[tuple[Root, Order], Form] = field(default_factory=dict)
     given: dict[Root, list[Form]] = field(default_factory=dict)
     shapes: dict[tuple[int, ...], ir.Value] = field(default_factory=dict)
+    # output of the source -> the form in which the result gives it: its name is its own
     ends: dict[ir.Value, Form] = field(default_factory=dict)
-    emitted: set[str] = field(default_factory=set)
+    emitted: set[str] = field(default_factory=set)  # the names of the nodes that were made here
+    # node that brings a value into another form -> that value
     conversions: dict[ir.Node, Root] = field(default_factory=dict)
+    # the source's names of roots, as far as they were asked for
     sources: dict[Root, Origins] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -67,43 +67,24 @@ STDOUT = Path("-")
 
 
 class Job(NamedTuple):
-    """One model to write.
+    """One model to write."""
 
-    Args:
-        verb: the function of `pipeline` that makes it.
-        source: a model's file.
-        target: where the result goes; `-` is standard output; None where it is written in parts alone.
-        given: options as the command line has them.
-        verify: whether to run both afterwards.
-        feeds: input name -> `.npy` to feed.
-        seed: of random inputs.
-        rtol: the relative tolerance of the verification.
-        atol: the absolute one.
-        external_data: weights in a file of their own; None where their size decides.
-        plan_file: where the plan goes, if anywhere.
-        html: where the page goes, if anywhere.
-        model_explorer: where the node data goes, if anywhere.
-        parts: the directory of the parts' models, if they are asked for.
-        overwrite: whether the result may replace the source, and new parts earlier ones.
-        max_bytes: how many bytes may stay transposed; None for any number.
-    """
-
-    verb: str
-    source: Path
-    target: Path | None
-    given: Mapping[str, Any] = {}
-    verify: bool = False
-    feeds: Mapping[str, str] = {}
-    seed: int = 0
-    rtol: float = 1e-5
-    atol: float = 1e-6
-    external_data: bool | None = None
-    plan_file: Path | None = None
-    html: Path | None = None
-    model_explorer: Path | None = None
-    parts: Path | None = None
-    overwrite: bool = False
-    max_bytes: int | None = None
+    verb: str  # the function of `pipeline` that makes it
+    source: Path  # a model's file
+    target: Path | None  # where the result goes; `-` is standard output; None where it is written in parts alone
+    given: Mapping[str, Any] = {}  # options as the command line has them
+    verify: bool = False  # whether to run both afterwards
+    feeds: Mapping[str, str] = {}  # input name -> `.npy` to feed
+    seed: int = 0  # of random inputs
+    rtol: float = 1e-5  # the relative tolerance of the verification
+    atol: float = 1e-6  # the absolute one
+    external_data: bool | None = None  # weights in a file of their own; None where their size decides
+    plan_file: Path | None = None  # where the plan goes, if anywhere
+    html: Path | None = None  # where the page goes, if anywhere
+    model_explorer: Path | None = None  # where the node data goes, if anywhere
+    parts: Path | None = None  # the directory of the parts' models, if they are asked for
+    overwrite: bool = False  # whether the result may replace the source, and new parts earlier ones
+    max_bytes: int | None = None  # how many bytes may stay transposed; None for any number
 
     @staticmethod
     def of(verb: str, source: Path, target: Path | None, verify: bool, given: dict[str, Any]) -> "Job":

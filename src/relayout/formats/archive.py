@@ -31,25 +31,15 @@ _IN_64 = 0xFFFFFFFF
 
 
 class Entry(NamedTuple):
-    """One file in an archive's directory.
+    """One file in an archive's directory."""
 
-    Args:
-        name: its path.
-        stored: whether its bytes lie in the archive as they are.
-        crc: the checksum of its content.
-        packed: its bytes in the archive.
-        size: its bytes.
-        offset: where in the archive's file it begins.
-        place: where its entry lies, for messages.
-    """
-
-    name: str
-    stored: bool
-    crc: int
-    packed: int
-    size: int
-    offset: int
-    place: str
+    name: str  # its path
+    stored: bool  # whether its bytes lie in the archive as they are
+    crc: int  # the checksum of its content
+    packed: int  # its bytes in the archive
+    size: int  # its bytes
+    offset: int  # where in the archive's file it begins
+    place: str  # where its entry lies, for messages
 
 
 def files(data: Source) -> dict[str, bytes]:

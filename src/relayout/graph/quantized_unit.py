@@ -37,15 +37,10 @@ MOST_STEPS = 16
 
 
 class Quantization(NamedTuple):
-    """The meaning of integers: `(integers - zero point) * scale`.
+    """The meaning of integers: `(integers - zero point) * scale`."""
 
-    Args:
-        node: the DequantizeLinear or QuantizeLinear.
-        dtype: the type of the integers; None if it is not known.
-    """
-
-    node: ir.Node
-    dtype: ir.DataType | None
+    node: ir.Node  # the DequantizeLinear or QuantizeLinear
+    dtype: ir.DataType | None  # the type of the integers; None if it is not known
 
     @property
     def scale(self) -> ir.TensorProtocol | None:
@@ -69,19 +64,14 @@ class Quantization(NamedTuple):
 
 
 class QuantizedUnit(NamedTuple):
-    """An operator that reads dequantized integers and whose results are quantized.
+    """An operator that reads dequantized integers and whose results are quantized."""
 
-    Args:
-        node: the operator.
-        operands: the quantization of each input; None of an input that is absent, or no real number.
-        results: the QuantizeLinears that read its outputs.
-        members: all nodes of the unit in no order: the operator, both ends, the epilogue, views between them. Constant
-            operands' own nodes are members, too.
-    """
-
-    node: ir.Node
+    node: ir.Node  # the operator
+    # the quantization of each input; None of an input that is absent, or no real number
     operands: tuple[Quantization | None, ...]
-    results: tuple[Quantization, ...]
+    results: tuple[Quantization, ...]  # the QuantizeLinears that read its outputs
+    # all nodes of the unit in no order: the operator, both ends, the epilogue, views between them. Constant operands'
+    # own nodes are members, too.
     members: frozenset[ir.Node]
 
     @property

@@ -18,14 +18,10 @@ from relayout.light_dataclass import dataclass
 
 @dataclass
 class Names:
-    """Names that are taken; every new one is made unique.
+    """Names that are taken; every new one is made unique."""
 
-    Args:
-        taken: the names.
-        numbered: a name that was wanted again -> the last number that was put behind it.
-    """
-
-    taken: set[str]
+    taken: set[str]  # the names
+    # a name that was wanted again -> the last number that was put behind it
     numbered: dict[str, int] = field(default_factory=dict)
 
     @staticmethod

@@ -51,26 +51,17 @@ class Candidates:
 
 @dataclass(eq=False, slots=True)
 class _Found:
-    """What was found for one site so far.
-
-    Args:
-        site: the site.
-        roots: operand -> the number of the value that stands for it; -1 for a constant.
-        labels: numbers of the stored orders of its operands -> the label.
-        held: operand -> the numbers of the orders in which some label stores it, as bits.
-        partial: operands that some value stands for, and that have not all axes that move.
-        combined: whether these are tried with all orders of the axes that they do not have.
-        bases: axes -> how many labels were looked at, and the orders that differ in the other axes.
-        tried: operand and number of an order -> with how many of these it was tried.
-    """
+    """What was found for one site so far."""
 
     site: Site
-    roots: list[int]
-    labels: dict[tuple[int, ...], Label]
-    held: list[int]
-    partial: tuple[int, ...]
-    combined: bool
+    roots: list[int]  # operand -> the number of the value that stands for it; -1 for a constant
+    labels: dict[tuple[int, ...], Label]  # numbers of the stored orders of its operands -> the label
+    held: list[int]  # operand -> the numbers of the orders in which some label stores it, as bits
+    partial: tuple[int, ...]  # operands that some value stands for, and that have not all axes that move
+    combined: bool  # whether these are tried with all orders of the axes that they do not have
+    # axes -> how many labels were looked at, and the orders that differ in the other axes
     bases: dict[frozenset[str], tuple[int, dict[Order, Order]]] = field(default_factory=dict)
+    # operand and number of an order -> with how many of these it was tried
     tried: dict[tuple[int, int], int] = field(default_factory=dict)
 
 

@@ -20,17 +20,11 @@ from relayout.light_dataclass import dataclass
 
 
 class Inner(NamedTuple):
-    """A body of a node.
+    """A body of a node."""
 
-    Args:
-        outer: the graph in which the node is.
-        runs: how often it runs each time that the node does.
-        surely: it runs at least once.
-    """
-
-    outer: ir.Graph
-    runs: int
-    surely: bool
+    outer: ir.Graph  # the graph in which the node is
+    runs: int  # how often it runs each time that the node does
+    surely: bool  # it runs at least once
 
 
 Inners = Mapping[ir.Graph, Inner]
@@ -83,23 +77,14 @@ def repeated(inners: Inners, sites: Iterable[Site], moved: set[Root]) -> dict[Ro
 
 
 class Move(NamedTuple):
-    """A Transpose of the source that moves data.
+    """A Transpose of the source that moves data."""
 
-    Args:
-        name: of the value that it gives.
-        root: what it moves.
-        given: the order that it reads, of the factors of `of`.
-        order: the order that it gives.
-        of: the value whose factors are put in another order: real numbers, where integers of them are moved.
-        times: how often it moves each time that this is computed.
-    """
-
-    name: str
-    root: Root
-    given: Order
-    order: Order
-    of: Root
-    times: int = 1
+    name: str  # of the value that it gives
+    root: Root  # what it moves
+    given: Order  # the order that it reads, of the factors of `of`
+    order: Order  # the order that it gives
+    of: Root  # the value whose factors are put in another order: real numbers, where integers of them are moved
+    times: int = 1  # how often it moves each time that this is computed
 
 
 @dataclass(eq=False)

@@ -26,15 +26,10 @@ ALLOWED = 1 << 14
 
 
 class _Has(NamedTuple):
-    """What a plan takes, or may take.
+    """What a plan takes, or may take."""
 
-    Args:
-        size: bytes that Transposes move.
-        uses: what else may have a price: bytes that are taken element by element, and Transposes.
-    """
-
-    size: int
-    uses: tuple[int, int]
+    size: int  # bytes that Transposes move
+    uses: tuple[int, int]  # what else may have a price: bytes that are taken element by element, and Transposes
 
     @staticmethod
     def of(found: Plan) -> "_Has":

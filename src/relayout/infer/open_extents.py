@@ -170,17 +170,11 @@ class Bound(Enum):
 
 
 class Relation(NamedTuple):
-    """Bounds of an extent, as far as they are known.
+    """Bounds of an extent, as far as they are known."""
 
-    Args:
-        symbol: its name, or what shape inference calls it.
-        bound: how it compares with the others.
-        others: the extents of the same axis on other operands.
-    """
-
-    symbol: str
-    bound: Bound
-    others: tuple[Extent, ...]
+    symbol: str  # its name, or what shape inference calls it
+    bound: Bound  # how it compares with the others
+    others: tuple[Extent, ...]  # the extents of the same axis on other operands
 
 
 def relations(site: Site, declared: set[str]) -> Iterator[Relation]:
@@ -277,19 +271,12 @@ def runs(
 
 
 class _Asked(NamedTuple):
-    """The extents that are asked for, and their bounds.
+    """The extents that are asked for, and their bounds."""
 
-    Args:
-        found: what is known of those without a name, in the order of the graph.
-        names: those that have one: what they may be at most.
-        stated: symbols that are expressions of names.
-        values: for each value with extents without a name, these and what bounds them.
-    """
-
-    found: Sequence[Relation]
-    names: Mapping[str, int]
-    stated: Collection[str]
-    values: Sequence[frozenset[str]]
+    found: Sequence[Relation]  # what is known of those without a name, in the order of the graph
+    names: Mapping[str, int]  # those that have one: what they may be at most
+    stated: Collection[str]  # symbols that are expressions of names
+    values: Sequence[frozenset[str]]  # for each value with extents without a name, these and what bounds them
 
     def with_expressions(self, given: Mapping[str, int]) -> dict[str, int]:
         """Return what names are in a run, and the symbols that are expressions of names."""

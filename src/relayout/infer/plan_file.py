@@ -48,42 +48,26 @@ MOST_PARTS = 1 << 64
 
 
 class Misstated(NamedTuple):
-    """A figure that a plan states, and what is counted from its choice, its certificate and the model.
+    """A figure that a plan states, and what is counted from its choice, its certificate and the model."""
 
-    Args:
-        figure: which: `bytes`, `transposes`, `lower_bound`, `terminals`, or one of a value.
-        stated: in the plan; None where it states none.
-        counted: by the checker.
-    """
-
-    figure: str
-    stated: Any
-    counted: Any
+    figure: str  # which: `bytes`, `transposes`, `lower_bound`, `terminals`, or one of a value
+    stated: Any  # in the plan; None where it states none
+    counted: Any  # by the checker
 
     def __str__(self) -> str:
         return f"{self.figure}: the plan states {_figure(self.stated)}, counted are {_figure(self.counted)}"
 
 
 class Checked(NamedTuple):
-    """What the checker found of a plan.
+    """What the checker found of a plan."""
 
-    Args:
-        transposes: Transposes of the plan's choice.
-        bytes: bytes that they move.
-        bound: bytes below which the certificate proves that no choice can go.
-        capped: candidate orders were dropped: the bound holds for those that were considered.
-        misstated: figures of the plan that are not those which were counted.
-        per_transpose: bytes that each Transpose counts as besides those that it moves.
-        per_scattered: bytes that each byte counts as besides that is taken element by element.
-    """
-
-    transposes: int
-    bytes: int
-    bound: int
-    capped: bool
-    misstated: tuple[Misstated, ...] = ()
-    per_transpose: int = 0
-    per_scattered: int = 0
+    transposes: int  # Transposes of the plan's choice
+    bytes: int  # bytes that they move
+    bound: int  # bytes below which the certificate proves that no choice can go
+    capped: bool  # candidate orders were dropped: the bound holds for those that were considered
+    misstated: tuple[Misstated, ...] = ()  # figures of the plan that are not those which were counted
+    per_transpose: int = 0  # bytes that each Transpose counts as besides those that it moves
+    per_scattered: int = 0  # bytes that each byte counts as besides that is taken element by element
 
     @property
     def proved(self) -> bool:

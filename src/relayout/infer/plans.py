@@ -211,15 +211,10 @@ def _slid(
 
 
 class Relaxed(NamedTuple):
-    """A constraint and what the graph would save without it.
+    """A constraint and what the graph would save without it."""
 
-    Args:
-        site: the operator or end of the interface that is fixed.
-        bytes: bytes an inference that would no longer be transposed, with all prices.
-    """
-
-    site: str
-    bytes: int
+    site: str  # the operator or end of the interface that is fixed
+    bytes: int  # bytes an inference that would no longer be transposed, with all prices
 
 
 def what_if(plan: Plan, *, most: int = 200) -> list[Relaxed]:

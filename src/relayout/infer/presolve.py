@@ -28,20 +28,15 @@ End = tuple[int, int]
 
 @dataclass
 class Aggregation:
-    """Which sites follow, and which value stands for each.
+    """Which sites follow, and which value stands for each."""
 
-    Args:
-        leads: a follower -> the end whose order it has: of what it reads, where it is given, or of what it gives, where
-            it is read. Followers come behind those that they follow.
-        stands: root -> the root that stands for it in the problem, the one at which Transposes are: an index.
-        producers: root -> the site that gives it, in the graph.
-        readers: root -> all that read it, in the graph.
-    """
-
+    # a follower -> the end whose order it has: of what it reads, where it is given, or of what it gives, where it is
+    # read. Followers come behind those that they follow.
     leads: dict[int, End] = field(default_factory=dict)
+    # root -> the root that stands for it in the problem, the one at which Transposes are: an index
     stands: list[int] = field(default_factory=list)
-    producers: list[End | None] = field(default_factory=list)
-    readers: list[list[End]] = field(default_factory=list)
+    producers: list[End | None] = field(default_factory=list)  # root -> the site that gives it, in the graph
+    readers: list[list[End]] = field(default_factory=list)  # root -> all that read it, in the graph
 
     @staticmethod
     def of_none(roots: Sequence[Root]) -> Aggregation:

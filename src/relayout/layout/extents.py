@@ -209,15 +209,10 @@ def product(extents: Iterable[Extent]) -> Extent:
 
 
 class Learned(NamedTuple):
-    """What Reshapes that are run every time tell of dynamic extents.
+    """What Reshapes that are run every time tell of dynamic extents."""
 
-    Args:
-        divisors: symbol -> what divides it.
-        same: symbol -> another that is equal, or, of one that shape inference made up, a number.
-    """
-
-    divisors: Mapping[str, int] = {}
-    same: Mapping[str, Dim] = {}
+    divisors: Mapping[str, int] = {}  # symbol -> what divides it
+    same: Mapping[str, Dim] = {}  # symbol -> another that is equal, or, of one that shape inference made up, a number
 
     def of(self, source: Iterable[Extent], target: Iterable[Extent]) -> "Learned":
         """The same with what a Reshape from `source` to `target` adds: both have as many elements.

@@ -28,13 +28,9 @@ class Factor(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """The stored order of a tensor's factors.
+    """The stored order of a tensor's factors."""
 
-    Args:
-        factors: in stored order, major to minor.
-    """
-
-    factors: tuple[Factor, ...]
+    factors: tuple[Factor, ...]  # in stored order, major to minor
 
     @staticmethod
     @lru_cache(maxsize=256)  # a conversion names the same few for each of its nodes

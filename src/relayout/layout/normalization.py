@@ -16,19 +16,12 @@ NORMALIZE = "relayout.normalize"
 
 
 class Normalization(NamedTuple):
-    """`(x - mean) / std`, for all elements or for each channel.
+    """`(x - mean) / std`, for all elements or for each channel."""
 
-    Args:
-        mean: one number, or one for each channel.
-        std: as many, none of them 0.
-        axis: the axis of the channels, in the order of axes of `of`; None where one number is for all.
-        of: the source's name of the input. One that holds a value of this name stores its axes as it says.
-    """
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    axis: int | None = None
-    of: str = ""
+    mean: tuple[float, ...]  # one number, or one for each channel
+    std: tuple[float, ...]  # as many, none of them 0
+    axis: int | None = None  # the axis of the channels, in the order of axes of `of`; None where one number is for all
+    of: str = ""  # the source's name of the input. One that holds a value of this name stores its axes as it says.
 
     def spread(self, shape: Sequence[object]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean and standard deviation, to be broadcast over an array of this shape.

@@ -14,17 +14,11 @@ from relayout.layout.extents import ONE, Dim, Extent
 
 
 class Segment(NamedTuple):
-    """Neighbouring dimensions of both sides that hold the same elements.
+    """Neighbouring dimensions of both sides that hold the same elements."""
 
-    Args:
-        source: indices of the source's dimensions, in order.
-        target: indices of the target's dimensions, in order.
-        factors: extents of the common refinement, major to minor; None for a barrier.
-    """
-
-    source: tuple[int, ...]
-    target: tuple[int, ...]
-    factors: tuple[Extent, ...] | None
+    source: tuple[int, ...]  # indices of the source's dimensions, in order
+    target: tuple[int, ...]  # indices of the target's dimensions, in order
+    factors: tuple[Extent, ...] | None  # extents of the common refinement, major to minor; None for a barrier
 
     @property
     def is_barrier(self) -> bool:

@@ -52,20 +52,13 @@ CLAIMED = "relayout.claimed"
 
 @dataclass(frozen=True)
 class Holds:
-    """One value of the source that a stored value holds.
+    """One value of the source that a stored value holds."""
 
-    Args:
-        name: the source's name.
-        factors: extents of the source's factors, major to minor; -1 for one dynamic factor.
-        perm: the stored order: `stored[i] = source[perm[i]]`, over factors.
-        shape: the source's shape; -1 for a dynamic dimension.
-        axes: how many factors each dimension of that shape has; empty where that follows from the extents.
-    """
-
-    name: str
-    factors: tuple[int, ...]
-    perm: tuple[int, ...]
-    shape: tuple[int, ...]
+    name: str  # the source's name
+    factors: tuple[int, ...]  # extents of the source's factors, major to minor; -1 for one dynamic factor
+    perm: tuple[int, ...]  # the stored order: `stored[i] = source[perm[i]]`, over factors
+    shape: tuple[int, ...]  # the source's shape; -1 for a dynamic dimension
+    # how many factors each dimension of that shape has; empty where that follows from the extents
     axes: tuple[int, ...] = ()
 
     KEY: ClassVar[str] = "relayout.holds"
@@ -274,14 +267,10 @@ OPENED_BATCH = "relayout.batch"
 
 
 class OpenedBatch(NamedTuple):
-    """A batch that was opened: whatever lies along it is computed by itself.
+    """A batch that was opened: whatever lies along it is computed by itself."""
 
-    Args:
-        inputs: input of the source -> the axis that is the batch.
-        outputs: output of the source -> the axis that holds the batch, and how many runs of it.
-    """
-
-    inputs: Mapping[str, int]
+    inputs: Mapping[str, int]  # input of the source -> the axis that is the batch
+    # output of the source -> the axis that holds the batch, and how many runs of it
     outputs: Mapping[str, tuple[int, int]]
 
     def dump(self) -> str:

@@ -35,17 +35,11 @@ CHANNELS = 1
 
 
 class _Reader(NamedTuple):
-    """A convolution that reads an input, maybe behind Transposes.
+    """A convolution that reads an input, maybe behind Transposes."""
 
-    Args:
-        node: the convolution.
-        kernel: its kernel.
-        axis: where it reads the axis of the normalization's channels; None where one number is for all.
-    """
-
-    node: ir.Node
-    kernel: NDArray[np.generic]
-    axis: int | None
+    node: ir.Node  # the convolution
+    kernel: NDArray[np.generic]  # its kernel
+    axis: int | None  # where it reads the axis of the normalization's channels; None where one number is for all
 
     def per_channel(self, numbers: tuple[float, ...]) -> NDArray[np.float64]:
         """Return numbers for each channel, to be multiplied with the kernel."""

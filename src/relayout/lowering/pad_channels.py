@@ -248,21 +248,14 @@ def pad_channels(model: ir.Model, blocks: BlockSizes) -> int:
 
 @dataclass
 class _Node:
-    """What more channels mean for a node.
-
-    Args:
-        node: the node.
-        alike: the values that have as many channels as each other, and go on having as many.
-        rows: constants that have an item for each channel that it gives, by slot, and the axis.
-        columns: the same for each channel that it reads.
-        groups: whether there is a group for each channel.
-    """
+    """What more channels mean for a node."""
 
     node: ir.Node
-    alike: list[ir.Value]
+    alike: list[ir.Value]  # the values that have as many channels as each other, and go on having as many
+    # constants that have an item for each channel that it gives, by slot, and the axis
     rows: dict[int, int] = field(default_factory=dict)
-    columns: dict[int, int] = field(default_factory=dict)
-    groups: bool = False
+    columns: dict[int, int] = field(default_factory=dict)  # the same for each channel that it reads
+    groups: bool = False  # whether there is a group for each channel
 
 
 class _Padding:

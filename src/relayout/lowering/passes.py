@@ -108,30 +108,19 @@ OPERANDS = "operands that share memory"
 
 
 class PassRow(NamedTuple):
-    """One pass.
+    """One pass."""
 
-    Args:
-        name: how a target lists it, and an error names it.
-        line: what it makes, as a report says it.
-        stage: what it runs on.
-        requires: facts that must hold before it.
-        ends: facts that no longer hold behind it.
-        file_format: the format of results for which it always runs, `tflite`; "": a target lists it.
-        repeats: it runs again, with its neighbours that repeat, until none of them changes anything.
-        on_fixing: it runs for an ONNX result of an ONNX source, too, where `--dim` gives extents numbers, or none is
-            open and there is a target.
-        for_targets: it runs for an ONNX result of an ONNX source, too, where there is a target.
-    """
-
-    name: str
-    line: str
-    stage: Stage
-    requires: frozenset[str] = frozenset()
-    ends: frozenset[str] = frozenset()
-    file_format: str = ""
-    repeats: bool = False
+    name: str  # how a target lists it, and an error names it
+    line: str  # what it makes, as a report says it
+    stage: Stage  # what it runs on
+    requires: frozenset[str] = frozenset()  # facts that must hold before it
+    ends: frozenset[str] = frozenset()  # facts that no longer hold behind it
+    file_format: str = ""  # the format of results for which it always runs, `tflite`; "": a target lists it
+    repeats: bool = False  # it runs again, with its neighbours that repeat, until none of them changes anything
+    # it runs for an ONNX result of an ONNX source, too, where `--dim` gives extents numbers, or none is open and there
+    # is a target
     on_fixing: bool = False
-    for_targets: bool = False
+    for_targets: bool = False  # it runs for an ONNX result of an ONNX source, too, where there is a target
 
 
 def _rows(

@@ -19,19 +19,12 @@ GROWTH, FEW = 4, 64
 
 
 class Place(NamedTuple):
-    """The pixels at one place in the blocks of an axis.
+    """The pixels at one place in the blocks of an axis."""
 
-    Args:
-        taps: (element of the window, tap of the kernel).
-        window: elements of the window.
-        dilation: steps between the window's elements.
-        pads: zeros before and behind the axis.
-    """
-
-    taps: tuple[tuple[int, int], ...]
-    window: int
-    dilation: int
-    pads: tuple[int, int]
+    taps: tuple[tuple[int, int], ...]  # (element of the window, tap of the kernel)
+    window: int  # elements of the window
+    dilation: int  # steps between the window's elements
+    pads: tuple[int, int]  # zeros before and behind the axis
 
 
 class Axis(NamedTuple):

@@ -42,42 +42,25 @@ MOST_STEPS = 64
 
 
 class OperatorClaims(NamedTuple):
-    """Operators of one type.
+    """Operators of one type."""
 
-    Args:
-        operator: `Conv`, outside of ONNX's own domain with that: `com.microsoft:Gelu`.
-        claimed: how many the target runs; a quantized unit counts as its operator alone.
-        total: how many there are.
-        reasons: why it does not run the others -> how many.
-    """
-
-    operator: str
-    claimed: int
-    total: int
-    reasons: dict[str, int]
+    operator: str  # `Conv`, outside of ONNX's own domain with that: `com.microsoft:Gelu`
+    claimed: int  # how many the target runs; a quantized unit counts as its operator alone
+    total: int  # how many there are
+    reasons: dict[str, int]  # why it does not run the others -> how many
 
 
 @dataclass(frozen=True)
 class Claims:
-    """The share of a model that a target runs.
+    """The share of a model that a target runs."""
 
-    Args:
-        target: its name.
-        claimed: operators that it runs.
-        total: operators of the main graph; Transposes and constants are not counted.
-        claimed_parts: parts that it runs.
-        parts: all parts.
-        operators: the same by operator, those that it does not run first.
-        borders: operators that it does not run and that have a Transpose between them and one that it runs, by type ->
-            how many.
-    """
-
-    target: str
-    claimed: int
-    total: int
-    claimed_parts: int
-    parts: int
-    operators: tuple[OperatorClaims, ...]
+    target: str  # its name
+    claimed: int  # operators that it runs
+    total: int  # operators of the main graph; Transposes and constants are not counted
+    claimed_parts: int  # parts that it runs
+    parts: int  # all parts
+    operators: tuple[OperatorClaims, ...]  # the same by operator, those that it does not run first
+    # operators that it does not run and that have a Transpose between them and one that it runs, by type -> how many
     borders: dict[str, int]
 
     def lines(self, more: int) -> Iterator[str]:
@@ -213,13 +196,9 @@ REMEDY_OF_LONG_INTEGERS = "--input-type int32 and --output-type int32 make int64
 
 @dataclass(frozen=True)
 class FileClaims(Claims):
-    """The operators of a file that a target takes: by builtin, as one part, without borders.
+    """The operators of a file that a target takes: by builtin, as one part, without borders."""
 
-    Args:
-        places: "builtin: reason" -> the first results of such operators.
-    """
-
-    places: dict[str, list[str]]
+    places: dict[str, list[str]]  # "builtin: reason" -> the first results of such operators
 
     def lines(self, more: int) -> Iterator[str]:
         """Return what a report says; `more` does not count where a file is taken as a whole."""

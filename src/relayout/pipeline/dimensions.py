@@ -67,17 +67,11 @@ _PLACE = re.compile(r"(.+):(-?[0-9]{1,4})", re.DOTALL)
 
 
 class Asked(NamedTuple):
-    """A user's request about dimensions.
+    """A user's request about dimensions."""
 
-    Args:
-        named: dynamic dimension -> number, or the name of another.
-        places: `input:axis` -> number or name: a fixed dimension that is opened.
-        batch: what becomes of the first axis of all inputs.
-    """
-
-    named: Mapping[str, Dim]
-    places: Mapping[str, Dim]
-    batch: Dim | None = None
+    named: Mapping[str, Dim]  # dynamic dimension -> number, or the name of another
+    places: Mapping[str, Dim]  # `input:axis` -> number or name: a fixed dimension that is opened
+    batch: Dim | None = None  # what becomes of the first axis of all inputs
 
     @staticmethod
     def of(dims: Mapping[str, Dim] | None, batch: Dim | None = None) -> "Asked":

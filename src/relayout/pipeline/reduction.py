@@ -28,21 +28,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Reduced:
-    """A part of a model that still shows the fault.
+    """A part of a model that still shows the fault."""
 
-    Args:
-        model: the part.
-        before: nodes of the source.
-        after: nodes of the part.
-        tries: how many parts were tried.
-        smallest: no node can be left out or taken out; False where the time limit stopped the search.
-    """
-
-    model: ir.Model
-    before: int
-    after: int
-    tries: int
-    smallest: bool
+    model: ir.Model  # the part
+    before: int  # nodes of the source
+    after: int  # nodes of the part
+    tries: int  # how many parts were tried
+    smallest: bool  # no node can be left out or taken out; False where the time limit stopped the search
 
 
 STILL = ArgumentKind(

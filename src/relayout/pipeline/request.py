@@ -82,32 +82,21 @@ RETIRED = ("fast", "widen", "saturates")
 
 
 class ImportOptions(NamedTuple):
-    """How a source is read.
+    """How a source is read."""
 
-    Args:
-        opset: of an ONNX result; None for the least that a `.tflite` needs, and that of an ONNX source.
-        quant: `qdq` keeps the integers of a quantized `.tflite`, `float` does not.
-        signature: the key of a `.tflite`'s signature; None for its first.
-        state: `zero` starts each run from a `.tflite`'s initial states, `io` makes them inputs and outputs.
-        custom_ops: custom operator of a `.tflite` -> the domain of its node.
-        inputs: where the part of the graph begins, by name; empty for the whole graph.
-        outputs: where it ends.
-        dims: dynamic dimension -> its extent, or the name of a dimension of the same extent; `input:axis` -> name or
-            number of a fixed one that is opened.
-        batch: the name or number of the first axis of all inputs; None leaves it.
-        float32: whether float64 and bfloat16 of an ONNX source are read as float32.
-    """
-
-    opset: int | None = None
-    quant: Quant = "qdq"
-    signature: str | None = None
+    opset: int | None = None  # of an ONNX result; None for the least that a `.tflite` needs, and that of an ONNX source
+    quant: Quant = "qdq"  # `qdq` keeps the integers of a quantized `.tflite`, `float` does not
+    signature: str | None = None  # the key of a `.tflite`'s signature; None for its first
+    # `zero` starts each run from a `.tflite`'s initial states, `io` makes them inputs and outputs
     state: State = "zero"
-    custom_ops: Mapping[str, str] = {}
-    inputs: Sequence[str] = ()
-    outputs: Sequence[str] = ()
+    custom_ops: Mapping[str, str] = {}  # custom operator of a `.tflite` -> the domain of its node
+    inputs: Sequence[str] = ()  # where the part of the graph begins, by name; empty for the whole graph
+    outputs: Sequence[str] = ()  # where it ends
+    # dynamic dimension -> its extent, or the name of a dimension of the same extent; `input:axis` -> name or number of
+    # a fixed one that is opened
     dims: Mapping[str, Dim] = {}
-    batch: Dim | None = None
-    float32: bool = False
+    batch: Dim | None = None  # the name or number of the first axis of all inputs; None leaves it
+    float32: bool = False  # whether float64 and bfloat16 of an ONNX source are read as float32
 
     @property
     def is_part(self) -> bool:
@@ -124,22 +113,15 @@ class ImportOptions(NamedTuple):
 
 @dataclass(frozen=True)
 class LayoutRequest:
-    """Which layouts are asked for.
+    """Which layouts are asked for."""
 
-    Args:
-        io: what becomes of the interface: `keep`, `convert`, or a layout for each image.
-        layouts: tensor -> (its layout in the source, its layout in the result): pins.
-        wishes: layouts of operators, and the target.
-        input_type: element type of quantized inputs; None leaves it.
-        output_type: the same of outputs.
-        normalize: input -> (means, standard deviations) that the result applies itself.
-    """
-
-    io: Io = "keep"
+    io: Io = "keep"  # what becomes of the interface: `keep`, `convert`, or a layout for each image
+    # tensor -> (its layout in the source, its layout in the result): pins
     layouts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    wishes: Wishes = field(default_factory=Wishes)
-    input_type: str | None = None
-    output_type: str | None = None
+    wishes: Wishes = field(default_factory=Wishes)  # layouts of operators, and the target
+    input_type: str | None = None  # element type of quantized inputs; None leaves it
+    output_type: str | None = None  # the same of outputs
+    # input -> (means, standard deviations) that the result applies itself
     normalize: Mapping[str, Numbers] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -150,47 +132,29 @@ class LayoutRequest:
 
 
 class SolverOptions(NamedTuple):
-    """The solver's objective and time limit.
+    """The solver's objective and time limit."""
 
-    Args:
-        per_transpose: bytes that each Transpose costs besides those that it moves; None for the target's price.
-        per_scattered: extra bytes for each byte of a Transpose that copies single elements; None likewise.
-        exchange: whether a MatMul may run with its operands exchanged.
-        time_limit: seconds; None for a limit that grows with the graph.
-        what_if: whether the cost of each single constraint is found, too.
-        at: dynamic dimension -> the extent that bytes are counted with; any other counts as 1.
-    """
-
+    # bytes that each Transpose costs besides those that it moves; None for the target's price
     per_transpose: int | None = None
+    # extra bytes for each byte of a Transpose that copies single elements; None likewise
     per_scattered: int | None = None
-    exchange: bool = False
-    time_limit: float | None = None
-    what_if: bool = False
-    at: Mapping[str, int] = {}
+    exchange: bool = False  # whether a MatMul may run with its operands exchanged
+    time_limit: float | None = None  # seconds; None for a limit that grows with the graph
+    what_if: bool = False  # whether the cost of each single constraint is found, too
+    at: Mapping[str, int] = {}  # dynamic dimension -> the extent that bytes are counted with; any other counts as 1
 
 
 class OutputOptions(NamedTuple):
-    """How a result is written.
+    """How a result is written."""
 
-    Args:
-        inline: whether operators in other layouts are standard operators between Transposes, not functions.
-        regions: `functions` makes each part that the target runs one function.
-        rename: name in the source -> name in the result.
-        annotate: whether every value's layout is put into its metadata.
-        custom_ops: operators that become CUSTOM ones in a `.tflite` -> their domain; "" for any.
-        parts: whether a `.tflite` result is written as parts.
-        runtime: the oldest runtime that has to run a `.tflite` result; empty: any.
-        quantization: how a `.tflite` result is quantized; None: not at all.
-    """
-
-    inline: bool = False
-    regions: Regions = "flat"
-    rename: Mapping[str, str] = {}
-    annotate: bool = False
-    custom_ops: Mapping[str, str] = {}
-    parts: bool = False
-    runtime: str = ""
-    quantization: QuantizationRequest | None = None
+    inline: bool = False  # whether operators in other layouts are standard operators between Transposes, not functions
+    regions: Regions = "flat"  # `functions` makes each part that the target runs one function
+    rename: Mapping[str, str] = {}  # name in the source -> name in the result
+    annotate: bool = False  # whether every value's layout is put into its metadata
+    custom_ops: Mapping[str, str] = {}  # operators that become CUSTOM ones in a `.tflite` -> their domain; "" for any
+    parts: bool = False  # whether a `.tflite` result is written as parts
+    runtime: str = ""  # the oldest runtime that has to run a `.tflite` result; empty: any
+    quantization: QuantizationRequest | None = None  # how a `.tflite` result is quantized; None: not at all
 
     @property
     def weight_bytes(self) -> int:

@@ -28,31 +28,19 @@ PARTS = "/|__"
 
 
 class FloatOperator(NamedTuple):
-    """A kind of operator that computes real numbers in a quantized file.
+    """A kind of operator that computes real numbers in a quantized file."""
 
-    Args:
-        name: the builtin.
-        number: how many there are.
-        reason: why they stayed float.
-        first: the result of the first one.
-    """
-
-    name: str
-    number: int
-    reason: str
-    first: str
+    name: str  # the builtin
+    number: int  # how many there are
+    reason: str  # why they stayed float
+    first: str  # the result of the first one
 
 
 class JoinedOutput(NamedTuple):
-    """An output that joins values of very different ranges, and so gives the small ones a few steps.
+    """An output that joins values of very different ranges, and so gives the small ones a few steps."""
 
-    Args:
-        name: the output.
-        values: the joined values and the greatest number of each.
-    """
-
-    name: str
-    values: tuple[tuple[str, float], ...]
+    name: str  # the output
+    values: tuple[tuple[str, float], ...]  # the joined values and the greatest number of each
 
     def __str__(self) -> str:
         """Return a sentence for the report."""
@@ -67,21 +55,13 @@ class JoinedOutput(NamedTuple):
 
 
 class QuantizationSummary(NamedTuple):
-    """What became of a file.
+    """What became of a file."""
 
-    Args:
-        kind: of quantization.
-        samples: how many were run.
-        integers: operators that compute integers, or read weights of 8 bits or halves.
-        floats: operators that compute real numbers.
-        joined: outputs that join values of very different ranges.
-    """
-
-    kind: str
-    samples: int
-    integers: int
-    floats: tuple[FloatOperator, ...]
-    joined: tuple[JoinedOutput, ...] = ()
+    kind: str  # of quantization
+    samples: int  # how many were run
+    integers: int  # operators that compute integers, or read weights of 8 bits or halves
+    floats: tuple[FloatOperator, ...]  # operators that compute real numbers
+    joined: tuple[JoinedOutput, ...] = ()  # outputs that join values of very different ranges
 
     def lines(self) -> tuple[str, ...]:
         """Return what a report says of it."""

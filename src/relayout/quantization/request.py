@@ -19,21 +19,13 @@ class MissingQuantizerError(RelayoutError):
 
 
 class QuantizationRequest(NamedTuple):
-    """How a result is quantized.
+    """How a result is quantized."""
 
-    Args:
-        kind: which numbers become integers or halves.
-        samples: what the model is fed to see the range of each value: files, a folder, or an iterable.
-        keep_float: names of operators and values that stay float; `*` stands for any characters.
-        input_type: element type of the inputs; None: as in the source.
-        output_type: the same of outputs.
-    """
-
-    kind: Quantize
-    samples: Any = None
-    keep_float: Sequence[str] = ()
-    input_type: str | None = None
-    output_type: str | None = None
+    kind: Quantize  # which numbers become integers or halves
+    samples: Any = None  # what the model is fed to see the range of each value: files, a folder, or an iterable
+    keep_float: Sequence[str] = ()  # names of operators and values that stay float; `*` stands for any characters
+    input_type: str | None = None  # element type of the inputs; None: as in the source
+    output_type: str | None = None  # the same of outputs
 
     @property
     def is_calibrated(self) -> bool:

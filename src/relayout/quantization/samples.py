@@ -33,26 +33,16 @@ class SampleError(RelayoutError):
 
 
 class ModelInput(NamedTuple):
-    """An input of the result, and what the source has in its place.
+    """An input of the result, and what the source has in its place."""
 
-    Args:
-        name: in the source.
-        tensor: the name in the result.
-        stored_name: the name of the tensor in a `.tflite` source.
-        shape: the source's extents; None where open.
-        stored: the result's extents.
-        dtype: the element type.
-        holds: how the result stores it; None: as the source.
-        normalization: what the result does to its numbers first, where the source is fed normalized ones.
-    """
-
-    name: str
-    tensor: str
-    stored_name: str
-    shape: tuple[int | None, ...]
-    stored: tuple[int | None, ...]
-    dtype: np.dtype[Any]
-    holds: Holds | None = None
+    name: str  # in the source
+    tensor: str  # the name in the result
+    stored_name: str  # the name of the tensor in a `.tflite` source
+    shape: tuple[int | None, ...]  # the source's extents; None where open
+    stored: tuple[int | None, ...]  # the result's extents
+    dtype: np.dtype[Any]  # the element type
+    holds: Holds | None = None  # how the result stores it; None: as the source
+    # what the result does to its numbers first, where the source is fed normalized ones
     normalization: Normalization | None = None
 
     def __str__(self) -> str:

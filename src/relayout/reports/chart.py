@@ -20,19 +20,12 @@ from relayout.reports.drawing import Source
 
 
 class Link(NamedTuple):
-    """A node reads another's value.
+    """A node reads another's value."""
 
-    Args:
-        producer: the node that gives the value.
-        reader: the node that reads it.
-        factors: how many factors of the value are not of size 1: with fewer than two it has one order only.
-        crosses: whether a Transpose lies in between.
-    """
-
-    producer: int
-    reader: int
-    factors: int
-    crosses: bool
+    producer: int  # the node that gives the value
+    reader: int  # the node that reads it
+    factors: int  # how many factors of the value are not of size 1: with fewer than two it has one order only
+    crosses: bool  # whether a Transpose lies in between
 
 
 def regions(count: int, links: Sequence[Link]) -> list[tuple[int, ...]]:
@@ -96,43 +89,25 @@ class _Parts:
 
 
 class Spot(NamedTuple):
-    """An operator, or an end of the interface.
+    """An operator, or an end of the interface."""
 
-    Args:
-        name: its name in the source.
-        operator: its type, `input`, `output` or `pin`.
-        fixed: it has one order only.
-        source: the TensorFlow Lite operator that it comes from.
-        outputs: the values that it gives.
-    """
-
-    name: str
-    operator: str
-    fixed: bool
-    source: str
-    outputs: tuple[int, ...]
+    name: str  # its name in the source
+    operator: str  # its type, `input`, `output` or `pin`
+    fixed: bool  # it has one order only
+    source: str  # the TensorFlow Lite operator that it comes from
+    outputs: tuple[int, ...]  # the values that it gives
 
 
 class Stored(NamedTuple):
-    """A value that is computed, and how it lies in memory.
+    """A value that is computed, and how it lies in memory."""
 
-    Args:
-        tensor: its name in the source.
-        dtype: its element type.
-        shape: its shape in the source.
-        layout: its axes in the source's order.
-        stored: its axes as its producer stores them in the result.
-        others: further orders in which the result has it.
-        bytes: its size.
-    """
-
-    tensor: str
-    dtype: str
-    shape: tuple[int | str, ...]
-    layout: str
-    stored: str
-    others: tuple[str, ...]
-    bytes: int
+    tensor: str  # its name in the source
+    dtype: str  # its element type
+    shape: tuple[int | str, ...]  # its shape in the source
+    layout: str  # its axes in the source's order
+    stored: str  # its axes as its producer stores them in the result
+    others: tuple[str, ...]  # further orders in which the result has it
+    bytes: int  # its size
 
 
 class Mark(NamedTuple):

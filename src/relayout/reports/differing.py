@@ -27,18 +27,13 @@ MOST = 4_000
 
 @dataclass(frozen=True)
 class Looked:
-    """One of two models.
+    """One of two models."""
 
-    Args:
-        name: what to call it.
-        chart: of a plan for it; its side `before` is the model as it is.
-        attributes: operator, by its name or that of its first output -> its attributes, as text.
-        own: of a `.tflite`, the TRANSPOSE operators in the file; a literal import has more around convolutions.
-    """
-
-    name: str
-    chart: Chart
+    name: str  # what to call it
+    chart: Chart  # of a plan for it; its side `before` is the model as it is
+    # operator, by its name or that of its first output -> its attributes, as text
     attributes: Mapping[str, Mapping[str, str]]
+    # of a `.tflite`, the TRANSPOSE operators in the file; a literal import has more around convolutions
     own: int | None = None
 
 
@@ -52,25 +47,17 @@ class Changed:
 
 @dataclass(frozen=True)
 class Diff:
-    """What two models have in common, and what not.
+    """What two models have in common, and what not."""
 
-    Args:
-        first: what the first is called.
-        second: what the second is called.
-        chart: operators and values of both; `before` is the first model, `after` the second. Of a value that both have,
-            `layout` is the first's and `stored` the second's.
-        only_first: operators (indices of `chart.spots`) that the second lacks.
-        only_second: operators that the first lacks.
-        changed: operators that both have and that differ.
-        own: of each that is a `.tflite`, the TRANSPOSE operators in the file; None for ONNX.
-    """
-
-    first: str
-    second: str
+    first: str  # what the first is called
+    second: str  # what the second is called
+    # operators and values of both; `before` is the first model, `after` the second. Of a value that both have, `layout`
+    # is the first's and `stored` the second's.
     chart: Chart
-    only_first: tuple[int, ...]
-    only_second: tuple[int, ...]
-    changed: tuple[Changed, ...]
+    only_first: tuple[int, ...]  # operators (indices of `chart.spots`) that the second lacks
+    only_second: tuple[int, ...]  # operators that the first lacks
+    changed: tuple[Changed, ...]  # operators that both have and that differ
+    # of each that is a `.tflite`, the TRANSPOSE operators in the file; None for ONNX
     own: tuple[int | None, int | None] = (None, None)
 
     @property

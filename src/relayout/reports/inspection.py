@@ -60,43 +60,24 @@ class Moved:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a file is, and what a conversion would save.
+    """What a file is, and what a conversion would save."""
 
-    Args:
-        file: its path.
-        format: `TensorFlow Lite`, `ONNX` or `ORT format`.
-        size: bytes of the file.
-        versions: of the format: opsets and IR version, or the schema.
-        about: what it says of itself: producer, description, author.
-        signatures: of a `.tflite`, by key.
-        operators: operator -> how many, in bodies too; in the format's own names.
-        ends: inputs and outputs.
-        values: element type -> how many values that are computed; `q` has a scale.
-        weights: element type -> how many constants, and their bytes.
-        transposed: perm of a Transpose in the file -> how many.
-        own: what a `.tflite` itself transposes, in LiteRT.
-        now: what the file transposes; of a `.tflite`, a literal translation to ONNX.
-        keep: the proved minimum with the interface kept.
-        convert: with the interface in the layouts that cost nothing.
-        problem: why it cannot be converted, if so.
-    """
-
-    file: str
-    format: str
-    size: int
-    versions: dict[str, int]
-    about: dict[str, str]
-    signatures: tuple[str, ...]
-    operators: dict[str, int]
-    ends: tuple[End, ...]
-    values: dict[str, int]
-    weights: dict[str, tuple[int, int]]
-    transposed: dict[str, int] = field(default_factory=dict)
-    own: Moved | None = None
-    now: Moved | None = None
-    keep: Moved | None = None
-    convert: Moved | None = None
-    problem: str = ""
+    file: str  # its path
+    format: str  # `TensorFlow Lite`, `ONNX` or `ORT format`
+    size: int  # bytes of the file
+    versions: dict[str, int]  # of the format: opsets and IR version, or the schema
+    about: dict[str, str]  # what it says of itself: producer, description, author
+    signatures: tuple[str, ...]  # of a `.tflite`, by key
+    operators: dict[str, int]  # operator -> how many, in bodies too; in the format's own names
+    ends: tuple[End, ...]  # inputs and outputs
+    values: dict[str, int]  # element type -> how many values that are computed; `q` has a scale
+    weights: dict[str, tuple[int, int]]  # element type -> how many constants, and their bytes
+    transposed: dict[str, int] = field(default_factory=dict)  # perm of a Transpose in the file -> how many
+    own: Moved | None = None  # what a `.tflite` itself transposes, in LiteRT
+    now: Moved | None = None  # what the file transposes; of a `.tflite`, a literal translation to ONNX
+    keep: Moved | None = None  # the proved minimum with the interface kept
+    convert: Moved | None = None  # with the interface in the layouts that cost nothing
+    problem: str = ""  # why it cannot be converted, if so
 
     def to_dict(self) -> dict[str, Any]:
         """For machines: JSON types only."""

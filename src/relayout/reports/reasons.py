@@ -18,27 +18,17 @@ MOST = 3
 
 
 class Cause(NamedTuple):
-    """Two demands that cannot both be met without moving bytes.
+    """Two demands that cannot both be met without moving bytes."""
 
-    Args:
-        above: which operator, on the producer's side, needs which layout.
-        below: which operator, on the readers' side, needs which other.
-        bytes: what therefore crosses between the two.
-        interface: whether one of the two is an input or output whose layout is kept.
-        asked: whether one of the two is a tensor whose layout was asked for.
-        barrier: whether one of the two is an operator that keeps the source's layout since nothing is known of it.
-        open_extents: whether one of the two is an operator that is known, but not with these open extents.
-        kinds: the operators of the two, or `input` and `output`.
-    """
-
-    above: str
-    below: str
-    bytes: int
-    interface: bool = False
-    asked: bool = False
+    above: str  # which operator, on the producer's side, needs which layout
+    below: str  # which operator, on the readers' side, needs which other
+    bytes: int  # what therefore crosses between the two
+    interface: bool = False  # whether one of the two is an input or output whose layout is kept
+    asked: bool = False  # whether one of the two is a tensor whose layout was asked for
+    # whether one of the two is an operator that keeps the source's layout since nothing is known of it
     barrier: bool = False
-    open_extents: bool = False
-    kinds: tuple[str, str] = ("", "")
+    open_extents: bool = False  # whether one of the two is an operator that is known, but not with these open extents
+    kinds: tuple[str, str] = ("", "")  # the operators of the two, or `input` and `output`
 
 
 def causes(plan: Plan, axes: Axes) -> list[tuple[Cause, ...]]:

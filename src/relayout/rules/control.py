@@ -43,21 +43,13 @@ def if_(operator: Operator) -> Fact:
 
 
 class _Carried(NamedTuple):
-    """A value that a loop carries across its border.
+    """A value that a loop carries across its border."""
 
-    Args:
-        outer: its letters outside; None: it keeps its own order.
-        inner: its letters inside.
-        axis: the letter of the axis that is scanned; empty for a state.
-        head: letters that stand first outside.
-        place: the axis that is scanned, as the source counts it.
-    """
-
-    outer: Letters | None = None
-    inner: Letters | None = None
-    axis: str = ""
-    head: Letters = ()
-    place: int = 0
+    outer: Letters | None = None  # its letters outside; None: it keeps its own order
+    inner: Letters | None = None  # its letters inside
+    axis: str = ""  # the letter of the axis that is scanned; empty for a state
+    head: Letters = ()  # letters that stand first outside
+    place: int = 0  # the axis that is scanned, as the source counts it
 
 
 @rule("Loop", kind="layout-agnostic")

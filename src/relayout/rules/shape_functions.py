@@ -26,27 +26,19 @@ REAL = frozenset(("AveragePool", "GlobalAveragePool", "ReduceMean"))
 
 
 class Told(NamedTuple):
-    """Where the type and the shape of an operator's first output are read.
+    """Where the type and the shape of an operator's first output are read."""
 
-    Args:
-        typed: the inputs of the output's element type; the first that is given tells it.
-        like: an operator of the standard whose output has this shape, and its version.
-        operands: the inputs that it takes; None: all.
-        kind: the element type, where no input tells it.
-        last: whether it has the channels last, in its first operand and in what it gives; a node may say so of itself.
-        sum: another output of the same type and shape: what was added up.
-        extents: the (input, axis) of which each extent is, None for one that nothing tells; of several such lists the
-            first whose inputs have as many axes.
-        others: output -> the same of another output of this type.
-    """
-
-    typed: tuple[int, ...] = (0,)
-    like: tuple[str, int] | None = None
-    operands: slice | tuple[int, ...] | None = None
-    kind: ir.DataType | None = None
+    typed: tuple[int, ...] = (0,)  # the inputs of the output's element type; the first that is given tells it
+    like: tuple[str, int] | None = None  # an operator of the standard whose output has this shape, and its version
+    operands: slice | tuple[int, ...] | None = None  # the inputs that it takes; None: all
+    kind: ir.DataType | None = None  # the element type, where no input tells it
+    # whether it has the channels last, in its first operand and in what it gives; a node may say so of itself
     last: bool = False
-    sum: int | None = None
+    sum: int | None = None  # another output of the same type and shape: what was added up
+    # the (input, axis) of which each extent is, None for one that nothing tells; of several such lists the first whose
+    # inputs have as many axes
     extents: tuple[tuple[tuple[int, int] | None, ...], ...] = ()
+    # output -> the same of another output of this type
     others: tuple[tuple[int, tuple[tuple[int, int] | None, ...]], ...] = ()
 
 

@@ -32,19 +32,12 @@ SCALES, SIZES = 2, 3
 
 
 class WindowLength(NamedTuple):
-    """The new length of `n` elements: `(n * scale + more) // stride + 1`, or `n * scale` where the stride is 0.
+    """The new length of `n` elements: `(n * scale + more) // stride + 1`, or `n * scale` where the stride is 0."""
 
-    Args:
-        letter: of the axis in the result.
-        scale: by how much it is longer first.
-        more: what is added.
-        stride: of the window.
-    """
-
-    letter: str
-    scale: int = 1
-    more: int = 0
-    stride: int = 0
+    letter: str  # of the axis in the result
+    scale: int = 1  # by how much it is longer first
+    more: int = 0  # what is added
+    stride: int = 0  # of the window
 
     @property
     def keeps(self) -> bool:
@@ -191,17 +184,11 @@ def made_parts(operator: Operator, items: Items, part: OpenedFactor) -> dict[int
 
 
 class RowOperand(NamedTuple):
-    """An operand whose first dimension starts with the rows that another operand has as an axis.
+    """An operand whose first dimension starts with the rows that another operand has as an axis."""
 
-    Args:
-        letter: of that axis.
-        part: what is opened of it.
-        items: the shape with the rows as an axis of their own.
-    """
-
-    letter: str
-    part: OpenedFactor
-    items: list[int]
+    letter: str  # of that axis
+    part: OpenedFactor  # what is opened of it
+    items: list[int]  # the shape with the rows as an axis of their own
 
 
 def row_operands(node: ir.Node, fact: Signature, parts: Mapping[ir.Value, Parts]) -> dict[int, RowOperand]:

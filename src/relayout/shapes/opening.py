@@ -143,21 +143,14 @@ def _differing(followed: ir.Shape, found: ir.Shape | None) -> str:
 
 
 class Opened(NamedTuple):
-    """A dimension that was opened.
+    """A dimension that was opened."""
 
-    Args:
-        dim: its name, or its number where it was given another one.
-        before: its extent in the source.
-        inputs: input -> the axis that it is.
-        outputs: output -> the axis that it is or is a part of, and how many runs of it that axis holds.
-        is_batch: whether every element along it is computed by itself.
-    """
-
-    dim: Dim
-    before: Dim
-    inputs: Mapping[str, int]
+    dim: Dim  # its name, or its number where it was given another one
+    before: Dim  # its extent in the source
+    inputs: Mapping[str, int]  # input -> the axis that it is
+    # output -> the axis that it is or is a part of, and how many runs of it that axis holds
     outputs: Mapping[str, tuple[int, Dim]]
-    is_batch: bool = True
+    is_batch: bool = True  # whether every element along it is computed by itself
 
 
 MOST_ATTEMPTS = 64

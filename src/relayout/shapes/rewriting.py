@@ -24,14 +24,10 @@ Place = tuple[ir.Value, int]
 
 @dataclass
 class DimensionRewriting:
-    """A model whose dimension is opened, in place.
-
-    Args:
-        model: the model.
-        widened: what was stretched already, by the graph in which it is read.
-    """
+    """A model whose dimension is opened, in place."""
 
     model: ir.Model
+    # what was stretched already, by the graph in which it is read
     widened: dict[tuple[ir.Graph | None, ir.Value, int, OpenedFactor], ir.Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

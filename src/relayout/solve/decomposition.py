@@ -28,19 +28,13 @@ HOPS = 1_000_000
 
 
 class End(NamedTuple):
-    """Where a path ends: a node, and the order in which it holds a value.
-
-    Args:
-        node: the node.
-        value: the value through which the path reaches it.
-        order: the order that the node gives or wants of that value.
-        fixed: it has no other order there (of those that the certificate's branch allows); else it keeps its label for
-            that label's own price, or nothing was found.
-    """
+    """Where a path ends: a node, and the order in which it holds a value."""
 
     node: int
-    value: int
-    order: int
+    value: int  # the value through which the path reaches it
+    order: int  # the order that the node gives or wants of that value
+    # it has no other order there (of those that the certificate's branch allows); else it keeps its label for that
+    # label's own price, or nothing was found
     fixed: bool = True
 
 
@@ -97,18 +91,12 @@ class _Walk(NamedTuple):
 
 
 class _Beside(NamedTuple):
-    """A price that a node may have to pay under another label than its own.
-
-    Args:
-        key: the price.
-        orders: label of the node -> the order that it wants or gives of the price's value.
-        order: the order that is paid for.
-        wants: whether the node is the reader, which pays where it wants that order; a producer where it gives another.
-    """
+    """A price that a node may have to pay under another label than its own."""
 
     key: Price
-    orders: tuple[int, ...]
-    order: int
+    orders: tuple[int, ...]  # label of the node -> the order that it wants or gives of the price's value
+    order: int  # the order that is paid for
+    # whether the node is the reader, which pays where it wants that order; a producer where it gives another
     wants: bool
 
 

@@ -43,17 +43,11 @@ Scope = dict[int, Classes]
 
 
 class _Step(NamedTuple):
-    """The elimination of one node.
-
-    Args:
-        node: the node.
-        tables: the tables that mention it: values first, then those that earlier steps left.
-        scope: of their sum, the node's own axis last.
-    """
+    """The elimination of one node."""
 
     node: int
-    tables: tuple[int, ...]
-    scope: Scope
+    tables: tuple[int, ...]  # the tables that mention it: values first, then those that earlier steps left
+    scope: Scope  # of their sum, the node's own axis last
 
     @property
     def cells(self) -> int:

@@ -16,17 +16,11 @@ MOST_STEPS, STEPS_OF_LABEL = 200_000, 20
 
 @dataclass
 class Limits:
-    """The work and time that the search through all components may still take.
+    """The work and time that the search through all components may still take."""
 
-    Args:
-        prices: how many prices of relaxations in branches.
-        steps: iterations of the simplex method in all relaxations.
-        deadline: `time.monotonic()` at which the search ends, where the user asks for a limit of time.
-    """
-
-    prices: int
-    steps: int
-    deadline: float = inf
+    prices: int  # how many prices of relaxations in branches
+    steps: int  # iterations of the simplex method in all relaxations
+    deadline: float = inf  # `time.monotonic()` at which the search ends, where the user asks for a limit of time
 
     @staticmethod
     def of(labels: int, seconds: float | None = None, prices: int | None = None) -> Limits:

@@ -38,27 +38,16 @@ Place = tuple[int, int]
 
 
 class _Followed(NamedTuple):
-    """A node that follows another along a value.
+    """A node that follows another along a value."""
 
-    Args:
-        node: the node that has become part of another.
-        leader: the other.
-        value: the value.
-        produces: whether `node` is the value's producer.
-        orders: label of `node` -> order of the value.
-        follows: label of `leader` -> label of `node`.
-        costs: label of `node` -> price, with all that followed it before.
-        places: all other ends at `node`, with label -> order.
-    """
-
-    node: int
-    leader: int
+    node: int  # the node that has become part of another
+    leader: int  # the other
     value: int
-    produces: bool
-    orders: tuple[int, ...]
-    follows: tuple[int, ...]
-    costs: tuple[int, ...]
-    places: tuple[tuple[Place, tuple[int, ...]], ...]
+    produces: bool  # whether `node` is the value's producer
+    orders: tuple[int, ...]  # label of `node` -> order of the value
+    follows: tuple[int, ...]  # label of `leader` -> label of `node`
+    costs: tuple[int, ...]  # label of `node` -> price, with all that followed it before
+    places: tuple[tuple[Place, tuple[int, ...]], ...]  # all other ends at `node`, with label -> order
 
 
 class _Link(NamedTuple):
@@ -70,19 +59,12 @@ class _Link(NamedTuple):
 
 
 class _Hung(NamedTuple):
-    """A node that values connect with one other only.
-
-    Args:
-        node: the node.
-        other: what it hangs on.
-        links: the values.
-        costs: label of `node` -> price, with all that hangs on it or followed it.
-    """
+    """A node that values connect with one other only."""
 
     node: int
-    other: int
-    links: tuple[_Link, ...]
-    costs: tuple[int, ...]
+    other: int  # what it hangs on
+    links: tuple[_Link, ...]  # the values
+    costs: tuple[int, ...]  # label of `node` -> price, with all that hangs on it or followed it
 
     def label(self, held: int) -> int:
         """The best label, the first of several, for one of the other node."""

@@ -97,24 +97,16 @@ class Rows(NamedTuple):
 
     `y[order] − Σ x[reader] + Σ x[producer] ≥ lower`, a row for each order and reader that may be unlike the producer.
     Where pairs of orders are hard, `y` is a flow from the orders that are given to those that are wanted.
-
-    Args:
-        keys: (order, position of the reader) of each row whose dual is a price; None of any other.
-        columns: what each of the value's own columns costs.
-        lengths: entries of each row.
-        bases: what each entry's column counts from.
-        offsets: each entry's column, from there.
-        entries: the coefficients.
-        lower: of each row.
     """
 
+    # (order, position of the reader) of each row whose dual is a price; None of any other
     keys: tuple[tuple[int, int] | None, ...]
-    columns: tuple[int, ...]
-    lengths: NDArray[np.int64]
-    bases: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    entries: NDArray[np.float64]
-    lower: NDArray[np.float64]
+    columns: tuple[int, ...]  # what each of the value's own columns costs
+    lengths: NDArray[np.int64]  # entries of each row
+    bases: NDArray[np.int64]  # what each entry's column counts from
+    offsets: NDArray[np.int64]  # each entry's column, from there
+    entries: NDArray[np.float64]  # the coefficients
+    lower: NDArray[np.float64]  # of each row
 
     @staticmethod
     def of(value: Value) -> "Rows":

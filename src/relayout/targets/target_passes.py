@@ -23,14 +23,10 @@ if TYPE_CHECKING:
 
 
 class TargetPass(NamedTuple):
-    """A pass that a target lists.
+    """A pass that a target lists."""
 
-    Args:
-        applies: whether a target has something for it to do.
-        run: does it to a model for a target, in place; returns counts for the report, by what is counted, or sentences.
-    """
-
-    applies: "Callable[[Target], object]"
+    applies: "Callable[[Target], object]"  # whether a target has something for it to do
+    # does it to a model for a target, in place; returns counts for the report, by what is counted, or sentences
     run: "Callable[[ir.Model, Target], Mapping[str, int] | Sequence[str]]"
 
 

@@ -27,40 +27,24 @@ SECONDS = ArgumentKind("seconds, a number above 0", lambda value: isinstance(val
 
 @dataclass(frozen=True)
 class Timed:
-    """One of two models.
+    """One of two models."""
 
-    Args:
-        model: its path.
-        runtime: what ran it, with its version.
-        milliseconds: of one run, the median of all turns.
-    """
-
-    model: str
-    runtime: str
-    milliseconds: float
+    model: str  # its path
+    runtime: str  # what ran it, with its version
+    milliseconds: float  # of one run, the median of all turns
 
 
 @dataclass(frozen=True)
 class Bench:
-    """How long a run of `b` takes beside one of `a`.
+    """How long a run of `b` takes beside one of `a`."""
 
-    Args:
-        a: the first model.
-        b: the second.
-        ratio: the time of `b` in parts of that of `a`: the median over turns.
-        low: the quarter of the turns with the least ratios lies below.
-        high: the quarter with the greatest lies above.
-        turns: how often each ran.
-        threads: of each runtime.
-    """
-
-    a: Timed
-    b: Timed
-    ratio: float
-    low: float
-    high: float
-    turns: int
-    threads: int
+    a: Timed  # the first model
+    b: Timed  # the second
+    ratio: float  # the time of `b` in parts of that of `a`: the median over turns
+    low: float  # the quarter of the turns with the least ratios lies below
+    high: float  # the quarter with the greatest lies above
+    turns: int  # how often each ran
+    threads: int  # of each runtime
 
     def __str__(self) -> str:
         """One line for a person, then one for each model."""

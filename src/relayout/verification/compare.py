@@ -93,16 +93,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far floats may be apart: `|a - b| <= atol + rtol * max|a|`.
+    """How far floats may be apart: `|a - b| <= atol + rtol * max|a|`."""
 
-    Args:
-        rtol: relative to the largest magnitude.
-        atol: absolute.
-        rounding: what floats are rounded by on the way, relative to their magnitude, where that is more than float32.
-    """
-
-    rtol: float
-    atol: float
+    rtol: float  # relative to the largest magnitude
+    atol: float  # absolute
+    # what floats are rounded by on the way, relative to their magnitude, where that is more than float32
     rounding: float = 0.0
 
 

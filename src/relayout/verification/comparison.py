@@ -42,23 +42,14 @@ BY_PARTS_ALONE = (
 
 
 class Piece(NamedTuple):
-    """Values of both models in one run.
-
-    Args:
-        pairs: the pairs.
-        is_output: whether they are outputs of the graph.
-        feeds: what the source was fed.
-        carried: what the second model was fed.
-        first: the source's values, by its names.
-        second: the second model's, by its names.
-    """
+    """Values of both models in one run."""
 
     pairs: Sequence[Pair]
-    is_output: bool
-    feeds: Feeds
-    carried: Feeds
-    first: Feeds
-    second: Feeds
+    is_output: bool  # whether they are outputs of the graph
+    feeds: Feeds  # what the source was fed
+    carried: Feeds  # what the second model was fed
+    first: Feeds  # the source's values, by its names
+    second: Feeds  # the second model's, by its names
 
 
 @dataclass

@@ -37,17 +37,11 @@ MOST = 12
 
 
 class Tried(NamedTuple):
-    """One order of a node: what its outputs are to be, and what they are.
+    """One order of a node: what its outputs are to be, and what they are."""
 
-    Args:
-        order: where the axes of its operands lie.
-        expected: the re-laid outputs of the node as it was.
-        got: the outputs of the node in this order.
-    """
-
-    order: str
-    expected: list[Array]
-    got: list[Array]
+    order: str  # where the axes of its operands lie
+    expected: list[Array]  # the re-laid outputs of the node as it was
+    got: list[Array]  # the outputs of the node in this order
 
 
 @dataclass(frozen=True)
@@ -242,19 +236,12 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
 class Kept(NamedTuple):
-    """A node on which a rule keeps its law.
+    """A node on which a rule keeps its law."""
 
-    Args:
-        node: the node's name.
-        operator: its operator, `vendor:Swish`.
-        orders: how many orders it ran in besides its own.
-        reason: why it ran in none: it is a barrier, or nothing says what to feed it.
-    """
-
-    node: str
-    operator: str
-    orders: int
-    reason: str = ""
+    node: str  # the node's name
+    operator: str  # its operator, `vendor:Swish`
+    orders: int  # how many orders it ran in besides its own
+    reason: str = ""  # why it ran in none: it is a barrier, or nothing says what to feed it
 
 
 def check(

@@ -50,17 +50,11 @@ from relayout.verification.stated_numbers import initial_state
 
 
 class Cut(NamedTuple):
-    """A part of a file.
+    """A part of a file."""
 
-    Args:
-        model: the part.
-        tensors: tensor of the file -> the part's that holds what is made, or what the file is fed.
-        given: tensor of the file that is given -> the part's input.
-    """
-
-    model: Model
-    tensors: Mapping[int, int]
-    given: Mapping[int, int]
+    model: Model  # the part
+    tensors: Mapping[int, int]  # tensor of the file -> the part's that holds what is made, or what the file is fed
+    given: Mapping[int, int]  # tensor of the file that is given -> the part's input
 
 
 def cut(model: Model, shown: Sequence[int], given: Collection[int]) -> Cut:

@@ -35,22 +35,15 @@ _PREFIXES = ("INFO", "WARNING", "ERROR", "VERBOSE", "FATAL")
 
 
 class GpuVerdict(NamedTuple):
-    """The accelerator's answer about one file.
+    """The accelerator's answer about one file."""
 
-    Args:
-        is_whole: whether it takes every operator.
-        reasons: its reasons for operators that it does not take, in its words.
-        differences: output -> its largest difference from the CPU kernels, relative to the largest number; None where
-            a number is lost. Empty where it was not run.
-        seconds: the time of one run.
-        problem: why there is no answer: the process died, or took too long; "" where there is one.
-    """
-
-    is_whole: bool
-    reasons: tuple[str, ...] = ()
+    is_whole: bool  # whether it takes every operator
+    reasons: tuple[str, ...] = ()  # its reasons for operators that it does not take, in its words
+    # output -> its largest difference from the CPU kernels, relative to the largest number; None where a number is
+    # lost. Empty where it was not run.
     differences: Mapping[str, float | None] = {}
-    seconds: float = 0.0
-    problem: str = ""
+    seconds: float = 0.0  # the time of one run
+    problem: str = ""  # why there is no answer: the process died, or took too long; "" where there is one
 
     @property
     def difference(self) -> float | None:

@@ -321,19 +321,12 @@ def _resize(interpreter: Any, extents: tuple[int, int, int]) -> None:
 
 
 class LoadedModel(NamedTuple):
-    """The facts on a model that a run needs.
+    """The facts on a model that a run needs."""
 
-    Args:
-        file: the model.
-        indices: name of a value -> the index of its tensor.
-        initial: inputs that are state -> what they begin with.
-        remembers: whether it has resources, which are not reset.
-    """
-
-    file: LiteRTFile
-    indices: Mapping[str, int]
-    initial: Feeds
-    remembers: bool
+    file: LiteRTFile  # the model
+    indices: Mapping[str, int]  # name of a value -> the index of its tensor
+    initial: Feeds  # inputs that are state -> what they begin with
+    remembers: bool  # whether it has resources, which are not reset
 
 
 class LiteRTRunner:

@@ -56,71 +56,49 @@ class RunError(RelayoutError):
 
 @dataclass(frozen=True)
 class Places:
-    """The elements of a tensor that an input of integers counts, each of which is written no more than once.
+    """The elements of a tensor that an input of integers counts, each of which is written no more than once."""
 
-    Args:
-        extents: of the tensor; None for a dynamic dimension.
-        axis: the one that it counts along; None: its last axis holds one number for each of the first axes.
-    """
-
-    extents: tuple[int | None, ...]
+    extents: tuple[int | None, ...]  # of the tensor; None for a dynamic dimension
+    # the one that it counts along; None: its last axis holds one number for each of the first axes
     axis: int | None = None
 
 
 @dataclass(frozen=True)
 class ModelValue:
-    """One value of a model: an input, an output, or what an operator made in between.
+    """One value of a model: an input, an output, or what an operator made in between."""
 
-    Args:
-        name: its name, unique on its side.
-        dtype: its element type, None where the model does not say.
-        shape: its shape, None for a dynamic dimension; None as a whole where the model does not say.
-        aliases: other names that a counterpart may have: the tensor's own, those of signatures.
-        held: the values of the source that it holds in some layout; its own namesake as it is, if not among them.
-        operator: the operator that makes it; empty for a graph input.
-        node: which one.
-        order: its place among the values in topological order.
-        scale: the steps of quantized integers, one for all or one for each index of `axis`; empty where there are none.
-        zero: the integers that mean 0.0, as many.
-        bound: for an integer input that counts into something: how many there are.
-        distinct: for an integer input: whether places are computed from it that are written once each.
-        places: for an integer input that names elements to write to: which ones it may name.
-        symbols: names of the dynamic dimensions; dimensions of one name have one size.
-        fallback: the extents that the model itself puts in the place of dynamic ones, if it does.
-        step: for a float that was dequantized: the step of the integer before; else 0.
-        limits: for such a float: the least and the greatest number that the integer before can stand for.
-        operands: the names of the values that its operator reads.
-        title: what people call it, where that is another name than its own, and no other value's.
-        implied: extents that operators imply for dynamic dimensions of an input; empty where none is known.
-        likely: a number that an input probably is, such as a sample rate.
-        normalization: of an input: what its model does to what it is fed, where the source is fed the result of that.
-        fed: the shapes that values of its side have with what is fed, by name, as far as that was asked for.
-    """
-
-    name: str
-    dtype: np.dtype[Any] | None
+    name: str  # its name, unique on its side
+    dtype: np.dtype[Any] | None  # its element type, None where the model does not say
+    # its shape, None for a dynamic dimension; None as a whole where the model does not say
     shape: tuple[int | None, ...] | None
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()  # other names that a counterpart may have: the tensor's own, those of signatures
+    # the values of the source that it holds in some layout; its own namesake as it is, if not among them
     held: tuple[Holds, ...] = ()
-    operator: str = ""
-    node: str = ""
-    order: int = 0
+    operator: str = ""  # the operator that makes it; empty for a graph input
+    node: str = ""  # which one
+    order: int = 0  # its place among the values in topological order
     quantized: bool = False
+    # the steps of quantized integers, one for all or one for each index of `axis`; empty where there are none
     scale: tuple[float, ...] = ()
-    zero: tuple[int, ...] = ()
+    zero: tuple[int, ...] = ()  # the integers that mean 0.0, as many
     axis: int = 0
-    bound: int | None = None
-    distinct: bool = False
-    places: Places | None = None
-    symbols: tuple[str, ...] = ()
+    bound: int | None = None  # for an integer input that counts into something: how many there are
+    distinct: bool = False  # for an integer input: whether places are computed from it that are written once each
+    places: Places | None = None  # for an integer input that names elements to write to: which ones it may name
+    symbols: tuple[str, ...] = ()  # names of the dynamic dimensions; dimensions of one name have one size
+    # the extents that the model itself puts in the place of dynamic ones, if it does
     fallback: tuple[int, ...] | None = None
-    step: float = 0.0
+    step: float = 0.0  # for a float that was dequantized: the step of the integer before; else 0
+    # for such a float: the least and the greatest number that the integer before can stand for
     limits: tuple[float, float] | None = None
-    operands: tuple[str, ...] = ()
-    title: str = ""
+    operands: tuple[str, ...] = ()  # the names of the values that its operator reads
+    title: str = ""  # what people call it, where that is another name than its own, and no other value's
+    # extents that operators imply for dynamic dimensions of an input; empty where none is known
     implied: tuple[int | None, ...] = ()
-    likely: int | None = None
+    likely: int | None = None  # a number that an input probably is, such as a sample rate
+    # of an input: what its model does to what it is fed, where the source is fed the result of that
     normalization: Normalization | None = None
+    # the shapes that values of its side have with what is fed, by name, as far as that was asked for
     fed: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property

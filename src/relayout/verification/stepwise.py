@@ -93,19 +93,12 @@ LOOKED_UP = 4
 
 @dataclass(frozen=True)
 class JudgedValue:
-    """What was found of one value.
+    """What was found of one value."""
 
-    Args:
-        verdict: whether the two agree.
-        difference: how far they are apart.
-        leans: whether they are apart in one direction, though by one step only.
-        copies: other values of the second model that should hold it, and do not.
-    """
-
-    verdict: Verdict
-    difference: Difference
-    leans: bool = False
-    copies: tuple[str, ...] = ()
+    verdict: Verdict  # whether the two agree
+    difference: Difference  # how far they are apart
+    leans: bool = False  # whether they are apart in one direction, though by one step only
+    copies: tuple[str, ...] = ()  # other values of the second model that should hold it, and do not
 
     def is_better(self, other: "JudgedValue | None") -> bool:
         """Tell whether its verdict is better than that of another; None is the worst."""

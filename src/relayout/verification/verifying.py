@@ -31,21 +31,13 @@ EXTENTS = (3, 7)
 
 
 class Batch(NamedTuple):
-    """A batch that was opened, and is to be tried.
+    """A batch that was opened, and is to be tried."""
 
-    Args:
-        before: how many rows the source takes.
-        inputs: input of the source -> the axis that is the batch.
-        outputs: output -> the axis that holds the batch, and how many runs of it.
-        extents: the batches to try.
-        is_open: whether the result takes any, the source's too.
-    """
-
-    before: int
-    inputs: Mapping[str, int]
-    outputs: Mapping[str, tuple[int, int]]
-    extents: tuple[int, ...]
-    is_open: bool
+    before: int  # how many rows the source takes
+    inputs: Mapping[str, int]  # input of the source -> the axis that is the batch
+    outputs: Mapping[str, tuple[int, int]]  # output -> the axis that holds the batch, and how many runs of it
+    extents: tuple[int, ...]  # the batches to try
+    is_open: bool  # whether the result takes any, the source's too
 
 
 def batch_of(comparison: Comparison) -> Batch | None:

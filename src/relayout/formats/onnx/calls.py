@@ -34,39 +34,25 @@ class InlinedNode(NamedTuple):
 
 @dataclass(eq=False)
 class Call:
-    """A call that was spelled out.
+    """A call that was spelled out."""
 
-    Args:
-        node: the call, taken out of its graph.
-        inputs: what it read.
-        body: the nodes in its place, but for Identities.
-        results: output -> the value that took its place.
-        sources: output -> the value of the body that is behind it; the first of several, and none for an input that is
-            handed on.
-        identities: Identities in its place: the body's own, and those that hand on what is no value of the body.
-    """
-
-    node: ir.Node
-    inputs: tuple[ir.Value | None, ...]
-    body: tuple[InlinedNode, ...]
-    results: dict[int, ir.Value] = field(default_factory=dict)
+    node: ir.Node  # the call, taken out of its graph
+    inputs: tuple[ir.Value | None, ...]  # what it read
+    body: tuple[InlinedNode, ...]  # the nodes in its place, but for Identities
+    results: dict[int, ir.Value] = field(default_factory=dict)  # output -> the value that took its place
+    # output -> the value of the body that is behind it; the first of several, and none for an input that is handed on
     sources: dict[int, ir.Value] = field(default_factory=dict)
+    # Identities in its place: the body's own, and those that hand on what is no value of the body
     identities: dict[ir.Node, None] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class Calls:
-    """The calls of a model that were spelled out, outer ones before those in their bodies.
-
-    Args:
-        calls: the calls.
-        imports: domains that the model did not import before.
-        constants: constants of bodies, which became initializers.
-    """
+    """The calls of a model that were spelled out, outer ones before those in their bodies."""
 
     calls: list[Call] = field(default_factory=list)
-    imports: list[str] = field(default_factory=list)
-    constants: list[ir.Value] = field(default_factory=list)
+    imports: list[str] = field(default_factory=list)  # domains that the model did not import before
+    constants: list[ir.Value] = field(default_factory=list)  # constants of bodies, which became initializers
 
 
 def body_nodes(graph: ir.Graph, formals: Mapping[ir.Value, int]) -> Iterator[InlinedNode]:

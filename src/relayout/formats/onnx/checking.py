@@ -107,17 +107,11 @@ def without_weights(model: ir.Model) -> onnx.ModelProto:
 
 
 class Claims(NamedTuple):
-    """The shapes that a file states of values of its main graph, compared with what their operators give.
+    """The shapes that a file states of values of its main graph, compared with what their operators give."""
 
-    Args:
-        contradicted: values that are of another type or shape.
-        unimplied: values with extents that do not follow from the inputs: they may be others in another run.
-        inferred: the model with all that is inferred, where nothing is contradicted; else None.
-    """
-
-    contradicted: list[str]
-    unimplied: list[str]
-    inferred: onnx.ModelProto | None
+    contradicted: list[str]  # values that are of another type or shape
+    unimplied: list[str]  # values with extents that do not follow from the inputs: they may be others in another run
+    inferred: onnx.ModelProto | None  # the model with all that is inferred, where nothing is contradicted; else None
 
 
 def drop_contradicted(proto: onnx.ModelProto) -> Claims:

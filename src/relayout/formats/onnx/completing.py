@@ -119,23 +119,14 @@ def infer_with_states(model: ir.Model, used: set[str]) -> tuple[onnx.GraphProto,
 
 
 class _State(NamedTuple):
-    """A state of a Loop, of the shape that it is assumed to have in each run.
+    """A state of a Loop, of the shape that it is assumed to have in each run."""
 
-    Args:
-        node: the Loop.
-        slot: which of its states.
-        value: the body's input.
-        before: its shape without the assumption.
-        first: the extents that it begins with.
-        dims: those of them that are assumed, or what the file states.
-    """
-
-    node: ir.Node
-    slot: int
-    value: ir.Value
-    before: ir.Shape | None
-    first: Dims
-    dims: Dims
+    node: ir.Node  # the Loop
+    slot: int  # which of its states
+    value: ir.Value  # the body's input
+    before: ir.Shape | None  # its shape without the assumption
+    first: Dims  # the extents that it begins with
+    dims: Dims  # those of them that are assumed, or what the file states
 
     def weakened(self, node: onnx.NodeProto | None) -> "_State | None":
         """The state with those extents alone that the body gives back; None where it gives no such rank."""

@@ -21,15 +21,10 @@ ROI, SCALES, SIZES = 1, 2, 3
 
 
 class Internal(NamedTuple):
-    """The changes made to operators of the internal domain.
+    """The changes made to operators of the internal domain."""
 
-    Args:
-        renamed: whether any has got another name.
-        notes: what a report says of those that are left.
-    """
-
-    renamed: bool = False
-    notes: tuple[str, ...] = ()
+    renamed: bool = False  # whether any has got another name
+    notes: tuple[str, ...] = ()  # what a report says of those that are left
 
 
 def name_known(proto: onnx.ModelProto) -> Internal:

@@ -28,21 +28,13 @@ CONSTANTS = 4
 
 
 class Weight(NamedTuple):
-    """An initializer: what its TensorProto says, and its data on demand.
+    """An initializer: what its TensorProto says, and its data on demand."""
 
-    Args:
-        value: the initializer.
-        tensor: its elements.
-        dtype: their type. Strings have no raw data: they are serialized as a whole.
-        dims: its shape.
-        size: bytes of the raw data.
-    """
-
-    value: ir.Value
-    tensor: ir.TensorProtocol
-    dtype: ir.DataType
-    dims: tuple[int, ...]
-    size: int
+    value: ir.Value  # the initializer
+    tensor: ir.TensorProtocol  # its elements
+    dtype: ir.DataType  # their type. Strings have no raw data: they are serialized as a whole.
+    dims: tuple[int, ...]  # its shape
+    size: int  # bytes of the raw data
 
     @classmethod
     def of(cls, value: ir.Value, tensor: ir.TensorProtocol) -> "Weight":

@@ -25,27 +25,18 @@ ROUNDS = 12
 
 @dataclass
 class UnpreparedModel:
-    """A model before its layouts are chosen: what passes over it see and change.
-
-    Args:
-        model: the model.
-        complete: what infers types and shapes of what is new.
-        from_tflite: whether it was just read from a `.tflite`.
-        is_restored: whether the result may have a builtin that nodes say that they were.
-        needs_no_definition: whether a node becomes others later, before layouts are chosen, or a CUSTOM operator.
-        is_looped: whether a recurrent node of many steps may be a loop.
-        steps_are_faster: whether an LSTM takes less time step by step than by a kernel for all steps.
-        element_bytes: of an element of recurrent weights in the result.
-    """
+    """A model before its layouts are chosen: what passes over it see and change."""
 
     model: ir.Model
-    complete: Callable[[ir.Model], None]
-    from_tflite: bool = False
+    complete: Callable[[ir.Model], None]  # what infers types and shapes of what is new
+    from_tflite: bool = False  # whether it was just read from a `.tflite`
+    # whether the result may have a builtin that nodes say that they were
     is_restored: Callable[[Builtin], bool] = lambda _: True
+    # whether a node becomes others later, before layouts are chosen, or a CUSTOM operator
     needs_no_definition: Callable[[tuple[str, str], ir.Node], bool] = lambda *_: False
-    is_looped: Callable[[ir.Node], bool] = lambda _: True
-    steps_are_faster: bool = True
-    element_bytes: int = 4
+    is_looped: Callable[[ir.Node], bool] = lambda _: True  # whether a recurrent node of many steps may be a loop
+    steps_are_faster: bool = True  # whether an LSTM takes less time step by step than by a kernel for all steps
+    element_bytes: int = 4  # of an element of recurrent weights in the result
 
     names: Names = field(default_factory=lambda: Names(set()))
     """Of all values; they grow."""

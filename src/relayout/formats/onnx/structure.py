@@ -493,15 +493,10 @@ def _refuse_windows(scope: _Scope, node: onnx.NodeProto) -> None:
 
 
 class _Standard(NamedTuple):
-    """Facts that hold for all versions of a standard operator.
+    """Facts that hold for all versions of a standard operator."""
 
-    Args:
-        types: attribute -> its types in all of them.
-        fewest: operands that a node has at least in one of them.
-    """
-
-    types: Mapping[str, frozenset[int]]
-    fewest: int
+    types: Mapping[str, frozenset[int]]  # attribute -> its types in all of them
+    fewest: int  # operands that a node has at least in one of them
 
 
 @lru_cache(1024)

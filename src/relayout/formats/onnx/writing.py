@@ -178,19 +178,12 @@ def copy(source: "Path | FixedSource", path: str | Path, *, sources: Collection[
 
 
 class _Entry(NamedTuple):
-    """An initializer with all ready that stands before its data, which follows, or lies at `offset` of the data file.
+    """An initializer with all ready that stands before its data, which follows or lies at `offset` of the data file."""
 
-    Args:
-        weight: the initializer.
-        lead: what stands before the data, tag and length of the whole included.
-        length: of all that is in the model's file, the data included where it follows.
-        offset: where the data is in the data file; negative where it follows.
-    """
-
-    weight: Weight
-    lead: bytes
-    length: int
-    offset: int = -1
+    weight: Weight  # the initializer
+    lead: bytes  # what stands before the data, tag and length of the whole included
+    length: int  # of all that is in the model's file, the data included where it follows
+    offset: int = -1  # where the data is in the data file; negative where it follows
 
     @classmethod
     def of(cls, weight: Weight, header: bytes, inline: int, offset: int = -1) -> "_Entry":

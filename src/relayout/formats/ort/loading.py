@@ -92,19 +92,12 @@ _VALUE, _NAME = 1, 2
 
 
 class Loaded(NamedTuple):
-    """The content of an ORT-format model.
+    """The content of an ORT-format model."""
 
-    Args:
-        proto: the model without its large weights.
-        weights: name of an initializer -> its tensor, where it is large.
-        version: of the format.
-        notes: what is passed over.
-    """
-
-    proto: onnx.ModelProto
-    weights: dict[str, ir.TensorProtocol]
-    version: int
-    notes: tuple[str, ...]
+    proto: onnx.ModelProto  # the model without its large weights
+    weights: dict[str, ir.TensorProtocol]  # name of an initializer -> its tensor, where it is large
+    version: int  # of the format
+    notes: tuple[str, ...]  # what is passed over
 
 
 def load(data: Source, beside: str, large: int) -> Loaded:
@@ -272,19 +265,12 @@ _FIELDS: Mapping[int, tuple[str, Callable[[_Loading, Any, str], Any]]] = {
 
 
 class _Definition(NamedTuple):
-    """An operator of ONNX, as a file imports it.
+    """An operator of ONNX, as a file imports it."""
 
-    Args:
-        since: since which version it is as it is.
-        defaults: attribute -> its default.
-        attributes: the attributes that it has to have.
-        operands: the names of its operands; "" for one that may be absent.
-    """
-
-    since: int
-    defaults: Mapping[str, onnx.AttributeProto]
-    attributes: frozenset[str]
-    operands: tuple[str, ...]
+    since: int  # since which version it is as it is
+    defaults: Mapping[str, onnx.AttributeProto]  # attribute -> its default
+    attributes: frozenset[str]  # the attributes that it has to have
+    operands: tuple[str, ...]  # the names of its operands; "" for one that may be absent
 
     def fault(self, node: onnx.NodeProto, since: int) -> str:
         """Return what is wrong with a node; empty where nothing is."""

@@ -51,39 +51,26 @@ SCHEMA = 1
 
 
 class Holding(NamedTuple):
-    """The part of the source that one tensor holds.
+    """The part of the source that one tensor holds."""
 
-    Args:
-        names: values that it holds as the source stores them, under another name.
-        holds: values that it holds in a layout of its own.
-    """
-
-    names: tuple[str, ...] = ()
-    holds: tuple[Holds, ...] = ()
+    names: tuple[str, ...] = ()  # values that it holds as the source stores them, under another name
+    holds: tuple[Holds, ...] = ()  # values that it holds in a layout of its own
 
 
 class Provenance(NamedTuple):
-    """The statements of a file about its source.
+    """The statements of a file about its source."""
 
-    Args:
-        tensors: name of a tensor -> what it holds.
-        interface: input or output -> its layout in the source and here.
-        part: the source's names of the inputs and outputs, where the file is a part of its source.
-        signature: the key of the source's signature, where that is not of its first subgraph.
-        initial: input that is state from run to run -> what it begins with, as JSON, in the source's order of axes.
-        normalize: input that the file normalizes itself -> mean, standard deviation and axis, as JSON.
-        batch: the batch that was opened.
-        steps_off: quantized value of the source -> the steps by which it may be off here.
-    """
-
-    tensors: Mapping[str, Holding] = {}
-    interface: Mapping[str, str] = {}
+    tensors: Mapping[str, Holding] = {}  # name of a tensor -> what it holds
+    interface: Mapping[str, str] = {}  # input or output -> its layout in the source and here
+    # the source's names of the inputs and outputs, where the file is a part of its source
     part: Mapping[str, list[str]] | None = None
-    signature: str | None = None
+    signature: str | None = None  # the key of the source's signature, where that is not of its first subgraph
+    # input that is state from run to run -> what it begins with, as JSON, in the source's order of axes
     initial: Mapping[str, str] = {}
+    # input that the file normalizes itself -> mean, standard deviation and axis, as JSON
     normalize: Mapping[str, str] = {}
-    batch: OpenedBatch | None = None
-    steps_off: Mapping[str, int] = {}
+    batch: OpenedBatch | None = None  # the batch that was opened
+    steps_off: Mapping[str, int] = {}  # quantized value of the source -> the steps by which it may be off here
 
     def dump(self) -> bytes:
         """Return the buffer's content: the same facts give the same bytes."""

@@ -63,26 +63,17 @@ def is_restorable(name: str) -> bool:
 
 
 class Operand(NamedTuple):
-    """A tensor of a builtin.
+    """A tensor of a builtin."""
 
-    Args:
-        type: its element type.
-        shape: its extents.
-        quantization: what its integers mean.
-        name: the value that it is, or that a variable begins each run with; "": the runtime keeps it from run to run.
-            A value holds it that has this name, or says so in its metadata.
-        variable: whether it is a variable.
-        scales: the value that holds its scales, where it is a constant with several; its zero points are 0.
-        numbers: the elements of a small constant, row-major, which no value holds.
-    """
-
-    type: TensorType
-    shape: tuple[int, ...]
-    quantization: Quantization | None
+    type: TensorType  # its element type
+    shape: tuple[int, ...]  # its extents
+    quantization: Quantization | None  # what its integers mean
+    # the value that it is, or that a variable begins each run with; "": the runtime keeps it from run to run. A value
+    # holds it that has this name, or says so in its metadata.
     name: str = ""
-    variable: bool = False
-    scales: str = ""
-    numbers: tuple[int | float, ...] | None = None
+    variable: bool = False  # whether it is a variable
+    scales: str = ""  # the value that holds its scales, where it is a constant with several; its zero points are 0
+    numbers: tuple[int | float, ...] | None = None  # the elements of a small constant, row-major, which no value holds
 
     @staticmethod
     def of(tensor: Tensor, name: str = "") -> "Operand":
@@ -131,23 +122,14 @@ class Operand(NamedTuple):
 
 
 class Builtin(NamedTuple):
-    """A builtin that was spelled out.
+    """A builtin that was spelled out."""
 
-    Args:
-        name: the builtin, or `CUSTOM` and the code of a custom operator.
-        options: its options, where they are not the schema's defaults.
-        inputs: its operands; None for one left out.
-        outputs: its results, in the file's order of axes.
-        intermediates: what it computes between them.
-        custom_options: those of a custom operator.
-    """
-
-    name: str
-    options: Mapping[str, int | float | bool]
-    inputs: tuple[Operand | None, ...]
-    outputs: tuple[Operand, ...]
-    intermediates: tuple[Operand, ...] = ()
-    custom_options: bytes = b""
+    name: str  # the builtin, or `CUSTOM` and the code of a custom operator
+    options: Mapping[str, int | float | bool]  # its options, where they are not the schema's defaults
+    inputs: tuple[Operand | None, ...]  # its operands; None for one left out
+    outputs: tuple[Operand, ...]  # its results, in the file's order of axes
+    intermediates: tuple[Operand, ...] = ()  # what it computes between them
+    custom_options: bytes = b""  # those of a custom operator
 
     @property
     def op_type(self) -> str:
@@ -413,19 +395,12 @@ RESTORED = "tflite.restored"
 
 
 class Variable(NamedTuple):
-    """A resource variable.
+    """A resource variable."""
 
-    Args:
-        name: what its users share.
-        initial: the value that holds what the first run begins with.
-        assigned: the value that holds what a run leaves to the next one.
-        uses: how often nodes read the first value. Where they are fewer or more, some may be computed beforehand.
-    """
-
-    name: str
-    initial: str
-    assigned: str
-    uses: int
+    name: str  # what its users share
+    initial: str  # the value that holds what the first run begins with
+    assigned: str  # the value that holds what a run leaves to the next one
+    uses: int  # how often nodes read the first value. Where they are fewer or more, some may be computed beforehand.
 
 
 def dump_variables(variables: Iterable[Variable]) -> str:

@@ -104,19 +104,12 @@ EXPAND = 8
 
 
 class Groups(NamedTuple):
-    """The groups of an image's channels.
+    """The groups of an image's channels."""
 
-    Args:
-        number: how many groups.
-        channels: how many channels.
-        space: the other extents.
-        normalizing: how each is normalized.
-    """
-
-    number: int
-    channels: int
-    space: tuple[int, ...]
-    normalizing: Normalizing
+    number: int  # how many groups
+    channels: int  # how many channels
+    space: tuple[int, ...]  # the other extents
+    normalizing: Normalizing  # how each is normalized
 
     @staticmethod
     def of_reshaped(operator: Operator) -> "Groups | None":

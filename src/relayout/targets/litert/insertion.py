@@ -27,15 +27,10 @@ def integers_of(node: ir.Node, slot: int) -> list[int] | None:
 
 
 class Insertion(NamedTuple):
-    """A place in a graph: before a node.
-
-    Args:
-        graph: the graph.
-        node: the node that the others are put before.
-    """
+    """A place in a graph: before a node."""
 
     graph: ir.Graph
-    node: ir.Node
+    node: ir.Node  # the node that the others are put before
 
     def constant(self, array: NDArray[Any], name: str) -> ir.Value:
         """Add an initializer; a name that is taken gets a longer one."""

@@ -31,17 +31,11 @@ Wide = NDArray[np.float32]
 
 
 class IntegerForm(NamedTuple):
-    """A form on integers.
+    """A form on integers."""
 
-    Args:
-        expansion: what it writes.
-        steps_off: the greatest number of steps of the result by which it differs from a unit.
-        words: an operator that runs on 16 bits: a target has to claim that. "": none.
-    """
-
-    expansion: Expansion
-    steps_off: Callable[[Operator], int]
-    words: str = ""
+    expansion: Expansion  # what it writes
+    steps_off: Callable[[Operator], int]  # the greatest number of steps of the result by which it differs from a unit
+    words: str = ""  # an operator that runs on 16 bits: a target has to claim that. "": none.
 
 
 def _one(_: Operator) -> int:
@@ -204,23 +198,14 @@ def _batch_normalization(operator: Operator, _: Constants) -> Sequence[Step]:
 
 
 class _Normalization(NamedTuple):
-    """A normalization of bytes.
+    """A normalization of bytes."""
 
-    Args:
-        elements: how many have a mean together.
-        axes: those of mean and variance.
-        groups: the extents behind the first in which groups of channels are normalized; none: its own.
-        weight: what is multiplied afterwards.
-        bias: what is added then.
-        words: the step of 16 bits of each value.
-    """
-
-    elements: int
-    axes: tuple[int, ...]
-    groups: tuple[int, ...]
-    weight: NDArray[np.float64]
-    bias: NDArray[np.float64]
-    words: Mapping[str, float]
+    elements: int  # how many have a mean together
+    axes: tuple[int, ...]  # those of mean and variance
+    groups: tuple[int, ...]  # the extents behind the first in which groups of channels are normalized; none: its own
+    weight: NDArray[np.float64]  # what is multiplied afterwards
+    bias: NDArray[np.float64]  # what is added then
+    words: Mapping[str, float]  # the step of 16 bits of each value
 
 
 def _groups(

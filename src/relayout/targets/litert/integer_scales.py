@@ -19,19 +19,12 @@ WORDS = (ir.DataType.INT16, ir.DataType.UINT16)
 
 
 class Scale(NamedTuple):
-    """The quantization of integers.
+    """The quantization of integers."""
 
-    Args:
-        dtype: their type.
-        scale: the scales.
-        zero: zero points, as signed integers have them.
-        axis: along which there is a scale for each element; 0 where there is one.
-    """
-
-    dtype: ir.DataType
-    scale: NDArray[np.float32]
-    zero: NDArray[np.int64]
-    axis: int = 0
+    dtype: ir.DataType  # their type
+    scale: NDArray[np.float32]  # the scales
+    zero: NDArray[np.int64]  # zero points, as signed integers have them
+    axis: int = 0  # along which there is a scale for each element; 0 where there is one
 
     @property
     def is_one(self) -> bool:

@@ -73,17 +73,11 @@ def keep_integers(model: ir.Model, target: Target) -> dict[str, int]:
 
 
 class _Kept(NamedTuple):
-    """A unit that stays on integers.
+    """A unit that stays on integers."""
 
-    Args:
-        name: its operator, or the builtin that stands for several.
-        steps: how many steps of the result it may be off.
-        values: what the source calls its quantized results.
-    """
-
-    name: str
-    steps: int
-    values: tuple[str, ...]
+    name: str  # its operator, or the builtin that stands for several
+    steps: int  # how many steps of the result it may be off
+    values: tuple[str, ...]  # what the source calls its quantized results
 
 
 def _results(node: ir.Node) -> tuple[str, ...]:

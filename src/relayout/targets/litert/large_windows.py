@@ -38,23 +38,14 @@ MOST_PARTS = 64
 
 
 class _Window(NamedTuple):
-    """One axis of space.
+    """One axis of space."""
 
-    Args:
-        size: elements of the window.
-        stride: the stride.
-        dilation: the dilation.
-        extent: of the image; None: it is open.
-        result: the extent of the result; None: it is open.
-        pads: zeros before and behind the image; None: as many as SAME says, of an open extent.
-    """
-
-    size: int
+    size: int  # elements of the window
     stride: int
     dilation: int
-    extent: int | None
-    result: int | None
-    pads: tuple[int, int] | None
+    extent: int | None  # of the image; None: it is open
+    result: int | None  # the extent of the result; None: it is open
+    pads: tuple[int, int] | None  # zeros before and behind the image; None: as many as SAME says, of an open extent
 
     @property
     def is_centred(self) -> bool:

@@ -38,21 +38,13 @@ CONTRIBUTED = frozenset({("com.microsoft", "Gelu")})
 
 
 class Candidate(NamedTuple):
-    """An operator whose operands are dequantized and whose results are quantized.
+    """An operator whose operands are dequantized and whose results are quantized."""
 
-    Args:
-        node: the operator.
-        inputs: what each operand's integers mean; None for one that is none or absent.
-        constants: whether each operand's integers are constant.
-        outputs: what each result's integers mean.
-        unsigned: whether unsigned integers stay so.
-    """
-
-    node: ir.Node
-    inputs: tuple[Scale | None, ...]
-    constants: tuple[bool, ...]
-    outputs: tuple[Scale, ...]
-    unsigned: bool = False
+    node: ir.Node  # the operator
+    inputs: tuple[Scale | None, ...]  # what each operand's integers mean; None for one that is none or absent
+    constants: tuple[bool, ...]  # whether each operand's integers are constant
+    outputs: tuple[Scale, ...]  # what each result's integers mean
+    unsigned: bool = False  # whether unsigned integers stay so
 
 
 class Kernel(NamedTuple):

@@ -69,17 +69,11 @@ def _is_real(operator: Operator) -> bool:
 
 
 class _Kernel(NamedTuple):
-    """A constant kernel, `o i *s`: the outputs of all groups, the inputs of one.
+    """A constant kernel, `o i *s`: the outputs of all groups, the inputs of one."""
 
-    Args:
-        numbers: real ones, or integers.
-        scale: of integers, one or one for each output; None: the numbers are real.
-        zero: the zero points, as many; None: 0.
-    """
-
-    numbers: NDArray[np.generic]
-    scale: NDArray[np.generic] | None = None
-    zero: NDArray[np.generic] | None = None
+    numbers: NDArray[np.generic]  # real ones, or integers
+    scale: NDArray[np.generic] | None = None  # of integers, one or one for each output; None: the numbers are real
+    zero: NDArray[np.generic] | None = None  # the zero points, as many; None: 0
 
     @staticmethod
     def of(operator: Operator, given: Constants) -> "_Kernel | None":

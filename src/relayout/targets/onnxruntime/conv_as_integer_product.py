@@ -29,33 +29,19 @@ from relayout.targets.onnxruntime import hybrid_products as hybrid
 
 
 class Times(NamedTuple):
-    """What ONNX Runtime takes, in ns, on one thread, as `bench/measure_hybrid.py` measures it.
+    """What ONNX Runtime takes, in ns, on one thread, as `bench/measure_hybrid.py` measures it."""
 
-    Args:
-        node: a node, beside what it computes.
-        joined: a run of bytes for Concat.
-        picked: a run of bytes for Gather.
-        byte: a byte of either.
-        convolution: a convolution as a product, beside all else.
-        product: a product of two integers.
-        read: an element that is read, and quantized.
-        given: an element that is given.
-        floats: a float Conv, beside what follows.
-        float_product: a product of two real numbers.
-        float_element: an element that a Conv reads or gives: half, as between two Convs nothing is reordered.
-    """
-
-    node: float
-    joined: float
-    picked: float
-    byte: float
-    convolution: float
-    product: float
-    read: float
-    given: float
-    floats: float
-    float_product: float
-    float_element: float
+    node: float  # a node, beside what it computes
+    joined: float  # a run of bytes for Concat
+    picked: float  # a run of bytes for Gather
+    byte: float  # a byte of either
+    convolution: float  # a convolution as a product, beside all else
+    product: float  # a product of two integers
+    read: float  # an element that is read, and quantized
+    given: float  # an element that is given
+    floats: float  # a float Conv, beside what follows
+    float_product: float  # a product of two real numbers
+    float_element: float  # an element that a Conv reads or gives: half, as between two Convs nothing is reordered
 
 
 VNNI = Times(670, 3.3, 8.1, 0.036, 2150, 0.0047, 0.25, 0.44, 2230, 0.0195, 0.12)

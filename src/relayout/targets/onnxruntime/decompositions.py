@@ -140,23 +140,14 @@ OPEN = -1
 
 
 class _Product(NamedTuple):
-    """An Einsum as one product of matrices: `left inner` by `inner right`, for each place of the batch.
+    """An Einsum as one product of matrices: `left inner` by `inner right`, for each place of the batch."""
 
-    Args:
-        order: the operands; the one comes first whose axes come first in the result.
-        batches: the batch letters of each side; a side that lacks some is stretched along them.
-        batch: the batch letters of the product.
-        left: letters of the first side alone.
-        inner: letters that are summed.
-        right: letters of the second side alone.
-    """
-
-    order: tuple[int, int]
-    batches: Groups
-    batch: list[str]
-    left: list[str]
-    inner: list[str]
-    right: list[str]
+    order: tuple[int, int]  # the operands; the one comes first whose axes come first in the result
+    batches: Groups  # the batch letters of each side; a side that lacks some is stretched along them
+    batch: list[str]  # the batch letters of the product
+    left: list[str]  # letters of the first side alone
+    inner: list[str]  # letters that are summed
+    right: list[str]  # letters of the second side alone
 
 
 def einsum(operator: Operator, given: Constants) -> Sequence[Step]:

@@ -136,17 +136,11 @@ def pieces(time: Dim, limit: float, *, coupled: bool, begun: bool) -> Pieces | N
 
 @dataclass
 class Limited:
-    """An LSTM of limited cells, as nodes.
+    """An LSTM of limited cells, as nodes."""
 
-    Args:
-        op: the operator.
-        free: the LSTM without a limit.
-        otherwise: results and last states from a Scan of limited steps.
-    """
-
-    op: Operation
-    free: Listing
-    otherwise: Callable[[], list[ir.Value]]
+    op: Operation  # the operator
+    free: Listing  # the LSTM without a limit
+    otherwise: Callable[[], list[ir.Value]]  # results and last states from a Scan of limited steps
 
     def over(self, x: ir.Value, first: Sequence[ir.Value | None], how: Pieces | Listed) -> list[ir.Value]:
         """Results `time batch units`, and last states `batch units`."""

@@ -137,19 +137,12 @@ MOST_OPAQUE = 1 << 16
 
 @dataclass
 class Metadata:
-    """What goes into the ONNX model.
+    """What goes into the ONNX model."""
 
-    Args:
-        properties: for `metadata_props`; docs/metadata.md lists the keys.
-        description: for the model's `doc_string`.
-        texts: tensor index -> the description of that input or output.
-        notes: what could not be read.
-    """
-
-    properties: dict[str, str] = field(default_factory=dict)
-    description: str = ""
-    texts: dict[int, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    properties: dict[str, str] = field(default_factory=dict)  # for `metadata_props`; docs/metadata.md lists the keys
+    description: str = ""  # for the model's `doc_string`
+    texts: dict[int, str] = field(default_factory=dict)  # tensor index -> the description of that input or output
+    notes: list[str] = field(default_factory=list)  # what could not be read
 
 
 def metadata(model: Model, index: int, data: Source) -> Metadata:

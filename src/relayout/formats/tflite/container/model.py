@@ -65,17 +65,11 @@ class Quantization(NamedTuple):
 
 
 class BlockScales(NamedTuple):
-    """A scale for each run of elements along the last axis of a matrix; the integers lie around 0.
+    """A scale for each run of elements along the last axis of a matrix; the integers lie around 0."""
 
-    Args:
-        scales: index of the tensor that holds them, `rows (columns / size)`, in half or single precision.
-        size: elements that share a scale.
-        unknown: what else the file says of them that has no meaning here; else empty.
-    """
-
-    scales: int
-    size: int
-    unknown: str = ""
+    scales: int  # index of the tensor that holds them, `rows (columns / size)`, in half or single precision
+    size: int  # elements that share a scale
+    unknown: str = ""  # what else the file says of them that has no meaning here; else empty
 
 
 @dataclass(frozen=True)

@@ -233,22 +233,15 @@ CUSTOM = "CUSTOM"
 
 
 class Builtins(NamedTuple):
-    """The builtins that a runtime has.
+    """The builtins that a runtime has."""
 
-    Args:
-        of: the runtime, or its target.
-        names: the builtins.
-        integers: those that it has for quantized integers alone.
-        form: writes an operator of a draft in the form that it takes, and returns the results; None where that is its
-            own. None: it takes every form.
-        lacks: builtins that neither read nor give a type.
-    """
-
-    of: str
-    names: frozenset[str]
-    integers: frozenset[str] = frozenset()
+    of: str  # the runtime, or its target
+    names: frozenset[str]  # the builtins
+    integers: frozenset[str] = frozenset()  # those that it has for quantized integers alone
+    # writes an operator of a draft in the form that it takes, and returns the results; None where that is its own.
+    # None: it takes every form.
     form: Callable[[Any], Any] | None = None
-    lacks: frozenset[tuple[str, TensorType]] = frozenset()
+    lacks: frozenset[tuple[str, TensorType]] = frozenset()  # builtins that neither read nor give a type
 
     def has(self, name: str, kind: TensorType | None) -> bool:
         """Tell whether there is a builtin for a type of data; kernels of the user's own are theirs to bring."""

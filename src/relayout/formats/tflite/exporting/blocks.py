@@ -37,23 +37,14 @@ SCALE, REAL = 12, 4
 
 
 class Blocks(NamedTuple):
-    """Integers in rows; each block of a row has a scale.
+    """Integers in rows; each block of a row has a scale."""
 
-    Args:
-        content: the integers as raw data, row-major, two of 4 bits in a byte.
-        kind: their type, INT4 or INT8.
-        dims: their extents; a row is the last axis.
-        size: elements of a block, of which a whole number makes up a row.
-        scales: one for each block, in the order of the blocks.
-        zeros: the zero points, alike.
-    """
-
-    content: Content
-    kind: TensorType
-    dims: tuple[int, ...]
-    size: int
-    scales: NDArray[np.float32]
-    zeros: NDArray[np.int64]
+    content: Content  # the integers as raw data, row-major, two of 4 bits in a byte
+    kind: TensorType  # their type, INT4 or INT8
+    dims: tuple[int, ...]  # their extents; a row is the last axis
+    size: int  # elements of a block, of which a whole number makes up a row
+    scales: NDArray[np.float32]  # one for each block, in the order of the blocks
+    zeros: NDArray[np.int64]  # the zero points, alike
 
     @property
     def is_small(self) -> bool:
@@ -102,21 +93,13 @@ def signed_content(content: Content, bits: int) -> FlippedContent:
 
 
 class _Constants(NamedTuple):
-    """The constants of a DequantizeLinear in blocks, which fit each other.
+    """The constants of a DequantizeLinear in blocks, which fit each other."""
 
-    Args:
-        integers: the weights.
-        scales: one for each block along `axis`.
-        zero_points: of the shape of `scales`; None for zeros.
-        axis: the axis that is cut into blocks.
-        size: elements of a block; the last one of a row may be shorter.
-    """
-
-    integers: ir.TensorProtocol
-    scales: ir.TensorProtocol
-    zero_points: ir.TensorProtocol | None
-    axis: int
-    size: int
+    integers: ir.TensorProtocol  # the weights
+    scales: ir.TensorProtocol  # one for each block along `axis`
+    zero_points: ir.TensorProtocol | None  # of the shape of `scales`; None for zeros
+    axis: int  # the axis that is cut into blocks
+    size: int  # elements of a block; the last one of a row may be shorter
 
     @staticmethod
     def of(node: ir.Node) -> "_Constants | None":

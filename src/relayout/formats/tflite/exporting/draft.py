@@ -63,25 +63,15 @@ def known(dims: Dims, reason: str = "an extent that it counts on is known only a
 
 @dataclass(eq=False)
 class DraftTensor:
-    """One tensor.
+    """One tensor."""
 
-    Args:
-        name: its name in the file.
-        type: its element type.
-        dims: its extents.
-        data: a constant's bytes, or what streams them; None: it is computed.
-        array: the constant, where it is small and known.
-        quantization: what its integers mean.
-        variable: whether it keeps its value from run to run.
-    """
-
-    name: str
-    type: TensorType
-    dims: Dims
-    data: Content | NDArray[np.uint8] | None = None
-    array: NDArray[Any] | None = None
-    quantization: Quantization | None = None
-    variable: bool = False
+    name: str  # its name in the file
+    type: TensorType  # its element type
+    dims: Dims  # its extents
+    data: Content | NDArray[np.uint8] | None = None  # a constant's bytes, or what streams them; None: it is computed
+    array: NDArray[Any] | None = None  # the constant, where it is small and known
+    quantization: Quantization | None = None  # what its integers mean
+    variable: bool = False  # whether it keeps its value from run to run
 
     @property
     def shape(self) -> tuple[int, ...]:

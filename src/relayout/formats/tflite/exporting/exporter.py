@@ -32,25 +32,15 @@ from relayout.layout.normalization import NORMALIZE
 
 @dataclass
 class DraftFile:
-    """A file under construction: what passes over drafts see and change.
+    """A file under construction: what passes over drafts see and change."""
 
-    Args:
-        graph: the graphs that were translated, and their variables.
-        as_source: whether it was a `.tflite`, and comes back with its own operators.
-        for_litert: whether LiteRT alone has to run it.
-        runtime: the oldest runtime that has to run it; "": any.
-        quantization: the kind of quantization that follows; "": none.
-        builtins: those that the runtime has; None: all.
-        forms: the forms of operators that the target takes.
-    """
-
-    graph: GraphExport
-    as_source: bool
-    for_litert: bool
-    runtime: str
-    quantization: str
-    builtins: Builtins | None
-    forms: FileForms
+    graph: GraphExport  # the graphs that were translated, and their variables
+    as_source: bool  # whether it was a `.tflite`, and comes back with its own operators
+    for_litert: bool  # whether LiteRT alone has to run it
+    runtime: str  # the oldest runtime that has to run it; "": any
+    quantization: str  # the kind of quantization that follows; "": none
+    builtins: Builtins | None  # those that the runtime has; None: all
+    forms: FileForms  # the forms of operators that the target takes
     changed: list[DraftTensor] = field(default_factory=list)
     """Tensors that hold other numbers than the values of the graph, since an activation was fused."""
     variables_as_ends: ExitStack = field(default_factory=ExitStack)

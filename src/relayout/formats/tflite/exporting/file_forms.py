@@ -7,19 +7,12 @@ from relayout.formats.tflite.exporting.draft import Draft, DraftOperator
 
 
 class RefusedOperator(NamedTuple):
-    """An operator of a file that its target does not take.
+    """An operator of a file that its target does not take."""
 
-    Args:
-        name: the builtin.
-        reason: why not.
-        tensor: its first result.
-        node: the first output of the node of the graph that it is a part of; "" where it is a part of none.
-    """
-
-    name: str
-    reason: str
-    tensor: str
-    node: str
+    name: str  # the builtin
+    reason: str  # why not
+    tensor: str  # its first result
+    node: str  # the first output of the node of the graph that it is a part of; "" where it is a part of none
 
 
 class FileForms:

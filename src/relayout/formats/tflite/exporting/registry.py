@@ -51,17 +51,11 @@ class OpenExtentError(Unwritable):
 
 
 class Entry(NamedTuple):
-    """One ONNX operator.
+    """One ONNX operator."""
 
-    Args:
-        domain: "" for ONNX's own.
-        op_type: the operator.
-        export: the function that writes it.
-    """
-
-    domain: str
-    op_type: str
-    export: Export
+    domain: str  # "" for ONNX's own
+    op_type: str  # the operator
+    export: Export  # the function that writes it
 
     @property
     def summary(self) -> str:

@@ -23,21 +23,16 @@ if TYPE_CHECKING:
 
 
 class UnitNodes(NamedTuple):
-    """The nodes that an operator on integers replaces.
+    """The nodes that an operator on integers replaces."""
 
-    Args:
-        node: the operator between real numbers.
-        quantize: output of the node, or of its activation -> the equal QuantizeLinear nodes that read it.
-        activation: a Relu or Clip between the two; None: there is none.
-        fused: the activation that the kernel applies, where the range of the integers does not imply it.
-        kernel: the (scale, zero point) of signed integers that the kernel gives, where another is asked for: a QUANTIZE
-            follows it. None: as asked for.
-    """
-
-    node: ir.Node
+    node: ir.Node  # the operator between real numbers
+    # output of the node, or of its activation -> the equal QuantizeLinear nodes that read it
     quantize: Mapping[ir.Value, tuple[ir.Node, ...]]
-    activation: ir.Node | None = None
+    activation: ir.Node | None = None  # a Relu or Clip between the two; None: there is none
+    # the activation that the kernel applies, where the range of the integers does not imply it
     fused: ActivationFunctionType = ActivationFunctionType.NONE
+    # the (scale, zero point) of signed integers that the kernel gives, where another is asked for: a QUANTIZE follows
+    # it. None: as asked for.
     kernel: tuple[float, int] | None = None
 
 

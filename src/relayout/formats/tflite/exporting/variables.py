@@ -119,17 +119,11 @@ def _is_static(value: ir.Value) -> bool:
 
 @dataclass
 class DraftVariables:
-    """The variables of a graph, by name.
+    """The variables of a graph, by name."""
 
-    Args:
-        initial: what the first run begins with: a constant.
-        read: what every run begins with.
-        assigned: what it leaves to the next one.
-    """
-
-    initial: dict[str, DraftTensor] = field(default_factory=dict)
-    read: dict[str, DraftTensor] = field(default_factory=dict)
-    assigned: dict[str, DraftTensor] = field(default_factory=dict)
+    initial: dict[str, DraftTensor] = field(default_factory=dict)  # what the first run begins with: a constant
+    read: dict[str, DraftTensor] = field(default_factory=dict)  # what every run begins with
+    assigned: dict[str, DraftTensor] = field(default_factory=dict)  # what it leaves to the next one
 
 
 @contextmanager

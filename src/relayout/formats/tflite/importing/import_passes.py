@@ -29,35 +29,24 @@ AS_IN_FILE = "types of the file"
 
 
 class FilePass(NamedTuple):
-    """A pass over the parsed file, and what must hold before it.
+    """A pass over the parsed file, and what must hold before it."""
 
-    Args:
-        name: what it does, for an error.
-        run: the pass.
-        requires: what must hold of a file before.
-        ends: what no longer holds of it afterwards.
-    """
-
-    name: str
-    run: Callable[[Model], Model]
-    requires: frozenset[str] = frozenset()
-    ends: frozenset[str] = frozenset()
+    name: str  # what it does, for an error
+    run: Callable[[Model], Model]  # the pass
+    requires: frozenset[str] = frozenset()  # what must hold of a file before
+    ends: frozenset[str] = frozenset()  # what no longer holds of it afterwards
 
 
 @dataclass(frozen=True)
 class ImportPasses:
-    """Passes over the parsed file, and other translations of some operators.
+    """Passes over the parsed file, and other translations of some operators."""
 
-    Args:
-        over_file: passes over the parsed file, in order. They change quantized tensors, so a float import skips them.
-        alternatives: TFLite operator -> translations that are tried before the literal one, in order.
-        stand_ins: element types that are written between Casts.
-        operation: the class that translations work with; a subclass writes some values in forms of its own.
-    """
-
+    # passes over the parsed file, in order. They change quantized tensors, so a float import skips them.
     over_file: tuple[FilePass, ...] = ()
+    # TFLite operator -> translations that are tried before the literal one, in order
     alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
-    stand_ins: StandIns = field(default_factory=dict)
+    stand_ins: StandIns = field(default_factory=dict)  # element types that are written between Casts
+    # the class that translations work with; a subclass writes some values in forms of its own
     operation: type[Operation] = Operation
 
     def __post_init__(self) -> None:

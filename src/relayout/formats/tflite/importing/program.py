@@ -27,35 +27,31 @@ Given = ir.Value | Handle
 
 
 class Choices(NamedTuple):
-    """How a user wants a model to be read.
+    """How a user wants a model to be read."""
 
-    Args:
-        opset: ONNX opset to write, 18 to 23; by default the least that the model needs: 19 to compare texts, 20 for
-            GELU, 21 for quantized tensors of 16 or 4 bits.
-        quant: what becomes of quantized tensors. `"qdq"`, the default: integers that each operator dequantizes.
-            `"float"`: constants become real numbers, and nothing is quantized at run time.
-        signature: which of the file's signatures to read, by its key; by default the first, or the first subgraph.
-        state: what becomes of variables, of recurrent networks too, which TFLite keeps from one run to the next and
-            ONNX does not. `"zero"`, the default: the interface is the file's, and every run starts from the initial
-            values. `"io"`: each variable that is read is one more input, `NAME`, and what it holds in the end one
-            more output, `NAME_next`. Feed first what the input's metadata `relayout.initial` says (JSON: one number,
-            or all; it is not there where that is no constant, or one of more than 4,096 numbers).
-        custom_ops: custom operators to carry over as they are: their name in the file -> the domain to put them in.
-        passes: what is done to the file besides, by whoever wants it; by default nothing.
-        inputs: read only what is computed from these tensors, by their own names or the signature's (see `cutting`).
-        outputs: read only what these tensors are computed from; what lies outside is not translated at all.
-        dims: dynamic dimension of an input -> its extent, which all that follows goes by. Others are left out:
-            `ModelFacts.fixed_dims` says which are not.
-    """
-
+    # ONNX opset to write, 18 to 23; by default the least that the model needs: 19 to compare texts, 20 for GELU, 21 for
+    # quantized tensors of 16 or 4 bits
     opset: int | None = None
+    # what becomes of quantized tensors. `"qdq"`, the default: integers that each operator dequantizes. `"float"`:
+    # constants become real numbers, and nothing is quantized at run time.
     quant: Quant = "qdq"
+    # which of the file's signatures to read, by its key; by default the first, or the first subgraph
     signature: str | None = None
+    # what becomes of variables, of recurrent networks too, which TFLite keeps from one run to the next and ONNX does
+    # not. `"zero"`, the default: the interface is the file's, and every run starts from the initial values. `"io"`:
+    # each variable that is read is one more input, `NAME`, and what it holds in the end one more output, `NAME_next`.
+    # Feed first what the input's metadata `relayout.initial` says (JSON: one number, or all; it is not there where that
+    # is no constant, or one of more than 4,096 numbers).
     state: State = "zero"
+    # custom operators to carry over as they are: their name in the file -> the domain to put them in
     custom_ops: Mapping[str, str] = {}
-    passes: ImportPasses = LITERAL
+    passes: ImportPasses = LITERAL  # what is done to the file besides, by whoever wants it; by default nothing
+    # read only what is computed from these tensors, by their own names or the signature's (see `cutting`)
     inputs: Sequence[str] = ()
+    # read only what these tensors are computed from; what lies outside is not translated at all
     outputs: Sequence[str] = ()
+    # dynamic dimension of an input -> its extent, which all that follows goes by. Others are left out:
+    # `ModelFacts.fixed_dims` says which are not.
     dims: Mapping[str, int] = {}
 
 

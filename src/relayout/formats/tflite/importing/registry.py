@@ -34,21 +34,13 @@ ANY_OPSET = 1
 
 
 class Entry(NamedTuple):
-    """One TFLite operator.
+    """One TFLite operator."""
 
-    Args:
-        name: as the schema has it.
-        translate: the function that translates it.
-        options: the table of its options ("" if it has none).
-        opset: from which opset on ONNX has an operator for it, where that is worth writing a newer one.
-        texts: from which opset on ONNX has an operator for it where it reads or gives texts; 0: it has none.
-    """
-
-    name: str
-    translate: Translation
-    options: str
-    opset: int = 0
-    texts: int = 0
+    name: str  # as the schema has it
+    translate: Translation  # the function that translates it
+    options: str  # the table of its options ("" if it has none)
+    opset: int = 0  # from which opset on ONNX has an operator for it, where that is worth writing a newer one
+    texts: int = 0  # from which opset on ONNX has an operator for it where it reads or gives texts; 0: it has none
 
     @property
     def of_complex(self) -> Translation:

@@ -18,17 +18,11 @@ TO_FIRST_3D, TO_LAST_3D = (0, 4, 1, 2, 3), (0, 2, 3, 4, 1)
 
 
 class Border(NamedTuple):
-    """A border of zeros that an operator of its own puts around `n *s c`.
+    """A border of zeros that an operator of its own puts around `n *s c`."""
 
-    Args:
-        inner: what it is put around.
-        pads: of the axes `*s`, as ONNX has them: all begins, then all ends.
-        least: whether nothing within is below 0.
-    """
-
-    inner: Tensor
-    pads: tuple[int, ...]
-    least: bool
+    inner: Tensor  # what it is put around
+    pads: tuple[int, ...]  # of the axes `*s`, as ONNX has them: all begins, then all ends
+    least: bool  # whether nothing within is below 0
 
 
 def slid(extent: Dim, window: Dim, stride: int, dilation: int, same: bool) -> Dim:

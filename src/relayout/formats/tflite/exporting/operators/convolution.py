@@ -264,29 +264,17 @@ def _split(op: NodeExport, tensor: DraftTensor, sizes: Sequence[int]) -> list[Dr
 
 
 class _Side(NamedTuple):
-    """One axis of space.
+    """One axis of space."""
 
-    Args:
-        extent: of the image.
-        goal: of the result.
-        stride: the stride.
-        dilation: the dilation of the kernel.
-        more: what the builtin gives is this much more than `extent · stride`.
-        before: elements that are cut off in front.
-        after: elements that are cut off behind.
-        short: what the node gives is this much more than `extent · stride`; less, where it is below 0.
-        is_same: whether these are TensorFlow's pads: then nothing is cut off.
-    """
-
-    extent: int | str
-    goal: int | str
+    extent: int | str  # of the image
+    goal: int | str  # of the result
     stride: int
-    dilation: int
-    more: int
-    before: int
-    after: int
-    short: int
-    is_same: bool
+    dilation: int  # the dilation of the kernel
+    more: int  # what the builtin gives is this much more than `extent · stride`
+    before: int  # elements that are cut off in front
+    after: int  # elements that are cut off behind
+    short: int  # what the node gives is this much more than `extent · stride`; less, where it is below 0
+    is_same: bool  # whether these are TensorFlow's pads: then nothing is cut off
 
     def as_same(self) -> "_Side":
         """Return the axis with SAME."""

@@ -37,19 +37,12 @@ PRODUCT = "FULLY_CONNECTED"
 
 @dataclass
 class RoundedWeights:
-    """Weights of bytes, `rows columns`, and the products with some of their rows.
+    """Weights of bytes, `rows columns`, and the products with some of their rows."""
 
-    Args:
-        op: the recurrent operator.
-        array: the bytes.
-        scale: a scale for each row.
-        asymmetric: whether products round their data around any number; else around zero.
-    """
-
-    op: NodeExport
-    array: NDArray[Any]
-    scale: NDArray[np.float32]
-    asymmetric: bool
+    op: NodeExport  # the recurrent operator
+    array: NDArray[Any]  # the bytes
+    scale: NDArray[np.float32]  # a scale for each row
+    asymmetric: bool  # whether products round their data around any number; else around zero
     tensors: dict[tuple[int, int], DraftTensor] = field(default_factory=dict)
 
     def product(self, data: DraftTensor, begin: int, end: int, bias: DraftTensor | None = None) -> DraftTensor:

@@ -22,19 +22,12 @@ SMALL = 1 << 12
 
 
 class ParameterRows(NamedTuple):
-    """Some rows of a parameter.
+    """Some rows of a parameter."""
 
-    Args:
-        value: the value that holds them.
-        number: the place on its first axis, where that counts directions; None: it has no such axis.
-        begin: the first row.
-        size: how many rows.
-    """
-
-    value: ir.Value
-    number: int | None
-    begin: int
-    size: int
+    value: ir.Value  # the value that holds them
+    number: int | None  # the place on its first axis, where that counts directions; None: it has no such axis
+    begin: int  # the first row
+    size: int  # how many rows
 
     @property
     def constant(self) -> ir.TensorProtocol | None:

@@ -54,26 +54,17 @@ SIGMOID_TANH = (Gates(0, 3), Gates(3, 1))
 
 
 class Direction(NamedTuple):
-    """One direction of a recurrent node.
+    """One direction of a recurrent node."""
 
-    Args:
-        op: the node.
-        number: which direction.
-        hidden: elements of the state.
-        activations: functions of the gates.
-        recurrent: weights of a state, `gates·hidden hidden`, if they are bytes; None: they are real numbers.
-        has_bias: whether the product with a state has a bias of its own; if not, it is in the inputs' product.
-        peepholes: `3·hidden`; None: there are none.
-        parameters: operand, first row and number of rows -> these rows, once for all steps.
-    """
-
-    op: NodeExport
-    number: int
-    hidden: int
-    activations: Sequence[Activation]
+    op: NodeExport  # the node
+    number: int  # which direction
+    hidden: int  # elements of the state
+    activations: Sequence[Activation]  # functions of the gates
+    # weights of a state, `gates·hidden hidden`, if they are bytes; None: they are real numbers
     recurrent: RoundedWeights | None
-    has_bias: bool
-    peepholes: DraftTensor | None
+    has_bias: bool  # whether the product with a state has a bias of its own; if not, it is in the inputs' product
+    peepholes: DraftTensor | None  # `3·hidden`; None: there are none
+    # operand, first row and number of rows -> these rows, once for all steps
     parameters: dict[tuple[int, int, int], DraftTensor]
 
     @property

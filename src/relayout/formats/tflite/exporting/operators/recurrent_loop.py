@@ -78,15 +78,10 @@ Step = Callable[
 
 
 class LoopStep(NamedTuple):
-    """One step of a loop.
+    """One step of a loop."""
 
-    Args:
-        step: the arithmetic inside of the body -> what writes a step there.
-        is_listed: whether anybody reads the results of all steps.
-    """
-
-    step: Callable[[NodeExport], Step]
-    is_listed: bool
+    step: Callable[[NodeExport], Step]  # the arithmetic inside of the body -> what writes a step there
+    is_listed: bool  # whether anybody reads the results of all steps
 
 
 def mark_loops(

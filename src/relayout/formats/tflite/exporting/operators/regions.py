@@ -133,21 +133,13 @@ LEAST_STEP = 1e-6
 
 
 class _Side(NamedTuple):
-    """The regions along one axis of the image.
+    """The regions along one axis of the image."""
 
-    Args:
-        begin: where each begins, `regions 1`.
-        end: where each ends.
-        bins: how many bins there are.
-        extent: elements of the image, as a real number.
-        is_half: whether a region may be smaller than an element.
-    """
-
-    begin: DraftTensor
-    end: DraftTensor
-    bins: int
-    extent: Operand
-    is_half: bool
+    begin: DraftTensor  # where each begins, `regions 1`
+    end: DraftTensor  # where each ends
+    bins: int  # how many bins there are
+    extent: Operand  # elements of the image, as a real number
+    is_half: bool  # whether a region may be smaller than an element
 
     def span(self, op: NodeExport) -> DraftTensor:
         """Return how large each region is."""

@@ -23,17 +23,11 @@ MOST = 1 << 28
 
 
 class Table(NamedTuple):
-    """The keys of a LabelEncoder and their values.
+    """The keys of a LabelEncoder and their values."""
 
-    Args:
-        keys: different ones.
-        values: one for each key.
-        default: the value of all that is no key: one element.
-    """
-
-    keys: NDArray[Any]
-    values: NDArray[Any]
-    default: NDArray[Any]
+    keys: NDArray[Any]  # different ones
+    values: NDArray[Any]  # one for each key
+    default: NDArray[Any]  # the value of all that is no key: one element
 
 
 @exporter("LabelEncoder", domain="ai.onnx.ml")

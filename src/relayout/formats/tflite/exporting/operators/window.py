@@ -15,25 +15,15 @@ BORDER = "its border depends on an extent that is known only at run time"
 
 
 class Window(NamedTuple):
-    """A window over the axes `*s` of an image `n *s c`.
+    """A window over the axes `*s` of an image `n *s c`."""
 
-    Args:
-        extents: of the image.
-        sizes: of the window.
-        strides: between windows.
-        dilations: between elements of a window.
-        pads: of the border, (before, after) of each axis.
-        same: whether the border is what TensorFlow Lite calls SAME.
-        results: how many windows there are.
-    """
-
-    extents: Dims
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    pads: tuple[tuple[int, int], ...]
-    same: bool
-    results: Dims
+    extents: Dims  # of the image
+    sizes: tuple[int, ...]  # of the window
+    strides: tuple[int, ...]  # between windows
+    dilations: tuple[int, ...]  # between elements of a window
+    pads: tuple[tuple[int, int], ...]  # of the border, (before, after) of each axis
+    same: bool  # whether the border is what TensorFlow Lite calls SAME
+    results: Dims  # how many windows there are
 
     @staticmethod
     def of(op: NodeExport, sizes: Sequence[int]) -> "Window":

@@ -37,23 +37,14 @@ def shifted_right(op: Operation, x: ir.Value, count: ir.Value) -> ir.Value:
 
 
 class _Layout(NamedTuple):
-    """How a float lies in memory: sign, exponent, fraction, from the highest bit down.
+    """How a float lies in memory: sign, exponent, fraction, from the highest bit down."""
 
-    Attributes:
-        dtype: the float.
-        integer: the integer of its width.
-        computed: the float that its arithmetic is done with.
-        whole: the integer, likewise.
-        fraction: how many bits.
-        bias: the number of the exponent 0.
-    """
-
-    dtype: ir.DataType
-    integer: ir.DataType
-    computed: ir.DataType
-    whole: ir.DataType
-    fraction: int
-    bias: int
+    dtype: ir.DataType  # the float
+    integer: ir.DataType  # the integer of its width
+    computed: ir.DataType  # the float that its arithmetic is done with
+    whole: ir.DataType  # the integer, likewise
+    fraction: int  # how many bits
+    bias: int  # the number of the exponent 0
 
     @property
     def powers(self) -> npt.NDArray[Any]:

@@ -32,17 +32,11 @@ def _limits(dtype: ir.DataType) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class _Segments:
-    """Which segment each row belongs to.
+    """Which segment each row belongs to."""
 
-    Args:
-        ids: the segment of each, int64.
-        count: how many segments there are, an int64 vector of one element.
-        known: the same, if it is known.
-    """
-
-    ids: ir.Value
-    count: ir.Value
-    known: Dim
+    ids: ir.Value  # the segment of each, int64
+    count: ir.Value  # how many segments there are, an int64 vector of one element
+    known: Dim  # the same, if it is known
 
 
 def _scattered(op: Operation, x: ir.Value, into: _Segments, reduction: str, start: str) -> ir.Value:

@@ -29,27 +29,17 @@ INPUT, OUTPUT, FORGET, CELL = range(4)
 
 @dataclass
 class Unlimited:
-    """An LSTM of one direction whose cell has no limit.
+    """An LSTM of one direction whose cell has no limit."""
 
-    Args:
-        op: the operator.
-        kernels: for each gate `units c`; None for INPUT means that it is coupled, one minus FORGET.
-        recurrent: for each gate `units units`.
-        biases: for each gate `units`.
-        peepholes: for each gate but CELL `units`; None: there are none.
-        activations: of the gates, of the candidate, of the cell.
-        reverse: whether the last step is computed first.
-        kept: whether the file keeps the states from run to run.
-    """
-
-    op: Operation
+    op: Operation  # the operator
+    # for each gate `units c`; None for INPUT means that it is coupled, one minus FORGET
     kernels: Sequence[ir.Value | None]
-    recurrent: Sequence[ir.Value | None]
-    biases: Sequence[ir.Value | None]
-    peepholes: Sequence[ir.Value | None] | None
-    activations: tuple[str, str, str]
-    reverse: bool
-    kept: bool = False
+    recurrent: Sequence[ir.Value | None]  # for each gate `units units`
+    biases: Sequence[ir.Value | None]  # for each gate `units`
+    peepholes: Sequence[ir.Value | None] | None  # for each gate but CELL `units`; None: there are none
+    activations: tuple[str, str, str]  # of the gates, of the candidate, of the cell
+    reverse: bool  # whether the last step is computed first
+    kept: bool = False  # whether the file keeps the states from run to run
     _stacked: list[ir.Value | None] = field(default_factory=list)
 
     def over(self, x: ir.Value, first: Sequence[ir.Value | None]) -> list[ir.Value]:
