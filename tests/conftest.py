@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from relayout import cli
+from relayout.quantization.request import MissingQuantizerError
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -40,6 +41,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if seen.setdefault(name, 0) % mark.kwargs["every"]:
                 item.add_marker(pytest.mark.slow)
             seen[name] += 1
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    """A test that quantizes skips where the quantizer is not installed."""
+    try:
+        return (yield)
+    except MissingQuantizerError as error:
+        pytest.skip(str(error))
 
 
 TERMINAL = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLORTERM", "COLUMNS", "LINES")

@@ -24,7 +24,6 @@ def samples_of(model: onnx.ModelProto, count: int = 8, seed: int = 0) -> list[di
 
 def quantized(model: Any, *, kind: Any = "int8", **options: Any) -> relayout.Result:
     """Return a model quantized on random samples."""
-    pytest.importorskip("ai_edge_quantizer")
     return relayout.convert(model, format="tflite", quantize=kind, calibrate=samples_of(model), **options)
 
 

@@ -327,7 +327,6 @@ def test_the_steps_of_an_lstm_run_on_integers() -> None:
 @pytest.mark.parametrize(("cell", "gates"), [("GRU", 3), ("RNN", 1), ("LSTM", 4)])
 def test_recurrent_weights_are_integers_or_halves(cell: str, gates: int, states: str, steps: int, kind: str) -> None:
     """As steps and as loops. No kernel multiplies constant states with weights that are integers."""
-    pytest.importorskip("ai_edge_quantizer")
     names = {"zeros": "", "constants": ", , s, c" if cell == "LSTM" else ", , s"}[states]
     shapes = {"w": (1, gates * 32, 32), "r": (1, gates * 32, 32), "b": (1, gates * 64)}
     shapes |= {name: (1, 1, 32) for name in "sc" if f" {name}" in names}
@@ -356,7 +355,6 @@ def test_long_sequences_run_on_integers(cell: str, gates: int, steps: int) -> No
 
 @pytest.mark.parametrize(("cell", "builtin"), [("GRU", "WHILE"), ("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM")])
 def test_a_sequence_of_open_length_has_no_ranges(cell: str, builtin: str) -> None:
-    pytest.importorskip("ai_edge_quantizer")
     gates = {"GRU": 3, "LSTM": 4}[cell]
     shapes = {"w": (1, gates * 8, 8), "r": (1, gates * 8, 8)}
     model = build("float[t,1,8] x", f"y = {cell}<hidden_size=8>(x, w, r)", shapes)
@@ -451,7 +449,6 @@ def test_a_quotient_that_is_rounded_stays() -> None:
 
 
 def test_a_tflite_keeps_its_operators_unless_it_is_quantized() -> None:
-    pytest.importorskip("ai_edge_quantizer")
     model = build("float[1,6,32] x", "y = LeakyRelu<alpha = 0.2>(x)", {})
     source = relayout.convert(model, format="tflite").tflite
     assert operators(relayout.convert(source, format="tflite")) == {"LEAKY_RELU": 1}
@@ -461,7 +458,6 @@ def test_a_tflite_keeps_its_operators_unless_it_is_quantized() -> None:
 
 @pytest.mark.parametrize("kind", ["dynamic", "float16"])
 def test_tables_are_integers_or_halves_where_weights_alone_are(kind: str) -> None:
-    pytest.importorskip("ai_edge_quantizer")
     model = build("int64[1,5] i", "e = Gather<axis = 0>(t, i) y = MatMul(e, w)", {"t": (300, 32), "w": (32, 8)})
     result = relayout.convert(model, format="tflite", quantize=kind)  # type: ignore[arg-type]
     assert operators(result)["EMBEDDING_LOOKUP"] == 1

@@ -184,7 +184,6 @@ def test_names_of_other_networks_do_not_grow_either(name: str) -> None:
 @pytest.mark.parametrize("kind", ["float16", "dynamic"])
 @pytest.mark.parametrize("name", ["attention", "LSTM", "images"])
 def test_names_of_quantized_networks_do_not_grow_either(name: str, kind: str) -> None:
-    pytest.importorskip("ai_edge_quantizer")
     files = rounds(relayout.convert(SOURCES[name], format="tflite", quantize=kind).tflite)
     assert files[2] == files[1]
 

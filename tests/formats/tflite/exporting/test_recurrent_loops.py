@@ -97,7 +97,6 @@ def test_many_steps_or_large_weights_are_a_loop() -> None:
 
 
 def test_bytes_as_weights_take_less_of_the_caches() -> None:
-    pytest.importorskip("ai_edge_quantizer")
     model = build("float[24,1,3] x", "y = GRU<hidden_size=128>(x, w, r)", {"w": (1, 384, 3), "r": (1, 384, 128)})
     result = relayout.convert(model, format="tflite", quantize="dynamic")
     assert "WHILE" not in operators(result.tflite)
