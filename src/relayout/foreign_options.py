@@ -106,13 +106,11 @@ COMMAND_LINE: Mapping[str, str] = {
 """Option of another tool, with `-` between its words -> what to write here. docs/migrate/ names the same options."""
 
 
-def answers(words: Iterable[str], own: Container[str]) -> dict[str, str]:
-    """Return the options of other tools among the words of a command line, with what to write in their place.
-
-    Args:
-        words: the command line behind the verb; words behind `--` are no options.
-        own: the options that the verb has.
-    """
+def answers(
+    words: Iterable[str],  # the command line behind the verb; words behind `--` are no options
+    own: Container[str],  # the options that the verb has
+) -> dict[str, str]:
+    """Return the options of other tools among the words of a command line, with what to write in their place."""
     answered = {}
     typed = [*takewhile("--".__ne__, words)]
     for word, following in zip(typed, [*typed[1:], ""], strict=False):

@@ -30,14 +30,12 @@ EXACT = "relayout.exact"
 """In the `meta` of a function: a call of it gives as many outputs as it has, and could give no more."""
 
 
-def add_function(model: ir.Model, node: ir.Node, variant: Variant) -> None:
-    """See to it that the function that a node calls is in the model.
-
-    Args:
-        model: the model.
-        node: a node that is written as `variant`.
-        variant: one whose `written.body` is the standard's.
-    """
+def add_function(
+    model: ir.Model,
+    node: ir.Node,  # a node that is written as `variant`
+    variant: Variant,  # one whose `written.body` is the standard's
+) -> None:
+    """See to it that the function that a node calls is in the model."""
     model.opset_imports.setdefault(node.domain, 1)
     given, exact = len(node.outputs), _is_exact(model, node, variant)
     for number in count():

@@ -31,16 +31,12 @@ def operands_of_step(
 
 
 def place_inside(
-    sites: Sites, nodes: dict[ir.Graph, list[ir.Node]], conversions: Mapping[ir.Node, Root], given: Container[ir.Value]
+    sites: Sites,  # the source graph
+    nodes: dict[ir.Graph, list[ir.Node]],  # graph -> the nodes of the result; graphs come before those inside of them
+    conversions: Mapping[ir.Node, Root],  # node that brings a value into another form -> that value
+    given: Container[ir.Value],  # the values that graphs give: they stay
 ) -> None:
-    """Move conversions into the one body that reads what they give, in place, as far in as that goes.
-
-    Args:
-        sites: the source graph.
-        nodes: graph -> the nodes of the result; graphs come before those inside of them.
-        conversions: node that brings a value into another form -> that value.
-        given: the values that graphs give: they stay.
-    """
+    """Move conversions into the one body that reads what they give, in place, as far in as that goes."""
     owner = {node: graph for graph, held in nodes.items() for node in held}
     for graph in list(nodes):
         kept: list[ir.Node] = []

@@ -124,17 +124,15 @@ def transposed(source: Form, target: Form, *, bounded: bool = False) -> tuple[Fo
 
 
 def nearest_form(
-    forms: Sequence[Form], target: Form, extents: Sequence[Extent], own: Sequence[tuple[Form, Form]] = ()
+    forms: Sequence[Form],  # the forms in which the value is stored already, each in another order
+    target: Form,  # the wanted form
+    extents: Sequence[Extent],  # of each factor
+    # the forms before and behind each Transpose of the value that the source has
+    own: Sequence[tuple[Form, Form]] = (),
 ) -> Form:
     """Return the form from which a value is brought into another order: its producer's, the first.
 
     Where axes are open there may be a nearer one (see `nearest_order`).
-
-    Args:
-        forms: the forms in which the value is stored already, each in another order.
-        target: the wanted form.
-        extents: of each factor.
-        own: the forms before and behind each Transpose of the value that the source has.
     """
     there = {order_of(form): form for form in forms}
     ends = [(order_of(read), order_of(given)) for read, given in own]

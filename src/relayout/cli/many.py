@@ -35,14 +35,12 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 
-def settled(perform: Callable[[J], R], jobs: Sequence[J], workers: int) -> Iterator[tuple[J, R | str]]:
-    """Each job as it ends, with its result, or with why its process ended.
-
-    Args:
-        perform: a function of a module, which raises nothing.
-        jobs: what it is given, one at a time.
-        workers: processes at a time.
-    """
+def settled(
+    perform: Callable[[J], R],  # a function of a module, which raises nothing
+    jobs: Sequence[J],  # what it is given, one at a time
+    workers: int,  # processes at a time
+) -> Iterator[tuple[J, R | str]]:
+    """Each job as it ends, with its result, or with why its process ended."""
     from concurrent.futures import as_completed
 
     with _processes(min(workers, len(jobs))) as pool:

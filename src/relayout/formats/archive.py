@@ -59,13 +59,11 @@ def files(data: Source) -> dict[str, bytes]:
     return contents
 
 
-def archive(contents: Sequence[tuple[str, bytes]], begin: int) -> bytes:
-    """Return an archive of files as they are, to be put behind so many bytes of another file.
-
-    Args:
-        contents: name and bytes of each.
-        begin: where the archive begins in the file: its directory counts from the file's beginning.
-    """
+def archive(
+    contents: Sequence[tuple[str, bytes]],  # name and bytes of each
+    begin: int,  # where the archive begins in the file: its directory counts from the file's beginning
+) -> bytes:
+    """Return an archive of files as they are, to be put behind so many bytes of another file."""
     found = _Behind(begin)
     with zipfile.ZipFile(found, "w", zipfile.ZIP_STORED) as made:
         for name, data in contents:

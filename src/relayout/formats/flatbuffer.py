@@ -157,18 +157,14 @@ def empty_table(schema: Schema, kind: str) -> Table:
 
 
 def read_root(
-    data: Source, schema: Schema, kind: str, identifier: bytes = b"", base: int = 0, repeated: int = 0
+    data: Source,  # the whole file
+    schema: Schema,  # the rows
+    kind: str,  # the root table's name
+    identifier: bytes = b"",  # the four bytes at position 4 by which a file shows what it is; b"": it has none
+    base: int = 0,  # where in the file `data` begins, for messages
+    repeated: int = 0,  # bytes that the file may describe beyond `OVERLAP` times its length, where writers share more
 ) -> Table:
-    """Decode the root table of a file, or of a flatbuffer inside one.
-
-    Args:
-        data: the whole file.
-        schema: the rows.
-        kind: the root table's name.
-        identifier: the four bytes at position 4 by which a file shows what it is; b"": it has none.
-        base: where in the file `data` begins, for messages.
-        repeated: bytes that the file may describe beyond `OVERLAP` times its length, where writers share more.
-    """
+    """Decode the root table of a file, or of a flatbuffer inside one."""
     return _Reader(data, schema, base, repeated).root(kind, identifier)
 
 

@@ -83,14 +83,6 @@ def _as_read(row: FieldRow, value: Any, path: str) -> Any:
 class Flatbuffer:
     """A root table in the form of a file.
 
-    Args:
-        root: the root table.
-        schema: its rows.
-        identifier: the four bytes at position 4 by which a file shows what it is; b"": it has none.
-        present: strings and vectors that are there although they are empty.
-        last: vectors of bytes that are streamed behind all tables. Each may also be any `Content`.
-        alignment: the file position of each of these is a multiple of it.
-
     Raises:
         WriteError: a value does not fit its field; the message has the field's path.
     """
@@ -98,12 +90,13 @@ class Flatbuffer:
     def __init__(
         self,
         root: Table,
-        schema: Schema,
-        identifier: bytes = b"",
+        schema: Schema,  # its rows
+        identifier: bytes = b"",  # the four bytes at position 4 by which a file shows what it is; b"": it has none
         *,
-        present: Collection[Field] = (),
+        present: Collection[Field] = (),  # strings and vectors that are there although they are empty
+        # vectors of bytes that are streamed behind all tables. Each may also be any `Content`.
         last: Collection[Field] = (),
-        alignment: int = 16,
+        alignment: int = 16,  # the file position of each of these is a multiple of it
     ) -> None:
         encoder = _Encoder(schema, present, last)
         encoder.root(root, identifier)

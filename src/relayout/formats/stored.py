@@ -96,17 +96,15 @@ class StoredFile:
     The open descriptor stands for the file that was checked: renaming another file over its name, as writing a model
     over its own source does, changes nothing for those who still read. Writing into the file itself does: what is read
     then may not belong to what was read before, so that it is an error.
-
-    Args:
-        descriptor: the open file, closed with this object.
-        name: its path, for messages.
-        start: where in it what this object stands for begins.
-        size: how long that is; None: to the file's end.
-        written: when the file was last written to, in nanoseconds; None: as it is now.
     """
 
     def __init__(
-        self, descriptor: int, name: str, start: int = 0, size: int | None = None, written: int | None = None
+        self,
+        descriptor: int,  # the open file, closed with this object
+        name: str,  # its path, for messages
+        start: int = 0,  # where in it what this object stands for begins
+        size: int | None = None,  # how long that is; None: to the file's end
+        written: int | None = None,  # when the file was last written to, in nanoseconds; None: as it is now
     ) -> None:
         self.descriptor, self.name, self.start = descriptor, name, start
         now = os.fstat(descriptor)
@@ -211,17 +209,15 @@ class StoredArray:
     """An array in a file, little-endian, as the array-like that `ir.Tensor` and `ir.PackedTensor` take.
 
     Every call of `__array__` reads it anew. So weights that were used once do not stay in memory.
-
-    Args:
-        file: the file.
-        offset: where it begins there.
-        dtype: of its elements.
-        shape: its shape; the caller has checked that the file has its bytes.
-        held: its bytes, where they have been read already.
     """
 
     def __init__(
-        self, file: StoredFile, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...], held: bytes | None = None
+        self,
+        file: StoredFile,
+        offset: int,  # where it begins there
+        dtype: np.dtype[Any],  # of its elements
+        shape: tuple[int, ...],  # its shape; the caller has checked that the file has its bytes
+        held: bytes | None = None,  # its bytes, where they have been read already
     ) -> None:
         self.file, self.offset, self.dtype, self.shape = file, offset, dtype.newbyteorder("<"), shape
         self.held = held

@@ -55,15 +55,13 @@ def depths_of(met: Sequence[Met]) -> dict[ir.Value, int]:
 # The ports of a node, and the border of one with bodies: what it carries in, round and out.
 
 
-def ports_of(views: Sequence[View | None], given: Sequence[Letters | None], output: bool, body: int = -1) -> list[Port]:
-    """The ports of what a node, or a body of one, reads or gives.
-
-    Args:
-        views: the operands or the results; None where one is left out.
-        given: the letters of their axes; None, or none at all, for one that keeps its order.
-        output: whether the node or the body gives them.
-        body: the number of the body; -1 for the node itself.
-    """
+def ports_of(
+    views: Sequence[View | None],  # the operands or the results; None where one is left out
+    given: Sequence[Letters | None],  # the letters of their axes; None, or none at all, for one that keeps its order
+    output: bool,  # whether the node or the body gives them
+    body: int = -1,  # the number of the body; -1 for the node itself
+) -> list[Port]:
+    """The ports of what a node, or a body of one, reads or gives."""
     ports = []
     for slot, view in enumerate(views):
         letters = given[slot] if slot < len(given) else None
@@ -148,15 +146,12 @@ def _reshape(placement: Placement) -> Changes:
 
 
 def source_moves(
-    transposes: Iterable[tuple[ir.Node, View, View]], integers: Mapping[Root, Root], inners: Mapping[ir.Graph, Inner]
+    transposes: Iterable[tuple[ir.Node, View, View]],  # of the graph: the node, what it reads, and what it gives
+    # real numbers that are integers again behind views alone -> the integers: these are moved
+    integers: Mapping[Root, Root],
+    inners: Mapping[ir.Graph, Inner],  # the bodies that are part of the problem
 ) -> tuple[list[Move], int]:
-    """Return the source's Transposes that move data, and how many move nothing.
-
-    Args:
-        transposes: of the graph: the node, what it reads, and what it gives.
-        integers: real numbers that are integers again behind views alone -> the integers: these are moved.
-        inners: the bodies that are part of the problem.
-    """
+    """Return the source's Transposes that move data, and how many move nothing."""
     moves: list[Move] = []
     places: dict[str, int] = {}
     idle = 0
@@ -191,29 +186,20 @@ VIEWS = (Permuted, Regrouped)
 
 
 def build(
-    model: ir.Model,
+    model: ir.Model,  # every value should have type and shape; one without is a barrier
     *,
-    keep_interface: bool = True,
+    keep_interface: bool = True,  # whether inputs and outputs keep their stored order
+    # tensor name -> (source layout, stored layout): a pin on that value
     layouts: Mapping[str, tuple[str, str]] | None = None,
-    choose: Choose | None = None,
-    per_transpose: int = 0,
-    per_scattered: int = 0,
+    choose: Choose | None = None,  # what a target makes of a node's signature: other variants
+    per_transpose: int = 0,  # what each Transpose costs besides the bytes that it moves, in bytes
+    per_scattered: int = 0,  # what each byte costs besides, in bytes, that is taken element by element
+    # axes that one Transpose moves at most, those that stay beside each other as one; 0: any number
     most_axes: int = 0,
-    exchange: bool = False,
-    at: Mapping[str, int] | None = None,
+    exchange: bool = False,  # whether a product of two matrices may run with its operands exchanged
+    at: Mapping[str, int] | None = None,  # dynamic dimension -> the extent that it counts with; any other counts as 1
 ) -> Sites:
     """The sites of a model's main graph.
-
-    Args:
-        model: every value should have type and shape; one without is a barrier.
-        keep_interface: whether inputs and outputs keep their stored order.
-        layouts: tensor name -> (source layout, stored layout): a pin on that value.
-        choose: what a target makes of a node's signature: other variants.
-        per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
-        per_scattered: what each byte costs besides, in bytes, that is taken element by element.
-        most_axes: axes that one Transpose moves at most, those that stay beside each other as one; 0: any number.
-        exchange: whether a product of two matrices may run with its operands exchanged.
-        at: dynamic dimension -> the extent that it counts with; any other counts as 1.
 
     Raises:
         LayoutError: a pinned tensor does not exist, is constant, or does not fit its layout.
@@ -242,10 +228,6 @@ class _Builder:
     Of two splits of one axis that do not agree the first is free, and the other a barrier. So that this is the same one
     for a graph and for what becomes of it, in which Reshapes stand elsewhere, such a graph is gone through by depth: by
     how many operators besides views lie on the longest way to a node.
-
-    Args:
-        known: what is known of dynamic extents.
-        depths: value -> its depth, where nodes are taken in that order.
     """
 
     def __init__(
@@ -255,8 +237,8 @@ class _Builder:
         layouts: dict[str, tuple[str, str]],
         choose: Choose | None,
         exchange: bool,
-        known: Learned,
-        depths: Mapping[ir.Value, int] | None = None,
+        known: Learned,  # what is known of dynamic extents
+        depths: Mapping[ir.Value, int] | None = None,  # value -> its depth, where nodes are taken in that order
     ) -> None:
         self.choose, self.exchange = choose, exchange
         self.by_depth = depths

@@ -120,14 +120,12 @@ class Formulation(NamedTuple):
         return self.weights.bytes_in(proved) - (self.weights.bytes_in(cost) - size)
 
 
-def size_of(root: Root, dims: Mapping[str, int], likely: Mapping[str, int] | None = None) -> int:
-    """Bytes that one Transpose of a value moves in an inference.
-
-    Args:
-        root: the value.
-        dims: extents that dynamic dimensions count with.
-        likely: the same for those that are not in `dims`; any other counts as 1.
-    """
+def size_of(
+    root: Root,  # the value
+    dims: Mapping[str, int],  # extents that dynamic dimensions count with
+    likely: Mapping[str, int] | None = None,  # the same for those that are not in `dims`; any other counts as 1
+) -> int:
+    """Bytes that one Transpose of a value moves in an inference."""
     known = dims if not likely else {**likely, **dims}
     count = math.prod(extent.value(known) for extent in root.extents) * root.runs
     return math.ceil(count * _bits(root.value) / 8)
@@ -253,14 +251,12 @@ def _moves(ports: Sequence[ValueEnd], orders: Sequence[Order], most: int) -> int
     return len(set(producer.orders)) * len({number for reader in readers for number in reader.orders})
 
 
-def _further_moves(part: Part, most: int, price: int) -> Iterator[Value]:
-    """A value again, once for each Transpose beyond the first that some pair of its orders takes.
-
-    Args:
-        part: the value.
-        most: axes that one Transpose moves at most; 0: any number.
-        price: of moving it once.
-    """
+def _further_moves(
+    part: Part,  # the value
+    most: int,  # axes that one Transpose moves at most; 0: any number
+    price: int,  # of moving it once
+) -> Iterator[Value]:
+    """A value again, once for each Transpose beyond the first that some pair of its orders takes."""
     root, (producer, *readers), orders = part
     if not _moves(part[1], orders, most):
         return

@@ -47,14 +47,12 @@ def sure_runs(inners: Inners, graph: ir.Graph | None, outer: ir.Graph) -> int:
     return runs
 
 
-def repeated(inners: Inners, sites: Iterable[Site], moved: set[Root]) -> dict[Root, int]:
-    """Find the values whose conversions stand in loops that may not run, and how often these run.
-
-    Args:
-        inners: the bodies of the graph.
-        sites: the sites of all graphs.
-        moved: the values that the source transposes: there, or in the loop.
-    """
+def repeated(
+    inners: Inners,  # the bodies of the graph
+    sites: Iterable[Site],  # the sites of all graphs
+    moved: set[Root],  # the values that the source transposes: there, or in the loop
+) -> dict[Root, int]:
+    """Find the values whose conversions stand in loops that may not run, and how often these run."""
     wanted: dict[Root, set[ir.Graph | None]] = {}
     for site in sites if inners else ():
         for port in site.ports:

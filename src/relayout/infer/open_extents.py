@@ -200,41 +200,33 @@ def relations(site: Site, declared: set[str]) -> Iterator[Relation]:
                 yield Relation(extent.symbols[0], bound, tuple(each for each in known if each != extent))
 
 
-def stacked(ports: Sequence[Port], axes: frozenset[str], trips: int) -> Iterator[Relation]:
-    """Find the open extents that are as many as a loop has trips: its bodies' bytes count for so many.
-
-    Args:
-        ports: the ends of what the loop carries.
-        axes: the letters of what it reads, or stacks, slice by slice.
-        trips: how many trips are counted.
-    """
+def stacked(
+    ports: Sequence[Port],  # the ends of what the loop carries
+    axes: frozenset[str],  # the letters of what it reads, or stacks, slice by slice
+    trips: int,  # how many trips are counted
+) -> Iterator[Relation]:
+    """Find the open extents that are as many as a loop has trips: its bodies' bytes count for so many."""
     for port in ports:
         for letter, extent in zip(port.letters, port.view.extents, strict=True):
             if letter in axes and extent.number == 1 and len(extent.symbols) == 1:
                 yield Relation(extent.symbols[0], Bound.SAME, (Extent(trips),))
 
 
-def least_extents(found: Sequence[Relation], claimed: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:
-    """Return the least that each extent without a name may be, as far as that is known: every other one counts as 1.
-
-    Args:
-        found: what is known of extents without a name, in the order of the graph.
-        claimed: what the file states of some.
-    """
+def least_extents(
+    found: Sequence[Relation],  # what is known of extents without a name, in the order of the graph
+    claimed: Mapping[str, int] = MappingProxyType({}),  # what the file states of some
+) -> dict[str, int]:
+    """Return the least that each extent without a name may be, as far as that is known: every other one counts as 1."""
     return _numbers(found, claimed, frozenset())
 
 
 def extents_at(
-    found: Sequence[Relation], roots: Sequence[Root], declared: Collection[str], at: Mapping[str, int]
+    found: Sequence[Relation],  # what is known of extents without a name, in the order of the graph
+    roots: Sequence[Root],  # the values of the graph
+    declared: Collection[str],  # the names that the model's inputs state
+    at: Mapping[str, int],  # extents that are stated
 ) -> dict[str, int]:
-    """Return the extents that a user states, and those that follow from these: expressions, and bounded ones.
-
-    Args:
-        found: what is known of extents without a name, in the order of the graph.
-        roots: the values of the graph.
-        declared: the names that the model's inputs state.
-        at: extents that are stated.
-    """
+    """Return the extents that a user states, and those that follow from these: expressions, and bounded ones."""
     symbols = frozenset[str]().union(*map(_symbols_of, roots)) - at.keys()
     numbers = {symbol: _evaluated(symbol, (), at) for symbol in sorted(symbols)}
     known = {**{symbol: number for symbol, number in numbers.items() if number}, **at}
@@ -318,18 +310,16 @@ def moving_factors(root: Root, order: Order, dims: Mapping[str, int]) -> Order:
 
 
 def nearest_order(
-    orders: Sequence[Order], target: Order, extents: Sequence[Extent], own: Sequence[tuple[Order, Order]] = ()
+    orders: Sequence[Order],  # those in which the value is there, no two alike
+    target: Order,  # the wanted one
+    extents: Sequence[Extent],  # of each factor
+    # the orders before and behind each Transpose of the value that the source has
+    own: Sequence[tuple[Order, Order]] = (),
 ) -> Order:
     """Return the order from which a value is brought into another one: its producer's, the first.
 
     Where axes are open there may be a nearer one, from which less is moved where an axis is of one element: the one at
     the other end of a Transpose of the source, or one that differs in where one open axis lies, a batch at best.
-
-    Args:
-        orders: those in which the value is there, no two alike.
-        target: the wanted one.
-        extents: of each factor.
-        own: the orders before and behind each Transpose of the value that the source has.
     """
     opened = [factor for factor in sorted(target) if not extents[factor].is_static]
     if not opened or len(orders) == 1:
@@ -346,17 +336,15 @@ def nearest_order(
 
 
 def made_in_turn(
-    first: Order, orders: Sequence[Order], extents: Sequence[Extent], own: Sequence[tuple[Order, Order]] = ()
+    first: Order,  # the producer's order
+    orders: Sequence[Order],  # the others, in the order in which readers ask for them
+    extents: Sequence[Extent],  # of each factor
+    # the orders before and behind each Transpose of the value that the source has
+    own: Sequence[tuple[Order, Order]] = (),
 ) -> list[tuple[Order, Order]]:
     """Return from which order a value is brought into each of several, as these are made one after the other.
 
     If the source makes one of them of another of them, so does the result.
-
-    Args:
-        first: the producer's order.
-        orders: the others, in the order in which readers ask for them.
-        extents: of each factor.
-        own: the orders before and behind each Transpose of the value that the source has.
     """
     there, asked, turns = [first], {first}, list[tuple[Order, Order]]()
 
@@ -374,14 +362,12 @@ def made_in_turn(
     return turns
 
 
-def orders_before(order: Order, own: Sequence[tuple[Order, Order]], there: Container[Order]) -> list[Order]:
-    """Return the orders from which the source transposes a value to a given one; none if it has one of them already.
-
-    Args:
-        order: the order that is asked for.
-        own: the orders before and behind each Transpose of the value that the source has.
-        there: the orders in which the value is there.
-    """
+def orders_before(
+    order: Order,  # the order that is asked for
+    own: Sequence[tuple[Order, Order]],  # the orders before and behind each Transpose of the value that the source has
+    there: Container[Order],  # the orders in which the value is there
+) -> list[Order]:
+    """Return the orders from which the source transposes a value to a given one; none if it has one of them already."""
     before = [read for read, result in own if result == order]
     return [] if any(read in there for read in before) else before
 

@@ -169,18 +169,16 @@ def _crossings(formulation: Formulation, choice: Sequence[int], labels: list[Lab
 
 
 def _slid(
-    formulation: Formulation, labels: list[Label], root: Root, orders: tuple[Order, Order], *, alone: bool
+    formulation: Formulation,  # the graph
+    labels: list[Label],  # of all sites; followers that come to be on its other side get others
+    root: Root,  # the value that stands for those between them: there it stands at first
+    orders: tuple[Order, Order],  # the one that is given, and the one that is wanted
+    *,
+    alone: bool,  # everybody wants that one
 ) -> tuple[Root, int, tuple[int, ...]]:
     """Where among followers a Transpose stands best: value, producer, readers.
 
     Each runs in the one order or in the other, nearer to the source or farther from it (`far`).
-
-    Args:
-        formulation: the graph.
-        labels: of all sites; followers that come to be on its other side get others.
-        root: the value that stands for those between them: there it stands at first.
-        orders: the one that is given, and the one that is wanted.
-        alone: everybody wants that one.
     """
     sites, follow = formulation.sites.sites, formulation.follow
     given, wanted = map(root.space.orders.number, orders)

@@ -56,14 +56,12 @@ def _in_tiles(site: Site, letter: str, size: int) -> bool:
     return True
 
 
-def refine(site: Site, letter: str, most: int) -> bool:
-    """Let the runs of a whole axis lie apart where some operand's factors are such runs; whether any came to it.
-
-    Args:
-        site: the site.
-        letter: the axis.
-        most: elements in the longest run that no cut divides: a run's length divides it.
-    """
+def refine(
+    site: Site,
+    letter: str,  # the axis
+    most: int,  # elements in the longest run that no cut divides: a run's length divides it
+) -> bool:
+    """Let the runs of a whole axis lie apart where some operand's factors are such runs; whether any came to it."""
     held = (port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes)
     sizes = [size for pieces in held for size in _suffixes(pieces) if most % size == 0]
     size, known = max(sizes, default=1), site.grain.pop(letter, 1)

@@ -84,14 +84,12 @@ def stretches_elements(site: Site, label: Label) -> bool:
     return len(computed) > 1 and span(site, label, computed) < RUN
 
 
-def span(site: Site, label: Label, among: tuple[int, ...] | None = None) -> float:
-    """How many elements lie together that differ in the same operands; infinite where all are of one kind.
-
-    Args:
-        site: an operator that stretches operands.
-        label: the order in which it runs.
-        among: positions of the operands that count (default: all).
-    """
+def span(
+    site: Site,  # an operator that stretches operands
+    label: Label,  # the order in which it runs
+    among: tuple[int, ...] | None = None,  # positions of the operands that count (default: all)
+) -> float:
+    """How many elements lie together that differ in the same operands; infinite where all are of one kind."""
     reading = among or tuple([port.position for port in site.ports if not port.output])
     return site.pattern.of(_span, (label, reading), site, label, reading)
 

@@ -102,13 +102,11 @@ def doubt_of_model(model: onnx.ModelProto) -> str:
     return _Graphs(versions, calls).doubt(model.graph, frozenset(), 0)
 
 
-def _has_far_steps(graph: onnx.GraphProto, outer: set[str]) -> bool:
-    """Return whether constant steps are unusual: ONNX adds them to places, whatever overflows.
-
-    Args:
-        graph: the main graph, or a body in it.
-        outer: the names of steps that the graphs around it may hold; those of this graph are added.
-    """
+def _has_far_steps(
+    graph: onnx.GraphProto,  # the main graph, or a body in it
+    outer: set[str],  # the names of steps that the graphs around it may hold; those of this graph are added
+) -> bool:
+    """Return whether constant steps are unusual: ONNX adds them to places, whatever overflows."""
     for node in graph.node:
         place = STEPS.get(node.op_type)
         if place is not None and len(node.input) > place:
@@ -390,20 +388,13 @@ def check_model(model: onnx.ModelProto) -> None:
 
 
 def infer_node_outputs(
-    schema: onnx.defs.OpSchema,
+    schema: onnx.defs.OpSchema,  # of its operator
     node: onnx.NodeProto,
-    types: Mapping[str, onnx.TypeProto],
-    data: Mapping[str, onnx.TensorProto],
-    version: int,
+    types: Mapping[str, onnx.TypeProto],  # of its inputs
+    data: Mapping[str, onnx.TensorProto],  # the values of those that are constants
+    version: int,  # of the operators of its domain
 ) -> dict[str, onnx.TypeProto]:
     """Return the types of a node's outputs, as ONNX infers them of that node alone.
-
-    Args:
-        schema: of its operator.
-        node: the node.
-        types: of its inputs.
-        data: the values of those that are constants.
-        version: of the operators of its domain.
 
     Raises:
         NativeCrashError: ONNX crashes over the node.

@@ -32,21 +32,15 @@ class DiedError(Exception):
 
 
 class Process:
-    """A child process that starts at the first question, and again after its death.
-
-    Args:
-        options: of the Python interpreter.
-        script: a file of Python; it reads questions from its standard input and writes answers to its standard output.
-        arguments: of the script.
-        environment: variables that are set besides those of this process.
-    """
+    """A child process that starts at the first question, and again after its death."""
 
     def __init__(
         self,
-        options: Sequence[str],
+        options: Sequence[str],  # of the Python interpreter
+        # a file of Python; it reads questions from its standard input and writes answers to its standard output
         script: str,
-        arguments: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),  # of the script
+        environment: Mapping[str, str] | None = None,  # variables that are set besides those of this process
     ) -> None:
         self._command = [sys.executable, *options, script, *arguments]
         self._environment = environment
@@ -55,13 +49,11 @@ class Process:
         self._lock = threading.Lock()
 
     @staticmethod
-    def serving(script: Path, environment: Mapping[str, str]) -> Process:
-        """Return a process that answers by the function `answer` of a file of Python; see `answer`.
-
-        Args:
-            script: the file, which may import what this process may.
-            environment: variables that are set besides those of this process.
-        """
+    def serving(
+        script: Path,  # the file, which may import what this process may
+        environment: Mapping[str, str],  # variables that are set besides those of this process
+    ) -> Process:
+        """Return a process that answers by the function `answer` of a file of Python; see `answer`."""
         path = os.pathsep.join(filter(None, sys.path))
         quiet = {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore", "TF_CPP_MIN_LOG_LEVEL": "3"}
         return Process([], frames.__file__, [str(script)], {**quiet, **environment})

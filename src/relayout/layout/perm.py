@@ -138,13 +138,11 @@ def _farthest(places: Sequence[int], most: int) -> list[int]:
     raise AssertionError("one axis alone moves among three runs")
 
 
-def _runs(places: Sequence[int], rank: Mapping[int, int]) -> list[list[int]]:
-    """Return the positions of places, as those that stay side by side.
-
-    Args:
-        places: the places as they lie.
-        rank: place -> its position in the order that is wanted.
-    """
+def _runs(
+    places: Sequence[int],  # the places as they lie
+    rank: Mapping[int, int],  # place -> its position in the order that is wanted
+) -> list[list[int]]:
+    """Return the positions of places, as those that stay side by side."""
     runs: list[list[int]] = []
     for position, place in enumerate(places):
         if runs and rank[place] == rank[places[runs[-1][-1]]] + 1:

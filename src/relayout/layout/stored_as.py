@@ -205,16 +205,14 @@ def _joined(holds: Holds) -> "Holds":
 
 
 def fill_factors(
-    factors: Sequence[int], shape: Sequence[int], stated: Sequence[int] | None = None
+    factors: Sequence[int],  # extents, major to minor
+    shape: Sequence[int],  # of an array
+    # the same shape with -1 for the dimensions that have one open factor, where that is known
+    stated: Sequence[int] | None = None,
 ) -> tuple[int, ...] | None:
     """Factors, the open ones (-1) filled in, such that each dimension of a shape has some of them, in order.
 
     `(-1, 1024, -1)` of 2 × 1024 × 6 × 1 are `(2, 1024, 6)`.
-
-    Args:
-        factors: extents, major to minor.
-        shape: of an array.
-        stated: the same shape with -1 for the dimensions that have one open factor, where that is known.
 
     Returns:
         The only way; None where there is none, or several give other extents.

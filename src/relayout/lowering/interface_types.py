@@ -59,17 +59,12 @@ def source_types(model: ir.Model, wanted: Iterable[str]) -> dict[str, ir.DataTyp
 
 def normalize_inputs(
     model: ir.Model,
-    wanted: Mapping[str, Numbers],
+    wanted: Mapping[str, Numbers],  # input -> (means, standard deviations)
+    # `uint8` if these are fed as pixels, which a Cast makes real numbers; else they stay what they are
     input_type: str | None,
-    types: Mapping[str, ir.DataType | None],
+    types: Mapping[str, ir.DataType | None],  # input -> its element type in the source, as `source_types` gives it
 ) -> tuple[str, ...]:
     """Let a model normalize inputs, in place.
-
-    Args:
-        model: the model.
-        wanted: input -> (means, standard deviations).
-        input_type: `uint8` if these are fed as pixels, which a Cast makes real numbers; else they stay what they are.
-        types: input -> its element type in the source, as `source_types` gives it.
 
     Returns:
         A sentence for the report about each of the inputs.
@@ -248,15 +243,13 @@ class _Quantization(NamedTuple):
 
 
 def set_interface_types(
-    model: ir.Model, inputs: str | None, outputs: str | None, normalized: Collection[str] = ()
+    model: ir.Model,  # the model. Ends that are not quantized stay as they are.
+    inputs: str | None,  # `float32`, `int8` or `uint8` for inputs, or `int32` for those of int64; None leaves them
+    outputs: str | None,  # the same for outputs
+    # inputs that the model will normalize itself: real numbers of these may be fed as integers, too
+    normalized: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Give the quantized inputs and outputs of a model other element types, in place.
-
-    Args:
-        model: the model. Ends that are not quantized stay as they are.
-        inputs: `float32`, `int8` or `uint8` for inputs, or `int32` for those of int64; None leaves them.
-        outputs: the same for outputs.
-        normalized: inputs that the model will normalize itself: real numbers of these may be fed as integers, too.
 
     Returns:
         A sentence for the report about each end that changed.

@@ -228,14 +228,12 @@ IN_ORDER = tuple(row.name for row in PASSES.values() if not row.file_format)
 """Every pass that a target lists: one whose rows a target does not have does nothing."""
 
 
-def passes_of(names: Sequence[str], file_format: str, stage: Stage | None = None) -> list[PassRow]:
-    """Return the passes of a result in order: stage by stage those of a target's list, then those of the format.
-
-    Args:
-        names: the target's list.
-        file_format: of the result, `onnx` or `tflite`.
-        stage: that one alone; None: all.
-    """
+def passes_of(
+    names: Sequence[str],  # the target's list
+    file_format: str,  # of the result, `onnx` or `tflite`
+    stage: Stage | None = None,  # that one alone; None: all
+) -> list[PassRow]:
+    """Return the passes of a result in order: stage by stage those of a target's list, then those of the format."""
     listed = [PASSES[name] for name in names]
     rows = [
         row

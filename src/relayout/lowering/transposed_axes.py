@@ -107,15 +107,11 @@ def are_few(axes: Sequence[Axis]) -> bool:
 
 
 def kernel_at(
-    kernel: NDArray[np.generic], places: Sequence[Place], zero: NDArray[np.generic] | None = None
+    kernel: NDArray[np.generic],  # `o i *s`
+    places: Sequence[Place],  # of each axis of space
+    zero: NDArray[np.generic] | None = None,  # the integers that mean zero, one or one for each output; None: 0
 ) -> NDArray[np.generic]:
-    """Return the kernel of the pixels at some places, with zeros for elements that no tap meets.
-
-    Args:
-        kernel: `o i *s`.
-        places: of each axis of space.
-        zero: the integers that mean zero, one or one for each output; None: 0.
-    """
+    """Return the kernel of the pixels at some places, with zeros for elements that no tap meets."""
     taken = np.zeros((*kernel.shape[:2], *(place.window for place in places)), kernel.dtype)
     if zero is not None:
         taken[:] = zero.reshape(-1, *[1] * (taken.ndim - 1))

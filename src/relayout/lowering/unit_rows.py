@@ -327,16 +327,12 @@ def scale_and_shift(operator: Operator, given: Sequence[Reals | None]) -> tuple[
 
 
 def affine_weights(
-    scale: Reals, shift: Reals, step: float, result: float
+    scale: Reals,  # `a`, per channel
+    shift: Reals,  # `b`, per channel
+    step: float,  # the scale of the integers that are read
+    result: float,  # that of those that are given
 ) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.int32]] | None:
-    """Weights, their scales and the bias of the depthwise convolution for `y = a x + b`; None: they would be off.
-
-    Args:
-        scale: `a`, per channel.
-        shift: `b`, per channel.
-        step: the scale of the integers that are read.
-        result: that of those that are given.
-    """
+    """Weights, their scales and the bias of the depthwise convolution for `y = a x + b`; None: they would be off."""
     steps = np.maximum(np.abs(scale) / LARGEST_WEIGHT, np.abs(shift) / LARGEST_BIAS / step)
     steps = np.where(steps > 0, steps, 1.0).astype(np.float32)
     weights, bias = np.rint(scale / steps), np.rint(shift / (steps.astype(np.float64) * step))

@@ -93,13 +93,11 @@ class Claims:
             yield f"{begin}Transposes at the border of {self.target}: beside {listed}"
 
 
-def claims(model: ir.Model, target: Target) -> Claims | None:
-    """Return what a target runs of a model whose layouts are chosen; None of a target without a table.
-
-    Args:
-        model: the model; it is as it was afterwards.
-        target: the target.
-    """
+def claims(
+    model: ir.Model,  # the model; it is as it was afterwards
+    target: Target,
+) -> Claims | None:
+    """Return what a target runs of a model whose layouts are chosen; None of a target without a table."""
     if not target.kernels or target.rest:
         return None
     with whole_units(model):
@@ -220,14 +218,12 @@ class FileClaims(Claims):
             yield f"not on {self.target}: {counts}, at {named}: {reason}{cure}"
 
 
-def file_claims(target: str, counts: Mapping[str, int], refused: Sequence[RefusedOperator]) -> FileClaims:
-    """Return what a target takes of a file.
-
-    Args:
-        target: its name.
-        counts: builtin -> how many operators of the file are one.
-        refused: those that the target does not take.
-    """
+def file_claims(
+    target: str,  # its name
+    counts: Mapping[str, int],  # builtin -> how many operators of the file are one
+    refused: Sequence[RefusedOperator],  # those that the target does not take
+) -> FileClaims:
+    """Return what a target takes of a file."""
     reasons = Counter((each.name, each.reason) for each in refused)
     places: dict[str, list[str]] = {}
     for each in refused:

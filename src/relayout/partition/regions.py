@@ -38,16 +38,14 @@ from relayout.terminal import count_of
 
 
 def levels_of(
-    nodes: Sequence[ir.Node], claims: MutableMapping[ir.Node, bool], units: Mapping[ir.Node, QuantizedUnit | None]
+    nodes: Sequence[ir.Node],  # the nodes of a graph, in order
+    # which of them the target runs; those of units that cannot be whole become the host's, in place
+    claims: MutableMapping[ir.Node, bool],
+    units: Mapping[ir.Node, QuantizedUnit | None],  # their quantized units
 ) -> dict[ir.Node, int]:
     """Return how often the side has changed on the longest way to each node: even on the host, odd on the target.
 
     Two nodes of one level and side never wait for each other through the other side.
-
-    Args:
-        nodes: the nodes of a graph, in order.
-        claims: which of them the target runs; those of units that cannot be whole become the host's, in place.
-        units: their quantized units.
     """
     heads = {node: node if unit is None else unit.node for node, unit in ((node, units.get(node)) for node in nodes)}
     while True:

@@ -266,13 +266,11 @@ def fix_inferred(model: ir.Model, dims: Mapping[str, Dim], *, infer: bool = True
     state_results(model)
 
 
-def inferred_extents(model: ir.Model, at: Mapping[str, int]) -> dict[str, int]:
-    """Return the extents that a model's values have where some of its dimensions have these, by their names.
-
-    Args:
-        model: the model, which stays open.
-        at: dimension -> its extent.
-    """
+def inferred_extents(
+    model: ir.Model,  # the model, which stays open
+    at: Mapping[str, int],  # dimension -> its extent
+) -> dict[str, int]:
+    """Return the extents that a model's values have where some of its dimensions have these, by their names."""
     from relayout.formats.onnx import complete
     from relayout.formats.onnx.fixing import fix_dims
     from relayout.rules import outputs_of

@@ -124,14 +124,12 @@ def refuse_unusual_layouts(layouts: Mapping[str, tuple[str, str]]) -> None:
 
 
 def contradicted_names(
-    layouts: Mapping[str, tuple[str, str]], interface: Sequence[Interface], images: Collection[str]
+    # tensor -> the layout that the user calls it by, and the one to store it in
+    layouts: Mapping[str, tuple[str, str]],
+    interface: Sequence[Interface],  # the inputs and outputs of the model
+    images: Collection[str],  # those of them that operators take as images; of others a layout is a guess
 ) -> Iterator[str]:
     """Say where the layout that a user calls an image's is not the one that the model shows.
-
-    Args:
-        layouts: tensor -> the layout that the user calls it by, and the one to store it in.
-        interface: the inputs and outputs of the model.
-        images: those of them that operators take as images; of others a layout is a guess.
 
     Raises:
         LayoutError: an operator shows another one.

@@ -72,13 +72,11 @@ def _with_type(end: Interface, file: Model) -> Interface:
     return end._replace(dtype=tensor.type.name.lower(), scale=scale, zero_point=zero)
 
 
-def first_sample(result: Result, source: Any) -> dict[str, Any]:
-    """Return the first sample of a calibration, as the source is fed it.
-
-    Args:
-        result: a quantized result.
-        source: the samples.
-    """
+def first_sample(
+    result: Result,  # a quantized result
+    source: Any,  # the samples
+) -> dict[str, Any]:
+    """Return the first sample of a calibration, as the source is fed it."""
     assert result.file is not None
     samples = Samples(source, model_inputs(result.model, result.file))
     next(iter(samples))

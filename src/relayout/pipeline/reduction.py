@@ -47,21 +47,16 @@ STILL = ArgumentKind(
 def reduce(
     source: str | Path | onnx.ModelProto | ir.Model,
     *,
+    # what the part must still show: `verify`, that `optimize` gives a model which computes something else; `transpose`,
+    # that `optimize` leaves a Transpose; or a function of the part
     still: Still | Fault = "verify",
-    time_limit: float | None = None,
-    seed: int = 0,
+    time_limit: float | None = None,  # seconds after which the smallest part so far is given back
+    seed: int = 0,  # of the random inputs
 ) -> Reduced:
     """Reduce a model to the nodes that a fault needs.
 
     1. Nodes are left out, in ever smaller groups; values that they made become inputs.
     2. Of what is left, a node whose operand has its result's type and shape is taken out, and the operand read instead.
-
-    Args:
-        source: an ONNX model.
-        still: what the part must still show: `verify`, that `optimize` gives a model which computes something else;
-            `transpose`, that `optimize` leaves a Transpose; or a function of the part.
-        time_limit: seconds after which the smallest part so far is given back.
-        seed: of the random inputs.
 
     Raises:
         ReadError: the file is not a model, or is damaged.
@@ -119,14 +114,12 @@ class _Search:
             return False
 
 
-def minimized(items: list[T], shows: Callable[[Sequence[T]], bool], deadline: float | None) -> tuple[list[T], bool]:
-    """Items none of which can be left out (ddmin), and whether that was reached before the deadline.
-
-    Args:
-        items: they show the fault together.
-        shows: whether some of them, in order, do.
-        deadline: `time.monotonic()` after which to stop.
-    """
+def minimized(
+    items: list[T],  # they show the fault together
+    shows: Callable[[Sequence[T]], bool],  # whether some of them, in order, do
+    deadline: float | None,  # `time.monotonic()` after which to stop
+) -> tuple[list[T], bool]:
+    """Items none of which can be left out (ddmin), and whether that was reached before the deadline."""
     parts = 2
     while len(items) > 1:
         size = -(-len(items) // parts)

@@ -39,15 +39,12 @@ WEIGHTS = ".data"
 
 
 def write_parts(
-    folder: Path, parts: Sequence[tuple[Part, ir.Model | Model]], header: Mapping[str, Any], overwrite: bool
+    folder: Path,  # where to; it is made if it is not there
+    parts: Sequence[tuple[Part, ir.Model | Model]],  # the parts, in the order in which they run, and their models
+    header: Mapping[str, Any],  # what the manifest says of the whole model
+    overwrite: bool,  # whether parts that were written there before may be replaced
 ) -> None:
     """Write a model for each part, and the manifest, all of them or none.
-
-    Args:
-        folder: where to; it is made if it is not there.
-        parts: the parts, in the order in which they run, and their models.
-        header: what the manifest says of the whole model.
-        overwrite: whether parts that were written there before may be replaced.
 
     Raises:
         WriteError: there is something else in the folder, or a file cannot be written.
@@ -128,15 +125,13 @@ def _write_part(folder: Path, part: Part, model: ir.Model | Model) -> str:
 # The report of a result that is a `.tflite`: what it counts is what the file has.
 
 
-def tflite_report(report: Report, model: ir.Model, file: Model, source: Model | None) -> Report:
-    """Return the report of a result that was exported: its operators, Transposes and bytes are those of the file.
-
-    Args:
-        report: the report of the plan.
-        model: the graph that was exported.
-        file: the result.
-        source: the whole `.tflite` that it was made of, if it was one: its own Transposes are the source's.
-    """
+def tflite_report(
+    report: Report,  # the report of the plan
+    model: ir.Model,  # the graph that was exported
+    file: Model,  # the result
+    source: Model | None,  # the whole `.tflite` that it was made of, if it was one: its own Transposes are the source's
+) -> Report:
+    """Return the report of a result that was exported: its operators, Transposes and bytes are those of the file."""
     from relayout.formats.tflite.container.transposes import transposes
     from relayout.formats.tflite.container.versions import min_runtime_version
 

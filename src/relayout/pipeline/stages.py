@@ -238,14 +238,12 @@ def _stamped(result: Result) -> Result:
     return result
 
 
-def _as_tflite(result: Result, source: ModelSource | None, quantization: QuantizationRequest | None) -> Result:
-    """Return a result with its file, quantized as requested.
-
-    Args:
-        result: the model and its report.
-        source: the whole `.tflite` that it was made of, if it was one.
-        quantization: how the file is quantized; None: not at all.
-    """
+def _as_tflite(
+    result: Result,  # the model and its report
+    source: ModelSource | None,  # the whole `.tflite` that it was made of, if it was one
+    quantization: QuantizationRequest | None,  # how the file is quantized; None: not at all
+) -> Result:
+    """Return a result with its file, quantized as requested."""
     from relayout.formats.tflite.container.loading import load
     from relayout.pipeline.result import tflite_report
 

@@ -59,23 +59,16 @@ def remedy_for(target: Target | None) -> str:
 
 def tflite_model(
     model: ir.Model,
+    # operators that become CUSTOM ones, by name -> their domain; "" for any
     custom_ops: Mapping[str, str] | None = None,
-    remedy: str = REMEDY,
-    runtime: str = "",
-    target: Target | None = None,
-    quantization: str = "",
+    remedy: str = REMEDY,  # what an error says to do about operators that cannot be written
+    runtime: str = "",  # the oldest runtime that has to run it, such as `2.14`; "": any
+    target: Target | None = None,  # the target of the layouts; None: LiteRT
+    quantization: str = "",  # the kind of quantization that follows; "": none
+    # the forms of operators that the target takes (`forms_of`); None: those that LiteRT's CPU kernels run
     forms: FileForms | None = None,
 ) -> Model:
     """Export a model whose layouts are chosen.
-
-    Args:
-        model: the model.
-        custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
-        remedy: what an error says to do about operators that cannot be written.
-        runtime: the oldest runtime that has to run it, such as `2.14`; "": any.
-        target: the target of the layouts; None: LiteRT.
-        quantization: the kind of quantization that follows; "": none.
-        forms: the forms of operators that the target takes (`forms_of`); None: those that LiteRT's CPU kernels run.
 
     Raises:
         UnsupportedError: operators that TensorFlow Lite cannot express, all of them with reason and count.

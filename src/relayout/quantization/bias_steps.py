@@ -25,13 +25,11 @@ CLIPPED = (1 << 31) - 1
 """Steps from which on the quantizer clips a bias."""
 
 
-def with_room_for_biases(quantized: Model, file: Model) -> Model:
-    """Return a quantized file in which each bias fits; the scales of kernels are larger where they have to be.
-
-    Args:
-        quantized: the quantized file.
-        file: the float one, whose tensors have the same names.
-    """
+def with_room_for_biases(
+    quantized: Model,  # the quantized file
+    file: Model,  # the float one, whose tensors have the same names
+) -> Model:
+    """Return a quantized file in which each bias fits; the scales of kernels are larger where they have to be."""
     reals: dict[str, NDArray[np.float32]] = {}
     for graph in file.subgraphs:
         for operator in graph.operators:
@@ -48,13 +46,11 @@ def _kernel_and_bias(operator: Operator) -> list[tuple[int, int]]:
     return [(operator.inputs[kernel], each) for each in operator.inputs[bias : bias + 1] if each >= 0]
 
 
-def _with_room(graph: Subgraph, reals: Mapping[str, NDArray[np.float32]]) -> Subgraph:
-    """Return a graph in which each bias fits.
-
-    Args:
-        graph: the graph.
-        reals: name of a kernel -> the bias beside it.
-    """
+def _with_room(
+    graph: Subgraph,
+    reals: Mapping[str, NDArray[np.float32]],  # name of a kernel -> the bias beside it
+) -> Subgraph:
+    """Return a graph in which each bias fits."""
     tensors, operators = [*graph.tensors], [*graph.operators]
     readers = Counter(each for operator in operators for each in operator.inputs)
     for number, operator in enumerate(operators):

@@ -83,17 +83,13 @@ class QuantizationSummary(NamedTuple):
 
 
 def summary_of(
-    kind: str, samples: int, file: Model, reasons: Mapping[str, str], joined: tuple[JoinedOutput, ...]
+    kind: str,  # of quantization
+    samples: int,  # how many were run
+    file: Model,  # the quantized file
+    reasons: Mapping[str, str],  # tensor -> why the operator that gives it stayed float
+    joined: tuple[JoinedOutput, ...],  # outputs that join ranges
 ) -> QuantizationSummary:
-    """Look at a quantized file.
-
-    Args:
-        kind: of quantization.
-        samples: how many were run.
-        file: the quantized file.
-        reasons: tensor -> why the operator that gives it stayed float.
-        joined: outputs that join ranges.
-    """
+    """Look at a quantized file."""
     integers, floats = 0, Counter[tuple[str, str]]()
     first: dict[tuple[str, str], str] = {}
     is_static = kind in ("int8", "int16x8")
@@ -285,13 +281,11 @@ def _computed(graph: Subgraph, operator: Operator) -> set[int]:
     return {each for each in operator.inputs if each >= 0 and graph.tensors[each].data is None}
 
 
-def joined_outputs(file: Model, ranges: Mapping[str, tuple[float, float]]) -> tuple[JoinedOutput, ...]:
-    """Return the outputs of a float file that join values of very different ranges.
-
-    Args:
-        file: the float file.
-        ranges: tensor -> the least and the greatest number that samples gave.
-    """
+def joined_outputs(
+    file: Model,  # the float file
+    ranges: Mapping[str, tuple[float, float]],  # tensor -> the least and the greatest number that samples gave
+) -> tuple[JoinedOutput, ...]:
+    """Return the outputs of a float file that join values of very different ranges."""
     graph = file.subgraphs[0]
     producers = {each: operator for operator in graph.operators for each in operator.outputs}
     joined = []

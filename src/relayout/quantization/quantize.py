@@ -55,22 +55,14 @@ class QuantizationError(RelayoutError):
 
 
 def quantized_file(
-    source: Path,
-    result: Path,
-    recipe: Sequence[Mapping[str, Any]],
-    key: str,
-    samples: Iterable[Mapping[str, Any]] | None,
-    ranges: Mapping[str, Range],
+    source: Path,  # a float `.tflite`
+    result: Path,  # where the quantized one goes
+    recipe: Sequence[Mapping[str, Any]],  # what becomes of each operator
+    key: str,  # of the signature that samples are fed to
+    samples: Iterable[Mapping[str, Any]] | None,  # inputs by name; None where the recipe needs none
+    ranges: Mapping[str, Range],  # tensor -> the range that it has whatever the samples say
 ) -> tuple[dict[str, Range], int]:
     """Quantize a file.
-
-    Args:
-        source: a float `.tflite`.
-        result: where the quantized one goes.
-        recipe: what becomes of each operator.
-        key: of the signature that samples are fed to.
-        samples: inputs by name; None where the recipe needs none.
-        ranges: tensor -> the range that it has whatever the samples say.
 
     Returns:
         The range of each value, and how many samples there were.
@@ -129,13 +121,11 @@ ENDS = {"INPUT": "input_type", "OUTPUT": "output_type"}
 Row = dict[str, Any]
 
 
-def recipe(request: QuantizationRequest, float_tensors: Iterable[str] = ()) -> list[Row]:
-    """Return the rows of a request.
-
-    Args:
-        request: what is asked for.
-        float_tensors: results of operators that stay float.
-    """
+def recipe(
+    request: QuantizationRequest,  # what is asked for
+    float_tensors: Iterable[str] = (),  # results of operators that stay float
+) -> list[Row]:
+    """Return the rows of a request."""
     if request.kind == "float16":
         rows = [_row(name, _weights(16, "FLOAT"), "FLOAT", algorithm="float_casting") for name in HALVED]
     elif request.kind == "dynamic":
@@ -192,21 +182,14 @@ KEPT = "--keep-float"
 
 
 def quantize_file(
-    file: Model,
-    request: QuantizationRequest,
-    inputs: Sequence[ModelInput],
-    operators: Mapping[str, str],
+    file: Model,  # a float `.tflite`
+    request: QuantizationRequest,  # what is asked for
+    inputs: Sequence[ModelInput],  # what samples have
+    operators: Mapping[str, str],  # name of an operator of the source -> the value that it gives
     *,
-    for_litert: bool,
+    for_litert: bool,  # True if LiteRT's CPU kernels run it, which may stay float where they take less time
 ) -> tuple[Model, QuantizationSummary]:
     """Return a file quantized, and what became of it.
-
-    Args:
-        file: a float `.tflite`.
-        request: what is asked for.
-        inputs: what samples have.
-        operators: name of an operator of the source -> the value that it gives.
-        for_litert: True if LiteRT's CPU kernels run it, which may stay float where they take less time.
 
     Raises:
         LayoutError: the file has integers already.
@@ -278,14 +261,12 @@ def _with_free_scales(graph: Subgraph) -> Subgraph:
     return graph._replace(operators=tuple(freed(row) if row.name in SUMS else row for row in graph.operators))
 
 
-def _with_own_outputs(file: Model, reasons: Mapping[str, str], output_type: str | None) -> tuple[Model, dict[str, str]]:
-    """Return a file with outputs that are copies, and the reasons by the names that tensors have there.
-
-    Args:
-        file: a float file.
-        reasons: tensor -> why the operator that gives it stays real.
-        output_type: the type of the ends; None: real numbers.
-    """
+def _with_own_outputs(
+    file: Model,  # a float file
+    reasons: Mapping[str, str],  # tensor -> why the operator that gives it stays real
+    output_type: str | None,  # the type of the ends; None: real numbers
+) -> tuple[Model, dict[str, str]]:
+    """Return a file with outputs that are copies, and the reasons by the names that tensors have there."""
     graph, *bodies = file.subgraphs
     graph, sources = _with_copies(graph, _shared_outputs(graph, reasons, output_type))
     kept = {name: why for name, why in reasons.items() if output_type in REALS or name not in sources}

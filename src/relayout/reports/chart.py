@@ -153,15 +153,13 @@ class Chart(NamedTuple):
     after: Side
 
 
-def drawn(plan: Plan, source: Source, axes: Axes, reasons: Sequence[str]) -> Chart:
-    """The chart of a plan.
-
-    Args:
-        plan: the plan, which may have been applied to its graph.
-        source: what the graph said before.
-        axes: names of axes.
-        reasons: for each crossing why it remains.
-    """
+def drawn(
+    plan: Plan,  # the plan, which may have been applied to its graph
+    source: Source,  # what the graph said before
+    axes: Axes,  # names of axes
+    reasons: Sequence[str],  # for each crossing why it remains
+) -> Chart:
+    """The chart of a plan."""
     return _Drawn(plan, source, axes, reasons).run()
 
 

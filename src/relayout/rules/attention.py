@@ -144,16 +144,14 @@ def contributed_rotary_embedding(operator: Operator) -> Fact:
     return _rotary(operator, 2, 3, 1, heads)
 
 
-def _rotary(operator: Operator, cosine: int, sine: int, positions: int, heads: int) -> Signature | None:
-    """Make the signature of a rotary embedding.
-
-    Args:
-        operator: the node.
-        cosine: the input with the cosines of angles: of positions, or of batches and positions.
-        sine: the input with their sines.
-        positions: the input with positions: of batches and a sequence, or one alone.
-        heads: how many heads are packed.
-    """
+def _rotary(
+    operator: Operator,  # the node
+    cosine: int,  # the input with the cosines of angles: of positions, or of batches and positions
+    sine: int,  # the input with their sines
+    positions: int,  # the input with positions: of batches and a sequence, or one alone
+    heads: int,  # how many heads are packed
+) -> Signature | None:
+    """Make the signature of a rotary embedding."""
     rank = operator.rank()
     if rank not in (PACKED, APART) or _result(operator) != rank:
         return None

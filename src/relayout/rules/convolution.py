@@ -22,15 +22,13 @@ def per_channel(operator: Operator, indices: Sequence[int], letter: str) -> dict
     return {index: (letter,) for index in indices if operator.rank(index) == 1}
 
 
-def convolved(operator: Operator, kernel: int, channels: Sequence[int], alike: Sequence[int] = ()) -> Signature | None:
-    """The signature of a convolution of input 0.
-
-    Args:
-        operator: the node.
-        kernel: the input that holds the kernel.
-        channels: inputs with one item per output channel, or scalars.
-        alike: inputs of the output's shape.
-    """
+def convolved(
+    operator: Operator,  # the node
+    kernel: int,  # the input that holds the kernel
+    channels: Sequence[int],  # inputs with one item per output channel, or scalars
+    alike: Sequence[int] = (),  # inputs of the output's shape
+) -> Signature | None:
+    """The signature of a convolution of input 0."""
     rank, weights = operator.rank(), operator.shape(kernel)
     if rank is None or weights is None or len(weights) != rank:
         return None

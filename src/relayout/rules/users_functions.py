@@ -35,23 +35,17 @@ def is_users(function: Any) -> bool:
 
 
 class UsersFunction:
-    """A function of a user that says whose it is where it raises something.
-
-    Args:
-        what: whose function it is: `the rule of vendor:Blur`.
-        function: the function. Its first argument may be an `Operator` or a node.
-        otherwise: the answer where the function raises a `TypeError`, `ValueError` or `IndexError` about an operator of
-            which a rank is not known. By default that is an error as well.
-        check: says what is wrong with an answer: a function of the arguments and the answer; an empty text where all is
-            well.
-    """
+    """A function of a user that says whose it is where it raises something."""
 
     def __init__(
         self,
-        what: str,
-        function: Callable[..., Any],
+        what: str,  # whose function it is: `the rule of vendor:Blur`
+        function: Callable[..., Any],  # the function. Its first argument may be an `Operator` or a node.
         *,
+        # the answer where the function raises a `TypeError`, `ValueError` or `IndexError` about an operator of which a
+        # rank is not known. By default that is an error as well.
         otherwise: Any = NO_ANSWER,
+        # says what is wrong with an answer: a function of the arguments and the answer; an empty text where all is well
         check: Callable[[Sequence[Any], Any], str] = lambda _, __: "",
     ) -> None:
         self.what, self.function, self.otherwise, self.check = what, function, otherwise, check

@@ -181,13 +181,11 @@ STATED: Mapping[tuple[str, str], State] = {
 the opened extent; None where what states extents is no constant."""
 
 
-def shape_items(target: Sequence[Extent], source: Sequence[Extent] | None) -> list[int] | None:
-    """Return a constant shape for a Reshape; None where more than one extent would have to be computed.
-
-    Args:
-        target: the extents of the result.
-        source: the extents of the operand, which 0 copies; None where it does not.
-    """
+def shape_items(
+    target: Sequence[Extent],  # the extents of the result
+    source: Sequence[Extent] | None,  # the extents of the operand, which 0 copies; None where it does not
+) -> list[int] | None:
+    """Return a constant shape for a Reshape; None where more than one extent would have to be computed."""
     found = [extent.number if extent.is_static else -1 for extent in target]
     if found.count(-1) <= 1:
         return found

@@ -151,14 +151,12 @@ MADE = {("", "ConstantOfShape"): (0, False), ("", "Expand"): (1, False), ("", "T
 """(domain, operator) -> the input that holds the extents of its result, and whether it holds how often they repeat."""
 
 
-def made_parts(operator: Operator, items: Items, part: OpenedFactor) -> dict[int, OpenedFactor] | None:
-    """Return the opened axes of what an operator makes of extents; None where one is not known.
-
-    Args:
-        operator: the node.
-        items: what its vector of extents holds in the result.
-        part: the opened dimension.
-    """
+def made_parts(
+    operator: Operator,  # the node
+    items: Items,  # what its vector of extents holds in the result
+    part: OpenedFactor,  # the opened dimension
+) -> dict[int, OpenedFactor] | None:
+    """Return the opened axes of what an operator makes of extents; None where one is not known."""
     output = operator.outputs[0]
     extents: Sequence[Extent | None] = items
     if MADE[operator.node.domain, operator.node.op_type][1]:
@@ -228,13 +226,6 @@ SHAPES = frozenset(("Shape", "Size"))
 class Following:
     """An opened axis on its way through a model.
 
-    Args:
-        model: the model, whose shapes are known.
-        seeds: inputs and their opened axes.
-        what: what the user asked for and may not be.
-        choices: node -> which of its ways is taken; the first, where nothing is said.
-        binding: what says why an operator binds an axis.
-
     Attributes:
         parts: value -> its opened axes.
         computed: what follows from opened extents.
@@ -245,11 +236,11 @@ class Following:
 
     def __init__(
         self,
-        model: ir.Model,
-        seeds: Mapping[ir.Value, Parts],
-        what: str,
-        choices: Mapping[ir.Node, int],
-        binding: Binding = of_rows,
+        model: ir.Model,  # the model, whose shapes are known
+        seeds: Mapping[ir.Value, Parts],  # inputs and their opened axes
+        what: str,  # what the user asked for and may not be
+        choices: Mapping[ir.Node, int],  # node -> which of its ways is taken; the first, where nothing is said
+        binding: Binding = of_rows,  # what says why an operator binds an axis
     ) -> None:
         self.model, self.what, self.choices, self.binding = model, what, choices, binding
         self.parts: dict[ir.Value, Parts] = dict(seeds)

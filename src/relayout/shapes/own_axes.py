@@ -77,15 +77,13 @@ MOST_STEPS = 64
 """Operators between a value and the constants that it follows from."""
 
 
-def repeats_along(value: ir.Value, axis: int, part: OpenedFactor, look: Look) -> bool:
-    """Tell whether a value of fixed extents holds the same for every step of a part of an axis.
-
-    Args:
-        value: the value, of known shape.
-        axis: one of its axes.
-        part: what is opened of it.
-        look: what gives the operator and the fact of a node.
-    """
+def repeats_along(
+    value: ir.Value,  # the value, of known shape
+    axis: int,  # one of its axes
+    part: OpenedFactor,  # what is opened of it
+    look: Look,  # what gives the operator and the fact of a node
+) -> bool:
+    """Tell whether a value of fixed extents holds the same for every step of a part of an axis."""
     return _Repeating(look).holds(value, axis, part, MOST_STEPS)
 
 

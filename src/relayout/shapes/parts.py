@@ -179,16 +179,14 @@ def moving_ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]
 
 
 def likeliest(
-    found: Sequence[Parts], target: Sequence[Extent], written: Sequence[Extent] | None, *, computed: bool
+    found: Sequence[Parts],  # the ways
+    target: Sequence[Extent],  # the extents of the result in the source
+    # the extents that the shape gives in the result; None where it gives none, or is not known
+    written: Sequence[Extent] | None,
+    *,
+    computed: bool,  # whether the graph computes the shape from an opened extent: then it means what it gives
 ) -> list[Parts]:
-    """Order the ways to regroup by what a Reshape's shape says.
-
-    Args:
-        found: the ways.
-        target: the extents of the result in the source.
-        written: the extents that the shape gives in the result; None where it gives none, or is not known.
-        computed: whether the graph computes the shape from an opened extent: then it means what it gives.
-    """
+    """Order the ways to regroup by what a Reshape's shape says."""
     agreeing = [way for way in found if list(dims_of(tuple(target), way)) == written]
     if computed and agreeing:
         return agreeing

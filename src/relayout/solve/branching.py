@@ -16,16 +16,13 @@ NOTHING = Leaf({})
 
 
 def solve_many(
-    problem: Problem, nodes: Sequence[int], values: Sequence[int], start: Sequence[int], limits: Limits
+    problem: Problem,  # the whole problem
+    nodes: Sequence[int],  # the nodes to label; all others have one label
+    values: Sequence[int],  # the values that touch them
+    start: Sequence[int],  # a choice for all nodes, the first incumbent
+    limits: Limits,  # where they are reached, the best found is returned
 ) -> tuple[dict[int, int], Branch | Leaf, bool]:
     """The best labels of a component by branch and bound over linear relaxations.
-
-    Args:
-        problem: the whole problem.
-        nodes: the nodes to label; all others have one label.
-        values: the values that touch them.
-        start: a choice for all nodes, the first incumbent.
-        limits: where they are reached, the best found is returned.
 
     Returns:
         (node -> label, certificate, whether the search was finished).

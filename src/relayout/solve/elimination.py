@@ -142,14 +142,12 @@ def _wanted_if_many(value: Value, scope: Scope) -> tuple[int, ...] | None:
     return tuple(wanted) if combinations > FEWER_SETS << 2 * len(wanted) else None
 
 
-def elimination_order(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the order that eliminates the node with the smallest table first; None where the tables are too large.
-
-    Args:
-        problem: the whole problem.
-        nodes: the nodes of a component; all others beside them have one label.
-        values: the values that touch them.
-    """
+def elimination_order(
+    problem: Problem,  # the whole problem
+    nodes: Sequence[int],  # the nodes of a component; all others beside them have one label
+    values: Sequence[int],  # the values that touch them
+) -> tuple[int, ...] | None:
+    """Return the order that eliminates the node with the smallest table first; None where the tables are too large."""
     if _most(problem, nodes, values) >= EXACT:
         return None
     scopes = _Scopes(problem, nodes, values)
@@ -188,14 +186,12 @@ def has_room(problem: Problem, order: Sequence[int], values: Sequence[int]) -> b
     return True
 
 
-def least_cost(problem: Problem, order: Sequence[int], values: Sequence[int]) -> tuple[int, dict[int, int]]:
-    """Return the least cost of a component, and labels that have it: the first of several for each node.
-
-    Args:
-        problem: the whole problem.
-        order: the nodes of the component as they are eliminated; `has_room` says whether that is possible.
-        values: the values that touch them.
-    """
+def least_cost(
+    problem: Problem,  # the whole problem
+    order: Sequence[int],  # the nodes of the component as they are eliminated; `has_room` says whether that is possible
+    values: Sequence[int],  # the values that touch them
+) -> tuple[int, dict[int, int]]:
+    """Return the least cost of a component, and labels that have it: the first of several for each node."""
     scopes = _Scopes(problem, order, values)
     tables = list(_tables(scopes))
     least = sum(int(cells) for cells, scope in zip(tables, scopes.scopes, strict=True) if not scope)

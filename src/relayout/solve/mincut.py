@@ -243,17 +243,13 @@ def _charge(network: Network, ends: tuple[int, int, int], costs: Sequence[int]) 
 
 
 def _gadget(
-    network: Network, producer: int, targets: Mapping[int, int], capacities: tuple[int, int], side: int
+    network: Network,
+    producer: int,  # what gives the order, or the end of the network that stands for it
+    targets: Mapping[int, int],  # reader -> its node, or the end that stands for it
+    capacities: tuple[int, int],  # the weight, and what no flow exceeds
+    side: int,  # the side on which the order is wanted
 ) -> list[tuple[int, int]]:
-    """Arcs for an order that costs its weight once, however many readers want it: (reader, its arc).
-
-    Args:
-        network: the network.
-        producer: what gives the order, or the end of the network that stands for it.
-        targets: reader -> its node, or the end that stands for it.
-        capacities: the weight, and what no flow exceeds.
-        side: the side on which the order is wanted.
-    """
+    """Arcs for an order that costs its weight once, however many readers want it: (reader, its arc)."""
     weight, infinite = capacities
     if len(targets) == 1:  # the weight may stand on the arc itself
         return [(reader, _gadget_arc(network, producer, target, weight, side)) for reader, target in targets.items()]

@@ -204,22 +204,14 @@ class _Writing:
 
     def _row(
         self,
-        key: tuple[int, int] | None,
-        own: Iterable[tuple[Place, float]],
+        key: tuple[int, int] | None,  # of the price that the row's dual is
+        own: Iterable[tuple[Place, float]],  # own columns, and what each counts
         *,
-        reader: int = 0,
-        wants: int | None = None,
-        gives: Sequence[int] = (),
+        reader: int = 0,  # position of the reader
+        wants: int | None = None,  # the order that it wants
+        gives: Sequence[int] = (),  # labels of the producer
     ) -> None:
-        """A row: own columns, less the labels under which a reader wants an order, and those of the producer.
-
-        Args:
-            key: of the price that the row's dual is.
-            own: own columns, and what each counts.
-            reader: position of the reader.
-            wants: the order that it wants.
-            gives: labels of the producer.
-        """
+        """A row: own columns, less the labels under which a reader wants an order, and those of the producer."""
         row, constant = dict(own), 0.0
         ends = [(self.value.producer, gives, 1.0)]
         if wants is not None:
@@ -319,15 +311,13 @@ class LinearProgram:
         return found
 
     def relax(
-        self, allowed: dict[int, frozenset[int]], limits: Limits | None = None
+        self,
+        allowed: dict[int, frozenset[int]],  # node -> labels
+        # those of the search, whose steps are counted; None comes back where they are reached. The time of a small
+        # program is not limited.
+        limits: Limits | None = None,
     ) -> tuple[float, dict[int, list[float]], Prices] | None:
-        """The relaxation with only `allowed` labels: (objective / scale, node -> label weights, exact prices).
-
-        Args:
-            allowed: node -> labels.
-            limits: those of the search, whose steps are counted; None comes back where they are reached. The time of
-                a small program is not limited.
-        """
+        """The relaxation with only `allowed` labels: (objective / scale, node -> label weights, exact prices)."""
         import highspy
 
         if self.solver is None:

@@ -31,14 +31,12 @@ from relayout.solve.problem import Problem, ValueEnd, transposed_orders
 # Ties broken node by node, behind a solution in which weights counted in whole units.
 
 
-def settle(problem: Problem, values: Sequence[int], labels: dict[int, int]) -> None:
-    """Gives nodes beside a moved value better labels, one at a time, until no label of one node is better.
-
-    Args:
-        problem: the whole problem.
-        values: the values that touch the component.
-        labels: node of the component -> label; never dearer afterwards.
-    """
+def settle(
+    problem: Problem,  # the whole problem
+    values: Sequence[int],  # the values that touch the component
+    labels: dict[int, int],  # node of the component -> label; never dearer afterwards
+) -> None:
+    """Gives nodes beside a moved value better labels, one at a time, until no label of one node is better."""
     choice = defaultdict(int, labels)
     beside: dict[int, list[int]] = {node: [] for node in labels}
     waiting: dict[int, None] = {}
@@ -248,18 +246,15 @@ def _cut(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> Found
 
 
 def _contracted(
-    problem: Problem, nodes: Sequence[int], values: Sequence[int], unit: int, limits: Limits | None
+    problem: Problem,  # the whole problem
+    nodes: Sequence[int],  # the nodes of the component
+    values: Sequence[int],  # the values that touch them
+    unit: int,  # below which ties may be lost
+    limits: Limits | None,  # those of a linear program for what is left; None if that is not to be tried
 ) -> Solved | None:
     """The best labels of a component, to a unit: those of what is left when nodes hang on others and follow others.
 
     Whether the labels are the best the checker says.
-
-    Args:
-        problem: the whole problem.
-        nodes: the nodes of the component.
-        values: the values that touch them.
-        unit: below which ties may be lost.
-        limits: those of a linear program for what is left; None if that is not to be tried.
 
     Returns:
         None where a cut is not enough, a relaxation is not tight, or there is no time.

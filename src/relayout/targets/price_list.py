@@ -51,15 +51,13 @@ Price = Callable[[Operator, Signature, Placement], int]
 
 
 class PriceList:
-    """A price for each of a few of the standard's operators; any other costs the same in every order.
-
-    Args:
-        by_operator: an operator's name -> its price.
-        limits: an operator's name -> whether a node of it has the price; without an entry each has.
-    """
+    """A price for each of a few of the standard's operators; any other costs the same in every order."""
 
     def __init__(
-        self, by_operator: Mapping[str, Price], limits: Mapping[str, Callable[[Operator], bool]] | None = None
+        self,
+        by_operator: Mapping[str, Price],  # an operator's name -> its price
+        # an operator's name -> whether a node of it has the price; without an entry each has
+        limits: Mapping[str, Callable[[Operator], bool]] | None = None,
     ) -> None:
         self.by_operator, self.limits = by_operator, limits or {}
 

@@ -52,12 +52,10 @@ def targets() -> dict[str, Target]:
     return dict(sorted(found.items()))
 
 
-def _own(of: str | None = None) -> Iterator[ModuleType]:
-    """Yield the modules of this package, and of each folder those that its `TABLES` names: the rest is loaded late.
-
-    Args:
-        of: a target's name: only those whose own name it is, or begins with; None: all.
-    """
+def _own(
+    of: str | None = None,  # a target's name: only those whose own name it is, or begins with; None: all
+) -> Iterator[ModuleType]:
+    """Yield the modules of this package, and of each folder those that its `TABLES` names: the rest is loaded late."""
     package = importlib.import_module("relayout.targets")
     for info in pkgutil.iter_modules(package.__path__):
         if of is not None and not f"{of}-".startswith(f"{info.name.replace('_', '-')}-"):

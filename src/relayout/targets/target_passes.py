@@ -46,14 +46,12 @@ def lower(model: ir.Model, target: "Target | None", stage: Stage) -> tuple[str, 
     return tuple(notes)
 
 
-def _on_use(function: str, column: str, *arguments: str) -> TargetPass:
-    """Return a pass of a module that is loaded where a target has something for it to do.
-
-    Args:
-        function: its module below `relayout`, and its name.
-        column: the column of a target that is empty where it has not.
-        arguments: columns of a target that the function gets behind the model; `self` is the target.
-    """
+def _on_use(
+    function: str,  # its module below `relayout`, and its name
+    column: str,  # the column of a target that is empty where it has not
+    *arguments: str,  # columns of a target that the function gets behind the model; `self` is the target
+) -> TargetPass:
+    """Return a pass of a module that is loaded where a target has something for it to do."""
     module, _, name = function.rpartition(".")
 
     def run(model: ir.Model, target: "Target") -> Mapping[str, int]:

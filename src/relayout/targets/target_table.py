@@ -485,17 +485,15 @@ def _elements_of(node: ir.Node) -> _Elements:
 
 
 class _Standard:
-    """A node as tables speak of it, and the operator that it runs: domain and name, of the standard's layout.
-
-    Args:
-        operator: the node.
-        domain: the operator's.
-        name: the operator's.
-        inner: the node and its signature in the standard's layout, where it lies in another.
-    """
+    """A node as tables speak of it, and the operator that it runs: domain and name, of the standard's layout."""
 
     def __init__(
-        self, operator: Operator, domain: str, name: str, inner: tuple[Operator, Signature] | None = None
+        self,
+        operator: Operator,  # the node
+        domain: str,  # the operator's
+        name: str,  # the operator's
+        # the node and its signature in the standard's layout, where it lies in another
+        inner: tuple[Operator, Signature] | None = None,
     ) -> None:
         self.operator, self.domain, self.name, self.inner = operator, domain, name, inner
         self._elements: _Elements | None = None

@@ -68,24 +68,17 @@ class Bench:
     seed=whole(0),
 )
 def bench(
-    a: str | Path,
-    b: str | Path,
+    a: str | Path,  # a `.tflite` or `.onnx` file
+    b: str | Path,  # the file to compare with it
     *,
+    # input name -> array or path to a `.npy`, for the model that has an input of that name; others are random. An open
+    # extent gets a likely size.
     inputs: Mapping[str, Array | str | Path] | None = None,
-    threads: int = 1,
-    seconds: float = 3.0,
-    seed: int = 0,
+    threads: int = 1,  # of each runtime
+    seconds: float = 3.0,  # how long to measure, in all
+    seed: int = 0,  # of the random inputs
 ) -> Bench:
     """Run two models in turns, each in its own runtime, and compare the time that a run takes.
-
-    Args:
-        a: a `.tflite` or `.onnx` file.
-        b: the file to compare with it.
-        inputs: input name -> array or path to a `.npy`, for the model that has an input of that name; others are
-            random. An open extent gets a likely size.
-        threads: of each runtime.
-        seconds: how long to measure, in all.
-        seed: of the random inputs.
 
     Raises:
         ReadError: one is not a model, or its runtime cannot load or run it.

@@ -144,16 +144,14 @@ def _distance_of_reals(a: Array, b: Array) -> tuple[float, float, int, bool]:
     return largest, magnitude(wide_a), int(np.sum(~same)), bool(np.all(same | sound))
 
 
-def judge(found: Difference, kind: Kind, tolerance: Tolerance, spread: Difference | None, step: float = 0.0) -> Verdict:
-    """Whether a difference is far, given how far the source's runtime is from itself, if that counts and is known.
-
-    Args:
-        found: the difference.
-        kind: what the numbers are.
-        tolerance: of floats.
-        spread: how far the source's runtime is from itself here.
-        step: of the integers that floats were dequantized from; 0 for other floats.
-    """
+def judge(
+    found: Difference,
+    kind: Kind,  # what the numbers are
+    tolerance: Tolerance,  # of floats
+    spread: Difference | None,  # how far the source's runtime is from itself here
+    step: float = 0.0,  # of the integers that floats were dequantized from; 0 for other floats
+) -> Verdict:
+    """Whether a difference is far, given how far the source's runtime is from itself, if that counts and is known."""
     if not found.finite:
         return Verdict.NOT_FINITE
     if found.share == 0:
@@ -278,23 +276,16 @@ class Spread:
 
 def moved_by_rounding(
     feeds: Feeds,
-    seed: int,
+    seed: int,  # of the movement
     *,
+    # floats move by up to half of so many levels of their range, and stay within that range; 0: not so
     levels: int = 0,
-    rounding: float = 0.0,
+    rounding: float = 0.0,  # else they move by up to this part of their magnitude
+    # floats that are quantized at once -> the step, by which they move
     steps: Mapping[str, float] = MappingProxyType({}),
-    quantized: Collection[str] = (),
+    quantized: Collection[str] = (),  # integers that move by up to one step
 ) -> Feeds:
-    """Return the feeds moved at random by up to a rounding.
-
-    Args:
-        feeds: the feeds.
-        seed: of the movement.
-        levels: floats move by up to half of so many levels of their range, and stay within that range; 0: not so.
-        rounding: else they move by up to this part of their magnitude.
-        steps: floats that are quantized at once -> the step, by which they move.
-        quantized: integers that move by up to one step.
-    """
+    """Return the feeds moved at random by up to a rounding."""
     rng = np.random.default_rng([977, seed])
     moved = dict(feeds)
     for name, array in feeds.items():

@@ -177,15 +177,13 @@ def smooth_images(shape: tuple[int, ...], channels: int, rng: np.random.Generato
 
 
 def dynamic_shape(
-    value: ModelValue, sizes: dict[str, int], extents: tuple[int, int, int] = EXTENTS[0], batch: int = BATCH
+    value: ModelValue,  # an input
+    sizes: dict[str, int],  # symbol -> extent, which grows
+    # those of the axes of images, of volumes, and of all others, behind the first
+    extents: tuple[int, int, int] = EXTENTS[0],
+    batch: int = BATCH,  # that of the first
 ) -> tuple[int, ...]:
     """The value's shape with a size for every dynamic dimension; `sizes` keeps those of named ones.
-
-    Args:
-        value: an input.
-        sizes: symbol -> extent, which grows.
-        extents: those of the axes of images, of volumes, and of all others, behind the first.
-        batch: that of the first.
 
     Raises:
         RelayoutError: the model does not say how many dimensions the value has, or it would have too many elements.
@@ -257,26 +255,15 @@ def _fitted(array: Array, value: ModelValue, name: str) -> Array:
 
 def random_feeds(
     source: RunnableModel,
-    inputs: Sequence[Pair],
-    given: Feeds,
-    rng: np.random.Generator,
-    signed: bool,
-    extents: tuple[int, int, int] | None,
-    careful: bool,
-    batch: int = BATCH,
+    inputs: Sequence[Pair],  # its inputs and their counterparts
+    given: Feeds,  # those that are not random, by name
+    rng: np.random.Generator,  # where the others come from
+    signed: bool,  # whether the others may be negative
+    extents: tuple[int, int, int] | None,  # of dynamic dimensions; None: the model's own
+    careful: bool,  # whether integers are 0 and floats whole numbers, since the source does not run with others
+    batch: int = BATCH,  # the first extent, where it is open
 ) -> dict[str, Array]:
-    """Return arrays for all inputs of the source; where its counterpart reads pixels, what random ones are there.
-
-    Args:
-        source: the source.
-        inputs: its inputs and their counterparts.
-        given: those that are not random, by name.
-        rng: where the others come from.
-        signed: whether the others may be negative.
-        extents: of dynamic dimensions; None: the model's own.
-        batch: the first extent, where it is open.
-        careful: whether integers are 0 and floats whole numbers, since the source does not run with others.
-    """
+    """Return arrays for all inputs of the source; where its counterpart reads pixels, what random ones are there."""
     sizes: dict[str, int] = {}
     alike = {mine: theirs for pair in inputs for mine, theirs in pair.symbols().items()}
     wanted = [

@@ -72,17 +72,14 @@ def position_of(sites: Sites) -> int:
 
 
 def forced(
-    model: onnx.ModelProto, feed: Mapping[str, Array], run: Runner, most: int = MOST, *, cut: bool = False
+    model: onnx.ModelProto,  # one node named "node", and Reshapes; all shapes known
+    feed: Mapping[str, Array],  # its inputs
+    run: Runner,  # what runs a model
+    most: int = MOST,  # orders to try
+    *,
+    cut: bool = False,  # whether the outputs are taken apart, too: an axis of the interface is whole
 ) -> Iterator[Tried]:
-    """Run the one node of a model in each order that its rule allows, and as it was.
-
-    Args:
-        model: one node named "node", and Reshapes; all shapes known.
-        feed: its inputs.
-        run: what runs a model.
-        most: orders to try.
-        cut: whether the outputs are taken apart, too: an axis of the interface is whole.
-    """
+    """Run the one node of a model in each order that its rule allows, and as it was."""
     source = parted_outputs(model, run, feed) if cut else model
     original = run(source, feed)
     first = one_node_sites(source)

@@ -57,14 +57,12 @@ class Cut(NamedTuple):
     given: Mapping[int, int]  # tensor of the file that is given -> the part's input
 
 
-def cut(model: Model, shown: Sequence[int], given: Collection[int]) -> Cut:
-    """Return the part of a file's first subgraph that makes some tensors of those that are given, and of its inputs.
-
-    Args:
-        model: the file.
-        shown: the tensors that it makes.
-        given: tensors that operators read from inputs; those that none of them reads are left out.
-    """
+def cut(
+    model: Model,  # the file
+    shown: Sequence[int],  # the tensors that it makes
+    given: Collection[int],  # tensors that operators read from inputs; those that none of them reads are left out
+) -> Cut:
+    """Return the part of a file's first subgraph that makes some tensors of those that are given, and of its inputs."""
     whole = model.subgraphs[0]
     operators = _needed(whole, shown, given)
     made = _indices(operator.outputs for operator in operators)
@@ -465,18 +463,16 @@ class LiteRTSide(FileSide):
 
 
 class ForcedLiteRT:
-    """A part of a `.tflite` model, some of whose tensors are given.
-
-    Args:
-        whole: the model.
-        content: the part as a file.
-        cut: which of its tensors are which of the model's.
-        given: tensors of the model that may be given.
-        reference: whether it runs with reference kernels.
-    """
+    """A part of a `.tflite` model, some of whose tensors are given."""
 
     def __init__(
-        self, whole: LiteRTSide, content: bytes, cut: Cut, given: Sequence[str], *, reference: bool = False
+        self,
+        whole: LiteRTSide,  # the model
+        content: bytes,  # the part as a file
+        cut: Cut,  # which of its tensors are which of the model's
+        given: Sequence[str],  # tensors of the model that may be given
+        *,
+        reference: bool = False,  # whether it runs with reference kernels
     ) -> None:
         self.content, self.side = content, LiteRTSide(content)
         names = {index: name for name, index in self.side.indices.items()}

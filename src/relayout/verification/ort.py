@@ -85,12 +85,10 @@ _ROWS = 8
 
 
 @cache
-def saturates(opened: Callable[[bytes], Any]) -> bool:
-    """Return whether products of uint8 by int8 saturate on this CPU.
-
-    Args:
-        opened: makes a session of a model, as ONNX Runtime does by default.
-    """
+def saturates(
+    opened: Callable[[bytes], Any],  # makes a session of a model, as ONNX Runtime does by default
+) -> bool:
+    """Return whether products of uint8 by int8 saturate on this CPU."""
     from onnx import TensorProto, helper, numpy_helper
 
     kernel = numpy_helper.from_array(np.full((_ROWS, _ROWS), 127, np.int8), "w")
@@ -102,14 +100,12 @@ def saturates(opened: Callable[[bytes], Any]) -> bool:
     return bool((found != 255 * 127 * _ROWS).any())
 
 
-def compute_in_full(model: ir.Model, loads_with_option: Callable[[], bool]) -> tuple[str, ...]:
-    """Store kernels of int8 as the option would, in place, where their products saturate; what to say of it.
-
-    Args:
-        model: the model, whose values have types.
-        loads_with_option: whether ONNX Runtime loads the file with the option: it fails over a kernel whose zero point
-            is computed.
-    """
+def compute_in_full(
+    model: ir.Model,  # the model, whose values have types
+    # whether ONNX Runtime loads the file with the option: it fails over a kernel whose zero point is computed
+    loads_with_option: Callable[[], bool],
+) -> tuple[str, ...]:
+    """Store kernels of int8 as the option would, in place, where their products saturate; what to say of it."""
     told = "products of uint8 by int8 saturate in ONNX Runtime on this CPU, which has no VNNI"
     said = []
     if unsigned_kernels(model, leaving=BEYOND):

@@ -240,16 +240,12 @@ def is_quantization(left: Precision, right: Precision) -> bool:
 
 
 def measured(
-    comparison: Comparison, samples: Sequence[Mapping[str, Array]], seed: int, limit: float | None
+    comparison: Comparison,  # the float model and the quantized one
+    samples: Sequence[Mapping[str, Array]],  # what is given for the inputs of each run; all others are random
+    seed: int,  # of these
+    limit: float | None,  # decibels; None for the default of the result's precision
 ) -> QuantizationLoss:
-    """Return the loss of each value that the two models of a comparison have.
-
-    Args:
-        comparison: the float model and the quantized one.
-        samples: what is given for the inputs of each run; all others are random.
-        seed: of these.
-        limit: decibels; None for the default of the result's precision.
-    """
+    """Return the loss of each value that the two models of a comparison have."""
     comparison.ranges = comparison.right.ranges
     losses: dict[tuple[str, bool], _Power] = {}
     for run, given in enumerate(samples):

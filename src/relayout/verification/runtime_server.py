@@ -12,14 +12,12 @@ MODELS: dict[int, Any] = {}
 """Number -> a session, an interpreter, or what runs a prepared model."""
 
 
-def answer(closed: list[int], kind: str, *given: Any) -> tuple[str, str, Any]:
-    """Return the kind of an error and what it says, both empty where there is none, and what was asked for.
-
-    Args:
-        closed: numbers that nobody has any longer.
-        kind: which of the functions below.
-        given: what they are given.
-    """
+def answer(
+    closed: list[int],  # numbers that nobody has any longer
+    kind: str,  # which of the functions below
+    *given: Any,  # what they are given
+) -> tuple[str, str, Any]:
+    """Return the kind of an error and what it says, both empty where there is none, and what was asked for."""
     for number in closed:
         MODELS.pop(number, None)
     try:

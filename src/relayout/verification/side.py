@@ -261,17 +261,13 @@ class RunnableModel:
 
     def runner(
         self,
+        # values that are asked for besides the outputs; asking for them may change how it is run
         interiors: Sequence[str] = (),
-        reference: bool = False,
+        reference: bool = False,  # with the runtime's other kernels, to see how far it agrees with itself
+        # quantized values that are moved at random by up to so many steps, where the runtime can do that
         moved: Mapping[str, int] | None = None,
     ) -> Runner:
-        """The model, ready to run.
-
-        Args:
-            interiors: values that are asked for besides the outputs; asking for them may change how it is run.
-            reference: with the runtime's other kernels, to see how far it agrees with itself.
-            moved: quantized values that are moved at random by up to so many steps, where the runtime can do that.
-        """
+        """The model, ready to run."""
         raise NotImplementedError
 
     def forced(
@@ -300,14 +296,12 @@ class RunnableModel:
 
 @contextmanager
 def open_side(
-    source: Source, signature: str | None = None, *, other: RunnableModel | None = None
+    source: Source,  # the model
+    signature: str | None = None,  # of a .tflite, the signature to run; None: its first subgraph
+    *,
+    other: RunnableModel | None = None,  # what is held against it, if it is the source
 ) -> Iterator[RunnableModel]:
     """The side of a model: `.tflite` runs in LiteRT, ONNX in ONNX Runtime.
-
-    Args:
-        source: the model.
-        signature: of a .tflite, the signature to run; None: its first subgraph.
-        other: what is held against it, if it is the source.
 
     Raises:
         ReadError: it is neither, or the runtime cannot load it.

@@ -21,17 +21,13 @@ from relayout.verification.side import Array, Places
 
 
 def initial_state(
-    text: str, dtype: np.dtype[Any], stored: tuple[int, ...], held: Sequence[Holds], names: Collection[str]
+    text: str,  # the metadata: JSON, in the order of axes of the first source
+    dtype: np.dtype[Any],  # the input's type
+    stored: tuple[int, ...],  # its shape
+    held: Sequence[Holds],  # what the input holds of its sources
+    names: Collection[str],  # what it is called, here and in the source
 ) -> Array | None:
-    """Return the array, stored as the input is; None if the text is not as it is written.
-
-    Args:
-        text: the metadata: JSON, in the order of axes of the first source.
-        dtype: the input's type.
-        stored: its shape.
-        held: what the input holds of its sources.
-        names: what it is called, here and in the source.
-    """
+    """Return the array, stored as the input is; None if the text is not as it is written."""
     try:
         array = np.array(json.loads(text), dtype)
         for item in reversed(held):  # the oldest of a name: the values are those of the first source
@@ -141,13 +137,11 @@ def written_places(graph: ir.Graph) -> set[str]:
     return names
 
 
-def named_places(graph: ir.Graph, inferred: Mapping[str, ir.Value]) -> dict[str, Places]:
-    """Return the graph inputs that name elements to write to, and which ones they may name.
-
-    Args:
-        graph: the graph.
-        inferred: values by name, with shapes that the graph may not state.
-    """
+def named_places(
+    graph: ir.Graph,
+    inferred: Mapping[str, ir.Value],  # values by name, with shapes that the graph may not state
+) -> dict[str, Places]:
+    """Return the graph inputs that name elements to write to, and which ones they may name."""
     places: dict[str, Places] = {}
     for node in graph:
         data, indices = node.inputs[:2] if len(node.inputs) > 1 else (None, None)

@@ -111,23 +111,15 @@ class JudgedValue:
 
 
 class Stepwise:
-    """The second model, whose values can be given.
-
-    Args:
-        left: the source.
-        right: what is held against it.
-        inputs: inputs of the second model, and what the source has there: of a part, interior values.
-        pairs: all other values that both have.
-        tolerance: of floats.
-    """
+    """The second model, whose values can be given."""
 
     def __init__(
         self,
-        left: RunnableModel,
-        right: RunnableModel,
-        inputs: Sequence[Pair],
-        pairs: Sequence[Pair],
-        tolerance: Tolerance,
+        left: RunnableModel,  # the source
+        right: RunnableModel,  # what is held against it
+        inputs: Sequence[Pair],  # inputs of the second model, and what the source has there: of a part, interior values
+        pairs: Sequence[Pair],  # all other values that both have
+        tolerance: Tolerance,  # of floats
     ) -> None:
         self._left, self._right, self._tolerance = left, right, tolerance
         self._holders = Holders(pairs, [*right.interiors, *right.outputs])
@@ -347,14 +339,12 @@ def _clear(steps: Array) -> Array | None:
     return np.abs(steps - np.floor(steps) - HALF_STEP) > TWICE if steps.dtype.kind == "f" else None
 
 
-def has_direction(left: Array, right: Array, counted: Array | None = None) -> bool:
-    """Whether integers differ by more than half a step in one direction: all of them, or those of a channel.
-
-    Args:
-        left: what they should be.
-        right: what they are.
-        counted: which elements count; all if it is None.
-    """
+def has_direction(
+    left: Array,  # what they should be
+    right: Array,  # what they are
+    counted: Array | None = None,  # which elements count; all if it is None
+) -> bool:
+    """Whether integers differ by more than half a step in one direction: all of them, or those of a channel."""
     channels = left.shape[-1] if left.ndim > 1 else 1
     sums = _Sums.of(left.reshape(-1, channels), right.reshape(-1, channels), counted)
     low, high = sums.low.min(keepdims=True), sums.high.max(keepdims=True)
@@ -489,13 +479,13 @@ BEYOND = (Verdict.SPREAD, Verdict.DIFFERS)
 
 
 def judged_by_operator(
-    rows: Sequence[Row],
-    steps: Mapping[str, JudgedValue],
-    source: RunnableModel,
-    result: RunnableModel,
+    rows: Sequence[Row],  # as values were judged as a whole
+    steps: Mapping[str, JudgedValue],  # value of the source -> what its operator was found to do
+    source: RunnableModel,  # the first model
+    result: RunnableModel,  # the second model
     *,
-    dequantized: bool,
-    far: Collection[str],
+    dequantized: bool,  # whether floats stand for integers
+    far: Collection[str],  # values of the source that are far off, and integers that are beyond the spread
 ) -> list[Row]:
     """Return rows judged once more by what each operator makes of the source's own values.
 
@@ -504,14 +494,6 @@ def judged_by_operator(
        tolerance of real numbers, and no far matter. LiteRT adds up one element after another, say.
     3. Of a float model of integers operators decide alone: what is saturated in the source is not there, and what is
        close in the end need not be right. So it is behind what is drawn at random, which is as the source drew it.
-
-    Args:
-        rows: as values were judged as a whole.
-        steps: value of the source -> what its operator was found to do.
-        source: the first model.
-        result: the second model.
-        dequantized: whether floats stand for integers.
-        far: values of the source that are far off, and integers that are beyond the spread.
     """
     judged: list[Row] = []
     wrong: set[str] = set()

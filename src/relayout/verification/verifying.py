@@ -40,12 +40,10 @@ class Batch(NamedTuple):
     is_open: bool  # whether the result takes any, the source's too
 
 
-def batch_of(comparison: Comparison) -> Batch | None:
-    """Return the batch that the second model declares to be opened and the first has fixed; else note what is open.
-
-    Args:
-        comparison: the two models.
-    """
+def batch_of(
+    comparison: Comparison,  # the two models
+) -> Batch | None:
+    """Return the batch that the second model declares to be opened and the first has fixed; else note what is open."""
     opened, pairs = comparison.right.batch, [*comparison.inputs, *comparison.begun]
     if opened is not None:
         places = [(pair, place) for pair in pairs if (place := _place(opened.inputs, pair)) is not None]

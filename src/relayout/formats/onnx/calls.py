@@ -167,14 +167,12 @@ def _name_unread(model: ir.Model, calls: Sequence[ir.Node]) -> None:
         value.name = names.unique(name)
 
 
-def _is_as_made(made: InlinedNode, through: Mapping[ir.Node, None], actual: dict[int, ir.Value | None]) -> bool:
-    """Tell whether a node is what it was, and reads what it did.
-
-    Args:
-        made: what it was.
-        through: Identities through which one looks.
-        actual: what is read for the function's inputs, noted as it is found.
-    """
+def _is_as_made(
+    made: InlinedNode,  # what it was
+    through: Mapping[ir.Node, None],  # Identities through which one looks
+    actual: dict[int, ir.Value | None],  # what is read for the function's inputs, noted as it is found
+) -> bool:
+    """Tell whether a node is what it was, and reads what it did."""
     node = made.node
     if node.graph is None or node.op_identifier() != made.operator or len(node.inputs) != len(made.reads):
         return False

@@ -203,15 +203,12 @@ def _light(given: onnx.ModelProto, weights: Iterable[Weight]) -> onnx.ModelProto
 
 
 def _without_claims(
-    light: onnx.ModelProto, strange: set[tuple[str, str]]
+    light: onnx.ModelProto,  # the model
+    # the operators that ONNX does not know. What they make stays claimed: nothing can be inferred behind them
+    # otherwise.
+    strange: set[tuple[str, str]],
 ) -> tuple[onnx.ModelProto, dict[str, onnx.TypeProto.Tensor]]:
-    """The model with its claimed shapes taken out, and the claims.
-
-    Args:
-        light: the model.
-        strange: the operators that ONNX does not know. What they make stays claimed: nothing can be inferred behind
-            them otherwise.
-    """
+    """The model with its claimed shapes taken out, and the claims."""
     bare = onnx.ModelProto()
     bare.CopyFrom(light)
     del bare.graph.value_info[:]

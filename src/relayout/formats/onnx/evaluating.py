@@ -275,14 +275,11 @@ NUMERIC = "iubf"
 
 
 def node_results(
-    node: onnx.NodeProto, operands: Mapping[str, Array], opsets: Iterable[onnx.OperatorSetIdProto]
+    node: onnx.NodeProto,
+    operands: Mapping[str, Array],  # its operands, by name
+    opsets: Iterable[onnx.OperatorSetIdProto],  # of its model
 ) -> list[Array]:
     """Return what a node gives, an array for each output that has a name.
-
-    Args:
-        node: the node.
-        operands: its operands, by name.
-        opsets: of its model.
 
     Returns:
         The arrays; none where nobody computes it, or where the node is wrong: it is simply not known in advance.

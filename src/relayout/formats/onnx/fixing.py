@@ -185,14 +185,12 @@ def _fixed_shape(shape: ir.Shape, dims: Mapping[str, Dim], own: frozenset[str]) 
     return ir.Shape([fixed_dim(dim, dims, own) for dim in shape])
 
 
-def fixed_dim(dim: int | ir.SymbolicDim, dims: Mapping[str, Dim], own: frozenset[str]) -> int | str | ir.SymbolicDim:
-    """Return a dimension as it is with others fixed.
-
-    Args:
-        dim: the dimension.
-        dims: name -> number, or another name.
-        own: names of dimensions that are no expressions of others.
-    """
+def fixed_dim(
+    dim: int | ir.SymbolicDim,  # the dimension
+    dims: Mapping[str, Dim],  # name -> number, or another name
+    own: frozenset[str],  # names of dimensions that are no expressions of others
+) -> int | str | ir.SymbolicDim:
+    """Return a dimension as it is with others fixed."""
     if isinstance(dim, int) or not dim.value:
         return dim
     extent = Extent.of(dim.value).fixed(dims)

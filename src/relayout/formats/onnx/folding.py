@@ -112,14 +112,12 @@ def fold(model: ir.Model, size_at_first: int) -> bool:
     return found
 
 
-def _chosen(graph: ir.Graph, grown: int, most: int) -> tuple[set[ir.Node], int]:
-    """Return the nodes that are computed one after another, and by how many bytes the file has grown with them.
-
-    Args:
-        graph: the graph.
-        grown: by how many bytes the file has grown before.
-        most: by how many it may.
-    """
+def _chosen(
+    graph: ir.Graph,
+    grown: int,  # by how many bytes the file has grown before
+    most: int,  # by how many it may
+) -> tuple[set[ir.Node], int]:
+    """Return the nodes that are computed one after another, and by how many bytes the file has grown with them."""
     constant = _constant_nodes(graph)
     chosen: set[ir.Node] = set()
     for node in constant:
@@ -132,14 +130,12 @@ def _chosen(graph: ir.Graph, grown: int, most: int) -> tuple[set[ir.Node], int]:
     return chosen, grown
 
 
-def _growth_of_all(nodes: Collection[ir.Node], stored: Sequence[ir.Value], chosen: Collection[ir.Node]) -> int:
-    """Return how many bytes more a file has with what nodes that follow each other give to others.
-
-    Args:
-        nodes: the nodes.
-        stored: what they give to others.
-        chosen: nodes that are computed anyway.
-    """
+def _growth_of_all(
+    nodes: Collection[ir.Node],
+    stored: Sequence[ir.Value],  # what they give to others
+    chosen: Collection[ir.Node],  # nodes that are computed anyway
+) -> int:
+    """Return how many bytes more a file has with what nodes that follow each other give to others."""
     read = {value: value.const_value for node in nodes for value in node.inputs if value is not None}
     sizes = [constant.size for constant in read.values() if constant is not None]
     if max(sizes, default=0) <= SMALL and all(value.shape is not None and _elements(value) <= FREE for value in stored):
@@ -320,14 +316,12 @@ def _count_by_constants(node: ir.Node) -> float | None:
 PAIR = 2
 
 
-def run_node(model: ir.Model, node: ir.Node, arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]] | None:
-    """Return what a node of constants gives; None where nobody computes it, or not in the types that it says.
-
-    Args:
-        model: the model.
-        node: the node.
-        arrays: its operands, by name.
-    """
+def run_node(
+    model: ir.Model,
+    node: ir.Node,
+    arrays: dict[str, NDArray[Any]],  # its operands, by name
+) -> list[NDArray[Any]] | None:
+    """Return what a node of constants gives; None where nobody computes it, or not in the types that it says."""
     if any(array.dtype.kind not in NUMERIC for array in arrays.values()):
         return None
     opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()]
@@ -348,16 +342,13 @@ Constants = dict[tuple[str, tuple[int, ...], bytes], ir.Value]
 
 
 def replace_by_constants(
-    graph: ir.Graph, node: ir.Node, arrays: list[NDArray[Any]], constants: Constants | None = None
+    graph: ir.Graph,
+    node: ir.Node,
+    arrays: list[NDArray[Any]],  # its results
+    # those that earlier nodes became; an equal one is taken again. None: each is new.
+    constants: Constants | None = None,
 ) -> None:
-    """Replace a node by constants that hold its results; the result of a body is a copy of one.
-
-    Args:
-        graph: the graph.
-        node: the node.
-        arrays: its results.
-        constants: those that earlier nodes became; an equal one is taken again. None: each is new.
-    """
+    """Replace a node by constants that hold its results; the result of a body is a copy of one."""
     for value, array in zip(node.outputs, arrays, strict=True):
         if not value.name:
             continue

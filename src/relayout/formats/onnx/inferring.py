@@ -283,16 +283,12 @@ def _is_plain(kind: onnx.TypeProto) -> bool:
 
 
 def infer_node(
-    node: onnx.NodeProto, types: dict[str, onnx.TypeProto], data: dict[str, onnx.TensorProto], version: int
+    node: onnx.NodeProto,
+    types: dict[str, onnx.TypeProto],  # of each of its inputs
+    data: dict[str, onnx.TensorProto],  # what is known of them
+    version: int,  # of the operators of ONNX's own
 ) -> dict[str, onnx.TypeProto]:
-    """Types and shapes of what a node of ONNX's own gives, by itself; of one with bodies, or that is wrong, nothing.
-
-    Args:
-        node: the node.
-        types: of each of its inputs.
-        data: what is known of them.
-        version: of the operators of ONNX's own.
-    """
+    """Types and shapes of what a node of ONNX's own gives, by itself; of one with bodies, or that is wrong, nothing."""
     if any(attribute.HasField("g") for attribute in node.attribute):
         return {}
     try:

@@ -24,13 +24,11 @@ their pads from what the layer before gives takes a round or two for each.
 """
 
 
-def infer_in_rounds(light: onnx.ModelProto, used: set[str]) -> tuple[onnx.GraphProto, dict[str, Array]]:
-    """Return the graph with inferred types and shapes, and the values that are known in advance.
-
-    Args:
-        light: the model without its weights, which is changed.
-        used: names that have been made up for extents, and are not again; it grows.
-    """
+def infer_in_rounds(
+    light: onnx.ModelProto,  # the model without its weights, which is changed
+    used: set[str],  # names that have been made up for extents, and are not again; it grows
+) -> tuple[onnx.GraphProto, dict[str, Array]]:
+    """Return the graph with inferred types and shapes, and the values that are known in advance."""
     stated = {value.name: value for value in light.graph.value_info}
     shapes = [
         value.type.tensor_type.shape for value in (*light.graph.input, *light.graph.output, *light.graph.value_info)

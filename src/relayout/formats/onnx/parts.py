@@ -63,13 +63,11 @@ class Weight(NamedTuple):
         return raw_chunks(self.tensor, self.size)
 
 
-def raw_chunks(tensor: ir.TensorProtocol, size: int) -> Iterator[bytes | memoryview]:
-    """Yield a tensor's raw data: of a lazy one its value, of one in a file a chunk at a time, and nothing twice.
-
-    Args:
-        tensor: no tensor of strings.
-        size: how many bytes that are.
-    """
+def raw_chunks(
+    tensor: ir.TensorProtocol,  # no tensor of strings
+    size: int,  # how many bytes that are
+) -> Iterator[bytes | memoryview]:
+    """Yield a tensor's raw data: of a lazy one its value, of one in a file a chunk at a time, and nothing twice."""
     raw = getattr(tensor, "raw", None)
     if isinstance(raw, StoredArray):
         yield from raw.chunks()

@@ -225,17 +225,14 @@ class _Quant(_Quantizer):
         return self._give_real(stored, parameters, axis, is_positive=is_positive)
 
     def _clipped_integers(
-        self, x: ir.Value, smallest: NDArray[Any] | None, least: int, parameters: Sequence[ir.Value], axis: int
+        self,
+        x: ir.Value,  # the real numbers
+        smallest: NDArray[Any] | None,  # the real number that the least integer stands for; None: 0
+        least: int,  # that integer
+        parameters: Sequence[ir.Value],  # scale and zero point
+        axis: int,  # where they differ along one; else 0
     ) -> ir.Value:
-        """Add a QuantizeLinear and what cuts the lower end; return the integers.
-
-        Args:
-            x: the real numbers.
-            smallest: the real number that the least integer stands for; None: 0.
-            least: that integer.
-            parameters: scale and zero point.
-            axis: where they differ along one; else 0.
-        """
+        """Add a QuantizeLinear and what cuts the lower end; return the integers."""
         if least == INT8.min:
             return self.linear(QUANTIZE, x, parameters, axis)
         if smallest is None:

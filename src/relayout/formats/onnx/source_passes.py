@@ -49,20 +49,13 @@ SourcePass = Callable[[UnpreparedModel], object]
 
 
 def prepare(
-    source: UnpreparedModel,
-    passes: Mapping[str, SourcePass],
-    once_before: Sequence[str],
-    repeated: Sequence[str],
-    once_after: Sequence[str],
+    source: UnpreparedModel,  # the model
+    passes: Mapping[str, SourcePass],  # name -> pass
+    once_before: Sequence[str],  # names of those that run first
+    repeated: Sequence[str],  # names of those that run until none of them changes anything
+    once_after: Sequence[str],  # names of those that run last
 ) -> bool:
     """Run passes over a model in place: some once, some until nothing changes any more, some once again.
-
-    Args:
-        source: the model.
-        passes: name -> pass.
-        once_before: names of those that run first.
-        repeated: names of those that run until none of them changes anything.
-        once_after: names of those that run last.
 
     Returns:
         Whether one of those that repeat changed anything.

@@ -104,13 +104,11 @@ class Provenance(NamedTuple):
         return self == Provenance()
 
 
-def provenance_of(model: ir.Model, tensors: Mapping[str, Iterable[ir.Value]]) -> Provenance:
-    """Return what a file should say of its source.
-
-    Args:
-        model: the graph that is written, whose values say in their metadata what they hold.
-        tensors: name of a tensor in the file -> the values of the graph that it is.
-    """
+def provenance_of(
+    model: ir.Model,  # the graph that is written, whose values say in their metadata what they hold
+    tensors: Mapping[str, Iterable[ir.Value]],  # name of a tensor in the file -> the values of the graph that it is
+) -> Provenance:
+    """Return what a file should say of its source."""
     found = {name: _holding(name, values) for name, values in tensors.items()}
     notes = model.metadata_props
     return Provenance(

@@ -238,13 +238,11 @@ _PURE = frozenset(
 """Operators that go where nothing reads them."""
 
 
-def by_rows(op: Operation, is_better: IsBetter = always) -> bool:
-    """Hand over the results of a WHILE as those of a Scan, or of a GRU, LSTM or RNN, if its rounds take rows.
-
-    Args:
-        op: the WHILE.
-        is_better: tells whether one operator for all rounds is better than a Scan of them.
-    """
+def by_rows(
+    op: Operation,  # the WHILE
+    is_better: IsBetter = always,  # tells whether one operator for all rounds is better than a Scan of them
+) -> bool:
+    """Hand over the results of a WHILE as those of a Scan, or of a GRU, LSTM or RNN, if its rounds take rows."""
     condition, body = op.options.cond_subgraph_index, op.options.body_subgraph_index
     given = [value for value in carried_operands(op) if isinstance(value, ir.Value)]
     inner, test = op.program.subgraph(body, op.place), op.program.subgraph(condition, op.place)

@@ -42,26 +42,16 @@ class Insertion(NamedTuple):
 
     def add(
         self,
-        op_type: str,
-        inputs: Sequence[ir.Value | None],
-        shape: ir.Shape | None,
-        kind: ir.TypeProtocol | None,
-        attributes: Mapping[str, Any] | None = None,
+        op_type: str,  # the operator
+        inputs: Sequence[ir.Value | None],  # what it reads
+        shape: ir.Shape | None,  # the result's
+        kind: ir.TypeProtocol | None,  # the result's type
+        attributes: Mapping[str, Any] | None = None,  # the operator's
         *,
-        domain: str = "",
-        name: str = "",
+        domain: str = "",  # the operator's
+        name: str = "",  # the result's; "": one after the first operand
     ) -> ir.Value:
-        """Add a node, and return its only result.
-
-        Args:
-            op_type: the operator.
-            inputs: what it reads.
-            shape: the result's.
-            kind: the result's type.
-            attributes: the operator's.
-            domain: the operator's.
-            name: the result's; "": one after the first operand.
-        """
+        """Add a node, and return its only result."""
         node = ir.node(op_type, inputs, attributes or {}, domain=domain)
         (result,) = node.outputs
         result.name = name or f"{'' if inputs[0] is None else inputs[0].name}/{op_type.lower()}"

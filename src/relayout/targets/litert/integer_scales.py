@@ -136,13 +136,11 @@ LEAST = -128
 """The zero point above which there are 255 integers: two halves have 127 each."""
 
 
-def make_second_operands_symmetric(graph: ir.Graph, units: Collection[ir.Node]) -> int:
-    """Rewrite products in place, and return how many there were.
-
-    Args:
-        graph: its layouts are chosen.
-        units: the operators that run on integers.
-    """
+def make_second_operands_symmetric(
+    graph: ir.Graph,  # its layouts are chosen
+    units: Collection[ir.Node],  # the operators that run on integers
+) -> int:
+    """Rewrite products in place, and return how many there were."""
     doubled: dict[ir.Node, ir.Value] = {}
     split: dict[ir.Node, ir.Value] = {}
     count = 0

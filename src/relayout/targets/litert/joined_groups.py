@@ -21,13 +21,11 @@ JOINED = frozenset({"GroupNormalization"})
 """The operator that stands for all of them."""
 
 
-def join_groups(model: ir.Model, fits: Callable[[ir.Node], bool]) -> None:
-    """Write spelled group normalizations as GroupNormalizations, in place.
-
-    Args:
-        model: the model.
-        fits: returns whether a GroupNormalization is wanted; another one stays as it was.
-    """
+def join_groups(
+    model: ir.Model,
+    fits: Callable[[ir.Node], bool],  # returns whether a GroupNormalization is wanted; another one stays as it was
+) -> None:
+    """Write spelled group normalizations as GroupNormalizations, in place."""
     for node in [node for node in model.graph if node.op_type in INSTANCES and not node.domain]:
         chain = _chain(node)
         joined = None if chain is None else _joined(model.graph, node, chain)

@@ -147,14 +147,12 @@ def _ends(node: ir.Node) -> _Ends | None:
     return _Ends(found) if found else None
 
 
-def applies(node: ir.Node, fused: ActivationFunctionType | None, activation: ir.Node | None = None) -> bool:
-    """Tell whether an operator's kernel applies an activation, or the range of its integers implies it (NONE).
-
-    Args:
-        node: the operator.
-        fused: the activation as the kernel applies it; None: no kernel does.
-        activation: its node, if one builtin of a `.tflite` may have been both: it is one again.
-    """
+def applies(
+    node: ir.Node,  # the operator
+    fused: ActivationFunctionType | None,  # the activation as the kernel applies it; None: no kernel does
+    activation: ir.Node | None = None,  # its node, if one builtin of a `.tflite` may have been both: it is one again
+) -> bool:
+    """Tell whether an operator's kernel applies an activation, or the range of its integers implies it (NONE)."""
     if fused is None or fused == ActivationFunctionType.NONE:
         return fused is not None
     source = None if activation is None else activation.metadata_props.get(SOURCE)

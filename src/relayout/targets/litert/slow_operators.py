@@ -281,11 +281,9 @@ LINE = "written as operators that take less time in LiteRT"
 """The words of a report before their names."""
 
 
-def rewrite_slow_operators(graph: ir.Graph) -> Counter[str]:
-    """Rewrite operators in place, and return how many there were of each.
-
-    Args:
-        graph: its layouts are chosen.
-    """
+def rewrite_slow_operators(
+    graph: ir.Graph,  # its layouts are chosen
+) -> Counter[str]:
+    """Rewrite operators in place, and return how many there were of each."""
     nodes = [node for node in graph if node.op_type in REWRITES]
     return Counter(node.op_type for node in nodes if REWRITES[node.op_type](Insertion(graph, node)))

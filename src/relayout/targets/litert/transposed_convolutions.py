@@ -248,21 +248,14 @@ def _convolution(operator: Operator, kernel: _Kernel, places: Sequence[Place], n
 
 
 def _joined(
+    # numbers of the places on each axis that is not joined yet -> name of their pixels
     parts: dict[tuple[int, ...], str],
-    place: int,
-    stride: int,
-    blocks: list[int],
-    scale: Sequence[NDArray[np.generic]],
+    place: int,  # the axis, behind which all are joined
+    stride: int,  # its places
+    blocks: list[int],  # the extents; OPEN where one is
+    scale: Sequence[NDArray[np.generic]],  # see `_rounded`
 ) -> Iterator[Step]:
-    """Put the pixels of an axis beside each other; `parts` and `blocks`, the extents, are those of the result then.
-
-    Args:
-        parts: numbers of the places on each axis that is not joined yet -> name of their pixels.
-        place: the axis, behind which all are joined.
-        stride: its places.
-        blocks: the extents; OPEN where one is.
-        scale: see `_rounded`.
-    """
+    """Put the pixels of an axis beside each other; `parts` and `blocks`, the extents, are those of the result then."""
     kept, behind = [0] * (2 + place), blocks[place + 1 :]
     rows: dict[tuple[int, ...], list[str]] = {}
     for numbers, name in parts.items():

@@ -55,27 +55,21 @@ from relayout.targets.target_table import INT8, Kernel, Target
 
 
 def single_consumers(
-    sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port, Form]
+    sites: Sites,  # the source graph, as it was
+    units: Mapping[Root, ir.Node],  # integers between quantized units -> the QuantizeLinear that gives them
+    forms: Mapping[Port, Form],  # operand -> the dimensions in which it is stored
 ) -> tuple[set[Port], set[Root]]:
-    """Return the operands that get integers of their own, and the integers behind which a Reshape stays.
-
-    Args:
-        sites: the source graph, as it was.
-        units: integers between quantized units -> the QuantizeLinear that gives them.
-        forms: operand -> the dimensions in which it is stored.
-    """
+    """Return the operands that get integers of their own, and the integers behind which a Reshape stays."""
     own = own_readers(sites, units, forms)
     return own, kept_apart(sites, units, forms, own)
 
 
-def own_readers(sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port, Form]) -> set[Port]:
-    """Where int8 is dequantized for one reader alone, as in the source, though others want the same now.
-
-    Args:
-        sites: the source graph, as it was.
-        units: integers between quantized units -> the QuantizeLinear that gives them.
-        forms: operand -> the dimensions in which it is stored.
-    """
+def own_readers(
+    sites: Sites,  # the source graph, as it was
+    units: Mapping[Root, ir.Node],  # integers between quantized units -> the QuantizeLinear that gives them
+    forms: Mapping[Port, Form],  # operand -> the dimensions in which it is stored
+) -> set[Port]:
+    """Where int8 is dequantized for one reader alone, as in the source, though others want the same now."""
     alone: dict[tuple[Root, Form], list[Port]] = {}
     beside: Counter[tuple[Root, Form]] = Counter()
     for site in sites.sites:
@@ -92,15 +86,13 @@ def own_readers(sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port
     return {port for key, ports in alone.items() if beside[key] > 1 for port in ports}
 
 
-def kept_apart(sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port, Form], own: Set[Port]) -> set[Root]:
-    """The int8 integers that a view alone read in the source, and that several read in the result.
-
-    Args:
-        sites: the source graph, as it was.
-        units: integers between quantized units -> the QuantizeLinear that gives them.
-        forms: operand -> the dimensions in which it is stored.
-        own: the operands that get integers of their own.
-    """
+def kept_apart(
+    sites: Sites,  # the source graph, as it was
+    units: Mapping[Root, ir.Node],  # integers between quantized units -> the QuantizeLinear that gives them
+    forms: Mapping[Port, Form],  # operand -> the dimensions in which it is stored
+    own: Set[Port],  # the operands that get integers of their own
+) -> set[Root]:
+    """The int8 integers that a view alone read in the source, and that several read in the result."""
     signed = {root: node for root, node in units.items() if root.value.dtype == ir.DataType.INT8}
     views = {node for node, _, _ in sites.viewing} if signed else set()
     found = set()

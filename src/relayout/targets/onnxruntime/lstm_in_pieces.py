@@ -99,18 +99,15 @@ class Listed(NamedTuple):
 
 
 def plan(
-    time: Dim, size: int, limit: float, *, coupled: bool = False, begun: bool = False, bounded: bool = True
+    time: Dim,  # its steps
+    size: int,  # rows of the batch times units
+    limit: float,  # of the cell
+    *,
+    coupled: bool = False,  # whether the gates INPUT and FORGET are
+    begun: bool = False,  # whether the first cells are given; else they are 0, so that the limit is as many steps away
+    bounded: bool = True,  # whether a cell grows by 1 a step at most
 ) -> Pieces | Listed | None:
-    """How to compute a sequence, None if it is better left to a Scan.
-
-    Args:
-        time: its steps.
-        size: rows of the batch times units.
-        limit: of the cell.
-        coupled: whether the gates INPUT and FORGET are.
-        begun: whether the first cells are given; else they are 0, so that the limit is as many steps away.
-        bounded: whether a cell grows by 1 a step at most.
-    """
+    """How to compute a sequence, None if it is better left to a Scan."""
     found = pieces(time, limit, coupled=coupled, begun=begun) if bounded else None
     if found is not None and (size > SMALL or not found.count):
         return found

@@ -41,15 +41,13 @@ def transposed_conv_in_blocks(op: Operation) -> bool:
     return len(cuts) == 2 and subpixel(op, strides[0], cuts, wanted)
 
 
-def subpixel(op: Operation, stride: int, cuts: Sequence[int], wanted: Sequence[int]) -> bool:
-    """Hand over a TRANSPOSE_CONV as Conv and DepthToSpace, if its windows overlap.
-
-    Args:
-        op: data is operand 2, the kernel `o h w i` operand 1, a bias operand 3.
-        stride: the same along both axes.
-        cuts: what is cut off before the first row and column.
-        wanted: height and width of the result.
-    """
+def subpixel(
+    op: Operation,  # data is operand 2, the kernel `o h w i` operand 1, a bias operand 3
+    stride: int,  # the same along both axes
+    cuts: Sequence[int],  # what is cut off before the first row and column
+    wanted: Sequence[int],  # height and width of the result
+) -> bool:
+    """Hand over a TRANSPOSE_CONV as Conv and DepthToSpace, if its windows overlap."""
     kernel, (n, *spatial, _) = op.input(1), dims(op.stored(2))
     extents = [e for e in spatial if isinstance(e, int)]
     targets = [e for e in wanted if e % stride == 0 and e > 0]

@@ -145,14 +145,12 @@ class Metadata:
     notes: list[str] = field(default_factory=list)  # what could not be read
 
 
-def metadata(model: Model, index: int, data: Source) -> Metadata:
-    """Read everything that a file says of itself.
-
-    Args:
-        model: the file.
-        index: the subgraph that is read.
-        data: the file's bytes.
-    """
+def metadata(
+    model: Model,  # the file
+    index: int,  # the subgraph that is read
+    data: Source,  # the file's bytes
+) -> Metadata:
+    """Read everything that a file says of itself."""
     found = Metadata(description=model.description)
     if model.description:
         found.properties["tflite.description"] = model.description

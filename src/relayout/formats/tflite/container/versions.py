@@ -354,13 +354,11 @@ def _by_operator() -> dict[str, list[tuple[int, _Property]]]:
 _RULES = _by_operator()
 
 
-def version(operator: Operator, tensors: tuple[Tensor, ...]) -> int:
-    """Return the version that the operator needs.
-
-    Args:
-        operator: the operator; the version that it states is not looked at.
-        tensors: of its subgraph.
-    """
+def version(
+    operator: Operator,  # the operator; the version that it states is not looked at
+    tensors: tuple[Tensor, ...],  # of its subgraph
+) -> int:
+    """Return the version that the operator needs."""
     use = _Use(
         operator,
         tuple(tensors[i] if i >= 0 else None for i in operator.inputs),

@@ -182,13 +182,11 @@ def folded(node: ir.Node) -> ir.TensorProtocol | None:
     return ir.LazyTensor(evaluated, ir.DataType.FLOAT, ir.Shape(shape), name=node.outputs[0].name)
 
 
-def sign_few_bits(model: ir.Model, names: Names) -> None:
-    """Store dequantized constants as signed integers of 4 bits, or of 8 in blocks, in place.
-
-    Args:
-        model: the model; a constant in it may be of 2 or 4 bits, or unsigned.
-        names: the names of its values.
-    """
+def sign_few_bits(
+    model: ir.Model,  # the model; a constant in it may be of 2 or 4 bits, or unsigned
+    names: Names,  # the names of its values
+) -> None:
+    """Store dequantized constants as signed integers of 4 bits, or of 8 in blocks, in place."""
     signed: dict[tuple[ir.Value | int | None, ...], ir.Value] = {}
     for graph in list(all_graphs(model.graph)):
         for node in graph:

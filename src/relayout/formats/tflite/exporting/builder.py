@@ -91,23 +91,15 @@ class BuiltinBuilder:
 
     def emit(
         self,
-        name: str,
-        inputs: Sequence[DraftTensor | None],
-        dims: Dims,
-        kind: TensorType | None = None,
+        name: str,  # the builtin operator
+        inputs: Sequence[DraftTensor | None],  # its operands
+        dims: Dims,  # the extents of the result
+        kind: TensorType | None = None,  # its element type; None: that of the first operand
+        # what its integers mean; None: as the first operand's, where it has the same type
         quantization: Quantization | None = None,
-        **options: Any,
+        **options: Any,  # of the schema
     ) -> DraftTensor:
-        """Add an operator with one result, which is not the node's.
-
-        Args:
-            name: the builtin operator.
-            inputs: its operands.
-            dims: the extents of the result.
-            kind: its element type; None: that of the first operand.
-            quantization: what its integers mean; None: as the first operand's, where it has the same type.
-            options: of the schema.
-        """
+        """Add an operator with one result, which is not the node's."""
         first = next(tensor for tensor in inputs if tensor is not None)
         kind = first.type if kind is None else kind
         if quantization is None and kind == first.type:
@@ -436,24 +428,15 @@ Axes = tuple[tuple[Extent, ...], tuple[Extent, ...]]
 
 
 def batched_product(
-    op: BuiltinBuilder,
-    operands: tuple[DraftTensor, DraftTensor],
-    dims: Dims,
-    kind: TensorType | None = None,
-    meaning: Quantization | None = None,
+    op: BuiltinBuilder,  # the node
+    operands: tuple[DraftTensor, DraftTensor],  # the two operands, each of at least two axes
+    dims: Dims,  # the extents of the result
+    kind: TensorType | None = None,  # its elements
+    meaning: Quantization | None = None,  # its quantization
     *,
-    adjoint: tuple[bool, bool] = (False, False),
+    adjoint: tuple[bool, bool] = (False, False),  # which of the operands' matrices are transposed
 ) -> DraftTensor:
-    """Return a product of matrices.
-
-    Args:
-        op: the node.
-        operands: the two operands, each of at least two axes.
-        dims: the extents of the result.
-        kind: its elements.
-        meaning: its quantization.
-        adjoint: which of the operands' matrices are transposed.
-    """
+    """Return a product of matrices."""
     adj_x, adj_y = adjoint
     if len(dims) <= MOST_BATCHED + MATRIX:
         return op.emit("BATCH_MATMUL", operands, dims, kind, meaning, adj_x=adj_x, adj_y=adj_y)

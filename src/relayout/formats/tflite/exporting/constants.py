@@ -30,14 +30,12 @@ KERNELS = frozenset(_KERNELS.split())
 """Builtins with kernels for texts in LiteRT. That of GATHER takes data of one axis alone."""
 
 
-def text_constant(draft: Draft, name: str, texts: NDArray[Any]) -> DraftTensor:
-    """Add a constant of texts; equal ones are different tensors.
-
-    Args:
-        draft: the graph under construction.
-        name: what to call it.
-        texts: an array of `bytes` or `str`.
-    """
+def text_constant(
+    draft: Draft,  # the graph under construction
+    name: str,  # what to call it
+    texts: NDArray[Any],  # an array of `bytes` or `str`
+) -> DraftTensor:
+    """Add a constant of texts; equal ones are different tensors."""
     from relayout.formats.tflite.container.model import packed_texts  # few models have any
 
     encoded = [each if isinstance(each, bytes) else str(each).encode() for each in texts.reshape(-1).tolist()]
@@ -94,17 +92,13 @@ def in_single(draft: Draft, half: DraftTensor) -> DraftTensor:
 
 
 def integer_constant(
-    draft: Draft, value: ir.Value, kind: TensorType, shift: int, quantization: Quantization
+    draft: Draft,  # the subgraph under construction
+    value: ir.Value,  # the constant
+    kind: TensorType,  # the element type that kernels take
+    shift: int,  # how much lower the integers lie in that type
+    quantization: Quantization,  # what they mean there
 ) -> DraftTensor:
-    """Return the tensor of constant integers.
-
-    Args:
-        draft: the subgraph under construction.
-        value: the constant.
-        kind: the element type that kernels take.
-        shift: how much lower the integers lie in that type.
-        quantization: what they mean there.
-    """
+    """Return the tensor of constant integers."""
     tensor = value.const_value
     assert tensor is not None
     name = draft.unique(value.name or "constant")

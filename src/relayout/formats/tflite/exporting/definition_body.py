@@ -132,15 +132,11 @@ Definition = Callable[[ir.Node, Mapping[str, int]], onnx.FunctionProto | None]
 
 
 def definition_by(
-    domains: Sequence[str], definitions: Mapping[str, Callable[[Body], None]], start: Callable[..., Body]
+    domains: Sequence[str],  # the domains of the operators, of which any is meant
+    definitions: Mapping[str, Callable[[Body], None]],  # operator -> what adds the nodes that compute it
+    start: Callable[..., Body],  # makes an empty body for a node and the model's imports
 ) -> Definition:
-    """Return a definition that raises `Unwritable` of an operator that it cannot define as it is used.
-
-    Args:
-        domains: the domains of the operators, of which any is meant.
-        definitions: operator -> what adds the nodes that compute it.
-        start: makes an empty body for a node and the model's imports.
-    """
+    """Return a definition that raises `Unwritable` of an operator that it cannot define as it is used."""
 
     def definition(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
         define = definitions.get(node.op_type) if node.domain in domains else None

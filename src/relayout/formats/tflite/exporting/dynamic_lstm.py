@@ -19,13 +19,11 @@ WEIGHTS, RECURRENT, SCALES = 1, 2, 8
 """The quantized operands, and where the scales and zero points of both begin behind those of an LSTM."""
 
 
-def dynamic_lstm_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
-    """Return the function that a DynamicQuantizeLSTM is; None of any other node, or where its weights are computed.
-
-    Args:
-        node: the node.
-        imports: the model's: domain -> version.
-    """
+def dynamic_lstm_definition_of(
+    node: ir.Node,
+    imports: Mapping[str, int],  # the model's: domain -> version
+) -> onnx.FunctionProto | None:
+    """Return the function that a DynamicQuantizeLSTM is; None of any other node, or where its weights are computed."""
     if (node.domain, node.op_type) != (MICROSOFT, "DynamicQuantizeLSTM"):
         return None
     weights = [_real_numbers(node, slot, SCALES + 2 * place) for place, slot in enumerate((WEIGHTS, RECURRENT))]

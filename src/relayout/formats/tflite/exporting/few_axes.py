@@ -117,14 +117,12 @@ def regroup_axes(
     return _on_groups(op, operator, operands, own, groups, results)
 
 
-def one_by_one(op: BuiltinBuilder, operator: DraftOperator, axes: Sequence[int]) -> DraftTensor | None:
-    """Write an operator along each of its axes by itself, and return its result; None where it cannot be.
-
-    Args:
-        op: what adds the operators.
-        operator: one whose axes do not depend on each other: a reduction, a REVERSE_V2 or one of `ROWS`.
-        axes: its axes.
-    """
+def one_by_one(
+    op: BuiltinBuilder,  # what adds the operators
+    operator: DraftOperator,  # one whose axes do not depend on each other: a reduction, a REVERSE_V2 or one of `ROWS`
+    axes: Sequence[int],  # its axes
+) -> DraftTensor | None:
+    """Write an operator along each of its axes by itself, and return its result; None where it cannot be."""
     (result,), source = operator.outputs, operator.inputs[0]
     assert source is not None
     singles = [[axis] for axis in range(len(source.dims))]
@@ -139,23 +137,14 @@ def one_by_one(op: BuiltinBuilder, operator: DraftOperator, axes: Sequence[int])
 
 
 def _on_groups(
-    op: BuiltinBuilder,
+    op: BuiltinBuilder,  # what adds it
     operator: DraftOperator,
-    operands: list[DraftTensor | None],
-    own: Sequence[int],
-    groups: Sequence[Sequence[int]],
-    results: Sequence[Dims],
+    operands: list[DraftTensor | None],  # what it reads; elements are on groups of axes already
+    own: Sequence[int],  # the groups that it works along
+    groups: Sequence[Sequence[int]],  # the axes of each group
+    results: Sequence[Dims],  # the extents of its results
 ) -> list[DraftTensor] | None:
-    """Add an operator with what it says of axes said of groups; None where that is computed.
-
-    Args:
-        op: what adds it.
-        operator: the operator.
-        operands: what it reads; elements are on groups of axes already.
-        own: the groups that it works along.
-        groups: the axes of each group.
-        results: the extents of its results.
-    """
+    """Add an operator with what it says of axes said of groups; None where that is computed."""
     name, options, data = operator.name, dict(operator.options), operands[DATA.get(operator.name, 0)]
     assert data is not None
     if name in AXIS_OPTION:
@@ -232,13 +221,11 @@ LIMITED = {"MEAN", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "SUM", "PAD", "PAD
 LIMITED |= {"CONCATENATION", "FULLY_CONNECTED", "SOFTMAX"}
 
 
-def use_few_axes(draft: Draft, begin: int) -> None:
-    """Rewrite operators on more axes than kernels take, in place; with several open extents they stay.
-
-    Args:
-        draft: the graph.
-        begin: the first operator to look at.
-    """
+def use_few_axes(
+    draft: Draft,  # the graph
+    begin: int,  # the first operator to look at
+) -> None:
+    """Rewrite operators on more axes than kernels take, in place; with several open extents they stay."""
     if all(len(each.dims) <= _most(op) for op in draft.operators[begin:] for each in op.inputs if each is not None):
         return
     operators = draft.operators[begin:]

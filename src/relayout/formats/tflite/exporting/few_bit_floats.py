@@ -20,13 +20,11 @@ FEW_BITS = tuple(kind for kind in ir.DataType if kind.name.startswith(("FLOAT8",
 SCALE = 1
 
 
-def decode_few_bit_floats(model: ir.Model, names: Names) -> None:
-    """Replace each DequantizeLinear, and each Cast, of constants of these types by a constant, in place.
-
-    Args:
-        model: the model.
-        names: of all its values; it grows.
-    """
+def decode_few_bit_floats(
+    model: ir.Model,
+    names: Names,  # of all its values; it grows
+) -> None:
+    """Replace each DequantizeLinear, and each Cast, of constants of these types by a constant, in place."""
     for graph in all_graphs(model.graph):
         for node in list(graph):
             numbers = _decoded(node)

@@ -16,22 +16,16 @@ class RefusedOperator(NamedTuple):
 
 
 class FileForms:
-    """The forms of operators that a target takes, for the export of one file; by default all that are written.
-
-    Args:
-        rewrite: writes the operators of a graph in these forms, in place.
-        end: does to a graph what comes last, when operators are fused.
-        lacks: returns why the target does not take an operator; "" where it does.
-        unrolls: whether it wants the steps of an LSTM one by one.
-    """
+    """The forms of operators that a target takes, for the export of one file; by default all that are written."""
 
     def __init__(
         self,
-        rewrite: Callable[[Draft], object] = id,
-        end: Callable[[Draft], object] = id,
+        rewrite: Callable[[Draft], object] = id,  # writes the operators of a graph in these forms, in place
+        end: Callable[[Draft], object] = id,  # does to a graph what comes last, when operators are fused
+        # returns why the target does not take an operator; "" where it does
         lacks: Callable[[DraftOperator], str] = lambda _: "",
         *,
-        unrolls: bool = False,
+        unrolls: bool = False,  # whether it wants the steps of an LSTM one by one
     ) -> None:
         self.unrolls = unrolls
         self.rewrite, self._end, self._lacks = rewrite, end, lacks

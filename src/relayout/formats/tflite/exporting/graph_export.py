@@ -122,33 +122,23 @@ def _option(attribute: ir.Attr) -> FlexOption:
 
 
 class GraphExport:
-    """A graph and the subgraph that it becomes.
-
-    Args:
-        model: the model.
-        graph: its graph, or a body.
-        units: the operators that run on integers.
-        program: the graphs of the file, if this one is a body.
-        refusals: what cannot be written, gathered over all graphs, if this one is a body.
-        unsigned: whether unsigned integers stay so.
-        custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
-        runtime: the oldest runtime that has to run the file; "": any.
-        unrolls: whether the steps of an LSTM are written one by one, for want of a kernel that runs them all.
-        for_integers: whether a quantizer makes integers of all values: it sees none of a loop or of a kernel's states.
-    """
+    """A graph and the subgraph that it becomes."""
 
     def __init__(
         self,
         model: ir.Model,
-        graph: ir.Graph,
-        units: QuantizedUnits,
-        program: list[Draft] | None = None,
+        graph: ir.Graph,  # its graph, or a body
+        units: QuantizedUnits,  # the operators that run on integers
+        program: list[Draft] | None = None,  # the graphs of the file, if this one is a body
         *,
-        refusals: Refusals | None = None,
-        unsigned: bool = False,
+        refusals: Refusals | None = None,  # what cannot be written, gathered over all graphs, if this one is a body
+        unsigned: bool = False,  # whether unsigned integers stay so
+        # operators that become CUSTOM ones, by name -> their domain; "" for any
         custom_ops: Mapping[str, str] | None = None,
-        runtime: str = "",
+        runtime: str = "",  # the oldest runtime that has to run the file; "": any
+        # whether the steps of an LSTM are written one by one, for want of a kernel that runs them all
         unrolls: bool = False,
+        # whether a quantizer makes integers of all values: it sees none of a loop or of a kernel's states
         for_integers: bool = False,
     ) -> None:
         self.unrolls, self.for_integers = unrolls, for_integers

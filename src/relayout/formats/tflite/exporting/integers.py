@@ -23,13 +23,11 @@ from relayout.formats.tflite.exporting.tidying import MOVED, MOVERS
 # their data from the file's inputs.
 
 
-def give_meaning(draft: Draft, raw: Container[str | None]) -> None:
-    """Give such inputs and outputs their scales and zero points, in place.
-
-    Args:
-        draft: the main graph.
-        raw: inputs whose integers the file normalizes itself: they are read as other numbers.
-    """
+def give_meaning(
+    draft: Draft,  # the main graph
+    raw: Container[str | None],  # inputs whose integers the file normalizes itself: they are read as other numbers
+) -> None:
+    """Give such inputs and outputs their scales and zero points, in place."""
     for tensor in filter(_is_without_meaning, draft.inputs):
         readers = [operator for operator in draft.operators if tensor in operator.inputs]
         if tensor.name not in raw and all(each.name in MOVERS for each in readers):
@@ -54,20 +52,14 @@ def _common(meanings: Iterable[Quantization | None]) -> Quantization | None:
 
 
 class IntegerTensors:
-    """The integers of a graph: their tensors, of types that kernels take, and what they mean.
-
-    Args:
-        draft: the subgraph under construction.
-        tensors: value -> its tensor, shared with the export of the graph.
-        scales: integers -> their scales, where nodes state them.
-        shifts: unsigned types -> the signed ones that integers get, and how much lower these lie.
-    """
+    """The integers of a graph: their tensors, of types that kernels take, and what they mean."""
 
     def __init__(
         self,
-        draft: Draft,
-        tensors: dict[ir.Value, DraftTensor],
-        scales: Mapping[ir.Value, Scales],
+        draft: Draft,  # the subgraph under construction
+        tensors: dict[ir.Value, DraftTensor],  # value -> its tensor, shared with the export of the graph
+        scales: Mapping[ir.Value, Scales],  # integers -> their scales, where nodes state them
+        # unsigned types -> the signed ones that integers get, and how much lower these lie
         shifts: Mapping[TensorType, tuple[TensorType, int]],
     ) -> None:
         self.draft, self.tensors, self.shifts = draft, tensors, shifts
@@ -103,15 +95,13 @@ class IntegerTensors:
         return self.by_value[value]
 
     @staticmethod
-    def _require_meaning(tensor: DraftTensor, kind: TensorType, wanted: Quantization, shift: int) -> None:
-        """Refuse integers that mean other numbers to those that made them, or to others that read them.
-
-        Args:
-            tensor: the integers.
-            kind: their type in the source.
-            wanted: what they mean to the one that reads them, once they are signed.
-            shift: how much lower they lie once they are signed.
-        """
+    def _require_meaning(
+        tensor: DraftTensor,  # the integers
+        kind: TensorType,  # their type in the source
+        wanted: Quantization,  # what they mean to the one that reads them, once they are signed
+        shift: int,  # how much lower they lie once they are signed
+    ) -> None:
+        """Refuse integers that mean other numbers to those that made them, or to others that read them."""
         wanted = wanted._replace(zero_point=wanted.zero_point + (shift if tensor.type == kind else 0))
         tensor.quantization = tensor.quantization or wanted
         if not wanted.equals(tensor.quantization):

@@ -33,13 +33,11 @@ NUMBERS = frozenset({TensorType.FLOAT32, TensorType.INT8, TensorType.UINT8, Tens
 """Types of what kernels of quantized integers compute with; the others are indices, extents and biases."""
 
 
-def mixed_types(node: ir.Node, version: int) -> str:
-    """Return the reason why a node cannot be run, by the types of its operands; empty if there is none.
-
-    Args:
-        node: an operator of the standard; for others nothing is known.
-        version: the opset.
-    """
+def mixed_types(
+    node: ir.Node,  # an operator of the standard; for others nothing is known
+    version: int,  # the opset
+) -> str:
+    """Return the reason why a node cannot be run, by the types of its operands; empty if there is none."""
     kinds = [None if value is None else value.dtype for value in node.inputs]
     if node.domain not in ("", "ai.onnx") or len({*kinds} - {None}) < 2:
         return ""
@@ -200,13 +198,11 @@ DATA = {"SPLIT": 1, "TRANSPOSE_CONV": 2, "ONE_HOT": 2, "SCATTER_ND": 1, "SELECT_
 """Builtin -> which operand holds its data, where it is not the first."""
 
 
-def widen(draft: Draft, begin: int) -> None:
-    """Put CASTs around operators whose kernel does not take the type of their data, in place.
-
-    Args:
-        draft: the graph.
-        begin: the first operator to look at; none of them is a quantized unit's.
-    """
+def widen(
+    draft: Draft,  # the graph
+    begin: int,  # the first operator to look at; none of them is a quantized unit's
+) -> None:
+    """Put CASTs around operators whose kernel does not take the type of their data, in place."""
     added = draft.operators[begin:]
     del draft.operators[begin:]
     for operator in added:

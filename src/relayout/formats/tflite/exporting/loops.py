@@ -25,13 +25,11 @@ SCAN_WITHOUT_BATCHES = 9
 """The version of ONNX from which on a Scan has no batches of its own."""
 
 
-def write_out(model: ir.Model, names: Names) -> bool:
-    """Write out Scans and short Loops, in place; return whether there were any.
-
-    Args:
-        model: the model.
-        names: of all its values; it grows.
-    """
+def write_out(
+    model: ir.Model,
+    names: Names,  # of all its values; it grows
+) -> bool:
+    """Write out Scans and short Loops, in place; return whether there were any."""
     found, version = False, model.opset_imports.get("", 1)
     total = sum(1 for _ in all_nodes(model.graph))
     gone: set[ir.Graph] = set()  # bodies of Loops that are written out: copies of them are the model's
@@ -240,13 +238,11 @@ MOST = 1024
 """Tensors of a sequence up to which it is written so."""
 
 
-def inline_sequences(model: ir.Model, names: Names) -> bool:
-    """Replace what reads a sequence of known length, in place; return whether there was any.
-
-    Args:
-        model: the model.
-        names: of all its values; it grows.
-    """
+def inline_sequences(
+    model: ir.Model,
+    names: Names,  # of all its values; it grows
+) -> bool:
+    """Replace what reads a sequence of known length, in place; return whether there was any."""
     found, version = False, model.opset_imports.get("", 1)
     for graph in list(all_graphs(model.graph)):
         for node in list(graph):

@@ -47,14 +47,12 @@ def is_older(runtime: str, name: str, number: int) -> str:
     return first if first and version_numbers(runtime) < parsed(first) else ""
 
 
-def write_for(draft: Draft, begin: int, runtime: str) -> None:
-    """Write operators for a runtime, in place.
-
-    Args:
-        draft: the graph.
-        begin: the first operator to look at.
-        runtime: such as `2.14`.
-    """
+def write_for(
+    draft: Draft,  # the graph
+    begin: int,  # the first operator to look at
+    runtime: str,  # such as `2.14`
+) -> None:
+    """Write operators for a runtime, in place."""
 
     def form_of(operator: DraftOperator) -> Form | None:
         is_known = operator.is_restored or not is_older(runtime, operator.name, 1)

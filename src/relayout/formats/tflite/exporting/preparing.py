@@ -95,13 +95,11 @@ OPERANDS = ("Clip",)
 """Activations whose parameters are operands; those of others are attributes."""
 
 
-def fused_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
-    """Return the function that a fused convolution is; None of any other node, or where its activation is not known.
-
-    Args:
-        node: the node.
-        imports: the model's: domain -> version.
-    """
+def fused_definition_of(
+    node: ir.Node,
+    imports: Mapping[str, int],  # the model's: domain -> version
+) -> onnx.FunctionProto | None:
+    """Return the function that a fused convolution is; None of any other node, or where its activation is not known."""
     domain = FUSED.get((node.domain, node.op_type))
     activation = node.attributes.get_string(ACTIVATION, "")
     parameters = list(node.attributes.get_floats(PARAMETERS, []))
@@ -142,13 +140,11 @@ DONE = "relayout.states_of_steps"
 """The key of a node's meta: it has been looked at."""
 
 
-def clear_states_without_steps(model: ir.Model, names: Names) -> bool:
-    """Let rows without steps begin with zeros, in place; return whether there may be such rows.
-
-    Args:
-        model: the model.
-        names: of all its values; it grows.
-    """
+def clear_states_without_steps(
+    model: ir.Model,
+    names: Names,  # of all its values; it grows
+) -> bool:
+    """Let rows without steps begin with zeros, in place; return whether there may be such rows."""
     changes = [
         _Clearing(graph, node, names, model.opset_imports.get("", 1)).run()
         for graph in all_graphs(model.graph)
@@ -280,13 +276,11 @@ def _rank_reductions(graph: ir.Graph) -> None:
         node.outputs[0].type = node.outputs[0].type or operand.type
 
 
-def define(model: ir.Model, needs_none: Callable[[Key, ir.Node], bool]) -> bool:
-    """Replace operators that have no export by what defines them, in place; return whether there were any.
-
-    Args:
-        model: the model.
-        needs_none: whether a node of an operator needs no definition.
-    """
+def define(
+    model: ir.Model,
+    needs_none: Callable[[Key, ir.Node], bool],  # whether a node of an operator needs no definition
+) -> bool:
+    """Replace operators that have no export by what defines them, in place; return whether there were any."""
     found: dict[Any, tuple[ir.Node, str, str]] = {}
     if any(node.domain == "ai.onnx.ml" for node in _nodes(model)):
         from relayout.formats.tflite.exporting.ml_definitions import raise_opset

@@ -87,13 +87,11 @@ def exporter(*names: str, domain: str = "") -> Callable[[Export], Export]:
     return register
 
 
-def each_exporter(rows: Mapping[str, str], summary: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function as the export of several ONNX operators, each with a builtin of its own.
-
-    Args:
-        rows: operator -> its builtin, which the function takes behind the node.
-        summary: the line in the table of operators, with a place for the builtin: `{}, pair by pair.`.
-    """
+def each_exporter(
+    rows: Mapping[str, str],  # operator -> its builtin, which the function takes behind the node
+    summary: str,  # the line in the table of operators, with a place for the builtin: `{}, pair by pair.`
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function as the export of several ONNX operators, each with a builtin of its own."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         for name, builtin in rows.items():
@@ -116,13 +114,11 @@ def is_written(key: Key) -> bool:
     return key in _ENTRIES or key in modules()
 
 
-def is_custom(key: Key, custom_ops: Mapping[str, str]) -> bool:
-    """Tell whether an operator becomes a CUSTOM one; of ONNX's own only those without an export.
-
-    Args:
-        key: the operator.
-        custom_ops: operators that do, by name -> their domain; "" for any.
-    """
+def is_custom(
+    key: Key,  # the operator
+    custom_ops: Mapping[str, str],  # operators that do, by name -> their domain; "" for any
+) -> bool:
+    """Tell whether an operator becomes a CUSTOM one; of ONNX's own only those without an export."""
     domain, name = key
     return custom_ops.get(name) in ("", domain) and (bool(domain) or not is_written(key))
 

@@ -53,15 +53,13 @@ ROUNDINGS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = 
 }
 
 
-def places(extent: int, count: int, scale: float, coordinates: str) -> NDArray[np.float32]:
-    """Return where along an axis each result lies, in elements of the operand.
-
-    Args:
-        extent: elements of the operand.
-        count: elements of the result.
-        scale: the factor that the node states, or `count / extent`.
-        coordinates: the node's `coordinate_transformation_mode`.
-    """
+def places(
+    extent: int,  # elements of the operand
+    count: int,  # elements of the result
+    scale: float,  # the factor that the node states, or `count / extent`
+    coordinates: str,  # the node's `coordinate_transformation_mode`
+) -> NDArray[np.float32]:
+    """Return where along an axis each result lies, in elements of the operand."""
     x, s, half = np.arange(count, dtype=np.float32), np.float32(scale), np.float32(HALF)
     if coordinates == "half_pixel" or (coordinates == "pytorch_half_pixel" and count > 1):
         return (x + half) / s - half

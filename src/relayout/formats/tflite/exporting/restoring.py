@@ -145,15 +145,12 @@ PACKING = frozenset({"PACK", "UNPACK"})
 
 
 def restore_builtins(
-    model: ir.Model, *, trusted: bool, is_restored: Callable[[Builtin], bool] = lambda _: True
+    model: ir.Model,
+    *,
+    trusted: bool,  # whether the descriptions are true as they are, since the model was just read from a `.tflite`
+    is_restored: Callable[[Builtin], bool] = lambda _: True,  # whether the result may have a builtin
 ) -> bool:
-    """Restore builtins in place; return whether there were any.
-
-    Args:
-        model: the model.
-        trusted: whether the descriptions are true as they are, since the model was just read from a `.tflite`.
-        is_restored: whether the result may have a builtin.
-    """
+    """Restore builtins in place; return whether there were any."""
     if not any(BUILTIN in node.metadata_props for node in all_nodes(model.graph)):
         return False
 

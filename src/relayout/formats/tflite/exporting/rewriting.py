@@ -59,14 +59,12 @@ Form = Callable[[Any], DraftTensor | Sequence[DraftTensor] | None]
 """Write the operator of a `Rewriting` otherwise, and return its results; None where it stays, and nothing was added."""
 
 
-def rewrite_operators(draft: Draft, begin: int, form_of: Callable[[DraftOperator], Form | None]) -> None:
-    """Write operators as others, in place.
-
-    Args:
-        draft: the graph.
-        begin: the first operator to look at.
-        form_of: what writes an operator; None: it stays.
-    """
+def rewrite_operators(
+    draft: Draft,  # the graph
+    begin: int,  # the first operator to look at
+    form_of: Callable[[DraftOperator], Form | None],  # what writes an operator; None: it stays
+) -> None:
+    """Write operators as others, in place."""
     operators = draft.operators[begin:]
     del draft.operators[begin:]
     for operator in operators:

@@ -58,18 +58,15 @@ def _dft(body: DefinitionBody) -> None:
 
 
 def transform_matrix(
-    length: int, bins: int, used: int, count: int, parts: int, *, inverse: bool = False
+    length: int,  # of the transform
+    bins: int,  # frequencies that are wanted
+    used: int,  # elements that count
+    count: int,  # elements that there are
+    parts: int,  # 1 for real numbers, 2 for complex ones
+    *,
+    inverse: bool = False,  # whether it is the way back
 ) -> NDArray[np.float32]:
-    """Return the matrix of a transform, `bins·2 count·parts`.
-
-    Args:
-        length: of the transform.
-        bins: frequencies that are wanted.
-        used: elements that count.
-        count: elements that there are.
-        parts: 1 for real numbers, 2 for complex ones.
-        inverse: whether it is the way back.
-    """
+    """Return the matrix of a transform, `bins·2 count·parts`."""
     if bins * count * 2 * parts > LARGEST:
         raise Unwritable("a transform of that length")
     angles = 2 * np.pi * ((np.arange(bins)[:, None] * np.arange(used)) % length) / length

@@ -182,15 +182,13 @@ def write_trees(body: DefinitionBody, trees: Trees) -> str | None:
     return node
 
 
-def aggregated(body: DefinitionBody, trees: Trees, leaf: str, aggregate: str) -> str | None:
-    """Add the nodes that aggregate what leaves say, `n k`; None where a leaf says nothing of a target, and all must.
-
-    Args:
-        body: the nodes of a definition.
-        trees: the trees.
-        leaf: the leaf of each row and tree.
-        aggregate: of `AGGREGATES`.
-    """
+def aggregated(
+    body: DefinitionBody,  # the nodes of a definition
+    trees: Trees,
+    leaf: str,  # the leaf of each row and tree
+    aggregate: str,  # of `AGGREGATES`
+) -> str | None:
+    """Add the nodes that aggregate what leaves say, `n k`; None where a leaf says nothing of a target, and all must."""
     if aggregate in ("MIN", "MAX") and not trees.is_complete:
         return None
     result = _over_trees(body, trees.table(), leaf, REDUCTIONS.get(aggregate, "ReduceSum"))
@@ -284,15 +282,13 @@ def numbers_of(node: ir.Node, name: str) -> NDArray[np.float32]:
     return np.array(node.attributes.get_floats(name, []), np.float32)
 
 
-def trees_of(node: ir.Node, kind: str, targets: int, first: int = 0) -> Trees | None:
-    """Return the trees of a TreeEnsembleClassifier or a TreeEnsembleRegressor; None where they are none.
-
-    Args:
-        node: the node.
-        kind: `class` or `target`: what names of attributes begin with.
-        targets: how many of them there are.
-        first: the first of them.
-    """
+def trees_of(
+    node: ir.Node,
+    kind: str,  # `class` or `target`: what names of attributes begin with
+    targets: int,  # how many of them there are
+    first: int = 0,  # the first of them
+) -> Trees | None:
+    """Return the trees of a TreeEnsembleClassifier or a TreeEnsembleRegressor; None where they are none."""
     known, weights = Attributes.of(node), numbers_of(node, f"{kind}_weights")
     places, ids = (node.attributes.get_ints(f"{kind}_{each}", []) for each in ("nodeids", "ids"))
     of_trees = node.attributes.get_ints(f"{kind}_treeids", [])

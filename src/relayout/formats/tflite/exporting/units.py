@@ -139,15 +139,13 @@ DEQUANTIZED = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataTy
 """Types that DEQUANTIZE has kernels for."""
 
 
-def real_numbers(graph: "GraphExport", value: ir.Value, source: ir.Value, node: ir.Node) -> DraftTensor:
-    """Return the tensor of the real numbers that integers mean.
-
-    Args:
-        graph: the subgraph under construction.
-        value: the real numbers.
-        source: the integers.
-        node: the DequantizeLinear between the two.
-    """
+def real_numbers(
+    graph: "GraphExport",  # the subgraph under construction
+    value: ir.Value,  # the real numbers
+    source: ir.Value,  # the integers
+    node: ir.Node,  # the DequantizeLinear between the two
+) -> DraftTensor:
+    """Return the tensor of the real numbers that integers mean."""
     in_blocks = _from_blocks(graph.draft, node)
     if in_blocks is not None:
         return in_blocks

@@ -21,12 +21,10 @@ FIRST = 1 << 16
 """The number of the first table: LiteRT counts tables and resource variables together, and variables from 0 on."""
 
 
-def write_tables(program: list[Draft]) -> None:
-    """Fill the tables of a file, and give each graph the handles of those that it reads, in place.
-
-    Args:
-        program: the graphs of the file; what fills the tables becomes the last one.
-    """
+def write_tables(
+    program: list[Draft],  # the graphs of the file; what fills the tables becomes the last one
+) -> None:
+    """Fill the tables of a file, and give each graph the handles of those that it reads, in place."""
     numbers: dict[tuple[bytes, ...], int] = {}
     filling = Draft("fill_tables")
     for draft in program:

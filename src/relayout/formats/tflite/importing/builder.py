@@ -149,24 +149,16 @@ class Builder:
 
     def emit(
         self,
-        op_type: str,
-        inputs: Iterable[ir.Value | None],
+        op_type: str,  # ONNX operator
+        inputs: Iterable[ir.Value | None],  # values, None for an operand left out
+        # (name, element type, shape) for each output; the names are made unique
         outputs: Sequence[tuple[str, ir.DataType, Dims]],
         *,
-        source: str = "",
-        domain: str = "",
-        **attributes: Any,
+        source: str = "",  # the TFLite operator that this node is a part of
+        domain: str = "",  # the operator's, if it is not ONNX's own
+        **attributes: Any,  # those that are None are left out
     ) -> tuple[ir.Value, ...]:
-        """Append one node.
-
-        Args:
-            op_type: ONNX operator.
-            inputs: values, None for an operand left out.
-            outputs: (name, element type, shape) for each output; the names are made unique.
-            source: the TFLite operator that this node is a part of.
-            domain: the operator's, if it is not ONNX's own.
-            attributes: those that are None are left out.
-        """
+        """Append one node."""
         given = list(inputs)
         while given and given[-1] is None:
             given.pop()

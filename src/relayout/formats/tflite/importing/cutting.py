@@ -11,18 +11,15 @@ from relayout.formats.tflite.container.model import Model, Operator, Signature, 
 
 
 def cut(
-    model: Model, index: int, signature: Signature | None, inputs: Sequence[str] | None, outputs: Sequence[str] | None
+    model: Model,  # the file
+    index: int,  # which subgraph
+    signature: Signature | None,  # the signature that names its ends
+    inputs: Sequence[str] | None,  # names of its inputs, or of tensors in between
+    outputs: Sequence[str] | None,  # likewise
 ) -> Subgraph:
     """The part of a subgraph that computes `outputs` from `inputs`; the rules are those of `formats.onnx.cut`.
 
     A name is a tensor's own or the signature's for it. Of several tensors of one name, `NAME#INDEX` means one.
-
-    Args:
-        model: the file.
-        index: which subgraph.
-        signature: the signature that names its ends.
-        inputs: names of its inputs, or of tensors in between.
-        outputs: likewise.
 
     Raises:
         NamesError: a name cannot be an end of the part.

@@ -36,13 +36,11 @@ WRAPPING = frozenset(["SUM"])
 COMPLEX = (TensorType.COMPLEX64, TensorType.COMPLEX128)
 
 
-def mark_spelled(op: Operation, nodes: Sequence[ir.Node]) -> None:
-    """Write the description of an operator into one of its nodes, where they alone would not be that operator again.
-
-    Args:
-        op: the operator.
-        nodes: the nodes that were written for it.
-    """
+def mark_spelled(
+    op: Operation,  # the operator
+    nodes: Sequence[ir.Node],  # the nodes that were written for it
+) -> None:
+    """Write the description of an operator into one of its nodes, where they alone would not be that operator again."""
     if not is_restorable(op.operator.name) or op.tensors.dequantize:
         return
     own = [node for node in nodes if node.metadata_props.get(SOURCE) == op.source]

@@ -94,16 +94,14 @@ def of_complex(*names: str) -> Callable[[Translation], Translation]:
 
 
 def each_operator(
-    rows: Mapping[str, Any], summary: str, *, options: str = "", texts: int = 0
+    # operator -> what the function takes behind the operation: one argument, or a tuple of several
+    rows: Mapping[str, Any],
+    summary: str,  # the line in the tables of operators, with places for the arguments: `{} of booleans.`
+    *,
+    options: str = "",  # the schema's table of options, with places likewise
+    texts: int = 0,  # from which opset on they may read or give texts; 0: never
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function as the translation of several operators, each with arguments of its own.
-
-    Args:
-        rows: operator -> what the function takes behind the operation: one argument, or a tuple of several.
-        summary: the line in the tables of operators, with places for the arguments: `{} of booleans.`.
-        options: the schema's table of options, with places likewise.
-        texts: from which opset on they may read or give texts; 0: never.
-    """
+    """Register a function as the translation of several operators, each with arguments of its own."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         for name, row in rows.items():

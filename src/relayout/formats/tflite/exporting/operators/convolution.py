@@ -23,15 +23,13 @@ BY_IMAGES = "relayout.by_images"
 """The key of a node's meta: it is written as such a sum."""
 
 
-def _write_by_images(op: NodeExport, image: DraftTensor, kernel: DraftTensor, bias: DraftTensor) -> None:
-    """Write a convolution over three axes: the images of a volume are a batch.
-
-    Args:
-        op: the node.
-        image: `n d h w c`.
-        kernel: `d h w i o`, the inputs of one group.
-        bias: `o`.
-    """
+def _write_by_images(
+    op: NodeExport,  # the node
+    image: DraftTensor,  # `n d h w c`
+    kernel: DraftTensor,  # `d h w i o`, the inputs of one group
+    bias: DraftTensor,  # `o`
+) -> None:
+    """Write a convolution over three axes: the images of a volume are a batch."""
     if image.type != TensorType.FLOAT32:
         raise Unwritable("groups of a quantized convolution over three axes")
     (depth, *sizes, reads, count) = known(kernel.dims)
@@ -94,16 +92,14 @@ ACCUMULATORS = {TensorType.INT8: np.int32, TensorType.UINT8: np.int32, TensorTyp
 """Type of an operand -> type of the bias beside it, where the kernel runs on integers."""
 
 
-def bias_of(op: NodeExport, slot: int, image: DraftTensor, kernel: DraftTensor, count: int) -> DraftTensor:
-    """Return a bias as the kernels take it: zeros where there is none, integers where they run on integers.
-
-    Args:
-        op: the node.
-        slot: where its bias is.
-        image: the other operand.
-        kernel: the kernel.
-        count: how many results there are for each place.
-    """
+def bias_of(
+    op: NodeExport,  # the node
+    slot: int,  # where its bias is
+    image: DraftTensor,  # the other operand
+    kernel: DraftTensor,
+    count: int,  # how many results there are for each place
+) -> DraftTensor:
+    """Return a bias as the kernels take it: zeros where there is none, integers where they run on integers."""
     if not op.quantized:
         if op.has(slot):
             return op.reshape(op.input(slot), (count,))

@@ -114,15 +114,13 @@ def _flat_coordinates(op: NodeExport, places: DraftTensor, dims: tuple[int, ...]
     return op.reduce("SUM", scaled, [-1]) if scaled.array is None else op.ints(scaled.array.sum(-1))
 
 
-def from_front_each(op: NodeExport, places: DraftTensor, operand: DraftTensor, begin: int = 0) -> DraftTensor:
-    """Return coordinates in a tensor, none of which counts from the end.
-
-    Args:
-        op: the node.
-        places: coordinates, along the last axis.
-        operand: the tensor.
-        begin: the first axis that they count.
-    """
+def from_front_each(
+    op: NodeExport,  # the node
+    places: DraftTensor,  # coordinates, along the last axis
+    operand: DraftTensor,  # the tensor
+    begin: int = 0,  # the first axis that they count
+) -> DraftTensor:
+    """Return coordinates in a tensor, none of which counts from the end."""
     places = op.cast(places, TensorType.INT32)
     if places.array is not None and not (places.array < 0).any():
         return places
@@ -363,17 +361,13 @@ def _holds_zeros(value: ir.Value) -> bool:
 
 
 def _scattered(
-    op: NodeExport, target: DraftTensor, places: DraftTensor, updates: DraftTensor, reduction: str
+    op: NodeExport,  # the node
+    target: DraftTensor,  # `rows …`
+    places: DraftTensor,  # `updates 1`, the row of each update
+    updates: DraftTensor,  # `updates …`
+    reduction: str,  # ONNX's
 ) -> DraftTensor:
-    """Write rows into a tensor.
-
-    Args:
-        op: the node.
-        target: `rows …`.
-        places: `updates 1`, the row of each update.
-        updates: `updates …`.
-        reduction: ONNX's.
-    """
+    """Write rows into a tensor."""
     kind = target.type
     wide = kind if kind in SCATTERED else _wider(kind)
     if reduction in REDUCTIONS:

@@ -100,28 +100,17 @@ def skip_layer_normalization(op: NodeExport) -> None:
 
 
 def _normalized(
-    op: NodeExport,
+    op: NodeExport,  # the node
     *,
-    centered: bool,
-    epsilon: float,
-    scale: int,
-    bias: int,
-    operand: DraftTensor | None = None,
-    mean: int = 9,
-    deviation: int = 9,
+    centered: bool,  # whether the mean is subtracted
+    epsilon: float,  # what is added to the variance
+    scale: int,  # the operand that scales
+    bias: int,  # the operand that shifts
+    operand: DraftTensor | None = None,  # what is normalized; None: the first operand
+    mean: int = 9,  # the output that is the mean
+    deviation: int = 9,  # the output that is the inverse of the deviation
 ) -> None:
-    """Write a normalization.
-
-    Args:
-        op: the node.
-        centered: whether the mean is subtracted.
-        epsilon: what is added to the variance.
-        scale: the operand that scales.
-        bias: the operand that shifts.
-        operand: what is normalized; None: the first operand.
-        mean: the output that is the mean.
-        deviation: the output that is the inverse of the deviation.
-    """
+    """Write a normalization."""
     operand = op.input(0) if operand is None else operand
     rank, dims = len(operand.dims), operand.dims
     axes = list(range(op.axis(-1), rank))

@@ -87,15 +87,13 @@ class ParameterRows(NamedTuple):
         return DraftTensor(name, kernel_type(self.value), dims, TensorContent(lazy))
 
 
-def select_rows(value: ir.Value, number: int, begin: int, size: int) -> ParameterRows:
-    """Return rows of one direction of a parameter, as those of the smallest value that holds them.
-
-    Args:
-        value: `direction row …`.
-        number: the direction.
-        begin: the first row.
-        size: how many rows.
-    """
+def select_rows(
+    value: ir.Value,  # `direction row …`
+    number: int,  # the direction
+    begin: int,  # the first row
+    size: int,  # how many rows
+) -> ParameterRows:
+    """Return rows of one direction of a parameter, as those of the smallest value that holds them."""
     found = ParameterRows(value, number, begin, size)
     while (smaller := _source(found)) is not None:
         found = smaller

@@ -252,23 +252,14 @@ def _one_direction(op: NodeExport, sequence: DraftTensor, number: int, cell: Cel
 
 
 def _step(
-    direction: Direction,
-    cell: Cell,
-    rows: Sequence[DraftTensor],
-    states: list[DraftTensor],
-    lengths: DraftTensor | None,
-    place: DraftTensor | int,
+    direction: Direction,  # of the node
+    cell: Cell,  # what it computes
+    rows: Sequence[DraftTensor],  # the products of its inputs and their weights, `batch number·hidden` each
+    states: list[DraftTensor],  # before it, `batch hidden` each
+    lengths: DraftTensor | None,  # how many steps each row of the batch has; None: all
+    place: DraftTensor | int,  # the number of the step
 ) -> tuple[DraftTensor, list[DraftTensor]]:
-    """Write one step; return its result and the states after it.
-
-    Args:
-        direction: of the node.
-        cell: what it computes.
-        rows: the products of its inputs and their weights, `batch number·hidden` each.
-        states: before it, `batch hidden` each.
-        lengths: how many steps each row of the batch has; None: all.
-        place: the number of the step.
-    """
+    """Write one step; return its result and the states after it."""
     op, after = direction.op, cell(direction, rows, states)
     if lengths is None:
         return after[0], after

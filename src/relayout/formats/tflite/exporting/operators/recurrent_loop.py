@@ -85,16 +85,13 @@ class LoopStep(NamedTuple):
 
 
 def mark_loops(
-    model: ir.Model, is_looped: Callable[[ir.Node], bool], element_bytes: int, *, steps_are_faster: bool
+    model: ir.Model,
+    is_looped: Callable[[ir.Node], bool],  # whether the runtime of a node has what such a loop is written in
+    element_bytes: int,  # of an element of the weights in the file
+    *,
+    steps_are_faster: bool,  # whether an LSTM takes less time step by step than by a kernel for all steps
 ) -> None:
-    """Mark recurrent nodes that are written step by step or as a loop, in place.
-
-    Args:
-        model: the model.
-        is_looped: whether the runtime of a node has what such a loop is written in.
-        element_bytes: of an element of the weights in the file.
-        steps_are_faster: whether an LSTM takes less time step by step than by a kernel for all steps.
-    """
+    """Mark recurrent nodes that are written step by step or as a loop, in place."""
     from_tflite = was_tflite(model.metadata_props)
     for graph in all_graphs(model.graph):
         for node in graph:
@@ -158,11 +155,12 @@ def time_axis(op: NodeExport) -> int:
 
 
 def write_loop(
-    op: NodeExport,
-    body: LoopStep,
+    op: NodeExport,  # the node
+    body: LoopStep,  # one step
+    # of the inputs and their weights, `length batch rows` each, or `batch length rows`
     products: Sequence[DraftTensor],
-    states: list[DraftTensor],
-    lengths: DraftTensor | None,
+    states: list[DraftTensor],  # to begin with, `batch hidden` each
+    lengths: DraftTensor | None,  # how many steps each row of the batch has; None: all of them
 ) -> tuple[DraftTensor | None, list[DraftTensor]]:
     """Write all steps in loops; return the results of all steps, as the products lie, and the last states.
 
@@ -171,13 +169,6 @@ def write_loop(
     1. Of a known length about `√length` loops follow each other, which have a list of as many steps each. They share
        their body. The last one begins inside of its block of products, so that all blocks are alike.
     2. Of an open length a loop goes from block to block, and one inside it from step to step.
-
-    Args:
-        op: the node.
-        body: one step.
-        products: of the inputs and their weights, `length batch rows` each, or `batch length rows`.
-        states: to begin with, `batch hidden` each.
-        lengths: how many steps each row of the batch has; None: all of them.
     """
     time, length = time_axis(op), products[0].dims[time_axis(op)]
     zero = op.ints(np.array(0))
@@ -308,14 +299,12 @@ def _inputs(draft: Draft, kinds: Sequence[tuple[TensorType, Dims]]) -> list[Draf
     return [draft.tensor(f"carried_{place}", *kind) for place, kind in enumerate(kinds)]
 
 
-def _zeros(op: NodeExport, product: DraftTensor, state: DraftTensor) -> DraftTensor:
-    """Return what a list of results holds before the loop; a large one does not lie in the file.
-
-    Args:
-        op: the node.
-        product: of the inputs and their weights, of the steps of the loop.
-        state: one before the loop.
-    """
+def _zeros(
+    op: NodeExport,  # the node
+    product: DraftTensor,  # of the inputs and their weights, of the steps of the loop
+    state: DraftTensor,  # one before the loop
+) -> DraftTensor:
+    """Return what a list of results holds before the loop; a large one does not lie in the file."""
     dims = (*product.dims[:2], state.dims[1])
     if not all_known(dims):
         like = op.part(product, 2, 0, known(dims[2:])[0])

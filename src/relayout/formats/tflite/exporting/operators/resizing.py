@@ -42,27 +42,16 @@ REACH = {"linear": 1.0, "cubic": 2.0}
 
 
 def resized_along(
-    factors: Factors,
-    tensor: DraftTensor,
+    factors: Factors,  # sizes and scales
+    tensor: DraftTensor,  # what is resized; its other axes may be resized already
     axis: int,
-    dims: Dims,
-    mode: str,
-    coordinates: str,
-    rounding: str,
-    stays: bool | DraftTensor,
+    dims: Dims,  # the extents of the result of this step
+    mode: str,  # `nearest`, `linear` or `cubic`
+    coordinates: str,  # how a place is found
+    rounding: str,  # how a place is rounded
+    stays: bool | DraftTensor,  # whether all extents stay, so that each element is its own
 ) -> DraftTensor:
-    """Return a tensor resized along one axis.
-
-    Args:
-        factors: sizes and scales.
-        tensor: what is resized; its other axes may be resized already.
-        axis: the axis.
-        dims: the extents of the result of this step.
-        mode: `nearest`, `linear` or `cubic`.
-        coordinates: how a place is found.
-        rounding: how a place is rounded.
-        stays: whether all extents stay, so that each element is its own.
-    """
+    """Return a tensor resized along one axis."""
     if mode == "nearest" and coordinates == "half_pixel_symmetric":
         raise OpenExtentError("half_pixel_symmetric of extents known only at run time, which needs double precision")
     place, number = _place(factors, axis, coordinates, stays), factors.number(axis)
@@ -109,28 +98,17 @@ def _place_of_region(factors: Factors, axis: int) -> DraftTensor:
 
 
 def _interpolated(
-    factors: Factors,
+    factors: Factors,  # sizes and scales
     tensor: DraftTensor,
     axis: int,
-    dims: Dims,
-    mode: str,
-    rounding: str,
-    place: DraftTensor,
+    dims: Dims,  # the extents of the result
+    mode: str,  # `nearest`, `linear` or `cubic`
+    rounding: str,  # how a place is rounded
+    place: DraftTensor,  # the places, in elements of the tensor
     *,
-    is_positive: bool,
+    is_positive: bool,  # whether none lies before the first element
 ) -> DraftTensor:
-    """Return what lies at places along one axis of a tensor, between its elements.
-
-    Args:
-        factors: sizes and scales.
-        tensor: the tensor.
-        axis: the axis.
-        dims: the extents of the result.
-        mode: `nearest`, `linear` or `cubic`.
-        rounding: how a place is rounded.
-        place: the places, in elements of the tensor.
-        is_positive: whether none lies before the first element.
-    """
+    """Return what lies at places along one axis of a tensor, between its elements."""
     op, last = factors.op, factors.last(axis)
 
     def taken(at: DraftTensor) -> DraftTensor:

@@ -218,13 +218,11 @@ def _times(op: NodeExport, place: DraftTensor, factor: int) -> DraftTensor:
     return place if factor == 1 else op.mul(place, factor)
 
 
-def _start(op: NodeExport, axis: int) -> Operand:
-    """Return where along an axis each element of the kernel lies before it is moved; it stretches to all places.
-
-    Args:
-        op: the node.
-        axis: the axis of space.
-    """
+def _start(
+    op: NodeExport,  # the node
+    axis: int,  # the axis of space
+) -> Operand:
+    """Return where along an axis each element of the kernel lies before it is moved; it stretches to all places."""
     results, kernel, moved = op.dims(OFFSETS)[:3], op.static(1)[1:3], op.integer("offset_group", 1)
     stride, dilation = (op.integers(name, [1, 1])[axis] for name in ("strides", "dilations"))
     shape = [1, 1]
@@ -256,14 +254,12 @@ def _neighbours(op: NodeExport, place: DraftTensor, extent: Operand) -> list[Tap
     return taps
 
 
-def _products(op: NodeExport, found: DraftTensor, group: int) -> DraftTensor:
-    """Return the results of all groups of channels, `places results`.
-
-    Args:
-        op: the node.
-        found: the elements of the image, `places parts kernel channels`.
-        group: groups of channels.
-    """
+def _products(
+    op: NodeExport,  # the node
+    found: DraftTensor,  # the elements of the image, `places parts kernel channels`
+    group: int,  # groups of channels
+) -> DraftTensor:
+    """Return the results of all groups of channels, `places results`."""
     rows, (_, taps, each) = found.dims[0], known(found.dims[1:])
     count, *_, reads = op.static(1)
     array = op.constant(1)

@@ -24,13 +24,11 @@ ELEMENTS = (0, 3)
 """The axes of what lies at a place, `front i j back`: those before and behind the axis."""
 
 
-def unique_rows(op: NodeExport, axis: int) -> None:
-    """Write a Unique along an axis.
-
-    Args:
-        op: the node.
-        axis: the axis.
-    """
+def unique_rows(
+    op: NodeExport,  # the node
+    axis: int,
+) -> None:
+    """Write a Unique along an axis."""
     operand = op.input(0)
     dims = known(operand.dims)
     front, count, back = prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :])

@@ -94,16 +94,13 @@ def steps(strides: Sequence[int], dilations: Sequence[int] = ()) -> dict[str, An
 
 
 def bordered(
-    op: NodeExport, image: DraftTensor, pads: Sequence[tuple[int, int]], border: float | None = None
+    op: NodeExport,  # the node
+    image: DraftTensor,  # the tensor
+    pads: Sequence[tuple[int, int]],  # of the border, (before, after) of each axis
+    # what the border holds, an integer where the tensor holds integers; None: what means zero
+    border: float | None = None,
 ) -> DraftTensor:
-    """Return a tensor with a border of one number; negative pads cut.
-
-    Args:
-        op: the node.
-        image: the tensor.
-        pads: of the border, (before, after) of each axis.
-        border: what the border holds, an integer where the tensor holds integers; None: what means zero.
-    """
+    """Return a tensor with a border of one number; negative pads cut."""
     if any(side < 0 for pair in pads for side in pair):
         dims = known(image.dims, BORDER)
         begin = [max(-before, 0) for before, _ in pads]

@@ -29,14 +29,12 @@ STEPS = 256
 _LIMITS = {TensorType.INT8: (-128, 127), TensorType.UINT8: (0, 255), TensorType.INT16: (-32768, 32767)}
 
 
-def compared(op: Operation, op_type: str, number: Callable[[int], ir.Value]) -> ir.Value:
-    """Both operands under a comparison of ONNX, as the kernel has it.
-
-    Args:
-        op: the operation.
-        op_type: ONNX's operator.
-        number: an operand as what it means, where that is what the kernel compares.
-    """
+def compared(
+    op: Operation,
+    op_type: str,  # ONNX's operator
+    number: Callable[[int], ir.Value],  # an operand as what it means, where that is what the kernel compares
+) -> ir.Value:
+    """Both operands under a comparison of ONNX, as the kernel has it."""
     both = [op.tensors.quantization(op.input(i)) for i in (0, 1)]
     kind = op.input(0).type
     if None not in both and kind == TensorType.INT16 and op_type != "Equal":

@@ -119,15 +119,13 @@ def case(op: Operation) -> None:
     branches(op, conditions, carried_operands(op, 1), indices)
 
 
-def branches(op: Operation, conditions: Sequence[ir.Value], given: Sequence[Given], indices: Sequence[int]) -> None:
-    """An If of two subgraphs, or of several, one inside the other.
-
-    Args:
-        op: the operator.
-        conditions: for every subgraph but the last, whether it is taken if none before it is.
-        given: their operands.
-        indices: the subgraphs.
-    """
+def branches(
+    op: Operation,  # the operator
+    conditions: Sequence[ir.Value],  # for every subgraph but the last, whether it is taken if none before it is
+    given: Sequence[Given],  # their operands
+    indices: Sequence[int],  # the subgraphs
+) -> None:
+    """An If of two subgraphs, or of several, one inside the other."""
     hand_over(op, _chosen(op, conditions, given, indices))
 
 
@@ -256,23 +254,14 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
 
 
 def _needed(
-    op: Operation,
-    body: NodeBody,
-    carried: Sequence[int],
-    states: Sequence[ir.Value],
-    lasts: Sequence[ir.Value],
-    again: ir.Value,
+    op: Operation,  # the loop
+    body: NodeBody,  # its nodes
+    carried: Sequence[int],  # the operands of the loop that are its first states; further ones are variables
+    states: Sequence[ir.Value],  # all of them, before a round
+    lasts: Sequence[ir.Value],  # the same, after it
+    again: ir.Value,  # whether there is another round
 ) -> list[bool]:
-    """Return which states anybody reads, and take back the nodes of the body that are there for the others alone.
-
-    Args:
-        op: the loop.
-        body: its nodes.
-        carried: the operands of the loop that are its first states; further ones are variables.
-        states: all of them, before a round.
-        lasts: the same, after it.
-        again: whether there is another round.
-    """
+    """Return which states anybody reads, and take back the nodes of the body that are there for the others alone."""
     tensors = op.tensors.subgraph
     outside = {index for each in tensors.operators for index in each.inputs} | set(tensors.outputs)
     results = [op.operator.outputs[place] for place in carried]
@@ -289,15 +278,11 @@ def _needed(
 
 
 def _reached(
-    nodes: Sequence[ir.Node], read: set[ir.Value], rounds: Sequence[tuple[ir.Value, ir.Value]]
+    nodes: Sequence[ir.Node],  # of the body
+    read: set[ir.Value],  # values; they grow
+    rounds: Sequence[tuple[ir.Value, ir.Value]],  # of each state the value before and after a round
 ) -> set[ir.Node]:
-    """Return the nodes of a round for what is read, and add what they read in turn, also in the round before.
-
-    Args:
-        nodes: of the body.
-        read: values; they grow.
-        rounds: of each state the value before and after a round.
-    """
+    """Return the nodes of a round for what is read, and add what they read in turn, also in the round before."""
     found, size = set[ir.Node](), 0
     while len(read) > size:
         size = len(read)

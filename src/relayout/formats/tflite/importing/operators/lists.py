@@ -115,15 +115,13 @@ def _zeros(op: Operation, rows: ir.Value, count: Dim) -> ir.Value:
     return op.emit("Expand", [zero, whole], op.out_dims((count, *extents)))
 
 
-def _widened(op: Operation, rows: ir.Value, row: ir.Value, place: ir.Value | None = None) -> ir.Value:
-    """A list whose rows have a row's shape: those written before had it, or there were none.
-
-    Args:
-        op: the operator.
-        rows: the list.
-        row: the row.
-        place: an index that the list has to reach; None where it does.
-    """
+def _widened(
+    op: Operation,  # the operator
+    rows: ir.Value,  # the list
+    row: ir.Value,
+    place: ir.Value | None = None,  # an index that the list has to reach; None where it does
+) -> ir.Value:
+    """A list whose rows have a row's shape: those written before had it, or there were none."""
     shape: Dims = (dims(rows)[0] if place is None else None, *dims(row))
     if shape == dims(rows):
         return rows

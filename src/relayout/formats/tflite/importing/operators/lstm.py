@@ -144,17 +144,15 @@ class Lstm:
         return y
 
     def of_cells(
-        self, name: str, x: ir.Value, first: Sequence[ir.Value | None], step_by_step: Callable[[], list[ir.Value]]
+        self,
+        name: str,  # the activation
+        x: ir.Value,  # the sequence, `time batch c`
+        first: Sequence[ir.Value | None],  # the first states, None for zeros
+        step_by_step: Callable[[], list[ir.Value]],  # writes them as a Scan
     ) -> list[ir.Value]:
         """Return results and last states of plain cells, by ONNX's LSTM where none of them can reach its limit.
 
         A cell that begins with 0 grows by less than 1 a step, and where gates are coupled never beyond 1.
-
-        Args:
-            name: the activation.
-            x: the sequence, `time batch c`.
-            first: the first states, None for zeros.
-            step_by_step: writes them as a Scan.
         """
         time, _, columns = dims(x)
         steps = time if isinstance(time, int) and isinstance(columns, int) else math.inf

@@ -20,18 +20,16 @@ from relayout.formats.tflite.importing.window import TO_LAST, Border, is_open, l
 
 
 def unbordered(
-    op: Operation, window: Sequence[int], dilations: Sequence[int], *, least: bool = False, alone: bool = False
+    op: Operation,  # the operator that slides them
+    window: Sequence[int],  # their extents
+    dilations: Sequence[int],  # from one element of a window to the next
+    *,
+    least: bool = False,  # whether the border has to be below nothing
+    # whether there may be no other PAD before this one, which ONNX Runtime would make a border, too: of a pool beyond
+    # what it may have
+    alone: bool = False,
 ) -> Border | None:
-    """The border of zeros that a PAD puts around operand 0, if windows without a border can have it instead.
-
-    Args:
-        op: the operator that slides them.
-        window: their extents.
-        dilations: from one element of a window to the next.
-        least: whether the border has to be below nothing.
-        alone: whether there may be no other PAD before this one, which ONNX Runtime would make a border, too: of a pool
-            beyond what it may have.
-    """
+    """The border of zeros that a PAD puts around operand 0, if windows without a border can have it instead."""
     border = op.tensors.borders.get(op.operator.inputs[0])
     if border is None or is_mixed(op):  # which comes back as the builtin that it is, of the PAD's result
         return None
@@ -44,27 +42,16 @@ def unbordered(
 
 
 def bordered(
-    op: Operation,
-    x: ir.Value,
-    window: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    same: bool,
-    fill: float = 0,
-    explicit: bool = False,
+    op: Operation,  # the operator that slides them
+    x: ir.Value,  # its operand, `n c *s`
+    window: Sequence[int],  # extents of a window; as many as the strides and dilations
+    strides: Sequence[int],  # from one window to the next
+    dilations: Sequence[int],  # from one element of a window to the next
+    same: bool,  # whether there are `ceil(extent / stride)` windows, a border around them where they need one
+    fill: float = 0,  # what is in the border
+    explicit: bool = False,  # whether no attribute may say it
 ) -> tuple[ir.Value, dict[str, Any], bool]:
-    """What the windows slide over, the attributes that say where they begin, and whether a border is part of it now.
-
-    Args:
-        op: the operator that slides them.
-        x: its operand, `n c *s`.
-        window: extents of a window; as many as the strides and dilations.
-        strides: from one window to the next.
-        dilations: from one element of a window to the next.
-        same: whether there are `ceil(extent / stride)` windows, a border around them where they need one.
-        fill: what is in the border.
-        explicit: whether no attribute may say it.
-    """
+    """What the windows slide over, the attributes that say where they begin, and whether a border is part of it now."""
     spatial = dims(x)[2:]
     if not same or not is_open(spatial, window, strides, dilations):
         known = pads(spatial, window, strides, dilations, same)

@@ -207,14 +207,12 @@ def units_of(op: Operation, i: int) -> int:
 # Nodes say of which builtin they are made, where ONNX has no operator for it.
 
 
-def mark(op: Operation, node: ir.Node | None, states: tuple[int, ...] = ()) -> None:
-    """Write the description of an operator into the metadata of a node that it is made of.
-
-    Args:
-        op: the operator.
-        node: the node in the middle.
-        states: its operands that are variables.
-    """
+def mark(
+    op: Operation,  # the operator
+    node: ir.Node | None,  # the node in the middle
+    states: tuple[int, ...] = (),  # its operands that are variables
+) -> None:
+    """Write the description of an operator into the metadata of a node that it is made of."""
     tensors = op.tensors.subgraph.tensors
     used = [tensors[i] for i in (*op.operator.inputs, *op.operator.outputs, *op.operator.intermediates) if i >= 0]
     if node is None or op.tensors.dequantize or any(tensor.shifted for tensor in used):

@@ -151,14 +151,12 @@ def looked_up(
     return op.emit("Gather", [table, op.cast(x, ir.DataType.INT32)], axis=0)
 
 
-def tabulated(op: Operation, curve: Function, undefined: int | None = None) -> bool:
-    """Hand over the result by a table, if that is how the kernel gets it.
-
-    Args:
-        op: an operation of one operand.
-        curve: its function.
-        undefined: what is stored for 0 and below, where the function has no value.
-    """
+def tabulated(
+    op: Operation,  # an operation of one operand
+    curve: Function,  # its function
+    undefined: int | None = None,  # what is stored for 0 and below, where the function has no value
+) -> bool:
+    """Hand over the result by a table, if that is how the kernel gets it."""
     before, after = op.tensors.quantization(op.input(0)), op.output().quantization
     if before is None or after is None or op.input(0).type != TensorType.INT16:
         return False

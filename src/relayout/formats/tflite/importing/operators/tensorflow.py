@@ -268,14 +268,12 @@ def fake_quant_per_channel(op: Operation) -> None:
 Pair = Callable[[Operation, ir.Value, ir.Value], ir.Value]
 
 
-def _running(op: Operation, start: float, combined: Pair) -> None:
-    """Combine each element with the one before, then with what 2, 4, 8, ... before is combined: log n steps.
-
-    Args:
-        op: the operator.
-        start: what changes nothing it is combined with.
-        combined: of two.
-    """
+def _running(
+    op: Operation,  # the operator
+    start: float,  # what changes nothing it is combined with
+    combined: Pair,  # of two
+) -> None:
+    """Combine each element with the one before, then with what 2, 4, 8, ... before is combined: log n steps."""
     x, given = op.stored(0), attributes(op)
     (number,) = op.integers(1, 1)
     axis = op.axis(number, len(dims(x)))

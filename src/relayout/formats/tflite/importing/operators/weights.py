@@ -51,17 +51,14 @@ def mark_rounded(op: Operation, kernel: ir.Value) -> None:
 
 
 def weights_in_blocks(
-    op: Operation, tensor: Tensor, size: int, perm: Sequence[int] | None, *, zeros: bool = True
+    op: Operation,  # the operator that reads it
+    tensor: Tensor,  # the matrix
+    size: int,  # columns of a block
+    perm: Sequence[int] | None,  # the order of axes in which it is wanted
+    *,
+    zeros: bool = True,  # whether zero points are named, which are all 0
 ) -> ir.Value:
-    """Return the real numbers of a constant matrix, with a scale for each block of so many columns.
-
-    Args:
-        op: the operator that reads it.
-        tensor: the matrix.
-        size: columns of a block.
-        perm: the order of axes in which it is wanted.
-        zeros: whether zero points are named, which are all 0.
-    """
+    """Return the real numbers of a constant matrix, with a scale for each block of so many columns."""
     integers, scales = op.tensors.blockwise(tensor, size)
     name, perm = op.tensors.hint(tensor, "dequantized"), (0, 1) if perm is None else perm
     if op.tensors.dequantize:
