@@ -11,8 +11,7 @@ import pytest
 import relayout
 from relayout.rules import Operator, Placement, Signature
 from relayout.targets import Target, target
-from relayout.targets.ethos_u.means import mean_form
-from relayout.targets.ethos_u.table import MOST, price
+from relayout.targets.ethos_u.table import MOST, mean_form, price
 from rules.cases.making import f
 from rules.law import Case
 from targets.quantized_nets import spatial_attention

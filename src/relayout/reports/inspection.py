@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from relayout.errors import printable
 from relayout.formats.bundle import open_model
-from relayout.formats.onnx.transposes import perms
+from relayout.formats.onnx.replacing import perms
 from relayout.formats.tflite.container.loading import load, open_source
 from relayout.formats.tflite.container.metadata import metadata
 from relayout.formats.tflite.container.model import Model, Tensor

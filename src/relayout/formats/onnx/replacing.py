@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from relayout.graph.source_names import Names, label, stands_for
-from relayout.graph.subgraphs import take_over
+from relayout.graph.subgraphs import all_nodes, take_over
 
 AXES_AS_OPERANDS = 13
 """Version from which on the axes of an Unsqueeze are an operand."""
@@ -66,3 +66,14 @@ class Writing:
                 self.graph.insert_before(self.node, copy)
                 take_over(copy.outputs[0], output)
         self.graph.remove(self.node, safe=True)
+
+
+# The Transposes that a file holds.
+
+
+def perms(model: ir.Model) -> Iterator[tuple[int, ...] | None]:
+    """The perm of each Transpose, in bodies too; None where it only reverses the axes."""
+    for node in all_nodes(model.graph):
+        if node.op_type == "Transpose":
+            attribute = node.attributes.get("perm")
+            yield None if attribute is None else tuple(attribute.as_ints())

@@ -29,10 +29,9 @@ from relayout.lowering.decompose import WORDS_FROM, expand
 from relayout.lowering.passes import PASSES
 from relayout.rules import rule_of
 from relayout.rules.facts import operator_of
-from relayout.targets.litert.gathered_slices import GATHERED_SLICES
 from relayout.targets.litert.integer_forms import FORMS, KERNEL_SCALES, IntegerForm, unit_scales
 from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, scale_of
-from relayout.targets.litert.joined_groups import JOINED, join_groups
+from relayout.targets.litert.other_spellings import GATHERED_SLICES, JOINED, join_groups
 from relayout.targets.litert.quantized_units import ROWS, Candidate
 from relayout.targets.target_table import Target
 

@@ -6,19 +6,19 @@ weights that follow from others. What has no export becomes what the standard de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from relayout.formats.onnx.folding import fold_weights
 from relayout.formats.onnx.replacing import Writing
 from relayout.formats.onnx.source_passes import ANY_RESULT, SourcePass, UnpreparedModel
 from relayout.formats.onnx.spelling import spell_out
 from relayout.formats.tflite.exporting.blocks import sign_few_bits
-from relayout.formats.tflite.exporting.few_bit_floats import decode_few_bit_floats
 from relayout.formats.tflite.exporting.loops import inline_sequences, write_out
 from relayout.formats.tflite.exporting.recurrent_operands import HIDDEN, LENGTHS, STATES, drop_zero_states, is_recurrent
 from relayout.formats.tflite.exporting.registry import REFUSAL, Key, Unwritable, is_written
@@ -238,8 +238,8 @@ def _recurrences(source: UnpreparedModel) -> bool:
     model, names = source.model, source.names
     if not _has_recurrences(model):
         return False
-    from relayout.formats.tflite.exporting.last_steps import read_last_states
     from relayout.formats.tflite.exporting.operators.recurrent_loop import mark_loops
+    from relayout.formats.tflite.exporting.recurrent_operands import read_last_states
 
     changed = [drop_zero_states(model), read_last_states(model, names), clear_states_without_steps(model, names)]
     mark_loops(model, source.is_looped, source.element_bytes, steps_are_faster=source.steps_are_faster)
@@ -320,7 +320,6 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
     """Return the function by which the standard defines an operator, for a node's types and attributes."""
     from relayout.formats.tflite.exporting.attention_definitions import attention_definition_of
-    from relayout.formats.tflite.exporting.dynamic_lstm import dynamic_lstm_definition_of
     from relayout.formats.tflite.exporting.ml_definitions import definition_of
     from relayout.formats.tflite.exporting.standard_definitions import standard_definition_of
 
@@ -380,3 +379,117 @@ def _type_of(value: ir.Value) -> bytes:
             ir.serde.serialize_shape_into(found, value.shape)
     content: bytes = found.SerializeToString()
     return content
+
+
+# Weights in floats of 8 or 4 bits, which LiteRT has no kernels for, as the real numbers that they stand for.
+#
+# DequantizeLinear(w: FLOAT8E4M3FN, scale)  ->  w': FLOAT
+
+
+FEW_BITS = tuple(kind for kind in ir.DataType if kind.name.startswith(("FLOAT8", "FLOAT4")))
+"""The types of such weights."""
+SCALE = 1
+
+
+def decode_few_bit_floats(
+    model: ir.Model,
+    names: Names,  # of all its values; it grows
+) -> None:
+    """Replace each DequantizeLinear, and each Cast, of constants of these types by a constant, in place."""
+    for graph in all_graphs(model.graph):
+        for node in list(graph):
+            numbers = _decoded(node)
+            if numbers is None or node.outputs[0].is_graph_output():
+                continue
+            (result,) = node.outputs
+            made = ir.val(names.unique(f"{result.name}/decoded"), const_value=numbers)
+            numbers.name = made.name
+            graph.register_initializer(made)
+            result.replace_all_uses_with(made)
+            graph.remove(node, safe=True)
+
+
+def _decoded(node: ir.Node) -> ir.LazyTensor | None:
+    """Return the real numbers that a node gives, computed when they are used; None of any other node."""
+    if node.domain or node.op_type not in (DEQUANTIZE, "Cast"):
+        return None
+    constants = [None if value is None or value.is_graph_input() else value.const_value for value in node.inputs]
+    weights, kind = constants[0], node.outputs[0].dtype
+    if weights is None or weights.dtype not in FEW_BITS or kind not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
+        return None
+    scale = constants[SCALE] if node.op_type == DEQUANTIZE else None
+    if node.op_type == DEQUANTIZE and scale is None:
+        return None  # the zero point is always 0
+    axis, shape = node.attributes.get_int("axis", 1), weights.shape.numpy()
+    block = node.attributes.get_int("block_size", 0)
+
+    def numbers() -> ir.TensorProtocol:
+        real: NDArray[np.float32] = weights.numpy().astype(np.float32)
+        if scale is not None:
+            real *= _stretched(scale.numpy().astype(np.float32), shape, axis, block)
+        return ir.tensor(real.astype(kind.numpy()))
+
+    return ir.LazyTensor(numbers, dtype=kind, shape=ir.Shape(shape))
+
+
+def _stretched(scale: NDArray[np.float32], shape: Sequence[int], axis: int, block: int) -> NDArray[np.float32]:
+    """Return scales so that they fit weights of a shape: one for all, for each place along an axis, or for a block.
+
+    The last block may be shorter.
+    """
+    if block:
+        return np.take(np.repeat(scale, block, axis), range(shape[axis]), axis)
+    if scale.size == 1:
+        return scale.reshape(())
+    return scale.reshape([-1 if place == axis % len(shape) else 1 for place in range(len(shape))])
+
+
+# A definition of com.microsoft's DynamicQuantizeLSTM: an LSTM with the real numbers that its weights stand for.
+#
+# Kernels also round what is multiplied to 8 bits in each run, which an LSTM of real numbers does not.
+
+
+WEIGHTS, RECURRENT, SCALES = 1, 2, 8
+"""The quantized operands, and where the scales and zero points of both begin behind those of an LSTM."""
+
+
+def dynamic_lstm_definition_of(
+    node: ir.Node,
+    imports: Mapping[str, int],  # the model's: domain -> version
+) -> onnx.FunctionProto | None:
+    """Return the function that a DynamicQuantizeLSTM is; None of any other node, or where its weights are computed."""
+    if (node.domain, node.op_type) != (MICROSOFT, "DynamicQuantizeLSTM"):
+        return None
+    weights = [_real_numbers(node, slot, SCALES + 2 * place) for place, slot in enumerate((WEIGHTS, RECURRENT))]
+    if any(each is None for each in weights):
+        return None
+    names = [f"i{slot}" if value is not None else "" for slot, value in enumerate(node.inputs)]
+    read, nodes = names[:SCALES], []
+    for slot, each in zip((WEIGHTS, RECURRENT), weights, strict=True):
+        assert each is not None
+        read[slot] = f"real{slot}"
+        nodes.append(onnx.helper.make_node("Constant", [], [read[slot]], value=onnx.numpy_helper.from_array(each)))
+    given = [f"o{slot}" if value.name else "" for slot, value in enumerate(node.outputs)]
+    made = onnx.helper.make_node("LSTM", read, given)
+    made.attribute.extend(map(ir.serde.serialize_attribute, node.attributes.values()))
+    opsets = [onnx.helper.make_opsetid("", imports.get("", 1))]
+    inputs = [name or f"absent{slot}" for slot, name in enumerate(names)]
+    outputs = [name or f"unread{slot}" for slot, name in enumerate(given)]
+    nodes += [made, *(onnx.helper.make_node("Identity", ["i0"], [name]) for name in outputs if name not in given)]
+    return onnx.helper.make_function("", "", inputs, outputs, nodes, opsets)
+
+
+def _real_numbers(node: ir.Node, slot: int, scale_slot: int) -> NDArray[np.float32] | None:
+    """Return the weights of each direction as an LSTM has them, `d 4h i`, of integers, `d i 4h`."""
+    arrays: list[NDArray[Any]] = []
+    for each in (slot, scale_slot, scale_slot + 1):
+        value = node.inputs[each] if each < len(node.inputs) else None
+        if value is None or value.const_value is None or value.is_graph_input():
+            return None
+        arrays.append(value.const_value.numpy())
+    integers, scale, zero_point = arrays
+    if integers.ndim != 3 or scale.ndim not in (1, 2) or scale.shape != zero_point.shape:
+        return None
+    scale, zero_point = (each.reshape(len(integers), 1, -1).astype(np.float32) for each in (scale, zero_point))
+    real = (integers.astype(np.float32) - zero_point) * scale
+    return np.ascontiguousarray(real.transpose(0, 2, 1))

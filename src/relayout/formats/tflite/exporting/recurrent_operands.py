@@ -1,10 +1,18 @@
 """ONNX's recurrent operators, and the places of their operands."""
 
-import onnx_ir as ir
+from __future__ import annotations
 
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.formats.onnx.replacing import Writing
 from relayout.formats.onnx.shape_vectors import MOVES
 from relayout.formats.tflite.spelled_out import DOMAIN
-from relayout.graph.subgraphs import all_nodes
+from relayout.graph.source_names import Names
+from relayout.graph.subgraphs import all_graphs, all_nodes
 
 STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}
 """Operator -> how many states it has."""
@@ -96,3 +104,129 @@ def has_few_steps(node: ir.Node) -> bool:
     x = node.inputs[0]
     length = None if x is None or x.shape is None else x.shape[1 if node.attributes.get_int("layout", 0) else 0]
     return isinstance(length, int) and 0 < length <= FEW_STEPS
+
+
+# The last step of a recurrent operator's results, which is its last state: nobody needs those of all steps then.
+
+
+VIEWS = ("Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+LAST_STATE = 1
+"""The output that holds it."""
+
+
+def read_last_states(model: ir.Model, names: Names) -> bool:
+    """Let nodes that pick the last step of a sequence read the last state, in place; return whether there were any.
+
+        y, _ = GRU(x)                _, h = GRU(x)
+        z = Transpose(y)      ->     z = Transpose(Unsqueeze(h, 0))
+        last = Gather(z, -1)         last = Squeeze(z)
+
+    A sequence of rows that are all as long may lie behind views that leave its steps one axis.
+
+    Args:
+        model: the model.
+        names: of all its values; it grows.
+    """
+    changed, version = False, model.opset_imports.get("", 1)
+    for graph in all_graphs(model.graph):
+        for node in list(graph):
+            axis = _picked_axis(node)
+            views = None if axis is None else _views_of_steps(node.inputs[0], axis)
+            if views is not None and axis is not None:
+                _Pick(graph, node, names, version).run(views, axis)
+                changed = True
+    return changed
+
+
+def _picked_axis(node: ir.Node) -> int | None:
+    """Return the axis along which a Gather takes only the last element; None for any other node."""
+    if node.op_type != "Gather" or node.domain or node.inputs[0] is None or node.inputs[0].shape is None:
+        return None
+    place, shape = _constant(node, 1), node.inputs[0].shape
+    axis = node.attributes.get_int("axis", 0) % max(len(shape), 1)
+    if place is None or place.ndim > 1 or place.size != 1 or shape[axis] == 1:
+        return None
+    number, length = int(place.reshape(-1)[0]), shape[axis]
+    return axis if number == -1 or (isinstance(length, int) and length > 1 and number == length - 1) else None
+
+
+def _views_of_steps(value: ir.Value | None, axis: int) -> list[ir.Node] | None:
+    """Return the views between the results of a recurrent operator and a value whose axis is time, in order."""
+    views: list[ir.Node] = []
+    while value is not None and (node := value.producer()) is not None and not node.domain:
+        if is_recurrent(node):
+            return views[::-1] if value is node.outputs[0] and axis == 0 and _ends_with_its_state(node) else None
+        before = _axis_before(node, axis) if node.op_type in VIEWS else None
+        if before is None:
+            return None
+        views.append(node)
+        axis, value = before, node.inputs[0]
+    return None
+
+
+def _ends_with_its_state(node: ir.Node) -> bool:
+    """Return whether the last step of a node's results is its last state."""
+    is_forward = node.attributes.get_string("direction", "forward") == "forward"
+    has_lengths = len(node.inputs) > LENGTHS and node.inputs[LENGTHS] is not None
+    return is_forward and not has_lengths and not node.attributes.get_int("layout", 0)
+
+
+def _axis_before(view: ir.Node, axis: int) -> int | None:
+    """Return the axis of a view's operand that an axis of its result is; None where it is none by itself."""
+    before, after = (None if each is None else each.shape for each in (view.inputs[0], view.outputs[0]))
+    if view.op_type == "Transpose":
+        return None if after is None else int(view.attributes.get_ints("perm", range(len(after))[::-1])[axis])
+    if before is None or after is None:
+        return None
+    if not before.is_static() or not after.is_static():
+        return _axis_among_ones(before, after, axis)
+    (here, extents), ahead = (after.numpy(), before.numpy()), prod(after.numpy()[:axis])
+    places = [place for place, extent in enumerate(extents) if extent == here[axis] and prod(extents[:place]) == ahead]
+    return places[0] if places else None
+
+
+def _axis_among_ones(before: ir.Shape, after: ir.Shape, axis: int) -> int | None:
+    """Return the axis of a view's operand that an axis of its result is, if only axes of one element differ."""
+    places, others = ([place for place, extent in enumerate(shape) if extent != 1] for shape in (before, after))
+    names = [[str(shape[place]) for place in each] for shape, each in ((before, places), (after, others))]
+    if axis not in others or names[0] != names[1] or str(None) in names[0]:
+        return None
+    # A Reshape to one step finds out one extent by itself.
+    is_open = [place != axis and not isinstance(after[place], int) for place in others]
+    return places[others.index(axis)] if sum(is_open) <= 1 else None
+
+
+def _constant(node: ir.Node, slot: int) -> NDArray[np.int64] | None:
+    value = node.inputs[slot]
+    return None if value is None or value.const_value is None else value.const_value.numpy()
+
+
+class _Pick(Writing):
+    """A Gather of the last step as one of the last state."""
+
+    def run(self, views: list[ir.Node], axis: int) -> None:
+        recurrence = (views[0] if views else self.node).inputs[0].producer()  # type: ignore[union-attr]
+        assert recurrence is not None
+        if len(recurrence.outputs) == LAST_STATE:
+            recurrence.resize_outputs(LAST_STATE + 1)
+        state = recurrence.outputs[LAST_STATE]
+        state.name = state.name or self.names.unique(f"{self.stem}/state")
+        value = self.unsqueeze(state, 0)
+        axes = [axis]
+        for view in reversed(views):
+            axes.append(_axis_before(view, axes[-1]) or 0)
+        for view, place in zip(views, axes[-2::-1], strict=True):
+            value = self._of_one_step(view, value, place)
+        places = _constant(self.node, 1)
+        if places is not None and not places.ndim:
+            value = self.squeeze(value, axis)
+        self.finish([value])
+
+    def _of_one_step(self, view: ir.Node, value: ir.Value, axis: int) -> ir.Value:
+        """Add a view of one step; `axis` is time in its result."""
+        if view.op_type in ("Identity", "Transpose"):
+            return self.add(view.op_type, [value], **{name: each.value for name, each in view.attributes.items()})
+        assert view.outputs[0].shape is not None
+        extents = [extent if isinstance(extent, int) else -1 for extent in view.outputs[0].shape]
+        extents[axis] = 1
+        return self.add("Reshape", [value, self.constant(np.array(extents, np.int64))])

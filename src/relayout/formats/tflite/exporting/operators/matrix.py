@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import field
+from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from relayout.formats.tflite.exporting.older import lacks
 from relayout.formats.tflite.exporting.operators.convolution import bias_of
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
 from relayout.formats.tflite.exporting.scales import Scales, dequantizer_of, scales_of
+from relayout.formats.tflite.exporting.standard_definitions import transform_matrix
 from relayout.formats.tflite.spelled_out import ASYMMETRIC, ROUNDED, Builtin, Operand
 from relayout.light_dataclass import dataclass
 
@@ -364,3 +367,92 @@ def gemm(op: NodeExport) -> None:
 def _is_row(op: NodeExport, count: int | str) -> bool:
     dims = op.dims(2)
     return bool(dims) and dims[-1] == count and all(dim == 1 for dim in dims[:-1])
+
+
+# Fourier transforms, as products with matrices.
+
+
+def transformed(
+    op: NodeExport, tensor: DraftTensor, matrix: NDArray[np.float32], bins: int, *, parts: int = 2
+) -> DraftTensor:
+    """Return a tensor `… count parts` as `… bins 2`, or `… bins 1` where the result is real."""
+    front = known(tensor.dims[:-2])
+    flat = op.reshape(tensor, (prod(front), matrix.shape[1]))
+    made = op.emit("FULLY_CONNECTED", [flat, op.const(matrix)], (prod(front), matrix.shape[0]))
+    return op.reshape(made, (*front, bins, parts))
+
+
+@exporter("STFT")
+def stft(op: NodeExport) -> None:
+    """GATHER of frames, and FULLY_CONNECTED with the transform's matrix, which the window is a part of."""
+    batch, count, *parts = op.static()
+    step = int(op.required_constant(1, "the step between frames").reshape(-1)[0])
+    window = op.required_constant(2, "a window") if op.has(2) else None
+    if op.has(3):
+        length = int(op.required_constant(3, "the length of a frame").reshape(-1)[0])
+    elif window is not None:
+        length = len(window)
+    else:
+        raise Unwritable("frames without a length")
+    width = parts[0] if parts else 1
+    bins = length // 2 + 1 if op.integer("onesided", 1) else length
+    frames = (count - length) // step + 1
+    places = np.arange(frames)[:, None] * step + np.arange(length)
+    signal = op.reshape(op.input(0), (batch, count, width))
+    taken = op.gather(signal, op.ints(places), 1)
+    matrix = transform_matrix(length, bins, length, length, width)
+    if window is not None:
+        weights = np.zeros(length)
+        begin = (length - len(window)) // 2
+        weights[begin : begin + len(window)] = window
+        matrix = (matrix * np.repeat(weights, width)).astype(np.float32)
+    op.give(transformed(op, taken, matrix, bins))
+
+
+# Operators of the domain com.microsoft that exporters and optimizers write.
+
+
+@exporter("BiasGelu", domain="com.microsoft")
+def bias_gelu(op: NodeExport) -> None:
+    """ADD and GELU."""
+    total = op.add(op.input(0), op.input(1))
+    op.result("GELU", [total], approximate=False)
+
+
+@exporter("FusedMatMul", "TransposeMatMul", domain="com.microsoft")
+def fused_matmul(op: NodeExport) -> None:
+    """FULLY_CONNECTED where the second operand is a constant matrix or `n k`, else BATCH_MATMUL; MUL."""
+    if op.integer("transBatchA") or op.integer("transBatchB"):
+        raise Unwritable("axes of a batch that are transposed")
+    if min(op.rank(0), op.rank(1)) < WEIGHTS_RANK:
+        raise Unwritable("a product with a vector")
+    left, adjoint, transposed = op.input(0), bool(op.integer("transA")), bool(op.integer("transB"))
+    weights = None if adjoint else fully_connected_weights(op, transposed=transposed)
+    if weights is None:
+        product = op.matmul(left, op.input(1), adj_x=adjoint, adj_y=transposed)
+    else:
+        dims = (*left.dims[:-1], weights.dims[0])
+        product = op.emit("FULLY_CONNECTED", [left, weights], dims, keep_num_dims=len(left.dims) > WEIGHTS_RANK)
+    alpha = op.number("alpha", 1.0)
+    op.give(product if alpha == 1.0 else op.mul(product, alpha))
+
+
+@exporter("Inverse", domain="com.microsoft")
+def inverse(op: NodeExport) -> None:
+    """Adjugates divided by the determinant."""
+    count = op.static()[-1]
+    if count > 3:
+        raise Unwritable("inverses of more than three rows")
+    rows = [[op.at(op.at(op.input(0), -2, i), -1, j) for j in range(count)] for i in range(count)]
+    cofactors = [[_cofactor(op, rows, j, i) for j in range(count)] for i in range(count)]
+    total = reduce(op.add, [op.mul(rows[0][j], cofactors[j][0]) for j in range(count)])
+    stacked = op.stack([op.stack(row, -1) for row in cofactors], -2)
+    op.give(op.div(stacked, op.reshape(total, (*total.dims, 1, 1))))
+
+
+def _cofactor(op: NodeExport, rows: list[list[DraftTensor]], i: int, j: int) -> DraftTensor:
+    rest = [[each for b, each in enumerate(row) if b != j] for a, row in enumerate(rows) if a != i]
+    if not rest:
+        return op.add(op.mul(rows[0][0], 0.0), 1.0)
+    found = rest[0][0] if len(rest) == 1 else op.sub(op.mul(rest[0][0], rest[1][1]), op.mul(rest[0][1], rest[1][0]))
+    return op.each("NEG", found) if (i + j) % 2 else found
