@@ -322,7 +322,7 @@ def test_the_steps_of_an_lstm_run_on_integers() -> None:
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "float16"])
-@pytest.mark.parametrize("steps", [9, 320])
+@pytest.mark.parametrize("steps", [9, 520])
 @pytest.mark.parametrize("states", ["zeros", "constants"])
 @pytest.mark.parametrize(("cell", "gates"), [("GRU", 3), ("RNN", 1), ("LSTM", 4)])
 def test_recurrent_weights_are_integers_or_halves(cell: str, gates: int, states: str, steps: int, kind: str) -> None:
@@ -335,14 +335,14 @@ def test_recurrent_weights_are_integers_or_halves(cell: str, gates: int, states:
     }
     model = build(f"float[{steps},1,32] x", f"y = {cell}<hidden_size=32>(x, w, r, b{names})", weights)
     result = relayout.convert(model, format="tflite", quantize=kind)
-    assert ("WHILE" in operators(result)) == (steps == 320)
+    assert ("WHILE" in operators(result)) == (steps == 520)
     stored = {TensorType.INT8 if kind == "dynamic" else TensorType.FLOAT16}
     tensors = [tensor for graph in load(result.tflite).subgraphs for tensor in graph.tensors]
     assert {t.type for t in tensors if t.data is not None and t.data.nbytes > 1000 and len(t.shape) == 2} == stored
     assert min(signal_to_noise(model, result.tflite)) > (25 if kind == "dynamic" else 50)
 
 
-@pytest.mark.parametrize("steps", [100, 320])
+@pytest.mark.parametrize("steps", [100, 520])
 @pytest.mark.parametrize(("cell", "gates"), [("GRU", 3), ("LSTM", 4)])
 def test_long_sequences_run_on_integers(cell: str, gates: int, steps: int) -> None:
     rng = np.random.default_rng(1)

@@ -18,7 +18,7 @@ CELLS = {
     "RNN": ("y, h = RNN<hidden_size=4, direction={way}>(x, w, r, , l, s)", 1),
     "LSTM": ("y, h, c = LSTM<hidden_size=4, direction={way}>(x, w, r, , l, s, m)", 4),
 }
-FORMS = {"steps": 0, "loop": 4, "open": 2}
+FORMS = {"steps": 0, "loop": 1, "open": 2}
 """How a sequence is written -> its WHILEs for each direction."""
 
 
@@ -27,7 +27,7 @@ FORMS = {"steps": 0, "loop": 4, "open": 2}
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_row_without_steps_ends_with_zeros(cell: str, form: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if form == "loop":
-        monkeypatch.setattr(recurrent_loop, "MANY_STEPS", 2)
+        monkeypatch.setattr(recurrent_loop, "CACHES", 0)
     (text, gates), directions = CELLS[cell], 2 if way == "bidirectional" else 1
     state, steps = f"float[{directions},3,4]", 19 if form == "loop" else 5
     inputs = f"float[{'t' if form == 'open' else steps},3,2] x, int32[3] l, {state} s"

@@ -218,10 +218,17 @@ class BuiltinBuilder:
 
     def stack(self, tensors: Sequence[DraftTensor], axis: int) -> DraftTensor:
         """Join tensors along a new axis."""
-        rank = len(tensors[0].dims) + 1
-        axis %= rank
         dims = tensors[0].dims
-        return self.concat([self.reshape(each, (*dims[:axis], 1, *dims[axis:])) for each in tensors], axis)
+        axis %= len(dims) + 1
+        if axis == len(dims) or not isinstance(dims[axis], int):
+            return self.concat([self.reshape(each, (*dims[:axis], 1, *dims[axis:])) for each in tensors], axis)
+        return self.reshape(self.concat(tensors, axis), (*dims[:axis], len(tensors), *dims[axis:]))
+
+    def unpacked(self, tensor: DraftTensor, axis: int) -> list[DraftTensor]:
+        """Return the parts of one element of an axis, without it; its extent is known."""
+        (count,) = known(tensor.dims[axis : axis + 1])
+        kinds = [(tensor.type, (*tensor.dims[:axis], *tensor.dims[axis + 1 :]))] * count
+        return self.outputs("UNPACK", [tensor], kinds, num=count, axis=axis)
 
     def part(self, tensor: DraftTensor, axis: int, begin: int, size: int) -> DraftTensor:
         """Return a run of elements along an axis; of a small constant, as a constant."""

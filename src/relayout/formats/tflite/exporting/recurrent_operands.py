@@ -16,6 +16,8 @@ from relayout.graph.subgraphs import all_graphs, all_nodes
 
 STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}
 """Operator -> how many states it has."""
+GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
+"""Operator -> how many gates it has, each with as many rows of the weights as the state has elements."""
 SEQUENCE, KERNEL, RECURRENT, BIAS, LENGTHS, HIDDEN, MEMORY, PEEPHOLE = range(8)
 """Operands. `KERNEL` are the weights of the sequence, `RECURRENT` those of the hidden state. Only an LSTM has the last
 two."""

@@ -28,6 +28,7 @@ from relayout.formats.tflite.exporting.operators.recurrent_loop import (
 from relayout.formats.tflite.exporting.operators.sequence_lstm import has_kernel, write_sequence_lstm
 from relayout.formats.tflite.exporting.recurrent_operands import (
     BIAS,
+    GATES,
     KERNEL,
     PARAMETERS,
     PEEPHOLE,
@@ -36,7 +37,6 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
 )
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
-GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 Activation = Callable[[DraftTensor], DraftTensor]
 Results = tuple[DraftTensor | None, list[DraftTensor]]
 """The results of all steps, as the inputs lie, where anybody reads them; the last states, `batch hidden` each."""
@@ -244,7 +244,7 @@ def _one_direction(op: NodeExport, sequence: DraftTensor, number: int, cell: Cel
         every, states = write_loop(op, body, inputs, states, lengths)
     else:
         results = []
-        for place, rows in enumerate(zip(*(_unpacked(op, each) for each in inputs), strict=True)):
+        for place, rows in enumerate(zip(*(op.unpacked(each, time_axis(op)) for each in inputs), strict=True)):
             result, states = _step(direction, cell, rows, states, lengths, place)
             results.append(result)
         every = op.stack(results, time_axis(op)) if results and op.gives(0) else None
@@ -273,14 +273,6 @@ def _reversed(op: NodeExport, sequence: DraftTensor, lengths: DraftTensor | None
     if lengths is None:
         return op.emit("REVERSE_V2", [sequence, op.ints([time])], sequence.dims)
     return op.emit("REVERSE_SEQUENCE", [sequence, lengths], sequence.dims, seq_dim=time, batch_dim=1 - time)
-
-
-def _unpacked(op: NodeExport, tensor: DraftTensor) -> list[DraftTensor]:
-    """Return what stands at each step."""
-    time = time_axis(op)
-    (count,) = known(tensor.dims[time : time + 1])
-    kinds = [(tensor.type, (tensor.dims[1 - time], *tensor.dims[2:]))] * count
-    return op.outputs("UNPACK", [tensor], kinds, num=count, axis=time)
 
 
 def _part_of(op: NodeExport, slot: int, number: int) -> DraftTensor:

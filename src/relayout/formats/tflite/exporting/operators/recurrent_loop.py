@@ -1,4 +1,4 @@
-"""A recurrent operator of many steps as WHILEs whose body is one step.
+"""A recurrent operator of many steps as WHILEs, each round of which is one step or a few.
 
     WHILE(place, states, results, products)  ->  { row = GATHER(products, place); states = cell(row, states);
                                                    results = DYNAMIC_UPDATE_SLICE(results, states, [place, 0, 0]) }
@@ -6,27 +6,26 @@
 The product of the inputs and their weights is computed before, for all steps at once. The numbers are those of the
 steps written one by one, since the operators of a step are the same.
 
-LiteRT 2.3, one thread, as many inputs as elements of the state, which is given last or at all steps; in µs:
+LiteRT 2.3, one thread, as many inputs as elements of the state, which is given at all steps or last; in µs:
 
-| cell | elements | steps | one by one | loop, last | loops, all | kernel |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: |
-| GRU | 32 | 24 | 17 | 25 | 49 | |
-| GRU | 64 | 64 | 97 | 101 | 148 | |
-| GRU | 128 | 100 | 1,130 | 371 | 455 | |
-| GRU | 512 | 50 | 11,400 | 2,610 | 2,720 | |
-| LSTM | 32 | 24 | 21 | 31 | 55 | 32 |
-| LSTM | 64 | 64 | 125 | 124 | 180 | 202 |
-| LSTM | 128 | 100 | 1,770 | 473 | 565 | 1,050 |
-| LSTM | 512 | 50 | 13,400 | 3,580 | 3,710 | 12,300 |
+| cell | elements | steps | one by one, all | 1 a round | 4 | 10 | 20 | one by one, last | 1 a round | 4 | 10 |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| GRU | 4 | 100 | 40 | 135 | 66 | 69 | 79 | 35 | 69 | 55 | 56 |
+| GRU | 4 | 200 | 170 | 237 | 117 | 116 | 121 | 185 | 136 | 106 | 94 |
+| GRU | 32 | 200 | 357 | 282 | 192 | 175 | 178 | 336 | 163 | 141 | 134 |
+| GRU | 64 | 200 | 762 | 426 | 379 | 354 | 442 | 727 | 286 | 257 | 272 |
+| GRU | 128 | 200 | | 797 | 896 | 1,609 | 2,199 | | 695 | 728 | 1,503 |
+| LSTM | 32 | 100 | 215 | 176 | 113 | 112 | 133 | 202 | 95 | 87 | 89 |
+| LSTM | 64 | 200 | 944 | 532 | 493 | 441 | 639 | 963 | 349 | 323 | 365 |
 
-Steps that are written one by one have their weights in memory once for each step, as their kernels pack them: beyond
-the caches they wait for memory. A round copies the list of results, so that all steps are chained loops with short
-lists.
+Every step that is written has its operators and its weights in memory by itself, as their kernels pack them: beyond
+the caches they wait for it. A round copies the list of results and all states.
 
-1. A model that was a `.tflite` gets one loop: its source has such a loop, with the same operators.
-2. Else a loop is written where the weights of all steps exceed a part of the caches, and from many steps on.
+1. A model that was a `.tflite` gets one loop of single steps: its source has such a loop, with the same operators.
+2. Else a loop is written where all steps exceed a part of the caches. Its rounds take several steps where their weights
+   are light.
 3. Of an open length it is a loop, too. If all results are read, it goes from block to block, with one inside it from
-   step to step. An LSTM of 128 elements, 100 steps and a batch of 8 takes 3,000 µs so, by the kernel 8,000.
+   round to round. An LSTM of 128 elements, 100 steps and a batch of 8 takes 3,000 µs so, by the kernel 8,000.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,31 +40,35 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.matrix import rounded_weights_of
-from relayout.formats.tflite.exporting.recurrent_operands import BIAS, PEEPHOLE, RECURRENT, is_recurrent
+from relayout.formats.tflite.exporting.recurrent_operands import BIAS, GATES, PEEPHOLE, RECURRENT, is_recurrent
 from relayout.formats.tflite.exporting.scales import dequantizer_of
 from relayout.graph.subgraphs import all_graphs
 from relayout.layout.stored_as import BATCH_FIRST
 
 LOOP, STEPS, GROWS = "relayout.loop", "relayout.steps", "relayout.grows"
-"""The keys of a node's meta: it is written as a loop; its steps take less time than a kernel for all of them; its
-runtime cannot write a result into a list, and adds it to one."""
+"""The keys of a node's meta: how many steps a round of its loop takes, 0 if it is none; its steps take less time than a
+kernel for all of them; its runtime cannot write a result into a list, and adds it to one."""
 SINCE = 14
 """The version of ONNX from which on recurrent operators have the attribute `layout`."""
 NEWEST_BUILTIN = "DYNAMIC_UPDATE_SLICE"
 """The builtin of a loop that the newest runtimes alone have."""
 MOST_STEPS = 1024
 """Steps up to which a sequence is written one by one."""
-MANY_STEPS = 300
-"""Steps from which on a loop is written, whatever its weights."""
+ROUND = (8, 7, 6, 5)
+"""How many steps a round may take."""
+LIGHT = 1 << 16
+"""Bytes of a step's weights up to which a round takes several steps: each of these has a copy of them."""
 NARROW = 1 << 16
 """Bytes of a step's weights below which the kernel takes less time for a row of open length than nested loops."""
-CACHES = 4 << 20
-"""Bytes of the weights of all steps from which on a loop is written; a quarter of them if the last state is read alone.
-
-Other operators and programs take a part of the caches: steps take twice the time of loops then.
-"""
-BLOCK = 32
-"""Steps of a block of results of open length."""
+CACHES = 3 << 19
+"""Bytes of all steps, their weights and operators, from which on a loop is written: out of the caches they are slow."""
+GATE = 7 << 9
+"""Bytes of the operators of one gate in one step."""
+FLOAT_BYTES = np.dtype(np.float32).itemsize
+COPIES = 220 << 10
+"""Bytes of results of which the copies take as long as the start of one more loop."""
+BLOCK = 16
+"""Rounds of a block of results of open length."""
 MOST_ZEROS = 1 << 12
 """Zeros up to which a list of results lies in the file."""
 PARAMETERS = (RECURRENT, BIAS, PEEPHOLE)
@@ -96,15 +99,14 @@ def mark_loops(
     for graph in all_graphs(model.graph):
         for node in graph:
             if is_recurrent(node) and LOOP not in node.meta:
-                steps, every = _steps_of(node, element_bytes), node.outputs[0]
-                is_listed = bool(every.uses()) or every.is_graph_output()
-                is_long = steps is not None and _is_long(*steps, from_tflite, is_listed=is_listed)
+                steps = _steps_of(node, element_bytes)
+                taken = 0 if steps is None else _round_of(node, *steps, from_tflite)
                 has_too_many, has_builtin = _has_too_many_steps(node), is_looped(node)
-                node.meta[LOOP] = has_too_many or (is_long and has_builtin)
+                node.meta[LOOP] = max(taken, int(has_too_many)) if has_too_many or has_builtin else 0
                 node.meta[GROWS] = not has_builtin
-                is_narrow = is_listed and steps is not None and _is_narrow(node, *steps)
+                is_narrow = steps is not None and _is_read(node.outputs[0]) and _is_narrow(node, *steps)
                 is_faster = steps is not None and steps_are_faster and not is_narrow
-                node.meta[STEPS] = is_faster and not from_tflite and (has_builtin or not is_long)
+                node.meta[STEPS] = is_faster and not from_tflite and (has_builtin or not taken)
 
 
 def mark_batch_first(model: ir.Model) -> None:
@@ -141,12 +143,23 @@ def _is_narrow(node: ir.Node, length: int | None, weights: int) -> bool:
     return length is None and is_row and weights < NARROW
 
 
-def _is_long(length: int | None, weights: int, from_tflite: bool, *, is_listed: bool) -> bool:
-    """Return whether so many steps are written as a loop."""
-    if length is None:
-        return True
-    caches = CACHES if is_listed else CACHES // 4
-    return length > 1 if from_tflite else length >= MANY_STEPS or length * weights >= caches
+def _round_of(node: ir.Node, length: int | None, weights: int, from_tflite: bool) -> int:
+    """Return how many steps each round of a node's loop takes; 0: its steps are written one by one."""
+    if from_tflite:
+        return int(length != 1)
+    if length is not None and length * (weights + GATES[node.op_type] * GATE) < CACHES:
+        return 0
+    if weights > LIGHT:
+        return 1
+    if length is not None:
+        return min(ROUND, key=lambda steps: length % steps)
+    # Steps behind the end change the state.
+    is_listed = _is_read(node.outputs[0])
+    return 1 if is_listed and any(map(_is_read, node.outputs[1:])) else ROUND[0]
+
+
+def _is_read(value: ir.Value) -> bool:
+    return bool(value.uses()) or value.is_graph_output()
 
 
 def time_axis(op: NodeExport) -> int:
@@ -166,44 +179,56 @@ def write_loop(
 
     Each round copies the list of results, so that lists are short:
 
-    1. Of a known length about `√length` loops follow each other, which have a list of as many steps each. They share
-       their body. The last one begins inside of its block of products, so that all blocks are alike.
-    2. Of an open length a loop goes from block to block, and one inside it from step to step.
+    1. Of a known length loops follow each other, as many as take the least time: each copies a part of the list. They
+       share their body. The last one begins inside of its block of products, so that all blocks are alike. Steps that
+       make no whole round are written one by one.
+    2. Of an open length a loop goes from block to block, and one inside it from round to round. If only the last state
+       is read, steps that make no whole round are a loop of their own.
     """
-    time, length = time_axis(op), products[0].dims[time_axis(op)]
-    zero = op.ints(np.array(0))
+    time, length, taken = time_axis(op), products[0].dims[time_axis(op)], op.node.meta[LOOP]
+    start, loop = op.ints(np.array(0)), _Loop(op, body, taken)
     if not isinstance(length, int):
-        steps = op.tensor(op.extent(products[0], time), TensorType.INT32)
-        if not body.is_listed:
-            return _Loop(op, body).write(zero, steps, products, states, lengths)
-        padded = [_behind(op, each, time) for each in products]
-        every, states = _Loop(op, body, BLOCK).write(zero, steps, padded, states, lengths)
-        return None if every is None else _first(op, every, time, length), states
+        end = op.tensor(op.extent(products[0], time), TensorType.INT32)
+        if body.is_listed:
+            block = BLOCK * taken
+            padded = [_behind(op, each, time, block) for each in products]
+            _, every, states = _Loop(op, body, block, taken).write(start, end, padded, states, lengths)
+            return None if every is None else _first(op, every, time, length, block), states
+        if taken > 1:
+            start, _, states = loop.write(start, op.sub(end, taken - 1), products, states, lengths)
+        return _Loop(op, body).write(start, end, products, states, lengths)[1:]
+    rounds = length // taken
     is_split = body.is_listed and not was_tflite(op.graph.model.metadata_props)
-    size = ceil(length / round(sqrt(length))) if is_split else length
-    loop, listed = _Loop(op, body), list[DraftTensor]()
-    for begin in range(0, length, size):
-        first = min(begin, length - size)
+    copied = rounds * length * prod(each for each in states[0].dims if isinstance(each, int)) * FLOAT_BYTES
+    size = taken * ceil(rounds / max(round(sqrt(copied / COPIES)), 1)) if is_split else taken * rounds
+    listed, whole = list[DraftTensor](), rounds * taken
+    for begin in range(0, whole, size):
+        first = min(begin, whole - size)
         blocks = [op.part(each, time, first, size) for each in products]
         ends = op.sub(lengths, first) if lengths is not None and first else lengths
         done = begin - first
-        every, states = loop.write(op.ints(np.array(done)), op.ints(np.array(size)), blocks, states, ends)
+        _, every, states = loop.write(op.ints(np.array(done)), op.ints(np.array(size)), blocks, states, ends)
         if every is not None:
             listed.append(op.part(every, time, done, size - done))
+    if whole < length:
+        rest = [op.part(each, time, whole, length - whole) for each in products]
+        ends = None if lengths is None else op.sub(lengths, whole)
+        every, states = loop.steps(op, rest, states, ends, 0)
+        listed += [] if every is None else [every]
     return op.concat(listed, time) if listed else None, states
 
 
-def _behind(op: NodeExport, product: DraftTensor, time: int) -> DraftTensor:
+def _behind(op: NodeExport, product: DraftTensor, time: int, block: int) -> DraftTensor:
     """Return products with a block of zeros behind the steps: the last block may have fewer steps."""
     dims, pads = list(product.dims), np.zeros((3, 2), np.int32)
-    dims[time], pads[time, 1] = f"{dims[time]} + {BLOCK}", BLOCK
+    dims[time], pads[time, 1] = f"{dims[time]} + {block}", block
     return op.emit("PAD", [product, op.const(pads)], tuple(dims))
 
 
-def _first(op: NodeExport, every: DraftTensor, time: int, length: str) -> DraftTensor:
+def _first(op: NodeExport, every: DraftTensor, time: int, length: str, block: int) -> DraftTensor:
     """Return the results without what stands behind the steps."""
     ends, dims = [0] * 3, list(every.dims)
-    ends[time], dims[time] = -BLOCK, length
+    ends[time], dims[time] = -block, length
     inputs = [every, op.ints([0] * 3), op.ints(ends), op.ints([1] * 3)]
     return op.emit("STRIDED_SLICE", inputs, tuple(dims), end_mask=~(1 << time) & 7)
 
@@ -214,11 +239,12 @@ class _Loop:
     Args:
         op: the node.
         body: one step.
-        block: how many steps a round takes: those of several are a loop inside it.
+        taken: how many steps a round takes.
+        inside: how many of these a loop inside it takes at a time; 0: there is none, they are written one by one.
     """
 
-    def __init__(self, op: NodeExport, body: LoopStep, block: int = 1) -> None:
-        self.op, self.body, self.block = op, body, block
+    def __init__(self, op: NodeExport, body: LoopStep, taken: int = 1, inside: int = 0) -> None:
+        self.op, self.body, self.taken, self.inside = op, body, taken, inside
         self.computed = [op.value(slot) for slot in PARAMETERS if op.has(slot) and not _is_inside(op, slot)]
         self.graphs: tuple[int, int] | None = None
         self.zeros: list[DraftTensor] = []
@@ -230,8 +256,8 @@ class _Loop:
         products: Sequence[DraftTensor],
         states: list[DraftTensor],
         lengths: DraftTensor | None,
-    ) -> tuple[DraftTensor | None, list[DraftTensor]]:
-        """Write the steps from one on to another; return the list of results, if there is one, and the last states."""
+    ) -> tuple[DraftTensor, DraftTensor | None, list[DraftTensor]]:
+        """Write the steps from one on to another; return where they end, the list of results or None, the states."""
         op, count = self.op, len(states)
         if self.body.is_listed and not self.zeros:
             self.zeros = [_zeros(op, products[0], states[0])]
@@ -245,7 +271,7 @@ class _Loop:
         results = op.outputs(
             "WHILE", carried, kinds, cond_subgraph_index=self.graphs[0], body_subgraph_index=self.graphs[1]
         )
-        return results[2 + count] if self.body.is_listed else None, results[2 : 2 + count]
+        return results[0], results[2 + count] if self.body.is_listed else None, results[2 : 2 + count]
 
     def _condition(self, kinds: Sequence[tuple[TensorType, Dims]]) -> Draft:
         """Write the graph that tells whether there is another round."""
@@ -267,22 +293,18 @@ class _Loop:
         place, end, *states = draft.inputs[: 2 + count]
         outer = draft.inputs[2 + count + self.body.is_listed :]
         graph.tensors.update(zip(self.computed, outer[len(outer) - len(self.computed) :], strict=True))
-        places = op.add(place, np.arange(self.block)) if self.block > 1 else place
+        places = op.add(place, np.arange(self.taken)) if self.taken > 1 else place
         rows = [op.gather(each, places, time) for each in outer[:products]]
         lengths = outer[products] if has_lengths else None
         every: DraftTensor | None
-        if self.block > 1:
-            steps = op.minimum(op.sub(end, place), self.block)
+        if self.inside:
+            steps = op.minimum(op.sub(end, place), self.taken)
             ends = None if lengths is None else op.sub(lengths, place)
-            every, states = _Loop(op, self.body).write(op.ints(np.array(0)), steps, rows, states, ends)
+            _, every, states = _Loop(op, self.body, self.inside).write(op.ints(np.array(0)), steps, rows, states, ends)
         else:
-            result, states = self.body.step(op)(rows, states, lengths, place)
-            every = op.stack([result], time) if self.body.is_listed else None
-        lists = []
-        if every is not None:
-            before = draft.inputs[2 + count]
-            lists = [self._listed(op, before, every, place)]
-        draft.outputs = [*graph.distinct([op.add(place, self.block), end, *states, *lists]), *outer]
+            every, states = self.steps(op, rows, states, lengths, place)
+        lists = [] if every is None else [self._listed(op, draft.inputs[2 + count], every, place)]
+        draft.outputs = [*graph.distinct([op.add(place, self.taken), end, *states, *lists]), *outer]
         return draft
 
     def _listed(self, op: NodeExport, before: DraftTensor, every: DraftTensor, place: DraftTensor) -> DraftTensor:
@@ -290,9 +312,36 @@ class _Loop:
         at_time = np.eye(3, dtype=np.int32)[time_axis(op)]
         if not op.node.meta[GROWS]:
             return op.emit(NEWEST_BUILTIN, [before, every, op.mul(place, at_time)], before.dims)
-        behind = op.sub(op.sub(op.extent(before, time_axis(op)), place), self.block)
+        behind = op.sub(op.sub(op.extent(before, time_axis(op)), place), self.taken)
         pads = op.stack([op.mul(each, at_time) for each in (place, behind)], 1)
         return op.add(before, op.emit("PAD", [every, pads], before.dims))
+
+    def steps(
+        self,
+        op: NodeExport,
+        rows: Sequence[DraftTensor],
+        states: list[DraftTensor],
+        lengths: DraftTensor | None,
+        place: DraftTensor | int,
+    ) -> tuple[DraftTensor | None, list[DraftTensor]]:
+        """Write some steps one by one; return their results, if anybody reads them, and the states after them.
+
+        Args:
+            op: the node, or the arithmetic inside of a body.
+            rows: of the products, those of these steps, or of a round of one step without the axis of time.
+            states: before the steps.
+            lengths: how many steps each row of the batch has; None: all of them.
+            place: the first step.
+        """
+        time, step, listed = time_axis(op), self.body.step(op), list[DraftTensor]()
+        is_one = len(rows[0].dims) == len(states[0].dims)
+        for number, row in enumerate(
+            [rows] if is_one else zip(*(op.unpacked(each, time) for each in rows), strict=True)
+        ):
+            here = place + number if isinstance(place, int) else op.add(place, number) if number and lengths else place
+            result, states = step(row, states, lengths, here)
+            listed.append(result)
+        return op.stack(listed, time) if self.body.is_listed else None, states
 
 
 def _inputs(draft: Draft, kinds: Sequence[tuple[TensorType, Dims]]) -> list[DraftTensor]:
