@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import relayout
 from infer.mixed import Made
-from relayout.infer import build
+from relayout.infer.build import build
 from relayout.pipeline import check_plan, read
 from relayout.reports.report import DROPPED, FOR_SOME
 from running import moved_bytes, refusal, run

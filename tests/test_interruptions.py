@@ -22,9 +22,9 @@ import pytest
 from onnx import numpy_helper, parser
 
 import relayout as package
-from relayout.formats.onnx import read
+from relayout.formats.onnx.reading import read
 from relayout.formats.tflite.container.loading import MOST_READ
-from relayout.reports import operators
+from relayout.reports.report import operators
 
 SOURCE = Path(package.__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}

@@ -17,8 +17,8 @@ import relayout
 from conftest import KERAS
 from infer.mixed import Made, mixed_model
 from properties import PropertyError, apart, certified, hold
-from relayout.formats.onnx import complete
-from relayout.infer import build
+from relayout.formats.onnx.completing import complete
+from relayout.infer.build import build
 from relayout.infer.candidates import candidates
 from relayout.pipeline.result import Result
 from running import run

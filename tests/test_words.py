@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 SAME_MEANING = {
     "Entry entries": "the two registries of TensorFlow Lite operators, of import and of export",
-    "load read write": "a file of a format, each in the room of its format",
+    "load read": "a file of a format, each in the room of its format",
     "check": "refuse what is wrong, in arguments, in a plan file and in an ONNX model",
     "prepare": "make a model ready for what comes next, an export or a runtime",
     "one_line": "the message of an error in one line, as each library words it",

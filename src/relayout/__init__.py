@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from relayout.pipeline import convert, explain, optimize
     from relayout.pipeline.onnx_ir_pass import OptimizeLayouts
     from relayout.pipeline.result import Result
-    from relayout.reports import Report
+    from relayout.reports.report import Report
     from relayout.verification import VerifyReport, verify
 
 __version__ = "0.3.0"
@@ -71,7 +71,7 @@ __getattr__ = loaded_later(  # `relayout --help` needs none of them
     {
         **dict.fromkeys(_ERRORS, "relayout.errors"),
         "OptimizeLayouts": "relayout.pipeline.onnx_ir_pass",
-        "Report": "relayout.reports",
+        "Report": "relayout.reports.report",
         "Result": "relayout.pipeline.result",
         "VerifyReport": "relayout.verification",
         "convert": "relayout.pipeline",

@@ -16,7 +16,8 @@ from onnx import inliner, parser, shape_inference
 
 import relayout
 from apply.nested import operators
-from relayout.formats.onnx import restore_calls, spelling
+from relayout.formats.onnx import spelling
+from relayout.formats.onnx.calls import restore_calls
 from relayout.pipeline import check_plan
 from relayout.pipeline.onnx_ir_pass import OptimizeLayouts
 from relayout.rules import aligned, register, scope

@@ -10,7 +10,8 @@ import pytest
 from onnx import helper
 
 import relayout
-from relayout.formats.onnx import read, to_proto
+from relayout.formats.onnx.parts import to_proto
+from relayout.formats.onnx.reading import read
 from relayout.layout.perm import innermost
 from relayout.lowering.split_transposes import in_two_steps
 from running import run

@@ -8,8 +8,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 import relayout
-from relayout.formats.onnx import complete, read
-from relayout.infer import build
+from relayout.formats.onnx.completing import complete
+from relayout.formats.onnx.reading import read
+from relayout.infer.build import build
 from running import run, same_values
 from text_form import floats, model
 

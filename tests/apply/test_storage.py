@@ -12,8 +12,7 @@ import pytest
 
 import relayout
 from relayout.apply.transposing import nearest_form, transposed
-from relayout.infer import order_of
-from relayout.infer.sites import Form
+from relayout.infer.sites import Form, order_of
 from relayout.layout import Extent
 from running import run
 from text_form import floats, model

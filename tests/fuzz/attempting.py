@@ -142,7 +142,8 @@ class Attempts:
         return answer
 
     def _answer(self, name: str, data: bytes, convert: bool | None) -> str:
-        from relayout.formats import onnx, tflite
+        from relayout.formats import tflite
+        from relayout.formats.onnx.reading import read as read_onnx
 
         path = self.folder / ("input" + Path(name).suffix)
         path.write_bytes(data)
@@ -150,7 +151,7 @@ class Attempts:
             if path.suffix == ".tflite":
                 tflite.read(data)
             else:
-                onnx.read(path)
+                read_onnx(path)
         except InternalError as error:
             raise error.cause from None
         except RelayoutError as error:

@@ -15,8 +15,9 @@ import relayout
 from apply.test_standard_wrapped import standard, wrapped
 from infer.graphs import random_model
 from infer.test_random_graphs import transposed_bytes
-from relayout.infer import Plan, build, plan
+from relayout.infer.build import build
 from relayout.infer.plan_file import check, to_json
+from relayout.infer.plans import Plan, plan
 from relayout.infer.stored_orders import stored_order_numbers
 from relayout.pipeline.result import Result
 from running import run

@@ -11,12 +11,14 @@ import pytest
 import relayout
 from infer.opened import opened_model
 from properties import PropertyError, hold_open
-from relayout.infer import at_run_time, formulate
-from relayout.infer import build as sites_of
+from relayout.infer import at_run_time
+from relayout.infer.build import build as sites_of
+from relayout.infer.formulation import formulate
 from relayout.infer.open_extents import Bound, Relation, least_extents, made_in_turn, runs
 from relayout.layout import Extent
 from relayout.pipeline import read
-from relayout.solve import Problem, Solution, solve
+from relayout.solve.problem import Problem
+from relayout.solve.solver import Solution, solve
 from running import moved_bytes, run
 from small import build, feed_of
 

@@ -13,7 +13,8 @@ import relayout
 from infer.graphs import random_model
 from relayout.infer import plan_file
 from relayout.pipeline import check_plan
-from relayout.solve import MOST_DEPTH, Together, solve
+from relayout.solve.certificate import MOST_DEPTH, Together
+from relayout.solve.solver import solve
 from solve.problems import dense_problem
 from text_form import model as written_as
 

@@ -12,9 +12,11 @@ import pytest
 
 import relayout
 from infer.graphs import random_model
-from relayout.infer import build, formulate, plan
 from relayout.infer.allowed_orders import repaired
+from relayout.infer.build import build
 from relayout.infer.candidates import candidates
+from relayout.infer.formulation import formulate
+from relayout.infer.plans import plan
 from relayout.infer.sites import Label, Site
 from running import run
 from text_form import model

@@ -11,8 +11,12 @@ import onnx_ir as ir
 import pytest
 
 import relayout
-from relayout.infer import Order, Site, build, candidates, identity, plan
+from relayout.infer import candidates
 from relayout.infer import splits as carried
+from relayout.infer.allowed_orders import identity
+from relayout.infer.build import build
+from relayout.infer.plans import plan
+from relayout.infer.sites import Order, Site
 from text_form import model
 
 

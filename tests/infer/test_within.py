@@ -16,14 +16,16 @@ import pytest
 import relayout
 from infer.graphs import random_model
 from relayout.errors import RelayoutError
-from relayout.infer import build, plan
+from relayout.infer.build import build
 from relayout.infer.no_regression import own_choice, with_choice, within_source
-from relayout.infer.plans import plan_of
+from relayout.infer.plans import plan, plan_of
 from relayout.infer.sites import Label
 from relayout.infer.strided_copies import stretches_elements
 from relayout.pipeline import check_plan, inspect
 from relayout.pipeline.onnx_ir_pass import OptimizeLayouts
-from relayout.solve import Leaf, Solution, transposed_orders
+from relayout.solve.certificate import Leaf
+from relayout.solve.problem import transposed_orders
+from relayout.solve.solver import Solution
 from relayout.targets import target as target_named
 from running import run
 from text_form import floats, model

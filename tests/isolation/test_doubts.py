@@ -14,7 +14,7 @@ import pytest
 from onnx import parser
 from questions import models, schemas
 
-from relayout.isolation import doubt_of_model, doubt_of_node
+from relayout.isolation.calls import doubt_of_model, doubt_of_node
 
 ROOT = Path(__file__).parents[2]
 ROOM = 4 << 30

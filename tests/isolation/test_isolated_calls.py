@@ -15,8 +15,10 @@ from onnx import helper, parser
 
 from relayout import isolation
 from relayout.errors import ReadError
-from relayout.formats.onnx import read
-from relayout.isolation import DiedError, NativeCrashError, Process, calls
+from relayout.formats.onnx.reading import read
+from relayout.isolation import calls
+from relayout.isolation.calls import NativeCrashError
+from relayout.isolation.process import DiedError, Process
 
 HEADER = '<ir_version: 10, opset_import: ["": 18]>'
 CRASHING = "g (float[2,3,4] x, float[3] k) => (float[?] y) { r = Relu(x) y, z = Split<num_outputs=1>(r) w = Neg(k) }"

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import relayout as package
 from relayout.errors import RelayoutError
-from relayout.formats.onnx import read
+from relayout.formats.onnx.reading import read
 from relayout.graph.domains import INTERNAL_NHWC
 from relayout.rules.internal_nhwc import OPERATORS
 from running import run

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from onnx import parser, shape_inference
 
 from relayout.apply.apply import apply
-from relayout.infer import build
 from relayout.infer.allowed_orders import identity
+from relayout.infer.build import build
 from relayout.infer.graph_sites import Sites
 from relayout.rules import Fact, Nested, Operator, registry
 from relayout.rules.signature import unchanged

@@ -13,7 +13,7 @@ import onnx_ir as ir
 import pytest
 from onnx import numpy_helper, shape_inference
 
-from relayout.infer import build
+from relayout.infer.build import build
 from rules.law import (
     Array,
     Runner,

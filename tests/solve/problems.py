@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from relayout.solve import Problem, Value, ValueEnd
+from relayout.solve.problem import Problem, Value, ValueEnd
 
 
 def random_problem(seed: int, labels: int, *, pinned: float = 0.4, aligned: bool = True, hard: float = 0.0) -> Problem:

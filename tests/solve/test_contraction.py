@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from relayout.solve import Problem, Solution, Value, ValueEnd, bound, components, solve, solver
-from relayout.solve.certificate import Leaf
+from relayout.solve import solver
+from relayout.solve.certificate import Leaf, bound
 from relayout.solve.presolve import Contraction
-from relayout.solve.problem import transposed_orders
+from relayout.solve.problem import Problem, Value, ValueEnd, transposed_orders
+from relayout.solve.solver import Solution, components, solve
 from solve.problems import random_problem, tree_problem
 
 UNIT = 1024

@@ -7,8 +7,10 @@ from fractions import Fraction
 
 import pytest
 
-from relayout.solve import Leaf, Problem, Solution, Together, Value, ValueEnd, bound, solve, transposed_orders
+from relayout.solve.certificate import Leaf, Together, bound
 from relayout.solve.decomposition import Path, paths
+from relayout.solve.problem import Problem, Value, ValueEnd, transposed_orders
+from relayout.solve.solver import Solution, solve
 from solve.problems import random_problem
 
 

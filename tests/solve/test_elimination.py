@@ -7,21 +7,11 @@ import random
 
 import pytest
 
-from relayout.solve import (
-    CertificateError,
-    Elimination,
-    Leaf,
-    Problem,
-    Together,
-    Value,
-    ValueEnd,
-    bound,
-    components,
-    elimination,
-    solve,
-    solver,
-)
+from relayout.solve import elimination, solver
+from relayout.solve.certificate import CertificateError, Elimination, Leaf, Together, bound
 from relayout.solve.elimination import elimination_order, least_cost, own_node
+from relayout.solve.problem import Problem, Value, ValueEnd
+from relayout.solve.solver import components, solve
 from solve.problems import dense_problem, random_problem
 
 

@@ -10,30 +10,23 @@ from fractions import Fraction
 import highspy
 import pytest
 
-from relayout.solve import (
+from relayout.solve import certificate, elimination, program, solver
+from relayout.solve import program as program_rows
+from relayout.solve.branching import solve_many
+from relayout.solve.certificate import (
     MOST_DEPTH,
     Branch,
     Certificate,
     CertificateError,
     Leaf,
-    Problem,
-    Solution,
     Together,
-    Value,
-    ValueEnd,
     bound,
-    certificate,
-    components,
-    elimination,
-    program,
-    solve,
-    solver,
+    given_back,
 )
-from relayout.solve import program as program_rows
-from relayout.solve.branching import solve_many
-from relayout.solve.certificate import given_back
 from relayout.solve.decomposition import paths
 from relayout.solve.limits import MOST_PRICES, Limits
+from relayout.solve.problem import Problem, Value, ValueEnd
+from relayout.solve.solver import Solution, components, solve
 from solve.problems import dense_problem, random_problem
 
 

@@ -11,7 +11,8 @@ import pytest
 from onnx import numpy_helper, parser, shape_inference
 
 import relayout
-from relayout.infer import build, plan_file
+from relayout.infer import plan_file
+from relayout.infer.build import build
 from relayout.pipeline import read
 from relayout.rules import Operator, Placement, Signature
 from relayout.targets import Target, Wishes

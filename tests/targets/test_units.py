@@ -60,7 +60,8 @@ def of_units() -> Iterator[Case]:
 
 def fused(source: onnx.ModelProto, target: Target) -> tuple[onnx.ModelProto, dict[str, int]]:
     """A model with its units on integers, layouts as they were."""
-    from relayout.formats.onnx import check, to_proto
+    from relayout.formats.onnx.checking import check
+    from relayout.formats.onnx.parts import to_proto
 
     made = read(source)
     counts = fuse_units(made, target.units, target.unsigned)

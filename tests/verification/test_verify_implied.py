@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 
-from relayout.formats.onnx import read
+from relayout.formats.onnx.reading import read
 from relayout.verification import verify
 from relayout.verification.feeds import SAMPLE_RATE
 from relayout.verification.stated_numbers import implied_extents

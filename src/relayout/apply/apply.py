@@ -15,7 +15,11 @@ from relayout.apply.value_store import Storage
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import nested
-from relayout.infer import Form, Plan, Port, Root, Site, Sites, placed, placement
+from relayout.infer.candidates import placement
+from relayout.infer.graph_sites import Sites
+from relayout.infer.plans import Plan
+from relayout.infer.sites import Form, Port, Root, Site
+from relayout.infer.stored_orders import placed
 from relayout.layout import Extent
 from relayout.layout.stored_as import STATED
 from relayout.rules import Changes, Placement, Variant, Written

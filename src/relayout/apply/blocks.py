@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from relayout.infer import Form, Root
+from relayout.infer.sites import Form, Root
 from relayout.layout import Extent, product
 from relayout.rules import Variant
 from relayout.rules.signature import part_of

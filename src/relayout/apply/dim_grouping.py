@@ -5,7 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from relayout.apply.transposing import transposed
-from relayout.infer import Form, Label, Plan, Port, Root, Site, Sites, order_of, orders, placed, repaired
+from relayout.infer.allowed_orders import repaired
+from relayout.infer.graph_sites import Sites
+from relayout.infer.plans import Plan
+from relayout.infer.sites import Form, Label, Port, Root, Site, order_of
+from relayout.infer.stored_orders import orders, placed
 from relayout.rules import is_reshaped
 from relayout.rules.signature import unchanged
 

@@ -10,8 +10,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.apply.value_store import Storage
-from relayout.infer import Root, Sites
-from relayout.infer.graph_sites import entered
+from relayout.infer.graph_sites import Sites, entered
+from relayout.infer.sites import Root
 from relayout.rules import Attribute, Changes, Step
 
 

@@ -9,7 +9,8 @@ import onnx_ir as ir
 from relayout.apply.transposing import distinct
 from relayout.errors import LayoutError, NamesError, nearest
 from relayout.graph.source_names import is_made
-from relayout.infer import Form, Root, Sites, order_of
+from relayout.infer.graph_sites import Sites
+from relayout.infer.sites import Form, Root, order_of
 from relayout.layout import Extent, product
 from relayout.layout.normalization import NORMALIZE, Normalization
 from relayout.layout.perm import between, inverse, is_identity

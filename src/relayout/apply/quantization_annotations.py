@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from relayout.formats.onnx.parts import ANNOTATION as KEY
-from relayout.infer import Root
+from relayout.infer.sites import Root
 
 
 def _values(graph: ir.Graph) -> list[ir.Value]:

@@ -10,7 +10,10 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.infer import Crossing, Form, Order, Root, Sites, nearest_order, order_of, orders_before
+from relayout.infer.graph_sites import Sites
+from relayout.infer.open_extents import nearest_order, orders_before
+from relayout.infer.plans import Crossing
+from relayout.infer.sites import Form, Order, Root, order_of
 from relayout.layout import Extent
 from relayout.layout.perm import between
 

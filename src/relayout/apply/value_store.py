@@ -21,7 +21,8 @@ from relayout.apply.quantization_annotations import Annotations
 from relayout.apply.transposing import Turns, distinct, filled_dims, nearest_form, quantizers, relaid, transposed
 from relayout.errors import LayoutError
 from relayout.graph.source_names import Names
-from relayout.infer import Form, Order, Root, Sites, View, order_of
+from relayout.infer.graph_sites import Sites
+from relayout.infer.sites import Form, Order, Root, View, order_of
 from relayout.layout import Extent, product
 from relayout.layout.perm import between
 from relayout.layout.stored_as import Holds

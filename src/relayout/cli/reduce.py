@@ -47,7 +47,8 @@ def reduce(
 
     SOURCE is an .onnx or an .ort file; TARGET, where the part for a bug report goes, too, or `-` for standard output.
     """
-    from relayout.formats.onnx import check, write
+    from relayout.formats.onnx.checking import check
+    from relayout.formats.onnx.writing import write
     from relayout.formats.recognition import SOURCE_FORMAT
     from relayout.pipeline import reduction
 

@@ -23,7 +23,7 @@ from relayout.terminal import show
 
 if TYPE_CHECKING:
     from relayout.pipeline.result import Result
-    from relayout.reports import Report
+    from relayout.reports.report import Report
     from relayout.verification import VerifyReport
 
 
@@ -179,7 +179,7 @@ def refuse_own_source(
         WriteError: a place is one of the sources, under whatever name, and `overwrite` is not given.
     """
     from relayout.formats.bundle import outermost
-    from relayout.formats.onnx import known_files, refuse_sources
+    from relayout.formats.onnx.atomic import known_files, refuse_sources
 
     if not overwrite:
         found = known_files(*map(outermost, sources))
@@ -304,7 +304,7 @@ def put_text(place: Path, text: str) -> None:
     Raises:
         WriteError: the place cannot be written.
     """
-    from relayout.formats.onnx import write_text
+    from relayout.formats.onnx.atomic import write_text
 
     if place == STDOUT:
         click.echo(text.encode())  # UTF-8, as a file is, whatever the encoding of standard output

@@ -17,7 +17,8 @@ from relayout.infer.no_regression import ALLOWED, own_choice, with_choice
 from relayout.infer.open_extents import made_in_turn, moving_factors, runs
 from relayout.infer.plans import Plan
 from relayout.infer.sites import Order, Root
-from relayout.solve import Problem, Solution, solve
+from relayout.solve.problem import Problem
+from relayout.solve.solver import Solution, solve
 
 FEW_PRICES = 20_000
 """Prices of relaxations in branches while such a plan is looked for, a fifth of a second: it needs no proof."""

@@ -18,7 +18,7 @@ from relayout.infer.stored_orders import source_numbers, stored_order_numbers
 from relayout.infer.strided_copies import SPAN, is_run, scattering, span, stretches_elements, transposes_needed
 from relayout.layout.stored_as import ELEMENT_BITS
 from relayout.rules import is_transposed
-from relayout.solve import Problem, Value, ValueEnd, transposed_orders
+from relayout.solve.problem import Problem, Value, ValueEnd, transposed_orders
 
 INNERMOST = 8
 """What it weighs, in operators that run in another order than the source's, that a Transpose moves the innermost axis:

@@ -16,7 +16,8 @@ from relayout.infer.candidates import Candidates
 from relayout.infer.formulation import Formulation, formulate, hard_pairs, with_source
 from relayout.infer.graph_sites import Sites
 from relayout.infer.plans import Plan, plan, plan_of
-from relayout.solve import Leaf, Solution, solve
+from relayout.solve.certificate import Leaf
+from relayout.solve.solver import Solution, solve
 
 ROUNDS = 16
 """Prices to try. Each comes from a better plan; networks take one to four."""

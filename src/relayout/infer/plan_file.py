@@ -12,7 +12,7 @@ from relayout.infer.plans import Plan
 from relayout.infer.sites import order_of
 from relayout.layout.perm import between
 from relayout.light_dataclass import plain
-from relayout.solve import (
+from relayout.solve.certificate import (
     MOST_DEPTH,
     Branch,
     Certificate,
@@ -23,8 +23,8 @@ from relayout.solve import (
     Prices,
     Together,
     bound,
-    transposed_orders,
 )
+from relayout.solve.problem import transposed_orders
 
 FORMAT = "relayout-plan-1"
 KEYS = (

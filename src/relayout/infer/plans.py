@@ -15,7 +15,8 @@ from relayout.infer.sites import Label, Order, Root, Site, order_of
 from relayout.infer.stored_orders import stored_order_numbers
 from relayout.infer.strided_copies import is_scattered
 from relayout.light_dataclass import dataclass
-from relayout.solve import Problem, Solution, Value, ValueEnd, solve, transposed_orders
+from relayout.solve.problem import Problem, Value, ValueEnd, transposed_orders
+from relayout.solve.solver import Solution, solve
 
 
 class Crossing(NamedTuple):

@@ -15,7 +15,7 @@ from itertools import product as product_of
 from relayout.infer.sites import Label, Order, Root, Site
 from relayout.layout import Extent, product
 from relayout.layout.perm import between, is_rotation, transposes_of_few_axes
-from relayout.solve import ValueEnd
+from relayout.solve.problem import ValueEnd
 
 RUN = 8
 """The shortest run, in elements, that is worth copying as a whole."""

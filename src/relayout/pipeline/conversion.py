@@ -33,7 +33,7 @@ from relayout.pipeline.source import holds_tflite
 from relayout.pipeline.stages import run_stages
 from relayout.pipeline.tflite_result import CUSTOM, LITERT, refuse_onnx_options, refuse_runtime
 from relayout.quantization.request import Quantize, request_of
-from relayout.reports import Report
+from relayout.reports.report import Report
 from relayout.targets import Wishes
 
 if TYPE_CHECKING:

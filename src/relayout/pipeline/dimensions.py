@@ -253,7 +253,7 @@ def fix_inferred(model: ir.Model, dims: Mapping[str, Dim], *, infer: bool = True
         dims: dimension -> number, or the name of another.
         infer: infer again what follows; an imported `.tflite` states every shape by itself.
     """
-    from relayout.formats.onnx import complete
+    from relayout.formats.onnx.completing import complete
     from relayout.formats.onnx.fixing import check_dims, fix_dims, state_results
     from relayout.rules import outputs_of
 
@@ -271,7 +271,7 @@ def inferred_extents(
     at: Mapping[str, int],  # dimension -> its extent
 ) -> dict[str, int]:
     """Return the extents that a model's values have where some of its dimensions have these, by their names."""
-    from relayout.formats.onnx import complete
+    from relayout.formats.onnx.completing import complete
     from relayout.formats.onnx.fixing import fix_dims
     from relayout.rules import outputs_of
 

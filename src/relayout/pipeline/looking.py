@@ -99,7 +99,7 @@ def inspect(path: str | Path) -> Inspection:
         with in_file(str(path)):
             looked = inspection.tflite(path)
     else:
-        from relayout.formats.onnx import read as read_onnx
+        from relayout.formats.onnx.reading import read as read_onnx
 
         looked = inspection.onnx(path, read_onnx(path))
     try:

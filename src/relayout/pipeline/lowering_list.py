@@ -77,7 +77,7 @@ def _prepare(model: ir.Model, request: Request, output: OutputOptions) -> None:
     ]
     if not rows:
         return
-    from relayout.formats.onnx import complete
+    from relayout.formats.onnx.completing import complete
     from relayout.formats.onnx.source_passes import ANY_RESULT, UnpreparedModel, prepare
     from relayout.rules import outputs_of
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from relayout.errors import LayoutError
-from relayout.infer import Sites
+from relayout.infer.graph_sites import Sites
 from relayout.layout import Layout
-from relayout.reports import Axes
+from relayout.reports.axes import Axes
 from relayout.reports.layouts import layout_name
 from relayout.reports.report import Interface
 from relayout.rules.layouts import IMAGES, parsed_as

@@ -27,7 +27,9 @@ def relayout_in_place(model: ir.Model, request: Request) -> tuple[tuple[int, int
     Returns:
         (Transposes, bytes) before and after.
     """
-    from relayout.formats.onnx import complete, lift_constants, restore_calls, spell_out
+    from relayout.formats.onnx.calls import restore_calls
+    from relayout.formats.onnx.completing import complete
+    from relayout.formats.onnx.spelling import lift_constants, spell_out
 
     lift_constants(model)
     spell_out(model, is_known)

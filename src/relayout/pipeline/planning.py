@@ -9,12 +9,16 @@ import onnx_ir as ir
 from relayout.apply.duplicate_dequantize import Shared, apart, is_divided_view, together
 from relayout.graph.facts import facts_of
 from relayout.graph.quantized_unit import is_reshape
-from relayout.infer import Plan, Sites, build, plan, plan_file
+from relayout.infer import plan_file
+from relayout.infer.build import build
+from relayout.infer.graph_sites import Sites
+from relayout.infer.plans import Plan, plan
 from relayout.pipeline.dimensions import inferred_extents
 from relayout.pipeline.names import IMAGE_LAYOUTS, image_pins
 from relayout.pipeline.request import Request
 from relayout.progress import say
-from relayout.reports import Axes, Report, at_any_extent, no_worse, report
+from relayout.reports.axes import Axes
+from relayout.reports.report import Report, at_any_extent, no_worse, report
 
 if TYPE_CHECKING:
     from relayout.infer.plans import Relaxed

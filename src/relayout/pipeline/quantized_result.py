@@ -23,7 +23,7 @@ from relayout.pipeline.result import Result
 from relayout.quantization.quantize import quantize_file
 from relayout.quantization.request import QuantizationRequest
 from relayout.quantization.samples import ModelInput, Samples
-from relayout.reports import Interface
+from relayout.reports.report import Interface
 
 
 def quantized_result(result: Result, request: QuantizationRequest) -> Result:

@@ -15,8 +15,10 @@ import onnx_ir as ir
 
 from relayout.arguments import SECONDS, ArgumentKind, checked, whole
 from relayout.errors import RelayoutError
-from relayout.formats.onnx import complete, cut, lift_constants
-from relayout.formats.onnx import read as read_onnx
+from relayout.formats.onnx.completing import complete
+from relayout.formats.onnx.parts import cut
+from relayout.formats.onnx.reading import read as read_onnx
+from relayout.formats.onnx.spelling import lift_constants
 from relayout.graph.subgraphs import captured
 from relayout.light_dataclass import dataclass
 from relayout.pipeline.conversion import optimize

@@ -21,7 +21,8 @@ from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import all_nodes
 from relayout.internal_errors import one_error
 from relayout.light_dataclass import dataclass
-from relayout.reports import Naming, Report
+from relayout.reports.layouts import Naming
+from relayout.reports.report import Report
 
 if TYPE_CHECKING:
     from relayout.formats.onnx.fixing import FixedSource
@@ -49,7 +50,7 @@ def write_parts(
     Raises:
         WriteError: there is something else in the folder, or a file cannot be written.
     """
-    from relayout.formats.onnx import write_text
+    from relayout.formats.onnx.atomic import write_text
 
     old = replaceable_files(folder, overwrite)
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +113,7 @@ def _files_of_manifest(path: Path) -> frozenset[str]:
 
 def _write_part(folder: Path, part: Part, model: ir.Model | Model) -> str:
     """Write a part's model and return the suffix of its file."""
-    from relayout.formats.onnx import write
+    from relayout.formats.onnx.writing import write
     from relayout.formats.tflite.container.writer import save
 
     if isinstance(model, ir.Model):
@@ -346,7 +347,7 @@ class Result:
     @one_error()
     def proto(self) -> onnx.ModelProto:
         """The result as ONNX's protobuf, with all weights in memory; of a `.tflite` what that was written from."""
-        from relayout.formats.onnx import to_proto
+        from relayout.formats.onnx.parts import to_proto
 
         if isinstance(self.untouched, onnx.ModelProto):
             copied = type(self.untouched)()
@@ -395,7 +396,7 @@ class Result:
     @one_error()
     def write(self, path: str | Path, *, external_data: bool | None = None, overwrite: bool = False) -> None:
         """Write the model as `save` does, also under a name without a suffix."""
-        from relayout.formats.onnx import copy, write
+        from relayout.formats.onnx.writing import copy, write
 
         suffix = Path(path).suffix
         if suffix == ".ort":

@@ -19,7 +19,7 @@ from relayout.graph.subgraphs import all_nodes
 from relayout.layout.stored_as import CUT, STEPS_OFF
 from relayout.pipeline.dimensions import Asked, fix_inferred, name_dimensions, open_dimensions, restate_fixed
 from relayout.pipeline.request import Format, ImportOptions, Source
-from relayout.reports import unstated
+from relayout.reports.report import unstated
 from relayout.rules import draws, is_known
 from relayout.targets import Wishes, note
 
@@ -82,7 +82,7 @@ def read(
 def _read_tflite(source: ModelSource, options: ImportOptions, wishes: Wishes) -> ir.Model:
     from relayout.formats import tflite
     from relayout.formats.bundle import outermost
-    from relayout.formats.onnx import known_files
+    from relayout.formats.onnx.atomic import known_files
     from relayout.formats.tflite.importing.importer import IR_VERSIONS
     from relayout.formats.tflite.importing.program import Choices
 
@@ -115,9 +115,11 @@ def _read_onnx(
 ) -> ir.Model:
     if named := options.tflite_options():
         raise RelayoutError(f"{named[0]} is for a .tflite source, and this one is ONNX: leave it out")
-    from relayout.formats.onnx import complete, cut, spell_out
-    from relayout.formats.onnx import read as read_onnx
+    from relayout.formats.onnx.completing import complete
     from relayout.formats.onnx.fixing import state_names
+    from relayout.formats.onnx.parts import cut
+    from relayout.formats.onnx.reading import read as read_onnx
+    from relayout.formats.onnx.spelling import spell_out
     from relayout.rules import outputs_of
 
     model = read_onnx(source)
@@ -203,7 +205,7 @@ def why_invalid(source: Source) -> str:
     from onnx import checker, external_data_helper, load, shape_inference
 
     from relayout.formats.onnx.checking import UNRANKED
-    from relayout.isolation import NativeCrashError, check_model
+    from relayout.isolation.calls import NativeCrashError, check_model
 
     known = model_source(source)
     if isinstance(known, bytes) or holds_tflite(known):

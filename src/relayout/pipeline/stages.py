@@ -37,8 +37,8 @@ from relayout.pipeline.tflite_result import (
     tflite_model,
 )
 from relayout.progress import say
-from relayout.reports import Naming, Report, constants, grown, left_out, operators, scattered, unsaid
-from relayout.reports.report import Interface
+from relayout.reports.layouts import Naming
+from relayout.reports.report import Interface, Report, constants, grown, left_out, operators, scattered, unsaid
 from relayout.targets import Wishes
 from relayout.targets.target_passes import lower
 
@@ -150,7 +150,7 @@ def _original(
         return given
     if not isinstance(given, Path):
         return None
-    from relayout.formats.onnx import check
+    from relayout.formats.onnx.checking import check
     from relayout.formats.onnx.fixing import FixedSource
 
     try:
@@ -202,7 +202,7 @@ def _lowered_after(result: Result, request: Request, output: OutputOptions, befo
     bodies = transposes_in_bodies(result.model) if request.format == "onnx" else {}
     is_inlined = output.inline or (target is not None and target.inline)
     if is_inlined and inline_functions(result.model):
-        from relayout.formats.onnx import complete
+        from relayout.formats.onnx.completing import complete
 
         complete(result.model)  # a body states no shapes of its own
     stored = lower(result.model, target, Stage.FINAL)
@@ -310,7 +310,7 @@ def _lower_opset(model: ir.Model, opset: int) -> None:
 def _restore_calls(model: ir.Model) -> None:
     """Put back the calls that were spelled out, if any were."""
     if facts_of(model).calls is not None:
-        from relayout.formats.onnx import restore_calls
+        from relayout.formats.onnx.calls import restore_calls
 
         restore_calls(model)
 

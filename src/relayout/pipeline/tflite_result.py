@@ -73,7 +73,7 @@ def tflite_model(
     Raises:
         UnsupportedError: operators that TensorFlow Lite cannot express, all of them with reason and count.
     """
-    from relayout.formats.onnx import complete
+    from relayout.formats.onnx.completing import complete
     from relayout.formats.tflite import provenance
     from relayout.formats.tflite.exporting.exporter import export
     from relayout.formats.tflite.exporting.preparing import name_standard_operators

@@ -21,7 +21,7 @@ from relayout.formats.tflite.container.model import Model, Operator, Subgraph, T
 from relayout.formats.tflite.container.versions import finished
 from relayout.formats.tflite.container.writer import options, save
 from relayout.graph.source_names import Names
-from relayout.isolation import DiedError, Process
+from relayout.isolation.process import DiedError, Process
 from relayout.progress import say
 from relayout.quantization.findings import (
     BYTES,

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
-from relayout.infer import Form, Order, Port, Root, Site, Sites, order_of
+from relayout.infer.graph_sites import Sites
+from relayout.infer.sites import Form, Order, Port, Root, Site, order_of
 from relayout.layout import ONE, Extent
 from relayout.rules import Letters
 

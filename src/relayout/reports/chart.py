@@ -12,7 +12,10 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from relayout.graph.source_names import SOURCE
-from relayout.infer import Plan, Port, Root, Site, placed, size_of
+from relayout.infer.formulation import size_of
+from relayout.infer.plans import Plan
+from relayout.infer.sites import Port, Root, Site
+from relayout.infer.stored_orders import placed
 from relayout.reports.axes import Axes
 from relayout.reports.drawing import Source
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from relayout.graph.source_names import known_as
-from relayout.infer import Plan, Sites
+from relayout.infer.graph_sites import Sites
+from relayout.infer.plans import Plan
 from relayout.reports.axes import Axes
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import onnx_ir as ir
 
 from relayout.graph.source_names import known_as
 from relayout.graph.subgraphs import all_nodes
-from relayout.infer import Form, Order, Sites, order_of
+from relayout.infer.graph_sites import Sites
+from relayout.infer.sites import Form, Order, order_of
 from relayout.layout import perm
 from relayout.layout.stored_as import TENSOR, Holds
 from relayout.reports.axes import Axes

@@ -6,12 +6,15 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from relayout.infer import ASKED, Crossing, Form, Order, Plan, Port, Root, Site, order_of, placed
+from relayout.infer.build import ASKED
+from relayout.infer.plans import Crossing, Plan
+from relayout.infer.sites import Form, Order, Port, Root, Site, order_of
+from relayout.infer.stored_orders import placed
 from relayout.reports.axes import Axes
 from relayout.reports.layouts import layout_name, size_name
 from relayout.rules import is_known
-from relayout.solve import Problem
 from relayout.solve.decomposition import End, Path, paths
+from relayout.solve.problem import Problem
 
 MOST = 3
 """Pairs of demands that a sentence names."""

@@ -11,8 +11,11 @@ import onnx_ir as ir
 
 from relayout.graph.source_names import known_as
 from relayout.graph.subgraphs import all_graphs
-from relayout.infer import Form, Plan, is_scattered, placed, size_of
-from relayout.infer.plans import Crossing
+from relayout.infer.formulation import size_of
+from relayout.infer.plans import Crossing, Plan
+from relayout.infer.sites import Form
+from relayout.infer.stored_orders import placed
+from relayout.infer.strided_copies import is_scattered
 from relayout.layout import Extent
 from relayout.layout.perm import between, is_identity
 from relayout.light_dataclass import plain

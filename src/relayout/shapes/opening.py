@@ -6,8 +6,8 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, ReadError
-from relayout.formats.onnx import complete
 from relayout.formats.onnx.checking import without_weights
+from relayout.formats.onnx.completing import complete
 from relayout.formats.onnx.fixing import fix_dims
 from relayout.formats.onnx.inferring import infer
 from relayout.graph.source_names import SOURCE, is_made

@@ -22,9 +22,13 @@ from onnx import helper, numpy_helper
 from relayout.apply.apply import apply
 from relayout.errors import RelayoutError, nearest
 from relayout.graph.source_names import label
-from relayout.infer import Crossing, Form, Label, Site, build, placed, placement
 from relayout.infer.allowed_orders import identity, repaired
+from relayout.infer.build import build
+from relayout.infer.candidates import placement
 from relayout.infer.graph_sites import Sites
+from relayout.infer.plans import Crossing
+from relayout.infer.sites import Form, Label, Site
+from relayout.infer.stored_orders import placed
 from relayout.layout import Extent
 from relayout.light_dataclass import dataclass
 from relayout.rules import Operator, Rule, Signature, outputs_of, registry
@@ -267,7 +271,8 @@ def check(
         RelayoutError: rules break their law: all of them, with the node and the order; a rule is wrong by itself;
             nothing runs a node; or the model has no such node.
     """
-    from relayout.formats.onnx import complete, read
+    from relayout.formats.onnx.completing import complete
+    from relayout.formats.onnx.reading import read
 
     model = read(source)
     complete(model, outputs_of)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from relayout.errors import MissingRuntimeError, RelayoutError
-from relayout.isolation import DiedError, Process
+from relayout.isolation.process import DiedError, Process
 
 LIMIT_SECONDS = 120.0
 """The time that a file may take, compiled and run once."""

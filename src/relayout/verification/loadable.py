@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from relayout.formats.onnx import complete
+from relayout.formats.onnx.completing import complete
 from relayout.formats.onnx.qonnx import define_quantizers
 from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_nodes

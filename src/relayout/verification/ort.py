@@ -19,7 +19,9 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass, RemoveUnusedNodesPass
 
 from relayout.errors import ReadError, RelayoutError
-from relayout.formats.onnx import complete, read, write
+from relayout.formats.onnx.completing import complete
+from relayout.formats.onnx.reading import read
+from relayout.formats.onnx.writing import write
 from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import all_nodes, reads
 from relayout.layout.normalization import NORMALIZE, Normalization

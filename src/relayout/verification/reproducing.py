@@ -10,7 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import NamesError, RelayoutError
-from relayout.formats.onnx import complete, cut, write
+from relayout.formats.onnx.completing import complete
+from relayout.formats.onnx.parts import cut
+from relayout.formats.onnx.writing import write
 from relayout.formats.tflite.container.loading import load
 from relayout.graph.subgraphs import captured
 from relayout.light_dataclass import dataclass

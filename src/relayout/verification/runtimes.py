@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from relayout.isolation import DiedError, Process
+from relayout.isolation.process import DiedError, Process
 
 _NUMBERS = count()
 _CLOSED: list[int] = []

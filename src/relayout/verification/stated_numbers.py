@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import LayoutError
-from relayout.formats.onnx import complete
+from relayout.formats.onnx.completing import complete
 from relayout.layout.stored_as import INITIAL, TENSOR, Holds, relay
 from relayout.rules import Operator, Permuted, Signature, domain_of_version, facts, outputs_of
 from relayout.verification.side import Array, Places

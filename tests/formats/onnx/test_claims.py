@@ -8,7 +8,8 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 import relayout
-from relayout.infer import build, size_of
+from relayout.infer.build import build
+from relayout.infer.formulation import size_of
 from relayout.pipeline import read
 from running import run
 from text_form import floats

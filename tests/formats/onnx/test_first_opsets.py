@@ -15,7 +15,8 @@ from onnx import numpy_helper, parser
 
 import relayout
 from relayout.errors import UnsupportedError
-from relayout.formats.onnx import read, to_proto
+from relayout.formats.onnx.parts import to_proto
+from relayout.formats.onnx.reading import read
 from running import run
 from text_form import floats
 

@@ -16,8 +16,10 @@ import pytest
 
 import relayout
 from relayout.errors import LayoutError
-from relayout.formats.onnx import complete, read, to_proto
+from relayout.formats.onnx.completing import complete
 from relayout.formats.onnx.older_opset import DEFINITIONS, ROWS, to_older_opset
+from relayout.formats.onnx.parts import to_proto
+from relayout.formats.onnx.reading import read
 from relayout.rules import outputs_of
 from text_form import floats, model
 

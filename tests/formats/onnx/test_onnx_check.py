@@ -9,8 +9,8 @@ import pytest
 from onnx import helper, numpy_helper, parser
 
 from relayout.errors import WriteError
-from relayout.formats.onnx import check
 from relayout.formats.onnx.checking import _agree as agree
+from relayout.formats.onnx.checking import check
 
 
 def model(body: str, interface: str = "(float[2,3] x) => (float[2,3] y)", *claims: onnx.ValueInfoProto) -> ir.Model:

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser
 
 import relayout
-from relayout.formats.onnx import complete, inferring_rounds, read
+from relayout.formats.onnx import inferring_rounds
+from relayout.formats.onnx.completing import complete
 from relayout.formats.onnx.fixing import fix_dims
 from relayout.formats.onnx.inferring import infer_and_judge
-from relayout.infer import build
+from relayout.formats.onnx.reading import read
+from relayout.infer.build import build
 from relayout.rules import outputs_of
 from running import run
 from text_form import floats

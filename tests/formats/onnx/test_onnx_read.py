@@ -14,7 +14,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from relayout.errors import InvalidModelError, ReadError
-from relayout.formats.onnx import check, checking, read, to_proto
+from relayout.formats.onnx import checking
+from relayout.formats.onnx.checking import check
+from relayout.formats.onnx.parts import to_proto
+from relayout.formats.onnx.reading import read
 from relayout.formats.onnx.wire import fields, varint
 from relayout.formats.stored import StoredArray
 from relayout.graph.facts import facts_of

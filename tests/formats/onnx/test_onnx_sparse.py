@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import relayout
 from relayout import ReadError
-from relayout.formats.onnx import read
+from relayout.formats.onnx.reading import read
 
 DENSE = np.array([[0, 1.5, 0], [0, 0, -2]], np.float32)
 PLACES = {"flat": [1, 5], "each axis": [[0, 1], [1, 2]]}

@@ -16,8 +16,12 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 import relayout
 from relayout.errors import WriteError
-from relayout.formats.onnx import atomic, check, read, to_proto, write
+from relayout.formats.onnx import atomic
+from relayout.formats.onnx.checking import check
+from relayout.formats.onnx.parts import to_proto
+from relayout.formats.onnx.reading import read
 from relayout.formats.onnx.wire import varint
+from relayout.formats.onnx.writing import write
 
 
 def model_of(*weights: TensorProto, body: str = "{ y = Relu(x) }", ir_version: int = 10) -> onnx.ModelProto:

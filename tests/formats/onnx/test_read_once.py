@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
-from relayout.formats.onnx import read
+from relayout.formats.onnx.reading import read
 
 TWO = (2, "n")
 

@@ -19,7 +19,7 @@ import relayout as package
 from conftest import KERAS
 from relayout.errors import ReadError, WriteError
 from relayout.formats.flatbuffer import Table
-from relayout.formats.onnx import read
+from relayout.formats.onnx.reading import read
 from relayout.formats.ort import loading
 from relayout.formats.stored import StoredArray
 from relayout.graph.facts import facts_of

@@ -17,7 +17,7 @@ from tflite_cases_spatial import conv
 from tflite_writing import Net, options
 
 from relayout.errors import ReadError, RelayoutError, UnsupportedError
-from relayout.formats.onnx import to_proto
+from relayout.formats.onnx.parts import to_proto
 from relayout.formats.stored import PIECE, FileWindow, StoredArray, open_stored
 from relayout.formats.tflite import read
 from relayout.formats.tflite.container.loading import load

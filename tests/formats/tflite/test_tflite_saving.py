@@ -17,23 +17,23 @@ from relayout.formats.flatbuffer import Schema, Table, read_root, rows
 from relayout.formats.flatbuffer_writer import Flatbuffer, table
 from relayout.formats.onnx.atomic import identity
 from relayout.formats.stored import CHUNK, Content
-from relayout.formats.tflite.container import (
-    TensorContent,
-    array_content,
-    first_difference,
-    options,
-    record,
-    save,
-    to_bytes,
-    with_record,
-    write,
-)
-from relayout.formats.tflite.container.comparing import difference
+from relayout.formats.tflite.container.comparing import difference, first_difference
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
-from relayout.formats.tflite.container.model import Model, Operator, Quantization, Subgraph, Tensor, packed_texts, texts
+from relayout.formats.tflite.container.metadata import record, with_record
+from relayout.formats.tflite.container.model import (
+    Model,
+    Operator,
+    Quantization,
+    Subgraph,
+    Tensor,
+    TensorContent,
+    array_content,
+    packed_texts,
+    texts,
+)
 from relayout.formats.tflite.container.schema import SCHEMA
-from relayout.formats.tflite.container.writer import file_chunks
+from relayout.formats.tflite.container.writer import file_chunks, options, save, to_bytes, write
 
 # What cannot be written.
 

@@ -13,9 +13,9 @@ from tflite_cases import every
 from conftest import KERAS, SHARED
 from relayout.formats.flatbuffer_writer import LIMIT
 from relayout.formats.stored import CHUNK
-from relayout.formats.tflite.container import options
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Signature, Subgraph, Tensor
+from relayout.formats.tflite.container.writer import options
 
 OWN = sorted((Path(__file__).parents[3] / "models").glob("*.tflite"))
 FINDINGS = sorted((Path(__file__).parents[2] / "fuzz" / "findings").glob("*.tflite"))

@@ -6,8 +6,6 @@ Operators, types and limits: the report of Arm's compiler, `vela --supported-ops
 127 × 65,536, which no usual network exceeds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby

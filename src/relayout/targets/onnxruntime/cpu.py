@@ -22,7 +22,8 @@ from typing import TypeVar
 
 import onnx_ir as ir
 
-from relayout.infer import Form, Port, Root, Sites
+from relayout.infer.graph_sites import Sites
+from relayout.infer.sites import Form, Port, Root
 from relayout.layout import Extent, product
 from relayout.lowering.conditions import (
     CONSTANT_KERNEL,

@@ -12,7 +12,8 @@ from export_running import agrees
 
 import relayout
 from relayout.formats.tflite.exporting.file_order import LARGEST_RANK
-from relayout.infer import build, plan
+from relayout.infer.build import build
+from relayout.infer.plans import plan
 from relayout.layout.perm import transposes_of_few_axes
 from text_form import model
 
