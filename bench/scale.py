@@ -207,7 +207,8 @@ def optimize(source: str, target: str) -> dict[str, Any]:
     import highspy  # noqa: F401
 
     import relayout
-    import relayout.formats.onnx
+    import relayout.formats.onnx.reading
+    import relayout.formats.onnx.writing
     import relayout.pipeline
     import relayout.solve.branching
     from relayout.cli.starting import one_job, short_process

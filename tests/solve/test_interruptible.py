@@ -21,7 +21,8 @@ HERE = Path(__file__).parent
 INTERRUPTED = """
 import os, signal, threading, time
 from problems import dense_problem
-from relayout.solve import program, solve
+from relayout.solve import program
+from relayout.solve.solver import solve
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a process in the background is not given
 program.PATIENCE = 60  # a loaded machine may not let HiGHS stop at once

@@ -321,7 +321,8 @@ DETERMINISM = """
 import sys, numpy as np
 sys.path.insert(0, {tests!r})
 from test_onnx_write import all_kinds
-from relayout.formats.onnx import read, write
+from relayout.formats.onnx.reading import read
+from relayout.formats.onnx.writing import write
 write(read(all_kinds()), {path!r})
 """
 
@@ -339,7 +340,9 @@ def test_equal_models_give_equal_bytes(tmp_path: Path) -> None:
 MEMORY = """
 import resource, sys
 import onnx_ir as ir, numpy as np
-from relayout.formats.onnx import read, write, check
+from relayout.formats.onnx.checking import check
+from relayout.formats.onnx.reading import read
+from relayout.formats.onnx.writing import write
 base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 model = read({source!r})
 check(model)

@@ -194,7 +194,8 @@ def test_litert_computes_the_same_of_every_operator(part: int) -> None:
 HASHED = """
 import hashlib
 from pathlib import Path
-from relayout.formats.tflite.container import finished, to_bytes
+from relayout.formats.tflite.container.versions import finished
+from relayout.formats.tflite.container.writer import to_bytes
 from relayout.formats.tflite.container.loading import load
 for path in sorted(Path(sys.argv[1]).glob("*.tflite")):
     print(hashlib.sha256(to_bytes(finished(load(path)))).hexdigest())
