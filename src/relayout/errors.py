@@ -48,14 +48,13 @@ class WriteError(RelayoutError):
 
 
 class InvalidModelError(WriteError):
-    """The output would not be valid ONNX.
+    """The output would not be valid ONNX."""
 
-    Args:
-        what: what the checker or shape inference says.
-        source: what it says of the model that this one was made of, if that is not valid, either.
-    """
-
-    def __init__(self, what: str, source: str = "") -> None:
+    def __init__(
+        self,
+        what: str,  # what the checker or shape inference says
+        source: str = "",  # what it says of the model that this one was made of, if that is not valid, either
+    ) -> None:
         self.what = what
         parts = ["" if source == what else f"the model would not be valid ONNX: {what}"]
         parts.append(f"its source is not valid ONNX: {source}; fix that first" if source else "")

@@ -18,15 +18,14 @@ MOST_SAID = 300
 
 
 class InternalError(RelayoutError):
-    """A fault of relayout, or of a library that it calls: a model that nobody had tried, most likely.
+    """A fault of relayout, or of a library that it calls: a model that nobody had tried, most likely."""
 
-    Args:
-        cause: what was raised.
-        step: what relayout was doing, such as `planning`.
-        node: the node that it was looking at; empty where that is not known.
-    """
-
-    def __init__(self, cause: BaseException, step: str, node: str) -> None:
+    def __init__(
+        self,
+        cause: BaseException,  # what was raised
+        step: str,  # what relayout was doing, such as `planning`
+        node: str,  # the node that it was looking at; empty where that is not known
+    ) -> None:
         self.cause, self.step, self.node = cause, step, node
         at = f" while reading {node}" if node else ""
         words = shortened(" ".join(str(cause).split()), MOST_SAID)

@@ -20,15 +20,14 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(
-        cls: type | None = None, /, *, frozen: bool = False, eq: bool = True, slots: bool = False
+        cls: type | None = None,  # the class; None: the options of a decorator
+        /,
+        *,
+        frozen: bool = False,  # a field that has a value takes no other one. Not together with `slots`.
+        eq: bool = True,  # two are equal if their fields are, and may be keys of a dict if they are frozen
+        slots: bool = False,  # they have no dict
     ) -> type | Callable[[type], type]:
         """Do what `dataclasses.dataclass` does, for the options that relayout has.
-
-        Args:
-            cls: the class; None: the options of a decorator.
-            frozen: a field that has a value takes no other one. Not together with `slots`.
-            eq: two are equal if their fields are, and may be keys of a dict if they are frozen.
-            slots: they have no dict.
 
         Raises:
             TypeError: `frozen` and `slots`, which the standard one makes better.

@@ -21,13 +21,12 @@ Shared = Sequence[Sequence[ir.Node]]
 """Nodes that a model had once: the source's own, then one for each other reader."""
 
 
-def apart(model: ir.Model, is_copied: Callable[[ir.Node], bool] = lambda _: False) -> Shared:
-    """Give each reader of what is dequantized a node of its own, in place.
-
-    Args:
-        model: the model.
-        is_copied: which other nodes each of their readers has of its own, too.
-    """
+def apart(
+    model: ir.Model,
+    # which other nodes each of their readers has of its own, too
+    is_copied: Callable[[ir.Node], bool] = lambda _: False,
+) -> Shared:
+    """Give each reader of what is dequantized a node of its own, in place."""
     nodes = list(all_nodes(model.graph))
     views = [node for node in nodes if is_copied(node)]
     found = []

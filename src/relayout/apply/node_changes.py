@@ -87,13 +87,12 @@ def arrange(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
 
 
 class NodeChanges:
-    """Carries out changes.
+    """Carries out changes."""
 
-    Args:
-        storage: the values of the result, and its nodes so far.
-    """
-
-    def __init__(self, storage: Storage) -> None:
+    def __init__(
+        self,
+        storage: Storage,  # the values of the result, and its nodes so far
+    ) -> None:
         self.storage = storage
 
     @staticmethod

@@ -73,17 +73,16 @@ def entry_of_holds(extents: Sequence[Extent], source: Form, stored: Form) -> tup
 # Names that a user wants: values of the result under other names, and metadata that says what they were.
 
 
-def rename(model: ir.Model, names: Mapping[str, str]) -> None:
+def rename(
+    model: ir.Model,  # a result: its layouts are decided
+    names: Mapping[str, str],  # old name -> new name; all are given at once, so two may be swapped
+) -> None:
     """Give values of the main graph other names, in place.
 
     1. An old name is a value's own, or the one that its tensor has in the `.tflite` it came from.
     2. Where the result has a value only in another order, that is named `new__nchw`, and so on.
     3. `relayout.holds` goes on speaking of the source's names; a value that is stored as it was gets its old name as
        `relayout.tensor`. So verification still finds its counterpart.
-
-    Args:
-        model: a result: its layouts are decided.
-        names: old name -> new name; all are given at once, so two may be swapped.
 
     Raises:
         NamesError: an old name is unknown or lies inside a subgraph, or a new one is taken.

@@ -20,13 +20,12 @@ def _values(graph: ir.Graph) -> list[ir.Value]:
 
 
 class Annotations:
-    """The annotations of a source, noted before it is rewritten.
+    """The annotations of a source, noted before it is rewritten."""
 
-    Args:
-        originals: root -> the values of the source that are views of it.
-    """
-
-    def __init__(self, originals: Mapping[Root, Sequence[ir.Value]]) -> None:
+    def __init__(
+        self,
+        originals: Mapping[Root, Sequence[ir.Value]],  # root -> the values of the source that are views of it
+    ) -> None:
         self._said: dict[Root, dict[str, dict[str, str]]] = {}
         self._holding = {root: list(values) for root, values in originals.items()}
         for root, values in originals.items():

@@ -279,15 +279,14 @@ def write_views(result: "Result", title: str, html: Path | None, model_explorer:
         put_text(model_explorer, json.dumps(result.node_data(), indent=1))
 
 
-def put_model(place: Path, save: Callable[..., None], *, external_data: bool | None, overwrite: bool) -> None:
-    """Write a model, or send it to standard output.
-
-    Args:
-        place: where it goes.
-        save: writes it into a file: `save(path, external_data=…, overwrite=…)`.
-        external_data: weights in a file of their own; None where their size decides.
-        overwrite: whether it may replace its source.
-    """
+def put_model(
+    place: Path,  # where it goes
+    save: Callable[..., None],  # writes it into a file: `save(path, external_data=…, overwrite=…)`
+    *,
+    external_data: bool | None,  # weights in a file of their own; None where their size decides
+    overwrite: bool,  # whether it may replace its source
+) -> None:
+    """Write a model, or send it to standard output."""
     if place != STDOUT:
         save(place, external_data=external_data, overwrite=overwrite)
         return

@@ -76,16 +76,15 @@ def _free(graph: ir.Graph) -> list[ir.Value]:
     return list(free)
 
 
-def inline_body(graph: ir.Graph, node: ir.Node, body: ir.Graph, rename: Callable[[str], str], *, deep: bool) -> None:
-    """Move the initializers and nodes of a body to where a node stands, in place: before it.
-
-    Args:
-        graph: the graph of the node.
-        node: the node.
-        body: the body, whose outputs nobody reads as such any longer.
-        rename: what names of values become.
-        deep: whether values in bodies of the nodes get other names, too: the body is a copy.
-    """
+def inline_body(
+    graph: ir.Graph,  # the graph of the node
+    node: ir.Node,
+    body: ir.Graph,  # the body, whose outputs nobody reads as such any longer
+    rename: Callable[[str], str],  # what names of values become
+    *,
+    deep: bool,  # whether values in bodies of the nodes get other names, too: the body is a copy
+) -> None:
+    """Move the initializers and nodes of a body to where a node stands, in place: before it."""
     body.outputs.clear()
     for value in list(body.initializers.values()):
         body.initializers.pop(value.name or "")

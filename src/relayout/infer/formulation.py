@@ -57,31 +57,19 @@ Part = tuple[Root, Sequence[ValueEnd], Sequence[Order]]
 
 
 class Formulation(NamedTuple):
-    """A graph as a problem in numbers, and what the numbers stand for.
+    """A graph as a problem in numbers, and what the numbers stand for."""
 
-    Args:
-        sites: the graph; node `i` of the problem is `sites.sites[i]`.
-        labels: site -> the labels it may take; none where it follows another: such a node has no choice and no values.
-        problem: the numbers; its first values are those of the graph.
-        roots: value of the problem -> root.
-        orders: value of the problem -> order number -> order.
-        sizes: value of the problem -> bytes.
-        weights: how bytes, counts and closeness share one integer.
-        capped: whether candidate orders were dropped.
-        follow: which sites follow others.
-        most_axes: axes that one Transpose moves at most, where more Transposes have a price; 0: each move is one.
-    """
-
-    sites: Sites
+    sites: Sites  # the graph; node `i` of the problem is `sites.sites[i]`
+    # site -> the labels it may take; none where it follows another: such a node has no choice and no values
     labels: list[list[Label]]
-    problem: Problem
-    roots: list[Root]
-    orders: list[Sequence[Order]]
-    sizes: list[int]
-    weights: Weights
-    capped: bool
-    follow: Aggregation
-    most_axes: int = 0
+    problem: Problem  # the numbers; its first values are those of the graph
+    roots: list[Root]  # value of the problem -> root
+    orders: list[Sequence[Order]]  # value of the problem -> order number -> order
+    sizes: list[int]  # value of the problem -> bytes
+    weights: Weights  # how bytes, counts and closeness share one integer
+    capped: bool  # whether candidate orders were dropped
+    follow: Aggregation  # which sites follow others
+    most_axes: int = 0  # axes that one Transpose moves at most, where more Transposes have a price; 0: each move is one
 
     def stands(self, root: Root) -> Root:
         """The value that stands for another in the problem."""

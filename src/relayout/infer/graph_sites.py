@@ -87,61 +87,43 @@ class Move(NamedTuple):
 
 @dataclass(eq=False)
 class Sites:
-    """A graph as the engine sees it.
+    """A graph as the engine sees it."""
 
-    Args:
-        graph: the source graph.
-        roots: all roots, in the order of their producers.
-        sites: interface, nodes and pins, in the order of the graph.
-        views: every value of the graph as a view of its root.
-        moves: the source's own Transposes that move data.
-        inners: the bodies that are part of the problem.
-        repeats: value whose conversions stand in a loop -> how often that runs.
-        originals: root -> the values that are views of it.
-        viewing: the source's nodes that are views: (node, what it reads, what it gives).
-        permuting: those of them that are Transposes.
-        requantizing: the source's nodes that make integers again of what was made of them, moved or not: views, too;
-            and those that made it, where nobody else reads it.
-        idle: how many Transposes of the source move nothing: axes of one element, or no elements.
-        unneeded: the source's nodes that no output needs. Their Transposes are among `moves`.
-        named: an extent as the product that it is -> the name that the source has for it.
-        likely: dynamic dimension that nobody named -> the extent that an operand beside it has there, or those that an
-            operator makes it of have at least: a price only.
-        relations: what is known of dynamic dimensions that nobody named, in the order of the graph.
-        at: dynamic dimension -> the extent that a user asks bytes for, and those that follow from these.
-        declared: what the inputs call their open extents.
-        is_open: some extents are not numbers.
-        chosen: a target has given some node other variants: the source itself is none of the choices.
-        contested: Reshapes split an axis in ways that do not agree: the first is free, and the others are barriers.
-        per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
-        per_scattered: what each byte costs besides, in bytes, that is taken element by element.
-        most_axes: axes that one Transpose moves at most, those that stay beside each other as one; 0: any number.
-    """
-
-    graph: ir.Graph
-    roots: list[Root] = field(default_factory=list)
-    sites: list[Site] = field(default_factory=list)
-    views: dict[ir.Value, View] = field(default_factory=dict)
-    moves: list[Move] = field(default_factory=list)
-    inners: dict[ir.Graph, Inner] = field(default_factory=dict)
+    graph: ir.Graph  # the source graph
+    roots: list[Root] = field(default_factory=list)  # all roots, in the order of their producers
+    sites: list[Site] = field(default_factory=list)  # interface, nodes and pins, in the order of the graph
+    views: dict[ir.Value, View] = field(default_factory=dict)  # every value of the graph as a view of its root
+    moves: list[Move] = field(default_factory=list)  # the source's own Transposes that move data
+    inners: dict[ir.Graph, Inner] = field(default_factory=dict)  # the bodies that are part of the problem
+    # value whose conversions stand in a loop -> how often that runs
     repeats: dict[Root, int] = field(default_factory=dict)
-    originals: dict[Root, list[ir.Value]] = field(default_factory=dict)
+    originals: dict[Root, list[ir.Value]] = field(default_factory=dict)  # root -> the values that are views of it
+    # the source's nodes that are views: (node, what it reads, what it gives)
     viewing: list[tuple[ir.Node, View, View]] = field(default_factory=list)
-    permuting: set[ir.Node] = field(default_factory=set)
+    permuting: set[ir.Node] = field(default_factory=set)  # those of them that are Transposes
+    # the source's nodes that make integers again of what was made of them, moved or not: views, too; and those that
+    # made it, where nobody else reads it
     requantizing: list[ir.Node] = field(default_factory=list)
-    idle: int = 0
+    idle: int = 0  # how many Transposes of the source move nothing: axes of one element, or no elements
+    # the source's nodes that no output needs. Their Transposes are among `moves`.
     unneeded: list[ir.Node] = field(default_factory=list)
+    # an extent as the product that it is -> the name that the source has for it
     named: dict[Extent, str] = field(default_factory=dict)
+    # dynamic dimension that nobody named -> the extent that an operand beside it has there, or those that an operator
+    # makes it of have at least: a price only
     likely: dict[str, int] = field(default_factory=dict)
+    # dynamic dimension -> the extent that a user asks bytes for, and those that follow from these
     at: dict[str, int] = field(default_factory=dict)
+    # what is known of dynamic dimensions that nobody named, in the order of the graph
     relations: list[Relation] = field(default_factory=list)
-    declared: frozenset[str] = frozenset()
-    is_open: bool = False
-    chosen: bool = False
+    declared: frozenset[str] = frozenset()  # what the inputs call their open extents
+    is_open: bool = False  # some extents are not numbers
+    chosen: bool = False  # a target has given some node other variants: the source itself is none of the choices
+    # Reshapes split an axis in ways that do not agree: the first is free, and the others are barriers
     contested: bool = False
-    per_transpose: int = 0
-    per_scattered: int = 0
-    most_axes: int = 0
+    per_transpose: int = 0  # what each Transpose costs besides the bytes that it moves, in bytes
+    per_scattered: int = 0  # what each byte costs besides, in bytes, that is taken element by element
+    most_axes: int = 0  # axes that one Transpose moves at most, those that stay beside each other as one; 0: any number
 
     @property
     def seen_through(self) -> list[ir.Node]:

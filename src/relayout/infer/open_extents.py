@@ -177,13 +177,12 @@ class Relation(NamedTuple):
     others: tuple[Extent, ...]  # the extents of the same axis on other operands
 
 
-def relations(site: Site, declared: set[str]) -> Iterator[Relation]:
-    """Find what a node tells of extents that nobody named.
-
-    Args:
-        site: the node.
-        declared: the names that the model's inputs state: these may be anything but what is added to another extent.
-    """
+def relations(
+    site: Site,  # the node
+    # the names that the model's inputs state: these may be anything but what is added to another extent
+    declared: set[str],
+) -> Iterator[Relation]:
+    """Find what a node tells of extents that nobody named."""
     signature, free = site.signature, site.free_ports()
     for letter in signature.letters:
         read, given = [

@@ -84,13 +84,12 @@ class Checked(NamedTuple):
         return {**plain(self), "proved": self.proved, "ok": self.ok}
 
 
-def to_json(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A plan for `relayout check`: choice, bytes, terminals and prices (flow or dual).
-
-    Args:
-        plan: the plan.
-        options: what the problem was built with (`io`, `layouts`, `dims`, prices): the check builds it with them again.
-    """
+def to_json(
+    plan: Plan,
+    # what the problem was built with (`io`, `layouts`, `dims`, prices): the check builds it with them again
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """A plan for `relayout check`: choice, bytes, terminals and prices (flow or dual)."""
     return later(plan, options)()
 
 

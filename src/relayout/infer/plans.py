@@ -20,48 +20,28 @@ from relayout.solve.solver import Solution, solve
 
 
 class Crossing(NamedTuple):
-    """A value that has to exist in one more order.
+    """A value that has to exist in one more order."""
 
-    Args:
-        root: the value.
-        given: the order that its producer gives.
-        order: the order that readers want.
-        size: bytes that are moved: those of the value, twice where it takes two Transposes.
-        producer: the site that gives it otherwise.
-        readers: the sites that want `order`.
-    """
-
-    root: Root
-    given: Order
-    order: Order
-    size: int
-    producer: Site
-    readers: tuple[Site, ...]
+    root: Root  # the value
+    given: Order  # the order that its producer gives
+    order: Order  # the order that readers want
+    size: int  # bytes that are moved: those of the value, twice where it takes two Transposes
+    producer: Site  # the site that gives it otherwise
+    readers: tuple[Site, ...]  # the sites that want `order`
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A choice for a graph, and its proof.
+    """A choice for a graph, and its proof."""
 
-    Args:
-        formulation: the graph as a problem.
-        solution: the choice in numbers, with its certificate.
-        labels: site -> the label chosen.
-        crossings: the Transposes that remain.
-        size: bytes they move in one inference.
-        bound: bytes below which no choice can go, as the checker proved.
-        source_count: Transposes of the source graph that move data.
-        source_size: bytes they move.
-    """
-
-    formulation: Formulation
-    solution: Solution
-    labels: tuple[Label, ...]
-    crossings: tuple[Crossing, ...]
-    size: int
-    bound: int
-    source_count: int
-    source_size: int
+    formulation: Formulation  # the graph as a problem
+    solution: Solution  # the choice in numbers, with its certificate
+    labels: tuple[Label, ...]  # site -> the label chosen
+    crossings: tuple[Crossing, ...]  # the Transposes that remain
+    size: int  # bytes they move in one inference
+    bound: int  # bytes below which no choice can go, as the checker proved
+    source_count: int  # Transposes of the source graph that move data
+    source_size: int  # bytes they move
 
     @property
     def sites(self) -> Sites:
@@ -216,13 +196,12 @@ class Relaxed(NamedTuple):
     bytes: int  # bytes an inference that would no longer be transposed, with all prices
 
 
-def what_if(plan: Plan, *, most: int = 200) -> list[Relaxed]:
-    """For each fixed site: the bytes saved if it took every operand in whatever order it comes; dearest first.
-
-    Args:
-        plan: the plan.
-        most: the most sites to try, those beside remaining Transposes first.
-    """
+def what_if(
+    plan: Plan,
+    *,
+    most: int = 200,  # the most sites to try, those beside remaining Transposes first
+) -> list[Relaxed]:
+    """For each fixed site: the bytes saved if it took every operand in whatever order it comes; dearest first."""
     formulation = plan.formulation
     problem = formulation.problem
     before = formulation.weights.bytes_in(problem.evaluate(plan.solution.choice))

@@ -80,15 +80,14 @@ class Orders:
 
 
 class Space(Memory):
-    """What values with equal factors have in common that the source graph stores alike.
+    """What values with equal factors have in common that the source graph stores alike."""
 
-    Args:
-        extents: the extent of each factor.
-        logical: the form in which the source graph stores such a value.
-        orders: those of all values with such factors.
-    """
-
-    def __init__(self, extents: tuple[Extent, ...], logical: Form, orders: Orders) -> None:
+    def __init__(
+        self,
+        extents: tuple[Extent, ...],  # the extent of each factor
+        logical: Form,  # the form in which the source graph stores such a value
+        orders: Orders,  # those of all values with such factors
+    ) -> None:
         super().__init__()
         self.extents, self.logical, self.orders = extents, logical, orders
         self._shapes: dict[Form, tuple[Extent, ...]] = {}
@@ -106,28 +105,18 @@ UNNUMBERED = Space((), (), Orders())
 
 @dataclass(eq=False, slots=True)
 class Root:
-    """A value that is computed or given: what can be stored in one order or another.
+    """A value that is computed or given: what can be stored in one order or another."""
 
-    Args:
-        index: position among all roots.
-        value: the value.
-        dims: its dimensions as pieces.
-        constant: whether it is known when the model is converted.
-        graph: the graph that it belongs to.
-        runs: how often it is computed in an inference: as often as that graph runs, where it is a loop's body; 0 where
-            it follows from constants alone.
-        space: its factors in order, once all splits are known; until then it has none.
-        where: factor -> index.
-    """
-
-    index: int
+    index: int  # position among all roots
     value: ir.Value
-    dims: tuple[Piece, ...]
-    constant: bool
-    graph: ir.Graph
+    dims: tuple[Piece, ...]  # its dimensions as pieces
+    constant: bool  # whether it is known when the model is converted
+    graph: ir.Graph  # the graph that it belongs to
+    # how often it is computed in an inference: as often as that graph runs, where it is a loop's body; 0 where it
+    # follows from constants alone
     runs: int = 1
-    space: Space = UNNUMBERED
-    where: dict[Piece, int] = field(init=False, repr=False)
+    space: Space = UNNUMBERED  # its factors in order, once all splits are known; until then it has none
+    where: dict[Piece, int] = field(init=False, repr=False)  # factor -> index
 
     @property
     def extents(self) -> tuple[Extent, ...]:
@@ -200,27 +189,17 @@ def axes_of(letters: Letters) -> dict[str, tuple[int, ...]]:
 
 @dataclass(eq=False, slots=True)
 class Port:
-    """One operand of a site.
+    """One operand of a site."""
 
-    Args:
-        view: the value.
-        letters: the letter of each of its dimensions.
-        output: whether the site gives the value.
-        slot: the operand's index at the node, or at the body; -1 for a value that a subgraph captures.
-        body: which of the node's subgraphs it is an input (`output` is set: the site gives it) or output of; -1: none.
-        pinned: it keeps the source's order, whatever the node does.
-        position: its index among the site's ports.
-        factors: where the site's factors lie in it.
-    """
-
-    view: View
-    letters: Letters
-    output: bool
-    slot: int
-    pinned: bool = False
+    view: View  # the value
+    letters: Letters  # the letter of each of its dimensions
+    output: bool  # whether the site gives the value
+    slot: int  # the operand's index at the node, or at the body; -1 for a value that a subgraph captures
+    pinned: bool = False  # it keeps the source's order, whatever the node does
+    # which of the node's subgraphs it is an input (`output` is set: the site gives it) or output of; -1: none
     body: int = -1
-    position: int = 0
-    factors: Lies = field(init=False, repr=False)
+    position: int = 0  # its index among the site's ports
+    factors: Lies = field(init=False, repr=False)  # where the site's factors lie in it
 
     @property
     def axes(self) -> dict[str, tuple[int, ...]]:
@@ -237,14 +216,13 @@ class Port:
 
 
 class Pattern(Memory):
-    """What sites have in common that are alike in all that decides where their axes lie.
+    """What sites have in common that are alike in all that decides where their axes lie."""
 
-    Args:
-        factors: the sites' own factors: (letter, which of its factors).
-        lies: where they lie in each operand.
-    """
-
-    def __init__(self, factors: tuple[tuple[str, int], ...] = (), lies: tuple[Lies, ...] = ()) -> None:
+    def __init__(
+        self,
+        factors: tuple[tuple[str, int], ...] = (),  # the sites' own factors: (letter, which of its factors)
+        lies: tuple[Lies, ...] = (),  # where they lie in each operand
+    ) -> None:
         super().__init__()
         self.factors, self.lies = factors, lies
         self.placed: dict[tuple[Label, int], Placed] = {}
@@ -260,33 +238,22 @@ class Site:
 
     A node that runs subgraphs follows the sites of its bodies. Each value that it carries across their borders is a
     `border` site, whose ports are that value's ends on all sides; an `enter` site stands before each body.
-
-    Args:
-        operator: the node's, behind its domain where that is not the standard's; else what stands there.
-        label: how reports call the node, or the value.
-        node: the node; None for the interface and for a pin.
-        signature: its axes; letters of pinned ports are not in it.
-        ports: the operands that are laid out.
-        kind: `node`, `input`, `output`, `pin`, `enter` or `border`.
-        graph: the graph that it belongs to.
-        whole: axes that lie in one dimension, in order.
-        grain: axis in `whole` -> elements in a run that may lie apart from the others.
-        reason: why it is a barrier, if it is one.
-        pattern: what it has in common with sites like it, once all splits are known.
     """
 
-    operator: str
-    label: str
-    node: ir.Node | None
-    signature: Signature
-    ports: list[Port]
-    kind: str = "node"
-    reason: str = ""
-    graph: ir.Graph | None = None
+    operator: str  # the node's, behind its domain where that is not the standard's; else what stands there
+    label: str  # how reports call the node, or the value
+    node: ir.Node | None  # the node; None for the interface and for a pin
+    signature: Signature  # its axes; letters of pinned ports are not in it
+    ports: list[Port]  # the operands that are laid out
+    kind: str = "node"  # `node`, `input`, `output`, `pin`, `enter` or `border`
+    reason: str = ""  # why it is a barrier, if it is one
+    graph: ir.Graph | None = None  # the graph that it belongs to
     bodies: tuple[ir.Graph, ...] = ()
     carried: tuple[Port, ...] = ()
-    whole: frozenset[str] = frozenset()
+    whole: frozenset[str] = frozenset()  # axes that lie in one dimension, in order
+    # axis in `whole` -> elements in a run that may lie apart from the others
     grain: dict[str, int] = field(default_factory=dict)
+    # what it has in common with sites like it, once all splits are known
     pattern: Pattern = field(default=UNMATCHED, repr=False)
 
     @property

@@ -88,17 +88,16 @@ class ValueViews:
         self.scope, self.runs = around
 
     def root(
-        self, value: ir.Value, *, constant: bool, alike: Sequence[View | None] = (), runs: int | None = None
+        self,
+        value: ir.Value,
+        *,
+        constant: bool,  # whether it is known when the model is converted
+        # operands that have the same axes: with the extents of one of them it has its very pieces, so that what splits
+        # one splits both
+        alike: Sequence[View | None] = (),
+        runs: int | None = None,  # how often it is computed in an inference (default: as often as the graph runs)
     ) -> View:
-        """A new root; a value of unknown rank becomes one opaque axis, which only barriers touch.
-
-        Args:
-            value: the value.
-            constant: whether it is known when the model is converted.
-            alike: operands that have the same axes: with the extents of one of them it has its very pieces, so that
-                what splits one splits both.
-            runs: how often it is computed in an inference (default: as often as the graph runs).
-        """
+        """A new root; a value of unknown rank becomes one opaque axis, which only barriers touch."""
         shape = self.extents.of(value)
         if shape is None:
             shape = (self.extents.symbol(),)

@@ -144,14 +144,13 @@ def doubt_of_node(node: onnx.NodeProto, schema: onnx.defs.OpSchema, types: Itera
 
 
 class _Graphs:
-    """The graphs of a model, or of one function.
+    """The graphs of a model, or of one function."""
 
-    Args:
-        versions: domain -> version of its operators.
-        calls: function -> how many inputs it has.
-    """
-
-    def __init__(self, versions: Mapping[str, int], calls: Mapping[tuple[str, str], int]) -> None:
+    def __init__(
+        self,
+        versions: Mapping[str, int],  # domain -> version of its operators
+        calls: Mapping[tuple[str, str], int],  # function -> how many inputs it has
+    ) -> None:
         self._versions, self._calls = versions, calls
 
     def doubt(self, graph: onnx.GraphProto, outer: Iterable[str], depth: int) -> str:

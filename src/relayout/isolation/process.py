@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 
 
 class DiedError(Exception):
-    """The child process ended over a question, or was ended since it took too long.
+    """The child process ended over a question, or was ended since it took too long."""
 
-    Args:
-        how: how it ended, in words: `signal SIGSEGV`.
-        late: whether it took too long.
-    """
-
-    def __init__(self, how: str, late: bool = False) -> None:
+    def __init__(
+        self,
+        how: str,  # how it ended, in words: `signal SIGSEGV`
+        late: bool = False,  # whether it took too long
+    ) -> None:
         self.how, self.late = how, late
         super().__init__(how)
 

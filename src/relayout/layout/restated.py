@@ -38,16 +38,15 @@ def with_extents(holds: Holds, stored: Stored) -> Holds | None:
     return replace(known, factors=factors, shape=tuple(shape), axes=())
 
 
-def restated(holds: Holds, before: Stored, after: Stored) -> Holds | None:
+def restated(
+    holds: Holds,  # what the value held
+    before: Stored,  # its stored shape then
+    after: Stored,  # its stored shape now
+) -> Holds | None:
     """Restate a value some of whose extents changed; None where a changed one is no single factor.
 
     >>> restated(Holds("x", (4, 6, 3), (2, 0, 1), (1, 4, 6, 3)), (1, 3, 4, 6), (-1, 3, 4, 6))
     Holds(name='x', factors=(-1, 4, 6, 3), perm=(0, 3, 1, 2), shape=(-1, 4, 6, 3), axes=())
-
-    Args:
-        holds: what the value held.
-        before: its stored shape then.
-        after: its stored shape now.
     """
     stored = _dealt([holds.factors[place] for place in holds.perm], before)
     source = _dealt(holds.factors, holds.shape)

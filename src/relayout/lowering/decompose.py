@@ -74,13 +74,12 @@ WORDS_FROM = 21
 """The opset from which the standard quantizes to 16 bits."""
 
 
-def expand(model: ir.Model, expansions: Sequence[Expansion], among: Sequence[ir.Node] | None = None) -> dict[str, int]:
+def expand(
+    model: ir.Model,
+    expansions: Sequence[Expansion],  # of those of an operator the first that fits is taken
+    among: Sequence[ir.Node] | None = None,  # the nodes to look at; None: all
+) -> dict[str, int]:
     """Write operators as those that a target runs in less time, in place.
-
-    Args:
-        model: the model.
-        expansions: of those of an operator the first that fits is taken.
-        among: the nodes to look at; None: all.
 
     Returns:
         Operator -> how many nodes are others now.

@@ -56,13 +56,12 @@ class _Reader(NamedTuple):
         return attributes.get_string("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or any(pads)
 
 
-def fold_normalization(constants: Constants, value: ir.Value, wanted: Normalization) -> Normalization:
+def fold_normalization(
+    constants: Constants,  # of the model
+    value: ir.Value,  # the input
+    wanted: Normalization,  # its normalization, with the axis as the input stores it
+) -> Normalization:
     """Fold what an input is normalized with into the kernels that read it, in place.
-
-    Args:
-        constants: of the model.
-        value: the input.
-        wanted: its normalization, with the axis as the input stores it.
 
     Returns:
         What operators still have to do: `wanted` if nothing was folded.
@@ -180,14 +179,13 @@ def fold_scales(model: ir.Model, fusions: Sequence[Fusion], tile: int = 0) -> di
 
 
 class _Folding:
-    """What is folded in a model.
+    """What is folded in a model."""
 
-    Args:
-        model: the model.
-        tile: the channels of a block, where scales become kernels by themselves; 0: they do not.
-    """
-
-    def __init__(self, model: ir.Model, tile: int) -> None:
+    def __init__(
+        self,
+        model: ir.Model,
+        tile: int,  # the channels of a block, where scales become kernels by themselves; 0: they do not
+    ) -> None:
         self.model, self.tile, self.constants = model, tile, Constants(model)
 
     def is_kernel(self, node: ir.Node, fusion: Fusion) -> bool:
@@ -249,14 +247,13 @@ class _Folding:
         for place, value in enumerate((read, kernel, self.constants.new(f"{stem}/bias", shift.astype(np.float32)))):
             node.replace_input_with(place, value)
 
-    def fold(self, node: ir.Node, last: ir.Node, after: ir.Node) -> bool:
-        """Let a convolution do what another node does, if that is a scale and a shift per channel.
-
-        Args:
-            node: the convolution.
-            last: the convolution, or an activation behind it, before which a positive scale may stand.
-            after: the other node, which reads what `last` gives.
-        """
+    def fold(
+        self,
+        node: ir.Node,  # the convolution
+        last: ir.Node,  # the convolution, or an activation behind it, before which a positive scale may stand
+        after: ir.Node,  # the other node, which reads what `last` gives
+    ) -> bool:
+        """Let a convolution do what another node does, if that is a scale and a shift per channel."""
         found = self._scale(after, of_all=True)
         if found is None or after.inputs[found[0]] is not last.outputs[0]:
             return False
@@ -289,14 +286,13 @@ class _Folding:
         return True
 
 
-def _scaled(kernel: ir.TensorProtocol, scale: Reals, group: int) -> ir.TensorProtocol:
-    """Return a kernel whose output channels are scaled: when it is written, so that one at a time is in memory.
-
-    Args:
-        kernel: `o i *s`; of a transposed convolution `i o *s`, the inputs of all groups and the outputs of one.
-        scale: of each output channel.
-        group: the groups of a transposed convolution; 0 of any other.
-    """
+def _scaled(
+    # `o i *s`; of a transposed convolution `i o *s`, the inputs of all groups and the outputs of one
+    kernel: ir.TensorProtocol,
+    scale: Reals,  # of each output channel
+    group: int,  # the groups of a transposed convolution; 0 of any other
+) -> ir.TensorProtocol:
+    """Return a kernel whose output channels are scaled: when it is written, so that one at a time is in memory."""
     array = kernel.numpy()
     by_channel = np.repeat(scale.reshape(group, -1), len(array) // group, axis=0) if group else scale
     by_channel = by_channel.reshape(*by_channel.shape, *(1,) * (array.ndim - by_channel.ndim))

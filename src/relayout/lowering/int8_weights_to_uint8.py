@@ -40,14 +40,13 @@ def operator_key(node: ir.Node) -> tuple[str, str]:
     return domain_of_version(node.domain), node.op_type
 
 
-def unsigned_kernels(model: ir.Model, leaving: Collection[tuple[str, str]] = ()) -> int:
+def unsigned_kernels(
+    model: ir.Model,
+    leaving: Collection[tuple[str, str]] = (),  # operators (domain, name) whose kernels stay as they are
+) -> int:
     """Store constant kernels of int8 as uint8, in place; how many.
 
     An integer and its zero point move by 128, and mean the same: `(w + 128) - (z + 128) = w - z`.
-
-    Args:
-        model: the model.
-        leaving: operators (domain, name) whose kernels stay as they are.
     """
     moving = _Moving(model)
     for node in list(all_nodes(model.graph)):

@@ -25,12 +25,11 @@ from relayout.rules.signature import unchanged
 # takes the joined shape where that needs fewer Reshapes, so that between such kernels there are none.
 
 
-def join_tiles(model: ir.Model, alike: str = "") -> int:
+def join_tiles(
+    model: ir.Model,
+    alike: str = "",  # operators, in one string, that do the same along the first axis in tiles under either shape
+) -> int:
     """State the shapes of operands as their nodes want them, in place, with as few Reshapes as that takes.
-
-    Args:
-        model: the model.
-        alike: operators, in one string, that do the same along the first axis in tiles under either shape.
 
     Returns:
         How many Reshapes there are now besides.

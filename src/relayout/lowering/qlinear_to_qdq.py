@@ -23,22 +23,14 @@ Slots = tuple[int, int, int]
 
 
 class Form(NamedTuple):
-    """How an operator on integers is read.
+    """How an operator on integers is read."""
 
-    Args:
-        op_type: the operator that it computes on real numbers.
-        operands: of each operand the places of its integers, scale and zero point.
-        result: the places of the result's scale and zero point.
-        bias: the place of a bias in steps of the product of the first two operands' scales; -1: there is none.
-        dropped: attributes that the operator on real numbers does not have.
-        channel: the axis along which the second operand's scales may lie, of its attributes and rank.
-    """
-
-    op_type: str
-    operands: Callable[[int], Sequence[Slots]]
-    result: tuple[int, int]
-    bias: int = -1
-    dropped: tuple[str, ...] = ()
+    op_type: str  # the operator that it computes on real numbers
+    operands: Callable[[int], Sequence[Slots]]  # of each operand the places of its integers, scale and zero point
+    result: tuple[int, int]  # the places of the result's scale and zero point
+    bias: int = -1  # the place of a bias in steps of the product of the first two operands' scales; -1: there is none
+    dropped: tuple[str, ...] = ()  # attributes that the operator on real numbers does not have
+    # the axis along which the second operand's scales may lie, of its attributes and rank
     channel: Callable[[ir.Node, int], int] = lambda _, __: 0
 
 

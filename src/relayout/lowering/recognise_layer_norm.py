@@ -207,13 +207,12 @@ def _both(operator: Operator | None) -> Iterator[tuple[int, int]]:
         yield second, first
 
 
-def layer_normalized(op: Operation, write: Write | None = None) -> bool:
-    """Hand over an ADD as a LayerNormalization, if it is the last piece of one.
-
-    Args:
-        op: the ADD.
-        write: what writes the LayerNormalization of a value by constants; by default the operator itself.
-    """
+def layer_normalized(
+    op: Operation,  # the ADD
+    # what writes the LayerNormalization of a value by constants; by default the operator itself
+    write: Write | None = None,
+) -> bool:
+    """Hand over an ADD as a LayerNormalization, if it is the last piece of one."""
     write = write or normalization
     if len(op.operator.inputs) != 2 or op.output().type != TensorType.FLOAT32 or min(op.operator.inputs) < 0:
         return False

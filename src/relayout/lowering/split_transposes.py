@@ -25,12 +25,11 @@ LEAST_ELEMENTS = 4096
 """Of a value for which a second step is worth three more nodes, some microseconds."""
 
 
-def in_two_steps(model: ir.Model, least: int) -> tuple[int, int]:
+def in_two_steps(
+    model: ir.Model,  # the model. What has dynamic extents stays as it is.
+    least: int,  # the shortest run, in elements, for which two steps are faster
+) -> tuple[int, int]:
     """Do Transposes that move the innermost axis among others in two steps: runs first, then that axis alone. In place.
-
-    Args:
-        model: the model. What has dynamic extents stays as it is.
-        least: the shortest run, in elements, for which two steps are faster.
 
     Returns:
         (how many Transposes are done in two steps, the bytes that their second steps move).

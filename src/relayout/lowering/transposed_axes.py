@@ -28,21 +28,13 @@ class Place(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """One axis of space.
+    """One axis of space."""
 
-    Args:
-        kernel: taps.
-        stride: pixels in a block.
-        dilation: steps between the taps.
-        begin: pixels that are cut off in front.
-        beyond: how many pixels the result has beyond `extent · stride`.
-    """
-
-    kernel: int
-    stride: int
-    dilation: int
-    begin: int
-    beyond: int
+    kernel: int  # taps
+    stride: int  # pixels in a block
+    dilation: int  # steps between the taps
+    begin: int  # pixels that are cut off in front
+    beyond: int  # how many pixels the result has beyond `extent · stride`
 
     @property
     def more(self) -> int:
@@ -83,13 +75,12 @@ class Axis(NamedTuple):
         return Place(taps, (last - first) // step + 1, step, (-first, self.more + last))
 
 
-def places_of(axes: Sequence[Axis], *, united: bool = False) -> dict[tuple[int, ...], list[Place]]:
-    """Return the convolution on each axis that gives the pixels at each place of a block.
-
-    Args:
-        axes: the axes of space.
-        united: whether all windows of an axis are as large.
-    """
+def places_of(
+    axes: Sequence[Axis],  # the axes of space
+    *,
+    united: bool = False,  # whether all windows of an axis are as large
+) -> dict[tuple[int, ...], list[Place]]:
+    """Return the convolution on each axis that gives the pixels at each place of a block."""
     numbers = product(*(range(axis.stride) for axis in axes))
     return {
         each: [axis.place(at, among=axis.stride if united else 0) for axis, at in zip(axes, each, strict=True)]

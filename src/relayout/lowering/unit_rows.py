@@ -293,14 +293,13 @@ ELEMENTWISE: Mapping[str, Callable[[Operator, Sequence[Reals]], Reals]] = {
 }
 
 
-def scale_and_shift(operator: Operator, given: Sequence[Reals | None]) -> tuple[int, Reals, Reals] | None:
+def scale_and_shift(
+    operator: Operator,  # the node
+    given: Sequence[Reals | None],  # its operands where they are constant, as real numbers
+) -> tuple[int, Reals, Reals] | None:
     """The operand that is not constant, and `a` and `b` per channel with `f(x) = a x + b`; None: it is not so.
 
     One number for all channels does not say which axis they are.
-
-    Args:
-        operator: the node.
-        given: its operands where they are constant, as real numbers.
     """
     slots = [slot for slot, known in enumerate(given) if known is None]
     several = any(known is not None and known.size > 1 for known in given)

@@ -63,12 +63,11 @@ class Claims:
     # operators that it does not run and that have a Transpose between them and one that it runs, by type -> how many
     borders: dict[str, int]
 
-    def lines(self, more: int) -> Iterator[str]:
-        """Return what a report says.
-
-        Args:
-            more: Transposes of the result beyond those of the source.
-        """
+    def lines(
+        self,
+        more: int,  # Transposes of the result beyond those of the source
+    ) -> Iterator[str]:
+        """Return what a report says."""
         yield (
             f"{self.target} runs {self.claimed} of {count_of(self.total, 'operator')},"
             f" in {count_of(self.claimed_parts, 'part')} of {self.parts}"

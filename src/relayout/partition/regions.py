@@ -98,27 +98,18 @@ STATING = 10
 
 
 class Part(NamedTuple):
-    """Nodes that run in one go.
+    """Nodes that run in one go."""
 
-    Args:
-        name: `00_npu`, `01_host`: its place in the order, and who runs it.
-        claimed: whether the target does.
-        nodes: in order.
-        inputs: values that it reads of other parts, and inputs of the graph.
-        outputs: values that other parts read, and outputs of the graph.
-        constants: initializers that it reads.
-        copied: nodes before its own that follow from initializers alone; other parts may have them, too.
-        within: what the target runs in the bodies of a host's nodes, and in the functions that these call; it is left
-            to the host with them.
-    """
-
-    name: str
-    claimed: bool
-    nodes: tuple[ir.Node, ...]
-    inputs: tuple[ir.Value, ...]
-    outputs: tuple[ir.Value, ...]
-    constants: tuple[ir.Value, ...]
+    name: str  # `00_npu`, `01_host`: its place in the order, and who runs it
+    claimed: bool  # whether the target does
+    nodes: tuple[ir.Node, ...]  # in order
+    inputs: tuple[ir.Value, ...]  # values that it reads of other parts, and inputs of the graph
+    outputs: tuple[ir.Value, ...]  # values that other parts read, and outputs of the graph
+    constants: tuple[ir.Value, ...]  # initializers that it reads
+    # nodes before its own that follow from initializers alone; other parts may have them, too
     copied: tuple[ir.Node, ...] = ()
+    # what the target runs in the bodies of a host's nodes, and in the functions that these call; it is left to the host
+    # with them
     within: tuple[ir.Node, ...] = ()
 
     def __repr__(self) -> str:

@@ -245,14 +245,13 @@ def _names(dim: int | ir.SymbolicDim) -> frozenset[str]:
     return frozenset() if isinstance(dim, int) else Extent.of(str(dim.value)).names
 
 
-def fix_inferred(model: ir.Model, dims: Mapping[str, Dim], *, infer: bool = True) -> None:
-    """Fix dimensions that inference has named, too, in place.
-
-    Args:
-        model: the model.
-        dims: dimension -> number, or the name of another.
-        infer: infer again what follows; an imported `.tflite` states every shape by itself.
-    """
+def fix_inferred(
+    model: ir.Model,
+    dims: Mapping[str, Dim],  # dimension -> number, or the name of another
+    *,
+    infer: bool = True,  # infer again what follows; an imported `.tflite` states every shape by itself
+) -> None:
+    """Fix dimensions that inference has named, too, in place."""
     from relayout.formats.onnx.completing import complete
     from relayout.formats.onnx.fixing import check_dims, fix_dims, state_results
     from relayout.rules import outputs_of

@@ -34,13 +34,12 @@ BATCH = re.compile(r"batch|s\d+$", re.IGNORECASE)
 """Names that exporters give to the batch; without one PyTorch numbers it."""
 
 
-def before_layouts(model: ir.Model, request: Request, output: OutputOptions = PLAIN) -> tuple[str, ...]:
+def before_layouts(
+    model: ir.Model,
+    request: Request,  # what is asked for
+    output: OutputOptions = PLAIN,  # how the result is written
+) -> tuple[str, ...]:
     """Do to a model that was read all that comes before layouts are chosen, in place.
-
-    Args:
-        model: the model.
-        request: what is asked for.
-        output: how the result is written.
 
     Returns:
         A sentence for the report about each of the target's lowering passes. What is said of the interface is among

@@ -36,16 +36,15 @@ def images(sites: Sites, axes: Axes) -> dict[str, str]:
     return layouts
 
 
-def image_pins(sites: Sites, axes: Axes, layout: str) -> dict[str, tuple[str, str]]:
+def image_pins(
+    sites: Sites,  # the source graph
+    axes: Axes,  # the names of its axes
+    layout: str,  # `NCHW` or `NHWC`
+) -> dict[str, tuple[str, str]]:
     """Return a pin for each image-like input and output: its name -> (its layout in the source, the one asked for).
 
     Image-like is what an operator of the graph takes as an image: its axes are n, c and one to three spatial ones. A
     table of boxes, a sequence or an embedding stays as it is.
-
-    Args:
-        sites: the source graph.
-        axes: the names of its axes.
-        layout: `NCHW` or `NHWC`.
     """
     return {name: (stored, _of_rank(layout, len(stored))) for name, stored in images(sites, axes).items()}
 
@@ -70,13 +69,12 @@ T = TypeVar("T")
 
 
 class SourceNames:
-    """The names of the source, by those that a user gives.
+    """The names of the source, by those that a user gives."""
 
-    Args:
-        rename: name of the source -> name in the result.
-    """
-
-    def __init__(self, rename: Mapping[str, str] | None) -> None:
+    def __init__(
+        self,
+        rename: Mapping[str, str] | None,  # name of the source -> name in the result
+    ) -> None:
         given = rename or {}
         self._old = {new: old for old, new in given.items() if new not in given}
 

@@ -25,25 +25,15 @@ if TYPE_CHECKING:
 
 
 class Planned(NamedTuple):
-    """A plan for a model, with what its report and its check need.
+    """A plan for a model, with what its report and its check need."""
 
-    Args:
-        request: what was asked for; `--io NCHW` has become pins.
-        plan: the choice, which the no-regression rule accepts.
-        fewest: the plan that moves the fewest bytes.
-        static: the plan that the rule accepts where open extents are as likely as they are priced.
-        axes: the names of the graph's axes.
-        notes: sentences for the report.
-        duplicates: DequantizeLinears that were given one copy for each consumer, until `merge_duplicates`.
-    """
-
-    request: Request
-    plan: Plan
-    fewest: Plan
-    static: Plan
-    axes: Axes
-    notes: tuple[str, ...]
-    duplicates: Shared
+    request: Request  # what was asked for; `--io NCHW` has become pins
+    plan: Plan  # the choice, which the no-regression rule accepts
+    fewest: Plan  # the plan that moves the fewest bytes
+    static: Plan  # the plan that the rule accepts where open extents are as likely as they are priced
+    axes: Axes  # the names of the graph's axes
+    notes: tuple[str, ...]  # sentences for the report
+    duplicates: Shared  # DequantizeLinears that were given one copy for each consumer, until `merge_duplicates`
 
     @property
     def sites(self) -> Sites:

@@ -164,19 +164,12 @@ class OutputOptions(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """The request for a plan: all that its check needs to build the problem again.
+    """The request for a plan: all that its check needs to build the problem again."""
 
-    Args:
-        imports: how the source is read.
-        layout: which layouts are asked for.
-        solver: objective and time limit.
-        format: of the result, for which the model is prepared: `onnx` or `tflite`.
-    """
-
-    imports: ImportOptions = field(default_factory=ImportOptions)
-    layout: LayoutRequest = field(default_factory=LayoutRequest)
-    solver: SolverOptions = field(default_factory=SolverOptions)
-    format: Format = "onnx"
+    imports: ImportOptions = field(default_factory=ImportOptions)  # how the source is read
+    layout: LayoutRequest = field(default_factory=LayoutRequest)  # which layouts are asked for
+    solver: SolverOptions = field(default_factory=SolverOptions)  # objective and time limit
+    format: Format = "onnx"  # of the result, for which the model is prepared: `onnx` or `tflite`
 
     @property
     def target(self) -> "Target | None":
@@ -193,13 +186,12 @@ class Request:
         """Bytes that each byte costs besides that is taken element by element: asked for, or the target's."""
         return _first(self.solver.per_scattered, self.target.per_scattered if self.target else 0)
 
-    def to_json(self, per_transpose: int, per_scattered: int) -> dict[str, Any]:
-        """Return the options of a plan file: JSON types, once a problem has been built.
-
-        Args:
-            per_transpose: the price that the plan was found with.
-            per_scattered: the same of what is taken element by element.
-        """
+    def to_json(
+        self,
+        per_transpose: int,  # the price that the plan was found with
+        per_scattered: int,  # the same of what is taken element by element
+    ) -> dict[str, Any]:
+        """Return the options of a plan file: JSON types, once a problem has been built."""
         reading = self.imports._asdict()
         dims = {
             name: extent if isinstance(extent, str) else int(extent) for name, extent in reading.pop("dims").items()

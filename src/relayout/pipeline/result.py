@@ -71,12 +71,11 @@ def write_parts(
             raise WriteError(f"cannot write into '{folder}': {error.strerror or error}") from error
 
 
-def replaceable_files(folder: Path, overwrite: bool) -> list[Path]:
+def replaceable_files(
+    folder: Path,  # where parts are to be written; it need not be there
+    overwrite: bool,  # whether earlier parts may be replaced
+) -> list[Path]:
     """Return the files in a folder that new parts replace: the manifest there and the files that it names.
-
-    Args:
-        folder: where parts are to be written; it need not be there.
-        overwrite: whether earlier parts may be replaced.
 
     Raises:
         WriteError: the folder holds earlier parts and `overwrite` is not given, or it holds something else.

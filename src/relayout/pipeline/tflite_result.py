@@ -201,11 +201,10 @@ def _left_to_host(part: Part, refused: Collection[str]) -> set[str]:
     return names & {node.outputs[0].name for node in part.nodes if node.outputs[0].name}
 
 
-def refuse_onnx_options(given: Mapping[str, object]) -> None:
+def refuse_onnx_options(
+    given: Mapping[str, object],  # option -> its value; None or False where it is not given
+) -> None:
     """Refuse options that say how ONNX is written, where a `.tflite` is.
-
-    Args:
-        given: option -> its value; None or False where it is not given.
 
     Raises:
         LayoutError: some are given; all of them are named.

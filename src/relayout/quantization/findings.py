@@ -142,18 +142,17 @@ ELEMENTWISE = (
 
 
 def parted_functions(
-    file: Model, values: Collection[str], reasons: Mapping[str, str], *, for_litert: bool
+    file: Model,  # a float file
+    # what operators of the source give; a tensor that stands for a part of one begins with its name
+    values: Collection[str],
+    reasons: Mapping[str, str],  # tensor -> why the operator that gives it stays real
+    *,
+    for_litert: bool,  # True if LiteRT's CPU kernels run it
 ) -> dict[str, str]:
     """Return the results of operators that are one function of the source together, of which some stay real.
 
     Between two of them integers would only be made of real numbers and back: an Erf loses 17 dB by it. Beside an NPU
     one part may run on the CPU alone; where there are two, all of them do, so that the NPU waits once.
-
-    Args:
-        file: a float file.
-        values: what operators of the source give; a tensor that stands for a part of one begins with its name.
-        reasons: tensor -> why the operator that gives it stays real.
-        for_litert: True if LiteRT's CPU kernels run it.
     """
     least = 1 if for_litert else 2
     parts: dict[str, list[tuple[str, str]]] = {}

@@ -19,16 +19,15 @@ def answer(kind: str, *given: Any) -> tuple[str, Any]:
 class Job:
     """One file that is quantized."""
 
-    def begin(self, path: str, recipe: list[Any], key: str, is_calibrated: bool, threads: int) -> None:
-        """Load a float file.
-
-        Args:
-            path: the file.
-            recipe: what becomes of each operator.
-            key: of the signature that samples are fed to.
-            is_calibrated: True if samples follow.
-            threads: of LiteRT, which runs them.
-        """
+    def begin(
+        self,
+        path: str,  # the file
+        recipe: list[Any],  # what becomes of each operator
+        key: str,  # of the signature that samples are fed to
+        is_calibrated: bool,  # True if samples follow
+        threads: int,  # of LiteRT, which runs them
+    ) -> None:
+        """Load a float file."""
         logging.disable(logging.WARNING)
         self.path, self.recipe, self.key = path, recipe, key
         self.last: dict[str, Any] = {}

@@ -43,15 +43,14 @@ class Drawing:
     """The chart of a plan, drawn when it is first looked at.
 
     What the graph says is noted before the plan is applied to it.
-
-    Args:
-        plan: the plan; None: there is nothing to see.
-        axes: names of axes.
-        reasons: what tells for each crossing why it remains; None: nothing is said of it.
     """
 
     def __init__(
-        self, plan: Plan | None = None, axes: Axes | None = None, reasons: Callable[[], Sequence[str]] | None = None
+        self,
+        plan: Plan | None = None,  # the plan; None: there is nothing to see
+        axes: Axes | None = None,  # names of axes
+        # what tells for each crossing why it remains; None: nothing is said of it
+        reasons: Callable[[], Sequence[str]] | None = None,
     ) -> None:
         self._chart: Chart | None = None
         self._source = None if plan is None or axes is None else Source(plan.sites)

@@ -43,15 +43,14 @@ def layout_names(change: str) -> str:
     return " -> ".join(map(layout_name, change.split(" -> ")))
 
 
-def end_layout(change: str, shape: Sequence[int | str], same: str = "unchanged") -> str:
+def end_layout(
+    change: str,  # the layout, or two with an arrow between
+    shape: Sequence[int | str],  # the shape in the last one
+    same: str = "unchanged",  # the text where the order stays and has no name
+) -> str:
     """Return the layout of an input or output: its name, or letters with their extents where the order changes.
 
     Letters of one tensor say nothing of another's, so they are not shown where the order stays.
-
-    Args:
-        change: the layout, or two with an arrow between.
-        shape: the shape in the last one.
-        same: the text where the order stays and has no name.
 
     >>> end_layout("n h w c -> n c h w", (1, 3, 8, 8)), end_layout("n b", (1, 10))
     ('NHWC -> NCHW', 'unchanged')

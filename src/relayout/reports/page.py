@@ -35,14 +35,13 @@ PALETTE = ("#cfe3ff", "#ffe2bd", "#cdeed3", "#ecd7fb", "#c9eff2", "#fbd5e3", "#e
 MARK = "#a3180f"
 
 
-def node_data(report: Report, layouts: Mapping[str, str], keys: Mapping[str, str]) -> dict[str, Any]:
-    """Model Explorer's node data of one graph: keys are names of output tensors, in the source or in the result.
-
-    Args:
-        report: the report.
-        layouts: name of a value in the graph that is looked at -> its layout there.
-        keys: what readers of models call a node or a value otherwise -> name of the value, or of the node's first.
-    """
+def node_data(
+    report: Report,
+    layouts: Mapping[str, str],  # name of a value in the graph that is looked at -> its layout there
+    # what readers of models call a node or a value otherwise -> name of the value, or of the node's first
+    keys: Mapping[str, str],
+) -> dict[str, Any]:
+    """Model Explorer's node data of one graph: keys are names of output tensors, in the source or in the result."""
     colours = colour_numbers(map(layout_names, layouts.values()))
     results: dict[str, dict[str, str]] = {
         name: {"value": layout, "bgColor": PALETTE[colours[layout_names(layout)]], "textColor": "#1b1f24"}

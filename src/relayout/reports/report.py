@@ -382,14 +382,12 @@ FOR_SOME = "another plan moves more than the source does for some open extents"
 """How the note begins of a plan that is in question where it is known what open extents are."""
 
 
-def no_worse(found: Report, decided: Plan, fewest: Plan) -> Report:
-    """The report of a plan that is in no way worse than the source, where one that moves fewer bytes is.
-
-    Args:
-        found: the report.
-        decided: its plan.
-        fewest: the plan that moves fewer bytes.
-    """
+def no_worse(
+    found: Report,
+    decided: Plan,  # its plan
+    fewest: Plan,  # the plan that moves fewer bytes
+) -> Report:
+    """The report of a plan that is in no way worse than the source, where one that moves fewer bytes is."""
     pairs = (
         ("more Transposes", len(fewest.crossings), fewest.source_count),
         ("more copies of single elements", fewest.scattered, fewest.source_scattered),

@@ -25,14 +25,13 @@ from relayout.rules.validation import refuse_unfit
 # Axes that a graph computes: whichever they are, they are renumbered when the model runs.
 
 
-def along_computed(operator: Operator, slot: int, *, ordered: bool) -> Signature | None:
-    """Let an operator run in any order of axes, along those that input `slot` holds; each is one dimension.
-
-    Args:
-        operator: the node.
-        slot: the input that holds the axes.
-        ordered: whether the elements of such an axis have an order.
-    """
+def along_computed(
+    operator: Operator,  # the node
+    slot: int,  # the input that holds the axes
+    *,
+    ordered: bool,  # whether the elements of such an axis have an order
+) -> Signature | None:
+    """Let an operator run in any order of axes, along those that input `slot` holds; each is one dimension."""
     letters = operator.letters(least=1)
     inputs, outputs = operator.operands({0: letters}), operator.results(letters)
     whole = frozenset(letters) if ordered else frozenset()

@@ -119,14 +119,13 @@ CHANNELS = frozenset("CIO")
 """Axes of images and kernels that are channels."""
 
 
-def tokens(letters: Letters, named: str, layout: Layout, extents: Sequence[Extent]) -> Letters:
+def tokens(
+    letters: Letters,  # its letters in the standard order
+    named: str,  # the standard names of its first two axes
+    layout: Layout,  # the layout asked for, of the operand's rank
+    extents: Sequence[Extent],  # its extents in the standard order
+) -> Letters:
     """The dimensions of an operand in `layout`.
-
-    Args:
-        letters: its letters in the standard order.
-        named: the standard names of its first two axes.
-        layout: the layout asked for, of the operand's rank.
-        extents: its extents in the standard order.
 
     Raises:
         LayoutError: the layout names other axes, or a tile does not divide its axis.

@@ -30,12 +30,11 @@ def concat(operator: Operator) -> Fact:
     return Signature(inputs, (letters,), one, grain=runs, changes=renumbered_axis(axis), grows=one)
 
 
-def grain(cuts: Mapping[str, Sequence[Dim]]) -> tuple[tuple[str, int], ...]:
-    """The longest runs of elements that no cut divides.
-
-    Args:
-        cuts: axis -> where it is cut and how long the parts are; no integer where that is not known.
-    """
+def grain(
+    # axis -> where it is cut and how long the parts are; no integer where that is not known
+    cuts: Mapping[str, Sequence[Dim]],
+) -> tuple[tuple[str, int], ...]:
+    """The longest runs of elements that no cut divides."""
     known = {axis: [place for place in places if isinstance(place, int)] for axis, places in cuts.items()}
     sizes = {axis: gcd(*places) for axis, places in known.items() if len(places) == len(cuts[axis])}
     return tuple((axis, size) for axis, size in sizes.items() if size > 1)

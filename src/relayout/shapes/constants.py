@@ -30,14 +30,13 @@ SIZED = frozenset(("ConstantOfShape", "Expand", "Range", "Split"))
 
 
 class Computed:
-    """The known values that follow from opened extents.
+    """The known values that follow from opened extents."""
 
-    Args:
-        model: its opset imports count.
-        names: the names of opened extents.
-    """
-
-    def __init__(self, model: ir.Model, names: frozenset[str]) -> None:
+    def __init__(
+        self,
+        model: ir.Model,  # its opset imports count
+        names: frozenset[str],  # the names of opened extents
+    ) -> None:
         self._names = names
         imports = [onnx.helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()]
         self._evaluation = Evaluation(onnx.ModelProto(opset_import=imports), {})

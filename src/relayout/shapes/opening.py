@@ -26,16 +26,15 @@ MOST = 8
 """Names that an error lists."""
 
 
-def last_opened(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, binding: Binding) -> list[str]:
+def last_opened(
+    model: ir.Model,
+    seeds: Mapping[ir.Value, Parts],  # inputs and their opened axes
+    what: str,  # the dimension, as the user asked for it
+    binding: Binding,  # what says why an operator binds an axis
+) -> list[str]:
     """Return the source's names of the last values that can be opened; none where they are too many, or inputs.
 
     What binds the dimension, and whatever reads what that gives, lies behind them.
-
-    Args:
-        model: the model.
-        seeds: inputs and their opened axes.
-        what: the dimension, as the user asked for it.
-        binding: what says why an operator binds an axis.
     """
     following = Following(model, seeds, what, {}, binding)
     nodes = list(model.graph)

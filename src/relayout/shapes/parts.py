@@ -17,18 +17,12 @@ class OpenedFactor(NamedTuple):
 
     A batch of 1 that a Reshape joined with 12 heads is `OpenedFactor(ONE, batch, ONE, Extent(12))`: the dimension is
     `batch*12` where it was 12.
-
-    Args:
-        outer: how many runs of it the dimension holds.
-        length: its extent in the result.
-        before: its extent in the source.
-        inner: how many elements each of its steps spans.
     """
 
-    outer: Extent
-    length: Extent
-    before: Extent
-    inner: Extent
+    outer: Extent  # how many runs of it the dimension holds
+    length: Extent  # its extent in the result
+    before: Extent  # its extent in the source
+    inner: Extent  # how many elements each of its steps spans
 
     @property
     def extent(self) -> Extent:
@@ -67,16 +61,15 @@ HINT = "cut the graph before it with --outputs{} (docs/how-to/batch.md says more
 
 
 class OpeningError(RelayoutError):
-    """A dimension cannot be opened, since an operator binds it.
+    """A dimension cannot be opened, since an operator binds it."""
 
-    Args:
-        what: what the user asked for and cannot be: `axis 2 of 'x' cannot become 33`.
-        node: the operator that binds it.
-        reason: what it does with it, as a predicate: `normalizes along it`.
-        ends: the source's names of the last values that can be opened, if they are known.
-    """
-
-    def __init__(self, what: str, node: ir.Node, reason: str, ends: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        what: str,  # what the user asked for and cannot be: `axis 2 of 'x' cannot become 33`
+        node: ir.Node,  # the operator that binds it
+        reason: str,  # what it does with it, as a predicate: `normalizes along it`
+        ends: Sequence[str] = (),  # the source's names of the last values that can be opened, if they are known
+    ) -> None:
         self.what, self.node, self.reason = what, node, reason
         name = node.name or next((value.name for value in node.outputs if value.name), "") or ""
         self.operator = f"{node.op_type} '{name}'"
@@ -143,14 +136,13 @@ def _oddness(part: OpenedFactor, source: Parts) -> int:
     return 2 if part.outer.is_one else 3
 
 
-def as_written(items: Sequence[Extent | None], dims: Sequence[Extent], *, copies: bool) -> list[Extent] | None:
-    """Return the extents that a Reshape gives as its shape is written; None where it is none for this operand.
-
-    Args:
-        items: the shape; -1 is what is left, 0 copies. None is not known.
-        dims: the extents of the operand in the result.
-        copies: whether 0 copies.
-    """
+def as_written(
+    items: Sequence[Extent | None],  # the shape; -1 is what is left, 0 copies. None is not known.
+    dims: Sequence[Extent],  # the extents of the operand in the result
+    *,
+    copies: bool,  # whether 0 copies
+) -> list[Extent] | None:
+    """Return the extents that a Reshape gives as its shape is written; None where it is none for this operand."""
     left, right = Extent(-1), Extent(0)
     if any(item is None for item in items):
         return None

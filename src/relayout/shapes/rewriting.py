@@ -139,16 +139,15 @@ class DimensionRewriting:
         by = self.constant(np.array([other.number]), f"{found.name}_divisor")
         return self.emit(node, "Div", [found, by], found.name or "", found)
 
-    def widen(self, node: ir.Node, slot: int, axis: int, part: OpenedFactor, place: Place) -> None:
-        """Stretch an operand, which repeats along an axis, to the extent of an opened part.
-
-        Args:
-            node: who reads it.
-            slot: which operand.
-            axis: of the operand.
-            part: the opened part of that axis.
-            place: a dimension with the same part.
-        """
+    def widen(
+        self,
+        node: ir.Node,  # who reads it
+        slot: int,  # which operand
+        axis: int,  # of the operand
+        part: OpenedFactor,  # the opened part of that axis
+        place: Place,  # a dimension with the same part
+    ) -> None:
+        """Stretch an operand, which repeats along an axis, to the extent of an opened part."""
         value = node.inputs[slot]
         assert value is not None
         key = node.graph, value, axis, part

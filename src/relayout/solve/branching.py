@@ -68,14 +68,13 @@ class _Search:
     def _cost(self, choice: Sequence[int]) -> int:
         return self.problem.evaluate(choice, self.program.nodes, self.program.values)
 
-    def explore(self, allowed: dict[int, frozenset[int]], above: Leaf = NOTHING, depth: int = 0) -> Branch | Leaf:
-        """The proof of what is still allowed, and better labels on the way.
-
-        Args:
-            allowed: node -> labels.
-            above: the prices of the relaxation that this one narrows.
-            depth: how many branches are above.
-        """
+    def explore(
+        self,
+        allowed: dict[int, frozenset[int]],  # node -> labels
+        above: Leaf = NOTHING,  # the prices of the relaxation that this one narrows
+        depth: int = 0,  # how many branches are above
+    ) -> Branch | Leaf:
+        """The proof of what is still allowed, and better labels on the way."""
         spent = depth and self.limits.prices <= 0
         relaxed = None if spent else self.program.relax(allowed, self.limits)
         if relaxed is None:

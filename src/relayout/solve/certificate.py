@@ -57,14 +57,10 @@ class Branch(NamedTuple):
 
 
 class Elimination(NamedTuple):
-    """A component whose least cost the checker computes.
+    """A component whose least cost the checker computes."""
 
-    Args:
-        order: all nodes of the component, as they are eliminated, with the own nodes of values.
-        prices: those of the linear relaxation, which prove less. They say which demands meet where.
-    """
-
-    order: tuple[int, ...]
+    order: tuple[int, ...]  # all nodes of the component, as they are eliminated, with the own nodes of values
+    # those of the linear relaxation, which prove less. They say which demands meet where.
     prices: "Mapping[Price, Fraction | int]"
 
     @property
@@ -145,14 +141,13 @@ def _values_of(problem: Problem, parts: Sequence[Elimination]) -> list[list[int]
     return values
 
 
-def _gain(problem: Problem, tree: Branch | Leaf, allowed: Mapping[int, frozenset[int]]) -> "Fraction | int":
-    """How far the tree lifts the bound above the sum of the cheapest labels.
-
-    Args:
-        problem: the problem.
-        tree: a certificate, or what is left of one.
-        allowed: node -> the labels that the branches above leave it; all others have all of theirs.
-    """
+def _gain(
+    problem: Problem,
+    tree: Branch | Leaf,  # a certificate, or what is left of one
+    # node -> the labels that the branches above leave it; all others have all of theirs
+    allowed: Mapping[int, frozenset[int]],
+) -> "Fraction | int":
+    """How far the tree lifts the bound above the sum of the cheapest labels."""
     if isinstance(tree, Leaf):
         return _leaf_gain(problem, tree, allowed)
     node = tree.node
@@ -214,15 +209,14 @@ def _labels_by_order(end: ValueEnd) -> dict[int, list[int]]:
     return labels
 
 
-def given_back(value: Value, paid: "Mapping[int, Mapping[int, Fraction | int]]") -> "dict[int, Fraction | int]":
+def given_back(
+    value: Value,
+    paid: "Mapping[int, Mapping[int, Fraction | int]]",  # position of the reader -> order -> price
+) -> "dict[int, Fraction | int]":
     """Order that the producer of a value may give -> what it gets of its readers' prices, where pairs are hard.
 
     As much as they can pay at most beyond what the orders cost that they want. Each wants one order; of many readers
     with many orders together, at most all of them.
-
-    Args:
-        value: the value.
-        paid: position of the reader -> order -> price.
     """
     orders = set(value.producer.orders)
     if len(paid) == 1 or len(orders) * prod(len(prices) + 1 for prices in paid.values()) <= MOST_WISHES:

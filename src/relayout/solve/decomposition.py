@@ -67,16 +67,15 @@ class Path(NamedTuple):
         return self.first.fixed and self.last.fixed
 
 
-def paths(problem: Problem, choice: Sequence[int], certificate: Certificate) -> list[Path]:
+def paths(
+    problem: Problem,
+    choice: Sequence[int],  # node -> label
+    certificate: Certificate,  # prices that prove the choice's cost
+) -> list[Path]:
     """The paths of a choice that a certificate proves, crossing by crossing.
 
     The amounts of a crossing's paths sum to what it costs, whatever the certificate; where it proves less than the
     choice costs, paths may end where nothing holds them (`End.fixed`).
-
-    Args:
-        problem: the problem.
-        choice: node -> label.
-        certificate: prices that prove the choice's cost.
     """
     return _Paths(problem, choice, certificate).run()
 

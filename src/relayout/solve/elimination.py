@@ -56,15 +56,14 @@ class _Step(NamedTuple):
 
 
 class _Scopes:
-    """The tables of a component as far as they are known without their numbers: what each tells apart.
+    """The tables of a component as far as they are known without their numbers: what each tells apart."""
 
-    Args:
-        problem: the whole problem.
-        nodes: the nodes of the component.
-        values: the values that touch them.
-    """
-
-    def __init__(self, problem: Problem, nodes: Iterable[int], values: Iterable[int]) -> None:
+    def __init__(
+        self,
+        problem: Problem,  # the whole problem
+        nodes: Iterable[int],  # the nodes of the component
+        values: Iterable[int],  # the values that touch them
+    ) -> None:
         self.tables_of: dict[int, dict[int, None]] = {node: {} for node in nodes if node >= 0}
         self.scopes: list[Scope] = []
         self.values: list[tuple[Value, tuple[int, ...] | None]] = []

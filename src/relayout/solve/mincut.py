@@ -169,13 +169,12 @@ class Network:
         return heights
 
 
-def solve_two(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> tuple[dict[int, int], Prices] | None:
+def solve_two(
+    problem: Problem,  # the whole problem
+    nodes: Sequence[int],  # the nodes to label: a component
+    values: Sequence[int],  # the values that touch them
+) -> tuple[dict[int, int], Prices] | None:
     """The best labels of `nodes` (each with two), all other nodes having one label, and the prices that prove it.
-
-    Args:
-        problem: the whole problem.
-        nodes: the nodes to label: a component.
-        values: the values that touch them.
 
     Returns:
         (node -> label, prices), or None where the labels cannot be sided so that every order is wanted on one

@@ -75,16 +75,15 @@ class _Hung(NamedTuple):
 
 
 class Contraction:
-    """A component in which nodes follow others or hang on them, and the way back from there.
+    """A component in which nodes follow others or hang on them, and the way back from there."""
 
-    Args:
-        problem: the whole problem.
-        nodes: the nodes of the component.
-        values: the values that touch them.
-        unit: what weights are counted in.
-    """
-
-    def __init__(self, problem: Problem, nodes: Sequence[int], values: Sequence[int], unit: int = 1) -> None:
+    def __init__(
+        self,
+        problem: Problem,  # the whole problem
+        nodes: Sequence[int],  # the nodes of the component
+        values: Sequence[int],  # the values that touch them
+        unit: int = 1,  # what weights are counted in
+    ) -> None:
         self.whole, self.unit = problem, unit
         self.costs = {node: problem.costs[node] for node in nodes}
         self.ends = {
@@ -142,12 +141,11 @@ class Contraction:
                 return
             alone = left
 
-    def _hang(self, nodes: list[int]) -> None:
-        """Take away those of the nodes that hang on another, and what hangs then.
-
-        Args:
-            nodes: where to look; empty afterwards.
-        """
+    def _hang(
+        self,
+        nodes: list[int],  # where to look; empty afterwards
+    ) -> None:
+        """Take away those of the nodes that hang on another, and what hangs then."""
         while nodes:
             node = nodes.pop()
             if not 0 < self.degree.get(node, 0) <= MOST_LINKS:
@@ -281,12 +279,11 @@ class Contraction:
             left.append(self.whole.values[index]._replace(producer=producer, readers=tuple(readers)))
         return Problem(tuple(costs), tuple(left), self.whole.unit)
 
-    def expand(self, labels: dict[int, int]) -> None:
-        """Give all that is gone a label, too, in place.
-
-        Args:
-            labels: node -> label of all that is left.
-        """
+    def expand(
+        self,
+        labels: dict[int, int],  # node -> label of all that is left
+    ) -> None:
+        """Give all that is gone a label, too, in place."""
         for step in reversed(self.gone):
             if isinstance(step, _Hung):
                 labels[step.node] = step.label(labels[step.other])

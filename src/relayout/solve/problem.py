@@ -18,33 +18,20 @@ Choice = Sequence[int] | Mapping[int, int]
 
 
 class ValueEnd(NamedTuple):
-    """One end of a value at a node: the order that each of the node's labels gives or wants there.
+    """One end of a value at a node: the order that each of the node's labels gives or wants there."""
 
-    Args:
-        node: index of the node.
-        orders: label -> order; orders are numbered per value.
-    """
-
-    node: int
-    orders: tuple[int, ...]
+    node: int  # index of the node
+    orders: tuple[int, ...]  # label -> order; orders are numbered per value
 
 
 class Value(NamedTuple):
-    """A value with a producer, readers, and the price of holding it in one more order.
+    """A value with a producer, readers, and the price of holding it in one more order."""
 
-    Args:
-        weight: what one more order costs.
-        producer: the end that gives it.
-        readers: the ends that want it.
-        hard: pairs of orders, the one that is given and another, that cost more.
-        more: how much more.
-    """
-
-    weight: int
-    producer: ValueEnd
-    readers: tuple[ValueEnd, ...]
-    hard: frozenset[tuple[int, int]] = frozenset()
-    more: int = 0
+    weight: int  # what one more order costs
+    producer: ValueEnd  # the end that gives it
+    readers: tuple[ValueEnd, ...]  # the ends that want it
+    hard: frozenset[tuple[int, int]] = frozenset()  # pairs of orders, the one that is given and another, that cost more
+    more: int = 0  # how much more
 
     def price(self, given: int, order: int) -> int:
         """What it costs to have the value in an order besides the one that is given; nothing if that is the same."""
@@ -54,16 +41,11 @@ class Value(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Nodes with the price of each label, and the values between them.
+    """Nodes with the price of each label, and the values between them."""
 
-    Args:
-        costs: node -> label -> price (non-negative integers).
-        values: the values; weights are non-negative integers.
-        unit: what prices and weights leave when divided by it breaks ties: all of it together never reaches one unit.
-    """
-
-    costs: tuple[tuple[int, ...], ...]
-    values: tuple[Value, ...]
+    costs: tuple[tuple[int, ...], ...]  # node -> label -> price (non-negative integers)
+    values: tuple[Value, ...]  # the values; weights are non-negative integers
+    # what prices and weights leave when divided by it breaks ties: all of it together never reaches one unit
     unit: int = 1
 
     def evaluate(self, choice: Choice, nodes: Sequence[int] | None = None, values: Sequence[int] | None = None) -> int:

@@ -31,12 +31,11 @@ LOOK, PATIENCE = 0.05, 0.8
 """Seconds between two looks at what the main thread is sent, and seconds that HiGHS has to stop when it is asked to."""
 
 
-def run_solver(highs: Any, columns: int) -> None:
+def run_solver(
+    highs: Any,  # the solver; its options and its result are the caller's
+    columns: int,  # how large the program is
+) -> None:
     """Solve the program that HiGHS was given.
-
-    Args:
-        highs: the solver; its options and its result are the caller's.
-        columns: how large the program is.
 
     Raises:
         BaseException: whatever a signal's handler raises meanwhile (`KeyboardInterrupt`, `SystemExit`).
@@ -264,15 +263,14 @@ class _Group(NamedTuple):
 
 
 class LinearProgram:
-    """The linear program of a component, built once and solved with labels fixed along a branch.
+    """The linear program of a component, built once and solved with labels fixed along a branch."""
 
-    Args:
-        problem: the whole problem.
-        nodes: the nodes of the component.
-        values: the values that touch them.
-    """
-
-    def __init__(self, problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> None:
+    def __init__(
+        self,
+        problem: Problem,  # the whole problem
+        nodes: Sequence[int],  # the nodes of the component
+        values: Sequence[int],  # the values that touch them
+    ) -> None:
         self.problem, self.nodes, self.values = problem, nodes, values
         costs = [problem.costs[node] for node in nodes]
         self.scale = (

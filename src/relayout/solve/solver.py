@@ -91,21 +91,13 @@ FEW_HARD = 1000
 
 
 class Solution(NamedTuple):
-    """A choice of labels, what it costs, and what is known about the least cost.
+    """A choice of labels, what it costs, and what is known about the least cost."""
 
-    Args:
-        choice: node -> label.
-        cost: the cost of the choice, in integers.
-        bound: what the checker proved: no choice costs less.
-        certificate: the proof of `bound`.
-        finished: False where a limit stopped the search: of time, or of what a component's proof may take.
-    """
-
-    choice: tuple[int, ...]
-    cost: int
-    bound: int
-    certificate: Certificate
-    finished: bool = True
+    choice: tuple[int, ...]  # node -> label
+    cost: int  # the cost of the choice, in integers
+    bound: int  # what the checker proved: no choice costs less
+    certificate: Certificate  # the proof of `bound`
+    finished: bool = True  # False where a limit stopped the search: of time, or of what a component's proof may take
 
     @property
     def proved(self) -> bool:

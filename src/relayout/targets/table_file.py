@@ -238,16 +238,15 @@ class _Table:
             if key not in known:
                 raise self._error(f"there is no key {key!r}{nearest(key, known)}", key, start)
 
-    def _error(self, what: str, key: str, start: int = 0, word: str = "", before: int = 0) -> LayoutError:
-        """Return an error that names the file and the line.
-
-        Args:
-            what: what is wrong.
-            key: the key that it is about; empty: the row as a whole.
-            start: the line on which the row begins.
-            word: the word of the key's value, which may take several lines.
-            before: how often the word stands in the value in front of that.
-        """
+    def _error(
+        self,
+        what: str,  # what is wrong
+        key: str,  # the key that it is about; empty: the row as a whole
+        start: int = 0,  # the line on which the row begins
+        word: str = "",  # the word of the key's value, which may take several lines
+        before: int = 0,  # how often the word stands in the value in front of that
+    ) -> LayoutError:
+        """Return an error that names the file and the line."""
         behind = range(start, len(self.lines))
         ends = next((place for place in behind if place > start and place in self.starts), len(self.lines))
         name = rf"(.*\{{)?\s*(\[\[?\s*({ROWS}\s*\.\s*)?)?['\"]?{re.escape(key)}\b"

@@ -70,20 +70,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Difference:
-    """The distance of two arrays of one shape.
+    """The distance of two arrays of one shape."""
 
-    Args:
-        max_abs: the largest absolute difference, over elements that are finite in both.
-        max_rel: that, relative to the largest magnitude in the first array; infinite if that is 0.
-        share: the share of elements that are not equal.
-        finite: whether NaN and infinities are in the same places.
-        rounding: what the element type rounds by, relative to the magnitude, where that is more than float32 does.
-    """
-
-    max_abs: float
-    max_rel: float
-    share: float
-    finite: bool
+    max_abs: float  # the largest absolute difference, over elements that are finite in both
+    max_rel: float  # that, relative to the largest magnitude in the first array; infinite if that is 0
+    share: float  # the share of elements that are not equal
+    finite: bool  # whether NaN and infinities are in the same places
+    # what the element type rounds by, relative to the magnitude, where that is more than float32 does
     rounding: float = 0.0
 
     def of(self, kind: Kind) -> float:

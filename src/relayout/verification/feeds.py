@@ -57,12 +57,11 @@ def to_give(name: str) -> str:
     return f"give an array for it: --input {name}=FILE.npy"
 
 
-def given_feeds(inputs: Mapping[str, Any] | Any, values: Sequence[ModelValue]) -> dict[str, Array]:
+def given_feeds(
+    inputs: Mapping[str, Any] | Any,  # by name; of a model with one input its array alone; None: nothing is given
+    values: Sequence[ModelValue],  # the inputs
+) -> dict[str, Array]:
     """The arrays a caller gave, by the input's own name; from `.npy` files where a path was given.
-
-    Args:
-        inputs: by name; of a model with one input its array alone; None: nothing is given.
-        values: the inputs.
 
     Raises:
         RelayoutError: no input has that name, or the array is not one for that input.

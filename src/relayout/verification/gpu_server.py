@@ -27,16 +27,15 @@ def answer(*question: Any) -> dict[str, Any]:
     return facts
 
 
-def _ask(facts: dict[str, Any], file: str, feeds: str = "", results: str = "", half: bool = False) -> None:
-    """Compile a file for the accelerator, run it, and run it on the CPU.
-
-    Args:
-        facts: what is known, which grows: `whole`, `seconds` of the accelerator's run, `differences` by output.
-        file: the `.tflite` file.
-        feeds: an `.npz` file of inputs by name; "": random numbers.
-        results: an `.npz` file that gets the accelerator's outputs by name; "": none.
-        half: whether the accelerator may compute in float16.
-    """
+def _ask(
+    # what is known, which grows: `whole`, `seconds` of the accelerator's run, `differences` by output
+    facts: dict[str, Any],
+    file: str,  # the `.tflite` file
+    feeds: str = "",  # an `.npz` file of inputs by name; "": random numbers
+    results: str = "",  # an `.npz` file that gets the accelerator's outputs by name; "": none
+    half: bool = False,  # whether the accelerator may compute in float16
+) -> None:
+    """Compile a file for the accelerator, run it, and run it on the CPU."""
     np: Any = import_module("numpy")
     compiled, options = (import_module(f"ai_edge_litert.{name}") for name in ("compiled_model", "options"))
     accelerator = import_module("ai_edge_litert.hardware_accelerator").HardwareAccelerator.GPU

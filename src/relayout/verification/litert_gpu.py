@@ -76,13 +76,12 @@ class GpuVerdict(NamedTuple):
 
 
 class Judge:
-    """The accelerator in a child process, which is started anew where a file ends it.
+    """The accelerator in a child process, which is started anew where a file ends it."""
 
-    Args:
-        limit: seconds that a file may take.
-    """
-
-    def __init__(self, limit: float = LIMIT_SECONDS) -> None:
+    def __init__(
+        self,
+        limit: float = LIMIT_SECONDS,  # seconds that a file may take
+    ) -> None:
         self.limit = limit
         self._process = Process.serving(Path(__file__).with_name("gpu_server.py"), _environment())
 

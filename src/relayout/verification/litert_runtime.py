@@ -184,14 +184,13 @@ class LiteRTFile:
         own = self._package == LITERT
         return "LiteRT" if own else "TensorFlow", str(asked("version", LITERT if own else "tensorflow"))
 
-    def lives(self, feeds: Mapping[int, Array], kernels: str, preserve: bool) -> bool:
-        """Return whether the model runs with these kernels: tried in a process of its own, which some kernels abort.
-
-        Args:
-            feeds: index of an input -> its array.
-            kernels: LiteRT's name for them.
-            preserve: whether the interpreter keeps every tensor.
-        """
+    def lives(
+        self,
+        feeds: Mapping[int, Array],  # index of an input -> its array
+        kernels: str,  # LiteRT's name for them
+        preserve: bool,  # whether the interpreter keeps every tensor
+    ) -> bool:
+        """Return whether the model runs with these kernels: tried in a process of its own, which some kernels abort."""
         alive = self._survives(kernels, preserve, feeds)
         if alive is None:
             self.notes.append("LiteRT's reference kernels abort on the source: its spread is the optimized ones'")

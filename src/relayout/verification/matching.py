@@ -43,14 +43,13 @@ def match_interface(
     return [found[i] for i in sorted(found)], lost, [right for j, right in enumerate(rights) if j not in taken]
 
 
-def match_ends(lefts: Sequence[ModelValue], rights: Sequence[ModelValue], *, any_extents: bool = False) -> list[Pair]:
-    """Values of the left model that a part of it begins or ends with: one pair for each of those.
-
-    Args:
-        lefts: the values of the left model.
-        rights: inputs or outputs of the part.
-        any_extents: whether extents may differ, since the part has another batch.
-    """
+def match_ends(
+    lefts: Sequence[ModelValue],  # the values of the left model
+    rights: Sequence[ModelValue],  # inputs or outputs of the part
+    *,
+    any_extents: bool = False,  # whether extents may differ, since the part has another batch
+) -> list[Pair]:
+    """Values of the left model that a part of it begins or ends with: one pair for each of those."""
     found: dict[int, Pair] = {}
     for pair in sorted(
         match_interiors(lefts, rights, any_extents=any_extents), key=lambda pair: pair.declared
@@ -220,14 +219,13 @@ Choice: TypeAlias = dict[str, Pair]
 
 
 class Holders:
-    """All values of the second model that hold one of the source's.
+    """All values of the second model that hold one of the source's."""
 
-    Args:
-        pairs: one for each value of the source.
-        rights: the values of the second model.
-    """
-
-    def __init__(self, pairs: Sequence[Pair], rights: Sequence[ModelValue]) -> None:
+    def __init__(
+        self,
+        pairs: Sequence[Pair],  # one for each value of the source
+        rights: Sequence[ModelValue],  # the values of the second model
+    ) -> None:
         self.first = {pair.left.name: pair for pair in pairs}
         found = {_key(pair): pair for pair in self.first.values()}
         for pair in holding([pair.left for pair in self.first.values()], rights):
@@ -251,13 +249,12 @@ class Holders:
         return operand or (earlier[-1] if earlier else None)
 
 
-def choices(part: Sequence[Pair], held: Iterable[tuple[str, list[Pair]]]) -> list[tuple[Choice, list[Pair]]]:
-    """Some pairs, put together as they can be judged in one run: what the source's operators read is given.
-
-    Args:
-        part: the pairs.
-        held: values of the second model that are given, and the pairs of which they may be.
-    """
+def choices(
+    part: Sequence[Pair],  # the pairs
+    # values of the second model that are given, and the pairs of which they may be
+    held: Iterable[tuple[str, list[Pair]]],
+) -> list[tuple[Choice, list[Pair]]]:
+    """Some pairs, put together as they can be judged in one run: what the source's operators read is given."""
     several = [(name, pairs) for name, pairs in held if len(pairs) > 1]
     groups: list[tuple[Choice, list[Pair]]] = []
     for pair in part:

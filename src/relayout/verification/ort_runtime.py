@@ -36,18 +36,17 @@ class End(NamedTuple):
 class Session:
     """A model in ONNX Runtime, on its CPU provider, with one thread.
 
-    Args:
-        source: its file, which stays as it is, or its bytes.
-        optimized: with ONNX Runtime's optimizations.
-        entries: its configuration besides `IN_FULL`, such as `{"session.x64quantprecision": "1"}`.
-
     Raises:
         FailedError: ONNX Runtime does not load it; AbortedError: it ends its process over it.
         MissingRuntimeError: it is not installed.
     """
 
     def __init__(
-        self, source: Path | bytes, optimized: bool = True, entries: Mapping[str, str] = MappingProxyType({})
+        self,
+        source: Path | bytes,  # its file, which stays as it is, or its bytes
+        optimized: bool = True,  # with ONNX Runtime's optimizations
+        # its configuration besides `IN_FULL`, such as `{"session.x64quantprecision": "1"}`
+        entries: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._source = source if isinstance(source, bytes) else os.path.abspath(source)  # the process may be elsewhere
         self._optimized, self._entries = optimized, {**IN_FULL, **entries}

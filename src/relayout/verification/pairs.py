@@ -35,12 +35,11 @@ MOST_AXES = 6
 """All perms of so many axes are tried."""
 
 
-def with_layouts(pairs: Sequence[Pair], layouts: Mapping[str, tuple[str, str]]) -> list[Pair]:
+def with_layouts(
+    pairs: Sequence[Pair],  # inputs and outputs
+    layouts: Mapping[str, tuple[str, str]],  # name -> its layout in the first model, and in the second
+) -> list[Pair]:
     """Return the pairs, those that a user speaks of in the layouts that are given.
-
-    Args:
-        pairs: inputs and outputs.
-        layouts: name -> its layout in the first model, and in the second.
 
     Raises:
         LayoutError: a layout is none, or not one of the tensor's rank.

@@ -17,14 +17,13 @@ _CLOSED: list[int] = []
 
 
 class FailedError(Exception):
-    """An error that a runtime raises about a model, or about what it is fed.
+    """An error that a runtime raises about a model, or about what it is fed."""
 
-    Args:
-        said: in its words.
-        kind: the type of its error.
-    """
-
-    def __init__(self, said: str, kind: str = "") -> None:
+    def __init__(
+        self,
+        said: str,  # in its words
+        kind: str = "",  # the type of its error
+    ) -> None:
         self.kind = kind
         super().__init__(said)
 

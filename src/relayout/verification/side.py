@@ -271,18 +271,17 @@ class RunnableModel:
         raise NotImplementedError
 
     def forced(
-        self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
+        self,
+        shown: Sequence[str],  # what it makes
+        given: Sequence[str],  # interior values that are not computed but fed, wherever they are read
+        nudge: float = 0,  # the steps by which real numbers are moved before what is shown is quantized
+        *,
+        terms: bool = False,  # whether the magnitudes are added up of what is added up for what is shown
+        # whether recurrent operators that make what is shown are given that as their earlier results; None if there are
+        # none that can be
+        own: bool = False,
     ) -> Forced | None:
-        """The part of the model that makes some values of others; None if its runtime cannot be given any.
-
-        Args:
-            shown: what it makes.
-            given: interior values that are not computed but fed, wherever they are read.
-            nudge: the steps by which real numbers are moved before what is shown is quantized.
-            terms: whether the magnitudes are added up of what is added up for what is shown.
-            own: whether recurrent operators that make what is shown are given that as their earlier results; None if
-                there are none that can be.
-        """
+        """The part of the model that makes some values of others; None if its runtime cannot be given any."""
         return None
 
     def before(self, name: str) -> set[str]:
@@ -367,14 +366,13 @@ def _runs_in_litert(source: Source) -> bool:
 
 
 class OnDemandRunner:
-    """One runner at a time, which shows the values that are asked for: a runtime keeps all that it shows.
+    """One runner at a time, which shows the values that are asked for: a runtime keeps all that it shows."""
 
-    Args:
-        shown: the values that a runner has to be made for.
-        make: what makes one that shows some of them.
-    """
-
-    def __init__(self, shown: Iterable[str], make: Callable[[Sequence[str]], Runner]) -> None:
+    def __init__(
+        self,
+        shown: Iterable[str],  # the values that a runner has to be made for
+        make: Callable[[Sequence[str]], Runner],  # what makes one that shows some of them
+    ) -> None:
         self._shown, self._make = set(shown), make
         self._names: list[str] = []
         self._runner: Runner | None = None

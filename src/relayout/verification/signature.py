@@ -119,13 +119,12 @@ class _Called:
 # what the cut leaves out.
 
 
-def part_side(source: Source, part: DeclaredPart, error: ReadError) -> LiteRTSide:
+def part_side(
+    source: Source,  # the model, whose first subgraph or signature was cut
+    part: DeclaredPart,  # what the other model declares
+    error: ReadError,  # why LiteRT does not load the whole
+) -> LiteRTSide:
     """Return the side of the part of a model that ends in some values.
-
-    Args:
-        source: the model, whose first subgraph or signature was cut.
-        part: what the other model declares.
-        error: why LiteRT does not load the whole.
 
     Raises:
         ReadError: `error`, if the part cannot be had or is not loaded either.

@@ -238,14 +238,13 @@ def _range(scale: float, zero: int, dtype: ir.DataType | None) -> tuple[float, f
 Extents = list[int | None]
 
 
-def implied_extents(model: ir.Model) -> dict[str, tuple[int | None, ...]]:
+def implied_extents(
+    model: ir.Model,  # the model; it is not changed
+) -> dict[str, tuple[int | None, ...]]:
     """Return, for each input that has open extents, those that operators on the way to their weights imply.
 
     Axes that an operator calls by one letter have one extent. From the last node to the first, what is known of an axis
     by its other operands and by its output is known of what it reads.
-
-    Args:
-        model: the model; it is not changed.
     """
     if all(value.shape is not None and value.shape.is_static() for value in model.graph.inputs):
         return {}

@@ -435,13 +435,12 @@ ROUNDINGS: tuple[Callable[[Array], Array], ...] = (delegated, asymmetric, symmet
 """Those of XNNPACK's kernels, and of the others with the option `asymmetric_quantize_inputs` and without it."""
 
 
-def readings(values: Feeds, lengths: Mapping[str, tuple[int, ...]]) -> Iterator[Feeds]:
-    """The values in all ways in which operands of hybrid operators may be rounded.
-
-    Args:
-        values: by name.
-        lengths: name of an operand -> how many elements make a row, in each operator that reads it.
-    """
+def readings(
+    values: Feeds,  # by name
+    # name of an operand -> how many elements make a row, in each operator that reads it
+    lengths: Mapping[str, tuple[int, ...]],
+) -> Iterator[Feeds]:
+    """The values in all ways in which operands of hybrid operators may be rounded."""
     known = {name: found for name, found in lengths.items() if name in values and values[name].size}
     for rounding in ROUNDINGS:
         for place in range(max(map(len, known.values()), default=-1) + 1):

@@ -143,14 +143,13 @@ def drop_contradicted(proto: onnx.ModelProto) -> Claims:
     return Claims(list(wrong), more, None if wrong or strange else inferred)
 
 
-def _says_more(claim: onnx.TypeProto.Tensor, inference: onnx.TypeProto.Tensor | None, *, rankless: bool) -> bool:
-    """Tell whether a claim has a number for an extent that inference has none for.
-
-    Args:
-        claim: what is stated.
-        inference: what is inferred without it.
-        rankless: the answer where not even a rank is inferred: behind an operator that ONNX does not know.
-    """
+def _says_more(
+    claim: onnx.TypeProto.Tensor,  # what is stated
+    inference: onnx.TypeProto.Tensor | None,  # what is inferred without it
+    *,
+    rankless: bool,  # the answer where not even a rank is inferred: behind an operator that ONNX does not know
+) -> bool:
+    """Tell whether a claim has a number for an extent that inference has none for."""
     if inference is None or not inference.HasField("shape"):
         return rankless and any(dim.HasField("dim_value") for dim in claim.shape.dim)
     pairs = zip(claim.shape.dim, inference.shape.dim, strict=False)

@@ -238,7 +238,10 @@ def _is_true(value: ir.Value) -> bool:
     return known is not None and known.size == 1 and bool(known.numpy().all())
 
 
-def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
+def complete(
+    model: ir.Model,
+    outputs_of: OutputsOf | None = None,  # what a node gives in a model of these opsets, by what is known of its inputs
+) -> None:
     """Prepare a model for the layout engine, in place.
 
     1. Outputs of Constant nodes become initializers: a constant is stored as its readers want it.
@@ -249,10 +252,6 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
 
     What cannot be inferred stays unknown. The shapes that the file states of its outputs are in their `meta`, since an
     interface is kept as it is.
-
-    Args:
-        model: the model.
-        outputs_of: what a node gives in a model of these opsets, by what is known of its inputs.
     """
     for value in model.graph.outputs:
         if STATED not in value.meta:

@@ -31,14 +31,13 @@ Operands = Sequence[Array | None]
 Attributes = Mapping[str, Any]
 
 
-def output_size(node: onnx.NodeProto, operands: Operands) -> float:
+def output_size(
+    node: onnx.NodeProto,  # the node, of an operator that is evaluated
+    operands: Operands,  # the values of its inputs; None for one that is left out
+) -> float:
     """Return at least as many elements as a node's outputs have together, and as running it takes.
 
     Most operators write as many elements as their operands have where these are broadcast; `SIZES` has the others.
-
-    Args:
-        node: the node, of an operator that is evaluated.
-        operands: the values of its inputs; None for one that is left out.
 
     Raises:
         ValueError, IndexError, TypeError: the node's operands are not what its operator takes.
@@ -128,12 +127,11 @@ def writes_at_most(node: onnx.NodeProto, operands: Operands, most: int) -> bool:
 # Loading the reference takes as long as converting a small model.
 
 
-def compute_plainly(node: onnx.NodeProto, operands: Sequence[Array | None]) -> Array | None:
+def compute_plainly(
+    node: onnx.NodeProto,
+    operands: Sequence[Array | None],  # the values of its inputs, as numbers; None for one that is left out
+) -> Array | None:
     """Return what a node gives; None where its operator or this form of it is not computed here.
-
-    Args:
-        node: the node.
-        operands: the values of its inputs, as numbers; None for one that is left out.
 
     Raises:
         ValueError, LookupError, TypeError: the operands are not what the operator takes.

@@ -23,16 +23,15 @@ MOST_NAMED = 10
 """Dimensions that an error names."""
 
 
-def fix_dims(model: ir.Model, dims: Mapping[str, Dim]) -> frozenset[str]:
+def fix_dims(
+    model: ir.Model,  # the model; what follows from a dimension is to be inferred afterwards
+    dims: Mapping[str, Dim],  # name -> an extent, or another name
+) -> frozenset[str]:
     """Fix dynamic dimensions, in place: in the main graph, in the bodies of its nodes, and in functions.
 
     A name may be a product, a quotient, or any expression of names that are dimensions themselves:
 
         h=224: [1, 3, h, ((h-1)//2)+1] -> [1, 3, 224, 112]
-
-    Args:
-        model: the model; what follows from a dimension is to be inferred afterwards.
-        dims: name -> an extent, or another name.
 
     Returns:
         The names of all dynamic dimensions that the model had.
@@ -49,13 +48,12 @@ def fix_dims(model: ir.Model, dims: Mapping[str, Dim]) -> frozenset[str]:
     return known
 
 
-def check_dims(model: ir.Model, dims: Mapping[str, Dim], known: frozenset[str]) -> None:
+def check_dims(
+    model: ir.Model,
+    dims: Mapping[str, Dim],  # name -> an extent, or another name
+    known: frozenset[str],  # the names that the model has
+) -> None:
     """Check what a user wants of dynamic dimensions.
-
-    Args:
-        model: the model.
-        dims: name -> an extent, or another name.
-        known: the names that the model has.
 
     Raises:
         LayoutError: no such dimension, an extent below 1, or the name of a dimension that is given another extent.
@@ -69,13 +67,12 @@ def check_dims(model: ir.Model, dims: Mapping[str, Dim], known: frozenset[str]) 
             raise LayoutError(f"dimension {name}={extent}: an extent is at least 1")
 
 
-def check_at(model: ir.Model, at: Mapping[str, int], declared: Iterable[str]) -> None:
+def check_at(
+    model: ir.Model,
+    at: Mapping[str, int],  # name -> an extent
+    declared: Iterable[str],  # the extents that the inputs state
+) -> None:
     """Check the dynamic dimensions that bytes are to be counted at.
-
-    Args:
-        model: the model.
-        at: name -> an extent.
-        declared: the extents that the inputs state.
 
     Raises:
         LayoutError: the inputs have no such dimension.
@@ -279,13 +276,12 @@ class FixedSource:
             self._fixed_inside(body)
         return graph
 
-    def _fixed(self, stated: onnx.ValueInfoProto, shape: ir.Shape | None) -> onnx.ValueInfoProto:
-        """Fix the dimensions of a type, in place.
-
-        Args:
-            stated: a value's type.
-            shape: the shape that was inferred, if that is known.
-        """
+    def _fixed(
+        self,
+        stated: onnx.ValueInfoProto,  # a value's type
+        shape: ir.Shape | None,  # the shape that was inferred, if that is known
+    ) -> onnx.ValueInfoProto:
+        """Fix the dimensions of a type, in place."""
         for kind in _tensors(stated.type):
             fits = shape is not None and len(shape) == len(kind.shape.dim)
             for axis, dim in enumerate(kind.shape.dim):

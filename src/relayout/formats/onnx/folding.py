@@ -87,16 +87,15 @@ GROWING = frozenset(
 they are computed where they are known."""
 
 
-def fold(model: ir.Model, size_at_first: int) -> bool:
+def fold(
+    model: ir.Model,
+    size_at_first: int,  # the bytes that its constants had before any was computed
+) -> bool:
     """Compute nodes whose operands are constants, in place; return whether there were any.
 
     1. Nodes that are computed one after another, where what others read of their results is not much larger than the
        constants that they alone read.
     2. Of the others each for itself, where its operands and results are not large.
-
-    Args:
-        model: the model.
-        size_at_first: the bytes that its constants had before any was computed.
     """
     found, grown = False, int(model.meta.get(GROWN, 0))
     for graph in list(all_graphs(model.graph)):
@@ -397,12 +396,11 @@ def bytes_of_weights(model: ir.Model) -> int:
     return sum(bytes_of(value) or 0 for graph in graphs for value in graph.initializers.values())
 
 
-def fold_weights(model: ir.Model, size_at_first: int) -> bool:
+def fold_weights(
+    model: ir.Model,
+    size_at_first: int,  # the bytes that its constants had before any was computed
+) -> bool:
     """Compute nodes that make constants of constants, none of them larger than its operands, in place.
-
-    Args:
-        model: the model.
-        size_at_first: the bytes that its constants had before any was computed.
 
     Returns:
         Whether there were any.

@@ -33,14 +33,13 @@ def owners_of(model: ir.Model) -> tuple[ir.Graph | ir.Function, ...]:
 
 
 class OlderModel:
-    """A model that is written in an older opset: its names, and new constants.
+    """A model that is written in an older opset: its names, and new constants."""
 
-    Args:
-        model: the model.
-        opset: the older version of ONNX's own domain.
-    """
-
-    def __init__(self, model: ir.Model, opset: int) -> None:
+    def __init__(
+        self,
+        model: ir.Model,
+        opset: int,  # the older version of ONNX's own domain
+    ) -> None:
         self.model, self.opset = model, opset
         self.owner: ir.Graph | ir.Function = model.graph
         """The graph or function whose nodes, those of bodies among them, are rewritten."""
@@ -306,12 +305,11 @@ WITH_FUNCTIONS = 8
 MOST_NAMED = 5
 
 
-def to_older_opset(model: ir.Model, opset: int) -> None:
+def to_older_opset(
+    model: ir.Model,  # the model; of another opset than this or an older one
+    opset: int,  # the version of ONNX's own domain, 13 or newer
+) -> None:
     """Write a model's operators as an older opset has them, in place.
-
-    Args:
-        model: the model; of another opset than this or an older one.
-        opset: the version of ONNX's own domain, 13 or newer.
 
     Raises:
         LayoutError: operators that need a newer one: all of them, each with the reason and how many.

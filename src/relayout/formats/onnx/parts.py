@@ -271,17 +271,16 @@ def _array_chunks(array: NDArray[Any]) -> Iterator[memoryview]:
 # A part of an ONNX graph: what lies between named values.
 
 
-def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> ir.Model:
+def cut(
+    model: ir.Model,  # completed, so that types and shapes are known where they can be
+    inputs: Sequence[str] | None,  # names of values of the main graph: its inputs, or interior values
+    outputs: Sequence[str] | None,  # likewise
+) -> ir.Model:
     """The part of a model that computes `outputs` from `inputs`.
 
     1. Without `outputs` the part ends where the model does; without `inputs` it begins there.
     2. `inputs` come first, in the order given. An input of the model that the part needs besides stays an input.
     3. What none of the outputs needs is dropped.
-
-    Args:
-        model: completed, so that types and shapes are known where they can be.
-        inputs: names of values of the main graph: its inputs, or interior values.
-        outputs: likewise.
 
     Raises:
         NamesError: a name is unknown, inside a subgraph, given twice or on both sides, an output of the part is of

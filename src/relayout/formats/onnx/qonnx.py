@@ -252,16 +252,15 @@ class _Quant(_Quantizer):
         return self.give(real)
 
 
-def _quantize_choice(node: ir.Node, behind: _Quantizer) -> None:
+def _quantize_choice(
+    node: ir.Node,
+    behind: _Quantizer,  # what writes nodes behind it
+) -> None:
     """Quantize what a node gives that picks some of its operand's numbers, with that one's scale, in place.
 
     Quant, MaxPool, Conv  ->  …, DequantizeLinear, MaxPool, QuantizeLinear, DequantizeLinear, Conv
 
     No number changes: it is a quantized unit then, as kernels of integers want it.
-
-    Args:
-        node: the node.
-        behind: what writes nodes behind it.
     """
     operand = node.inputs[0] if node.inputs and not node.domain else None
     parameters = None if operand is None else operand.meta.get(PARAMETERS)

@@ -341,13 +341,12 @@ def _deserialized(proto: onnx.ModelProto) -> ir.Model:
         raise ReadError(f"not a valid ONNX model: {reason}") from None
 
 
-def _squeeze_all(graph: onnx.GraphProto, outer: frozenset[str]) -> list[str]:
+def _squeeze_all(
+    graph: onnx.GraphProto,  # the main graph, or a body in it
+    outer: frozenset[str],  # the constants around it that hold no elements
+) -> list[str]:
     """Take axes out of Squeezes that name none, in place, and say which: runtimes take all of one element then, and
     ONNX's inference takes none.
-
-    Args:
-        graph: the main graph, or a body in it.
-        outer: the constants around it that hold no elements.
     """
     hollow = outer.union(tensor.name for tensor in graph.initializer if list(tensor.dims) == [0])
     hollow = hollow.union(node.output[0] for node in graph.node if node.op_type == "Constant" and _is_hollow(node))

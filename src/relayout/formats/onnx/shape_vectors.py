@@ -85,12 +85,11 @@ NUMBERS = {**INTEGERS, onnx.TensorProto.BOOL: np.bool_, onnx.TensorProto.FLOAT: 
 """The types of numbers likewise."""
 
 
-def move_elements(node: onnx.NodeProto, operands: Sequence[Array | None]) -> Array | None:
+def move_elements(
+    node: onnx.NodeProto,
+    operands: Sequence[Array | None],  # the values of its inputs; None for one that is left out
+) -> Array | None:
     """Return what a node gives that only moves elements of its first operand, or of all operands of a Concat.
-
-    Args:
-        node: the node.
-        operands: the values of its inputs; None for one that is left out.
 
     Returns:
         The elements; as integers where all are known. None where this form of the operator is not computed here, or

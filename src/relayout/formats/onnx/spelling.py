@@ -78,16 +78,15 @@ MOST_NODES, GROWTH = 20_000, 10
 calls another twice, which calls a third twice, and so on, is a short file of any size. What is beyond stays a call."""
 
 
-def spell_out(model: ir.Model, known: Callable[[ir.Node], bool]) -> None:
+def spell_out(
+    model: ir.Model,
+    known: Callable[[ir.Node], bool],  # whether a call needs no body to be understood
+) -> None:
     """Replace the calls of a model's functions by their bodies, in place.
 
     A call stays where its operator is known as it is, where its function wants another version of an operator than the
     model, where it calls itself, and where the bodies together would have more than `MOST_NODES` nodes, or `GROWTH`
     times those of the file.
-
-    Args:
-        model: the model.
-        known: whether a call needs no body to be understood.
     """
     if model.functions:
         _SpellingOut(model, known).run()

@@ -123,15 +123,14 @@ def load(data: Source, beside: str, large: int) -> Loaded:
 
 
 class _Loading:
-    """One file on its way in.
+    """One file on its way in."""
 
-    Args:
-        beside: the name of the file with the weights that do not lie inside.
-        large: bytes from which on an initializer of the main graph stays in the file.
-        room: bytes of elements that may be copied, since tensors of a damaged file may share them.
-    """
-
-    def __init__(self, beside: str, large: int, room: int) -> None:
+    def __init__(
+        self,
+        beside: str,  # the name of the file with the weights that do not lie inside
+        large: int,  # bytes from which on an initializer of the main graph stays in the file
+        room: int,  # bytes of elements that may be copied, since tensors of a damaged file may share them
+    ) -> None:
         self.beside, self.large, self.room = beside, large, room
         self.versions: dict[str, int] = {}
         self.weights: dict[str, ir.TensorProtocol] = {}

@@ -69,14 +69,13 @@ def _extents(operator: Operator, terms: Sequence[Letters]) -> dict[str, Dim] | N
 
 
 class _Product:
-    """The steps of one equation.
+    """The steps of one equation."""
 
-    Args:
-        operator: the node.
-        extents: letter -> extent.
-    """
-
-    def __init__(self, operator: Operator, extents: Mapping[str, Dim]) -> None:
+    def __init__(
+        self,
+        operator: Operator,  # the node
+        extents: Mapping[str, Dim],  # letter -> extent
+    ) -> None:
         self.operator, self.version, self.extents, self.count = operator, operator.version, extents, 0
         dtype = operator.node.outputs[0].dtype
         self.dtype = ir.DataType.FLOAT if dtype is None else dtype

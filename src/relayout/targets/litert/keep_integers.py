@@ -210,16 +210,15 @@ def _tables(model: ir.Model, constants: Constants, end: ir.Node) -> Iterator[tup
 
 
 class _TableReader:
-    """The 256 numbers of values that depend on one value of bytes alone.
+    """The 256 numbers of values that depend on one value of bytes alone."""
 
-    Args:
-        model: the model.
-        constants: its constants.
-        integers: the value of bytes.
-        scale: what its integers mean.
-    """
-
-    def __init__(self, model: ir.Model, constants: Constants, integers: ir.Value, scale: Scale) -> None:
+    def __init__(
+        self,
+        model: ir.Model,
+        constants: Constants,  # its constants
+        integers: ir.Value,  # the value of bytes
+        scale: Scale,  # what its integers mean
+    ) -> None:
         self.model, self.constants, self.integers, self.scale = model, constants, integers, scale
         self.lacks_builtin = False
         self._known: dict[ir.Value, Table | None] = {}

@@ -101,13 +101,12 @@ def _is_constant(value: ir.Value | None) -> bool:
     return value is not None and value.const_value is not None and not value.is_graph_input()
 
 
-def quantized_units(model: ir.Model, *, unsigned: bool = False) -> dict[ir.Node, UnitNodes]:
-    """Return the operators that run on integers.
-
-    Args:
-        model: its layouts are chosen.
-        unsigned: whether unsigned integers stay so.
-    """
+def quantized_units(
+    model: ir.Model,  # its layouts are chosen
+    *,
+    unsigned: bool = False,  # whether unsigned integers stay so
+) -> dict[ir.Node, UnitNodes]:
+    """Return the operators that run on integers."""
     found: dict[ir.Node, UnitNodes] = {}
     for node in model.graph:
         is_known = not node.domain or node.domain.startswith(IMAGES) or (node.domain, node.op_type) in CONTRIBUTED
@@ -501,13 +500,12 @@ INTEGER_KERNEL = of_units("scales, types and constants that LiteRT's integer ker
 # Micro leave it out. So it does where it did in the `.tflite` that a model was, and the target is LiteRT.
 
 
-def separate_activations(graph: ir.Graph, *, as_source: bool) -> None:
-    """Quantize what is between an operator and an activation that it does not apply, in place.
-
-    Args:
-        graph: its layouts are chosen.
-        as_source: whether one builtin of a `.tflite` that was both is one again.
-    """
+def separate_activations(
+    graph: ir.Graph,  # its layouts are chosen
+    *,
+    as_source: bool,  # whether one builtin of a `.tflite` that was both is one again
+) -> None:
+    """Quantize what is between an operator and an activation that it does not apply, in place."""
     for node in list(graph):
         value = node.inputs[0] if node.op_type in BOUNDS and not node.domain else None
         operator = None if value is None else value.producer()

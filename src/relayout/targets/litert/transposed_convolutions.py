@@ -113,14 +113,13 @@ def _by_output(kernel: NDArray[np.generic], group: int) -> NDArray[np.generic]:
     return np.concatenate([np.swapaxes(part, 0, 1) for part in np.split(kernel, group)])
 
 
-def _steps(operator: Operator, given: Constants, *, for_cpu: bool = False) -> Sequence[Step]:
-    """Return what stands for a node; none where it stays.
-
-    Args:
-        operator: the node.
-        given: its constants.
-        for_cpu: whether LiteRT's CPU kernels run it, for which one pixel may have a block for its result.
-    """
+def _steps(
+    operator: Operator,  # the node
+    given: Constants,  # its constants
+    *,
+    for_cpu: bool = False,  # whether LiteRT's CPU kernels run it, for which one pixel may have a block for its result
+) -> Sequence[Step]:
+    """Return what stands for a node; none where it stays."""
     axes, kernel, shape = _axes(operator), _Kernel.of(operator, given), operator.shape()
     if axes is None or kernel is None or shape is None:
         return ()

@@ -66,13 +66,12 @@ def sizes_of(tensor: DraftTensor) -> list[int]:
     return [int(dim) for dim in tensor.dims]
 
 
-def rewrite(draft: Draft, forms: Mapping[str, Sequence[Form]], general: Sequence[Form]) -> int:
+def rewrite(
+    draft: Draft,  # the graph
+    forms: Mapping[str, Sequence[Form]],  # builtin -> its forms, the best first
+    general: Sequence[Form],  # forms of any builtin, which are tried before those
+) -> int:
     """Write operators that the accelerator does not take in forms that it takes, in place.
-
-    Args:
-        draft: the graph.
-        forms: builtin -> its forms, the best first.
-        general: forms of any builtin, which are tried before those.
 
     Returns:
         The number of operators that are written otherwise.

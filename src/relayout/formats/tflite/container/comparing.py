@@ -15,14 +15,13 @@ _UNSAID = {"place", "byte", "index", "beside"}
 """Where something is in its file or its subgraph: where it stands says as much."""
 
 
-def first_difference(model: Model, other: Model, *, bytewise: bool = False) -> str:
-    """Return the path of the first difference with both values, or "" if there is none.
-
-    Args:
-        model: one.
-        other: the other. Metadata without a buffer counts for nothing, nor do files behind the model.
-        bytewise: whether constants are compared by their bytes; if not, by their lengths.
-    """
+def first_difference(
+    model: Model,  # one
+    other: Model,  # the other. Metadata without a buffer counts for nothing, nor do files behind the model.
+    *,
+    bytewise: bool = False,  # whether constants are compared by their bytes; if not, by their lengths
+) -> str:
+    """Return the path of the first difference with both values, or "" if there is none."""
     one, two = (
         m._replace(metadata=tuple((name, content) for name, content in m.metadata if content is not None), files=())
         for m in (model, other)

@@ -24,12 +24,11 @@ _FIXED_FIRST, _FIXED_LAST = 16, 24
 """Vectors of two, three and four numbers: the element type and the length are in the type."""
 
 
-def parse(data: bytes, place: str = "") -> FlexValue:
+def parse(
+    data: bytes,  # the whole buffer; the root is at its end
+    place: str = "",  # where it stands in the file, for the error
+) -> FlexValue:
     """The value that a FlexBuffer holds.
-
-    Args:
-        data: the whole buffer; the root is at its end.
-        place: where it stands in the file, for the error.
 
     Raises:
         ReadError: the bytes are no FlexBuffer.

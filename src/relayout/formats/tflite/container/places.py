@@ -12,16 +12,15 @@ from relayout.errors import MOST_SHOWN, ReadError, UnsupportedError, shortened
 _PLACE = re.compile(r"subgraphs\[(\d+)\]\.(operator|tensor)s\[(\d+)\][.,]? ?(.*)", re.DOTALL)
 
 
-def place_in_words(place: str, subgraphs: Sequence[Any], kind_of: Callable[[Any], str] = lambda operator: "") -> str:
+def place_in_words(
+    place: str,
+    subgraphs: Sequence[Any],  # those of the file, as values or as tables
+    kind_of: Callable[[Any], str] = lambda operator: "",  # returns which operator one is; "" where that is said already
+) -> str:
     """Name the operator or tensor at a place in a file; a place of another form stays.
 
     `subgraphs[0].operators[5].inputs[1]` -> `CONV_2D 'y' (operator 5 of subgraph 0, inputs[1])`
     `subgraphs[0].tensors[2].shape` -> `'w', tensor 2 of subgraph 0, shape`
-
-    Args:
-        place: the place.
-        subgraphs: those of the file, as values or as tables.
-        kind_of: returns which operator one is; "" where that is said already.
     """
     if (match := _PLACE.fullmatch(place)) is None:
         return place

@@ -102,16 +102,15 @@ class AttentionBody(DefinitionBody):
         hidden = self.const(np.triu(np.full((rows, columns), masked, self.real), columns - rows + 1))
         return self.add("Add", bias, hidden) if bias else hidden
 
-    def rotated(self, tensor: str, size: int, angles: Sequence[str], half: int, name: str) -> str:
-        """Add heads turned by angles.
-
-        Args:
-            tensor: the heads, of four axes, the last of them the elements of a head.
-            size: elements of a head.
-            angles: cosines and sines, of four axes, too.
-            half: pairs that are turned: the first `2 half` elements of each head.
-            name: the attribute that says whether the elements of a pair are neighbours.
-        """
+    def rotated(
+        self,
+        tensor: str,  # the heads, of four axes, the last of them the elements of a head
+        size: int,  # elements of a head
+        angles: Sequence[str],  # cosines and sines, of four axes, too
+        half: int,  # pairs that are turned: the first `2 half` elements of each head
+        name: str,  # the attribute that says whether the elements of a pair are neighbours
+    ) -> str:
+        """Add heads turned by angles."""
         cosine, sine = angles
         turned, same = (self.part(tensor, 3, 0, 2 * half) if 2 * half < size else tensor), (0, 0, 0)
         if self.integer(name):

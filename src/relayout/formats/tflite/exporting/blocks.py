@@ -142,13 +142,12 @@ def _transposed(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     )
 
 
-def blocks_of(node: ir.Node, *, transposed: bool = False) -> Blocks | None:
-    """Return the blocks that a DequantizeLinear reads along the last axis of a constant; None where there are none.
-
-    Args:
-        node: the node.
-        transposed: whether to transpose the constant, a matrix.
-    """
+def blocks_of(
+    node: ir.Node,
+    *,
+    transposed: bool = False,  # whether to transpose the constant, a matrix
+) -> Blocks | None:
+    """Return the blocks that a DequantizeLinear reads along the last axis of a constant; None where there are none."""
     constants = _Constants.of(node)
     if constants is not None and transposed:
         constants = constants.transposed

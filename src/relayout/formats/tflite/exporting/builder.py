@@ -62,14 +62,13 @@ def require_few(count: int) -> None:
 
 
 class BuiltinBuilder:
-    """The operators that one node becomes.
+    """The operators that one node becomes."""
 
-    Args:
-        draft: the graph that they are added to.
-        name: the node's, with which the names of tensors begin.
-    """
-
-    def __init__(self, draft: Draft, name: str) -> None:
+    def __init__(
+        self,
+        draft: Draft,  # the graph that they are added to
+        name: str,  # the node's, with which the names of tensors begin
+    ) -> None:
         self.draft, self.name = draft, name
 
     def const(self, array: NDArray[Any], quantization: Quantization | None = None, what: str = "") -> DraftTensor:
@@ -108,15 +107,14 @@ class BuiltinBuilder:
         self.draft.add(name, inputs, [result], **options)
         return result
 
-    def each(self, name: str, *operands: Operand, kind: TensorType | None = None, **options: Any) -> DraftTensor:
-        """Add an operator on each element by itself, of operands that stretch to each other.
-
-        Args:
-            name: the builtin.
-            operands: its operands, at least one tensor among them.
-            kind: the type of the result; None: that of the first tensor.
-            options: of the builtin.
-        """
+    def each(
+        self,
+        name: str,  # the builtin
+        *operands: Operand,  # its operands, at least one tensor among them
+        kind: TensorType | None = None,  # the type of the result; None: that of the first tensor
+        **options: Any,  # of the builtin
+    ) -> DraftTensor:
+        """Add an operator on each element by itself, of operands that stretch to each other."""
         first = next((operand for operand in reversed(operands) if isinstance(operand, DraftTensor)), None)
         assert first is not None
         tensors = [self.tensor(operand, first.type) for operand in operands]
@@ -375,13 +373,12 @@ class BuiltinBuilder:
             return self.const(array.reshape(known(dims)), tensor.quantization)
         return self.emit("RESHAPE", [tensor, self.shape_tensor(dims, like or tensor)], dims)
 
-    def shape_tensor(self, dims: Dims, source: DraftTensor) -> DraftTensor:
-        """Return extents as a tensor of int32, for operators that take a shape.
-
-        Args:
-            dims: the extents; of one that is known only at run time RESHAPE finds out by itself.
-            source: what is reshaped: its extents are read where several are not known.
-        """
+    def shape_tensor(
+        self,
+        dims: Dims,  # the extents; of one that is known only at run time RESHAPE finds out by itself
+        source: DraftTensor,  # what is reshaped: its extents are read where several are not known
+    ) -> DraftTensor:
+        """Return extents as a tensor of int32, for operators that take a shape."""
         unknown = [dim for dim in dims if not isinstance(dim, int)]
         if len(unknown) <= 1:
             return self.ints([dim if isinstance(dim, int) else -1 for dim in dims], "shape")

@@ -24,14 +24,13 @@ TO_FLOAT = (ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.INT32)
 
 
 class DefinitionBody(NodeReading):
-    """The nodes of a definition under construction.
+    """The nodes of a definition under construction."""
 
-    Args:
-        node: the node that it defines.
-        imports: the model's: domain -> version.
-    """
-
-    def __init__(self, node: ir.Node, imports: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        node: ir.Node,  # the node that it defines
+        imports: Mapping[str, int],  # the model's: domain -> version
+    ) -> None:
         self.node, self.imports = node, imports
         self.nodes: list[onnx.NodeProto] = []
         value = node.inputs[0]
@@ -101,12 +100,11 @@ class DefinitionBody(NodeReading):
         """Return an attribute that is a list of numbers."""
         return np.array(self.node.attributes.get_floats(name, []), np.float32)
 
-    def labels(self, integers: str) -> NDArray[Any]:
-        """Return the names of the classes, text or int64.
-
-        Args:
-            integers: the attribute that holds them where they are numbers.
-        """
+    def labels(
+        self,
+        integers: str,  # the attribute that holds them where they are numbers
+    ) -> NDArray[Any]:
+        """Return the names of the classes, text or int64."""
         attributes = self.node.attributes
         texts = attributes.get_strings("classlabels_strings", [])
         return np.array([*texts, None], object)[:-1] if texts else np.array(attributes.get_ints(integers, []), np.int64)

@@ -47,13 +47,12 @@ IN_FILE = re.compile(r"(/(as_in_file|stored)_*)+$")
 
 
 class FileOrder:
-    """New nodes and constants, by which a value of the graph becomes a tensor as the file has it, or the other way.
+    """New nodes and constants, by which a value of the graph becomes a tensor as the file has it, or the other way."""
 
-    Args:
-        values: those of the graph, whose names are taken.
-    """
-
-    def __init__(self, values: ValuesByTensor) -> None:
+    def __init__(
+        self,
+        values: ValuesByTensor,  # those of the graph, whose names are taken
+    ) -> None:
         self.values = values
         self.nodes: list[ir.Node] = []
         self.constants: list[ir.Value] = []

@@ -376,12 +376,11 @@ class GraphExport:
                 found[name].append(value)
         return found
 
-    def name_ends(self, names: Mapping[str, str]) -> None:
-        """Give tensors of inputs and outputs other names, where no tensor has these.
-
-        Args:
-            names: name of an input or output -> the name that its tensor gets.
-        """
+    def name_ends(
+        self,
+        names: Mapping[str, str],  # name of an input or output -> the name that its tensor gets
+    ) -> None:
+        """Give tensors of inputs and outputs other names, where no tensor has these."""
         taken = {tensor.name for tensor in self.draft.tensors()}
         for tensor in (*self.draft.inputs, *self.draft.outputs):
             name = names.get(tensor.name, "")

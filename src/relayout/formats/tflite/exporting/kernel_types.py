@@ -221,14 +221,13 @@ def widen(
         _cast_around(draft, operator, kind, wide)
 
 
-def _as_signed(draft: Draft, operator: DraftOperator, *, moved: bool) -> None:
-    """Write an operator on unsigned integers of 64 bits as one on signed ones.
-
-    Args:
-        draft: the graph.
-        operator: the operator.
-        moved: whether 2^63 is subtracted before, and added after it, which keeps the order.
-    """
+def _as_signed(
+    draft: Draft,  # the graph
+    operator: DraftOperator,
+    *,
+    moved: bool,  # whether 2^63 is subtracted before, and added after it, which keeps the order
+) -> None:
+    """Write an operator on unsigned integers of 64 bits as one on signed ones."""
     half = draft.constant("half", np.array(-(1 << 63)))
 
     def step(name: str, inputs: list[DraftTensor], kind: TensorType, result: DraftTensor | None = None) -> DraftTensor:

@@ -87,13 +87,12 @@ class NodeExport(NodeReading, BuiltinBuilder):
         """Return the element type that an output has in the model: half precision is single inside of the file."""
         return stored_type(self.node.outputs[slot])
 
-    def axes(self, slot: int = 1, default: Sequence[int] | None = None) -> list[int]:
-        """Return axes that are an attribute in old versions and an operand in new ones, counted from the front.
-
-        Args:
-            slot: the operand.
-            default: where they are not given; None: all axes.
-        """
+    def axes(
+        self,
+        slot: int = 1,  # the operand
+        default: Sequence[int] | None = None,  # where they are not given; None: all axes
+    ) -> list[int]:
+        """Return axes that are an attribute in old versions and an operand in new ones, counted from the front."""
         rank = self.rank()
         if self.node.attributes.get("axes") is not None:
             found = self.integers("axes")

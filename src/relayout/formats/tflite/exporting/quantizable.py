@@ -70,15 +70,14 @@ STATIC = ("int8", "int16x8")
 """Kinds that change what is computed: the quantizer makes no integers of the state of a fused LSTM."""
 
 
-def make_quantizable(draft: Draft, quantization: str, *, as_source: bool, for_litert: bool) -> None:
-    """Write builtins that quantizers leave in float as others, in place.
-
-    Args:
-        draft: the graph, before activations are fused.
-        quantization: the kind of quantization that follows; "": what a user may do.
-        as_source: True if the operators are those of a `.tflite`, which keeps them where no quantization follows.
-        for_litert: True if LiteRT's kernels run it: an NPU and a microcontroller have tables for functions.
-    """
+def make_quantizable(
+    draft: Draft,  # the graph, before activations are fused
+    quantization: str,  # the kind of quantization that follows; "": what a user may do
+    *,
+    as_source: bool,  # True if the operators are those of a `.tflite`, which keeps them where no quantization follows
+    for_litert: bool,  # True if LiteRT's kernels run it: an NPU and a microcontroller have tables for functions
+) -> None:
+    """Write builtins that quantizers leave in float as others, in place."""
     if as_source and not quantization:
         return
     _Pass(draft, ALWAYS).run()

@@ -116,7 +116,10 @@ LAST_STATE = 1
 """The output that holds it."""
 
 
-def read_last_states(model: ir.Model, names: Names) -> bool:
+def read_last_states(
+    model: ir.Model,
+    names: Names,  # of all its values; it grows
+) -> bool:
     """Let nodes that pick the last step of a sequence read the last state, in place; return whether there were any.
 
         y, _ = GRU(x)                _, h = GRU(x)
@@ -124,10 +127,6 @@ def read_last_states(model: ir.Model, names: Names) -> bool:
         last = Gather(z, -1)         last = Squeeze(z)
 
     A sequence of rows that are all as long may lie behind views that leave its steps one axis.
-
-    Args:
-        model: the model.
-        names: of all its values; it grows.
     """
     changed, version = False, model.opset_imports.get("", 1)
     for graph in all_graphs(model.graph):

@@ -14,15 +14,14 @@ from relayout.layout.stored_as import Holds
 
 
 class UnwritableGraphError(UnsupportedError):
-    """Operators, inputs or outputs cannot be written: all of them, each with its reason.
+    """Operators, inputs or outputs cannot be written: all of them, each with its reason."""
 
-    Args:
-        found: operator and reason -> (how often, first place).
-        values: the first output of each such operator; of an input, those of the operators that read it.
-        hint: what to do about it.
-    """
-
-    def __init__(self, found: dict[str, tuple[int, str]], values: set[str], hint: str = "") -> None:
+    def __init__(
+        self,
+        found: dict[str, tuple[int, str]],  # operator and reason -> (how often, first place)
+        values: set[str],  # the first output of each such operator; of an input, those of the operators that read it
+        hint: str = "",  # what to do about it
+    ) -> None:
         self.values = values
         super().__init__(found, hint)
 

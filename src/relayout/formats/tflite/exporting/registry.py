@@ -38,14 +38,13 @@ REFUSAL = "relayout.refusal"
 
 
 class OpenExtentError(Unwritable):
-    """Raised by an export that counts on an extent known only at run time: the file can be written once it is fixed.
+    """Raised by an export that counts on an extent known only at run time: the file can be written once it is fixed."""
 
-    Args:
-        reason: what stands in the way.
-        extents: the extents by name; none: any of the node's may be meant.
-    """
-
-    def __init__(self, reason: str, extents: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        reason: str,  # what stands in the way
+        extents: Iterable[str] = (),  # the extents by name; none: any of the node's may be meant
+    ) -> None:
         self.extents = frozenset(extents)
         super().__init__(reason)
 
@@ -66,12 +65,11 @@ class Entry(NamedTuple):
 _ENTRIES: dict[Key, Entry] = {}
 
 
-def exporter(*names: str, domain: str = "") -> Callable[[Export], Export]:
+def exporter(
+    *names: str,  # operators of the domain
+    domain: str = "",  # "" for ONNX's own
+) -> Callable[[Export], Export]:
     """Register a function as the export of one or several ONNX operators.
-
-    Args:
-        names: operators of the domain.
-        domain: "" for ONNX's own.
 
     Raises:
         ValueError: an operator is registered twice.

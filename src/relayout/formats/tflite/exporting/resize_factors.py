@@ -120,14 +120,13 @@ DOUBLED = 2.0
 
 
 class Factors:
-    """The sizes and the factors of a Resize, each known or computed; what is computed is computed once.
+    """The sizes and the factors of a Resize, each known or computed; what is computed is computed once."""
 
-    Args:
-        op: the node.
-        dims: the extents of its result.
-    """
-
-    def __init__(self, op: NodeExport, dims: Dims) -> None:
+    def __init__(
+        self,
+        op: NodeExport,  # the node
+        dims: Dims,  # the extents of its result
+    ) -> None:
         self.op, self.dims = op, dims
         slot = 2 if is_new(op) else 1
         has_sizes = op.has(SIZES) and op.dims(SIZES) != (0,)
@@ -158,12 +157,11 @@ class Factors:
         is_spatial = is_image and keeps_channels
         return [axis for axis in changed if axis in (1, 2) or not is_spatial or numbers[axis] is not None]
 
-    def stays(self, axes: list[int]) -> bool | DraftTensor:
-        """Return whether all extents stay, so that the result is a copy: known, or a scalar computed at run time.
-
-        Args:
-            axes: those along which the result may differ.
-        """
+    def stays(
+        self,
+        axes: list[int],  # those along which the result may differ
+    ) -> bool | DraftTensor:
+        """Return whether all extents stay, so that the result is a copy: known, or a scalar computed at run time."""
         before, found = self.op.dims(), None
         for axis in axes:
             a, b, number = before[axis], self.dims[axis], self.number(axis)

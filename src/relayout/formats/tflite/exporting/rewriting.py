@@ -10,14 +10,13 @@ from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftOperator, 
 
 
 class Rewriting(BuiltinBuilder):
-    """The operators that stand for one, under construction.
+    """The operators that stand for one, under construction."""
 
-    Args:
-        draft: the graph that they are added to.
-        operator: the operator that they stand for.
-    """
-
-    def __init__(self, draft: Draft, operator: DraftOperator) -> None:
+    def __init__(
+        self,
+        draft: Draft,  # the graph that they are added to
+        operator: DraftOperator,  # the operator that they stand for
+    ) -> None:
         super().__init__(draft, operator.outputs[0].name)
         self.operator = operator
 
@@ -37,14 +36,13 @@ class Rewriting(BuiltinBuilder):
         kind = self.operator.options.get("fused_activation_function")
         return {"fused_activation_function": kind} if kind else {}
 
-    def same(self, *inputs: DraftTensor | None, name: str = "", dims: Dims | None = None) -> DraftTensor:
-        """Add the operator itself, or another with its options, on other operands.
-
-        Args:
-            inputs: the operands.
-            name: the other one.
-            dims: the extents of what it gives; None: those of the result.
-        """
+    def same(
+        self,
+        *inputs: DraftTensor | None,  # the operands
+        name: str = "",  # the other one
+        dims: Dims | None = None,  # the extents of what it gives; None: those of the result
+    ) -> DraftTensor:
+        """Add the operator itself, or another with its options, on other operands."""
         kind, result, options = name or self.operator.name, self.result, self.operator.options
         return self.emit(kind, inputs, dims or result.dims, result.type, result.quantization, **options)
 

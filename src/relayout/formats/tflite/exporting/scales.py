@@ -96,15 +96,14 @@ SHIFTS_OF_WORDS = {TensorType.UINT16: SHIFTS[TensorType.UINT16]}
 """Those of integers that no kernel takes; some take unsigned bytes."""
 
 
-def change_sign(draft: Draft, source: DraftTensor, result: DraftTensor) -> None:
+def change_sign(
+    draft: Draft,  # the graph
+    source: DraftTensor,  # integers of one sign
+    result: DraftTensor,  # those of the other, with the same scale
+) -> None:
     """Write integers as those of the other sign, which mean the same numbers.
 
     QUANTIZE does it to bytes. It has no kernel for uint16: CAST to int32, ADD the distance, CAST.
-
-    Args:
-        draft: the graph.
-        source: integers of one sign.
-        result: those of the other, with the same scale.
     """
     if TensorType.UINT16 not in (source.type, result.type):
         draft.add("QUANTIZE", [source], [result])

@@ -80,14 +80,13 @@ def transform_matrix(
     return matrix.reshape(bins * 2, count * parts).astype(np.float32)
 
 
-def from_half(length: int, count: int) -> NDArray[np.float32]:
+def from_half(
+    length: int,  # of the result
+    count: int,  # frequencies that there are: those beyond half the length do not count
+) -> NDArray[np.float32]:
     """Return the matrix of the way back from half a spectrum to real numbers, `length count·2`.
 
     Each frequency but the first and that of half the length stands for its mirror image, too.
-
-    Args:
-        length: of the result.
-        count: frequencies that there are: those beyond half the length do not count.
     """
     if length * count * 2 > LARGEST:
         raise Unwritable("a transform of that length")

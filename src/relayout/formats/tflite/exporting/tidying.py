@@ -112,13 +112,12 @@ LEAST = -128
 """The least integer of 8 bits: where it means 0, no number is below 0."""
 
 
-def recognise(draft: Draft, *, for_litert: bool) -> None:
-    """Write such operators, in place; those that nobody reads any more stay.
-
-    Args:
-        draft: the graph.
-        for_litert: whether LiteRT alone has to run it: others have no SELECT.
-    """
+def recognise(
+    draft: Draft,  # the graph
+    *,
+    for_litert: bool,  # whether LiteRT alone has to run it: others have no SELECT
+) -> None:
+    """Write such operators, in place; those that nobody reads any more stay."""
     search = _Search(draft)
     for operator in draft.operators:
         if operator.is_restored:
@@ -390,13 +389,12 @@ REQUANTIZED = {
 """Integers -> those that QUANTIZE makes of them."""
 
 
-def tidy(draft: Draft, *, for_litert: bool) -> None:
-    """Remove such operators, in place.
-
-    Args:
-        draft: the graph.
-        for_litert: whether LiteRT alone has to run it.
-    """
+def tidy(
+    draft: Draft,  # the graph
+    *,
+    for_litert: bool,  # whether LiteRT alone has to run it
+) -> None:
+    """Remove such operators, in place."""
     recognise(draft, for_litert=for_litert)
     _move_integers(draft)
     _merge_sign_changes(draft)

@@ -44,15 +44,14 @@ QuantizedUnits = Mapping[ir.Node, UnitNodes]
 
 
 class UnitResults:
-    """The results of the quantized units of one graph.
+    """The results of the quantized units of one graph."""
 
-    Args:
-        draft: the subgraph under construction.
-        integers: its integers.
-        runtime: the oldest runtime that has to run it; "": any.
-    """
-
-    def __init__(self, draft: Draft, integers: IntegerTensors, runtime: str = "") -> None:
+    def __init__(
+        self,
+        draft: Draft,  # the subgraph under construction
+        integers: IntegerTensors,  # its integers
+        runtime: str = "",  # the oldest runtime that has to run it; "": any
+    ) -> None:
         self.draft, self.integers, self.runtime = draft, integers, runtime
         self.before: dict[ir.Value, DraftTensor] = {}
         """Output of a unit's node -> what its kernel gives, before a QUANTIZE."""

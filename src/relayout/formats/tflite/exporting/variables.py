@@ -63,14 +63,13 @@ def _bytes(tensor: DraftTensor) -> bytes:
 
 
 class ValuesByTensor:
-    """The values of a graph by their names, and by the tensors of a file that they hold.
+    """The values of a graph by their names, and by the tensors of a file that they hold."""
 
-    Args:
-        graph: a graph, or a body.
-        around: the values of the graph around it.
-    """
-
-    def __init__(self, graph: ir.Graph, around: ValuesByTensor | None = None) -> None:
+    def __init__(
+        self,
+        graph: ir.Graph,  # a graph, or a body
+        around: ValuesByTensor | None = None,  # the values of the graph around it
+    ) -> None:
         self.around = around
         self.taken: set[str | None] = set() if around is None else around.taken
         self._computed: set[ir.Value | None] = set() if around is None else set(around._computed)

@@ -49,13 +49,12 @@ def element(value: ir.Value) -> Dim:
     return single
 
 
-def constant_elements(value: ir.Value, is_settled: Callable[[ir.Value], bool]) -> npt.NDArray[Any] | None:
-    """The elements of a small tensor that follows from constants and extents, in its type; None of any other.
-
-    Args:
-        value: what a node has just been written for.
-        is_settled: whether a value is known to be no constant, so that nothing behind it is looked at.
-    """
+def constant_elements(
+    value: ir.Value,  # what a node has just been written for
+    # whether a value is known to be no constant, so that nothing behind it is looked at
+    is_settled: Callable[[ir.Value], bool],
+) -> npt.NDArray[Any] | None:
+    """The elements of a small tensor that follows from constants and extents, in its type; None of any other."""
     extents = dims(value) if value.dtype in _NUMBERS and value.producer() is not None else (MAX_ELEMENTS + 1,)
     size = product(extents)
     if not isinstance(size, int) or size > MAX_ELEMENTS:

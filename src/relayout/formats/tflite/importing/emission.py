@@ -214,12 +214,11 @@ def emitted_type(op_type: str, operands: Sequence[ir.Value | None]) -> ir.DataTy
     return operand.dtype if operand is not None else None
 
 
-def options_of(operator: Operator, entry: Entry | None = None) -> Table:
+def options_of(
+    operator: Operator,  # the operator, one that is registered
+    entry: Entry | None = None,  # its entry, where that is at hand
+) -> Table:
     """An operator's options, with the defaults where a file leaves them out.
-
-    Args:
-        operator: the operator, one that is registered.
-        entry: its entry, where that is at hand.
 
     Raises:
         ReadError: they are those of another operator.

@@ -116,14 +116,13 @@ class Operation(Emission):
         axis = list(perm).index(quantization.axis) if quantization and quantization.per_channel else None
         return self.dequantize(i, self.transpose(self.stored(i), perm), axis)
 
-    def dequantize(self, i: int, value: ir.Value, axis: int | None = None) -> ir.Value:
-        """The real numbers of a value that holds operand i's integers, perhaps reordered or reshaped.
-
-        Args:
-            i: the operand whose parameters count.
-            value: the integers.
-            axis: where the axis of the scales is now, if there are several and it has moved.
-        """
+    def dequantize(
+        self,
+        i: int,  # the operand whose parameters count
+        value: ir.Value,  # the integers
+        axis: int | None = None,  # where the axis of the scales is now, if there are several and it has moved
+    ) -> ir.Value:
+        """The real numbers of a value that holds operand i's integers, perhaps reordered or reshaped."""
         tensor = self.input(i)
         if (quantization := self.tensors.quantization(tensor)) is None:
             if tensor.type in MOVABLE and tensor.quantization is None:

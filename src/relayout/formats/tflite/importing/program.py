@@ -108,14 +108,13 @@ class Program:
             raise ReadError(f"there is no subgraph {index}", where=place)
         return self.model.subgraphs[index]
 
-    def inline(self, index: int, given: Sequence[Given], place: str) -> list[Given]:
-        """Write a subgraph's nodes here, its inputs being these; returns its outputs.
-
-        Args:
-            index: which subgraph.
-            given: one for each of its inputs.
-            place: the operator that names the subgraph.
-        """
+    def inline(
+        self,
+        index: int,  # which subgraph
+        given: Sequence[Given],  # one for each of its inputs
+        place: str,  # the operator that names the subgraph
+    ) -> list[Given]:
+        """Write a subgraph's nodes here, its inputs being these; returns its outputs."""
         return self.write(self.subgraph(index, place), index, given, place)
 
     def write(self, subgraph: Subgraph, index: int, given: Sequence[Given], place: str) -> list[Given]:

@@ -12,13 +12,12 @@ if TYPE_CHECKING:
 
 
 class Unsupported(Exception):  # noqa: N818 - a verdict on one operator, collected into one UnsupportedError
-    """Raised by a translation: this operator, as it is used here, has no ONNX counterpart yet.
+    """Raised by a translation: this operator, as it is used here, has no ONNX counterpart yet."""
 
-    Args:
-        reason: what stands in the way; equal reasons are counted together, so it names no tensor.
-    """
-
-    def __init__(self, reason: str) -> None:
+    def __init__(
+        self,
+        reason: str,  # what stands in the way; equal reasons are counted together, so it names no tensor
+    ) -> None:
         self.reason = reason
         super().__init__(reason)
 

@@ -56,14 +56,13 @@ _OF_SHAPES = ("RANK", "SHAPE")
 
 
 class Placeholders:
-    """The tensors of a subgraph whose declared extents are no claim.
+    """The tensors of a subgraph whose declared extents are no claim."""
 
-    Args:
-        subgraph: whose inputs are data.
-        is_open: whether a tensor has a dimension with a name.
-    """
-
-    def __init__(self, subgraph: Subgraph, is_open: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        subgraph: Subgraph,  # whose inputs are data
+        is_open: Callable[[int], bool],  # whether a tensor has a dimension with a name
+    ) -> None:
         self._is_open = is_open
         self._data = set(subgraph.inputs) | {t.index for t in subgraph.tensors if t.is_variable}
         self._open: set[int] = set()

@@ -284,13 +284,12 @@ class _Side(NamedTuple):
 
 
 class _Transposed:
-    """A transposed convolution: what the builtin computes, and what is cut off.
+    """A transposed convolution: what the builtin computes, and what is cut off."""
 
-    Args:
-        sides: the axes of space.
-    """
-
-    def __init__(self, sides: Sequence[_Side]) -> None:
+    def __init__(
+        self,
+        sides: Sequence[_Side],  # the axes of space
+    ) -> None:
         self.padding = Padding.SAME if all(side.is_same for side in sides) else Padding.VALID
         self.sides = [side.as_same() for side in sides] if self.padding == Padding.SAME else list(sides)
 
@@ -389,16 +388,15 @@ class _Transposed:
         return op.emit("STRIDED_SLICE", inputs, wanted, end_mask=mask)
 
 
-def _removed(extent: int | str, goal: int | str, stride: int, most: int, *, by_shape: bool) -> int:
-    """Return how many elements a node takes away that says how many are left.
-
-    Args:
-        extent: of the image.
-        goal: of the result.
-        stride: the stride.
-        most: how much more than `extent · stride` there would be.
-        by_shape: whether the node states the result's shape; else it is `extent · stride`, unless that is too much.
-    """
+def _removed(
+    extent: int | str,  # of the image
+    goal: int | str,  # of the result
+    stride: int,
+    most: int,  # how much more than `extent · stride` there would be
+    *,
+    by_shape: bool,  # whether the node states the result's shape; else it is `extent · stride`, unless that is too much
+) -> int:
+    """Return how many elements a node takes away that says how many are left."""
     if isinstance(extent, int) and isinstance(goal, int):
         return extent * stride + most - goal
     if by_shape:

@@ -232,13 +232,12 @@ def matmul(op: NodeExport) -> None:
     _batch_matmul(op, left, right)
 
 
-def fully_connected_weights(op: NodeExport, *, transposed: bool) -> DraftTensor | None:
-    """Return the second operand as the weights `n k` of FULLY_CONNECTED; None where it is `k n` and computed.
-
-    Args:
-        op: the node.
-        transposed: whether the node has them as `n k`.
-    """
+def fully_connected_weights(
+    op: NodeExport,  # the node
+    *,
+    transposed: bool,  # whether the node has them as `n k`
+) -> DraftTensor | None:
+    """Return the second operand as the weights `n k` of FULLY_CONNECTED; None where it is `k n` and computed."""
     if len(op.dims(1)) != WEIGHTS_RANK:
         return None
     if not transposed and (numbers := _blocks_of_columns(op)) is not None:

@@ -35,25 +35,15 @@ POOLED = (*BYTES, TensorType.INT16, TensorType.FLOAT32)
 
 
 class Sliding(NamedTuple):
-    """A window over the axes of space of an image, in whatever order its axes are.
+    """A window over the axes of space of an image, in whatever order its axes are."""
 
-    Args:
-        axes: the axes of space.
-        extents: of the image along these.
-        results: how many windows there are.
-        sizes: of the window.
-        strides: between windows.
-        dilations: between elements of a window.
-        begins: the border before.
-    """
-
-    axes: range
-    extents: tuple[int, ...]
-    results: tuple[int, ...]
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    begins: tuple[int, ...]
+    axes: range  # the axes of space
+    extents: tuple[int, ...]  # of the image along these
+    results: tuple[int, ...]  # how many windows there are
+    sizes: tuple[int, ...]  # of the window
+    strides: tuple[int, ...]  # between windows
+    dilations: tuple[int, ...]  # between elements of a window
+    begins: tuple[int, ...]  # the border before
 
     @staticmethod
     def of(op: NodeExport) -> "Sliding":
@@ -194,13 +184,12 @@ def sliding_sum(op: NodeExport, image: DraftTensor) -> DraftTensor:
     return reduce(op.add, [sliding.slice(op, padded, place) for place in sliding.places()])
 
 
-def sliding_counts(op: NodeExport, *, counted: bool) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """Return how many elements of each window count, stretched to the image's axes.
-
-    Args:
-        op: the node.
-        counted: whether the border that the node states counts.
-    """
+def sliding_counts(
+    op: NodeExport,  # the node
+    *,
+    counted: bool,  # whether the border that the node states counts
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """Return how many elements of each window count, stretched to the image's axes."""
     sliding = Sliding.of(op)
     ends = op.integers("pads", [0] * (2 * len(sliding.axes)))[len(sliding.axes) :]
     found = np.ones(())

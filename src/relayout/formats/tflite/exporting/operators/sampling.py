@@ -187,12 +187,11 @@ def deform_conv(op: NodeExport) -> None:
     op.give(op.reshape(made, (*results, count), offsets))
 
 
-def _first_places(op: NodeExport, size: Operand) -> DraftTensor | None:
+def _first_places(
+    op: NodeExport,  # the node
+    size: Operand,  # elements of an image, in all parts
+) -> DraftTensor | None:
     """Return where the elements of each image and part begin, for each result and element of the kernel.
-
-    Args:
-        op: the node.
-        size: elements of an image, in all parts.
 
     Returns:
         Numbers that stretch to the places; None where all are 0.

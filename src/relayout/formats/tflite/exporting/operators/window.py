@@ -73,14 +73,13 @@ class Window(NamedTuple):
         """The padding of the operator, once the border is written."""
         return Padding.SAME if self.same else Padding.VALID
 
-    def bordered(self, op: NodeExport, image: DraftTensor, border: float | None = None) -> DraftTensor:
-        """Return the image with its border written by an operator of its own, where SAME does not say it.
-
-        Args:
-            op: the node.
-            image: `n *s c`.
-            border: what the border holds; None: what means zero.
-        """
+    def bordered(
+        self,
+        op: NodeExport,  # the node
+        image: DraftTensor,  # `n *s c`
+        border: float | None = None,  # what the border holds; None: what means zero
+    ) -> DraftTensor:
+        """Return the image with its border written by an operator of its own, where SAME does not say it."""
         if self.same or self.is_valid:
             return image
         return bordered(op, image, [(0, 0), *self.pads, (0, 0)], border)

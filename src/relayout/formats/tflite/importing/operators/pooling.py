@@ -85,19 +85,12 @@ def _amounts(
 
 
 class Sliding(NamedTuple):
-    """Windows over the axes between batch and channels, `n *s c`.
+    """Windows over the axes between batch and channels, `n *s c`."""
 
-    Args:
-        window: their extents.
-        strides: from one window to the next.
-        same: whether there are `ceil(extent / stride)` of them, a border around them where they need one.
-        planar: whether the channels lie before those axes, `n c *s`.
-    """
-
-    window: list[int]
-    strides: list[int]
-    same: bool
-    planar: bool = False
+    window: list[int]  # their extents
+    strides: list[int]  # from one window to the next
+    same: bool  # whether there are `ceil(extent / stride)` of them, a border around them where they need one
+    planar: bool = False  # whether the channels lie before those axes, `n c *s`
 
     @staticmethod
     def of(op: Operation) -> "Sliding":

@@ -114,15 +114,14 @@ def _rounded(x: Floats) -> Floats:
     return np.copysign(np.floor(np.abs(x) + np.float32(0.5)), x).astype(np.float32)
 
 
-def interpolated(function: Function, before: tuple[float, int], after: tuple[float, int]) -> npt.NDArray[np.int64]:
+def interpolated(
+    function: Function,  # of real numbers
+    before: tuple[float, int],  # scale and zero point of the operand
+    after: tuple[float, int],  # those of the result
+) -> npt.NDArray[np.int64]:
     """The result for each of -32768 to 32767.
 
     The points are moved by half of what the straight line between two of them misses in the middle.
-
-    Args:
-        function: of real numbers.
-        before: scale and zero point of the operand.
-        after: those of the result.
     """
     one = np.float32
     (scale, zero), (unit, offset) = before, after
