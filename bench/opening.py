@@ -4,7 +4,7 @@
     python bench/opening.py OUT.json --page PAGE.md     write the page of all that OUT.json holds
 
 Every model goes to ONNX and to `.tflite` with `--batch N`. The result runs with the source's batch, where every value
-is compared, and with batches of 1, 3 and 7, which the source runs batch after batch. Folders are searched at any depth.
+is compared, and with batches of 3 and 7, which the source runs batch after batch. Folders are searched at any depth.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any
 
 from tables import write_page
 
-EXTENTS = (1, 3, 7)
 LIMIT_SECONDS = 300
 FORMATS = ("onnx", "tflite")
 OPENED, OPEN, BOUND, REFUSED, WRONG = "opened", "open", "bound", "refused", "wrong"
@@ -41,8 +40,8 @@ def models(places: Sequence[str]) -> Iterator[Path]:
 def opened(path: Path, form: str) -> tuple[str, str]:
     """Open one model's batch and run the result: what became of it, and why."""
     import relayout
-    from relayout.cli.running import opened_batch
     from relayout.errors import RelayoutError
+    from relayout.layout.stored_as import OPENED_BATCH
     from relayout.shapes import OpeningError
 
     try:
@@ -51,17 +50,18 @@ def opened(path: Path, form: str) -> tuple[str, str]:
         return BOUND, f"{error.operator} {error.reason}"
     except RelayoutError as error:
         return REFUSED, str(error)
-    batch = opened_batch(result)
-    if batch is None:
+    if OPENED_BATCH not in result.model.metadata_props:
         return OPEN, ""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / f"result.{form}"
         try:
             result.save(target)
-            found = relayout.verify(path, target, batch=batch._replace(extents=EXTENTS))
+            found = relayout.verify(path, target)
         except RelayoutError as error:
             return REFUSED, str(error)
     wrong = [f"{row.name}: {row.verdict}" for row in found.outputs if not row.ok]
+    if not found.batches:
+        wrong.append("it ran with the source's batch alone")
     return (WRONG, "; ".join(wrong)) if wrong else (OPENED, "")
 
 
@@ -109,7 +109,7 @@ def main() -> None:
 HEAD = """# Networks whose batch opens
 
 `relayout convert MODEL RESULT --batch N` was run on {models} networks, to ONNX and to `.tflite`. Each result runs with
-the source's batch, and with batches of 1, 3 and 7, which the source runs batch after batch. `python bench/opening.py`
+the source's batch, and with batches of 3 and 7, which the source runs batch after batch. `python bench/opening.py`
 writes this page ([how to open a batch](how-to/batch.md)).
 
 ![Networks whose batch relayout opens](plots/opening.svg)

@@ -276,3 +276,10 @@ def test_random_graphs_know_means_of_no_elements(rows: int, is_undefined: bool) 
 
     model = build("float[n,3] x", "y = ReduceMean<keepdims=0>(x, first)", {"first": [0]})
     assert export_properties.averages_nothing(model, {"x": np.zeros((rows, 3), np.float32)}) == is_undefined
+
+
+@pytest.mark.parametrize("form", ["onnx", "tflite"])
+def test_opened_batches_run_with_other_batches(form: str) -> None:
+    import opening
+
+    assert opening.opened(ROOT / "models" / "tinynet_float.tflite", form) == (opening.OPENED, "")

@@ -116,10 +116,10 @@ class _Writer:
         reals = [self._dequantized(node, slots, form, place) for place, slots in enumerate(operands)]
         kept = [attribute for name, attribute in node.attributes.items() if name not in form.dropped]
         y = node.outputs[0]
-        real = ir.val(self.names.unique(f"{y.name}/real"), ir.DataType.FLOAT, y.shape)
+        scale, zero = (_at(node, place) for place in form.result)
+        real = ir.val(self.names.unique(f"{y.name}/real"), _type_of(scale), y.shape)
         made = ir.Node("", form.op_type, [*reals, *bias], kept, outputs=[real], name=node.name)
         graph.insert_before(node, made)
-        scale, zero = (_at(node, place) for place in form.result)
         stem = self.names.unique(f"{y.name}/QuantizeLinear")
         quantize = ir.Node("", "QuantizeLinear", [real, scale, zero], [], name=stem)
         graph.insert_before(node, quantize)
@@ -153,7 +153,7 @@ class _Writer:
         self, before: ir.Node, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr], like: ir.Value
     ) -> ir.Value:
         stem = self.names.unique(f"{like.name}/dequantized")
-        value = ir.val(stem, ir.DataType.FLOAT, like.shape)
+        value = ir.val(stem, _type_of(inputs[1]), like.shape)
         given = list(inputs)
         while given and given[-1] is None:
             given.pop()
@@ -165,3 +165,8 @@ class _Writer:
 
 def _at(node: ir.Node, slot: int) -> ir.Value | None:
     return node.inputs[slot] if 0 <= slot < len(node.inputs) else None
+
+
+def _type_of(scale: ir.Value | None) -> ir.DataType:
+    """Return the type of the real numbers that belong to a scale."""
+    return ir.DataType.FLOAT if scale is None or scale.dtype is None else scale.dtype

@@ -158,7 +158,7 @@ def _assumed(node: ir.Node) -> Iterator[_State]:
         if any(isinstance(own, int) and own != dim for dim, own in zip(first, stated, strict=True)):
             continue
         before = None if state.shape is None else ir.Shape([*stated])
-        if any(not isinstance(own, int) for own in stated):
+        if state.shape is None or any(not isinstance(own, int) for own in stated):
             dims = tuple([dim if dim is not None else own for dim, own in zip(first, stated, strict=True)])
             yield _State(node, slot, state, before, first, dims)
 

@@ -48,10 +48,13 @@ def shifts() -> Iterator[Case]:
     for kind in (np.uint8, np.uint16, np.uint32, np.uint64):
         amounts: Array = np.array([0, 1, 3, 5], kind)
         for direction in ("LEFT", "RIGHT"):
-            if kind != np.uint64 or direction == "LEFT":
-                x = ints(3, 4, low=1, high=250, dtype=kind)
-                yield Case("BitShift", {"x": x, "y": amounts}, attributes={"direction": direction})
-                yield Case("BitShift", {"x": x, "y": amounts}, ("y",), {"direction": direction})
+            x = ints(3, 4, low=1, high=250, dtype=kind)
+            yield Case("BitShift", {"x": x, "y": amounts}, attributes={"direction": direction})
+            yield Case("BitShift", {"x": x, "y": amounts}, ("y",), {"direction": direction})
+    amounts = np.array([0, 1, 31, 32, 33, 63], np.uint64)
+    x = np.array([1, 2**63 + 5, 2**64 - 1, 2**40 + 2**33 + 3, 2**32, 0x89ABCDEF01234567], np.uint64)[:, None]
+    yield Case("BitShift", {"x": x, "y": amounts}, attributes={"direction": "RIGHT"})
+    yield Case("BitShift", {"x": x, "y": amounts}, ("y",), {"direction": "RIGHT"})
 
 
 def whole() -> Iterator[Case]:
@@ -70,6 +73,15 @@ def whole() -> Iterator[Case]:
         yield Case("Pow", {"x": abs(f(2, 3)) + 0.1, "e": np.array(exponent, np.float32)}, ("e",))
     yield Case("Pow", {"x": np.arange(1, 5, dtype=np.int32), "e": np.arange(4, dtype=np.int32)})
     yield Case("Pow", {"x": f(2, 3), "e": np.array([2, 3, 1])})
+    bases: Array = np.array([[3], [-2], [1], [-1], [7]])
+    exponents: Array = np.array([0, 1, 5, 18, -1, -2, 64, 65])
+    few = exponents[:6]
+    yield Case("Pow", {"x": bases[:, :, None] * [1, 1], "e": few[:, None]})
+    yield Case("Pow", {"x": bases[2:4], "e": exponents})
+    yield Case("Pow", {"x": bases, "e": few.astype(np.int32)}, ("e",))
+    yield Case("Pow", {"x": bases.astype(np.int32), "e": few[[0, 1, 2, 4, 5]]}, ("e",))
+    for kind in (np.int32, np.int64):
+        yield Case("Pow", {"x": abs(bases).astype(kind) + 2, "e": np.array([0, 2, 3, 0.5, 1.25, -1], np.float32)})
     yield Case("ReduceMax", {"x": b(3, 4), "a": np.array([1])}, ("a",), opset=20)
     yield Case("ReduceMin", {"x": b(3, 4), "a": np.array([1])}, ("a",), opset=20)
 

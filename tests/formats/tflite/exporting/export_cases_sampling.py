@@ -118,6 +118,8 @@ def spectra() -> Iterator[Case]:
     window = {"w": f(6), "l": n(6)}
     yield Case("STFT", {"x": f(2, 20, 1), "h": n(3), **window}, ("h", "w", "l"))
     yield Case("STFT", {"x": f(2, 20, 2), "h": n(4), "w": None, "l": n(7)}, ("h", "l"), {"onesided": 0})
+    yield Case("STFT", {"x": f(2, 20, 2), "h": n(4), "w": f(7)}, ("h",), {"onesided": 0})
+    yield Case("STFT", {"x": f(2, 20, 1), "h": n(3), **window}, ("h", "l"))
 
 
 def pools() -> Iterator[Case]:

@@ -101,6 +101,17 @@ def test_a_loop_collects_slices_of_open_extents(count: int) -> None:
         agrees(model, feed, expected=wanted)
 
 
+def test_a_loop_has_a_state_whose_rank_only_its_begin_tells() -> None:
+    """As the standard defines Range: a body states no shape, and a scalar has no extents that could be open."""
+    body = """
+    body = b (int64 i, bool go, float[] s) => (bool on, float[] t, float[] z) {
+        on = Identity (go)  t = Add (s, d)  z = Identity (s)
+    }
+    """
+    model = build("int64 m, float x, float d", f"last, rows = Loop<{body}>(m, k, x)", {"k": np.array(True)})
+    agrees(model, {"m": np.array(4), "x": np.array(2, np.float32), "d": np.array(-0.5, np.float32)})
+
+
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_loop_collects_slices_of_six_axes(count: int) -> None:
     """With the rounds they have seven: LiteRT's default delegate refused the file."""

@@ -97,10 +97,6 @@ REFUSED = {
     "below 0": ("an alpha that is not above 0", "(float[3] x) => (float[3] y) { y = Celu<alpha = -0.75>(x) }"),
     "of nothing": ("an operand without elements", "(float[2, 0] x) => (int64[2, 1] y) { y = ArgMax<axis = 1>(x) }"),
     "of order 0": ("norm of order 0", "(float[1, 1, 2, 2] x) => (float[1, 1, 1, 1] y) { y = GlobalLpPool<p = 0>(x) }"),
-    "negative powers": (
-        "powers of integers by numbers below 0",
-        "(int32[2] x) => (int32[2] y) <int32[2] e = {2, -1}> { y = Pow(x, e) }",
-    ),
     "window": (
         "a window that is larger than its image",
         "(float[1, 1, 1, 1] x) => (float[1, 1, 1, 1] y) { y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x) }",

@@ -189,6 +189,8 @@ ANY_SIGN = frozenset(
         "REVERSE_V2",
         "SPLIT",
         "SPLIT_V",
+        "BROADCAST_TO",
+        "STABLEHLO_AND",
     ]
 )
 """Builtins that do the same bits to signed and unsigned integers."""

@@ -281,7 +281,7 @@ def define(
     needs_none: Callable[[Key, ir.Node], bool],  # whether a node of an operator needs no definition
 ) -> bool:
     """Replace operators that have no export by what defines them, in place; return whether there were any."""
-    found: dict[Any, tuple[ir.Node, str, str]] = {}
+    found: dict[Any, tuple[ir.Node, str, str, list[ir.Attr]]] = {}
     if any(node.domain == "ai.onnx.ml" for node in _nodes(model)):
         from relayout.formats.tflite.exporting.ml_definitions import raise_opset
 
@@ -300,16 +300,20 @@ def define(
         name = f"{node.op_type}.{len(found)}"
         definition.domain, definition.name = BODIES, name
         model.functions[definition.identifier()] = definition
-        found[definition.identifier()] = (node, node.domain, node.op_type)
+        graphs = [each for each in node.attributes.values() if each.type == ir.AttributeType.GRAPH]
+        found[definition.identifier()] = (node, node.domain, node.op_type, graphs)
         node.domain, node.op_type, node.overload = BODIES, name, ""
+        for each in graphs:  # the definition has them in it
+            node.attributes.pop(each.name)
     if not found:
         return False
     spell_out(model, lambda node: node.domain != BODIES)
-    for name, (node, domain, op_type) in found.items():
+    for name, (node, domain, op_type, graphs) in found.items():
         model.functions.pop(name, None)
         if node.graph is not None:  # it could not be spelled out
             node.domain, node.op_type = domain, op_type
-    return any(node.graph is None for node, _, _ in found.values())
+            node.attributes.update({each.name: each for each in graphs})
+    return any(node.graph is None for node, *_ in found.values())
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:
@@ -351,6 +355,8 @@ def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
         proto.ParseFromString(
             schema.get_context_dependent_function(ir.serde.serialize_node(node).SerializeToString(), types)
         )
+    if domain and all(each.domain for each in proto.opset_import):  # a preview's says nothing of the standard's version
+        proto.opset_import.append(onnx.helper.make_opsetid("", model.opset_imports.get("", 1)))
     _complete_outputs(proto)
     return ir.serde.deserialize_function(proto) if proto.node else None
 

@@ -93,19 +93,20 @@ def bitwise_not(op: NodeExport) -> None:
 
 @exporter("BitShift")
 def bit_shift(op: NodeExport) -> None:
-    """RIGHT_SHIFT or STABLEHLO_SHIFT_LEFT; of 64 bits to the left MUL with a power of 2. No bit is left of many."""
+    """RIGHT_SHIFT, of 64 bits by halves, or STABLEHLO_SHIFT_LEFT, of 64 bits MUL with a power of 2.
+
+    No bit is left of many.
+    """
     operand, amount = op.input(0), op.input(1)
     kind, left = operand.type, op.text("direction") == "LEFT"
-    if not left and kind in WIDE:
-        raise Unwritable(f"a shift to the right of {kind.name}")
     fits = None
     if amount.array is None or (amount.array < 0).any() or (amount.array >= WIDTH[kind]).any():
         alike = bitcast(op, amount, TensorType.INT64) if kind == TensorType.UINT64 else amount
         fits = op.both(op.compare("GREATER_EQUAL", alike, 0), op.compare("LESS", alike, WIDTH[kind]))
-        signed = not left and kind in (TensorType.INT8, TensorType.INT16, TensorType.INT32)
+        signed = not left and kind.name.startswith("INT")
         amount = op.select(fits, amount, WIDTH[kind] - 1 if signed else 0)
         fits = None if signed else fits
-    found = _shifted_left(op, operand, amount) if left else op.each("RIGHT_SHIFT", operand, amount)
+    found = _shifted_left(op, operand, amount) if left else _shifted_right(op, operand, amount)
     op.give(found if fits is None else op.select(fits, found, 0))
 
 
@@ -120,6 +121,32 @@ def _shifted_left(op: NodeExport, operand: DraftTensor, amount: DraftTensor) -> 
         return bitcast(op, op.each("STABLEHLO_SHIFT_LEFT", *_alike(op, *words)), kind)
     words = [op.cast(tensor, TensorType.INT32) for tensor in (operand, amount)]
     return op.cast(op.each("STABLEHLO_SHIFT_LEFT", *_alike(op, *words)), kind)
+
+
+def _shifted_right(op: NodeExport, operand: DraftTensor, amount: DraftTensor) -> DraftTensor:
+    """Return integers shifted by fewer bits than they have.
+
+    Of 64 bits, `high low`: by n < 32 they are `high >> n` and `low >> n | high << 32 - n`; by more, `high >> 31` or 0,
+    and `high >> n - 32`.
+    """
+    kind = operand.type
+    if kind not in WIDE:
+        return op.each("RIGHT_SHIFT", operand, amount)
+    operand, amount = _alike(op, operand, amount)
+    halves, half = _halves(op, operand), TensorType.INT32 if kind == TensorType.INT64 else TensorType.UINT32
+    low, high = (op.at(halves, -1, place) for place in (0, 1))
+    count = op.cast(bitcast(op, amount, TensorType.INT64), TensorType.INT32)
+    is_near, few, more = op.compare("LESS", count, 32), op.minimum(count, 31), op.maximum(op.sub(count, 32), 0)
+
+    def shifted(tensor: DraftTensor, bits: DraftTensor, kind: TensorType) -> DraftTensor:
+        made = op.each("RIGHT_SHIFT", bitcast(op, tensor, kind), bitcast(op, bits, kind))
+        return bitcast(op, made, TensorType.INT32)
+
+    carried = op.each("STABLEHLO_SHIFT_LEFT", op.add(high, high), op.sub(31, few))
+    below = op.select(is_near, op.add(shifted(low, few, TensorType.UINT32), carried), shifted(high, more, half))
+    signs = shifted(high, op.ints([31]), half) if half == TensorType.INT32 else 0
+    above = op.select(is_near, shifted(high, few, half), signs)
+    return _whole(op, op.stack([below, above], -1), kind)
 
 
 @exporter("BitCast")

@@ -86,7 +86,10 @@ def is_extent(value: ir.Value | None, depth: int = 12) -> bool:
 
 @exporter("Pow")
 def power(op: NodeExport) -> None:
-    """SQUARE, SQRT, RSQRT, products and quotients where the exponent is a constant that allows it; else POW."""
+    """SQUARE, SQRT, RSQRT, products and quotients where the exponent is a constant that allows it; else POW.
+
+    Integers of 64 bits, and exponents that POW of integers lacks: products of squares.
+    """
     base, exponent = op.input(0), op.constant(1)
     known = None if exponent is None or exponent.size != 1 else float(exponent.reshape(-1)[0])
     if base.type == TensorType.FLOAT32 and known is not None and 1 <= abs(2 * known) <= 8 and (2 * known).is_integer():
@@ -98,12 +101,14 @@ def power(op: NodeExport) -> None:
     if known is not None and base.type != TensorType.FLOAT32 and known in range(9):
         op.give(_whole_power(op, base, int(known)))
         return
-    if base.type not in (TensorType.FLOAT32, TensorType.INT32):
+    if base.type not in (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64):
         raise Unwritable(f"powers of {base.type.name}")
-    if base.type == TensorType.INT32 and op.input(1).type == TensorType.FLOAT32:
-        raise Unwritable("powers of integers by real numbers")
-    if base.type == TensorType.INT32 and exponent is not None and (exponent < 0).any():
-        raise Unwritable("powers of integers by numbers below 0")
+    is_real = op.input(1).type == TensorType.FLOAT32
+    if base.type == TensorType.INT64 or (
+        base.type == TensorType.INT32 and (is_real or (exponent is not None and (exponent < 0).any()))
+    ):
+        op.give(_integer_power(op, base, op.input(1)))
+        return
     op.result("POW", [base, op.cast(op.input(1), base.type)])
 
 
@@ -123,6 +128,32 @@ def _power_of_halves(op: NodeExport, base: DraftTensor, halves: int) -> DraftTen
     for factor in others:
         result = op.mul(result, factor)
     return op.div(1.0, result) if halves < 0 else result
+
+
+POWER_BITS = 6
+"""Bits of the exponents up to which a power other than of 0, 1 and -1 fits into 64 bits."""
+
+
+def _integer_power(op: NodeExport, base: DraftTensor, exponent: DraftTensor) -> DraftTensor:
+    """Return integers to powers: the product of the squares of squares that the bits of an exponent ask for.
+
+    A power by a number below 0 is 1 divided by a product, cut off. One that is no whole number is a POW.
+    """
+    wide, whole = op.cast(base, TensorType.INT64), op.cast(exponent, TensorType.INT64)
+    size, most = op.maximum(whole, op.each("NEG", whole)), (1 << POWER_BITS) - 1
+    is_odd = op.each("FLOOR_MOD", size, 2)
+    bits = op.cast(op.select(op.compare("GREATER", size, most), op.add(is_odd, most - 1), size), TensorType.INT32)
+    square, power = wide, op.select(op.compare("EQUAL", is_odd, 0), op.add(op.mul(wide, 0), 1), wide)
+    for place in range(1, POWER_BITS):
+        square = op.mul(square, square)
+        bit = op.each("FLOOR_MOD", op.each("RIGHT_SHIFT", bits, place), 2)
+        power = op.mul(power, op.select(op.compare("EQUAL", bit, 0), op.const(np.array(1)), square))
+    is_large = op.compare("GREATER", op.maximum(wide, op.each("NEG", wide)), 1)
+    power = op.select(op.both(op.compare("LESS", whole, 0), is_large), 0, power)
+    if exponent.type == TensorType.FLOAT32:
+        real = op.each("POW", op.cast(base, TensorType.FLOAT32), exponent)
+        power = op.select(op.compare("EQUAL", op.each("FLOOR", exponent), exponent), power, op.cast(real, power.type))
+    return op.cast(power, base.type)
 
 
 def _whole_power(op: NodeExport, base: DraftTensor, exponent: int) -> DraftTensor:

@@ -383,14 +383,14 @@ def transformed(
 
 @exporter("STFT")
 def stft(op: NodeExport) -> None:
-    """GATHER of frames, and FULLY_CONNECTED with the transform's matrix, which the window is a part of."""
+    """GATHER of frames, and FULLY_CONNECTED with the transform's matrix, which a constant window is a part of."""
     batch, count, *parts = op.static()
     step = int(op.required_constant(1, "the step between frames").reshape(-1)[0])
-    window = op.required_constant(2, "a window") if op.has(2) else None
+    window = op.constant(2) if op.has(2) else None
     if op.has(3):
         length = int(op.required_constant(3, "the length of a frame").reshape(-1)[0])
-    elif window is not None:
-        length = len(window)
+    elif op.has(2):
+        (length,) = op.static(2)
     else:
         raise Unwritable("frames without a length")
     width = parts[0] if parts else 1
@@ -405,6 +405,11 @@ def stft(op: NodeExport) -> None:
         begin = (length - len(window)) // 2
         weights[begin : begin + len(window)] = window
         matrix = (matrix * np.repeat(weights, width)).astype(np.float32)
+    elif op.has(2):
+        (size,) = op.static(2)
+        before = (length - size) // 2
+        weighting = op.pad(op.input(2), [(before, length - size - before)])
+        taken = op.mul(taken, op.reshape(weighting, (1, 1, length, 1)))
     op.give(transformed(op, taken, matrix, bins))
 
 
