@@ -88,7 +88,7 @@ def convolution(
 
 
 def convolutions() -> Iterator[tuple[str, onnx.ModelProto]]:
-    """Yield depthwise ones by large windows, transposed ones, and those of volumes."""
+    """Yield depthwise ones by large windows or with several results a channel, transposed ones, those of volumes."""
     for n, channels, size, stride, border in (
         (56, 96, 7, 1, 3),
         (7, 768, 7, 1, 3),
@@ -105,6 +105,17 @@ def convolutions() -> Iterator[tuple[str, onnx.ModelProto]]:
         "Conv, depthwise 1 x 31, 1 x 400 x 256",
         convolution("Conv", 256, (1, 400), (256, 1, 1, 31), pads=[0, 15] * 2, group=256),
     )
+    for n, channels, count, size, stride in (
+        (64, 48, 2, 7, 2),
+        (64, 48, 2, 3, 2),
+        (112, 16, 2, 3, 1),
+        (28, 128, 2, 5, 1),
+        (14, 96, 3, 3, 2),
+        (28, 128, 4, 3, 1),
+    ):
+        named = f"Conv, depthwise {size} x {size}, steps of {stride}, {n} x {n} x {channels}, {count} results a channel"
+        attributes = {"strides": [stride] * 2, "pads": [size // 2] * 4, "group": channels}
+        yield named, convolution("Conv", channels, (n, n), (count * channels, 1, size, size), **attributes)
     for n, channels, outputs, size, stride, border, group in (
         (28, 64, 64, 2, 2, 0, 1),
         (28, 64, 64, 3, 2, 1, 1),

@@ -23,6 +23,7 @@ from relayout.lowering.conditions import DEPTH_FIRST, NO_DILATIONS, NO_INDICES
 from relayout.lowering.fuse_epilogue import Fusion
 from relayout.lowering.recognise_recurrent.rows import by_rows
 from relayout.rules.registry import has_layouts, has_rule
+from relayout.targets.litert.channel_multipliers import FAST_MULTIPLIER
 from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.prices import PRICES
 from relayout.targets.litert.transposed_convolutions import FAST_TRANSPOSED_CONVOLUTION
@@ -129,7 +130,7 @@ TARGET = Target(
     "litert",
     "LiteRT (TensorFlow Lite), its builtin operators: NHWC, kernels OHWI, depthwise 1HWC",
     (*_ON_IMAGES, *_LAST, *_rows(), *_IN_ORDER, *_BUILTINS),
-    expansions=(FAST_TRANSPOSED_CONVOLUTION, *DECOMPOSITIONS),
+    expansions=(FAST_TRANSPOSED_CONVOLUTION, FAST_MULTIPLIER, *DECOMPOSITIONS),
     fusions=FOLDED,
     price=PRICES,
     transposed_products=True,
