@@ -326,13 +326,15 @@ def main() -> None:
             rows[name] = ("other types", reasons[name]) if isinstance(test, str) else process.run(name)
     before = json.loads(asked.json.read_text()) if asked.json and asked.json.exists() else {}
     found: dict[str, Any] = {"constants": asked.constants, "tests": rows}
-    found |= {name: before[name] for name in ("peer_every", "peer") if name in before}
+    found |= {name: before[name] for name in ("peer_every", "peer", "peer_date") if name in before}
+    today = dt.datetime.now(dt.UTC).date().isoformat()
     if asked.onnx2tf:
         sample = [name for name, (verdict, _) in rows.items() if verdict != "other types"][:: asked.peer_every]
-        found |= {"peer_every": asked.peer_every, "peer": peers_rows(asked.onnx2tf, sample, process)}
+        rows_of_peer = peers_rows(asked.onnx2tf, sample, process)
+        found |= {"peer_every": asked.peer_every, "peer": rows_of_peer, "peer_date": today}
     if asked.json:
         used = before.get("versions", {}) | used_versions(asked.onnx2tf)
-        found |= {"date": dt.datetime.now(dt.UTC).date().isoformat(), "versions": used}
+        found |= {"date": today, "versions": used}
         asked.json.write_text(json.dumps(found, indent=1))
     for name, (verdict, reason) in rows.items():
         if verdict in asked.list:

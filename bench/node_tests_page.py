@@ -105,9 +105,10 @@ outputs that come with it: within 2e-5 of the largest value and 0.1 % of each. *
 Runtime gives other numbers than the test, and the file gives ONNX Runtime's.""",
     ]
     if "peer" in found:
+        ran = f" It ran on {day}." if (day := found.get("peer_date", found["date"])) != found["date"] else ""
         parts.append(
             f"""onnx2tf takes every {found["peer_every"]}th of the tests whose types LiteRT has. Its file may have other
-types and channels last."""
+types and channels last.{ran}"""
         )
     parts += [summary(found), "Neither right nor refused by relayout:", wrong(found)]
     parts += [
