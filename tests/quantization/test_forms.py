@@ -29,6 +29,7 @@ ALWAYS = {
         {"w": (32,), **HALF, **LAST},
     ),
     "InstanceNormalization": ("float[1,4,8,8] x", "y = InstanceNormalization(x, w, b)", {"w": (4,), "b": (4,)}),
+    "two results a channel": ("float[1,16,6,5] x", "y = Conv<group = 16>(x, w)", {"w": (32, 1, 3, 3)}),
     "Pow": ("float[1,6,32] x", "y = Pow(x, two)", HALF),
     "Neg": ("float[1,6,32] x", "y = Neg(x)", {}),
     "Div by two": ("float[1,6,32] x", "y = Div(x, two)", HALF),

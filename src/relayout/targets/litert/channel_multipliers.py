@@ -5,7 +5,8 @@
 XNNPACK's depthwise kernels give one result for each channel. For more it takes its kernel for groups, which computes at
 least eight results of a group. Two to four convolutions and a Transpose behind them take 0.3 to 0.8 times as long as
 that from 16 channels on (windows of 1 × 1 to 9 × 9, strides of 1 and 2, images of 7 × 7 to 112 × 112; fewer channels
-take up to twice as long). The Transpose is gone where the next convolution takes its weights in another order.
+take up to twice as long), and quantized to int8 0.05 to 0.13 times. The Transpose is gone where the next convolution
+takes its weights in another order.
 """
 
 from collections.abc import Sequence
