@@ -15,12 +15,11 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.onnx.folding import fold_weights
-from relayout.formats.onnx.replacing import Writing
 from relayout.formats.onnx.source_passes import ANY_RESULT, SourcePass, UnpreparedModel
 from relayout.formats.onnx.spelling import spell_out
 from relayout.formats.tflite.exporting.blocks import sign_few_bits
 from relayout.formats.tflite.exporting.loops import inline_sequences, write_out
-from relayout.formats.tflite.exporting.recurrent_operands import HIDDEN, LENGTHS, STATES, drop_zero_states, is_recurrent
+from relayout.formats.tflite.exporting.recurrent_operands import drop_zero_states, is_recurrent
 from relayout.formats.tflite.exporting.registry import REFUSAL, Key, Unwritable, is_written
 from relayout.formats.tflite.exporting.restoring import restore_builtins, restore_variables
 from relayout.formats.tflite.spelled_out import DOMAIN
@@ -129,60 +128,6 @@ def fused_definition_of(
     return onnx.helper.make_function("", "", inputs, ["y"], made, opsets)
 
 
-# Recurrent operators whose rows have lengths: a row without steps has zeros as its last states.
-#
-#     LSTM(x, w, r, b, lengths, h, c)  ->  LSTM(x, w, r, b, lengths, h * m, c * m),  m = 1 where a length is above 0
-#
-# A row that is over keeps its states, so such a row would end with those that it begins with. The standard says nothing
-# of it; runtimes of ONNX give zeros.
-
-DONE = "relayout.states_of_steps"
-"""The key of a node's meta: it has been looked at."""
-
-
-def clear_states_without_steps(
-    model: ir.Model,
-    names: Names,  # of all its values; it grows
-) -> bool:
-    """Let rows without steps begin with zeros, in place; return whether there may be such rows."""
-    changes = [
-        _Clearing(graph, node, names, model.opset_imports.get("", 1)).run()
-        for graph in all_graphs(model.graph)
-        for node in list(graph)
-        if is_recurrent(node) and not node.meta.get(DONE)
-    ]
-    return any(changes)
-
-
-class _Clearing(Writing):
-    """One operator."""
-
-    def run(self) -> bool:
-        node = self.node
-        node.meta[DONE] = True
-        lengths = node.inputs[LENGTHS] if len(node.inputs) > LENGTHS else None
-        states = [
-            (slot, value)
-            for slot, value in enumerate(node.inputs[HIDDEN : HIDDEN + STATES[node.op_type]], HIDDEN)
-            if value is not None
-        ]
-        if lengths is None or not states or _are_positive(lengths):
-            return False
-        is_batch_first = bool(node.attributes.get_int("layout", 0))
-        has_steps = self.add("Cast", [lengths], to=int(ir.DataType.BOOL))
-        shape = self.constant(np.array([-1, 1, 1] if is_batch_first else [1, -1, 1], np.int64))
-        for slot, value in states:
-            ones = self.add("Cast", [has_steps], to=int(value.dtype or ir.DataType.FLOAT))
-            node.replace_input_with(slot, self.add("Mul", [value, self.add("Reshape", [ones, shape])]))
-        return True
-
-
-def _are_positive(lengths: ir.Value) -> bool:
-    if lengths.const_value is None or lengths.is_graph_input():
-        return False
-    return bool(np.all(lengths.const_value.numpy() > 0))
-
-
 DEFINED = frozenset(["CastLike"])
 """Operators with an export of which the definition tells more: a Cast can be computed here."""
 STANDARDIZED = frozenset([QUANTIZE, DEQUANTIZE, "GridSample"])
@@ -241,7 +186,7 @@ def _recurrences(source: UnpreparedModel) -> bool:
     from relayout.formats.tflite.exporting.operators.recurrent_loop import mark_loops
     from relayout.formats.tflite.exporting.recurrent_operands import read_last_states
 
-    changed = [drop_zero_states(model), read_last_states(model, names), clear_states_without_steps(model, names)]
+    changed = [drop_zero_states(model), read_last_states(model, names)]
     mark_loops(model, source.is_looped, source.element_bytes, steps_are_faster=source.steps_are_faster)
     return any(changed)
 

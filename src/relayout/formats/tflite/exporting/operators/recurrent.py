@@ -30,6 +30,7 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
     BIAS,
     GATES,
     KERNEL,
+    LENGTHS,
     PARAMETERS,
     PEEPHOLE,
     RECURRENT,
@@ -231,7 +232,7 @@ def _is_looped(op: NodeExport) -> bool:
 
 def _one_direction(op: NodeExport, sequence: DraftTensor, number: int, cell: Cell) -> Results:
     backwards = number == 1 or op.text("direction", "forward") == "reverse"
-    lengths = op.cast(op.input(4), TensorType.INT32) if op.has(4) else None
+    lengths = op.cast(op.input(LENGTHS), TensorType.INT32) if op.has(LENGTHS) else None
     if backwards:
         sequence = _reversed(op, sequence, lengths)
     direction = _direction(op, number)
@@ -327,11 +328,19 @@ def _inputs(op: NodeExport, sequence: DraftTensor, direction: Direction) -> list
 
 
 def _initial(op: NodeExport, slot: int, number: int, sequence: DraftTensor, hidden: int) -> DraftTensor:
+    """Return a state before the first step, `batch hidden`.
+
+    A row that is over keeps its states. One without steps begins with zeros, which runtimes of ONNX give as its last
+    states; the standard says nothing of it.
+    """
     if not op.has(slot):
         return _zeros(op, sequence, hidden)
-    if op.integer("layout"):
-        return op.at(op.input(slot), 1, number)
-    return _part_of(op, slot, number)
+    state = op.at(op.input(slot), 1, number) if op.integer("layout") else _part_of(op, slot, number)
+    lengths = op.constant(LENGTHS) if op.has(LENGTHS) else None
+    if not op.has(LENGTHS) or (lengths is not None and (lengths > 0).all()):
+        return state
+    has_steps = op.cast(op.cast(op.input(LENGTHS), TensorType.BOOL), state.type)
+    return op.mul(state, op.reshape(has_steps, (state.dims[0], 1)))
 
 
 def _zeros(op: NodeExport, sequence: DraftTensor, hidden: int) -> DraftTensor:
